@@ -1,6 +1,7 @@
 """A pool whose endpoints an autoscaler outside of the gateway starts, such as KEDA, by the decisions of the gateway."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from config.schema.config import PoolConfig
 from gateway.placement.runtime import OwnRuntime
@@ -37,3 +38,8 @@ class ExternalScale(PoolScale):
 
     def _starting(self) -> dict[int, float]:
         return {} if self._started is None else {0: self._started}
+
+    def describe(self) -> dict[str, Any]:
+        """The same. The gateway does not see why an endpoint of others does not serve, so it is starting."""
+        state = super().describe()
+        return {**state, "starting": max(state["starting"], self.count - len(self.ready))}

@@ -8,6 +8,7 @@ import pytest
 from gateway.scaling import autoscaler
 from gateway.scaling.external import ExternalScale
 from gateway.scaling.messages import PoolDemand
+from gateway.scaling.metrics import ReplicaMetrics
 from gateway.scaling.pool_scale import PoolScale
 from tests.gateway.scaling.test_autoscaler import Fleet
 from tests.support.gateways import config
@@ -26,6 +27,12 @@ class ExternalFleet(Fleet):
         return [PoolDemand(in_flight=in_flight, waiting=waiting, **common), PoolDemand(**common)]
 
 
+def replicas(pool: PoolScale) -> dict[str, float]:
+    """The samples of `headrace_replicas`, by state."""
+    (metric, *_) = ReplicaMetrics(lambda: [pool]).collect()
+    return {sample.labels["state"]: sample.value for sample in metric.samples}
+
+
 def state(pool: PoolScale) -> str:
     return "active" if pool.is_active else "idle"
 
@@ -40,6 +47,7 @@ async def test_the_replicas_are_the_endpoints_and_a_start_is_measured() -> None:
     pool.decide(now, now)
     assert pool.standing(now + 4).starting == pytest.approx(4)
     pool.sample(fleet.observe(2, 0, waiting=3), {}, now + 5)
+    assert replicas(pool) == {"ready": 0, "starting": 2, "failing": 0}
     pool.sample(fleet.observe(2, 2, in_flight=3), {}, now + 9)
     assert (pool.standing(now + 9).start_seconds, pool.describe()["ready"], pool.describe()["replicas"]) == (9.0, 2, 2)
     for second in range(10, 20):
