@@ -61,6 +61,33 @@ async def test_the_kernel_sees_the_same_process(tmp_path: Path) -> None:
         assert new == forked_one
 
 
+async def test_the_kernel_sees_the_same_worker(tmp_path: Path) -> None:
+    async with AsyncExitStack() as exits:
+        pids = []
+        for forked in (False, True):
+            folder = tmp_path / str(forked)
+            folder.mkdir()
+            up = await exits.enter_async_context(upstream())
+            g = await exits.enter_async_context(gateway(folder, configuration(up, workers=2), forked=forked))
+            await g.printed("Ready.")
+            pids.append((await g.state())["workers"][0]["pid"])
+        end = time.monotonic() + 120
+        while True:
+            with suppress(FileNotFoundError):
+                new, forked_one = await asyncio.gather(*[asyncio.to_thread(facts_of_worker, pid) for pid in pids])
+                if new == forked_one or time.monotonic() > end:
+                    break
+            await asyncio.sleep(0.1)
+        assert new == forked_one
+
+
+def facts_of_worker(pid: int) -> dict[str, Any]:
+    """Each worker leads a session and a group of its own. uvloop leaves it copies of its standard streams."""
+    files = {os.readlink(fd) for fd in Path(f"/proc/{pid}/fd").iterdir()}
+    kinds = Counter(re.sub(r"[\[:].*|.*/", "", name) for name in files if "state.db" not in name)
+    return {**facts(pid), "files": kinds, "group": os.getpgid(pid) == pid, "session": os.getsid(pid) == pid}
+
+
 @pytest.mark.parametrize(
     ("numbers", "status"),
     [([signal.SIGTERM], 0), ([signal.SIGINT], 0), ([signal.SIGKILL], -9), ([signal.SIGSTOP, signal.SIGKILL], -9)],

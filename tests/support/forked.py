@@ -29,26 +29,36 @@ class ForkedProcess:
 
     @classmethod
     async def start(
-        cls, *arguments: str, env: Mapping[str, str], cwd: str | os.PathLike[str] | None = None, stdout: bool = False
+        cls,
+        *arguments: str,
+        env: Mapping[str, str],
+        cwd: str | os.PathLike[str] | None = None,
+        stdout: bool = False,
+        orders_workers: bool = False,
     ) -> "ForkedProcess":
-        """`stdout`: read it; otherwise it is inherited."""
+        """`stdout`: read it; otherwise it is inherited. `orders_workers`: its workers are forks too."""
         made = cls()
-        mine, theirs = socket.socketpair()
-        order = Start(list(arguments), dict(env), str(cwd or Path.cwd()), resource.getrlimit(resource.RLIMIT_NOFILE))
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        order = Start(list(arguments), dict(env), str(cwd or Path.cwd()), limits, orders_workers=orders_workers)
         made.stderr, error = await _pipe()
         output = 1
         if stdout:
             made.stdout, output = await _pipe()
-        message = msgspec.json.encode(order)
-        socket.send_fds(_zygote(), [message], [0, output, error, theirs.fileno()])
-        theirs.close()
+        await made._order(_zygote(), order, [0, output, error])
         os.close(error)
         if stdout:
             os.close(output)
-        reader, made._writer = await asyncio.open_connection(sock=mine)
-        made.pid = msgspec.json.decode(await reader.readline(), type=Started).pid
-        made._ended = asyncio.create_task(made._end(reader))
         return made
+
+    async def _order(
+        self, zygote: socket.socket, order: Start, standard: Sequence[int], inherited: Sequence[int] = ()
+    ) -> None:
+        mine, theirs = socket.socketpair()
+        socket.send_fds(zygote, [msgspec.json.encode(order)], [*standard, theirs.fileno(), *inherited])
+        theirs.close()
+        reader, self._writer = await asyncio.open_connection(sock=mine)
+        self.pid = msgspec.json.decode(await reader.readline(), type=Started).pid
+        self._ended = asyncio.create_task(self._end(reader))
 
     async def _end(self, reader: asyncio.StreamReader) -> int:
         self.returncode = msgspec.json.decode(await reader.readline(), type=Ended).status

@@ -152,7 +152,8 @@ async def starting_gateway(
     arguments, environment = ("serve", "--config", str(path)), {**os.environ, **(env or {})}
     process: asyncio.subprocess.Process | ForkedProcess
     if forked and may_fork(environment):
-        process = await ForkedProcess.start(*arguments, env=environment)
+        has_workers = configuration.get("workers", 1) != 1
+        process = await ForkedProcess.start(*arguments, env=environment, orders_workers=has_workers)
     else:
         process = await asyncio.create_subprocess_exec(
             *behind, *HEADRACE, *arguments, stderr=asyncio.subprocess.PIPE, env=environment

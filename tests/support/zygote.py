@@ -1,11 +1,12 @@
-"""A process with the modules of the gateway imported, which forks for each start of `headrace`.
+"""A process with the modules of the gateway imported, which forks for each start of `headrace` and of its workers.
 
 The imports take most of the CPU time of a start. Run as `python -m tests.support.zygote FD`, where FD is a socket. Each
 message on it orders one start: the command line, and what else a new process inherits from its parent. See `forked.py`
-for the client.
+for the client, and `forked_workers.py` for a gateway that orders its workers.
 """
 
 import contextlib
+import fcntl
 import gc
 import os
 import resource
@@ -18,17 +19,26 @@ import time
 import msgspec
 
 MAX_MESSAGE = 1 << 20
-MAX_FDS = 4
+MAX_FDS = 128
+STATUS = 3
+"""The place of the socket for the status among the file descriptors of a message."""
 
 
 class Start(msgspec.Struct, frozen=True):
-    """The start of one process. Sent with four file descriptors: stdin, stdout, stderr, and a socket for its status."""
+    """The start of one process.
+
+    Sent with file descriptors: stdin, stdout, stderr, a socket for its status, and those of `inherited`.
+    """
 
     arguments: list[str]
     environment: dict[str, str]
     folder: str
     open_files: tuple[int, int]
     """The limits of open files, soft and hard."""
+    inherited: tuple[int, ...] = ()
+    """The numbers of the other file descriptors in the process."""
+    orders_workers: bool = False
+    """Whether it is a gateway that orders its workers here."""
 
 
 class Started(msgspec.Struct, frozen=True):
@@ -53,39 +63,69 @@ def main() -> None:
     import gateway.commands
     import gateway.serve
     import gateway.supervisor.child
+    from tests.support.forked_workers import fork_workers
 
     gc.freeze()
     assert len(os.listdir("/proc/self/task")) == 1, "a thread would be missing in the children"
-    start = _children(socket.socket(fileno=int(sys.argv[1])))
-    if start is not None:
+    child = _children(socket.socket(fileno=int(sys.argv[1])))
+    if child is not None:
+        start, orders = child
+        if orders is not None:
+            fork_workers(orders)
         sys.argv = [gateway.__main__.__file__, *start.arguments]
         gateway.__main__.main()
 
 
-def _children(client: socket.socket) -> Start | None:
-    """Serve the client. Returns in each child with its start, and in the zygote with None when the client has
-    disconnected."""
+def _children(client: socket.socket) -> tuple[Start, socket.socket | None] | None:
+    """Serve the client and the gateways that it has started. Returns in each child with its start, and the socket on
+    which a gateway orders workers; in the zygote with None when the client has disconnected."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with selectors.DefaultSelector() as ready:
         ready.register(client, selectors.EVENT_READ)
         while True:
             for key, _ in ready.select():
-                if key.fileobj is not client:
+                if not isinstance(key.fileobj, socket.socket):
                     _report_end(ready, key)
                     continue
-                message, fds, _, _ = socket.recv_fds(client, MAX_MESSAGE, MAX_FDS)
-                if not message:
+                message, fds, _, _ = socket.recv_fds(key.fileobj, MAX_MESSAGE, MAX_FDS)
+                if not message and key.fileobj is client:
                     return None
+                if not message:
+                    ready.unregister(key.fileobj)
+                    key.fileobj.close()
+                    continue
                 start = msgspec.json.decode(message, type=Start)
+                mine, theirs = _orders(start)
                 pid = os.fork()
                 if pid == 0:
-                    _become(start, fds)
-                    return start
-                status = socket.socket(fileno=fds.pop())
+                    _forget(ready, mine)
+                    return start, _become(start, fds, None if theirs is None else theirs.detach())
+                status = socket.socket(fileno=fds.pop(STATUS))
                 for fd in fds:
                     os.close(fd)
                 _send(status, Started(pid))
                 ready.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, status))
+                if mine is not None and theirs is not None:
+                    theirs.close()
+                    ready.register(mine, selectors.EVENT_READ)
+
+
+def _orders(start: Start) -> tuple[socket.socket, socket.socket] | tuple[None, None]:
+    """The ends of the zygote and of a gateway of the socket for its workers."""
+    if not start.orders_workers:
+        return None, None
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
+def _forget(ready: selectors.BaseSelector, mine: socket.socket | None) -> None:
+    """In a child: let no object of the zygote close a file whose number is given to another one."""
+    if mine is not None:
+        mine.detach()
+    for key in ready.get_map().values():
+        for each in (key.fileobj, key.data and key.data[1]):
+            if isinstance(each, socket.socket):
+                each.detach()
+    ready.close()
 
 
 def _report_end(ready: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
@@ -103,17 +143,34 @@ def _send(status: socket.socket, message: msgspec.Struct) -> None:
         status.sendall(msgspec.json.encode(message) + b"\n")
 
 
-def _become(start: Start, fds: list[int]) -> None:
-    """Reset the state of this process to that of a new process."""
+def _become(start: Start, fds: list[int], orders: int | None) -> socket.socket | None:
+    """Reset the state of this process to that of a new process. Returns the socket for its workers."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    for number, fd in enumerate(fds[:3]):
-        os.dup2(fd, number)
-    os.closerange(3, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    if start.arguments[0] == "worker":
+        os.setsid()
+    moved = _keep(dict(zip((0, 1, 2, *start.inherited), fds[:STATUS] + fds[STATUS + 1 :], strict=True)), orders)
     resource.setrlimit(resource.RLIMIT_NOFILE, start.open_files)
     os.chdir(start.folder)
     os.environ.clear()
     os.environ.update(start.environment)
     time.tzset()
+    return moved
+
+
+def _keep(files: dict[int, int], orders: int | None) -> socket.socket | None:
+    """Give files their numbers, and close all others except the socket, whose number is a free one."""
+    free, most = max(files) + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    copies = {number: fcntl.fcntl(fd, fcntl.F_DUPFD, free) for number, fd in files.items()}
+    own = -1 if orders is None else fcntl.fcntl(orders, fcntl.F_DUPFD, free)
+    os.closerange(3, free)
+    for number, fd in copies.items():
+        os.dup2(fd, number)
+    if own < 0:
+        os.closerange(free, most)
+        return None
+    os.dup2(own, free, inheritable=False)
+    os.closerange(free + 1, most)
+    return socket.socket(fileno=free)
 
 
 if __name__ == "__main__":
