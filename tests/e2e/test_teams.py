@@ -24,7 +24,7 @@ def configuration(url: str) -> dict[str, Any]:
             {
                 "name": "acme",
                 "models": ["*"],
-                "limits": {"requests": "100/h"},
+                "limits": {"requests": "20000/h"},
                 "teams": [{"name": "fixed", "limits": {"concurrency": 5}}],
             }
         ],
@@ -67,8 +67,8 @@ async def test_a_team_s_budget_is_set_at_run_time_and_its_use_is_reported(tmp_pa
         assert refused
         assert "The team search of acme is over its limit of requests: 5/h" in refused[0]["error"]["message"]
         await c.until(other, 200)
-        # Another budget, without a change of the file.
-        assert (await c.admin("PUT", f"{TENANT}/teams/search", {"limits": {"requests": "50/h"}}))[0] == 200
+        # Another budget, without a change of the file. The used share remains: the next request is due in 0.36 s.
+        assert (await c.admin("PUT", f"{TENANT}/teams/search", {"limits": {"requests": "10000/h"}}))[0] == 200
         await c.until(key, 200)
         _, teams = await c.admin("GET", f"{TENANT}/teams")
         assert [(team["team"], team["stored_in"]) for team in teams["teams"]] == [
