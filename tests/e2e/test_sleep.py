@@ -41,13 +41,21 @@ async def all_asleep(g: GatewayProcess, servers: list[SleepingVllm]) -> None:
     assert not any(server.awake.is_set() for server in servers)
 
 
-@pytest.mark.parametrize(("workers", "level"), [(1, 2), (2, 1)])
-async def test_servers_sleep_without_requests_and_wake_for_them(tmp_path: Path, workers: int, level: int) -> None:
+async def test_servers_sleep_without_requests_and_wake_for_them(tmp_path: Path) -> None:
+    """With one process and with two workers, at the same time: they mostly wait."""
+    async with asyncio.TaskGroup() as checks:
+        for workers, level in ((1, 2), (2, 1)):
+            folder = tmp_path / str(workers)
+            folder.mkdir()
+            checks.create_task(check_that_servers_sleep_and_wake(folder, workers, level))
+
+
+async def check_that_servers_sleep_and_wake(folder: Path, workers: int, level: int) -> None:
     async with AsyncExitStack() as stack:
         servers = [await stack.enter_async_context(sleeping_vllm()) for _ in range(3)]
         urls = [server.url for server in servers]
-        written = configuration(urls, workers=workers, min=0, max=3, idle="2s", sleep=level)
-        g = await stack.enter_async_context(gateway(tmp_path, written))
+        written = configuration(urls, workers=workers, min=0, max=3, idle="1s", sleep=level)
+        g = await stack.enter_async_context(gateway(folder, written))
         key = (await g.printed(KEY))[1]
         await all_asleep(g, servers)
         assert (await one(g, key))[0] == 200
@@ -74,10 +82,10 @@ async def test_a_server_that_another_gateway_uses_is_not_put_to_sleep(tmp_path: 
         for name in ("few", "many"):
             (tmp_path / name).mkdir()
         few = await stack.enter_async_context(
-            gateway(tmp_path / "few", configuration(urls, min=0, max=1, idle="1s", hold="5s"))
+            gateway(tmp_path / "few", configuration(urls, min=0, max=1, idle="1s", hold="3s"))
         )
         many = await stack.enter_async_context(
-            gateway(tmp_path / "many", configuration(urls, min=0, max=2, idle="1s", hold="5s"))
+            gateway(tmp_path / "many", configuration(urls, min=0, max=2, idle="1s", hold="3s"))
         )
         await all_asleep(few, servers)
         key = (await many.printed(KEY))[1]
@@ -107,6 +115,7 @@ async def test_a_server_that_does_not_wake_is_reported_once_and_another_wakes(tm
         assert (broken.ended, works.ended) == (0, 1)
         works.refuses = 500
         works.awake.clear()  # an operator puts it to sleep
+        await g.until("s['replicas'][0]['asleep'] == 2")  # a request before would wait at the server
         async with asyncio.timeout(300):
             while True:
                 status, body, headers = await one(g, key)
