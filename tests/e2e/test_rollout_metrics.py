@@ -77,7 +77,7 @@ async def test_an_arm_that_is_slower_than_the_other_s_p95_is_taken_back(tmp_path
             return whole("new")
 
         v2.behaviour = slow
-        view = await Traffic(g, await g.key()).until(g, "back")
+        view = await Traffic(g, await g.key(), users=64).until(g, "back")  # most of them wait for v2
         assert view["reason"] == "first_byte>p95"
         assert 0 < view["back_if"][0]["slower_than"] < 1.0
 

@@ -30,7 +30,8 @@ def configuration(v1: Upstream, v2: Upstream, workers: int = 1, **rollout: Any) 
 class Traffic:
     """Clients that repeat one request each until the end of the test."""
 
-    def __init__(self, g: GatewayProcess, key: str, **fields: Any) -> None:
+    def __init__(self, g: GatewayProcess, key: str, users: int = USERS, **fields: Any) -> None:
+        self._users = users
         self._fields = fields
         self._url = f"{g.url}/v1/chat/completions"
         self._headers = {"authorization": f"Bearer {key}"}
@@ -52,7 +53,7 @@ class Traffic:
         """Send until the rollout has a status. Returns the rollout as the admin API shows it."""
         self._stopped = False
         async with aiohttp.ClientSession() as http, asyncio.TaskGroup() as clients:
-            for _ in range(USERS):
+            for _ in range(self._users):
                 clients.create_task(self._client(http))
             try:
                 async with asyncio.timeout(seconds):
@@ -119,14 +120,14 @@ async def test_a_healthy_arm_gets_all_requests_by_itself(tmp_path: Path, workers
 
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_an_arm_with_failures_is_taken_back_by_itself(tmp_path: Path, workers: int) -> None:
-    """5 % of its requests fail. A fallback answers them, so that no client notices."""
+    """10 % of its requests fail. A fallback answers them, so that no client notices."""
     steps = [{"weight": "50%", "for": "5m"}]
     async with (
         upstream() as v1,
         upstream() as v2,
         gateway(tmp_path, configuration(v1, v2, workers, steps=steps)) as g,
     ):
-        v2.behaviour = failing(0.05)
+        v2.behaviour = failing(0.1)
         traffic = Traffic(g, key := await g.key())
         view = await traffic.until(g, "back")
         assert (view["reason"], view["weight"]) == ("failures", 0.0)
