@@ -1,7 +1,7 @@
 """Ray Serve's REST API: the replicas of a deployment, and the order to change their number.
 
-(Ray: `ray/dashboard/modules/serve/serve_head.py`. The order exists since Ray 2.51, for applications with
-`external_scaler_enabled: true`.)
+(Ray: `ray/dashboard/modules/serve/serve_head.py`. The order needs applications with `external_scaler_enabled: true`, a
+setting that exists since Ray 2.53.)
 """
 
 from collections.abc import Callable

@@ -243,15 +243,18 @@ async def check_grpc(address: str, headers: dict[str, str]) -> None:
             assert refused.value.code() == code
 
 
-@pytest.mark.e2e
-async def test_a_deployment_follows_the_demand(server: RayServe, tmp_path: Path) -> None:
-    token = tmp_path / "token"
+def with_dashboard(server: RayServe, folder: Path, application: str) -> dict[str, Any]:
+    """The protocol of an application, with the dashboard, whose token is in a file."""
+    token = folder / "token"
     token.touch(0o600)
     token.write_text(TOKEN)
-    protocol = {
-        "name": "ray-serve", "application": "scaled", "dashboard_port": server.dashboard_port,
-        "dashboard_token": f"file:{token}",
-    }  # fmt: skip
+    dashboard = {"dashboard_port": server.dashboard_port, "dashboard_token": f"file:{token}"}
+    return {"name": "ray-serve", "application": application, **dashboard}
+
+
+@pytest.mark.e2e
+async def test_a_deployment_follows_the_demand(server: RayServe, tmp_path: Path) -> None:
+    protocol = with_dashboard(server, tmp_path, "scaled")
     scale = {"min": 1, "max": 2, "places": 1, "hold": "3s", "deployment": "Scaled"}
     pool = {"name": "apps", "protocol": protocol, "endpoints": [server.scaled_url], "scale": scale}
     configuration = {
@@ -290,14 +293,9 @@ async def test_a_deployment_follows_the_demand(server: RayServe, tmp_path: Path)
 @pytest.mark.e2e
 async def test_apps_of_a_tenant(server: RayServe, tmp_path: Path) -> None:
     """Paths, streams, a family of multiplexed models, tensors, and a client that leaves."""
-    token = tmp_path / "token"
-    token.touch(0o600)
-    token.write_text(TOKEN)
-    dashboard = {
-        "application": "paths", "dashboard_port": server.dashboard_port, "dashboard_token": f"file:{token}",
-    }  # fmt: skip
+    protocol = {**with_dashboard(server, tmp_path, "paths"), **DECLARED}
     pools = [
-        {"name": "apps", "protocol": {"name": "ray-serve", **dashboard, **DECLARED}, "endpoints": [server.url]},
+        {"name": "apps", "protocol": protocol, "endpoints": [server.url]},
         {"name": "messages", "protocol": "ray-serve-grpc", "endpoints": [server.grpc]},
         {"name": "adapters", "protocol": {"name": "ray-serve", "multiplexed": True}, "endpoints": [server.url]},
     ]
