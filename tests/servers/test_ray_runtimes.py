@@ -147,6 +147,45 @@ def test_a_killed_driver_and_a_killed_gateway_find_their_replicas_again(cluster:
         cluster.stop()
 
 
+def test_ray_client_places_replicas_finds_them_again_and_ends_them(cluster: RayNodes, repository: Path) -> None:
+    client = cluster.call("state")["client"]
+    spare = {"name": "spare", "endpoints": ["http://127.0.0.1:9"]}
+    placed = configured(cluster, repository, ray={"address": client}, pools=[spare])
+    without = {**placed, "pools": [spare], "models": [{"name": "add_sub", "routes": [{"to": "spare"}]}]}
+    long = configured(cluster, repository, ray={"address": client, "lease": "1h"}, pools=[spare])
+    cluster.start(long)
+    cluster.until_ready("sums", 2)
+    cluster.until(lambda: cluster.spread() == [1, 1], "the replicas are not spread")
+    cluster.until(lambda: re.search(r"runtime sums/\d: .* is loaded", cluster.server.log(400)), "a line is missing")
+    cluster.write(without)
+    cluster.until(lambda: not cluster.servers(), "a replica has no pool and runs")
+    cluster.write(placed)
+    cluster.until_ready("sums", 2)
+    servers = set(cluster.servers())
+    with Load(cluster.url, demo_key(cluster)) as load:
+        load.until_more(50)
+        cluster.call("stop_client")
+        cluster.until(lambda: "lost the connection" in cluster.server.log(400), "the connection is not lost")
+        load.until_more(50)
+        cluster.call("start_client")
+        cluster.until(lambda: cluster.server.log(400).count(" nodes") >= 2, "it is not connected")
+        load.until_more(50)
+    assert (load.wrong, set(load.results)) == ([], {"200"})
+    cluster.stop(signal.SIGKILL)
+    cluster.start(placed)
+    try:
+        cluster.until_ready("sums", 2)
+        assert set(cluster.servers()) == servers
+        lost = cluster.servers()[0]
+        cluster.call("kill", node=cluster.busy())
+        cluster.call("add", cpus=2)
+        cluster.until(lambda: len(cluster.servers()) == 2 and lost not in cluster.servers(), "no new server")
+        cluster.until_ready("sums", 2)
+        assert code(cluster.url, demo_key(cluster)) == "200"
+    finally:
+        cluster.stop()
+
+
 def test_replicas_demand_the_key(cluster: RayNodes, repository: Path) -> None:
     cluster.start(configured(cluster, repository, replicas=1))
     try:

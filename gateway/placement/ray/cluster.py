@@ -19,6 +19,10 @@ DRIVER = Path(__file__).with_name("driver.py")
 FIRST_BACKOFF = 0.5
 LONGEST_BACKOFF = 30.0
 MAX_MESSAGE = 16 << 20
+DEFAULTS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_CLIENT_RECONNECT_GRACE_PERIOD": "0"}
+"""Variables of the driver. A driver whose connection to Ray Client is lost ends, and the next one connects anew."""
+ALWAYS = {"RAY_ENABLE_AUTO_CONNECT": "0"}
+"""Without it, Ray answers a call without a connection by the start of a cluster on the gateway's machine."""
 
 
 class RayCluster:
@@ -97,7 +101,7 @@ class RayCluster:
 
     async def _run_once(self) -> str:
         """Run the driver until it ends. Returns how it ended."""
-        env = {**os.environ, "RAY_USAGE_STATS_ENABLED": os.environ.get("RAY_USAGE_STATS_ENABLED", "0")}
+        env = {**DEFAULTS, **os.environ, **ALWAYS}
         try:
             process = await asyncio.create_subprocess_exec(
                 self._python, str(DRIVER), self.address, env=env, limit=MAX_MESSAGE,

@@ -2,8 +2,10 @@
 
 `python driver.py ADDRESS`. Standard input has lines of JSON: `{"owner": ID}` first, then `{"place": SPEC}` and
 `{"release": {"name": NAME, "namespace": NAMESPACE}}`. Standard output has lines of JSON with one field: `connected`,
-`state`, `log` or `error`. The program ends with its input. Its end, by any signal, leaves the replicas as they are:
-they are detached actors, and the next driver continues with them.
+`state`, `log` or `error`. The program ends with its input, and with its connection. Its end, by any signal, leaves the
+replicas as they are: they are detached actors, and the next driver continues with them.
+
+With Ray Client (`ray://`) many calls of Ray wait for the head: threads make them.
 """
 
 import asyncio
@@ -11,7 +13,9 @@ import contextlib
 import json
 import os
 import sys
-from typing import Any
+import warnings
+from collections.abc import Callable
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import actor as actor_module  # type: ignore[import-not-found]  # the folder of a program is on its path
@@ -22,13 +26,18 @@ import spreading  # type: ignore[import-not-found]
 RETRY_SECONDS = 0.5
 PENDING_SECONDS = 1.0
 NODES_SECONDS = 5.0
+ANSWER_SECONDS = 30.0
+"""The longest time in which the server of Ray Client answers. It is shorter than most leases."""
+CLIENT = "ray://"
+T = TypeVar("T")
 
 
 class Driver:
     """All replicas of one gateway in one cluster."""
 
-    def __init__(self, write: int) -> None:
+    def __init__(self, write: int, address: str) -> None:
         self._write = write
+        self._is_client = address.startswith(CLIENT)
         self._owner = ""
         self._followed: dict[str, asyncio.Task[None]] = {}
         self._leaving: set[asyncio.Task[None]] = set()
@@ -36,7 +45,7 @@ class Driver:
         """The groups of the replicas that are followed."""
 
     async def run(self) -> None:
-        """Follow the input to its end."""
+        """Follow the input to its end, and end the program."""
         reader = asyncio.StreamReader(limit=16 << 20)
         loop = asyncio.get_running_loop()
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -44,6 +53,7 @@ class Driver:
         while line := await reader.readline():
             self._receive(json.loads(line))
         counting.cancel()
+        _end(0)
 
     def _receive(self, message: dict[str, Any]) -> None:
         if "owner" in message:
@@ -52,11 +62,11 @@ class Driver:
             spec = message["place"]
             if spec["name"] not in self._followed:
                 group = self._groups.setdefault(spec["group"], spreading.Group())
-                follower = ReplicaFollower(self._owner, spec, group, self.report)
+                follower = ReplicaFollower(self._owner, spec, group, self.report, self.lose)
                 self._followed[spec["name"]] = asyncio.create_task(follower.run())
         elif (task := self._followed.pop(message["release"]["name"], None)) is not None:
             task.cancel()
-            leaving = asyncio.create_task(_release(self._owner, message["release"]))
+            leaving = asyncio.create_task(_release(self._owner, message["release"], task))
             self._leaving.add(leaving)
             leaving.add_done_callback(self._leaving.discard)
 
@@ -64,11 +74,22 @@ class Driver:
         """Report the number of nodes when it changes."""
         before = -1
         while True:
-            count = len(await asyncio.to_thread(_alive))
-            if count != before:
-                self.report({"connected": count})
-            before = count
+            try:
+                async with asyncio.timeout(ANSWER_SECONDS if self._is_client else None):
+                    count = len(await asyncio.to_thread(_alive))
+            except Exception as error:  # those of gRPC too
+                if self._is_client:
+                    return self.lose(error)
+            else:
+                if count != before:
+                    self.report({"connected": count})
+                before = count
             await asyncio.sleep(NODES_SECONDS)
+
+    def lose(self, error: BaseException) -> None:
+        """End the program: its connection is lost. The next driver has a new session of Ray Client."""
+        self.report({"error": f"lost the connection: {_first_line(error)}"})
+        _end(1)
 
     def report(self, message: dict[str, Any]) -> None:
         """Write a message. Without a reader the program ends."""
@@ -80,11 +101,12 @@ class Driver:
 class ReplicaFollower:
     """One replica: places it, and reports its state until cancelled."""
 
-    def __init__(self, owner: str, spec: dict[str, Any], group: Any, report: Any) -> None:
+    def __init__(self, owner: str, spec: dict[str, Any], group: Any, report: Any, lose: Any) -> None:
         self._owner = owner
         self._spec = spec
         self._group = group
         self._report = report
+        self._lose = lose
         self._shares = False
         """Whether the next actor is placed on any node, since no node of its own was there."""
         self._line = 0
@@ -98,7 +120,9 @@ class ReplicaFollower:
                 self._state("lost", _first_line(error))
             except ray.exceptions.RayError as error:
                 self._state("failed", _first_line(error))
-            except (ConnectionError, RuntimeError, ValueError) as error:
+            except ConnectionError as error:
+                self._lose(error)
+            except Exception as error:  # those of gRPC too
                 self._report({"error": _first_line(error)})
             finally:
                 self._group.leave(self._spec["name"])
@@ -109,7 +133,7 @@ class ReplicaFollower:
         with contextlib.suppress(ValueError):
             return await asyncio.to_thread(ray.get_actor, self._spec["name"], self._spec["namespace"])
         own = {} if self._shares else self._group.requirement(self._spec, await asyncio.to_thread(_alive))
-        return await asyncio.to_thread(self._place, {**self._spec["resources"], **own})
+        return await _to_its_end(lambda: self._place({**self._spec["resources"], **own}))
 
     def _place(self, required: dict[str, float]) -> Any:
         """A new actor. Ray does not restart it: the next one may have to share a node, or have one of its own again."""
@@ -136,7 +160,7 @@ class ReplicaFollower:
     async def _follow(self, actor: Any) -> None:
         seen, answered = -1, False
         while True:
-            answer = asyncio.wrap_future(actor.watch.remote(self._owner, seen, self._line).future())
+            answer = await _sent(actor, "watch", self._owner, seen, self._line)
             while not (await asyncio.wait([answer], timeout=PENDING_SECONDS))[0]:
                 if not answered:
                     nodes = await asyncio.to_thread(_alive)
@@ -175,11 +199,28 @@ def _alive() -> list[dict[str, Any]]:
     return [node for node in ray.nodes() if node["Alive"]]
 
 
-async def _release(owner: str, spec: dict[str, Any]) -> None:
+async def _sent(actor: Any, method: str, *arguments: Any) -> "asyncio.Future[Any]":
+    """The answer to a call of an actor, which has been sent."""
+    return asyncio.wrap_future(await _to_its_end(lambda: getattr(actor, method).remote(*arguments).future()))
+
+
+async def _to_its_end(call: Callable[[], T]) -> T:
+    """Run a call in a thread. It has ended when this function ends, also by a cancellation: a replica is not placed,
+    and its lease not renewed, after its release."""
+    task = asyncio.create_task(asyncio.to_thread(call))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
+
+
+async def _release(owner: str, spec: dict[str, Any], follower: "asyncio.Task[None]") -> None:
     """Let go of a replica. One that is not placed yet is removed."""
-    with contextlib.suppress(ray.exceptions.RayError, ValueError):
+    await asyncio.wait([follower])
+    with contextlib.suppress(ray.exceptions.RayError, ConnectionError, ValueError):
         actor = await asyncio.to_thread(ray.get_actor, spec["name"], spec["namespace"])
-        done = asyncio.wrap_future(actor.release.remote(owner).future())
+        done = await _sent(actor, "release", owner)
         if not (await asyncio.wait([done], timeout=10 * PENDING_SECONDS))[0]:
             await asyncio.to_thread(ray.kill, actor)
 
@@ -188,21 +229,25 @@ def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
 
 
-def main(arguments: list[str]) -> int:
-    """Run the driver. Returns the exit status."""
+def _end(code: int) -> None:
+    """End the program. Threads of calls that wait do not delay it."""
+    sys.stdout.flush()
+    os._exit(code)
+
+
+def main(arguments: list[str]) -> None:
+    """Run the driver."""
     write = os.dup(1)
     os.dup2(2, 1)  # Ray prints
     ray.cloudpickle.register_pickle_by_value(actor_module)
+    warnings.filterwarnings("ignore", "More than 10MB of messages")  # Ray Client, after some hours of calls
     try:
         ray.init(arguments[0], log_to_driver=False, logging_level="error", ignore_reinit_error=True)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except Exception as error:  # those of gRPC too
         os.write(write, json.dumps({"error": _first_line(error)}).encode() + b"\n")
-        return 1
-    asyncio.run(Driver(write).run())
-    return 0
+        _end(1)
+    asyncio.run(Driver(write, arguments[0]).run())
 
 
 if __name__ == "__main__":
-    code = main(sys.argv[1:])
-    sys.stdout.flush()
-    os._exit(code)  # threads of calls that wait do not delay the end
+    main(sys.argv[1:])

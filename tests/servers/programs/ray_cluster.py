@@ -1,9 +1,10 @@
 """A Ray cluster of several nodes on one machine, and other programs beside it, controlled over HTTP.
 
-`ray_cluster.py PORT NODES CPUS`, in Ray's own environment. `GET /state` has the cluster's address and the nodes;
+`ray_cluster.py PORT NODES CPUS`, in Ray's own environment. `GET /state` has the cluster's addresses and the nodes;
 `POST /run` starts a program (`{"name", "argv", "env"}`), `POST /signal` signals it (`{"name", "number"}`), `POST /kill`
 kills a node with everything on it (`{"node"}`), `POST /add` adds one (`{"cpus"}`), `POST /stop_head` kills the head,
-`POST /output` runs a program to its end (`{"argv"}`), `POST /end` kills all programs and replicas.
+`POST /stop_client` and `POST /start_client` kill and start the server of Ray Client, `POST /output` runs a program to
+its end (`{"argv"}`), `POST /end` kills all programs and replicas.
 """
 
 import contextlib
@@ -19,6 +20,7 @@ import psutil
 from ray.cluster_utils import Cluster
 
 FAST = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 500, "health_check_failure_threshold": 4}
+CLIENT = 10001
 
 
 class Control:
@@ -27,15 +29,15 @@ class Control:
     def __init__(self, nodes: int, cpus: int) -> None:
         self._programs: dict[str, subprocess.Popen[bytes]] = {}
         self._count = 0
-        self._cluster = Cluster(
-            initialize_head=True, head_node_args={"num_cpus": 0, "_system_config": FAST, "node_ip_address": "127.0.0.1"}
-        )
+        head = {"num_cpus": 0, "_system_config": FAST, "node_ip_address": "127.0.0.1", "ray_client_server_port": CLIENT}
+        self._cluster = Cluster(initialize_head=True, head_node_args=head)
         self._nodes: dict[str, Any] = {}
         for _ in range(nodes):
             self.add({"cpus": cpus})
 
     def state(self, _: dict[str, Any]) -> dict[str, Any]:
-        return {"address": self._cluster.address, "nodes": {name: self._servers(name) for name in self._nodes}}
+        addresses = {"address": self._cluster.address, "client": f"ray://127.0.0.1:{CLIENT}"}
+        return {**addresses, "nodes": {name: self._servers(name) for name in self._nodes}}
 
     def _servers(self, name: str) -> list[int]:
         """The processes of runtimes on a node."""
@@ -71,6 +73,17 @@ class Control:
         for _name, processes in list(self._cluster.head_node.all_processes.items()):
             for info in processes:
                 info.process.kill()
+        return {}
+
+    def stop_client(self, _: dict[str, Any]) -> dict[str, Any]:
+        """Kill the server of Ray Client."""
+        (info,) = self._cluster.head_node.all_processes.pop("ray_client_server")
+        info.process.kill()
+        info.process.wait()
+        return {}
+
+    def start_client(self, _: dict[str, Any]) -> dict[str, Any]:
+        self._cluster.head_node.start_ray_client_server()
         return {}
 
     def run(self, message: dict[str, Any]) -> dict[str, Any]:
