@@ -192,11 +192,19 @@ async def test_a_late_value_is_refused(tmp_path: Path) -> None:
         assert (reply[0], reply[1]["error"]["code"]) == (409, "feedback_late")
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-async def test_a_killed_gateway_continues_and_old_ids_stay_valid(tmp_path: Path, workers: int) -> None:
+async def test_a_killed_gateway_continues_and_old_ids_stay_valid(tmp_path: Path) -> None:
+    """With one process and with two workers, at the same time: the lease of the killed one has to end."""
+    async with asyncio.TaskGroup() as checks:
+        for workers in (1, 2):
+            folder = tmp_path / str(workers)
+            folder.mkdir()
+            checks.create_task(check_a_killed_gateway(folder, workers))
+
+
+async def check_a_killed_gateway(folder: Path, workers: int) -> None:
     async with upstream() as a, upstream() as b:
         file = configuration(a, b, workers)
-        async with gateway(tmp_path, file) as g:
+        async with gateway(folder, file) as g:
             app = App(g, await g.key(), {"a": 0.5, "b": 0.5})
             await begun(g, app)
             await app.serve(100)
@@ -204,7 +212,7 @@ async def test_a_killed_gateway_continues_and_old_ids_stay_valid(tmp_path: Path,
                 id, arm = await app.ask(http)
             g.process.kill()
             await g.process.wait()
-        async with gateway(tmp_path, file) as g:
+        async with gateway(folder, file) as g:
             again = App(g, await g.key(), {"a": 0.5, "b": 0.5})
             await begun(g, again)
             async with aiohttp.ClientSession() as http:
