@@ -2,11 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from aiokafka import AIOKafkaConsumer
 
+from adapters.brokers import kafka
 from tests.support.brokers.broker import RealBroker
 from tests.support.brokers.kafka import KafkaBroker
 from tests.support.brokers.mqtt import MqttBroker
@@ -37,6 +40,13 @@ def sqs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """The port of a server that the tests of a file share."""
     with sqs_server(tmp_path_factory.mktemp("sqs")) as port:
         yield port
+
+
+@pytest.fixture(autouse=True)
+def short_kafka_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker of the tests lets a new member wait for half a session, and longer after a former member."""
+    consumer = partial(AIOKafkaConsumer, session_timeout_ms=3000, heartbeat_interval_ms=500)
+    monkeypatch.setattr(kafka, "AIOKafkaConsumer", consumer)
 
 
 @pytest_asyncio.fixture(params=KINDS)
