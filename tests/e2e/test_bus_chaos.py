@@ -150,7 +150,8 @@ async def run_with_kills(broker: RealBroker, folder: Path, seed: int, messages: 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_no_message_is_lost_when_gateways_and_the_broker_are_killed(kind: str, tmp_path: Path) -> None:
-    await check(kind, tmp_path, messages=600, kills=4)
+    # The SQS of the tests needs a tenth of a second of CPU time for a message: 200 arrive during all of the kills.
+    await check(kind, tmp_path, messages=200 if kind == "sqs" else 600, kills=4)
 
 
 @pytest.mark.nightly
