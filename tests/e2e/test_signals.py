@@ -12,7 +12,7 @@ import pytest
 
 from tests.e2e.test_identity import issuer
 from tests.e2e.test_operations import configuration
-from tests.support.processes import starting_gateway
+from tests.support.processes import gateway, starting_gateway
 from tests.support.upstreams import stream, upstream
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
@@ -82,9 +82,8 @@ async def test_a_reload_that_is_ordered_during_the_start_happens_after_it(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_worker_that_is_stopped_by_hand_drains_and_is_replaced(number: signal.Signals, tmp_path: Path) -> None:
-    async with upstream() as up, starting_gateway(tmp_path, configuration(up, workers=2)) as g:
+    async with upstream() as up, gateway(tmp_path, configuration(up, workers=2)) as g:
         up.behaviour = lambda body: asyncio.sleep(0, stream("a b c d e f g h", gap=0.1))
-        await g.listens()
         key = await g.key()
         headers = {"authorization": f"Bearer {key}"}
         body = {"model": "chat", "messages": [{"role": "user", "content": "hi"}], "stream": True}
