@@ -140,10 +140,10 @@ def test_a_wrong_request_is_a_mistake_of_the_caller(ours: Headrace, theirs: Trit
 
 
 def test_a_failure_does_not_wait_for_a_slow_branch(ours: Headrace, theirs: Triton) -> None:
-    inputs = tensor("MS", "INT32", [[15_000]]), tensor("X", "FP32", [[-1.0]])
+    inputs = tensor("MS", "INT32", [[6_000]]), tensor("X", "FP32", [[-1.0]])
     began = time.monotonic()
     assert infer(ours, "branches", *inputs)[0] == 500
-    assert time.monotonic() - began < 15, "it waited for the branch"
+    assert time.monotonic() - began < 6, "it waited for the branch"
     good = tensor("MS", "INT32", [[1]]), tensor("X", "FP32", [[16.0]])
     assert infer(ours, "branches", *good) == infer(theirs, "branches", *good)
 
