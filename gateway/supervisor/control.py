@@ -17,6 +17,8 @@ from gateway.traffic.member import FleetError
 from gateway.traffic.operations import NotDone, Operation, adopt, pack
 
 MAX_BODY = 64 * 1024**2
+LAST_SECONDS = 1.0
+"""Time for calls in progress when the worker stops: a drain that a second signal ends still waits for requests."""
 
 
 class ControlSocket:
@@ -26,7 +28,7 @@ class ControlSocket:
         app = web.Application(client_max_size=MAX_BODY)
         backend = PlaneBackend(worker.plane)
         app.add_routes([*_reports(backend), *_operations(worker, backend), *_commands(worker)])
-        self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=LAST_SECONDS)
 
     async def open(self, path: str) -> None:
         """Listen."""

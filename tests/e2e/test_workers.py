@@ -192,6 +192,7 @@ async def test_a_second_signal_cuts_all_workers(tmp_path: Path) -> None:
         with pytest.raises(aiohttp.ClientError):
             await pending
         assert not any(worker.is_running() for worker in workers)
+        assert "does not stop" not in g.output
 
 
 async def test_no_worker_outlives_a_killed_supervisor(tmp_path: Path) -> None:

@@ -41,12 +41,15 @@ class RedisBroker(RealBroker):
         await self._redis.xadd(topic, fields)
 
     async def messages(self, topic: str) -> list[Seen]:
-        seen = list[Seen]()
-        entries: Any = await self._redis.xrange(topic)
-        for _, fields in entries:
-            headers = {name.decode(): value.decode() for name, value in fields.items() if name not in (b"data", b"key")}
-            seen.append(Seen(fields[b"data"], headers, fields.get(b"key", b"")))
-        return seen
+        seen, last = list[Seen](), "-"
+        while True:
+            entries: Any = await self._redis.xrange(topic, last, count=1000)
+            if not entries:
+                return seen
+            for _, fields in entries:
+                body, key = fields.pop(b"data"), fields.pop(b"key", b"")
+                seen.append(Seen(body, {name.decode(): value.decode() for name, value in fields.items()}, key))
+            last = f"({entries[-1][0].decode()}"
 
     async def unsettled(self, topic: str, group: str) -> int:
         for each in await self._redis.xinfo_groups(topic):
