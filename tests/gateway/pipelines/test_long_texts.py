@@ -3,14 +3,16 @@
 A step reads at most 4 Mi characters; longer texts are forwarded, but not read.
 """
 
+from math import inf
 from typing import Any
 
 import pytest
 
 from adapters.errors import CallerError, InferenceError, StepFailed
+from adapters.requests import ModelRequest
 from gateway.pipelines.values import MAX_TEXT
 from tests.gateway.pipelines.rigs import chat_fake, rig
-from tests.support.gateways import chat
+from tests.support.gateways import Rig, chat
 from tests.support.turns import Turns, most_seconds
 
 MiB = 1024 * 1024
@@ -69,19 +71,32 @@ OF_ANSWERS: dict[str, Any] = {
 
 
 async def ended(graph: dict[str, Any], answer: str, **fields: Any) -> InferenceError | None:
-    """Send one request, and check the turns until its answer has ended. The error, if it has one."""
+    """Send one request, and check the turns until its answer has ended. The error, if it has one.
+
+    The shortest of three longest turns counts: while other processes use the memory, a copy of 31 MiB takes some times
+    as long.
+    """
     one = rig(graph, {"a": chat_fake(answer), "b": chat_fake("safe"), "c": chat_fake(f"{answer}x")})
     await one.core.handle(one.principal, chat("b"), {}, one.record())  # what is imported once
-    request, failure = chat("whole", **fields), None
+    longest, failure = list[float](), None
+    while len(longest) < 3 and min(longest, default=inf) >= most_seconds():
+        turns, failure = await answered(one, chat("whole", **fields))
+        longest.append(turns.longest)
+    assert min(longest) < most_seconds()
+    one.assert_idle()
+    return failure
+
+
+async def answered(one: Rig, request: ModelRequest) -> tuple[Turns, InferenceError | None]:
+    """The turns of a request, and its error."""
+    failure = None
     with Turns() as turns:
         try:
             async for _ in await one.core.handle(one.principal, request, {}, one.record()):
                 pass
         except InferenceError as error:
             failure = error
-    assert turns.longest < most_seconds()
-    one.assert_idle()
-    return failure
+    return turns, failure
 
 
 @pytest.mark.parametrize(("size", "alphabet"), TEXTS)
