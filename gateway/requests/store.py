@@ -164,7 +164,7 @@ class RequestStore:
 def _insert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
     """Insert rows with the same columns, in the types of the driver.
 
-    The driver receives the parameters as they are: their processing by SQLAlchemy costs as much as the insertion.
+    The driver receives the parameters as they are: their processing by SQLAlchemy took a fifth of a row's CPU time.
     """
     compiled = insert(table).compile(dialect=connection.dialect, column_keys=list(rows[0]))
     names: Sequence[str] | None = getattr(compiled, "positiontup", None)

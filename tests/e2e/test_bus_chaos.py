@@ -150,7 +150,7 @@ async def run_with_kills(broker: RealBroker, folder: Path, seed: int, messages: 
 
 @pytest.mark.parametrize(
     "kind",
-    # A killed RabbitMQ sometimes has no leader of an empty quorum queue for minutes, whatever its clients do.
+    # After a kill, the leader of an empty quorum queue has not responded for minutes: the cause is open.
     [pytest.param(kind, marks=[pytest.mark.nightly] if kind == "rabbitmq" else []) for kind in KINDS],
 )
 async def test_no_message_is_lost_when_gateways_and_the_broker_are_killed(kind: str, tmp_path: Path) -> None:

@@ -68,9 +68,7 @@ class RequestTracer:
         else:
             self._forget(spans)
             spans.release()
-            record.trace.spans = (
-                None  # the record waits for its log line: what it holds, the garbage collector examines
-            )
+            record.trace.spans = None  # the record waits for its log line, and the collector examines its objects
 
     def recover(self, left: LeftTrace) -> None:
         """Export the trace of a killed process, if a rule selects it."""
