@@ -111,43 +111,47 @@ class AccessLog:
             self._flushing = asyncio.get_running_loop().create_task(self._flush_soon())
 
     def _line(self, record: Record) -> Line:
-        started, first_chunk, usage, error = record.started, record.trace.first_chunk, record.usage, record.error
-        return Line(
-            time=self._timestamp(record.time),
-            request_id=record.request_id,
-            trace_id=record.exported,
-            client=record.client,
-            tenant=record.tenant,
-            key=record.key,
-            team=record.team,
-            operation=record.operation,
-            model=record.model,
-            pool=record.pool,
-            endpoint=record.endpoint,
-            roles=_authority(record.roles) if record.roles is not USER else None,
-            arm=record.arm,
-            attempts=len(record.trace.attempts),
-            stream=record.stream,
-            status=record.status,
-            duration_ms=round((record.ended - started) * 1000, 2),
-            first_chunk_ms=round((first_chunk - started) * 1000, 2) if first_chunk else None,
-            queue_ms=round(record.trace.queue_seconds * 1000, 2) if record.trace.queue_seconds else None,
-            overhead_ms=round(record.overhead * 1000, 3) if first_chunk else None,
-            prompt_tokens=usage.prompt_tokens if usage is not None else None,
-            completion_tokens=usage.completion_tokens if usage is not None else None,
-            usage_exact=usage.exact if usage is not None else None,
-            rows=usage.rows or None if usage is not None else None,
-            device_ms=round(usage.device_ms, 3) or None if usage is not None else None,
-            cost=str(record.cost) if record.cost is not None else None,
-            shadow_limits=[f"{unit} per {per}" for unit, per in record.shadowed] if record.shadowed else None,
-            hedged=times(record.trace.events, "hedge") if record.trace.events else None,
-            resumed=times(record.trace.events, "resume") if record.trace.events else None,
-            cache=cached(record.trace.events) if record.trace.events else None,
-            error=error.kind if error is not None else None,
-            code=error.code if error is not None else None,
-            detail=error.detail or None if error is not None else None,
-            steps=[_step(step, record.model) for step in record.trace.steps] if record.trace.steps else None,
+        trace, started, usage, error = record.trace, record.started, record.usage, record.error
+        line = Line(
+            self._timestamp(record.time),
+            record.request_id,
+            record.client,
+            record.tenant,
+            record.key,
+            record.operation,
+            record.model,
+            record.pool,
+            record.endpoint,
+            len(trace.attempts),
+            record.stream,
+            record.status,
+            round((record.ended - started) * 1000, 2),
+            record.team,
+            None if record.roles is USER else _authority(record.roles),
+            record.arm,
         )
+        line.trace_id = record.exported
+        if trace.first_chunk:
+            line.first_chunk_ms = round((trace.first_chunk - started) * 1000, 2)
+            line.overhead_ms = round(record.overhead * 1000, 3)
+        if trace.queue_seconds:
+            line.queue_ms = round(trace.queue_seconds * 1000, 2)
+        if usage is not None:
+            line.prompt_tokens, line.completion_tokens = usage.prompt_tokens, usage.completion_tokens
+            line.usage_exact = usage.exact
+            if usage.rows or usage.device_ms:
+                line.rows, line.device_ms = usage.rows or None, round(usage.device_ms, 3) or None
+        if record.cost is not None:
+            line.cost = str(record.cost)
+        if record.shadowed:
+            line.shadow_limits = [f"{unit} per {per}" for unit, per in record.shadowed]
+        if events := trace.events:
+            line.hedged, line.resumed, line.cache = times(events, "hedge"), times(events, "resume"), cached(events)
+        if error is not None:
+            line.error, line.code, line.detail = error.kind, error.code, error.detail or None
+        if trace.steps:
+            line.steps = [_step(step, record.model) for step in trace.steps]
+        return line
 
     def _timestamp(self, now: float) -> str:
         """RFC 3339, UTC, to the millisecond; the second is formatted once."""
