@@ -18,43 +18,49 @@ _NAMES = {
 def headers(allowances: Sequence[Allowance], now: float) -> list[tuple[str, str]]:
     """Headers for each unit, of the limit with the least remaining. A limit in shadow is not reported."""
     fields: list[tuple[str, str]] = []
-    for unit, (left, bucket) in _least(allowances, now).items():
+    for unit, bucket in _least(allowances, now).items():
         limit, remaining, reset = _NAMES[unit]
         fields.append((limit, str(int(bucket.capacity))))
-        fields.append((remaining, str(int(left))))
-        fields.append((reset, _span(bucket.reset(now))))
-    if any(allowance.spend is not None and not allowance.in_shadow for allowance in allowances):
-        fields += _spend([allowance for allowance in allowances if not allowance.in_shadow], time.time())
+        fields.append((remaining, _left(bucket)))
+        fields.append((reset, _span(bucket.seconds_to_full)))
+    for allowance in allowances:
+        if allowance.spend is not None and not allowance.in_shadow:
+            return fields + _spend(allowances, time.time())
     return fields
 
 
 def anthropic_headers(allowances: Sequence[Allowance], now: float, utc: float) -> list[tuple[str, str]]:
     """The headers with Anthropic's names, for the units that Anthropic has. A reset is a point in time there."""
     fields: list[tuple[str, str]] = []
-    for unit, (left, bucket) in _least(allowances, now).items():
+    for unit, bucket in _least(allowances, now).items():
         if unit in ("requests", "tokens"):
-            whole = datetime.fromtimestamp(utc + bucket.reset(now), UTC)
+            whole = datetime.fromtimestamp(utc + bucket.seconds_to_full, UTC)
             fields.append((f"anthropic-ratelimit-{unit}-limit", str(int(bucket.capacity))))
-            fields.append((f"anthropic-ratelimit-{unit}-remaining", str(int(left))))
+            fields.append((f"anthropic-ratelimit-{unit}-remaining", _left(bucket)))
             fields.append((f"anthropic-ratelimit-{unit}-reset", whole.strftime("%Y-%m-%dT%H:%M:%SZ")))
     return fields
 
 
-def _least(allowances: Sequence[Allowance], now: float) -> dict[Rated, tuple[float, TokenBucket]]:
-    least: dict[Rated, tuple[float, TokenBucket]] = {}
+def _least(allowances: Sequence[Allowance], now: float) -> dict[Rated, TokenBucket]:
+    """The bucket with the least remaining of each unit, at its level of `now`; of several in debt, the first."""
+    least: dict[Rated, TokenBucket] = {}
     for allowance in allowances:
-        if allowance.in_shadow:
-            continue
-        for unit, bucket in allowance.buckets.items():
-            left = bucket.remaining(now)
+        for unit, bucket in allowance.reported:
+            level = bucket.refill(now)
             worst = least.get(unit)
-            if worst is None or left < worst[0]:
-                least[unit] = left, bucket
+            if worst is None or (worst.level > 0 and level < worst.level):
+                least[unit] = bucket
     return least
 
 
+def _left(bucket: TokenBucket) -> str:
+    """The whole units that can be taken from a bucket at its level; 0 in debt."""
+    return str(int(bucket.level)) if bucket.level > 0 else "0"
+
+
 def _spend(allowances: Iterable[Allowance], utc: float) -> list[tuple[str, str]]:
-    budgets = [(a.spend.remaining(utc), a.spend, a.config.spend) for a in allowances if a.spend and a.config.spend]
+    shown = [a for a in allowances if not a.in_shadow]
+    budgets = [(a.spend.remaining(utc), a.spend, a.config.spend) for a in shown if a.spend and a.config.spend]
     left, budget, written = min(budgets, key=lambda entry: entry[0])
     limit, remaining, reset = _NAMES["spend"]
     return [(limit, str(written)), (remaining, str(Money(left, written.currency))), (reset, _span(budget.reset(utc)))]

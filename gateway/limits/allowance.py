@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Literal, NamedTuple
 
+from msgspec import Struct
+
 from config.schema.limits import LimitsConfig, Per
 from config.schema.money import PICOS
 from config.schema.units import RateLimit
@@ -31,17 +33,14 @@ class Shadowed(NamedTuple):
     per: Per
 
 
-class Hold:
+class Hold(Struct, eq=False, gc=False):
     """The amounts that one request has taken from one allowance."""
 
-    __slots__ = ("allowance", "picos", "reserved", "window")
-
-    def __init__(self, allowance: Allowance, reserved: dict[int, float], picos: int, window: int) -> None:
-        self.allowance = allowance
-        self.reserved = reserved
-        """Reserved amounts by the unit's index in `Amounts`; only units that are settled."""
-        self.picos = picos
-        self.window = window
+    allowance: Allowance
+    reserved: dict[int, float]
+    """Reserved amounts by the unit's index in `Amounts`; only units that are settled."""
+    picos: int
+    window: int
 
 
 class Allowance:
@@ -50,7 +49,7 @@ class Allowance:
     The numbers are those of one process; a subclass stores them where several processes can read them.
     """
 
-    __slots__ = ("buckets", "concurrency", "config", "in_shadow", "requests", "settled", "spend")
+    __slots__ = ("buckets", "concurrency", "config", "in_shadow", "reported", "requests", "settled", "spend")
 
     def __init__(self, config: LimitsConfig, now: float, utc: float) -> None:
         self.buckets: dict[Rated, TokenBucket] = {}
@@ -64,6 +63,8 @@ class Allowance:
         self.in_shadow = config.enforce == "shadow"
         rates: list[tuple[Rated, RateLimit | None]] = [(unit, getattr(config, unit)) for unit in RATED]
         self.buckets = {u: _bucket(self.buckets.get(u), rate, now) for u, rate in rates if rate is not None}
+        self.reported = () if self.in_shadow else tuple(self.buckets.items())
+        """The rates that the headers of a response report."""
         self.requests = self.buckets.get("requests")
         self.settled = tuple((RATED.index(u), bucket) for u, bucket in self.buckets.items() if u != "requests")
         """The units that are reserved by an estimate and charged by the actual usage, by their index in `Amounts`."""
@@ -160,7 +161,7 @@ class Allowance:
         """Whether no request is in flight and no usage is owed: a new allowance would grant the same."""
         return (
             self.concurrency.in_flight == 0
-            and all(bucket.reset(now) <= 0 for bucket in self.buckets.values())
+            and all(bucket.refill(now) >= bucket.capacity for bucket in self.buckets.values())
             and (self.spend is None or self.spend.remaining(utc) == self.spend.amount)
         )
 

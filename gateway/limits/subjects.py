@@ -36,7 +36,7 @@ class Limit:
     least recently used ones. If there is none, new subjects share one additional allowance.
     """
 
-    __slots__ = ("_allowances", "_max", "_models", "_scope", "_store", "config")
+    __slots__ = ("_allowances", "_max", "_scope", "_store", "config", "models", "subject_of")
 
     def __init__(
         self, config: LimitsConfig, store: Store = in_memory, scope: str = "", max_subjects: int = MAX_SUBJECTS
@@ -44,7 +44,10 @@ class Limit:
         self.config = config
         self._store = store
         self._scope = scope
-        self._models = None if config.models is None else GlobSet(config.models)
+        self.models = None if config.models is None else GlobSet(config.models)
+        """The models whose requests count; None for all."""
+        self.subject_of = _SUBJECTS[config.per]
+        """Returns the subject of a request with these facts for the configured model."""
         self._max = max_subjects
         self._allowances: OrderedDict[str, Allowance] = OrderedDict()
 
@@ -63,25 +66,17 @@ class Limit:
     @property
     def is_for_all(self) -> bool:
         """Whether every request of the tenant uses one allowance."""
-        return self.config.per == "tenant" and self._models is None
+        return self.config.per == "tenant" and self.models is None
 
     @property
     def is_for_each_request(self) -> bool:
         """Whether tenant and key alone determine the allowance of a request."""
-        return self.config.per in ("tenant", "team", "key") and self._models is None
+        return self.config.per in ("tenant", "team", "key") and self.models is None
 
     def of_key(self, key: str, team: str, now: float, utc: float) -> Allowance:
         """The allowance of the tenant, of one team, or of one key."""
         subjects = {"tenant": WHOLE, "team": f"team:{team}"}
         return self.of(subjects.get(self.config.per, f"key:{key}"), now, utc)
-
-    def covers(self, model: str) -> bool:
-        """Whether requests for this model count."""
-        return self._models is None or model in self._models
-
-    def allowance(self, facts: Facts, model: str, now: float, utc: float) -> Allowance:
-        """The allowance of a request with `facts` for the configured `model`."""
-        return self.of(_subject(self.config.per, facts, model), now, utc)
 
     def of(self, subject: str, now: float, utc: float) -> Allowance:
         """The allowance of a subject."""
@@ -119,20 +114,21 @@ class Limit:
         return False
 
 
-def _subject(per: Per, facts: Facts, model: str) -> str:
-    """The subject of a request. A request without a user counts for its key, so that omitting the user evades no limit.
-
-    Prefixes prevent a user from using a key's name.
-    """
-    if per == "tenant":
-        return WHOLE
-    if per == "team":
-        return f"team:{facts.team}"
-    if per == "model":
-        return f"model:{model}"
-    if per == "key" or not facts.user:
-        return f"key:{facts.key}"
+def _user(facts: Facts, model: str) -> str:
+    """A request without a user counts for its key, so that omitting the user evades no limit."""
     user = facts.user
+    if not user:
+        return f"key:{facts.key}"
     if len(user) > MAX_NAME:  # the stored part of a client's text is bounded
         user = sha256(user.encode("utf-8", "surrogatepass")).hexdigest()
     return f"user:{user}"
+
+
+_SUBJECTS: dict[Per, Callable[[Facts, str], str]] = {
+    "tenant": lambda facts, model: WHOLE,
+    "team": lambda facts, model: f"team:{facts.team}",
+    "model": lambda facts, model: f"model:{model}",
+    "key": lambda facts, model: f"key:{facts.key}",
+    "user": _user,
+}
+"""By `per`: the subject of a request. Prefixes prevent a user from using a key's name."""

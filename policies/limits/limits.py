@@ -32,7 +32,7 @@ class TokenBucket:
 
         More than the capacity can never be taken (the wait is infinite): reserve ``clamp(n)``.
         """
-        elapsed = now - self.at  # as `_refill`, without a call: every request takes and settles several times
+        elapsed = now - self.at  # as `refill`, without a call: every request takes and settles several times
         if elapsed > 0:
             self.at = now
             level = self.level + elapsed * self._rate
@@ -46,7 +46,7 @@ class TokenBucket:
 
     def wait(self, n: float, now: float) -> float:
         """The result of `take`, without taking units."""
-        level = self._refill(now)
+        level = self.refill(now)
         if n <= level:
             return 0.0
         if n > self.capacity:
@@ -71,25 +71,27 @@ class TokenBucket:
 
     def remaining(self, now: float) -> float:
         """Units that can be taken now; 0 in debt."""
-        return max(0.0, self._refill(now))
+        return max(0.0, self.refill(now))
 
-    def reset(self, now: float) -> float:
-        """Seconds until the bucket is full."""
-        return (self.capacity - self._refill(now)) / self._rate
+    @property
+    def seconds_to_full(self) -> float:
+        """Seconds from `at` until the bucket is full."""
+        return (self.capacity - self.level) / self._rate
 
     def resize(self, amount: float, period: float, now: float) -> None:
         """Set a new limit. The used share remains, so a reload has no effect on it."""
         rate = _rate(amount, period)
-        self.level = self._refill(now) / self.capacity * amount
+        self.level = self.refill(now) / self.capacity * amount
         self.capacity = amount
         self._rate = rate
 
-    def _refill(self, now: float) -> float:
-        """The level at `now`; below 0 is debt."""
+    def refill(self, now: float) -> float:
+        """Set and return the level at `now`; below 0 is debt."""
         elapsed = now - self.at
         if elapsed > 0:
             self.at = now
-            self.level = min(self.capacity, self.level + elapsed * self._rate)
+            level = self.level + elapsed * self._rate
+            self.level = level if level < self.capacity else self.capacity
         return self.level
 
 

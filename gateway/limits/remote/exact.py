@@ -18,13 +18,11 @@ class Bookings(Debts, Protocol):
 class Booking(Hold):
     """The amounts that one request holds of all its rows."""
 
-    __slots__ = ("id", "parts")
+    id: int
+    parts: list[ExactAllowance]
 
-    def __init__(self, id_: int, parts: list[ExactAllowance]) -> None:
-        super().__init__(parts[0], {}, 0, 0)
-        self.id = id_
-        self.parts = parts
-        for part in parts:
+    def __post_init__(self) -> None:
+        for part in self.parts:
             part.own += 1
 
 

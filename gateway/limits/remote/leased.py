@@ -167,8 +167,6 @@ class LeasedAllowance(RemoteAllowance):
 class Lent(Hold):
     """A hold that was taken from leases."""
 
-    __slots__ = ()
-
 
 def _resized(lease: Lease | None, amount: float) -> Lease:
     made = Lease(amount)

@@ -120,7 +120,7 @@ class RedisLedger:
                     allowance.load(state, now)
                 refused = [a for a, has in zip(exact, granted, strict=True) if not has]
                 parts = [a for a, has in zip(exact, granted, strict=True) if has and everything]
-                return [Booking(booking, parts)] if parts else [], refused
+                return [Booking(parts[0], {}, 0, 0, booking, parts)] if parts else [], refused
         return self._reserve_here(exact, amounts, picos, utc)
 
     def _reserve_here(

@@ -36,7 +36,7 @@ def test_agrees_with_exact_arithmetic(amount: int, period: float, calls: list[tu
         now += gap
         level = exact.refill(now)
         assert bucket.remaining(now) == pytest.approx(max(float(level), 0.0), abs=1e-6)
-        assert bucket.reset(now) == pytest.approx(float((exact.capacity - level) / exact.rate), abs=1e-4)
+        assert bucket.seconds_to_full == pytest.approx(float((exact.capacity - level) / exact.rate), abs=1e-4)
         reserved = bucket.clamp(cost)
         wait = bucket.take(reserved, now)
         if wait == 0:
@@ -124,7 +124,7 @@ def test_settling_for_more_leaves_a_debt_that_later_takes_wait_for() -> None:
     bucket.take(10, 0)
     bucket.settle(10, 25, 0)
     assert bucket.remaining(0) == 0
-    assert bucket.reset(0) == 25
+    assert bucket.seconds_to_full == 25
     assert bucket.take(1, 0) == pytest.approx(16, abs=1e-5)
     assert bucket.take(1, 15) > 0
     assert bucket.take(1, 16) == 0
@@ -150,7 +150,7 @@ def test_a_resize_preserves_the_used_share(old: int, new: int, period: float, ta
     bucket.resize(new, period, 0)
     assert bucket.capacity == new
     assert bucket.remaining(0) == pytest.approx(max(0.0, free * new), abs=1e-6)
-    assert bucket.reset(0) == pytest.approx((1 - free) * period, rel=1e-6, abs=1e-6)
+    assert bucket.seconds_to_full == pytest.approx((1 - free) * period, rel=1e-6, abs=1e-6)
 
 
 @pytest.mark.parametrize(("amount", "period"), [(0, 60), (-1, 60), (10, 0)])
