@@ -120,11 +120,14 @@ define install
 	@touch $@
 endef
 
+# The native core is compiled by the installation.
+NATIVE := $(wildcard adapters/native/*.[ch])
+
 # Without extras: `make serve` installs those that the configuration needs.
-$(VENV)/.serve: pyproject.toml
+$(VENV)/.serve: pyproject.toml $(NATIVE)
 	@echo "Installing Headrace into $(VENV) ..."
 	$(call install)
 
-$(VENV)/.dev: pyproject.toml
+$(VENV)/.dev: pyproject.toml $(NATIVE)
 	@echo "Installing Headrace and everything its tests need into $(VENV) (a few minutes the first time) ..."
 	$(call install,[dev])

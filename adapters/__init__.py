@@ -21,6 +21,7 @@ detection/      identifies a server; `protocol: auto`
 conformance/    the suite that every adapter passes
 fake.py         a scripted upstream for tests
 http1/          HTTP/1.1, server and client
+native/         the same bytes of HTTP/1.1 in C, where the installation could compile it
 http2/          gRPC over HTTP/2, server and client
 grpc_health.py  the health service of gRPC, for the gateway and the runtimes
 offload/        decodes and encodes large bodies in a process of its own

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from adapters import native
 from config import default_path
 from config.loader import read, read_sections
 from gateway.auth.audit_cli import app as audit
@@ -37,7 +38,8 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 
 def _version(show: bool) -> None:
     if show:
-        typer.echo(f"headrace {version('headrace')}")
+        core = "with the native core" if native.AVAILABLE else "in Python alone"
+        typer.echo(f"headrace {version('headrace')}, {core}")
         raise typer.Exit
 
 

@@ -27,7 +27,8 @@ from typing import Any, NamedTuple
 import yaml
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from adapters.http1.client import Client, encode_fields
+from adapters.http1.client import Client
+from adapters.http1.message import encode_fields
 from adapters.types import Deadline
 from loadtests import native, venvs
 from loadtests.figures.cpu import Meter

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from adapters.errors import BackendError, TransportError
-from adapters.http1.client import Client, encode_fields
+from adapters.http1.client import Client
+from adapters.http1.message import encode_fields
 from adapters.types import Deadline
 
 MAX_BODY = 1024 * 1024

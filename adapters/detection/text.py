@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from adapters.detection.look import Look, Seen, text
 from adapters.detection.result import DetectedModel, Detection, pool
-from adapters.http1.client import encode_fields
+from adapters.http1.message import encode_fields
 
 MOST_MODELS = 256
 ROOTS = ("/v1", "/openai/v1", "/v3")

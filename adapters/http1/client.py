@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from urllib.parse import SplitResult, urlsplit
 
 from adapters.assembly import LARGE, Assembly
@@ -17,14 +17,6 @@ KEEPALIVE_SECONDS = 60.0
 FRESH_SECONDS = 2.0
 """Idle time up to which a connection is surely still open: servers close idle connections after 5 s or more."""
 MAX_ANSWER = 64 * 1024 * 1024
-
-
-def encode_fields(fields: Sequence[tuple[str, str]]) -> bytes:
-    """Encode header fields. Raises `ValueError` if a field contains a line break."""
-    text = "".join([f"{name}: {value}\r\n" for name, value in fields])
-    if text.count("\n") != len(fields) or text.count("\r") != len(fields):
-        raise ValueError("a header field holds a line break")
-    return text.encode("latin-1", "replace")
 
 
 class ClientResponse:

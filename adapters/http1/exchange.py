@@ -1,4 +1,8 @@
-"""One connection of the client: writes a request, reads its response, and repeats."""
+"""One connection of the client: writes a request, reads its response, and repeats.
+
+llhttp parses the response. The native core parses what arrives whole: a response, or its head and then its chunks. From
+the first bytes that the core declines, llhttp parses the rest.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -6,6 +10,7 @@ from typing import cast
 
 import httptools
 
+from adapters import native
 from adapters.errors import BackendError, DeadlineError, InferenceError, TransportError, UpstreamTimeout
 from adapters.http1.feeding import Data, Feeding
 from adapters.http1.message import Headers, Waiter, write_message
@@ -18,6 +23,8 @@ HIGH_WATER = 64 * 1024
 SMALL_PIECE = 1024
 PIECE_COST = 64
 """Memory overhead of a small piece of a body, in bytes."""
+CHUNKED_HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+"""A head after which llhttp is at the start of a chunk."""
 
 
 class Exchange(Feeding):
@@ -28,8 +35,8 @@ class Exchange(Feeding):
     """
 
     __slots__ = (
-        "_arrived", "_chunks", "_deadline", "_error", "_fields", "_framed", "_head_done", "_keep_alive", "_left",
-        "_on_lost", "_overhead", "_parser", "_size", "answered", "complete", "deadline", "rested_at", "status",
+        "_arrived", "_chunks", "_deadline", "_error", "_fields", "_framed", "_head_done", "_in_chunks", "_keep_alive",
+        "_left", "_on_lost", "_overhead", "_parser", "_size", "answered", "complete", "deadline", "rested_at", "status",
     )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_lost: "Callable[[Exchange], None]") -> None:
@@ -53,6 +60,7 @@ class Exchange(Feeding):
         self._left = 0  # bytes still to receive of a body of known length
         self._overhead = 0  # bytes received since the last piece of body
         self._head_done = False
+        self._in_chunks = False  # the native core has parsed everything so far, up to the start of a chunk
         self._framed = False
         self._keep_alive = False
         self.complete = False
@@ -75,7 +83,16 @@ class Exchange(Feeding):
         if self.complete:
             self._break_off()  # no request is in progress
             return
+        if not self.answered and (response := native.whole_response(data)) is not None:
+            self._take_response(*response)
+            return
         self.answered = True
+        if self._in_chunks:
+            if (chunks := native.whole_chunks(data)) is not None:
+                self._take_chunks(*chunks)
+                return
+            self._in_chunks = False
+            self._parser.feed_data(CHUNKED_HEAD)
         # Counted before parsing: the parser buffers a field or a trailer that never ends.
         self._overhead += len(data)
         try:
@@ -87,6 +104,22 @@ class Exchange(Feeding):
         if self._overhead > MAX_HEAD and not self.complete:
             self._fail(BackendError("The upstream's response head or trailer is too large."))
             self._break_off()
+
+    def _take_response(
+        self, status: int, fields: dict[bytes, bytes], keep_alive: bool, body: bytes, complete: bool
+    ) -> None:
+        """Take a response of the native core: its head, and at least a part of its body."""
+        self.answered = self._head_done = self._framed = True
+        self.status, self._fields, self._keep_alive = status, fields, keep_alive
+        self._in_chunks = not complete
+        self._take_chunks(body, complete)
+
+    def _take_chunks(self, body: bytes, complete: bool) -> None:
+        self.complete = complete
+        if body:
+            self.on_body(body)
+        else:
+            self._arrived.wake()
 
     def _break_off(self) -> None:
         self._deaf = True
@@ -105,6 +138,8 @@ class Exchange(Feeding):
             self._fields[name] = self._fields[name] + b", " + value if name in self._fields else value
 
     def on_headers_complete(self) -> None:
+        if self._head_done:  # it was `CHUNKED_HEAD`
+            return
         self.status = self._parser.get_status_code()
         if self.status < 200:
             self._fields = {}

@@ -7,6 +7,7 @@ from http import HTTPStatus
 from typing import Any, Protocol
 from urllib.parse import unquote
 
+from adapters import native
 from adapters.http1.budget import Budget
 
 ONE_WRITE = 64 * 1024
@@ -142,13 +143,21 @@ def plain_refusal(status: int, code: str, message: str, headers: Headers = NO_HE
     return Response(status, [("content-type", "text/plain; charset=utf-8")], f"{code}: {message}\n".encode())
 
 
+def encode_fields(fields: Sequence[tuple[str, str]]) -> bytes:
+    """Encode header fields. Raises `ValueError` for a line break, which would begin another field."""
+    encoded = native.encoded_fields(fields)
+    if encoded is not None:
+        return encoded
+    text = "".join([f"{name}: {value}\r\n" for name, value in fields])
+    if text.count("\n") != len(fields) or text.count("\r") != len(fields):
+        raise ValueError("a header field holds a line break")
+    return text.encode("latin-1", "replace")
+
+
 def encode_head(response: Response, framing: bytes, date: bytes) -> bytes:
-    """Encode the status line and the fields. Raises `ValueError` for a line break, which would begin another field."""
-    fields = "".join([f"{name}: {value}\r\n" for name, value in response.headers]).encode("latin-1", "replace")
-    if fields.count(b"\n") != len(response.headers) or fields.count(b"\r") != len(response.headers):
-        raise ValueError("a header value holds a line break")
+    """Encode the status line and the fields. Raises `ValueError` like `encode_fields`."""
     line = STATUS_LINES.get(response.status) or b"HTTP/1.1 %d \r\n" % response.status
-    return b"%b%b%bdate: %b\r\n\r\n" % (line, fields, framing, date)
+    return b"%b%b%bdate: %b\r\n\r\n" % (line, encode_fields(response.headers), framing, date)
 
 
 def write_message(transport: asyncio.WriteTransport, head: bytes, body: bytes, tail: bytes = b"") -> None:

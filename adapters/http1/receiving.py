@@ -1,6 +1,7 @@
 """The receiving half of an accepted connection: parses requests, queues them, and receives their bodies.
 
-llhttp parses in `data_received`; its callbacks (`on_…`) queue each request when its head is complete.
+llhttp parses in `data_received`; its callbacks (`on_…`) queue each request when its head is complete. The native core
+parses a request that arrives whole, between two requests of llhttp.
 """
 
 from collections import deque
@@ -9,6 +10,7 @@ from typing import Any, Literal
 
 import httptools
 
+from adapters import native
 from adapters.errors import CallerError
 from adapters.http1 import head
 from adapters.http1.budget import Budget
@@ -63,6 +65,11 @@ class RequestReceiver(Feeding):
         return self._transport.get_extra_info("peercert") or None
 
     def _feed(self, data: Data) -> None:
+        if self._incoming is None and not self._in_head and not self._overhead:
+            whole = native.whole_request(data, self._server.limits.max_headers)
+            if whole is not None and len(data) <= self._server.limits.max_head:
+                self._take_whole(*whole)
+                return
         # Counted before parsing: the parser buffers a field or a trailer that never ends.
         self._overhead += len(data)
         try:
@@ -77,6 +84,16 @@ class RequestReceiver(Feeding):
                     self._refuse(431, "headers_too_large", "The request head is too large.")
                 else:
                     self._break_body()
+
+    def _take_whole(self, method: str, target: bytes, fields: head.Fields, keep_alive: bool, body: bytes) -> None:
+        """Queue a request that arrived whole, as the callbacks of llhttp queue it."""
+        incoming = Incoming(self, method, target, fields, http11=True)
+        incoming.keep_alive = keep_alive
+        incoming.length = len(body)
+        self._queue_request(incoming)
+        if body:
+            self.on_body(body)
+        self.on_message_complete()
 
     def _ignore_upgrade(self, data: Data, at: int) -> None:
         """Ignore an upgrade, as RFC 9110 7.8 permits. llhttp cannot ignore it: a second parser reads the body."""
@@ -120,19 +137,23 @@ class RequestReceiver(Feeding):
         incoming = Incoming(self, method.decode("latin-1"), head.path_of(self._target), fields, http11=http11)
         incoming.keep_alive = self._parser.should_keep_alive()
         incoming.length = int(fields.get(b"content-length", b"0"))
-        if (limits := self._server.limits).uploads and method == b"POST":
+        if b"upgrade" in fields and self._parser.should_upgrade():
+            self._upgrading = incoming.length > 0 or b"transfer-encoding" in fields
+        self._queue_request(incoming)
+
+    def _queue_request(self, incoming: Incoming) -> None:
+        """Queue a request whose head has arrived."""
+        if (limits := self._server.limits).uploads and incoming.method == "POST":
             incoming.limit = limits.uploads.get(incoming.target, limits.max_body)
         if incoming.length > incoming.limit:
             incoming.error = too_large(incoming.limit)
-        if b"upgrade" in fields and self._parser.should_upgrade():
-            self._upgrading = incoming.length > 0 or b"transfer-encoding" in fields
         self._incoming = incoming
         self._queue.append(incoming)
         if not self._answering:
             self._answering = True
             self._expect_body()
             self._begin_answering()
-        elif len(self._queue) >= self._server.limits.max_pipelined:
+        elif len(self._queue) >= limits.max_pipelined:
             self._pause_reading()
 
     def on_body(self, body: bytes) -> None:
@@ -162,6 +183,7 @@ class RequestReceiver(Feeding):
             return
         incoming.complete = True
         self._incoming = None
+        self._fields = []
         self._overhead = 0
         self._arrived.wake()
         if self.phase == "body":

@@ -7,7 +7,8 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from adapters.http1.client import Client, encode_fields
+from adapters.http1.client import Client
+from adapters.http1.message import encode_fields
 from adapters.upstreams.provided.client import DeferringClient
 from config.schema.config import PoolConfig
 

@@ -15,7 +15,8 @@ from adapters.base import Adapter
 from adapters.call import Call
 from adapters.detection.auto import AutoAdapter
 from adapters.errors import InferenceError
-from adapters.http1.client import Client, encode_fields
+from adapters.http1.client import Client
+from adapters.http1.message import encode_fields
 from adapters.registry import Address, Unmakeable
 from adapters.registry import make as make_adapter
 from adapters.requests import ModelQuery

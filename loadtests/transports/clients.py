@@ -22,7 +22,8 @@ Send = Callable[[], Awaitable[bytes]]
 @asynccontextmanager
 async def http1(port: int) -> AsyncIterator[Send]:
     """Ours."""
-    from adapters.http1.client import Client, encode_fields
+    from adapters.http1.client import Client
+    from adapters.http1.message import encode_fields
     from adapters.types import Deadline
 
     client, fields = Client(f"http://{HOST}:{port}"), encode_fields([("content-type", JSON)])

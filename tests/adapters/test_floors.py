@@ -11,6 +11,7 @@ OPEN = {
     "environment",
     "errors",
     "grpc_health",
+    "native",
     "tensors",
     "wire",
     "http1",

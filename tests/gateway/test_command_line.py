@@ -6,6 +6,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
+from adapters import native
 from gateway.commands import app
 
 run = CliRunner().invoke
@@ -173,5 +174,6 @@ def test_the_runtimes_have_help_and_pass_on_theirs() -> None:
 def test_the_version_is_that_of_the_distribution() -> None:
     result = run(app, ["--version"])
     assert result.exit_code == 0
-    assert result.output == f"headrace {version('headrace')}\n"
+    core = "with the native core" if native.AVAILABLE else "in Python alone"
+    assert result.output == f"headrace {version('headrace')}, {core}\n"
     assert run(app, []).exit_code == 2, "no command is a mistake"

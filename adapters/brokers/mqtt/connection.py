@@ -25,6 +25,8 @@ CONNECT = 5.0
 ANSWERS_WITHIN = 10.0
 KEEPALIVE = 10
 """Seconds between two packets. A broker ends a connection after one and a half of them."""
+TICK = 1.0
+"""Seconds between two looks at the connection."""
 MOST_UNANSWERED = 1000
 """Messages that are published before the broker acknowledges the first one."""
 PORT, TLS_PORT = 1883, 8883
@@ -131,7 +133,6 @@ class Connection:
         self._paho.on_socket_register_write = lambda *_: self._write_later()
         self._paho.on_socket_unregister_write = lambda *_: self._stop_writing()
         self._paho.on_socket_close = lambda *_: self._stop()
-        self._loop.add_reader(self._socket, self._read)
         if self._paho.want_write():
             self._write_later()
         self._tick()
@@ -157,7 +158,9 @@ class Connection:
         self._end("closed")
 
     def _tick(self) -> None:
-        self._timer = self._loop.call_later(1.0, self._tick)
+        self._timer = self._loop.call_later(TICK, self._tick)
+        if self._socket is not None:
+            self._watched(self._loop.add_reader, self._read)  # for a socket that the loop has dropped
         self._paho.loop_misc()
 
     def _read(self) -> None:
@@ -167,7 +170,20 @@ class Connection:
 
     def _write_later(self) -> None:
         if self._socket is not None:
-            self._loop.add_writer(self._socket, self._paho.loop_write)
+            self._watched(self._loop.add_writer, self._paho.loop_write)
+
+    def _watched(self, add: Callable[[Any, Callable[[], object]], None], act: Callable[[], object]) -> None:
+        """Let the loop call `act` when the socket is ready.
+
+        uvloop drops a socket that the broker has reset, after one more read: packets that arrived before the reset hide
+        the error from that read, and every later `add` raises `RuntimeError`.
+        """
+        socket = self._socket
+        try:
+            add(socket, act)
+        except (OSError, RuntimeError) as error:
+            self._end(f"the connection is lost: {error}")
+            socket.close()
 
     def _stop_writing(self) -> None:
         if self._socket is not None:

@@ -10,7 +10,8 @@ from msgspec import Raw
 from adapters.base import Answer
 from adapters.call import Call
 from adapters.errors import BackendError, CallerError, Unsupported
-from adapters.http1.client import Client, ClientResponse, encode_fields
+from adapters.http1.client import Client, ClientResponse
+from adapters.http1.message import encode_fields
 from adapters.registry import Address
 from adapters.requests import ChatRequest, ModelRequest
 from adapters.types import ANTHROPIC, Usage

@@ -13,7 +13,8 @@ from adapters import offload
 from adapters.base import Answer
 from adapters.call import Call
 from adapters.errors import BackendError, CallerError, InferenceError, TooLarge, Unsupported
-from adapters.http1.client import Client, ClientResponse, encode_fields
+from adapters.http1.client import Client, ClientResponse
+from adapters.http1.message import encode_fields
 from adapters.registry import Address
 from adapters.requests import AppRequest, InferRequest, ModelQuery, ModelRequest
 from adapters.tensors import Inference, Inferred, requested_outputs

@@ -7,8 +7,8 @@ from adapters import offload
 from adapters.base import Answer
 from adapters.call import Call
 from adapters.errors import BackendError, CallerError, InferenceError
-from adapters.http1.client import Client, ClientResponse, encode_fields
-from adapters.http1.message import Headers
+from adapters.http1.client import Client, ClientResponse
+from adapters.http1.message import Headers, encode_fields
 from adapters.requests import AppRequest, ModelRequest
 from adapters.types import APP, Form, Usage
 from adapters.upstreams.body_stream import ForwardedBody

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from adapters.base import Answer
 from adapters.call import Call
 from adapters.errors import BackendError, CallerError, TooLarge, Unsupported
-from adapters.http1.client import Client, encode_fields
-from adapters.http1.message import Headers
+from adapters.http1.client import Client
+from adapters.http1.message import Headers, encode_fields
 from adapters.requests import AppRequest, InferRequest, ModelQuery, ModelRequest
 from adapters.upstreams import health
 from adapters.upstreams.apps.calls import AppCalls, Judge, Redirected, by_status

@@ -18,7 +18,8 @@ from adapters.errors import (
     NotThere,
     Unsupported,
 )
-from adapters.http1.client import Client, ClientResponse, encode_fields
+from adapters.http1.client import Client, ClientResponse
+from adapters.http1.message import encode_fields
 from adapters.offload import messages
 from adapters.registry import Address
 from adapters.requests import AppRequest, GenerateRequest, ModelOrder, ModelRequest, ResponsesRequest

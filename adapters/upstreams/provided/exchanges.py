@@ -6,7 +6,8 @@ from typing import Any, NoReturn
 import msgspec
 
 from adapters.errors import CallerError, InferenceError
-from adapters.http1.client import Client, ClientResponse, encode_fields
+from adapters.http1.client import Client, ClientResponse
+from adapters.http1.message import encode_fields
 from adapters.types import Deadline
 from adapters.upstreams.failed_status import CALLER_STATUS, upstream_error
 from adapters.wire import decoding

@@ -11,7 +11,8 @@ from adapters import offload
 from adapters.base import Answer
 from adapters.call import Call
 from adapters.errors import CallerError, InferenceError, Unavailable, Unsupported
-from adapters.http1.client import Client, ClientResponse, encode_fields
+from adapters.http1.client import Client, ClientResponse
+from adapters.http1.message import encode_fields
 from adapters.paths import segment
 from adapters.registry import Address
 from adapters.requests import AppRequest, InferRequest, ModelQuery, ModelRequest

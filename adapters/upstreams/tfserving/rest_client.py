@@ -13,7 +13,8 @@ from adapters import offload
 from adapters.base import Answer
 from adapters.call import Call
 from adapters.errors import BackendError, CallerError, TooLarge, Unsupported
-from adapters.http1.client import Client, ClientResponse, encode_fields
+from adapters.http1.client import Client, ClientResponse
+from adapters.http1.message import encode_fields
 from adapters.paths import segment
 from adapters.requests import InferRequest, ModelOrder, ModelQuery, ModelRequest
 from adapters.tensors import requested_outputs

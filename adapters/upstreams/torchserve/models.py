@@ -7,7 +7,8 @@ import msgspec
 from adapters.base import Answer
 from adapters.call import Call
 from adapters.errors import CallerError, InferenceError
-from adapters.http1.client import Client, ClientResponse, encode_fields
+from adapters.http1.client import Client, ClientResponse
+from adapters.http1.message import encode_fields
 from adapters.paths import segment
 from adapters.requests import ModelOrder, ModelQuery, ModelRequest
 from adapters.upstreams.declared_tensors import json_answer

@@ -7,6 +7,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from adapters.errors import InferenceError
 from adapters.http1 import client as http1
+from adapters.http1.message import encode_fields
 from adapters.http2 import channel as http2
 from adapters.http2.codes import Code
 from adapters.http2.status import GrpcError
@@ -63,7 +64,7 @@ class HttpCollector:
     def __init__(self, url: str, fields: list[tuple[str, str]], timeout: float) -> None:
         self._client = http1.Client(url, connect_timeout=timeout, max_connections=1)
         self._target = (urlsplit(url).path.rstrip("/") or PATH).encode()
-        self._fields = http1.encode_fields([("content-type", "application/x-protobuf"), *fields])
+        self._fields = encode_fields([("content-type", "application/x-protobuf"), *fields])
         self._timeout = timeout
 
     async def export(self, message: bytes) -> int:

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 from adapters.errors import InferenceError
 from adapters.http1 import client as http1
+from adapters.http1.message import encode_fields
 from adapters.types import Deadline
 from adapters.wire import spans as wire
 from gateway.telemetry.traces.encoding import EndedTrace
@@ -15,7 +16,7 @@ PAUSE = 0.2
 TIMEOUT = 2.0
 MOST_WAITING = 4096
 MAX_ANSWER = 16 << 20
-_FIELDS = http1.encode_fields([("content-type", "application/octet-stream")])
+_FIELDS = encode_fields([("content-type", "application/octet-stream")])
 _TARGET = wire.PATH.encode()
 
 log = logging.getLogger(__name__)

@@ -1,12 +1,16 @@
 """MQTT 5 with a real mosquitto: no message is lost between sessions, and properties are headers."""
 
 import asyncio
+import socket
+import struct
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
+import uvloop
 from paho.mqtt.client import MQTTMessage
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode
@@ -20,7 +24,9 @@ from adapters.brokers.base import (
     MessageUnroutable,
     SubscriptionPlan,
 )
+from adapters.brokers.mqtt import connection as connections
 from adapters.brokers.mqtt.client import MqttClient, make
+from adapters.brokers.mqtt.connection import Connection, ConnectionPlan
 from adapters.brokers.mqtt.member import MqttMember
 from adapters.brokers.mqtt.properties import properties_of
 from adapters.brokers.mqtt.session import MqttSession
@@ -30,6 +36,9 @@ from tests.support.brokers.broker import cloud_event
 from tests.support.brokers.mqtt import MqttBroker
 
 SESSION_TAKEN_OVER = 0x8E
+CONNACK = bytes.fromhex("2003000000")
+MESSAGE = bytes.fromhex("32070001740001006d")  # at QoS 1, with the packet identifier 1
+RESET_AT_CLOSE = struct.pack("ii", 1, 0)
 PLAN = SubscriptionPlan("requests", "team/a", ahead=8, ack_wait=1.0)
 
 
@@ -177,6 +186,42 @@ async def test_a_member_begins_another_session_after_a_takeover(client: MqttClie
         while await broker.unsettled("requests", ""):
             await asyncio.sleep(0.05)
     await slow.aclose()
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+@pytest.mark.parametrize("acknowledges", [True, False])
+def test_a_connection_that_is_reset_behind_unread_messages_is_lost(
+    run: Callable[[Coroutine[Any, Any, None]], None], acknowledges: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "KEEPALIVE", 3600)  # the missing answer to a ping would reveal it too
+
+    async def reset(server: socket.socket) -> None:
+        received = list[MQTTMessage]()
+        url = f"mqtt://127.0.0.1:{server.getsockname()[1]}"
+        connection = Connection(BrokerConfig(url=url), ConnectionPlan("x", acks=True), received.append)
+        opening = asyncio.create_task(connection.open())
+        peer, _ = await asyncio.to_thread(server.accept)
+        peer.sendall(CONNACK)
+        await opening
+        peer.sendall(3 * MESSAGE)
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_AT_CLOSE)
+        peer.close()  # before the loop reads the messages
+        while not received:
+            await asyncio.sleep(0)
+        if acknowledges:
+            connection.ack(1)
+        await connection.lost.wait()
+        connection.ack(1)
+        with pytest.raises(BrokerUnavailable):
+            await connection.publish("t", b"m", None)
+        await connection.close()
+
+    async def bounded(server: socket.socket) -> None:
+        async with asyncio.timeout(60):
+            await reset(server)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        run(bounded(server))
 
 
 def test_another_message_with_the_packet_identifier_of_a_former_one_is_delivered() -> None:

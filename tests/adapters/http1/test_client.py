@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from adapters.errors import BackendError, DeadlineError, InferenceError, TransportError, Unavailable, UpstreamTimeout
-from adapters.http1.client import Client, ClientResponse, encode_fields
+from adapters.http1.client import Client, ClientResponse
 from adapters.http1.exchange import HIGH_WATER, MAX_HEAD
+from adapters.http1.message import encode_fields
 from adapters.http1.server import Server
 from adapters.types import Deadline
 from tests.adapters.http1.raw import Echo, until

@@ -10,8 +10,8 @@ import aiohttp
 import pytest
 
 from adapters.fake import FakeAdapter
-from adapters.http1.client import Client, encode_fields
-from adapters.http1.message import Request, Response
+from adapters.http1.client import Client
+from adapters.http1.message import Request, Response, encode_fields
 from adapters.http1.server import Limits, Server
 from adapters.upstreams.apps.http_app import HttpAppAdapter
 from config.protocols.apps import HttpProtocol
