@@ -20,6 +20,14 @@ def data_of(event: bytes) -> bytes:
     return b"\n".join(lines)
 
 
+def count_json_lines(piece: bytes) -> int:
+    """The number of events of a piece that consists of whole events of one line, `data: {…}`; 0 for any other piece."""
+    if not piece.startswith(b"data: {") or not piece.endswith(b"}\n\n") or b"\r" in piece:
+        return 0
+    count = piece.count(b"\n\n")
+    return count if piece.count(b"\n") == 2 * count and piece.count(b"\n\ndata: {") == count - 1 else 0
+
+
 class Splitter:
     """Splits a byte stream into events.
 
@@ -31,6 +39,11 @@ class Splitter:
     def __init__(self) -> None:
         self._rest = b""
         self._after_cr = False
+
+    @property
+    def is_between_events(self) -> bool:
+        """Whether the next byte begins an event."""
+        return not self._rest and not self._after_cr
 
     @property
     def halfway(self) -> bool:

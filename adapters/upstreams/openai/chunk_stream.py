@@ -60,13 +60,30 @@ class ChunkStream(EventStream):
         if not piece and self._is_whole():
             self._done = True
             return _END
+        if self._begun and self._splitter.is_between_events and (count := _count_plain(piece)):
+            self._pass_plain(piece, count)
+            return piece
         return super()._read(piece)
+
+    def _pass_plain(self, piece: bytes, count: int) -> None:
+        """Count the tokens of a piece that is forwarded as it was read."""
+        events = [piece[:-2]] if count == 1 else piece[:-2].split(b"\n\n")
+        self._before_last, self._last = self._last, events
+        self._data_before, self._data = events[-2][6:] if count > 1 else self._data, events[-1][6:]
+        self.usage.completion_tokens += count
 
     def _is_whole(self) -> bool:
         """Whether only `[DONE]` or its blank line is missing. Only usage may follow a finish_reason."""
         if sse.data_of(self._splitter.rest.strip(b"\n")) == wire.DONE:
             return True
         return self._alone and any(_FINISHED.search(data) for data in (self._data_before, self._data))
+
+
+def _count_plain(piece: bytes) -> int:
+    """The number of events of a piece of whole chunks without usage and errors; 0 for any other piece."""
+    if b'"error"' in piece or piece.count(b'"usage"') != piece.count(b'"usage":null'):
+        return 0
+    return sse.count_json_lines(piece)
 
 
 def _failure(event: bytes, data: bytes) -> bytes:

@@ -1,0 +1,87 @@
+"""Pieces that are forwarded as they were read have the effect of pieces whose events are examined one by one."""
+
+import json
+from itertools import pairwise
+from typing import Any, cast
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters.errors import InferenceError
+from adapters.http1.client import ClientResponse
+from adapters.upstreams.openai import chunk_stream
+from adapters.upstreams.openai.chunk_stream import ChunkStream
+from adapters.wire import sse
+from adapters.wire.openai import chat as wire
+
+REQUEST = wire.decode_chat(b'{"model":"m","messages":[{"role":"user","content":"hi"}],"stream":true}')
+
+
+class Response:
+    """A response whose pieces have all arrived."""
+
+    status = 200
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        self._pieces = [*pieces, b""]
+
+    def take(self) -> bytes:
+        return self._pieces.pop(0) if self._pieces else b""
+
+    async def piece(self, patience: float | None = None) -> bytes:
+        return self.take()
+
+    def close(self) -> None: ...
+
+
+def chunk(**fields: Any) -> bytes:
+    return sse.encode(json.dumps(fields, separators=(",", ":")).encode())
+
+
+TEXTS = st.sampled_from(['"usage"', '"error"', "a", "\u00e9 ", "\\n\\ndata: {", "}", "[DONE]", "data: {}"])
+CHUNKS = st.one_of(
+    TEXTS.map(lambda text: chunk(choices=[{"delta": {"content": text}, "finish_reason": None}])),
+    TEXTS.map(lambda text: chunk(choices=[{"delta": {"content": text}}], usage=None)),
+    st.just(chunk(choices=[{"delta": {}, "finish_reason": "stop"}])),
+    st.just(chunk(choices=[], usage={"prompt_tokens": 3, "completion_tokens": 2})),
+    st.just(chunk(error={"message": "out of memory"})),
+    st.sampled_from([
+        b"data: [DONE]\n\n", b": ping\n\n", b"\n\n", b"\n", b"\r\n", b"\r", b"data: {}\n\n", b"data: {\n\ndata: }\n\n",
+        b"event: error\ndata: {}\n\n", b"data: 1\n\n", b"data:{}\n\n", b"error: {}\n\n", b"id: 1\ndata: {}\n\n",
+    ]),
+)  # fmt: skip
+
+
+async def outcome(pieces: list[bytes], *, plain: bool) -> list[object]:
+    stream = ChunkStream(cast(ClientResponse, Response(pieces)), REQUEST)
+    seen: list[object] = []
+    with patch.object(chunk_stream, "_count_plain", chunk_stream._count_plain if plain else lambda _: 0):
+        try:
+            await stream.begun()
+            async for piece in stream:
+                seen += [piece, stream.excerpts]
+        except InferenceError as error:
+            seen += [type(error), error.message]
+    return [*seen, stream.usage, stream.excerpts, stream.ended]
+
+
+@given(st.data(), st.lists(CHUNKS, max_size=10))
+async def test_a_forwarded_piece_counts_like_its_events(data: st.DataObject, chunks: list[bytes]) -> None:
+    body = b"".join(chunks)
+    cuts = data.draw(st.one_of(st.just(list[int]()), st.lists(st.integers(0, len(body)), max_size=3)))
+    if data.draw(st.booleans()):
+        pieces = chunks
+    else:
+        pieces = [body[a:b] for a, b in pairwise([0, *sorted(cuts), len(body)]) if a < b]
+    pieces = [piece for piece in pieces if piece]
+    assert await outcome(pieces, plain=True) == await outcome(pieces, plain=False)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_whole_chunks_are_counted(count: int) -> None:
+    piece = chunk(choices=[{"delta": {"content": "a"}}]) * count
+    assert chunk_stream._count_plain(piece) == count
+    for changed in (piece[1:], piece[:-1], piece + b"\n", piece.replace(b"\n\n", b"\r\n\r\n"), b": c\n\n" + piece):
+        assert chunk_stream._count_plain(changed) == 0
