@@ -41,9 +41,11 @@ def chunk(**fields: Any) -> bytes:
 
 
 TEXTS = st.sampled_from(['"usage"', '"error"', "a", "\u00e9 ", "\\n\\ndata: {", "}", "[DONE]", "data: {}"])
-CHUNKS = st.one_of(
+PLAIN = st.one_of(
     TEXTS.map(lambda text: chunk(choices=[{"delta": {"content": text}, "finish_reason": None}])),
     TEXTS.map(lambda text: chunk(choices=[{"delta": {"content": text}}], usage=None)),
+)
+OTHER = st.one_of(
     st.just(chunk(choices=[{"delta": {}, "finish_reason": "stop"}])),
     st.just(chunk(choices=[], usage={"prompt_tokens": 3, "completion_tokens": 2})),
     st.just(chunk(error={"message": "out of memory"})),
@@ -52,6 +54,10 @@ CHUNKS = st.one_of(
         b"event: error\ndata: {}\n\n", b"data: 1\n\n", b"data:{}\n\n", b"error: {}\n\n", b"id: 1\ndata: {}\n\n",
     ]),
 )  # fmt: skip
+WRITES = st.one_of(
+    st.lists(PLAIN, min_size=1, max_size=4), st.lists(PLAIN, min_size=1, max_size=4), st.lists(OTHER, max_size=2)
+)
+"""Events that a server writes together."""
 
 
 async def outcome(pieces: list[bytes], *, plain: bool) -> list[object]:
@@ -67,16 +73,20 @@ async def outcome(pieces: list[bytes], *, plain: bool) -> list[object]:
     return [*seen, stream.usage, stream.excerpts, stream.ended]
 
 
-@given(st.data(), st.lists(CHUNKS, max_size=10))
-async def test_a_forwarded_piece_counts_like_its_events(data: st.DataObject, chunks: list[bytes]) -> None:
-    body = b"".join(chunks)
-    cuts = data.draw(st.one_of(st.just(list[int]()), st.lists(st.integers(0, len(body)), max_size=3)))
-    if data.draw(st.booleans()):
-        pieces = chunks
-    else:
+@given(st.data(), st.lists(WRITES, max_size=8))
+async def test_a_forwarded_piece_counts_like_its_events(data: st.DataObject, writes: list[list[bytes]]) -> None:
+    pieces = [b"".join(events) for events in writes if events]
+    body = b"".join(pieces)
+    if cuts := data.draw(st.lists(st.integers(0, len(body)), max_size=3)):
         pieces = [body[a:b] for a, b in pairwise([0, *sorted(cuts), len(body)]) if a < b]
-    pieces = [piece for piece in pieces if piece]
     assert await outcome(pieces, plain=True) == await outcome(pieces, plain=False)
+
+
+async def test_an_event_that_began_earlier_is_not_forwarded_alone() -> None:
+    first = chunk(choices=[{"delta": {"content": "a"}}])
+    pieces = [first, b"id: 1\n", b"data: {}\n\n", b"data: [DONE]\n\n"]
+    seen = await outcome(pieces, plain=True)
+    assert seen[::2][:3] == [first, b"id: 1\ndata: {}\n\n", b"data: [DONE]\n\n"]
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
