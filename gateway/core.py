@@ -94,7 +94,7 @@ class Core:
         A failure before that is raised, and the front ends the exchange. An answer that has begun ends in `_finish`:
         whole, broken or cancelled. In both cases the reservation is settled exactly once.
         """
-        snapshot = self._snapshot_of(record)
+        snapshot = self.snapshot.of_batches() if record.of_batch else self.snapshot
         record.stream = request.stream
         if (sample := self.sample) is not None and sample.has(record.request_id):
             record.draft = sample.draft(principal, request, headers)
@@ -108,7 +108,7 @@ class Core:
             request = await separated(request, principal.tenant)
         now = self.clock()
         price = snapshot.price_of(record.model, facts.time)
-        amounts, cost = self._estimate(facts, request, price, record, decision, now)
+        amounts, cost = self._estimate(snapshot, facts, request, price, record, decision, now)
         if record.draft is not None:
             record.draft.reserve(amounts, cost)
         if record.early is not None:
@@ -178,10 +178,6 @@ class Core:
         answer.when_ended(lambda answer, error: self._finish(reservation, price, request, record, answer, error))
         return answer
 
-    def _snapshot_of(self, record: Record) -> Snapshot:
-        """The snapshot in force, with the prices of batches for a line of a batch."""
-        return self.snapshot.of_batches() if record.of_batch else self.snapshot
-
     async def look_up(self, principal: Principal, query: ModelQuery, headers: Mapping[str, str]) -> Answer:
         """A query of the gateway's own to the server of a model. It is neither charged nor logged."""
         snapshot, now = self.snapshot, self.clock()
@@ -241,6 +237,7 @@ class Core:
 
     def _estimate(
         self,
+        snapshot: Snapshot,
         facts: Facts,
         request: ModelRequest,
         price: PriceRow | None,
@@ -249,7 +246,7 @@ class Core:
         now: float,
     ) -> tuple[Amounts, Money | None]:
         """Amounts to reserve: the prompt, the longest output, and their cost. Fills in the allowances of the record."""
-        snapshot, model = self._snapshot_of(record), record.model
+        model = record.model
         prompt, output = request.prompt_tokens, expected_output(request.max_tokens, request.n)
         record.allowances = self.ledger.allowances(facts, model, now)
         if (arm := decision.target.model) is not None and (resolved := snapshot.catalogue.find(arm)) is not None:

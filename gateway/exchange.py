@@ -110,8 +110,13 @@ def amounts_of(request: ModelRequest, usage: Usage | None) -> Amounts:
 
 def charge(price: PriceRow, usage: Usage) -> Money:
     """The cost of an answer."""
-    parts = usage.cached_tokens, usage.reasoning_tokens, usage.cache_write_tokens
-    return price.cost(usage.prompt_tokens, usage.completion_tokens, *parts)
+    return price.cost(
+        usage.prompt_tokens,
+        usage.completion_tokens,
+        usage.cached_tokens,
+        usage.reasoning_tokens,
+        usage.cache_write_tokens,
+    )
 
 
 def hide_model_error(error: BaseException | None) -> None:

@@ -129,9 +129,10 @@ class Door:
                 "and revoke the key that you sent.",
                 code="key_in_url",
             )
-        # `api-key` is the header of Azure's clients.
         headers = http.headers
-        token = bearer(headers.get("authorization"), headers.get("x-api-key") or headers.get("api-key"))
+        token = bearer(headers.get("authorization"))
+        if token is None:  # `api-key` is the header of Azure's clients
+            token = bearer(None, headers.get("x-api-key") or headers.get("api-key"))
         return self.principal(token, http.peer_certificate if token is None else None, record)
 
     def principal(self, token: str | None, certificate: Mapping[str, Any] | None, record: Record) -> Principal:

@@ -129,18 +129,18 @@ class Endpoint:
         if it is traced, records a change of the breaker."""
         self.in_flight -= 1
         was_open = self.breaker.is_open
-        self._judge(error, now, tenant)
+        self._judge(error, now, tenant, was_out=was_open)
         if span is not None and self.breaker.is_open != was_open:
             span.event("breaker_closed" if was_open else "breaker_opened", now, **{"headrace.endpoint": self.id})
         if self.waiting is not None:
             self.waiting.freed()
 
-    def _judge(self, error: BaseException | None, now: float, tenant: str) -> None:
-        was_out = self.breaker.is_open
+    def _judge(self, error: BaseException | None, now: float, tenant: str, *, was_out: bool) -> None:
         failed = False
         if error is None:
             self.breaker.success(now)
-            self.refusals.answered(tenant)
+            if self.refusals.tenants:
+                self.refusals.answered(tenant)
         elif isinstance(error, InferenceError) and error.blames_endpoint and self._is_to_blame(error, now, tenant):
             self.breaker.failure(now)
             failed = True

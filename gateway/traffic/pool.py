@@ -141,12 +141,7 @@ class Pool:
         answer.endpoint = endpoint.id
         if span is not None:
             span.begun = now
-        if queue is None:
-            answer.when_ended(lambda answer, error: self._end(endpoint, call, span, answer, error))
-        else:
-            answer.when_ended(
-                lambda answer, error: self._settle(queue, endpoint, request, call, span, waiter, answer, error)
-            )
+        answer.when_ended(lambda answer, error: self._end(endpoint, request, call, span, waiter, answer, error))
         return answer
 
     def spare(self, tenant: str, tried: Sequence[str]) -> bool:
@@ -164,9 +159,8 @@ class Pool:
             return await self._queue.wait(request, call)
         raise self._full(call.tenant, now)
 
-    def _settle(
+    def _end(
         self,
-        queue: PoolQueue,
         endpoint: Endpoint,
         request: ModelRequest,
         call: Call,
@@ -175,13 +169,9 @@ class Pool:
         answer: Answer,
         error: BaseException | None,
     ) -> None:
-        queue.settle(request, call, waiter, answer.usage)
-        self._end(endpoint, call, span, answer, error)
-
-    def _end(
-        self, endpoint: Endpoint, call: Call, span: AttemptSpan | None, answer: Answer, error: BaseException | None
-    ) -> None:
         now = self._clock()
+        if self._queue is not None:
+            self._queue.settle(request, call, waiter, answer.usage)
         if span is not None:
             span.answered(answer, error, now)
         endpoint.end(error, now, call.tenant, span)
