@@ -18,9 +18,9 @@ _NAMES = {
 def headers(allowances: Sequence[Allowance], now: float) -> list[tuple[str, str]]:
     """Headers for each unit, of the limit with the least remaining. A limit in shadow is not reported."""
     fields: list[tuple[str, str]] = []
-    for unit, bucket in _least(allowances, now).items():
+    for unit, bucket, whole in _least(allowances, now):
         limit, remaining, reset = _NAMES[unit]
-        fields.append((limit, str(int(bucket.capacity))))
+        fields.append((limit, whole))
         fields.append((remaining, _left(bucket)))
         fields.append((reset, _span(bucket.seconds_to_full)))
     for allowance in allowances:
@@ -32,25 +32,26 @@ def headers(allowances: Sequence[Allowance], now: float) -> list[tuple[str, str]
 def anthropic_headers(allowances: Sequence[Allowance], now: float, utc: float) -> list[tuple[str, str]]:
     """The headers with Anthropic's names, for the units that Anthropic has. A reset is a point in time there."""
     fields: list[tuple[str, str]] = []
-    for unit, bucket in _least(allowances, now).items():
+    for unit, bucket, limit in _least(allowances, now):
         if unit in ("requests", "tokens"):
             whole = datetime.fromtimestamp(utc + bucket.seconds_to_full, UTC)
-            fields.append((f"anthropic-ratelimit-{unit}-limit", str(int(bucket.capacity))))
+            fields.append((f"anthropic-ratelimit-{unit}-limit", limit))
             fields.append((f"anthropic-ratelimit-{unit}-remaining", _left(bucket)))
             fields.append((f"anthropic-ratelimit-{unit}-reset", whole.strftime("%Y-%m-%dT%H:%M:%SZ")))
     return fields
 
 
-def _least(allowances: Sequence[Allowance], now: float) -> dict[Rated, TokenBucket]:
-    """The bucket with the least remaining of each unit, at its level of `now`; of several in debt, the first."""
-    least: dict[Rated, TokenBucket] = {}
+def _least(allowances: Sequence[Allowance], now: float) -> Iterable[tuple[Rated, TokenBucket, str]]:
+    """Of each unit the rate with the least remaining, at its level of `now`; of several in debt, the first."""
+    least: dict[Rated, tuple[Rated, TokenBucket, str]] = {}
     for allowance in allowances:
-        for unit, bucket in allowance.reported:
+        for rate in allowance.reported:
+            unit, bucket, _ = rate
             level = bucket.refill(now)
             worst = least.get(unit)
-            if worst is None or (worst.level > 0 and level < worst.level):
-                least[unit] = bucket
-    return least
+            if worst is None or (worst[1].level > 0 and level < worst[1].level):
+                least[unit] = rate
+    return least.values()
 
 
 def _left(bucket: TokenBucket) -> str:

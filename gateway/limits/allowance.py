@@ -63,8 +63,9 @@ class Allowance:
         self.in_shadow = config.enforce == "shadow"
         rates: list[tuple[Rated, RateLimit | None]] = [(unit, getattr(config, unit)) for unit in RATED]
         self.buckets = {u: _bucket(self.buckets.get(u), rate, now) for u, rate in rates if rate is not None}
-        self.reported = () if self.in_shadow else tuple(self.buckets.items())
-        """The rates that the headers of a response report."""
+        rated = () if self.in_shadow else self.buckets.items()
+        self.reported = tuple((unit, bucket, str(int(bucket.capacity))) for unit, bucket in rated)
+        """The rates that the headers of a response report, with the whole units of their limits."""
         self.requests = self.buckets.get("requests")
         self.settled = tuple((RATED.index(u), bucket) for u, bucket in self.buckets.items() if u != "requests")
         """The units that are reserved by an estimate and charged by the actual usage, by their index in `Amounts`."""

@@ -97,16 +97,15 @@ class Metrics(Collector):
         if totals is None:
             totals = self.pools[pool] = PoolTotals()
         totals.count(record)
-        if record.trace.first_chunk:
+        trace, payer = record.trace, self._payer(tenant, model)
+        if trace.first_chunk:
             served = self._served.get((model, pool))
             if served is None:
                 served = self._served[model, pool] = Served()
-            waited = record.trace.first_chunk - record.started
             served.duration.observe(record.ended - record.started, record.exported)
-            served.first_chunk.observe(waited, record.exported)
+            served.first_chunk.observe(trace.first_chunk - record.started, record.exported)
             self._overhead.observe(record.overhead)
         if (usage := record.usage) is not None:
-            payer = self._payer(tenant, model)
             self._prompt_tokens[payer] += usage.prompt_tokens
             self._completion_tokens[payer] += usage.completion_tokens
             if record.of_batch:
@@ -117,12 +116,12 @@ class Metrics(Collector):
                 self._device_ms[payer] += usage.device_ms
                 self._tensors.count(record, usage.rows)
         if (cost := record.cost) is not None:
-            self._spend[cost.currency, *self._payer(tenant, model)] += cost.picos
+            self._spend[cost.currency, *payer] += cost.picos
         self._generative.count(record)
-        if record.trace.steps:
-            self._steps.count(record.trace)
-        if record.trace.events:
-            self._events.update(record.trace.events)
+        if trace.steps:
+            self._steps.count(trace)
+        if trace.events:
+            self._events.update(trace.events)
         for unit, per in record.shadowed:
             self._shadowed[tenant, unit, per] += 1
 

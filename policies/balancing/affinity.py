@@ -106,7 +106,12 @@ class PrefixAffinity:
                 break
         else:
             return None
-        limit = self._bound * min([(c.in_flight + 1) / c.weight for c in candidates])
+        lowest = inf
+        for candidate in candidates:
+            load = (candidate.in_flight + 1) / candidate.weight
+            if load < lowest:
+                lowest = load
+        limit = self._bound * lowest
         cold = candidates[int(rng.random() * len(candidates))]
         if (
             self._is_cold(cold, candidates)
@@ -139,8 +144,9 @@ def _least_loaded(candidates: Sequence[C], holders: Sequence[str], limit: float)
     """The least loaded of the holders below the limit; among equals, the latest."""
     chosen, lowest = None, (inf, 0)
     for candidate in candidates:
-        if candidate.address in holders and _fits(candidate, limit):
-            load = ((candidate.in_flight + 1) / candidate.weight, holders.index(candidate.address))
+        address = candidate.address
+        if address in holders and _fits(candidate, limit):
+            load = ((candidate.in_flight + 1) / candidate.weight, holders.index(address))
             if load < lowest:
                 chosen, lowest = candidate, load
     return chosen

@@ -106,8 +106,7 @@ class ModelList(GlobSet):
 
     __slots__ = ()
 
-    def allows(self, name: str) -> bool:
-        return name in self
+    allows = GlobSet.__contains__
 
 
 def names(model: ClientModelConfig) -> Iterator[tuple[str, str, str]]:
