@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from adapters.brokers.base import (
@@ -100,10 +100,14 @@ class BindingConsumer:
             self._client, subscription, self._claims, self._writer, self.runner, self.insist,
             ended=self._ended, lost=self._lost, settled=self._settled,
         )  # fmt: skip
-        works = [self.endings.run(), self._renew(subscription), self._watch_lag(subscription)]
-        if binding.cancels is not None:
-            works.append(watch_cancels(binding.cancels, self._client, self.insist, self._cancel))
-        self._loops = [asyncio.create_task(work) for work in works]
+        works: dict[str, Callable[[], Awaitable[None]]] = {
+            "ending": self.endings.run,
+            "renewing": lambda: self._renew(subscription),
+            "reading the lag": lambda: self._watch_lag(subscription),
+        }
+        if (topic := binding.cancels) is not None:
+            works["reading cancellations"] = lambda: watch_cancels(topic, self._client, self.insist, self._cancel)
+        self._loops = [asyncio.create_task(self.insist.lasting(part, work)) for part, work in works.items()]
         await self._receive(subscription)
 
     async def drain(self) -> None:

@@ -111,6 +111,8 @@ class Endings:
                 await self._subscription.settle(deliveries)
         except BrokerUnavailable as error:
             log.info("bus: %d answered messages will be delivered again and recognised: %s", len(deliveries), error)
+        except Exception:  # of a broker's library: the messages after these must end too
+            log.exception("bus: %d answered messages may not be settled", len(deliveries))
         finally:
             self.size -= ends
             self._settled(len(deliveries))

@@ -1,4 +1,4 @@
-"""Repeats a call until a broker or a table answers."""
+"""Repeats a call until a broker or a table answers, and work that has no end after an error."""
 
 import asyncio
 import logging
@@ -45,6 +45,15 @@ class Insistence:
                 if self._failing and self._failing.pop(part, None) is not None:
                     log.warning("bus %s: %s continues", self._name, part)
                 return result
+
+    async def lasting(self, part: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Run work that has no end, until cancelled. After an unexpected error it is logged, and begins again."""
+        while True:
+            try:
+                await work()
+            except Exception:
+                log.exception("bus %s: %s begins again after an unexpected error", self._name, part)
+            await asyncio.sleep(LONGEST_PAUSE)
 
     def _fail(self, part: str, error: Exception) -> None:
         if part not in self._failing:

@@ -320,6 +320,40 @@ async def _unavailable(_: object) -> None:
     raise BrokerUnavailable("down")
 
 
+async def _unexpected(_: object) -> None:
+    raise RuntimeError("unable to perform operation; the handler is closed")
+
+
+async def test_later_messages_end_after_an_unexpected_error_of_a_settlement(caplog: pytest.LogCaptureFixture) -> None:
+    async with Faults() as made:
+        made.broker.settle = _unexpected  # type: ignore[method-assign, assignment]
+        for id_ in ("a", "b"):
+            made.broker.put(id_)
+            await asyncio.sleep(5)
+        del made.broker.settle
+        made.broker.put("c")
+        await asyncio.sleep(5)
+        assert made.broker.statuses() == ["200"] * 3
+        assert [place.split("-")[1] for place in made.broker.settled] == ["c"]
+        assert made.consumer.held == 0
+    assert caplog.text.count("answered messages may not be settled") == 2
+    assert "RuntimeError: unable to perform operation" in caplog.text
+
+
+async def test_claims_are_renewed_after_an_unexpected_error_of_a_renewal(caplog: pytest.LogCaptureFixture) -> None:
+    slow = Script(chunks=(ANSWER,), latency=100.0)
+    async with Faults(slow) as made:
+        made.broker.renew = _unexpected  # type: ignore[method-assign, assignment]
+        await asyncio.sleep(1)
+        made.broker.put("a")
+        await asyncio.sleep(5)
+        del made.broker.renew
+        await asyncio.sleep(20)
+        (work,) = made.consumer._in_work.values()
+        assert asyncio.get_running_loop().time() - work.renewed_at < made.binding.takeover
+    assert "bus b: renewing begins again after an unexpected error" in caplog.text
+
+
 async def test_a_message_waits_for_capacity_without_an_end_and_within_its_deadline() -> None:
     from adapters.errors import Overloaded
 
