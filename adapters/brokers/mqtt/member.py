@@ -6,14 +6,17 @@ import secrets
 from collections import deque
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
+from random import sample
 
 from adapters.brokers.base import BrokerDelivery, BrokerUnavailable, SubscriptionPlan
-from adapters.brokers.mqtt.records import HERE, LEFT, NONE, MemberRecords
+from adapters.brokers.mqtt.records import HERE, LEFT, MemberRecords
 from adapters.brokers.mqtt.session import MqttSession, Unsettled
 from config.schema.bus.broker import BrokerConfig
 
 log = logging.getLogger(__name__)
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
+MOST_CONTINUED = 8
+"""Sessions of other members that a member continues at the same time while messages wait here."""
 
 
 class MqttMember:
@@ -27,6 +30,8 @@ class MqttMember:
         self._received = deque[BrokerDelivery]()
         self._arrived = asyncio.Event()
         self._own = self._session(self._new_id())
+        self._continued = set[str]()
+        self._session_ended = asyncio.Event()
         self._tasks = set[asyncio.Task[None]]()
         self._problem = "not connected"
 
@@ -94,13 +99,26 @@ class MqttMember:
     async def _watch(self) -> None:
         """Publish the records of this member's sessions, and continue the sessions of members that are gone."""
         while True:
+            self._session_ended.clear()
             with suppress(BrokerUnavailable):
                 await self._records.open()
                 await self._records.write(list(self._records.mine), HERE)
-                for client_id in self._records.gone():
+                for client_id in self._continuable():
                     self._records.mine.add(client_id)
+                    self._continued.add(client_id)
                     self._spawn(self._continue(client_id))
-            await asyncio.sleep(self._records.beat)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._records.beat):
+                    await self._session_ended.wait()
+
+    def _continuable(self) -> list[str]:
+        """Sessions of members that are gone. Random ones: several members begin with different sessions.
+
+        While messages wait here, few: other members may be idle, and the broker may send all messages at once.
+        """
+        gone = self._records.gone()
+        most = MOST_CONTINUED - len(self._continued) if self._received else MOST_CONTINUED
+        return sample(gone, min(len(gone), max(0, most)))
 
     async def _continue(self, client_id: str) -> None:
         """Receive the messages of a session whose member is gone, then end the session."""
@@ -114,12 +132,14 @@ class MqttMember:
             if session.connected:
                 assert session.connection is not None
                 await session.connection.close(forget=True)
-                await self._records.write([client_id], NONE)
+                await self._records.remove(client_id)
         except BrokerUnavailable as error:
             log.info("the session %s of a member that is gone is continued later: %s", client_id, error)
         finally:
             session.abandon()
             self._records.mine.discard(client_id)
+            self._continued.discard(client_id)
+            self._session_ended.set()
             if session.connection is not None:
                 await session.connection.close()
 

@@ -64,9 +64,15 @@ class MemberRecords:
         ]
 
     async def write(self, client_ids: Iterable[str], state: bytes) -> None:
-        """Publish the records of sessions. Raises `BrokerUnavailable`."""
-        for client_id in client_ids:
-            await self.publish(f"{self._topic}{client_id}", state, retain=True)
+        """Publish records, all at once: in turn, those of many sessions are late. Raises `BrokerUnavailable`."""
+        await asyncio.gather(
+            *(self.publish(f"{self._topic}{client_id}", state, retain=True) for client_id in client_ids)
+        )
+
+    async def remove(self, client_id: str) -> None:
+        """Remove the record of a session that has ended. Raises `BrokerUnavailable`."""
+        await self.write([client_id], NONE)
+        self._seen.pop(client_id, None)  # also before the broker has sent the removal here
 
     async def publish(self, topic: str, body: bytes = HERE, *, retain: bool = False) -> None:
         """Publish a message by the connection of the records. Raises `BrokerUnavailable`."""

@@ -27,8 +27,9 @@ from adapters.brokers.base import (
 from adapters.brokers.mqtt import connection as connections
 from adapters.brokers.mqtt.client import MqttClient, make
 from adapters.brokers.mqtt.connection import Connection, ConnectionPlan
-from adapters.brokers.mqtt.member import MqttMember
+from adapters.brokers.mqtt.member import MOST_CONTINUED, MqttMember
 from adapters.brokers.mqtt.properties import properties_of
+from adapters.brokers.mqtt.records import LEFT
 from adapters.brokers.mqtt.session import MqttSession
 from adapters.wire.cloudevents.timestamps import format_time, parse
 from config.schema.bus.broker import BrokerConfig
@@ -147,6 +148,18 @@ async def test_another_member_continues_the_session_of_a_member_that_is_gone(
             await asyncio.sleep(0.05)
     assert not other._records.gone()
     await other.aclose()
+
+
+async def test_a_member_with_waiting_messages_continues_few_sessions_at_once() -> None:
+    member = MqttMember(BrokerConfig(url="mqtt://127.0.0.1:1"), PLAN)
+    member._records._seen = {f"session{number}": (0.0, LEFT) for number in range(3 * MOST_CONTINUED)}
+    assert len(member._continuable()) == MOST_CONTINUED
+    member._continued = {"a", "b"}
+    assert len(set(member._continuable())) == MOST_CONTINUED  # none of them has messages
+    member._deliver(BrokerDelivery("requests", b"", {}, place="p", handle=None))
+    assert len(member._continuable()) == MOST_CONTINUED - 2
+    member._continued |= set(member._continuable())
+    assert member._continuable() == []
 
 
 async def test_a_member_that_is_wrongly_taken_for_dead_has_its_session_again(
