@@ -101,6 +101,12 @@ class Answer:
         """Return the next complete piece of the wire (for SSE: whole events). Subclasses for streams override it."""
         raise StopAsyncIteration
 
+    def write_to(self, writer: Callable[[bytes], bool]) -> None:
+        """Offer a stream the writer of its connection, for pieces that arrive while the connection waits.
+
+        A stream that cannot use the writer ignores it, such as a stream whose pieces others receive too.
+        """
+
     async def aclose(self) -> None:
         """Cancel the upstream. The method may be called at any time and more than once."""
         self.end(ClientGone("the client closed the connection"))

@@ -7,7 +7,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from adapters.assembly import LARGE, Assembly
 from adapters.errors import BackendError, DeadlineError, InferenceError, TransportError, Unavailable, UpstreamTimeout
-from adapters.http1.exchange import Exchange
+from adapters.http1.exchange import Exchange, Forward
 from adapters.http1.message import Headers
 from adapters.http1.relay import RELAY
 from adapters.http1.sweeper import sweeper
@@ -46,10 +46,10 @@ class ClientResponse:
             self._give_back()
         return data
 
-    def more(self, patience: float | None = None) -> Awaitable[None]:
-        """Wait for the next bytes of the body, for at most `patience` seconds."""
+    def more(self, patience: float | None = None, forward: Forward | None = None) -> Awaitable[None]:
+        """Wait for the next bytes of the body, for at most `patience` seconds, except those that `forward` takes."""
         assert self._exchange is not None
-        return self._exchange.more(patience)
+        return self._exchange.more(patience, forward)
 
     async def piece(self, patience: float | None = None) -> bytes:
         """Wait for the next piece of the body and return it; empty at the end. Raises `InferenceError`."""

@@ -177,6 +177,8 @@ class Connection(RequestReceiver):
                         write_message(self._transport, b"%b%x\r\n" % (pending, len(piece)), piece, b"\r\n")
                     else:
                         write_message(self._transport, pending, piece)
+                    if pending and chunked and response.write_to is not None:
+                        response.write_to(self._write_chunk)
                     pending = b""
                     if self._writing_paused:
                         await self._drain()
@@ -184,6 +186,13 @@ class Connection(RequestReceiver):
             await self._drain()
         finally:
             await body.aclose()
+
+    def _write_chunk(self, piece: bytes) -> bool:
+        """The `Writer` of a stream."""
+        if self._writing_paused or self._transport.is_closing():
+            return False
+        write_message(self._transport, b"%x\r\n" % len(piece), piece, b"\r\n")
+        return True
 
     async def _hold_until_taken(self, budget: Budget) -> None:
         """Charge the unread bytes of a response to `budget`, so that slow clients cannot exhaust the memory."""

@@ -27,6 +27,10 @@ CHUNKED_HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 """A head after which llhttp is at the start of a chunk."""
 
 
+Forward = Callable[[bytes], bool]
+"""Takes a piece of a body at once. Returns False for a piece that the caller of `take` must take."""
+
+
 class Exchange(Feeding):
     """A connection to an upstream, and the response that is being read from it.
 
@@ -35,8 +39,9 @@ class Exchange(Feeding):
     """
 
     __slots__ = (
-        "_arrived", "_chunks", "_deadline", "_error", "_fields", "_framed", "_head_done", "_in_chunks", "_keep_alive",
-        "_left", "_on_lost", "_overhead", "_parser", "_size", "answered", "complete", "deadline", "rested_at", "status",
+        "_arrived", "_chunks", "_deadline", "_error", "_fields", "_forward", "_framed", "_head_done", "_in_chunks",
+        "_keep_alive", "_left", "_on_lost", "_overhead", "_parser", "_size", "answered", "complete", "deadline",
+        "rested_at", "status",
     )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_lost: "Callable[[Exchange], None]") -> None:
@@ -57,6 +62,7 @@ class Exchange(Feeding):
         self._fields: dict[bytes, bytes] = {}
         self._chunks: list[bytes] = []
         self._size = 0
+        self._forward: Forward | None = None
         self._left = 0  # bytes still to receive of a body of known length
         self._overhead = 0  # bytes received since the last piece of body
         self._head_done = False
@@ -118,7 +124,7 @@ class Exchange(Feeding):
         self.complete = complete
         if body:
             self.on_body(body)
-        else:
+        if complete or not body:
             self._arrived.wake()
 
     def _break_off(self) -> None:
@@ -154,9 +160,14 @@ class Exchange(Feeding):
 
     def on_body(self, body: bytes) -> None:
         self._overhead = 0
-        self._chunks.append(body)
         size = len(body)
         self._left -= size
+        if self._forward is not None:
+            if self._forward(body):
+                self.deadline = min(self.loop.time() + self._deadline.idle, self._deadline.at)
+                return
+            self._forward = None
+        self._chunks.append(body)
         self._size += size if size >= SMALL_PIECE else size + PIECE_COST
         if self._size > HIGH_WATER:
             self._pause_reading()
@@ -191,6 +202,7 @@ class Exchange(Feeding):
 
     def take(self) -> bytes | None:
         """Return the bytes of the body that arrived since the last call: empty at the end, None if none arrived."""
+        self._forward = None
         if not self._chunks:
             if self.complete:
                 return b""
@@ -212,11 +224,13 @@ class Exchange(Feeding):
         self._chunks = []
         return chunks[0]
 
-    def more(self, patience: float | None = None) -> asyncio.Future[None]:
+    def more(self, patience: float | None = None, forward: Forward | None = None) -> asyncio.Future[None]:
         """Return a future to await after `take` returned None.
 
         The wait is limited to `patience` seconds, by default to the time that the deadline allows between two pieces.
+        Pieces that `forward` takes meanwhile do not end the wait.
         """
+        self._forward = forward
         if self._paused:
             self._resume_reading()  # not earlier: while the client is slow, further bytes would accumulate here
         seconds = self._deadline.idle if patience is None else patience
@@ -258,6 +272,7 @@ class Exchange(Feeding):
         self._deaf = True
         self._rest = None
         self._chunks.clear()
+        self._forward = None
         self.deadline = NEVER
         self._transport.abort()
 

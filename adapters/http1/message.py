@@ -120,15 +120,24 @@ class BodyStream(Protocol):
     async def aclose(self) -> None: ...
 
 
-class Response:
-    """A response. A body of `bytes` is sent with a content-length, a stream in chunks."""
+Writer = Callable[[bytes], bool]
+"""Writes a piece of a body at once. Returns False, and writes nothing, if the client reads too slowly or is gone."""
 
-    __slots__ = ("body", "headers", "status")
+
+class Response:
+    """A response. A body of `bytes` is sent with a content-length, a stream in chunks.
+
+    `write_to` offers a stream the writer of its connection: the stream may pass a piece to it instead of returning the
+    piece, as long as the connection waits for the next piece.
+    """
+
+    __slots__ = ("body", "headers", "status", "write_to")
 
     def __init__(self, status: int, headers: Sequence[tuple[str, str]] = (), body: "bytes | BodyStream" = b"") -> None:
         self.status = status
         self.headers = headers
         self.body = body
+        self.write_to: Callable[[Writer], None] | None = None
 
 
 Handler = Callable[[Request], Awaitable[Response]]

@@ -5,6 +5,7 @@ from contextlib import suppress
 
 from adapters.errors import BackendError, InferenceError, TransportError
 from adapters.http1.client import ClientResponse
+from adapters.http1.exchange import Forward
 from adapters.types import OPENAI, Form, Usage
 from adapters.upstreams.body_stream import ForwardedBody
 from adapters.wire import sse
@@ -15,7 +16,7 @@ TAIL_SECONDS = 0.1
 class EventStream(ForwardedBody):
     """A stream of events. Each protocol overrides `_passes_on`, which sets `_done` at the last event."""
 
-    __slots__ = ("_before_last", "_begun", "_done", "_failure", "_head", "_last", "_splitter")
+    __slots__ = ("_before_last", "_begun", "_done", "_failure", "_forward", "_head", "_last", "_splitter")
 
     parts_count = False
     """Whether an event is useful without its successors.
@@ -29,6 +30,8 @@ class EventStream(ForwardedBody):
         self._begun = False
         self._done = False
         self._failure: InferenceError | None = None
+        self._forward: Forward | None = None
+        """Takes pieces that need no examination, while this stream waits for the next one."""
         self._head = b""
         """The first event."""
         self._before_last: list[bytes] = []
@@ -59,7 +62,7 @@ class EventStream(ForwardedBody):
             if self._failure is not None:
                 raise self._failure
             if (piece := response.take()) is None:
-                await response.more(None if end is None else end - asyncio.get_running_loop().time())
+                await response.more(None if end is None else end - asyncio.get_running_loop().time(), self._forward)
             elif events := self._read(piece):
                 self._begun = True
                 self.usage.bytes += len(events)
@@ -70,7 +73,11 @@ class EventStream(ForwardedBody):
         """Wait a short time for the end of the response, so that its connection can be reused."""
         with suppress(InferenceError):
             await self._response.piece(TAIL_SECONDS)
-        self._response.close()
+        await self._drop()
+
+    async def _drop(self) -> None:
+        self._forward = None  # breaks a reference cycle with the connection
+        await super()._drop()
 
     def _read(self, piece: bytes) -> bytes:
         """Return the client's bytes of a piece of the response; may be empty."""

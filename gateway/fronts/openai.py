@@ -64,7 +64,9 @@ class OpenAIFront:
         headers = [("content-type", answer.content_type), *self._door.headers(record), *answer.headers]
         if answer.body is not None:
             return Response(answer.status, headers, answer.body)
-        return Response(answer.status, [*headers, *STREAMED], StreamBody(answer))
+        response = Response(answer.status, [*headers, *STREAMED], StreamBody(answer))
+        response.write_to = answer.write_to
+        return response
 
     async def _models(self, principal: Principal, http: Request, record: Record) -> Response:
         visible = self._door.visible(principal)

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from adapters.brokers.base import BrokerDelivery
 from adapters.errors import BackendError, DeadlineError, InferenceError, TransportError, UpstreamTimeout
 from adapters.http1.client import MAX_ANSWER, ClientResponse
+from adapters.http1.exchange import Forward
 from adapters.http1.message import Headers
 from adapters.types import Deadline
 from adapters.wire import sse
@@ -110,7 +111,8 @@ class BusResponse(ClientResponse):
             raise self._error
         return b"" if self._ended else None
 
-    def more(self, patience: float | None = None) -> Awaitable[None]:
+    def more(self, patience: float | None = None, forward: Forward | None = None) -> Awaitable[None]:
+        """Wait for the next message. `forward` takes none: `take` joins the messages that have arrived."""
         return self._more(self._deadline.idle if patience is None else patience)
 
     async def _more(self, patience: float) -> None:

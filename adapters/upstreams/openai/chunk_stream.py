@@ -1,6 +1,7 @@
 """A streamed response of OpenAI's chunks."""
 
 import re
+from collections.abc import Callable
 
 from adapters.http1.client import ClientResponse
 from adapters.requests import CompletionRequest, GenerateRequest
@@ -64,6 +65,17 @@ class ChunkStream(EventStream):
             self._pass_plain(piece, count)
             return piece
         return super()._read(piece)
+
+    def write_to(self, writer: Callable[[bytes], bool]) -> None:
+        def forward(piece: bytes) -> bool:
+            count = _count_plain(piece) if self._splitter.is_between_events else 0
+            if not count or not writer(piece):
+                return False
+            self._pass_plain(piece, count)
+            self.usage.bytes += len(piece)
+            return True
+
+        self._forward = forward
 
     def _pass_plain(self, piece: bytes, count: int) -> None:
         """Count the tokens of a piece that is forwarded as it was read."""

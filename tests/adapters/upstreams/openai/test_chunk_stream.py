@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from adapters.errors import InferenceError
 from adapters.http1.client import ClientResponse
+from adapters.http1.exchange import Forward
 from adapters.upstreams.openai import chunk_stream
 from adapters.upstreams.openai.chunk_stream import ChunkStream
 from adapters.wire import sse
@@ -34,6 +35,23 @@ class Response:
         return self.take()
 
     def close(self) -> None: ...
+
+
+class Arriving(Response):
+    """A response whose pieces arrive while the stream waits."""
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        super().__init__(pieces)
+        self._arrived: list[bytes] = []
+
+    def take(self) -> bytes | None:  # type: ignore[override]
+        return self._arrived.pop(0) if self._arrived else None
+
+    async def more(self, patience: float | None = None, forward: Forward | None = None) -> None:
+        while not self._arrived:
+            piece = self._pieces.pop(0)
+            if not piece or forward is None or not forward(piece):
+                self._arrived.append(piece)
 
 
 def chunk(**fields: Any) -> bytes:
@@ -87,6 +105,38 @@ async def test_an_event_that_began_earlier_is_not_forwarded_alone() -> None:
     pieces = [first, b"id: 1\n", b"data: {}\n\n", b"data: [DONE]\n\n"]
     seen = await outcome(pieces, plain=True)
     assert seen[::2][:3] == [first, b"id: 1\ndata: {}\n\n", b"data: [DONE]\n\n"]
+
+
+async def written(pieces: list[bytes], refusals: list[bool]) -> list[object]:
+    """What a connection writes whose writer refuses some pieces."""
+    stream = ChunkStream(cast(ClientResponse, Arriving(pieces)), REQUEST)
+    seen: list[object] = []
+    body: list[bytes] = []
+
+    def write(piece: bytes) -> bool:
+        if refusals and refusals.pop():
+            return False
+        body.append(piece)
+        return True
+
+    try:
+        await stream.begun()
+        async for piece in stream:
+            body.append(piece)
+            stream.write_to(write)
+    except InferenceError as error:
+        seen += [type(error), error.message]
+    assert stream._forward is None
+    return [*seen, b"".join(body), stream.usage, stream.excerpts, stream.ended]
+
+
+@given(st.lists(WRITES, max_size=8), st.lists(st.booleans()))
+async def test_a_writer_receives_what_the_stream_returns(writes: list[list[bytes]], refusals: list[bool]) -> None:
+    pieces = [b"".join(events) for events in writes if events]
+    expected = await outcome(pieces, plain=False)
+    body = b"".join(piece for piece in expected[:-3:2] if isinstance(piece, bytes))
+    error = [part for part in expected[:-3] if not isinstance(part, bytes | tuple)]
+    assert await written(pieces, refusals) == [*error, body, *expected[-3:]]
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
