@@ -114,7 +114,8 @@ class Pool:
         span: AttemptSpan | None = None
         if call.trace.spans is not None:
             call.span = span = AttemptSpan(call.trace.spans, request, call.step, endpoint, self.name, started)
-        relay, others = call.relay, list[Endpoint]()
+        relay = call.relay
+        others: list[Endpoint] = []
         try:
             if relay is None:
                 answer = await endpoint.adapter.call(request, call)
@@ -257,7 +258,8 @@ class Pool:
     def _alive(self) -> list[Endpoint]:
         """Endpoints that are not unhealthy; all endpoints if so few remain that the pool panics."""
         alive = [e for e in self._endpoints if e.health != "unhealthy"]
-        return self._endpoints if panics(len(alive), len(self._endpoints), self._panic) else alive
+        panicking = self._panic and panics(len(alive), len(self._endpoints), self._panic)
+        return self._endpoints if panicking else alive
 
     def _reluctant(self, alive: list[Endpoint], tenant: str, now: float) -> list[Endpoint]:
         """Eligible endpoints when none is ready; empty when all are full. Raises `Unavailable` when none is healthy.
