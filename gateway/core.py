@@ -141,7 +141,7 @@ class Core:
             priority_of(decision.priority or standing.priority, headers),
             home,
             trace,
-            self._models_of(snapshot, principal, decision, record.allowances),
+            self._models_of(snapshot, principal, decision, record.allowances) if decision.calls_models else None,
             repeatable=request.repeatable or decision.retry.methods == "all",
         )
         call.assignment, call.relay = assignment, record.relay
@@ -183,18 +183,16 @@ class Core:
         snapshot, now = self.snapshot, self.clock()
         query, _, decision = self._decide(snapshot, principal, query, headers, Record("", "models", "", now))
         deadline = deadline_of(decision.timeout, query, now)
-        models = self._models_of(snapshot, principal, decision, ())
+        models = self._models_of(snapshot, principal, decision, ()) if decision.calls_models else None
         call = Call(deadline, "", principal.tenant, principal.key_id, headers, models=models)
         return await snapshot.plan(decision).call(query, call)
 
     def _models_of(
         self, snapshot: Snapshot, principal: Principal, decision: Decision, allowances: tuple[Allowance, ...]
-    ) -> ClientModelCalls | None:
-        """The caller of the models of a pipeline, or of an arm that is a model; None for a route to pools."""
+    ) -> ClientModelCalls:
+        """The caller of the models of a pipeline, or of an arm that is a model."""
         model = decision.model
         pipeline = snapshot.pipelines.get(model)
-        if pipeline is None and decision.target.model is None:
-            return None
         budgets = Budgets() if pipeline is None else Budgets().within(pipeline.name, pipeline.budget)
         priced = model in snapshot.prices
         return ClientModelCalls(self._services, snapshot, principal, allowances, budgets, priced=priced)
@@ -249,10 +247,11 @@ class Core:
         model = record.model
         prompt, output = request.prompt_tokens, expected_output(request.max_tokens, request.n)
         record.allowances = self.ledger.allowances(facts, model, now)
-        if (arm := decision.target.model) is not None and (resolved := snapshot.catalogue.find(arm)) is not None:
-            model = resolved.rules.model
-        if (pipeline := snapshot.pipelines.get(model)) is not None:
-            return worst_path(pipeline, snapshot, request, price, facts.time)
+        if decision.calls_models:
+            if (arm := decision.target.model) is not None and (resolved := snapshot.catalogue.find(arm)) is not None:
+                model = resolved.rules.model
+            if (pipeline := snapshot.pipelines.get(model)) is not None:
+                return worst_path(pipeline, snapshot, request, price, facts.time)
         cost = None if price is None else price.cost(prompt, output)
         device_ms = self._device_time.expected(model, request.rows)
         return (1, prompt + output, request.rows, request.size, device_ms), cost

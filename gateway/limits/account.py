@@ -76,8 +76,13 @@ class Account:
     def allowances(self, facts: Facts, model: str, now: float, utc: float) -> tuple[Allowance, ...]:
         """The allowances that a request uses. `model` is the configured name; `facts` has the requested name."""
         requested = facts.model
-        used = [limit for limit in self.limits if limit.models is None or requested in limit.models]
-        return tuple([limit.of(limit.subject_of(facts, model), now, utc) for limit in used])
+        return tuple(
+            [
+                limit.of(limit.subject_of(facts, model), now, utc)
+                for limit in self.limits
+                if limit.models is None or requested in limit.models
+            ]
+        )
 
     def of_key(self, key: str, team: str, now: float, utc: float) -> tuple[Allowance, ...]:
         """The allowances that every request with a key uses, for every model and user, if they are counted on this

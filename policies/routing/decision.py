@@ -31,6 +31,8 @@ class Decision:
     cache: CacheConfig | None = None
     priority: Priority | None = None
     """The priority in a pool's queue; None for the tenant's priority."""
+    calls_models: bool = False
+    """Whether models answer instead of pools: those of a pipeline, or an arm that is a model."""
     strict: bool = False
     """Whether a field that the model does not support is rejected."""
     elsewhere_first: bool = False

@@ -163,7 +163,8 @@ def _entries(model: ClientModelConfig, rollouts: Rollouts, shadows: Shadows) -> 
 def _of_pipeline(name: str, pipeline: PipelineConfig) -> Decision:
     """The only decision of a pipeline, which has no routes and no pools of its own."""
     timeout = TimeoutConfig() if pipeline.deadline is None else TimeoutConfig.model_construct(total=pipeline.deadline)
-    return Decision(0, None, Target(None, None, ()), None, None, RetryConfig(), timeout, model=name)
+    target = Target(None, None, ())
+    return Decision(0, None, target, None, None, RetryConfig(), timeout, model=name, calls_models=True)
 
 
 def _pick(model: str, index: int, route: RouteConfig, target: Target, rollouts: Rollouts, shadows: Shadows) -> Pick:
@@ -227,6 +228,7 @@ def _decision(
         hedge=route.hedge,
         cache=route.cache,
         priority=route.priority,
+        calls_models=target.model is not None,
         strict=route.strict,
         elsewhere_first=route.when_full == "fallback",
         hide_model_errors=route.hide_model_errors,
