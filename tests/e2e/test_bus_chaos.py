@@ -148,11 +148,7 @@ async def run_with_kills(broker: RealBroker, folder: Path, seed: int, messages: 
     return Counter(each.headers["ce_correlationid"] for each in answers)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    # After a kill, the leader of an empty quorum queue has not responded for minutes: the cause is open.
-    [pytest.param(kind, marks=[pytest.mark.nightly] if kind == "rabbitmq" else []) for kind in KINDS],
-)
+@pytest.mark.parametrize("kind", KINDS)
 async def test_no_message_is_lost_when_gateways_and_the_broker_are_killed(kind: str, tmp_path: Path) -> None:
     # The SQS of the tests needs a tenth of a second of CPU time for a message: 200 arrive during all of the kills.
     await check(kind, tmp_path, messages=200 if kind == "sqs" else 600, kills=4)

@@ -20,6 +20,8 @@ from tests.support.debian import binary
 
 QUORUM = {"x-queue-type": "quorum"}
 PREFIX = "cloudEvents:"
+NAMES = "maps:get(directory_rev, maps:get(names, ra_system:fetch(quorum_queues)))"
+"""The table of the names of quorum queues, which the server writes to disk half a second after a change or later."""
 _numbers = itertools.count(1)
 
 
@@ -72,10 +74,15 @@ class RabbitServer:
                 [program], env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
             )
 
+    @property
+    def log(self) -> str:
+        """The text that it has logged."""
+        return (self.folder / "server.log").read_text()
+
     def is_ready(self) -> bool:
         """Whether it accepts connections. AssertionError with its log if it has ended."""
         assert self.process is not None
-        assert self.process.poll() is None, (self.folder / "server.log").read_text()[-3000:]
+        assert self.process.poll() is None, self.log[-3000:]
         return accepts(self.port)
 
     def signal(self, number: int) -> None:
@@ -176,6 +183,9 @@ class RabbitBroker(RealBroker):
     async def topics(self, *names: str) -> None:
         for name in names:
             await self._sender.queue_declare(name, durable=True, arguments=dict(QUORUM))
+        if self.shared is None:
+            # A server that is killed before then starts the queue as a new one, which never elects a leader.
+            await self.server.evaluate(f"dets:sync({NAMES})")
 
     async def send(
         self, topic: str, body: bytes, headers: Mapping[str, str], key: bytes = b"", **properties: Any
@@ -217,11 +227,17 @@ class RabbitBroker(RealBroker):
 
     async def unsettled(self, topic: str, group: str = "headrace") -> int:
         queue = topic if group == "headrace" else f"{topic}.{group}"
-        query = f"ra:leader_query({{'{self.host}_{queue}', node()}}, fun rabbit_fifo:query_messages_total/1)"
-        count = f"case {query} of {{ok, {{_, N}}, _}} -> N; Other -> {{unknown, Other}} end"
-        async with asyncio.timeout(300):
-            while not (text := await self.server.evaluate(count)).isdecimal():
-                await asyncio.sleep(0.1)  # after a kill, or on a busy machine, the queue's leader answers late
+        # A query sees the commands that the leader has applied so far: after a restart, all of them with the next one.
+        member, command = f"{{'{self.host}_{queue}', node()}}", "rabbit_fifo:make_garbage_collection()"
+        query = f"{{ok, {{_, N}}, _}} = ra:leader_query({member}, fun rabbit_fifo:query_messages_total/1)"
+        applied = f"case ra:process_command({member}, {command})"
+        count, text = f"{applied} of {{ok, _, _}} -> {query}, N; Other -> {{unknown, Other}} end", ""
+        try:
+            async with asyncio.timeout(300):
+                while not (text := await self.server.evaluate(count)).isdecimal():
+                    await asyncio.sleep(0.1)  # after a kill, or on a busy machine, the queue's leader answers late
+        except TimeoutError:
+            raise AssertionError(f"the queue {queue} is not counted: {text}\n{self.server.log[-3000:]}") from None
         return int(text)
 
     async def consumers(self, queue: str) -> int:

@@ -1,0 +1,22 @@
+"""The server of the tests: its queues outlive a kill."""
+
+from pathlib import Path
+
+from tests.support.brokers.broker import cloud_event
+from tests.support.brokers.rabbitmq import RabbitBroker
+
+
+async def test_queues_and_their_counts_outlive_a_kill_just_after_their_declaration(tmp_path: Path) -> None:
+    broker = RabbitBroker(tmp_path)
+    try:
+        await broker.start()
+        await broker.topics("work", "dead")
+        for number in range(20):
+            await broker.send("work", b"{}", cloud_event(f"id-{number}"))
+        await broker.disconnect()
+        broker.kill()
+        await broker.start()
+        assert await broker.unsettled("work") == 20
+        assert await broker.unsettled("dead") == 0
+    finally:
+        await broker.close()
