@@ -200,7 +200,9 @@ class Client:
 
     async def _send(self, exchange: Exchange, head: bytes, body: bytes, deadline: Deadline) -> ClientResponse:
         try:
-            await exchange.send(head, body, deadline)
+            exchange.send(head, body, deadline)
+            while (wait := exchange.head()) is not None:
+                await wait
         except BaseException:
             self._drop(exchange)
             raise

@@ -180,21 +180,27 @@ class Exchange(Feeding):
 
     # ── one exchange ──────────────────────────────────────────────────────────────────────────────────
 
-    async def send(self, head: bytes, body: bytes, deadline: Deadline) -> None:
-        """Write a request and wait for the head of its response."""
+    def send(self, head: bytes, body: bytes, deadline: Deadline) -> None:
+        """Write a request. The caller then awaits the futures of `head`."""
         self._begin(deadline)
         if self._error is None:
             write_message(self._transport, head, body)
-            await self._head_arrived()
-        if not self._head_done and self._error is not None:
-            raise self._error
+            self._expect_head()
 
-    async def _head_arrived(self) -> None:
-        """Wait for the head of the response, or an error."""
+    def _expect_head(self) -> None:
         self.deadline = min(self.loop.time() + self._deadline.first_byte, self._deadline.at)
-        while not self._head_done and self._error is None:
-            await self._arrived.wait()
-        self.deadline = self._deadline.at
+
+    def head(self) -> asyncio.Future[None] | None:
+        """Return a future to await before the next call, or None if the head of the response has arrived.
+
+        Raises `InferenceError`. Not a coroutine: every request passes here.
+        """
+        if self._head_done:
+            self.deadline = self._deadline.at
+            return None
+        if self._error is not None:
+            raise self._error
+        return self._arrived.wait()
 
     @property
     def headers(self) -> Headers:

@@ -61,9 +61,9 @@ class RelayedExchange(Exchange):
 
     async def begun(self) -> None:
         """Wait for the head of the response. Raises `InferenceError`."""
-        await self._head_arrived()
-        if not self._head_done and self._error is not None:
-            raise self._error
+        self._expect_head()
+        while (wait := self.head()) is not None:
+            await wait
 
     def fail(self, error: InferenceError) -> None:
         """End the exchange: the proxy has no response."""
