@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -30,16 +31,17 @@ LATENCIES = (
     Figure("p50_ms", milliseconds("latency_us", "p50")),
     Figure("p99_ms", milliseconds("latency_us", "p99")),
 )
+CHUNK_CPU = Figure("chunk_us", lambda load, cpu: cpu / max(load.tokens, 1) * 1e6)
 WORKLOADS = (closed(1, CPU), closed(16, CPU), replace(open_loop(200), figures=LATENCIES))
 
 
-def launch(change: Change, site: Site, python: Path) -> Launch:
-    """A gateway with a variant of the configuration."""
+def launch(change: Change, env: Mapping[str, str], site: Site, python: Path) -> Launch:
+    """A gateway with a variant of the configuration or of the environment."""
     written = config(site, free_port())
     change(written, site.folder)
     file = site.folder / "headrace.yaml"
     file.write_text(yaml.safe_dump(written, sort_keys=False))
-    return Launch([str(python), "-m", "gateway", "serve", "--config", str(file)], create_key(python, file))
+    return Launch([str(python), "-m", "gateway", "serve", "--config", str(file)], create_key(python, file), env)
 
 
 def table(workload: Workload, names: Sequence[str], accepted: Sequence[rounds.Round]) -> str:
@@ -56,8 +58,18 @@ def table(workload: Workload, names: Sequence[str], accepted: Sequence[rounds.Ro
     return "\n".join(lines)
 
 
-def main(description: str | None, variants: Mapping[str, Change], argv: Sequence[str] | None = None) -> int:
-    """Run all rounds and print the tables. The first variant is the one that the others are compared with."""
+def main(
+    description: str | None,
+    variants: Mapping[str, Change],
+    argv: Sequence[str] | None = None,
+    *,
+    environments: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    workloads: Sequence[Workload] = WORKLOADS,
+) -> int:
+    """Run all rounds and print the tables. The first variant is the one that the others are compared with.
+
+    `environments` has the variables of a variant by its name.
+    """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0)
@@ -68,9 +80,12 @@ def main(description: str | None, variants: Mapping[str, Change], argv: Sequence
         generator = Generator(native.build("load"), load_core, Path(name))
         bench = Bench(stack, Path(name), gateway_core, generator)
         direct, expected = bench.upstream(UPSTREAM.prepare())
-        made = [Gateway(each, lambda: Path(sys.executable), partial(launch, variants[each])) for each in names]
+        made = [
+            Gateway(each, lambda: Path(sys.executable), partial(launch, variants[each], environments.get(each, {})))
+            for each in names
+        ]
         targets = [bench.gateway(gateway, gateway.prepare(), direct, expected) for gateway in made]
-        for workload in WORKLOADS:
+        for workload in workloads:
 
             def point(target: Target, workload: Workload = workload) -> Point:
                 return generator.measure(workload, target, options.seconds)
