@@ -13,7 +13,7 @@ from adapters.brokers.base import (
     MessageUnroutable,
     SubscriptionPlan,
 )
-from adapters.brokers.rabbitmq.connection import UNAVAILABLE, RabbitConnection, answering, close, unavailable
+from adapters.brokers.rabbitmq.connection import RabbitConnection, answering, close, is_loss, unavailable
 from adapters.brokers.rabbitmq.inbox import RabbitInbox
 from adapters.brokers.rabbitmq.messages import properties_of
 from adapters.brokers.rabbitmq.queues import EXCHANGE, declare, queue_of
@@ -146,4 +146,4 @@ def _is_too_large(result: BaseException | None) -> bool:
 
 def _failure(result: BaseException) -> BaseException:
     """The error of a publication that may be stored or not. The library cancels those of a lost channel."""
-    return unavailable(result) if isinstance(result, (*UNAVAILABLE, asyncio.CancelledError)) else result
+    return unavailable(result) if is_loss(result) or isinstance(result, asyncio.CancelledError) else result

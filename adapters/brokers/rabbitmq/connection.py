@@ -19,7 +19,7 @@ CLOSING = 2.0
 HEARTBEAT = 10
 """Seconds between heartbeats; a connection without any for three times as long is lost."""
 UNAVAILABLE = (AMQPError, OSError, TimeoutError, RuntimeError, asyncio.InvalidStateError)
-"""The library reports a closed channel or connection with any of these."""
+"""The library reports a closed channel or connection with any of these, or with a bare `Exception`."""
 logging.getLogger("aiormq").setLevel(logging.CRITICAL)  # the callers report its errors
 
 
@@ -103,8 +103,15 @@ async def answering(seconds: float | None = None) -> AsyncIterator[None]:
         if task is None or task.cancelling():
             raise
         raise BrokerUnavailable("RabbitMQ: the channel is closed") from None  # the library cancels what waits for it
-    except UNAVAILABLE as error:
+    except Exception as error:
+        if not is_loss(error):
+            raise
         raise unavailable(error) from None
+
+
+def is_loss(error: BaseException) -> bool:
+    """Whether the library reports a closed channel or connection. Calls in flight end with a bare `Exception`."""
+    return isinstance(error, UNAVAILABLE) or type(error) is Exception
 
 
 async def close(closable: Connection | AbstractChannel) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from aiormq import AMQPError, Connection, spec
 from aiormq.abc import DeliveredMessage
 
+from adapters.brokers.rabbitmq.connection import is_loss
 from tests.support.brokers.broker import RealBroker, Seen, accepts, free_port
 from tests.support.debian import binary
 
@@ -203,6 +204,10 @@ class RabbitBroker(RealBroker):
             if task is None or task.cancelling():
                 raise
             raise ConnectionError("the connection was closed") from None  # the library cancels what waits for it
+        except Exception as error:
+            if not is_loss(error):
+                raise
+            raise ConnectionError("the connection was closed") from error
 
     async def messages(self, topic: str) -> list[Seen]:
         """Read all, and return them to the queue."""

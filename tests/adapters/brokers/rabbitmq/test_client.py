@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiormq.base import FutureStore
 
 from adapters.brokers.base import (
     BrokerDelivery,
@@ -38,6 +39,21 @@ async def client(broker: RabbitBroker, **fields: Any) -> AsyncIterator[RabbitCli
         yield made
     finally:
         await made.aclose()
+
+
+async def test_a_call_that_the_library_rejects_without_a_reason_is_a_loss_of_the_channel() -> None:
+    calls = FutureStore(asyncio.get_running_loop())
+    call = calls.create_future()
+    await calls.reject_all(None)  # as at the end of a connection
+    with pytest.raises(BrokerUnavailable, match="RabbitMQ: Exception"):
+        async with connection.answering():
+            await call
+
+
+async def test_a_mistake_in_a_call_is_no_loss_of_the_channel() -> None:
+    with pytest.raises(KeyError):
+        async with connection.answering():
+            raise KeyError("a mistake")
 
 
 async def received(subscription: BrokerSubscription, count: int, most: int = 8) -> list[BrokerDelivery]:
