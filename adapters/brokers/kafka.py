@@ -179,7 +179,7 @@ class KafkaSubscription(ConsumerRebalanceListener):  # type: ignore[misc]
         return _delivery(partition, record, _Place(partition, window, record.offset))
 
     async def settle(self, deliveries: Sequence[BrokerDelivery]) -> None:
-        moved = dict[TopicPartition, int]()
+        moved: dict[TopicPartition, int] = {}
         for delivery in deliveries:
             place: _Place = delivery.handle
             is_current = self._windows.get(place.partition) is place.window

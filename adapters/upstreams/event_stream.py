@@ -91,11 +91,11 @@ class EventStream(ForwardedBody):
             self._before_last, self._last = self._last, events
             if not self._head:
                 self._head = events[0]
-        passed = list[bytes]()
+        passed: list[bytes] = []
         try:
             for event in events:
                 if not self._done and self._passes_on(event):
-                    passed.append(self._worded(event))
+                    passed.append(self._worded(event))  # noqa: PERF401 - an error keeps the events before it
         except InferenceError as failure:
             if not passed or not (self._begun or self.parts_count):
                 raise

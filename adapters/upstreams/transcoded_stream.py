@@ -53,7 +53,7 @@ class TranscodedStream(Stream):
             return events
         finally:
             self.usage.bytes = self._inner.usage.bytes
-        transcoded = list[bytes]()
+        transcoded: list[bytes] = []
         try:
             for event in piece.split(b"\n\n"):
                 if event and not self._done:

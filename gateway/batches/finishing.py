@@ -123,7 +123,7 @@ class _Files:
     def commit(self) -> list[StoredFile]:
         """Store the files that have lines."""
         spec, now = self._spec, self._finishing.parts.wall()
-        stored = list[StoredFile]()
+        stored: list[StoredFile] = []
         for id_, writer, suffix in (
             (spec.output_file, self._output, "output"),
             (spec.error_file, self._errors, "error"),

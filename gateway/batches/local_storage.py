@@ -106,7 +106,7 @@ def _write(fd: int, data: bytes) -> None:
 
 
 def _read(fd: int, start: int, length: int) -> bytes:
-    pieces = list[bytes]()
+    pieces: list[bytes] = []
     while length > 0 and (piece := os.pread(fd, length, start)):
         pieces.append(piece)
         start += len(piece)

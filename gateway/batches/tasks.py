@@ -52,7 +52,7 @@ class TaskLeases:
         free = self._free()
         if not free or not most:
             return []
-        claims = list[Claim]()
+        claims: list[Claim] = []
         with self._database.change(moves_epoch=False) as connection:
             for batch, number in free:
                 if len(claims) == most:
@@ -64,7 +64,7 @@ class TaskLeases:
 
     def beat(self, claims: Iterable[Claim]) -> dict[tuple[str, int], Status]:
         """Raise the beats. Returns the state of the batch of each task that this process still holds."""
-        held = dict[tuple[str, int], Status]()
+        held: dict[tuple[str, int], Status] = {}
         with self._database.change(moves_epoch=False) as connection:
             for claim in claims:
                 change = update(tasks).where(*self._own(claim)).values(beat=tasks.c.beat + 1)

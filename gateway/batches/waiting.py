@@ -23,7 +23,7 @@ def reasons_of(store: BatchStore, batch: StoredBatch) -> list[str]:
         )
         before = connection.execute(earlier).scalar_one()
         submissions = [each for _, counts in shards_in(connection, batch.spec.id) for each in counts.submissions]
-    reasons = list[str]()
+    reasons: list[str] = []
     held = sum(bool(row.holder) for row in rows)
     if any(row.number == EXAMINE for row in rows):
         reasons.append("its lines are being examined" if held else "it waits for a process that examines its lines")

@@ -166,7 +166,7 @@ class BindingConsumer:
                 await self._freed.wait()
 
     async def _begin(self, deliveries: Sequence[BrokerDelivery]) -> None:
-        new = list[MessageWork]()
+        new: list[MessageWork] = []
         for delivery in deliveries:
             self.counts.received(delivery)
             self.held += 1

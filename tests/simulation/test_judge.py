@@ -172,7 +172,7 @@ def a_client_that_leaves_stops_nothing(patch: pytest.MonkeyPatch) -> None:
 
 def silence_is_waited_out(patch: pytest.MonkeyPatch) -> None:
     more = Exchange.more
-    patch.setattr(Exchange, "more", lambda self, patience=None: more(self, 1e6))
+    patch.setattr(Exchange, "more", lambda self, patience=None, forward=None: more(self, 1e6))
 
 
 def connections_are_used_again_whatever_they_hold(patch: pytest.MonkeyPatch) -> None:

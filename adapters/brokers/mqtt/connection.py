@@ -99,7 +99,7 @@ class Connection:
 
         Raises `BrokerUnavailable`.
         """
-        errors = list[str]()
+        errors: list[str] = []
         for server in sample(servers := servers_of(self._config), len(servers)):
             try:
                 async with asyncio.timeout(2 * CONNECT):

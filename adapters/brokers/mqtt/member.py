@@ -167,7 +167,7 @@ class MqttMember:
             with suppress(TimeoutError):
                 async with asyncio.timeout(patience):
                     await self._arrived.wait()
-        made = list[BrokerDelivery]()
+        made: list[BrokerDelivery] = []
         while self._received and len(made) < most:
             delivery = self._received.popleft()
             entry: Unsettled = delivery.handle

@@ -55,7 +55,7 @@ class RabbitConnection:
             if self._connection is not None and self._connection.is_opened:
                 return self._connection
             await self.aclose()
-            errors = list[BrokerUnavailable]()
+            errors: list[BrokerUnavailable] = []
             for _ in self._servers:
                 server = self._servers[self._turn % len(self._servers)]
                 try:

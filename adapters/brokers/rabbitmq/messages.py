@@ -48,7 +48,7 @@ def delivery_of(topic: str, queue: str, message: DeliveredMessage, handle: Any) 
 
 def headers_of(given: Mapping[str, Any]) -> dict[str, str]:
     """The headers as text; lists and tables are left out."""
-    made = dict[str, str]()
+    made: dict[str, str] = {}
     for name, value in given.items():
         lower = name.lower()
         if lower not in _OF_BROKER and (text := _text(value)) is not None:

@@ -157,7 +157,7 @@ class OipHttpAdapter:
         if self._dialect.needs_id:
             id_ = call.id or ANY_ID
             body, length = await offload.scan(len(body) if length is None else length, oip.with_id, body, length, id_)
-        codings = list[tuple[str, str]]()
+        codings: list[tuple[str, str]] = []
         if spliced.encoding and compressed:
             codings.append(("content-encoding", spliced.encoding))
         if spliced.accepts and not request.stream and (accepted := compression.chosen(spliced.accepts)) is not None:

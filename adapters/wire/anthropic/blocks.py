@@ -171,7 +171,7 @@ Block = (
 
 def as_parts(*content: str | list[Object]) -> list[Object]:
     """A message's content as a list of parts."""
-    parts = list[Object]()
+    parts: list[Object] = []
     for entry in content:
         parts += entry if isinstance(entry, list) else [{"type": "text", "text": entry}]
     return parts

@@ -105,7 +105,7 @@ class OpenBlocks:
             call = self._calls[index] = _Call(id_ or call_id(index), name or "")
             self._waiting.append(call)
         self._add(call, arguments)
-        out = list[bytes]()
+        out: list[bytes] = []
         if self._waiting and (self._open is None or (self._open is not call and self._open.is_whole)):
             out += self._next()
         return out + self._more()

@@ -117,7 +117,7 @@ def _root(value: Any) -> tuple[bytes, str]:
 
 def _multipart(values: dict[str, Any]) -> tuple[bytes, str]:
     """Encode a form: files unchanged, other values as JSON. The boundary is a digest of all files."""
-    parts = list[tuple[str, bytes]]()
+    parts: list[tuple[str, bytes]] = []
     for name, value in values.items():
         disposition = f'form-data; name="{name.translate(_QUOTED)}"'
         if isinstance(value, list) and value and isinstance(value[0], bytes):

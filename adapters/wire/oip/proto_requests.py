@@ -204,7 +204,7 @@ def _written(name: str, version: str, inputs: tuple[Described, ...], outputs: tu
 
 def describe(tensors: Sequence[Tensor]) -> tuple[Described, ...] | None:
     """A cache key for the envelope of these tensors; None if a tensor has parameters."""
-    described = list[Described]()
+    described: list[Described] = []
     for tensor in tensors:
         if tensor.parameters:
             return None

@@ -107,7 +107,7 @@ def _output(tensor: Any, typed: bool) -> Tensor:
 
 def _with_data(described: tuple[Tensor, ...], raw: list[Data]) -> list[Tensor]:
     """Add raw contents to outputs. Some servers send empty raw contents for an output in shared memory."""
-    outputs = list[Tensor]()
+    outputs: list[Tensor] = []
     rest = iter(raw)
     each = len(raw) == len(described)
     for tensor in described:

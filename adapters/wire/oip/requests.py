@@ -200,7 +200,7 @@ def request_parts(inference: Inference, *, binary: bool) -> tuple[bytes, list[Da
 
     Raises `CallerError` for a datatype that JSON cannot represent, if `binary` is False.
     """
-    blobs = list[Data]()
+    blobs: list[Data] = []
     inputs = [describe(tensor, binary, blobs) for tensor in inference.inputs]
     request: dict[str, Any] = {"inputs": inputs}
     if inference.id:

@@ -86,7 +86,7 @@ def response_parts(inferred: Inferred, binary: BinaryOutputs) -> tuple[bytes, li
 
     Raises `CallerError` for an output that JSON cannot represent and that was not requested in binary form.
     """
-    blobs = list[Data]()
+    blobs: list[Data] = []
     if isinstance(binary, bool):
         outputs = [oip.describe(tensor, binary, blobs) for tensor in inferred.outputs]
     else:

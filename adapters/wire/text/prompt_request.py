@@ -125,7 +125,7 @@ def options(request: GenerateRequest, supported: Container[str], ignored: Ignore
     request.payload.report(ignored)
     if request.n > 1:
         raise Unsupported("`n` must be 1: this model's servers return one answer for each request.", param="n")
-    given = dict[str, Raw]()
+    given: dict[str, Raw] = {}
     for name, raw in request.fields.items():
         if name in _ACCOUNTING or (name in _CHAT if isinstance(request, ChatRequest) else name == "prompt"):
             continue

@@ -71,7 +71,7 @@ def _texts(name: str, count: int, content: bytes) -> list[bytes]:
         lengths.append(len(content))
     if at + sum(lengths) != len(content):
         raise CallerError(f"The number of texts in `{name}` does not match its shape.", param=name)
-    texts = list[bytes]()
+    texts: list[bytes] = []
     for length in lengths:
         texts.append(content[at : at + length])
         at += length

@@ -31,7 +31,7 @@ class TemplateNode:
         self._names = sorted(frozenset[str]().union(*(template.variables for template in templates)))
 
     async def run(self, scope: StepScope) -> Output:
-        values = dict[str, Value]()
+        values: dict[str, Value] = {}
         absent: CallerError | None = None
         for name in self._names:
             try:

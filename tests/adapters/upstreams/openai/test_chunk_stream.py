@@ -131,7 +131,7 @@ async def written(pieces: list[bytes], refusals: list[bool]) -> list[object]:
 
 
 @given(st.lists(WRITES, max_size=8), st.lists(st.booleans()))
-async def test_a_writer_receives_what_the_stream_returns(writes: list[list[bytes]], refusals: list[bool]) -> None:
+async def test_a_writer_receives_the_pieces_of_the_stream(writes: list[list[bytes]], refusals: list[bool]) -> None:
     pieces = [b"".join(events) for events in writes if events]
     expected = await outcome(pieces, plain=False)
     body = b"".join(piece for piece in expected[:-3:2] if isinstance(piece, bytes))
