@@ -23,6 +23,8 @@ QUORUM = {"x-queue-type": "quorum"}
 PREFIX = "cloudEvents:"
 NAMES = "maps:get(directory_rev, maps:get(names, ra_system:fetch(quorum_queues)))"
 """The table of the names of quorum queues, which the server writes to disk half a second after a change or later."""
+MOST_UNACKNOWLEDGED = 50_000
+"""Messages that one consumer receives; AMQP has no number beyond 65,535."""
 _numbers = itertools.count(1)
 
 
@@ -220,7 +222,8 @@ class RabbitBroker(RealBroker):
 
         try:
             count = await self.unsettled(topic)
-            if count:
+            for _ in range(0, count, MOST_UNACKNOWLEDGED):  # a quorum queue sends 2,000 to a consumer without a limit
+                await channel.basic_qos(prefetch_count=MOST_UNACKNOWLEDGED)
                 await channel.basic_consume(topic, arrive)
             async with asyncio.timeout(300):
                 while len(seen) < count:

@@ -1,5 +1,6 @@
-"""The server of the tests: its queues outlive a kill."""
+"""The server of the tests: its queues outlive a kill, and all of their messages are read."""
 
+import asyncio
 from pathlib import Path
 
 from tests.support.brokers.broker import cloud_event
@@ -20,3 +21,9 @@ async def test_queues_and_their_counts_outlive_a_kill_just_after_their_declarati
         assert await broker.unsettled("dead") == 0
     finally:
         await broker.close()
+
+
+async def test_all_messages_of_a_long_queue_are_read(broker: RabbitBroker) -> None:
+    await broker.topics("long")
+    await asyncio.gather(*(broker.send("long", b"%d" % number, {}) for number in range(3000)))
+    assert len({each.body for each in await broker.messages("long")}) == 3000
