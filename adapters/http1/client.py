@@ -9,6 +9,7 @@ from adapters.assembly import LARGE, Assembly
 from adapters.errors import BackendError, DeadlineError, InferenceError, TransportError, Unavailable, UpstreamTimeout
 from adapters.http1.exchange import Exchange, Forward
 from adapters.http1.message import Headers
+from adapters.http1.message import encode_fields as encode_fields  # part of the interface of clients
 from adapters.http1.relay import RELAY
 from adapters.http1.sweeper import sweeper
 from adapters.types import Deadline
