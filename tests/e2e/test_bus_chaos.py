@@ -156,8 +156,9 @@ async def test_no_message_is_lost_when_gateways_and_the_broker_are_killed(kind: 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("kind", KINDS)
-async def test_no_message_of_a_hundred_thousand_is_lost(kind: str, tmp_path: Path) -> None:
-    await check(kind, tmp_path, messages=100_000, kills=100)
+async def test_no_message_of_many_is_lost(kind: str, tmp_path: Path) -> None:
+    # The server of SQS (moto) settles some 15 messages a second without any kill.
+    await check(kind, tmp_path, messages=10_000 if kind == "sqs" else 100_000, kills=100)
 
 
 async def check(kind: str, folder: Path, messages: int, kills: int) -> None:
