@@ -114,7 +114,8 @@ async def test_an_interrupt_ends_with_a_report(tmp_path: Path, monkeypatch: pyte
             assert await process.wait() == 130, err
     report = json.loads(out)
     assert report["interrupted"]
-    assert (report["sent"], report["cancelled"]) == (3, COUNT + 1 - 3)
+    assert report["sent"] + report["cancelled"] == COUNT + 1
+    assert report["sent"] <= 3, "an answer may still be on its way at the interrupt"
     assert b"Traceback" not in err
 
 
