@@ -134,7 +134,7 @@ def test_refused(complaints: Complaints, written: str, problem: str) -> None:
 
 
 def test_a_secret_of_a_server_is_never_written_in_the_file(complaints: Complaints) -> None:
-    written = "runtime: {kind: command, command: ['{port}'], secrets: {TOKEN: abc}}"
+    written = "runtime: {kind: command, command: ['{port}'], secrets: {TOKEN: opensesame}}"
     (line,) = complaints(RIGHT.replace(SPARE, written))
     assert "pools[1].runtime.secrets.TOKEN: is a secret, which is never written here" in line
-    assert "abc" not in line
+    assert "opensesame" not in line
