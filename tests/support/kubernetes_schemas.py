@@ -13,7 +13,8 @@ import jsonschema
 from kubernetes_validate.utils import all_versions, schema_contents
 from referencing import Registry, Resource
 
-from tests.support.helm import Object, folder_of, npm
+from tests.support.helm import Object
+from tests.support.npm import folder_of, install
 
 OLDEST, NEWEST = "1.30", "1.37"
 """The chart's kubeVersion, and the newest release with published schemas."""
@@ -60,10 +61,7 @@ def _of_custom_resources(objects: Sequence[Object]) -> list[str]:
     if not objects:
         return []
     with folder_of("kubernetes-models") as folder:
-        marker = folder / "installed.txt"
-        if not marker.exists() or marker.read_text() != "\n".join(PACKAGES):
-            npm(folder, "install", "--silent", "--no-audit", "--no-fund", *PACKAGES)
-            marker.write_text("\n".join(PACKAGES))
+        install(folder, *PACKAGES)
         script = Path(shutil.copy(SCRIPT, folder))  # Node looks for packages beside the script
         done = subprocess.run(
             ["node", str(script)], input=json.dumps(list(objects)), capture_output=True, text=True, timeout=300
