@@ -2,6 +2,7 @@
 
 #include "fields.h"
 #include "messages.h"
+#include "rows.h"
 #include "text.h"
 
 static PyMethodDef methods[] = {
@@ -20,5 +21,9 @@ PyMODINIT_FUNC PyInit__core(void) {
     if (init_text() < 0 || init_messages() < 0) {
         return NULL;
     }
-    return PyModule_Create(&definition);
+    PyObject *module = PyModule_Create(&definition);
+    if (module != NULL && add_row_type(module) < 0) {
+        Py_CLEAR(module);
+    }
+    return module;
 }

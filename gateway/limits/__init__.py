@@ -6,6 +6,7 @@ subjects.py          the allowances of one limit: one for each key, model or use
 allowance.py         what one subject of one limit may still use
 shared.py            counters in memory that all workers share
 shared_allowance.py  an allowance with shared counters
+native_rows.py       its row in the native core
 mutexes.py           locks between processes, released when a process dies
 memory.py            bytes that requests hold at once
 remote/              limits that several gateways count together, in Redis

@@ -55,14 +55,14 @@ class SharedTable:
         self.me = me
         self.workers = workers
         self._few, self._many = few, many
-        rows, self._columns = few + many, _HEADER + (STRIPES + 1) * mutexes.SIZE + (workers + 1) * JOURNAL * 8
+        rows, self._columns = few + many, self.journal_offset(workers + 1)
         self._rows = self._columns + (workers + 1) * rows * COLUMN * 8
         size = self._rows + rows * ROW * 8
         if os.fstat(fd).st_size < size:
             os.ftruncate(fd, size)  # a sparse file: a page exists after its first write
-        self._memory = mmap.mmap(fd, size)
-        self._bytes = memoryview(self._memory)
-        self._locks = Mutexes(self._memory, _HEADER, STRIPES + 1, me + 1, self._undo)
+        self.memory = mmap.mmap(fd, size)
+        self._bytes = memoryview(self.memory)
+        self._locks = Mutexes(self.memory, _HEADER, STRIPES + 1, me + 1, self._undo)
         self.lock, self.unlock = self._locks.lock, self._locks.unlock  # of a stripe
         self._journal, self._old_row, self._old_column = self._journal_of(me)
         self.wall: Callable[[], float] = time.time
@@ -114,10 +114,12 @@ class SharedTable:
 
     def views(self, row: int, worker: int | None = None) -> tuple[memoryview, memoryview]:
         """The bytes of a row, and of a process's column of it."""
-        worker = self.me if worker is None else worker
-        start = self._rows + row * ROW * 8
-        column = self._columns + (worker * (self._few + self._many) + row) * COLUMN * 8
+        start, column = self.offsets(row, self.me if worker is None else worker)
         return self._bytes[start : start + ROW * 8], self._bytes[column : column + COLUMN * 8]
+
+    def offsets(self, row: int, worker: int) -> tuple[int, int]:
+        """Where a row, and a process's column of it, begin in the memory."""
+        return self._rows + row * ROW * 8, self._columns + (worker * (self._few + self._many) + row) * COLUMN * 8
 
     def key(self, scope: str, subject: str) -> Key:
         """The key of a subject under a limit. Never two zeros."""
@@ -180,11 +182,15 @@ class SharedTable:
     def _journal_of(self, worker: int) -> tuple[memoryview, memoryview, memoryview]:
         """The journal of a process: two words, the first of which is 0 while no write is in progress, and the old row
         and column."""
-        start = _HEADER + (STRIPES + 1) * mutexes.SIZE + worker * JOURNAL * 8
+        start = self.journal_offset(worker)
         row = start + 16
         column = row + ROW * 8
         words = self._bytes[start:row].cast("Q")
         return words, self._bytes[row:column], self._bytes[column : column + COLUMN * 8]
+
+    def journal_offset(self, worker: int) -> int:
+        """Where the journal of a process begins in the memory."""
+        return lock_offset(STRIPES + 1) + worker * JOURNAL * 8
 
     def begin(self, row: int, worker: int, base: memoryview, column: memoryview) -> None:
         """Begin a change: until `commit` the old row and column count if this process dies. Its lock is held."""
@@ -256,6 +262,11 @@ class SharedTable:
         d[IDLE_UTC] = d[END] if wide(q, USED) else 0.0
         column[:] = bytes(COLUMN * 8)
         self.commit()
+
+
+def lock_offset(stripe: int) -> int:
+    """Where the lock of a stripe begins in the memory."""
+    return _HEADER + stripe * mutexes.SIZE
 
 
 def wide(q: memoryview, i: int) -> int:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 from math import inf
-from typing import get_args
 
 from config.schema.limits import LimitsConfig
-from config.schema.money import Period
 from gateway.limits.allowance import Allowance, Hold, Refusal
 from gateway.limits.mutexes import LimitsUnavailable
+from gateway.limits.native_rows import PERIODS, native_row
 from gateway.limits.shared import (
     END,
     HELD,
@@ -34,18 +33,17 @@ from gateway.limits.subjects import Spare, Store
 from policies.limits.amounts import RATED, Amounts
 from policies.limits.budget import CalendarBudget, window
 
-PERIODS: tuple[Period, ...] = get_args(Period)
-
 
 class SharedAllowance(Allowance):
     """Reads its row under the row's lock, counts like `Allowance`, and writes the changes.
 
     An idle row may have been given to another subject since; then the allowance selects another row, and without room
-    uses `spare`, which new subjects share.
+    uses `spare`, which new subjects share. The native core does the same in one call where nothing is unusual: it
+    declines refusals, new rows and windows, other amounts in the row, and a lock in use.
     """
 
-    __slots__ = ("_base", "_column", "_d", "_held", "_key", "_lasting", "_longest", "_q", "_rates", "_reserved", "_row",
-                 "_scope", "_spare", "_stripe", "_table", "_words")  # fmt: skip
+    __slots__ = ("_base", "_column", "_d", "_held", "_key", "_longest", "_native", "_q", "_reserved", "_row", "_scope",
+                 "_spare", "_stripe", "_table", "_words")  # fmt: skip
 
     def __init__(
         self,
@@ -61,8 +59,8 @@ class SharedAllowance(Allowance):
         self._scope = scope
         self._key = table.key(scope, subject)
         self._spare = spare
-        super().__init__(config, now, utc)
         self._row = -1
+        super().__init__(config, now, utc)
         self._find(now, utc)
 
     @property
@@ -76,6 +74,7 @@ class SharedAllowance(Allowance):
         self._words = tuple((i, i + 1, i + 2, bucket, rate.period / rate.amount) for i, rate, bucket in rates)
         """For each rate: the index of its words, its bucket, and the seconds for one unit."""
         self._longest = max((rate.period for _, rate, _ in rates), default=0.0)
+        self._native = native_row(self, self._table, self._row, self._key)
 
     def _find(self, now: float, utc: float) -> bool:
         table, lasting = self._table, self._spare is None
@@ -87,6 +86,7 @@ class SharedAllowance(Allowance):
         self._base, self._column = table.views(row)
         self._q, self._d = self._base.cast("Q"), self._base.cast("d")
         self._held, self._reserved = self._column.cast("Q"), self._column.cast("d")
+        self._native = native_row(self, self._table, self._row, self._key)
         return True
 
     # ── the interface of an allowance ─────────────────────────────────────────────────────────────────────
@@ -95,6 +95,8 @@ class SharedAllowance(Allowance):
         table = self._table
         if table.late:
             table.settle_late()
+        if self._native is not None and (taken := self._native.take(amounts, picos, now, utc)) is not None:
+            return Hold(self, *taken)
         if not self._open(now, utc):
             return self._stand_in().take(amounts, picos, now, utc)
         try:
@@ -107,6 +109,9 @@ class SharedAllowance(Allowance):
             table.unlock(self._stripe)
 
     def settle(self, hold: Hold, amounts: Amounts, picos: int, now: float) -> None:
+        row = self._native
+        if row is not None and row.settle(hold.reserved, hold.picos, hold.window, amounts, picos, now):
+            return
         try:
             self._table.lock(self._stripe)  # a row with holds is not given away
         except LimitsUnavailable:
@@ -120,6 +125,9 @@ class SharedAllowance(Allowance):
             self._table.unlock(self._stripe)
 
     def undo(self, hold: Hold, now: float) -> None:
+        row = self._native
+        if row is not None and row.undo(hold.reserved, hold.picos, hold.window, now):
+            return
         try:
             self._table.lock(self._stripe)
         except LimitsUnavailable:

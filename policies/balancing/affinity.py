@@ -2,9 +2,11 @@
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from hashlib import blake2b
 from math import ceil, inf
 from random import Random
+from secrets import randbits
+
+from xxhash import xxh3_128
 
 from policies.balancing.balance import C, Caller, Candidate, RoutedRequest, least_request
 
@@ -24,18 +26,21 @@ COLD = 0.25
 """An endpoint with less than this share of the mean number of requests is cold."""
 EXPLORE = 0.1
 """Share of the mean that a cold endpoint gets independent of prefixes, and the maximum loss of hits."""
+_SEED = randbits(64)
 
 
 def steps_of(tenant: str, model: str, prompt: memoryview) -> list[bytes]:
     """A digest after each whole chunk, of the prompt up to there: equal steps mean equal prefixes.
 
-    The digests include the tenant, so no tenant can use or discover the prompts of another one.
+    The digests include the tenant, so no tenant can use or discover the prompts of another one. They are not
+    cryptographic: a client that could construct equal ones would need the seed, and gains another endpoint only.
     """
-    running = blake2b(f"{tenant}\0{model}\0".encode(errors="surrogatepass"), digest_size=16)
+    running = xxh3_128(f"{tenant}\0{model}\0".encode(errors="surrogatepass"), seed=_SEED)
+    update, digest = running.update, running.digest
     steps = []
     for start in range(0, min(len(prompt) - CHUNK, (DEPTH - 1) * CHUNK) + 1, CHUNK):
-        running.update(prompt[start : start + CHUNK])
-        steps.append(running.digest())
+        update(prompt[start : start + CHUNK])
+        steps.append(digest())
     return steps
 
 

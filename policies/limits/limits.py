@@ -19,11 +19,12 @@ class TokenBucket:
     state elsewhere sets both before a call and reads both after it.
     """
 
-    __slots__ = ("_rate", "at", "capacity", "level")
+    __slots__ = ("at", "capacity", "level", "rate")
 
     def __init__(self, amount: float, period: float, now: float) -> None:
         self.capacity = amount
-        self._rate = _rate(amount, period)
+        self.rate = _rate(amount, period)
+        """Units per second."""
         self.level = amount
         self.at = now
 
@@ -35,7 +36,7 @@ class TokenBucket:
         elapsed = now - self.at  # as `refill`, without a call: every request takes and settles several times
         if elapsed > 0:
             self.at = now
-            level = self.level + elapsed * self._rate
+            level = self.level + elapsed * self.rate
             self.level = level = level if level < self.capacity else self.capacity
         else:
             level = self.level
@@ -51,7 +52,7 @@ class TokenBucket:
             return 0.0
         if n > self.capacity:
             return inf
-        return (n - level) / self._rate + _SLACK
+        return (n - level) / self.rate + _SLACK
 
     def clamp(self, n: float) -> float:
         """The units to reserve for an estimate of `n`: a full bucket at most; the rest is settled as debt."""
@@ -63,7 +64,7 @@ class TokenBucket:
         level = self.level
         if elapsed > 0:
             self.at = now
-            level += elapsed * self._rate
+            level += elapsed * self.rate
             if level > self.capacity:
                 level = self.capacity
         level += reserved - actual
@@ -76,21 +77,21 @@ class TokenBucket:
     @property
     def seconds_to_full(self) -> float:
         """Seconds from `at` until the bucket is full."""
-        return (self.capacity - self.level) / self._rate
+        return (self.capacity - self.level) / self.rate
 
     def resize(self, amount: float, period: float, now: float) -> None:
         """Set a new limit. The used share remains, so a reload has no effect on it."""
         rate = _rate(amount, period)
         self.level = self.refill(now) / self.capacity * amount
         self.capacity = amount
-        self._rate = rate
+        self.rate = rate
 
     def refill(self, now: float) -> float:
         """Set and return the level at `now`; below 0 is debt."""
         elapsed = now - self.at
         if elapsed > 0:
             self.at = now
-            level = self.level + elapsed * self._rate
+            level = self.level + elapsed * self.rate
             self.level = level if level < self.capacity else self.capacity
         return self.level
 

@@ -6,6 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from adapters.errors import LimitExceeded
 from gateway.limits.ledger import Reservation
+from gateway.limits.subjects import Limit
 from tests.gateway.limits.timed_ledger import TimedLedger, dollars, used
 
 SCOPES: list[dict[str, Any]] = [
@@ -82,7 +83,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert account.in_flight == len(self.held) <= 6
         assert account.reserved_tokens == sum(tokens for _, tokens in self.held)
         for limit in account.limits:
-            held = sum(allowance.concurrency.in_flight for allowance in limit)
+            held = self.in_flight(limit)
             partly = limit.config.models is not None or limit.config.enforce == "shadow"
             assert held <= len(self.held) if partly else held == len(self.held)
 
@@ -90,7 +91,13 @@ class LedgerMachine(RuleBasedStateMachine):
         for reservation, _ in self.held:
             reservation.settle(used(0), None, self.now)
         for limit in self.timed.ledger.accounts["acme"].limits:
-            assert all(allowance.concurrency.in_flight == 0 for allowance in limit)
+            assert self.in_flight(limit) == 0
+
+    def in_flight(self, limit: Limit) -> int:
+        """The requests in flight of all subjects of a limit."""
+        for allowance in limit:
+            allowance.look(self.now, self.timed.utc)
+        return sum(allowance.concurrency.in_flight for allowance in limit)
 
 
 class SharedLedgerMachine(LedgerMachine):

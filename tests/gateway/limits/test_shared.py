@@ -122,13 +122,16 @@ def test_the_next_owner_of_a_slot_begins_at_zero(table: SharedTable) -> None:
 @pytest.mark.parametrize("operation", ["reserve", "settle", "undo"])
 def test_a_worker_killed_at_any_line_leaves_all_or_nothing(operation: str) -> None:
     """Only the request itself can be lost, which stays counted, and no lock stays shut."""
-    in_a_small_process(f"kill_at_each_line({operation!r})")
+    in_a_small_process(f"kill_at_each_line({operation!r})", native="0")
 
 
-def in_a_small_process(work: str) -> None:
+def in_a_small_process(work: str, native: str, module: str = __name__) -> None:
     """Run work that forks a hundred times: pytest's process, with all modules of all tests, is large."""
-    program = f"from tests.gateway.limits.test_shared import *; {work}"
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    program = f"from {module} import *; {work}"
+    environment = os.environ | {"HEADRACE_NATIVE": native}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -163,8 +166,9 @@ def kill_at_each_line(operation: str) -> None:
     raise AssertionError("it never came to its end")
 
 
-def test_many_workers_killed_at_random_moments_lose_nothing() -> None:
-    in_a_small_process("kill_at_random_moments()")
+@pytest.mark.parametrize("native", ["0", "1"])
+def test_many_workers_killed_at_random_moments_lose_nothing(native: str) -> None:
+    in_a_small_process("kill_at_random_moments()", native)
 
 
 def kill_at_random_moments() -> None:
