@@ -54,7 +54,7 @@ class Connection(RequestReceiver):
         self.deadline = NEVER
         self._deaf = True
         self._rest = None
-        del self._parser  # breaks a reference cycle: bodies would stay until the next garbage collection
+        self._parser = None  # breaks a reference cycle: bodies would stay until the next garbage collection
         if self._task is not None:
             self._task.cancel()
         self._server.closed(self, self._task)
@@ -108,7 +108,7 @@ class Connection(RequestReceiver):
                 await self._answer(incoming)
             finally:
                 incoming.release()
-            self._queue.popleft()
+            del self._queue[0]
             if not incoming.keep_alive:
                 return False
             if self._paused and len(self._queue) < self._server.limits.max_pipelined:
@@ -168,6 +168,7 @@ class Connection(RequestReceiver):
             incoming.keep_alive = incoming.keep_alive and chunked
             framing = b"transfer-encoding: chunked\r\n" if chunked else b""
             pending = encode_head(response, framing + _persistence(incoming), self._server.date())
+            response.headers = ()  # a thousand streams would hold a megabyte of them
             if incoming.method == "HEAD":
                 self._transport.write(pending)
                 return

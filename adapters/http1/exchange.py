@@ -47,7 +47,7 @@ class Exchange(Feeding):
     def __init__(self, loop: asyncio.AbstractEventLoop, on_lost: "Callable[[Exchange], None]") -> None:
         super().__init__(loop)
         self._on_lost = on_lost
-        self._parser = httptools.HttpResponseParser(self)
+        self._parser: httptools.HttpResponseParser | None = None
         self._arrived = Waiter(loop)
         self.deadline = NEVER
         self.rested_at = 0.0
@@ -82,7 +82,7 @@ class Exchange(Feeding):
         if self._head_done and not self._framed and exc is None and self._error is None:
             self.complete = True  # the close delimits the response
         self._fail(TransportError("The upstream closed the connection before the end of its answer."))
-        del self._parser  # breaks a reference cycle: received bytes would stay until the next garbage collection
+        self._parser = None  # breaks a reference cycle: received bytes would stay until the next garbage collection
         self._on_lost(self)
 
     def _feed(self, data: Data) -> None:
@@ -98,11 +98,11 @@ class Exchange(Feeding):
                 self._take_chunks(*chunks)
                 return
             self._in_chunks = False
-            self._parser.feed_data(CHUNKED_HEAD)
+            self._llhttp().feed_data(CHUNKED_HEAD)
         # Counted before parsing: the parser buffers a field or a trailer that never ends.
         self._overhead += len(data)
         try:
-            self._parser.feed_data(data)
+            self._llhttp().feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._fail(BackendError("The upstream's answer is not valid HTTP/1.1."))
             self._break_off()
@@ -110,6 +110,12 @@ class Exchange(Feeding):
         if self._overhead > MAX_HEAD and not self.complete:
             self._fail(BackendError("The upstream's response head or trailer is too large."))
             self._break_off()
+
+    def _llhttp(self) -> httptools.HttpResponseParser:
+        """The parser, which most connections never need beside the native core."""
+        if self._parser is None:
+            self._parser = httptools.HttpResponseParser(self)
+        return self._parser
 
     def _take_response(
         self, status: int, fields: dict[bytes, bytes], keep_alive: bool, body: bytes, complete: bool
@@ -146,7 +152,7 @@ class Exchange(Feeding):
     def on_headers_complete(self) -> None:
         if self._head_done:  # it was `CHUNKED_HEAD`
             return
-        self.status = self._parser.get_status_code()
+        self.status = self._llhttp().get_status_code()
         if self.status < 200:
             self._fields = {}
             return
@@ -154,7 +160,7 @@ class Exchange(Feeding):
         if length is not None:
             self._left = int(length)
         self._framed = length is not None or b"transfer-encoding" in self._fields
-        self._keep_alive = self._parser.should_keep_alive()
+        self._keep_alive = self._llhttp().should_keep_alive()
         self._head_done = True
         self._arrived.wake()
 

@@ -4,7 +4,6 @@ llhttp parses in `data_received`; its callbacks (`on_…`) queue each request wh
 parses a request that arrives whole, between two requests of llhttp.
 """
 
-from collections import deque
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -37,8 +36,8 @@ class RequestReceiver(Feeding):
     def __init__(self, server: Host) -> None:
         super().__init__(server.loop)
         self._server = server
-        self._parser = httptools.HttpRequestParser(self)
-        self._queue: deque[Incoming] = deque()
+        self._parser: httptools.HttpRequestParser | None = None
+        self._queue: list[Incoming] = []  # short: smaller than a deque
         self._incoming: Incoming | None = None
         self._answering = False
         self._arrived = Waiter(server.loop)
@@ -73,7 +72,7 @@ class RequestReceiver(Feeding):
         # Counted before parsing: the parser buffers a field or a trailer that never ends.
         self._overhead += len(data)
         try:
-            self._parser.feed_data(data)
+            self._llhttp().feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             self._ignore_upgrade(data, upgrade.args[0])
         except httptools.HttpParserError as error:
@@ -84,6 +83,12 @@ class RequestReceiver(Feeding):
                     self._refuse(431, "headers_too_large", "The request head is too large.")
                 else:
                     self._break_body()
+
+    def _llhttp(self) -> httptools.HttpRequestParser:
+        """The parser, which most connections never need beside the native core."""
+        if self._parser is None:
+            self._parser = httptools.HttpRequestParser(self)
+        return self._parser
 
     def _take_whole(self, method: str, target: bytes, fields: head.Fields, keep_alive: bool, body: bytes) -> None:
         """Queue a request that arrived whole, as the callbacks of llhttp queue it."""
@@ -130,14 +135,15 @@ class RequestReceiver(Feeding):
 
     def on_headers_complete(self) -> None:
         self._bound_head()
-        method = self._parser.get_method()
+        parser = self._llhttp()
+        method = parser.get_method()
         fields = head.merged(self._fields)
-        http11 = head.check(self._parser.get_http_version(), method, fields)
+        http11 = head.check(parser.get_http_version(), method, fields)
         self._in_head = False
         incoming = Incoming(self, method.decode("latin-1"), head.path_of(self._target), fields, http11=http11)
-        incoming.keep_alive = self._parser.should_keep_alive()
+        incoming.keep_alive = parser.should_keep_alive()
         incoming.length = int(fields.get(b"content-length", b"0"))
-        if b"upgrade" in fields and self._parser.should_upgrade():
+        if b"upgrade" in fields and parser.should_upgrade():
             self._upgrading = incoming.length > 0 or b"transfer-encoding" in fields
         self._queue_request(incoming)
 
