@@ -84,7 +84,7 @@ class Receiver(RequestReceiver):
     def answer(self) -> None:
         """End the exchanges of all complete requests, as a connection does."""
         while self._queue and (self._queue[0].complete or self._queue[0].error is not None):
-            if not self._queue.popleft().keep_alive:
+            if not self._queue.pop(0).keep_alive:
                 self._deaf = True
                 return
         self._resume_reading()

@@ -25,7 +25,7 @@ def reference(allowances: list[Allowance], now: float) -> list[tuple[str, str]]:
     shown = [(unit, b) for a in allowances if not a.in_shadow for unit, b in a.buckets.items()]
     for unit in dict.fromkeys(unit for unit, _ in shown):
         least = min((b for u, b in shown if u == unit), key=lambda b: b.remaining(now))
-        seconds = (least.capacity - least.level) / least._rate
+        seconds = (least.capacity - least.level) / least.rate
         reset = f"{int(seconds * 1000)}ms"
         if seconds >= 1:
             minutes = int(seconds // 60)
