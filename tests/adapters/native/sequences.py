@@ -30,6 +30,7 @@ STATUS_LINES = (
     b"HTTP/1.1 99 x", b"HTTP/1.1 2000 OK", b"HTTP/1.1 101 Switching Protocols", b"HTTP/1.2 200 OK", b"HTTP/1.1  200 OK",
     b"ICY 200 OK", b"HTTP/1.1 600 X", b"HTTP/1.1 429 Too Many Requests", b"HTTP/1.1 205 Reset Content",
 )  # fmt: skip
+LENGTHS = (b"%d,", b",%d", b"%d ", b"\t%d", b"0%d", b"+%d", b"%d;", b"%d.0", b"0x%x", b"%d\0", b"%de0", b"1%d", b"-%d")
 LINE_ENDS = (b"\r\n",) * 30 + (b"\n", b"\r", b"\r\n ", b"\r\n\t", b"\n\r\n")
 SCRAPS = (
     b"\r", b"\n", b"\r\n", b"\r\n\r\n", b"\0", b" ", b"\t", b":", b",", b";", b"0", b"f", b"\xff", b"HTTP/1.1",
@@ -54,7 +55,8 @@ def _framed(rng: Random, fields: list[tuple[bytes, bytes]]) -> bytes:
     match rng.randrange(8):
         case 0 | 1 | 2 | 3:
             body = BODY[: rng.randrange(60)]
-            fields.append((rng.choice((b"Content-Length", b"content-length")), b"%d" % len(body)))
+            length = rng.choice(LENGTHS) if rng.random() < 0.1 else b"%d"
+            fields.append((rng.choice((b"Content-Length", b"content-length")), length % len(body)))
             return body
         case 4 | 5:
             fields.append((b"Transfer-Encoding", rng.choice((b"chunked", b"chunked", b"Chunked"))))
