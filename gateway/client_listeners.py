@@ -9,6 +9,7 @@ from adapters.http1.budget import Budget
 from adapters.http1.listeners import Listeners
 from adapters.http1.message import Handler, Refusal
 from adapters.http1.server import Limits, Server
+from adapters.http1.shared_socket import SharedSocket, Siblings
 from adapters.open_files import clients_that_fit
 from config.schema.config import Config, HttpConfig, ListenConfig
 from config.schema.listen import ListenerKind
@@ -81,13 +82,23 @@ class ClientListeners:
         if self._picker is not None and (picker := listen.endpoint_picker) is not None:
             self.picker_address = await self._picker.listen_tcp(picker.host, picker.port, self._picker_tls.context)
 
-    async def listen_socket(self, bound: socket.socket, kind: ListenerKind) -> tuple[Listeners, asyncio.Server]:
+    def listen_socket(
+        self, bound: socket.socket, kind: ListenerKind, siblings: Siblings | None
+    ) -> tuple[Listeners, SharedSocket]:
         """Accept from a socket that another process bound. Returns the server and its listener."""
+        server, tls = self._server(kind)
+        return server, server.listen_socket(bound, tls.context, siblings)
+
+    def adopt(self, kind: ListenerKind, accepted: socket.socket) -> None:
+        """Serve a connection that another process has accepted."""
+        self._server(kind)[0].adopt(accepted)
+
+    def _server(self, kind: ListenerKind) -> tuple[Listeners, ServerTls]:
         if kind == "http":
-            return self._http, await self._http.listen_socket(bound, self._tls.context)
+            return self._http, self._tls
         server, tls = (self._grpc, self._grpc_tls) if kind == "grpc" else (self._picker, self._picker_tls)
         assert server is not None
-        return server, await server.listen_socket(bound, tls.context)
+        return server, tls
 
     async def drain(self, seconds: float) -> bool:
         """Stop accepting and wait for requests. True if all ended within `seconds`."""

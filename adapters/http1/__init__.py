@@ -3,6 +3,7 @@
 server.py            serves one handler: bounds, draining
 accepting.py         the accepted connections of a server: their limit and their drain
 listeners.py         listening sockets: TCP, TLS, Unix, or inherited
+shared_socket.py     a listening socket of several processes
 connection.py        the responding half of an accepted connection: respond, time out, close
 receiving.py         its receiving half: parse requests, queue them
 host.py              the interface between a server and its connections

@@ -31,14 +31,20 @@ class Accepting(Listeners, Generic[C]):
     def opened(self, connection: C) -> bool:
         """Count a connection. False if the server is full and no connection is idle."""
         self.connections.add(connection)
+        self._opened()
         self._sweeper.watch(self.connections)
         return self._room.admits(connection)
 
     def _lost(self, connection: C) -> None:
         """Remove a closed connection from the count."""
         self.connections.discard(connection)
+        self._count()
         if not self.connections:
             self._idle.set()
+
+    @property
+    def open_connections(self) -> int:
+        return len(self.connections) + self._unopened
 
     async def drain(self, grace: float) -> bool:
         """Stop accepting and let requests in progress end, for at most `grace` seconds. Returns whether all ended.

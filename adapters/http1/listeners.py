@@ -8,6 +8,8 @@ import ssl
 from collections.abc import Callable
 from pathlib import Path
 
+from adapters.http1.shared_socket import SharedSocket, Siblings
+
 BACKLOG = 1024
 HANDSHAKE_SECONDS = 10.0
 """Time limit of the TLS handshake: a server does not count a connection before the handshake ends."""
@@ -27,6 +29,11 @@ class Listeners:
         self.arriving: set[asyncio.Task[object]] = set()
         self._listeners: list[tuple[asyncio.Server, ssl.SSLContext | None]] = []
         self._unix_paths: list[tuple[Path, int]] = []
+        self._shared: list[SharedSocket] = []
+        self._shared_tls: ssl.SSLContext | None = None
+        self._siblings: Siblings | None = None
+        self._unopened = 0
+        """Accepted connections that have no protocol yet."""
 
     async def listen_tcp(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
         """Listen on a TCP address. Returns the address; port 0 becomes the port that the kernel selected."""
@@ -44,19 +51,26 @@ class Listeners:
         address = listener.sockets[0].getsockname()
         return address[0], address[1]
 
-    async def listen_socket(self, bound: socket.socket, tls: ssl.SSLContext | None = None) -> asyncio.Server:
-        """Accept connections from an inherited socket, whose other owners may still accept after this server stops."""
-        timeout = HANDSHAKE_SECONDS if tls else None
-        listener = await self.loop.create_server(
-            self._protocol, sock=bound.dup(), ssl=tls, backlog=self._backlog, ssl_handshake_timeout=timeout
-        )
-        self._listeners.append((listener, tls))
-        return listener
+    def listen_socket(
+        self, bound: socket.socket, tls: ssl.SSLContext | None = None, siblings: Siblings | None = None
+    ) -> SharedSocket:
+        """Accept connections from an inherited socket, whose other owners may still accept after this server stops.
 
-    def leave_socket(self, listener: asyncio.Server) -> None:
+        `tls` and `siblings` are the same for all sockets of this server.
+        """
+        self._shared_tls, self._siblings = tls, siblings
+        shared = SharedSocket(self.loop, bound, siblings, self.adopt)
+        self._shared.append(shared)
+        return shared
+
+    def leave_socket(self, shared: SharedSocket) -> None:
         """Stop accepting from a socket; another process may still accept from it."""
-        listener.close()
-        self._listeners = [entry for entry in self._listeners if entry[0] is not listener]
+        shared.close().close()
+        self._shared.remove(shared)
+
+    def adopt(self, accepted: socket.socket) -> None:
+        """Serve an accepted connection of an inherited socket."""
+        self._arrive(accepted, self._shared_tls)
 
     async def listen_unix(self, path: str | Path) -> None:
         """Listen on a Unix socket that only this user may open."""
@@ -79,6 +93,13 @@ class Listeners:
                 with one:
                     self._accept_waiting(one, tls)
         self._listeners.clear()
+        for shared in self._shared:
+            with shared.close() as one:
+                if accept_waiting:
+                    self._accept_waiting(one, self._shared_tls)
+        self._shared.clear()
+        if self._siblings is not None:
+            self._siblings.leave()
         for path, inode in self._unix_paths:
             # A successor may already listen on the same path.
             if path.exists() and path.stat().st_ino == inode:
@@ -91,10 +112,34 @@ class Listeners:
         with contextlib.suppress(OSError):
             while True:
                 accepted, _ = bound.accept()
-                task = self.loop.create_task(self._adopt(accepted, tls))
-                self.arriving.add(task)
-                task.add_done_callback(self.arriving.discard)
+                self._arrive(accepted, tls)
+
+    def _arrive(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
+        self._unopened += 1
+        if self._siblings is not None:
+            self._siblings.arrived()
+        self._count()
+        task = self.loop.create_task(self._adopt(accepted, tls))
+        self.arriving.add(task)
+        task.add_done_callback(self.arriving.discard)
 
     async def _adopt(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
-        with contextlib.suppress(OSError):  # the client disconnected, or does not use TLS
-            await self.loop.connect_accepted_socket(self._protocol, accepted, ssl=tls)
+        timeout = HANDSHAKE_SECONDS if tls else None
+        try:
+            await self.loop.connect_accepted_socket(self._protocol, accepted, ssl=tls, ssl_handshake_timeout=timeout)
+        except OSError:  # the client disconnected, or does not use TLS
+            self._opened()
+            self._count()
+
+    def _opened(self) -> None:
+        """An accepted connection has its protocol, or will never have one."""
+        self._unopened = max(0, self._unopened - 1)
+
+    @property
+    def open_connections(self) -> int:
+        """Accepted connections."""
+        return self._unopened
+
+    def _count(self) -> None:
+        if self._siblings is not None:
+            self._siblings.hold(self.open_connections)

@@ -6,6 +6,7 @@ import ssl
 
 from adapters.http1.accepting import Accepting
 from adapters.http1.budget import Budget
+from adapters.http1.shared_socket import SharedSocket, Siblings
 from adapters.http2 import frames
 from adapters.http2.accepted import Accepted, Handler
 from adapters.http2.connection import CONNECTION_WINDOW, for_http2
@@ -37,8 +38,10 @@ class Server(Accepting[Accepted]):
     async def listen_tcp(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
         return await super().listen_tcp(host, port, for_http2(tls))
 
-    async def listen_socket(self, bound: socket.socket, tls: ssl.SSLContext | None = None) -> asyncio.Server:
-        return await super().listen_socket(bound, for_http2(tls))
+    def listen_socket(
+        self, bound: socket.socket, tls: ssl.SSLContext | None = None, siblings: Siblings | None = None
+    ) -> SharedSocket:
+        return super().listen_socket(bound, for_http2(tls), siblings)
 
     def closed(self, connection: Accepted) -> None:
         """Remove a connection from the count."""

@@ -6,6 +6,8 @@ swap.py         commits a new configuration on all workers, or on none
 spawn.py        starts worker processes and releases their resources when they end
 process.py      one worker process as the supervisor sees it
 sockets.py      the listening sockets, bound once for each slot
+loads.py        the open connections of all workers
+handover.py     hands accepted connections over to workers with fewer
 limit_slots.py  each worker's part of the shared table that counts limits
 runtimes.py     the bundled runtimes, started once for all workers
 scaling.py      the replicas of runtimes for all workers

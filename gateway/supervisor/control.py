@@ -113,7 +113,7 @@ def _commands(worker: Worker) -> list[web.RouteDef]:
     """The commands that a worker executes."""
 
     async def accept(request: web.Request) -> web.Response:
-        await worker.accept(msgspec.json.decode(await request.read(), type=list[int]))
+        worker.accept(msgspec.json.decode(await request.read(), type=list[int]))
         return web.Response()
 
     async def release_sockets(_: web.Request) -> web.Response:

@@ -29,6 +29,11 @@ class LimitSlots:
         return self._table.fd
 
     @property
+    def slots(self) -> int:
+        """The number of slots."""
+        return self._table.workers
+
+    @property
     def most_workers(self) -> int:
         """The number of workers that can be replaced at once."""
         return self._table.workers // 2

@@ -30,6 +30,10 @@ class StartMessage(msgspec.Struct, frozen=True, kw_only=True):
     """Inherited file descriptors of listening sockets, by slot."""
     kinds: list[ListenerKind]
     """The listener of each socket of a slot."""
+    inboxes: list[tuple[int, int]] = []
+    """Inherited file descriptors of both ends of the inboxes, by slot; none from a supervisor of an older version."""
+    loads: int = -1
+    """The file descriptor of the table of open connections."""
     control: str
     """The path of the worker's control socket."""
     demo: str | None
@@ -41,7 +45,7 @@ class StartMessage(msgspec.Struct, frozen=True, kw_only=True):
     limits: int
     """The file descriptor of the shared table that counts limits."""
     limit_slot: int = -1
-    """The worker's own part of that table."""
+    """The worker's own part of that table and of the table of open connections."""
     report: int = -1
     """The file descriptor for the worker's `StartReport`."""
 

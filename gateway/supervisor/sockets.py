@@ -5,13 +5,15 @@ import socket
 from adapters.http1.listeners import BACKLOG
 from config.schema.listen import ListenerKind
 from config.schema.units import HostPort
+from gateway.supervisor.handover import Pair, inbox
 
 
 class Sockets:
     """Listening sockets that share one port. The kernel spreads new connections over them.
 
     The supervisor holds them open, so that a worker's end does not reset the connections in its backlog. Each slot
-    has a list, since `localhost` may resolve to two addresses; `kinds` has the listener of each of its sockets.
+    has a list, since `localhost` may resolve to two addresses; `kinds` has the listener of each of its sockets. A slot
+    also has an inbox, for connections that other workers have accepted.
     """
 
     def __init__(self, address: HostPort, grpc: HostPort | None = None, picker: HostPort | None = None) -> None:
@@ -25,6 +27,7 @@ class Sockets:
             self._addresses += resolved
             self.kinds += [kind] * len(resolved)
         self.slots: list[list[socket.socket]] = []
+        self.inboxes: list[Pair] = []
 
     def grow(self, slots: int) -> None:
         """Bind sockets for at least `slots` slots. Raises `OSError`."""
@@ -33,6 +36,7 @@ class Sockets:
                 _check_free(family, address)
         while len(self.slots) < slots:
             self.slots.append([_listen(self._addresses[i][0], self._same_port(i)) for i in range(len(self._addresses))])
+            self.inboxes.append(inbox())
 
     def _same_port(self, index: int) -> tuple[str, int]:
         """The address to bind. For port 0, the port that the kernel selected for the first slot."""
@@ -62,12 +66,16 @@ class Sockets:
         """The file descriptors by slot."""
         return [[one.fileno() for one in slot] for slot in self.slots]
 
+    def inbox_numbers(self) -> list[tuple[int, int]]:
+        """The file descriptors of both ends of the inboxes by slot."""
+        return [(taking.fileno(), giving.fileno()) for taking, giving in self.inboxes]
+
     def close(self) -> None:
         """Close the supervisor's copies. A socket closes for good when no worker has a copy."""
-        for slot in self.slots:
+        for slot in (*self.slots, *self.inboxes):
             for one in slot:
                 one.close()
-        self.slots = []
+        self.slots, self.inboxes = [], []
 
 
 def _resolve(address: HostPort) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:

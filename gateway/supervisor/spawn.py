@@ -6,6 +6,7 @@ from pathlib import Path
 
 from gateway.background import Background
 from gateway.supervisor.limit_slots import LimitSlots
+from gateway.supervisor.loads import LoadTable
 from gateway.supervisor.messages import StartMessage, WorkerSettings
 from gateway.supervisor.process import WorkerLost, WorkerProcess
 from gateway.supervisor.sockets import Sockets
@@ -17,8 +18,9 @@ class Spawner:
     """`folder` holds the control sockets: only this user may enter it."""
 
     def __init__(
-        self, folder: Path, sockets: Sockets, limit_slots: LimitSlots, demo: str | None, tally: SampleTally
-    ) -> None:
+        self, folder: Path, sockets: Sockets, limit_slots: LimitSlots, loads: LoadTable, demo: str | None,
+        tally: SampleTally,
+    ) -> None:  # fmt: skip
         self.overrides = b""
         """Changes to pools by operators, for workers to start with."""
         self.rollouts: tuple[ShareOrder, ...] = ()
@@ -26,6 +28,7 @@ class Spawner:
         self._folder = folder
         self._sockets = sockets
         self._limit_slots = limit_slots
+        self._loads = loads
         self._demo = demo
         self._tally = tally
         self._serial = 0
@@ -51,6 +54,8 @@ class Spawner:
             settings=settings,
             listeners=self._sockets.numbers(),
             kinds=self._sockets.kinds,
+            inboxes=self._sockets.inbox_numbers(),
+            loads=self._loads.fd,
             control=f"{self._folder}/{slot}-{self._serial}.sock",
             demo=self._demo,
             limits=self._limit_slots.fd,
@@ -63,15 +68,16 @@ class Spawner:
         limit_slot = self._limit_slots.acquire()
         if limit_slot is None:
             raise WorkerLost("cannot start: too many other workers are still draining")
-        inherited = [fd for slot in self._sockets.numbers() for fd in slot]
+        inherited = [fd for slot in (*self._sockets.numbers(), *self._sockets.inbox_numbers()) for fd in slot]
         try:
-            await worker.start(limit_slot, (*inherited, self._limit_slots.fd))
+            await worker.start(limit_slot, (*inherited, self._limit_slots.fd, self._loads.fd))
         finally:
             self._reaping.run(self._reap(worker, limit_slot), f"end of worker {worker.slot}")
 
     async def _reap(self, worker: WorkerProcess, limit_slot: int) -> None:
         if worker.has_started:
             await worker.ended()
+        self._loads.clear(limit_slot)
         self._tally.end(worker.serial)
         await self._limit_slots.release(limit_slot)
 

@@ -29,6 +29,7 @@ from gateway.scaling.metrics import ReplicaMetrics
 from gateway.scaling.pattern import UsagePattern
 from gateway.supervisor.admin import SupervisorBackend, supervisor_app
 from gateway.supervisor.limit_slots import LimitSlots
+from gateway.supervisor.loads import LoadTable
 from gateway.supervisor.messages import WorkerSettings
 from gateway.supervisor.process import WorkerLost
 from gateway.supervisor.runtimes import Prepared, SharedRuntimes, addresses
@@ -65,7 +66,9 @@ class Supervisor:
         self._sockets = Sockets(config.listen.http, config.listen.grpc, config.listen.endpoint_picker)
         demo = self.demo.plaintext if self.demo else None
         self._limit_slots = LimitSlots(config.workers)
-        spawner = Spawner(Path(self._folder.name), self._sockets, self._limit_slots, demo, self._tally)
+        self._loads = LoadTable.create(self._limit_slots.slots)
+        folder = Path(self._folder.name)
+        spawner = Spawner(folder, self._sockets, self._limit_slots, self._loads, demo, self._tally)
         self.workers = Workers(spawner, self._sockets, self._tally)
         self.decider = Decider(lambda: self.config, self.workers.exchange, lambda: self.identity.pepper)
         self.writers = HostWriters(lambda: self.config, lambda: self.identity.pepper)
@@ -80,6 +83,7 @@ class Supervisor:
         self._background = Background()
         self._exits = AsyncExitStack()
         self._exits.callback(self._folder.cleanup)
+        self._exits.callback(self._loads.close)
         self._exits.callback(self._limit_slots.close)
         self._exits.callback(self._backend.close)
         self._exits.push_async_callback(self.writers.aclose)  # last: workers leave their counts to it

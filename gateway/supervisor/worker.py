@@ -5,6 +5,7 @@ import socket
 from collections.abc import Collection
 
 from adapters.http1.listeners import Listeners
+from adapters.http1.shared_socket import SharedSocket
 from config.handover import unpack
 from config.schema.config import Config
 from gateway.auth.keys import ApiKey, id_of
@@ -13,6 +14,8 @@ from gateway.limits.shared import SharedTable
 from gateway.placement.lent import LentRuntimes
 from gateway.scaling.demand import demands
 from gateway.scaling.messages import ScalingExchange
+from gateway.supervisor.handover import Handover
+from gateway.supervisor.loads import LoadTable
 from gateway.supervisor.messages import RolloutExchange, StartMessage, WorkerSettings, calls_path
 from gateway.supervisor.share import share
 from gateway.traffic.fleet import Change
@@ -29,7 +32,11 @@ class Worker:
         table = SharedTable.attach(message.limits, worker=message.limit_slot)
         self.plane = DataPlane(self._config(message.settings), SharedResources(self._lent, demo, table))
         self._sockets = [[socket.socket(fileno=fd) for fd in slot] for slot in message.listeners]
-        self._accepting: dict[int, list[tuple[Listeners, asyncio.Server]]] = {}
+        self._inboxes = [
+            (socket.socket(fileno=taking), socket.socket(fileno=giving)) for taking, giving in message.inboxes
+        ]
+        self._accepting: dict[int, list[tuple[Listeners, SharedSocket]]] = {}
+        self._handover: Handover | None = None
         self._change: Change | None = None
         self._warm: dict[str, float] = {}
         self._draining: asyncio.Task[bool] | None = None
@@ -47,8 +54,14 @@ class Worker:
 
     # ── the supervisor's commands ─────────────────────────────────────────────────────────────────────
 
-    async def accept(self, slots: Collection[int]) -> None:
-        """Accept from the sockets of these slots and from no other sockets."""
+    def accept(self, slots: Collection[int]) -> None:
+        """Accept from the sockets of these slots and from no other sockets, and take connections of other workers."""
+        if self._draining is not None:
+            return
+        listeners = self.plane.listeners
+        if self._handover is None and self._inboxes:
+            self._handover = self._open_handover()
+        handover = self._handover
         for slot in [slot for slot in self._accepting if slot not in slots]:
             for server, listener in self._accepting.pop(slot):
                 server.leave_socket(listener)
@@ -56,8 +69,14 @@ class Worker:
             if slot not in self._accepting and slot < len(self._sockets):
                 listening = zip(self._sockets[slot], self._message.kinds, strict=True)
                 self._accepting[slot] = [
-                    await self.plane.listeners.listen_socket(bound, kind) for bound, kind in listening
+                    listeners.listen_socket(bound, kind, None if handover is None else handover.member(kind))
+                    for bound, kind in listening
                 ]
+
+    def _open_handover(self) -> Handover:
+        message = self._message
+        table = LoadTable(message.loads)
+        return Handover(self._inboxes, message.slot, message.limit_slot, table, self.plane.listeners.adopt)
 
     def release_sockets(self) -> None:
         """Close the sockets of all other slots, before the supervisor closes its own copies."""
@@ -112,6 +131,8 @@ class Worker:
 
     async def _drain(self) -> bool:
         listening = self._sockets
+        if self._handover is not None:
+            self._handover.close()
         done = self.plane.drain()
         self._sockets, self._accepting = [], {}
         for bound in [bound for slot in listening for bound in slot]:

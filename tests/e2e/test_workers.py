@@ -87,7 +87,7 @@ async def test_new_connections_spread_over_the_workers(tmp_path: Path) -> None:
                 connections = psutil.Process(pid).net_connections("tcp")
                 shares[pid] = sum(one.status == psutil.CONN_ESTABLISHED and one.laddr[1] == port for one in connections)
             assert sum(shares.values()) == 200
-            assert min(shares.values()) > 20, shares  # 50 on average; less is one in a million
+            assert max(shares.values()) - min(shares.values()) <= 3, shares
         finally:
             for one in sockets:
                 one.close()

@@ -473,14 +473,14 @@ async def test_servers_that_share_a_socket_come_and_go_and_it_stays() -> None:
             client.close()
             return reply.status
 
-        listener = await first.listen_socket(bound)
+        listener = first.listen_socket(bound)
         assert await status() == 201
         first.leave_socket(listener)
         waiting = asyncio.create_task(status())  # nothing accepts the connection: it waits in the kernel
-        await second.listen_socket(bound)
+        second.listen_socket(bound)
         assert await waiting == 202
         await second.drain(PATIENCE)
-        await first.listen_socket(bound)
+        first.listen_socket(bound)
         assert await status() == 201
         await first.aclose()
         await second.aclose()

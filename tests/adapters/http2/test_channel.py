@@ -445,7 +445,7 @@ async def test_heads_that_differ_from_call_to_call() -> None:
 async def test_a_server_of_ours_that_drains_loses_no_call_of_a_client_of_ours() -> None:
     with socket.create_server(("127.0.0.1", 0)) as bound:
         servers = [Server(Methods(), Limits(lull=SOON)) for _ in range(4)]
-        await servers[0].listen_socket(bound)
+        servers[0].listen_socket(bound)
         async with calling(f"http://127.0.0.1:{bound.getsockname()[1]}") as channel:
             stopping = asyncio.Event()
 
@@ -461,7 +461,7 @@ async def test_a_server_of_ours_that_drains_loses_no_call_of_a_client_of_ours() 
                 await until(lambda old=old: len(old.handler.seen) > 50)  # type: ignore[misc]
                 draining = asyncio.create_task(old.drain(PATIENCE))
                 await until(lambda old=old: old.draining)  # type: ignore[misc]
-                await new.listen_socket(bound)
+                new.listen_socket(bound)
                 assert await draining
             stopping.set()
             assert all(await asyncio.gather(*loads))

@@ -276,12 +276,12 @@ async def test_a_drain_lets_calls_end_and_loses_none() -> None:
     with socket.create_server(("127.0.0.1", 0)) as bound:
         methods = Methods()
         first, second = Server(methods), Server(Methods())
-        await first.listen_socket(bound)
+        first.listen_socket(bound)
         working = asyncio.create_task(in_thread(work))
         await until(lambda: len(methods.seen) > 100)
         draining = asyncio.create_task(first.drain(PATIENCE))
         await until(lambda: first.draining)
-        await second.listen_socket(bound)
+        second.listen_socket(bound)
         await working
         assert await draining
         await first.aclose()

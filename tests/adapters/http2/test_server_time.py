@@ -387,7 +387,7 @@ async def test_a_unix_socket_is_this_users_only_and_ends_with_its_server(tmp_pat
 async def test_a_socket_of_another_owner() -> None:
     with socket.create_server(("127.0.0.1", 0)) as bound:
         server = Server(Methods())
-        listener = await server.listen_socket(bound)
+        listener = server.listen_socket(bound)
         async with calling(f"http://127.0.0.1:{bound.getsockname()[1]}") as channel:
             assert await channel.unary(b"/test.Service/Echo", b"x", deadline=soon(channel)) == b"x"
         server.leave_socket(listener)

@@ -84,6 +84,24 @@ async def test_a_worker_that_is_stuck_is_killed_and_replaced(tmp_path: Path, mon
         assert made.workers.slots[0].last_end == "was killed by signal 9"
 
 
+async def test_clients_of_a_stopped_worker_are_answered_when_it_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "UNRESPONSIVE_SECONDS", 2.0)
+    monkeypatch.setattr(process, "CHECK_SECONDS", 0.1)
+    async with running(tmp_path) as made:
+        stopped = made.workers.ready[0].pid
+        assert stopped is not None
+        async with traffic(f"http://127.0.0.1:{made.http_address[1]}", "no key", clients=10, renew=1) as load:
+            await load.until_answered(100)
+            os.kill(stopped, signal.SIGSTOP)
+            await until("workers.slots[0].last_end", made)
+            await load.until_answered(200)
+        assert len(load.dropped) <= 10  # those that the worker had accepted
+        assert (load.refused, set(load.statuses)) == (0, {401})
+        assert load.answered + len(load.dropped) == load.sent
+
+
 async def test_a_worker_that_cannot_be_replaced_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(tmp_path) as made:
         before = [worker.pid for worker in made.workers.ready]
