@@ -111,7 +111,8 @@ async def test_failures(server: RayServe) -> None:
 
 async def test_more_than_may_wait_are_refused_as_capacity(server: RayServe) -> None:
     async with over(server) as adapter:
-        calls = [adapter.call(call("/sleep", query="seconds=2"), within()) for _ in range(12)]
+        # Beside other tests the calls take seconds to arrive, and eight leave the server every four seconds.
+        calls = [adapter.call(call("/sleep", query="seconds=2"), within()) for _ in range(30)]
         ends = await asyncio.gather(*calls, return_exceptions=True)
         full = [end for end in ends if isinstance(end, BaseException)]
         assert full
