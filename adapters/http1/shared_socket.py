@@ -15,10 +15,10 @@ class Siblings(Protocol):
     """The processes that serve the same clients."""
 
     def give(self, accepted: socket.socket) -> bool:
-        """Hand a connection over to another process if that one has fewer. False if this process keeps it."""
+        """Hand a connection over to another process if that one has fewer. False if this process must serve it."""
 
     def arrived(self) -> None:
-        """This process serves a connection more."""
+        """Count a new connection of this process."""
 
     def hold(self, connections: int) -> None:
         """This process has that number of open connections."""
@@ -28,7 +28,7 @@ class Siblings(Protocol):
 
 
 class SharedSocket:
-    """Accepts until `close`. Other processes may accept from the socket before, meanwhile and after that."""
+    """Accepts from a socket until `close`. Other processes may accept from it at any time."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, bound: socket.socket, siblings: Siblings | None,

@@ -124,12 +124,12 @@ class ListenerSiblings:
         loads.join()
 
     def give(self, accepted: socket.socket) -> bool:
-        """Hand a connection over to another worker if that one has fewer. False if this worker keeps it."""
+        """Hand a connection over to another worker if that one has fewer. False if this worker must serve it."""
         least = self.loads.least(self._handover.waiting)
         return least is not None and self._handover.send(self._kind, least, accepted)
 
     def arrived(self) -> None:
-        """This worker serves a connection more."""
+        """Count a new connection of this worker."""
         self.loads.count()
 
     def hold(self, connections: int) -> None:

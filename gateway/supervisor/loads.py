@@ -76,7 +76,7 @@ class LoadTable:
 
 
 class WorkerLoads:
-    """What one worker knows of all."""
+    """The loads of all workers, for one of them, which writes its own row."""
 
     def __init__(
         self, columns: Sequence[Words], me: int, slot: int, clock: Callable[[], float] = time.monotonic
