@@ -5,32 +5,56 @@ VENV := .venv
 BIN := $(VENV)/bin
 # More arguments for pip, for instance an index that has PyTorch's CPU-only or CUDA builds.
 PIP_ARGS ?=
-# Processes that run tests side by side: more than cores, since tests wait for servers. Each needs 2 GiB of memory.
-JOBS ?= $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 4 ? cores + 1 : 4)))
-PYTEST := $(BIN)/pytest -n $(JOBS) --durations=10
+# Processes that run tests side by side. Tests of the last four shelves wait for servers: one more than there are cores.
+CORES := $(shell getconf _NPROCESSORS_ONLN)
+JOBS ?= $(shell cores=$(CORES); echo $$((cores < 4 ? cores + 1 : 4)))
+SHELF = $(BIN)/pytest -n $(JOBS) -p no:randomly --durations=10 --shelf
+FAST = $(BIN)/pytest -n $(CORES) --shelf plain
 
-.PHONY: accuracy-llm serve test test-all check format protos screenshots vendor conformance bench-gateway bench-memory bench-picker bench-shadows bench-transports bench-workers bench-balancing bench-bus bench-tensor bench-llm bench-pipelines bench-batch simulate-experiments simulate-rollouts simulate-scaling simulate-internet soak-llm clean
+.PHONY: accuracy-llm serve test test-runtimes test-processes test-servers test-benchmarks test-all check format help protos screenshots vendor conformance bench-gateway bench-memory bench-picker bench-shadows bench-transports bench-workers bench-balancing bench-bus bench-tensor bench-llm bench-pipelines bench-batch simulate-experiments simulate-rollouts simulate-scaling simulate-internet soak-llm clean
 
-serve: $(VENV)/.serve
+help: ## print these lines
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
+
+serve: $(VENV)/.serve ## serve config/headrace.yaml, or ARGS="--config FILE"
 	@extras=$$($(BIN)/headrace extras $(ARGS)) && if [ -n "$$extras" ]; then \
 	  echo "Installing $$extras into $(VENV) (a few minutes the first time) ..."; \
 	  $(locked) $(pip) --editable ".[$$extras]"; fi
 	exec $(BIN)/headrace serve $(ARGS)
 
-test: check
-	$(PYTEST) -m "not nightly" $(ARGS)
+# mypy takes a minute without its cache. It runs beside the tests, and its problems are printed after theirs.
+test: $(VENV)/.test ## ruff, mypy, import-linter, and the tests without processes or real time
+	$(static)
+	@$(BIN)/mypy >.mypy.log 2>&1 & checked=$$!; $(FAST) $(ARGS); tested=$$?; \
+	  wait $$checked; typed=$$?; cat .mypy.log; exit $$((tested ? tested : typed))
+
+test-runtimes: $(VENV)/.dev ## the tests of both runtimes in process: torch, ONNX, OpenVINO, scikit-learn
+	$(SHELF) runtimes -m "not nightly" $(ARGS)
+
+test-processes: $(VENV)/.dev ## the tests with processes, a browser, Redis and Postgres
+	$(SHELF) processes -m "not nightly" $(ARGS)
+
+test-servers: $(VENV)/.dev ## the tests with foreign servers, brokers and clients
+	$(SHELF) servers -m "not nightly" $(ARGS)
+
+test-benchmarks: $(VENV)/.dev ## the tests of loadtests/
+	$(SHELF) benchmarks -m "not nightly" $(ARGS)
 
 # With the servers that take many minutes to install or to start, and a new interpreter for each gateway.
-test-all: check
-	HEADRACE_FORKED_STARTS=0 $(PYTEST) $(ARGS)
+test-all: $(VENV)/.dev check ## all tests, nightly ones included
+	HEADRACE_FORKED_STARTS=0 $(BIN)/pytest -n $(JOBS) --durations=10 $(ARGS)
 
-check: $(VENV)/.dev
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+check: $(VENV)/.test ## ruff, mypy, import-linter
+	$(static)
 	$(BIN)/mypy
-	$(BIN)/lint-imports --no-cache
 
-format: $(VENV)/.dev
+define static
+$(BIN)/ruff check .
+$(BIN)/ruff format --check .
+$(BIN)/lint-imports --no-cache
+endef
+
+format: $(VENV)/.test ## apply what ruff can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -128,6 +152,11 @@ $(VENV)/.serve: pyproject.toml $(NATIVE)
 	@echo "Installing Headrace into $(VENV) ..."
 	$(call install)
 
+# Enough for `make test`: no framework, no server.
+$(VENV)/.test: pyproject.toml $(NATIVE)
+	@echo "Installing Headrace and the tools of its tests into $(VENV) (a minute the first time) ..."
+	$(call install,[test])
+
 $(VENV)/.dev: pyproject.toml $(NATIVE)
-	@echo "Installing Headrace and everything its tests need into $(VENV) (a few minutes the first time) ..."
+	@echo "Installing Headrace and everything that all its tests need into $(VENV) (a few minutes the first time) ..."
 	$(call install,[dev])

@@ -17,6 +17,8 @@ from xdist.workermanage import WorkerController
 
 from tests.support import schedule
 
+pytest_plugins = ["tests.support.shelves", "tests.support.deterministic", "tests.support.flaky"]
+
 # Triton decides when it is imported whether kernels are interpreted, and other packages import it: before all of them.
 if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")

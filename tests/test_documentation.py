@@ -61,6 +61,7 @@ def test_policies_behave_as_documented(tmp_path: Path) -> None:
         assert [str(failure) for failure in run(Policy.of(load(path)), load_cases(beside))] == []
 
 
+@pytest.mark.processes
 def test_every_make_target_exists() -> None:
     text = "\n".join(page.read_text() for page in PAGES)
     targets = set(re.findall(r"\bmake ([a-z][a-z-]+)`", text) + re.findall(r"\$ make ([a-z-]+)", text))
@@ -98,6 +99,7 @@ def test_every_link_between_pages_leads_somewhere() -> None:
             assert anchor in slugs, f"{page}: {target}#{anchor}"
 
 
+@pytest.mark.processes
 def test_no_page_and_no_source_names_this_machine() -> None:
     listed = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=True).stdout.split()
     for name in listed:

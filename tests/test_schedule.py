@@ -57,6 +57,7 @@ def test_each_named_file_exists() -> None:
     assert [path for path in sorted(named) if not (ROOT / path).is_file()] == []
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("processes", [1, 3])
 def test_units_stay_in_one_process_and_measuring_files_run_alone(tmp_path: Path, processes: int) -> None:
     suite(tmp_path, "a", "b_measures", "c", "d", "e", "f")
@@ -72,6 +73,7 @@ def test_units_stay_in_one_process_and_measuring_files_run_alone(tmp_path: Path,
     assert len({process for _, process, _ in lines}) == processes
 
 
+@pytest.mark.processes
 def test_a_crashed_process_fails_the_run_and_the_other_tests_still_run(tmp_path: Path) -> None:
     suite(tmp_path, "a", "b_measures", "c", "d")
     (tmp_path / "test_crash.py").write_text("import os\n\ndef test_crash():\n    os._exit(1)\n")

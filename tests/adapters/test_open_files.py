@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.processes
+
 CODE = """
 import logging, resource
 logging.basicConfig(format="%(message)s")

@@ -40,6 +40,7 @@ def end(process: "subprocess.Popen[str]", number: int | None = None) -> None:
     process.communicate(timeout=300)
 
 
+@pytest.mark.processes
 def test_folders_of_a_killed_process_are_removed_and_those_in_use_stay(temporary: Path) -> None:
     killed, left = holder()
     (left / "model").mkdir()

@@ -131,6 +131,7 @@ def real_list() -> str:
     return Path(file).read_text(encoding="utf-8")
 
 
+@pytest.mark.processes
 def test_the_real_list_is_read_to_the_last_unit(real_list: str) -> None:
     entries, priced, refused = read_list(real_list), 0, 0
     for name, entry in entries.items():

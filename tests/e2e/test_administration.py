@@ -18,7 +18,7 @@ from tests.support.postgres import Postgres
 from tests.support.processes import GatewayProcess, command, gateway
 from tests.support.upstreams import upstream
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 PEPPER = "pepper-of-the-tests-" * 2
 
 

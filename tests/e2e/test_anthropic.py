@@ -15,7 +15,7 @@ from anthropic.types import Usage
 from tests.servers.stand_ins.anthropic import KEY, MODEL, Anthropic, anthropic
 from tests.support.processes import GatewayProcess, gateway
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.asyncio(loop_scope="module")]
 
 CAPITAL: Any = [{"role": "user", "content": "What is the capital of France? Answer in one word."}]
 NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}

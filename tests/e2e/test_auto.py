@@ -11,7 +11,7 @@ from tests.servers.repositories import for_headrace
 from tests.support.processes import gateway
 from tests.support.tensor_runtime import tensor_runtime
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 ROW = [[*range(16)]]
 SUM = {

@@ -18,7 +18,7 @@ from tests.e2e.test_workers import until_ready
 from tests.support.processes import GatewayProcess, gateway
 from tests.support.upstreams import Upstream, upstream, whole
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(7200)]
+pytestmark = pytest.mark.timeout(7200)
 COST = (5 * 10**6 + 7 * 2 * 10**6) // 2
 """Picos of an answer: 5 tokens and 7, at half of the price."""
 ENDED = ("completed", "failed", "expired", "cancelled")

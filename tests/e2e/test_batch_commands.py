@@ -14,7 +14,7 @@ from tests.e2e.test_batches import batched, chat_line, jsonl
 from tests.support.processes import command, gateway
 from tests.support.upstreams import upstream, whole
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 
 def answers(path: Path) -> dict[str, Any]:

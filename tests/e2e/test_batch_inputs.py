@@ -23,7 +23,7 @@ from tests.e2e.test_batches import (
 from tests.support.processes import GatewayProcess, gateway
 from tests.support.upstreams import upstream, whole
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 MEBI = 1024 * 1024
 
 

@@ -19,7 +19,7 @@ from tests.e2e.test_operations import configuration, until_status
 from tests.support.processes import GatewayProcess, command, gateway, starting_gateway
 from tests.support.upstreams import Upstream, upstream, whole
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 
 def batched(up: Upstream, folder: Path, **changes: Any) -> dict[str, Any]:

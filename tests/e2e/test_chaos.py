@@ -25,7 +25,7 @@ from tests.support.processes import GatewayProcess, gateway
 
 SECONDS = float(os.environ.get("HEADRACE_CHAOS_SECONDS", "6"))
 PATIENCE = 240.0
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(SECONDS + 2 * PATIENCE)]
+pytestmark = pytest.mark.timeout(SECONDS + 2 * PATIENCE)
 
 
 @dataclass

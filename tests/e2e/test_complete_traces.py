@@ -22,7 +22,7 @@ from tests.support.processes import GatewayProcess, gateway
 from tests.support.rotel import rotel
 from tests.support.upstreams import Events, Upstream, stream, upstream, whole
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.asyncio(loop_scope="module")]
 SERVER, CLIENT = 2, 3
 CLIENT_SPAN = "00f067aa0ba902b7"
 INFER = {"inputs": [{"name": f"INPUT{i}", "shape": [1, 16], "datatype": "INT32", "data": [1] * 16} for i in (0, 1)]}

@@ -17,7 +17,7 @@ import yaml
 from tests.support.processes import GatewayProcess, gateway
 from tests.support.upstreams import upstream
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 PASSWORD = "Correct-Horse-9"
 HASH = "0123456789abcdef" * 4
 CONFIG = "/admin/config"

@@ -26,7 +26,7 @@ from tests.support.redis import RedisServer
 from tests.support.tensor_runtime import tensor_runtime
 from tests.support.upstreams import upstream
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 DEPLOY = Path(__file__).parents[2] / "deploy"
 COPIES = {"concurrency": 8, "requests": "100/s", "spend": "100 usd/day"}
 SECONDS = 600.0

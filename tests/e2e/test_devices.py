@@ -12,7 +12,7 @@ from tests.e2e.test_programs import KEY, MORTAL
 from tests.e2e.test_scaling import _processes, sent
 from tests.support.processes import GatewayProcess, gateway
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 MODELS = ("red", "green", "blue")
 
 

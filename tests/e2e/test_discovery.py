@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import pytest
 import yaml
 
 from adapters.http1.server import Server
@@ -17,8 +16,6 @@ from tests.support.kubernetes import api_server, endpoint, slice_of
 from tests.support.nameservers import nameserver
 from tests.support.processes import GatewayProcess, gateway, issue
 from tests.support.upstreams import Upstream, stream, upstream, whole
-
-pytestmark = pytest.mark.e2e
 
 
 def configuration(pool: dict[str, Any], **changes: Any) -> dict[str, Any]:

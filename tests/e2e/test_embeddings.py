@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from runtimes.tensor.catalogue.repository import add
 from tests.support.processes import GatewayProcess, gateway
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 SENTENCES = [
     "A headrace brings the river to the turbines.",

@@ -13,7 +13,6 @@ from tests.e2e.test_rollouts import failing
 from tests.support.processes import GatewayProcess, command, gateway
 from tests.support.upstreams import Upstream, upstream
 
-pytestmark = pytest.mark.e2e
 BODY = {"model": "chat", "messages": [{"role": "user", "content": "hi"}]}
 FEEDBACK = [{"name": "solved", "within": "1h"}, {"name": "stars", "type": "number", "min": 1, "max": 5}]
 

@@ -14,7 +14,7 @@ from gateway import first_request
 from tests.servers.repositories import NAMES, for_headrace
 from tests.support.processes import gateway
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 
 async def executed(lines: str) -> str:

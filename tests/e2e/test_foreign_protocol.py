@@ -15,7 +15,7 @@ from adapters.http1.message import Request, Response
 from adapters.http1.server import Server
 from tests.support.processes import command, gateway
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 PAGE = Path("docs/adapters.md")
 JSON = [("content-type", "application/json")]

@@ -16,7 +16,7 @@ from tests.e2e.test_operations import configuration
 from tests.support.processes import GatewayProcess, starting_gateway
 from tests.support.upstreams import upstream
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 MOUNT = 'mount -t tmpfs -o size=2m tmpfs "$0" && exec "$@"'
 
 

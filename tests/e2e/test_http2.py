@@ -13,7 +13,7 @@ from tests.e2e.test_operations import certificate, configuration
 from tests.support.processes import gateway
 from tests.support.upstreams import stream, upstream
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 
 @pytest.mark.parametrize(("workers", "tls"), [(1, False), (1, True), (2, False)])

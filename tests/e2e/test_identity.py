@@ -16,7 +16,6 @@ from tests.support.issuers import AUDIENCE, ISSUER, SigningKey, jwk_set, jwks_se
 from tests.support.processes import GatewayProcess, command, gateway
 from tests.support.upstreams import upstream
 
-pytestmark = pytest.mark.e2e
 REFUSED = "the API key or token is not valid: it is unknown, revoked or expired"
 MISSING = "no API key given: send it as `Authorization: Bearer KEY` or `x-api-key: KEY`"
 

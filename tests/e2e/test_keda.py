@@ -13,8 +13,6 @@ from tests.e2e.test_scaling import metric, one, pool
 from tests.support.processes import gateway
 from tests.support.upstreams import upstream
 
-pytestmark = pytest.mark.e2e
-
 
 def call(channel: grpc.aio.Channel, name: str) -> Any:
     method = SCALER[name]

@@ -14,7 +14,7 @@ from tests.e2e.test_tensor_rollouts import HEALTHY, VERSION, until
 from tests.servers.repositories import for_headrace
 from tests.support.processes import GatewayProcess, gateway
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 
 def configuration(models: Path, source: Any, to: Any, pools: list[str], **fields: Any) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from tests.support.prober import Prober
 from tests.support.processes import gateway
 from tests.support.tensor_runtime import TensorRuntime, explicit
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 ELEMENTS = int(os.environ.get("HEADRACE_LARGE_ELEMENTS", "200_000"))
 LONGEST_STREAMED = 400_000

@@ -19,7 +19,7 @@ from runtimes.llm.weights.store import resolve
 from tests.support.prober import Prober
 from tests.support.processes import gateway
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 VALUES = int(os.environ.get("HEADRACE_LARGE_VALUES", "100_000"))
 BOUND = 0.05

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.processes import GatewayProcess, gateway
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 CLIENTS = 6
 LLM = {"kind": "llm", "model": "bundled:smollm2-135m-instruct", "max_model_len": 256, "threads": 1}
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 
 from tests.support.processes import GatewayProcess, gateway
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.asyncio(loop_scope="module")]
 
 MODEL: dict[str, Any] = {
     "auth": {"demo_key": True},

@@ -16,7 +16,7 @@ from tests.support.upstreams import upstream
 REQUESTS = int(os.environ.get("HEADRACE_SOAK_REQUESTS", "100000"))
 CONNECTIONS, PIPELINED = 8, 16
 MiB = 2**20
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 
 def made_up(dice: Random, key: str) -> bytes:

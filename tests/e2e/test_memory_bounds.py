@@ -29,7 +29,7 @@ SLOW_READERS = int(os.environ.get("HEADRACE_SLOW_READERS", "200"))
 OF_A_SLOW_READER = 640 * 1024
 """Bytes: what was read from the upstream at once, and what waits for the client."""
 SLACK = 64 * MiB
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 
 _CHOICE = {"index": 0, "delta": {"content": "x" * 2000}, "finish_reason": None}

@@ -11,7 +11,7 @@ from tests.adapters.http1.raw import Raw
 from tests.support.processes import starting_gateway
 from tests.support.upstreams import upstream
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 FILES = 200
 IDLE = 260
 

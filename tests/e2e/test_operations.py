@@ -16,8 +16,6 @@ import yaml
 from tests.support.processes import GatewayProcess, command, gateway, issue
 from tests.support.upstreams import Upstream, stream, upstream
 
-pytestmark = pytest.mark.e2e
-
 
 def configuration(up: Upstream, **changes: Any) -> dict[str, Any]:
     return {

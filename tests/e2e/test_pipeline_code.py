@@ -14,7 +14,7 @@ from config.code import functions_of
 from config.loader import load
 from tests.support.processes import GatewayProcess, gateway
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 CODE = """
 import os

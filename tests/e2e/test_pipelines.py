@@ -13,7 +13,7 @@ from tritonclient.utils import InferenceServerException
 from tests.servers.repositories import for_headrace
 from tests.support.processes import GatewayProcess, gateway
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 RAMP, ONES = np.arange(16, dtype=np.int32).reshape(1, 16), np.ones((1, 16), np.int32)
 AGAIN = {"name": "again", "model": "add_sub"}

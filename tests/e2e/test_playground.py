@@ -20,7 +20,7 @@ from gateway.playground.caller import HEADER, decode_caller, encode_caller
 from tests.support.processes import GatewayProcess, command, gateway
 from tests.support.upstreams import Upstream, stream, upstream
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 BASE = "/admin/playground"
 CHAT = {"model": "chat", "messages": [{"role": "user", "content": "hi <script>alert(1)</script>"}]}
 

@@ -16,7 +16,7 @@ from tritonclient.grpc import service_pb2_grpc as stubs
 from tests.support.processes import GatewayProcess, gateway
 from tests.support.tensor_runtime import TensorRuntime, explicit
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 MODEL = """\
 import os

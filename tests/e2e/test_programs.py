@@ -14,7 +14,6 @@ import yaml
 from tests.support import mortal_server, vllm_stand_in
 from tests.support.processes import GatewayProcess, command, gateway
 
-pytestmark = pytest.mark.e2e
 MORTAL = [sys.executable, "-S", mortal_server.__file__]
 KEY = r"Demo key [^:]*: (hr-\S+)"
 

@@ -17,7 +17,7 @@ from tests.e2e.test_usage import reported
 from tests.support.processes import GatewayProcess, gateway
 from tests.support.upstreams import Upstream, upstream, whole
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 COST = (5 * 10**6 + 7 * 2 * 10**6) // 2
 """Picos of an answer: 5 tokens and 7, at half of the price."""
 PROTOCOLS = ("openai", "anthropic")

@@ -5,15 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import pytest
 import yaml
 
 from adapters.http1.message import Response
 from tests.e2e.test_operations import chat, until_status
 from tests.support.processes import gateway, issue
 from tests.support.upstreams import upstream, whole
-
-pytestmark = pytest.mark.e2e
 
 
 async def metric(admin: str, line: str) -> float:

@@ -20,7 +20,6 @@ from gateway.replay.records import Records
 from tests.support.processes import GatewayProcess, command, gateway
 from tests.support.upstreams import Upstream, upstream
 
-pytestmark = pytest.mark.e2e
 SECRET = "the key of this record"
 PLANTED = "planted.person@example.com"
 

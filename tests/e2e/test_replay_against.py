@@ -13,7 +13,7 @@ from tests.e2e.test_tensor_shadows import repository
 from tests.support.processes import GatewayProcess, command, gateway
 from tests.support.upstreams import upstream
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 SECRET = "the key of this record"
 COUNT = 10
 TENSORS = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [8], "data": [1, 2, 3, 4, 5, 6, 7, 8]}]}

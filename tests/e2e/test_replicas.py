@@ -13,7 +13,6 @@ from tests.e2e.test_programs import KEY, MORTAL, answered, below, configuration
 from tests.support.processes import GatewayProcess, gateway
 from tests.support.traffic import traffic
 
-pytestmark = pytest.mark.e2e
 HEALTHY = "[e['health'] for e in s['endpoints']] == ['healthy'] * {}"
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import pytest
 import yaml
 
 from adapters.http1.message import Response
@@ -14,7 +13,6 @@ from tests.support.mortals import mortals
 from tests.support.processes import GatewayProcess, gateway
 from tests.support.upstreams import stream, upstream, whole
 
-pytestmark = pytest.mark.e2e
 CHAT = {"model": "chat", "messages": [{"role": "user", "content": "hi"}]}
 
 

@@ -13,8 +13,6 @@ from aiohttp import web
 from tests.servers.stand_ins.serving import serving
 from tests.support.processes import gateway
 
-pytestmark = pytest.mark.e2e
-
 RAISED = "ValueError: boom at http://10.0.0.5:8000, token=opensesame"
 SHOWN = "ValueError: boom at [address] token=[secret]"
 LOGGED = "ValueError: boom at http://10.0.0.5:8000, token=[secret]"

@@ -13,8 +13,6 @@ from tests.e2e.test_usage import ask
 from tests.support.processes import GatewayProcess, gateway
 from tests.support.upstreams import upstream
 
-pytestmark = pytest.mark.e2e
-
 
 def configuration(url: str, workers: int) -> dict[str, Any]:
     return {

@@ -4,7 +4,6 @@ import asyncio
 import json
 from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner
 
 from gateway.requests.cli import app
@@ -12,8 +11,6 @@ from tests.e2e.test_requests import configuration, until_stored
 from tests.e2e.test_usage import ask
 from tests.support.processes import gateway
 from tests.support.upstreams import upstream
-
-pytestmark = pytest.mark.e2e
 
 
 async def test_requests_are_listed_and_shown_on_a_terminal(tmp_path: Path) -> None:

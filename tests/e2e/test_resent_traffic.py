@@ -15,7 +15,6 @@ from tests.support.forked import ForkedProcess
 from tests.support.processes import GatewayProcess, command, gateway
 from tests.support.upstreams import Upstream, upstream, whole
 
-pytestmark = pytest.mark.e2e
 SECRET = "the key of this record"
 COUNT = 20
 

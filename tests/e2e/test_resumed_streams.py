@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.processes import gateway
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 MODEL = "bundled:smollm2-135m-instruct"
 PROMPTS = ["Tell me about rivers.", "How is bread made?", "Name some trees, and say what they are good for."]

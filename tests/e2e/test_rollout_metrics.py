@@ -13,7 +13,6 @@ from tests.e2e.test_rollouts import STEPS, Traffic, configuration, shown
 from tests.support.processes import GatewayProcess, gateway
 from tests.support.upstreams import stream, upstream, whole
 
-pytestmark = pytest.mark.e2e
 LONG = [{"weight": "50%", "for": "1h"}]
 REFUSAL = "I'm sorry, but I can't help with that."
 

@@ -12,7 +12,7 @@ from adapters.http1.message import Response
 from tests.support.processes import GatewayProcess, command, gateway
 from tests.support.upstreams import Upstream, upstream, whole
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 STEPS = [{"weight": "20%", "for": "2s"}, {"weight": "50%", "for": "2s"}]
 USERS = 16
 

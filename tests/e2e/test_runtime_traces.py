@@ -17,7 +17,7 @@ from tests.support.collectors import Received, ReceivedSpan, http_collector
 from tests.support.processes import GatewayProcess, gateway
 from tests.support.upstreams import Upstream, upstream
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.asyncio(loop_scope="module")]
 SERVER, CLIENT = 2, 3
 CHAT: dict[str, Any] = {"model": "chat", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
 INFER = {"inputs": [{"name": f"INPUT{i}", "shape": [1, 16], "datatype": "INT32", "data": [1] * 16} for i in (0, 1)]}

@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from tests.support.processes import GatewayProcess, gateway
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.asyncio(loop_scope="module")]
 
 CONFIGURATION: dict[str, Any] = {
     "pools": [{"name": "llm", "runtime": {"kind": "llm", "model": "bundled:smollm2-135m-instruct"}}],

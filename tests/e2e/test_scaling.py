@@ -17,7 +17,7 @@ from tests.e2e.test_replicas import mortal, rewrite
 from tests.support.processes import GatewayProcess, gateway
 from tests.support.traffic import traffic
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 MIB = 1024**2
 HELD = 600
 """Requests that wait for a cold model."""

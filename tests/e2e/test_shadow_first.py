@@ -11,7 +11,6 @@ from tests.e2e.test_shadows import shown as shadow_shown
 from tests.support.processes import gateway
 from tests.support.upstreams import upstream, whole
 
-pytestmark = pytest.mark.e2e
 COPIES = {"share": "50%", "answers": 60, "agree": "90%", "at_most": {"concurrency": 16, "requests": "10000/s"}}
 
 

@@ -12,7 +12,6 @@ from adapters.http1.message import Response
 from tests.support.processes import GatewayProcess, command, gateway
 from tests.support.upstreams import Upstream, upstream, whole
 
-pytestmark = pytest.mark.e2e
 CLIENTS = 4
 AT_MOST = {"concurrency": 64, "requests": "100000/s"}
 

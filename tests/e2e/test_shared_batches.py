@@ -16,7 +16,7 @@ from tests.support.processes import gateway
 from tests.support.s3 import KEY_ID, SECRET, S3Server, s3_server
 from tests.support.upstreams import Upstream, upstream, whole
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 COST = (5 * 10**6 + 7 * 2 * 10**6) // 2
 LINES = 900
 

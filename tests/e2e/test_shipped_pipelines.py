@@ -22,7 +22,7 @@ from config.document import parse
 from loadtests.cascade_quality import questions
 from tests.support.processes import GatewayProcess, gateway
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.asyncio(loop_scope="module")]
 
 FACTS = {
     "When does the canteen open?": "11:30",

@@ -15,7 +15,7 @@ from tests.e2e.test_operations import configuration
 from tests.support.processes import gateway, starting_gateway
 from tests.support.upstreams import stream, upstream
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 WORKERS = pytest.mark.parametrize("workers", [1, 2])
 
 

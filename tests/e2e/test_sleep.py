@@ -14,7 +14,7 @@ from tests.support.processes import GatewayProcess, gateway
 from tests.support.sleeping_vllm import SleepingVllm, sleeping_vllm
 from tests.support.traffic import traffic
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
+pytestmark = pytest.mark.timeout(1200)
 SLEEP = {"places": 2, "hold": "1s", "sleep": 1}
 
 

@@ -19,7 +19,7 @@ from tests.support.forked import ForkedProcess
 from tests.support.processes import HEADRACE, gateway, starting_gateway
 from tests.support.upstreams import upstream
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 INHERITED = ("SigBlk", "SigIgn", "SigCgt", "ShdPnd", "NoNewPrivs", "Uid", "Gid", "Umask", "Cpus_allowed", "CapEff")
 
 

@@ -19,7 +19,7 @@ from tests.support.mortals import mortals
 from tests.support.processes import GatewayProcess, gateway
 from tests.support.tensor_runtime import TensorRuntime, tensor_runtime
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 RATE = 60
 SECONDS = 3.0
 CALLERS = 8

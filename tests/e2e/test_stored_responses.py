@@ -10,7 +10,7 @@ from tests.e2e.test_workers import shared_key, until_ready
 from tests.support.processes import gateway
 from tests.support.upstreams import upstream
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 
 def client(url: str, key: str) -> openai.AsyncOpenAI:

@@ -11,7 +11,7 @@ from gateway.auth.keys import id_of
 from tests.support.processes import GatewayProcess, gateway
 from tests.support.upstreams import upstream
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 TENANT = "/admin/tenants/acme"
 
 

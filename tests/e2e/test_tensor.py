@@ -21,7 +21,7 @@ from tests.servers.repositories import for_headrace
 from tests.support.processes import GatewayProcess, command, gateway
 from tests.support.tensor_runtime import explicit
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 NAMES = ("accumulate", "add_sub", "repeat", "text")
 RAMP = np.arange(16, dtype=np.int32).reshape(1, 16)

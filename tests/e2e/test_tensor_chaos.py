@@ -20,7 +20,7 @@ from tests.support.processes import gateway
 
 SECONDS = float(os.environ.get("HEADRACE_CHAOS_SECONDS", "4"))
 PATIENCE = 300.0
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(SECONDS + 240)]
+pytestmark = pytest.mark.timeout(SECONDS + 240)
 BATCH = 8
 ROWS = """\
 backend: python

@@ -15,7 +15,7 @@ from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
 from tests.e2e.test_tensor_shadows import repository
 from tests.support.processes import GatewayProcess, gateway
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 ROWS = [1.0, 2.0, 3.0, 4.0]
 INPUTS = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [4], "data": ROWS}]}
 

@@ -11,7 +11,7 @@ import yaml
 
 from tests.support.processes import command, gateway
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 README = Path("README.md").read_text()
 

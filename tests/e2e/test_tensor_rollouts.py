@@ -12,7 +12,7 @@ from tests.e2e.test_rollouts import shown
 from tests.servers.repositories import for_headrace
 from tests.support.processes import GatewayProcess, gateway
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 CLIENTS = 8
 HEALTHY = "        pass\n"
 FAILING = "        if int(inputs['INPUT0'].flat[0]) % 20 == 0:\n            raise RuntimeError('version 2 fails')\n"

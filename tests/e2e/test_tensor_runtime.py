@@ -15,7 +15,7 @@ import tritonclient.http.aio as client
 from tests.servers.repositories import for_headrace
 from tests.support.processes import GatewayProcess, gateway
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 RAMP = np.arange(16, dtype=np.int32).reshape(1, 16)
 

@@ -12,7 +12,7 @@ from tests.e2e.test_rollouts import shown as rollout_shown
 from tests.e2e.test_shadows import AT_MOST, shown
 from tests.support.processes import GatewayProcess, gateway
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 MODEL = """\
 import numpy as np
 

@@ -17,7 +17,7 @@ from adapters.http1.server import Server
 from tests.adapters.http1.tls import make_certificate
 from tests.support.processes import GatewayProcess, command, gateway
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 ANSWER = b'{"model_name":"m","outputs":[{"name":"y","datatype":"INT32","shape":[1],"data":[7]}]}'
 

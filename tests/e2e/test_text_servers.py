@@ -17,7 +17,7 @@ from tests.servers.stand_ins.tgi import Tgi, tgi
 from tests.servers.triton import Triton
 from tests.support.processes import GatewayProcess, command, gateway
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 MESSAGES: Any = [{"role": "user", "content": "one two three"}]
 

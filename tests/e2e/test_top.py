@@ -14,8 +14,6 @@ import pytest
 from tests.support.processes import command, gateway
 from tests.support.upstreams import upstream
 
-pytestmark = pytest.mark.e2e
-
 
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_the_screen_shows_a_running_gateway(tmp_path: Path, workers: int) -> None:

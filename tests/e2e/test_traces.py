@@ -18,7 +18,6 @@ from tests.support.processes import GatewayProcess, gateway
 from tests.support.rotel import rotel
 from tests.support.upstreams import Upstream, stream, upstream, whole
 
-pytestmark = pytest.mark.e2e
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-"
 SERVER, CLIENT = 2, 3
 CHAT = {"model": "chat", "messages": [{"role": "user", "content": "a secret of mine"}]}

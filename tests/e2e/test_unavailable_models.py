@@ -17,7 +17,7 @@ from tests.servers.triton import EXPLICIT, triton
 from tests.support.processes import GatewayProcess, gateway
 from tests.support.tensor_runtime import explicit
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 REASON = "the weights are gone"
 BROKEN = f"raise RuntimeError({REASON!r} + ' from /srv/models/x and http://10.0.0.5:9000')\n"

@@ -14,8 +14,6 @@ from adapters.wire.protos.tfserving import MODEL, PREDICTION, serving
 from tests.servers.stand_ins.unloaded import REASON, servers
 from tests.support.processes import GatewayProcess, gateway
 
-pytestmark = pytest.mark.e2e
-
 _ONE = {"datatype": "FP32", "shape": [1]}
 DECLARED = {"inputs": [{"name": "x", **_ONE}], "outputs": [{"name": "y", **_ONE}]}
 TENSORS = {"inputs": [{"name": "x", **_ONE, "data": [1.0]}]}

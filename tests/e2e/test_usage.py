@@ -16,7 +16,6 @@ import pytest
 from tests.support.processes import GatewayProcess, command, gateway
 from tests.support.upstreams import upstream
 
-pytestmark = pytest.mark.e2e
 PRICE = {"prompt": "1 usd/1M", "completion": "3 usd/1M"}
 COST = 5 * 10**6 + 7 * 3 * 10**6
 """Picos of an answer: 5 tokens and 7."""

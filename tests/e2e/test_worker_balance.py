@@ -18,7 +18,7 @@ from tests.support.processes import gateway
 from tests.support.traffic import traffic
 from tests.support.upstreams import upstream
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 MANY = 64
 
 

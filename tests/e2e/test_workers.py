@@ -20,7 +20,7 @@ from tests.support.processes import GatewayProcess, command, gateway
 from tests.support.traffic import traffic
 from tests.support.upstreams import Upstream, stream, upstream, whole
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 
 async def until_ready(g: GatewayProcess, workers: int) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from adapters import native
@@ -165,6 +166,7 @@ def test_every_command_has_help() -> None:
         assert "Usage" in result.output
 
 
+@pytest.mark.processes
 def test_the_runtimes_have_help_and_pass_on_theirs() -> None:
     assert "tensor" in run(app, ["runtime", "--help"]).output
     command = [sys.executable, "-m", "gateway", "runtime", "tensor", "--help"]  # its process becomes the runtime

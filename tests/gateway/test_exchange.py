@@ -81,6 +81,7 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("wire", list(WIRES))
 async def test_no_turn_rewrites_a_large_request(wire: str, size: int, worker: list[int]) -> None:

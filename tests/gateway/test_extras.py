@@ -57,6 +57,7 @@ def test_the_command_prints_nothing_where_nothing_is_missing(capsys: pytest.Capt
     assert capsys.readouterr().out == "\n"
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("missing", ["onnx,pipelines", ""])
 def test_make_serve_installs_the_extras_that_the_configuration_needs(tmp_path: Path, missing: str) -> None:
     shutil.copy("Makefile", tmp_path)
@@ -74,6 +75,7 @@ def test_make_serve_installs_the_extras_that_the_configuration_needs(tmp_path: P
     assert (tmp_path / "calls").read_text().splitlines() == [*expected, "headrace serve --config some.yaml"]
 
 
+@pytest.mark.processes
 def test_the_command_needs_none_of_the_extras() -> None:
     """A process of its own: another test may have imported the modules that need an extra."""
     example = default_path().parent / "examples/pipelines.yaml"

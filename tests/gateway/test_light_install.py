@@ -3,6 +3,10 @@
 from subprocess import run
 from sys import executable
 
+import pytest
+
+pytestmark = pytest.mark.processes
+
 CODE = """
 import sys
 for name in (

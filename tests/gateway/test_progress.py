@@ -31,6 +31,7 @@ def read_all(reader: int) -> bytes:
     return shown
 
 
+@pytest.mark.processes
 def test_a_terminal_shows_the_count_and_the_output_is_unchanged() -> None:
     reader, writer = pty.openpty()
     process = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, stderr=writer)
@@ -42,6 +43,7 @@ def test_a_terminal_shows_the_count_and_the_output_is_unchanged() -> None:
     assert output.split() == [str(number).encode() for number in range(1234)]
 
 
+@pytest.mark.processes
 def test_without_a_terminal_nothing_is_written() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, check=True, timeout=300)
     assert done.stderr == b""
@@ -58,6 +60,7 @@ for number in measured(range(7), "tests", 7):
 """
 
 
+@pytest.mark.processes
 def test_a_terminal_shows_parts_and_shares() -> None:
     reader, writer = pty.openpty()
     process = subprocess.Popen([sys.executable, "-c", CHECK], stdout=subprocess.PIPE, stderr=writer)

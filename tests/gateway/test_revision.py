@@ -35,6 +35,7 @@ def checkout(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.processes
 def test_a_file_of_a_checkout_has_its_commit(checkout: Path) -> None:
     file, commit = checkout / "eu" / "headrace.yaml", git(checkout, "rev-parse", "HEAD")
     assert version_at(file) == f"git:{commit[:12]}"
@@ -44,6 +45,7 @@ def test_a_file_of_a_checkout_has_its_commit(checkout: Path) -> None:
     assert version_at(file) == f"git:{commit[:12]}"
 
 
+@pytest.mark.processes
 def test_a_worktree_has_its_own_commit(checkout: Path) -> None:
     git(checkout, "worktree", "add", "-qb", "next", str(checkout.parent / "next"))
     other = checkout.parent / "next" / "eu" / "headrace.yaml"
@@ -53,6 +55,7 @@ def test_a_worktree_has_its_own_commit(checkout: Path) -> None:
     assert version_at(other) == f"git:{commit[:12]}" != version_at(checkout / "eu" / "headrace.yaml")
 
 
+@pytest.mark.processes
 def test_a_broken_checkout_and_a_plain_folder_have_no_version(checkout: Path, tmp_path: Path) -> None:
     (checkout / ".git" / "HEAD").write_bytes(b"\xff\xfe")
     assert version_at(checkout / "eu" / "headrace.yaml") == ""
@@ -71,6 +74,7 @@ def test_one_revision_is_one_text(first: str, second: str) -> None:
     assert (revision_of(first) == revision_of(second)) is (first == second)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_a_gateway_reports_the_revision_in_force(tmp_path: Path, workers: int) -> None:
     async with gateway(tmp_path, {**CONFIGURATION, "workers": workers}) as running:

@@ -25,7 +25,7 @@ async def holds(protocol: str, address: str) -> None:
     assert await replay(protocol, host, int(port)) == {}
 
 
-@pytest.mark.e2e
+@pytest.mark.processes
 async def test_the_gateway(tmp_path: Path) -> None:
     """Its data listener serves HTTP/1.1 and HTTP/2, another one gRPC."""
     configuration: dict[str, Any] = {
@@ -42,7 +42,7 @@ async def test_the_gateway(tmp_path: Path) -> None:
         assert "Traceback" not in g.output
 
 
-@pytest.mark.e2e
+@pytest.mark.processes
 async def test_the_tensor_runtime(tmp_path: Path) -> None:
     with tensor_runtime("--repository", str(tmp_path)) as runtime:
         await holds("http1", runtime.http)

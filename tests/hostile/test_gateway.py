@@ -17,7 +17,7 @@ from tests.hostile.tensor_samples import ANSWERED, INFERENCE
 from tests.hostile.text_samples import CHAT, PIECES, STREAM
 from tests.support.processes import GatewayProcess, gateway
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(1800), pytest.mark.asyncio(loop_scope="module")]
 
 GROWTH = 100 * 1024 * 1024
 """Bytes by which the gateway may be larger after endless answers than after the first of them."""
@@ -81,6 +81,7 @@ FAILURES = [
 ]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(("name", "status", "code"), FAILURES)
 async def test_a_client_sees_one_error_in_its_door_s_shape(behind: Behind, name: str, status: int, code: str) -> None:
     async def play(peer: Any) -> None:

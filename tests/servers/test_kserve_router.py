@@ -19,7 +19,7 @@ from tests.servers.graphs import models
 from tests.servers.graphs.cases import HARD, PLAIN, GraphCase, graph, random_case, step, then
 from tests.servers.graphs.router import RECORD, GraphAnswer, answers, read, recorded_cases, send
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 BINARY = "HEADRACE_KSERVE_ROUTER"
 REQUESTS = 600
 SHARE = 0.3

@@ -18,7 +18,7 @@ from tests.servers.repositories import for_headrace
 from tests.support.absent import absent
 from tests.support.processes import gateway
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 WATCHDOG_US = 1e6
 LOADS = {
     "JSON": ["-m", "add_sub", "-i", "http", "--input-tensor-format", "json", "--output-tensor-format", "json"],

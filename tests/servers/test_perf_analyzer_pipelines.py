@@ -18,7 +18,7 @@ from tests.servers.test_triton_pipelines import PIPELINES, Server
 from tests.servers.triton import Triton, triton
 from tests.support.absent import absent
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 ROWS = ["--shape", "A:2,16", "--shape", "B:2,16"]
 """For pipelines, whose first dimension is part of the shape."""
 IN_ONE_PROCESS = 'parameters { key: "headrace.processes" value { string_value: "1" } }\n'

@@ -19,7 +19,7 @@ from tests.e2e.test_batches import batched, chat_line, jsonl
 from tests.support.processes import command, gateway
 from tests.support.upstreams import upstream, whole
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 PROGRAM = Path(__file__).parent / "programs" / "through_socket.py"
 PORT = 8000
 

@@ -32,7 +32,7 @@ try:
 except urllib.error.HTTPError as error:
     print(error.code)
 """
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800 + 2 * CHAOS_SECONDS)]
+pytestmark = pytest.mark.timeout(1800 + 2 * CHAOS_SECONDS)
 
 
 @pytest.fixture(scope="module")

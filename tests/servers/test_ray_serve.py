@@ -253,7 +253,6 @@ def with_dashboard(server: RayServe, folder: Path, application: str) -> dict[str
     return {"name": "ray-serve", "application": application, **dashboard}
 
 
-@pytest.mark.e2e
 async def test_a_deployment_follows_the_demand(server: RayServe, tmp_path: Path) -> None:
     protocol = with_dashboard(server, tmp_path, "scaled")
     scale = {"min": 1, "max": 2, "places": 1, "hold": "3s", "deployment": "Scaled"}
@@ -291,7 +290,6 @@ async def test_a_deployment_follows_the_demand(server: RayServe, tmp_path: Path)
             await asyncio.sleep(0.1)
 
 
-@pytest.mark.e2e
 async def test_apps_of_a_tenant(server: RayServe, tmp_path: Path) -> None:
     """Paths, streams, a family of multiplexed models, tensors, and a client that leaves."""
     protocol = {**with_dashboard(server, tmp_path, "paths"), **DECLARED}

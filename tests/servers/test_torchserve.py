@@ -244,7 +244,6 @@ async def predicted_over_grpc(address: str, headers: dict[str, str], model: str,
     return [json.loads(whole)["body"]]
 
 
-@pytest.mark.e2e
 async def test_clients_of_torchserve_and_of_triton_unchanged(server: TorchServe, tmp_path: Path) -> None:
     """TorchServe's own paths, chunked streams, tensors over HTTP and gRPC, and the queue as the signal of load."""
     signals = {"server": "torchserve", "port": server.management_port, "path": "/models/probe", "interval": "100ms"}

@@ -15,7 +15,7 @@ from loadtests.figures.cpu import processes, tree
 from tests.servers.repositories import NAMES, for_triton
 from tests.servers.triton import Triton, triton
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 PATIENCE = 300.0
 
 

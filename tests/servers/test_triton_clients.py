@@ -15,7 +15,7 @@ from tests.servers import repositories
 from tests.servers.headrace import Headrace, headrace
 from tests.servers.triton_python import repository
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 CLIENTS = Path(__file__).parent / "triton_clients"
 SECONDS = 60
 WORDS = ("input", "output")

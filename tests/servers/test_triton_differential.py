@@ -23,7 +23,7 @@ from tests.servers.record import recorded, replies_to
 from tests.servers.repositories import NAMES, for_headrace
 from tests.servers.triton import Triton
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 RECORDED = recorded()
 PAGE = Path(__file__).parents[2] / "docs/tensor-runtime.md"
 

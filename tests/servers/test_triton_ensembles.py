@@ -17,7 +17,7 @@ from tests.servers.headrace import Headrace, headrace
 from tests.servers.repositories import OF_ENSEMBLES, for_headrace, for_triton, with_ensembles
 from tests.servers.triton import Triton, triton
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 PATIENCE = 300.0
 ENSEMBLES = (
     "branches",

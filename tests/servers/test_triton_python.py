@@ -31,7 +31,7 @@ from tests.servers.triton_python import (
     unary_http,
 )
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 OPTIONS = ("--mode", "explicit", "--load", "*", "--pass-env", "BLS_KIND", "--pass-env", "TRITON_DIR")
 INTS = np.array([3], np.int32)
 TWO = {"INPUT0": floats(16), "INPUT1": floats(16)[::-1].copy()}

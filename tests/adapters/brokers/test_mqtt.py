@@ -90,6 +90,7 @@ async def die(member: MqttMember) -> None:
         connection._end("killed")
 
 
+@pytest.mark.servers
 async def test_messages_are_acknowledged_in_their_order(client: MqttClient, broker: MqttBroker) -> None:
     member = await join(client)
     await client.publish([BrokerMessage("requests", b"%d" % number, {}) for number in range(4)])
@@ -103,6 +104,7 @@ async def test_messages_are_acknowledged_in_their_order(client: MqttClient, brok
     await member.aclose()
 
 
+@pytest.mark.servers
 async def test_messages_in_work_are_recognised_after_a_lost_connection(client: MqttClient, broker: MqttBroker) -> None:
     member = await join(client)
     await client.publish([BrokerMessage("requests", b"%d" % number, {}) for number in range(3)])
@@ -124,6 +126,7 @@ async def test_messages_in_work_are_recognised_after_a_lost_connection(client: M
     await member.aclose()
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("end", ["killed", "left"])
 async def test_another_member_continues_the_session_of_a_member_that_is_gone(
     client: MqttClient, broker: MqttBroker, end: str
@@ -162,6 +165,7 @@ async def test_a_member_with_waiting_messages_continues_few_sessions_at_once() -
     assert member._continuable() == []
 
 
+@pytest.mark.servers
 async def test_a_member_that_is_wrongly_taken_for_dead_has_its_session_again(
     client: MqttClient, broker: MqttBroker
 ) -> None:
@@ -180,6 +184,7 @@ async def test_a_member_that_is_wrongly_taken_for_dead_has_its_session_again(
     await other.aclose()
 
 
+@pytest.mark.servers
 async def test_a_member_begins_another_session_after_a_takeover(client: MqttClient, broker: MqttBroker) -> None:
     slow = await join(client)
     await client.publish([BrokerMessage("requests", b"a", {})])
@@ -248,6 +253,7 @@ def test_another_message_with_the_packet_identifier_of_a_former_one_is_delivered
     assert delivered == [b"one", b"two"]
 
 
+@pytest.mark.servers
 async def test_properties_are_headers(client: MqttClient, broker: MqttBroker) -> None:
     inbox = await client.listen("headers")
     deadline = time.time() + 100
@@ -266,6 +272,7 @@ async def test_properties_are_headers(client: MqttClient, broker: MqttBroker) ->
     await inbox.aclose()
 
 
+@pytest.mark.servers
 async def test_properties_of_a_sender_without_attributes_are_attributes(client: MqttClient) -> None:
     inbox = await client.listen("plain")
     properties = properties_of(BrokerMessage("plain", b"", {"ce_specversion": "1.0"}))
@@ -281,6 +288,7 @@ async def test_properties_of_a_sender_without_attributes_are_attributes(client: 
     await inbox.aclose()
 
 
+@pytest.mark.servers
 async def test_messages_that_the_broker_refuses(tmp_path: Path) -> None:
     class Small(MqttBroker):
         settings = ("max_packet_size 2000",)
@@ -301,6 +309,7 @@ async def test_messages_that_the_broker_refuses(tmp_path: Path) -> None:
         await broker.close()
 
 
+@pytest.mark.servers
 async def test_a_broker_that_refuses_the_password(tmp_path: Path) -> None:
     class Closed(MqttBroker):
         settings = ("password_file /dev/null",)

@@ -90,12 +90,14 @@ def test_the_core_frees_its_memory() -> None:
     assert sys.getallocatedblocks() - before < 500
 
 
+@pytest.mark.processes
 def test_the_sanitizers_find_nothing(tmp_path: Path) -> None:
     done = builds.fuzz(builds.sanitized(tmp_path), "--seconds", "3")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "without a difference" in done.stdout
 
 
+@pytest.mark.processes
 def test_python_alone_is_selected_by_the_environment() -> None:
     program = "from adapters import native; print(native.AVAILABLE, native.whole_chunks(b'1\\r\\na\\r\\n'))"
     for value, expected in (("0", "False None\n"), ("1", "True (b'a', False)\n")):

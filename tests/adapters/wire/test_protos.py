@@ -14,6 +14,7 @@ from adapters.wire import proto_json, protos
 FOLDER = Path(protos.__file__).parent
 
 
+@pytest.mark.processes
 def test_the_descriptors_are_those_of_the_files(tmp_path: Path) -> None:
     """`make protos` was run after the last change."""
     made = tmp_path / "made.binpb"
@@ -25,6 +26,7 @@ def test_the_descriptors_are_those_of_the_files(tmp_path: Path) -> None:
     assert files[0] == files[1]
 
 
+@pytest.mark.processes
 def test_the_descriptors_of_tensorflow_serving_are_those_of_its_files(tmp_path: Path) -> None:
     folder, made = FOLDER / "tfserving", tmp_path / "made.binpb"
     names = sorted(path.name for path in folder.glob("*.proto"))

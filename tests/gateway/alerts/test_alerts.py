@@ -107,6 +107,7 @@ class Host:
         await self.usage.aclose()
 
 
+@pytest.mark.processes
 async def test_each_threshold_of_each_period_is_delivered_once_and_signed(tmp_path: Path, any_database: str) -> None:
     now = float(NOVEMBER)
     async with receiving() as receiver:

@@ -50,6 +50,7 @@ def test_a_path_that_is_a_folder(tmp_path: Path) -> None:
         open_engine(f"sqlite:///{tmp_path}")
 
 
+@pytest.mark.processes
 def test_a_second_engine_leaves_the_locks_of_open_connections(tmp_path: Path) -> None:
     """Another process that closes its connection would otherwise delete the write-ahead log of this process."""
     url, file = f"sqlite:///{tmp_path}/state.db", tmp_path / "state.db"

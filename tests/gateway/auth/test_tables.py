@@ -48,6 +48,7 @@ def execute(any_database: str, request: pytest.FixtureRequest) -> Execute:
     return lambda statements: server.execute(any_database, statements.replace(" DOUBLE", " DOUBLE PRECISION"))
 
 
+@pytest.mark.processes
 def test_a_creation_that_fails_creates_nothing(open_store: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(tables, "APPEND_ONLY", {"sqlite": ("no SQL",), "postgresql": ("no SQL",)})

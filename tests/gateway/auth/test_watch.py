@@ -238,6 +238,7 @@ async def running(watcher: KeyWatcher) -> AsyncIterator[None]:
         await asyncio.gather(task, return_exceptions=True)
 
 
+@pytest.mark.processes
 async def test_a_revocation_by_another_process_counts_within_a_second(
     watched: Watched, store: KeyStore, database: str
 ) -> None:

@@ -14,7 +14,7 @@ from gateway.batches.s3.storage import S3Storage
 from gateway.batches.storage import NoObject, Storage, StorageError
 from tests.support.s3 import BUCKET, s3_server
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(900)]
 
 
 def stored(storage: Storage, name: str, data: bytes) -> None:
@@ -70,6 +70,7 @@ def test_a_folder(tmp_path: Path, use: Callable[[Storage], None]) -> None:
     use(LocalStorage(str(tmp_path / "files")))
 
 
+@pytest.mark.servers
 async def test_an_s3_server_also_when_it_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with s3_server(tmp_path) as server:
         storage = S3Storage(f"s3://{BUCKET}/some/prefix", server.config)

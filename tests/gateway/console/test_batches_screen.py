@@ -13,7 +13,7 @@ from tests.gateway.console.hostile import HOSTILE, check_inert, hostile_texts
 from tests.support.browsing.axe import check_accessibility
 from tests.support.upstreams import upstream, whole
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(1800)]
 
 
 def configuration(url: str, folder: Path, workers: int = 1) -> dict[str, Any]:

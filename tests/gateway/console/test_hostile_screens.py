@@ -11,7 +11,7 @@ from tests.gateway.console.hostile import HOSTILE, check_inert, hostile_texts
 from tests.support.browsing.axe import check_accessibility
 from tests.support.upstreams import upstream
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(1800)]
 WORD = "<svg/onload=window.hit=1>"
 SCREENS = ("start", "live", "requests", "tenants", "policy", "playground", "rollouts", "pipelines", "batches", "audit")
 

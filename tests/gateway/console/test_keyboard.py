@@ -13,7 +13,7 @@ from tests.gateway.console.conftest import ConsoleRig, OpenConsole, settings
 from tests.support.browsing.keyboard import Keyboard
 from tests.support.upstreams import stream, upstream, whole
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(1800)]
 NARROW = 360
 ROLLOUT = {
     "name": "to-new", "from": {"pool": "main"}, "to": {"pool": "new"}, "warmup": "0s",

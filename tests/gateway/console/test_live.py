@@ -22,7 +22,7 @@ async def chats(c: ConsoleRig, key: str, count: int) -> None:
                 assert response.status in (200, 401)
 
 
-@pytest.mark.e2e
+@pytest.mark.processes
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_an_operator_watches_the_load_and_drains_an_endpoint(console: OpenConsole, workers: int) -> None:
@@ -52,7 +52,7 @@ async def watch_and_drain(c: ConsoleRig, url: str) -> None:
     await c.page.until("document.documentElement.scrollWidth <= 360")
 
 
-@pytest.mark.e2e
+@pytest.mark.processes
 @pytest.mark.timeout(1800)
 async def test_streams_are_bounded_and_do_not_delay_the_end(console: OpenConsole) -> None:
     async with console(settings(auth={})) as c, aiohttp.ClientSession() as http:
@@ -71,7 +71,7 @@ async def test_streams_are_bounded_and_do_not_delay_the_end(console: OpenConsole
         assert await c.g.stop() == 0
 
 
-@pytest.mark.e2e
+@pytest.mark.processes
 @pytest.mark.timeout(1800)
 async def test_the_error_of_an_endpoint_is_text(console: OpenConsole) -> None:
     pools = [

@@ -30,7 +30,7 @@ PEOPLE: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.e2e
+@pytest.mark.processes
 @pytest.mark.timeout(1800)
 async def test_people_sign_in_with_the_role_of_their_group(console: OpenConsole, tmp_path: Path) -> None:
     secret = tmp_path / "secret.txt"

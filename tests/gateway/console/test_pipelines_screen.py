@@ -10,7 +10,7 @@ from tests.gateway.console.test_start import until_stored
 from tests.support.browsing.axe import check_accessibility
 from tests.support.upstreams import upstream
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(1800)]
 CASCADE = [{"model": "small", "accept_if": "finish == 'length'"}, {"model": "large"}]
 PIPELINE: dict[str, Any] = {
     "steps": [

@@ -17,7 +17,7 @@ from tests.gateway.console.conftest import ConsoleRig, OpenConsole, settings
 from tests.support.browsing.axe import check_accessibility
 from tests.support.upstreams import Upstream, stream, upstream, whole
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(1800)]
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script><style>*{display:none}</style>"
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAIAAAACCAIAAAD91JpzAAAAFklEQVR4nGP8z8DAwMDAxMDAwMDAAAANHQEDasKb6QAAAABJRU5ErkJggg=="

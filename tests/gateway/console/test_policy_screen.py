@@ -11,7 +11,7 @@ from tests.gateway.console.conftest import ConsoleRig, OpenConsole, settings
 from tests.support.browsing.axe import check_accessibility
 from tests.support.upstreams import upstream
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(1800)]
 HASH = "0123456789abcdef" * 4
 IDLE = "![...document.querySelectorAll('main button:disabled')].some((e) => e.textContent.startsWith('Replay'))"
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>"

@@ -10,7 +10,7 @@ from tests.gateway.console.conftest import ConsoleRig, OpenConsole, settings
 from tests.support.browsing.axe import check_accessibility
 from tests.support.upstreams import upstream
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(1800)]
 
 
 def configuration(url: str) -> dict[str, Any]:

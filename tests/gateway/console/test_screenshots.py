@@ -18,7 +18,7 @@ from tests.support.browsing.axe import check_accessibility
 from tests.support.browsing.page import Page
 from tests.support.upstreams import upstream
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(1800)]
 FOLDER = Path("docs/console")
 WIDE, NARROW = (1000, 700), (360, 700)
 COLOURS = 64

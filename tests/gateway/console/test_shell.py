@@ -5,7 +5,7 @@ import pytest
 from tests.gateway.console.conftest import OpenConsole, settings
 from tests.support.browsing.axe import check_accessibility
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(1800)]
 
 
 async def test_an_operator_signs_in_reads_the_audit_log_and_signs_out(console: OpenConsole) -> None:

@@ -76,6 +76,7 @@ def step(work: Callable[[], object], most: int, see: Callable[[], None] = lambda
     assert ended(pid) == -signal.SIGKILL
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("operation", ["take", "settle", "undo"])
 def test_a_worker_killed_at_any_instruction_leaves_all_or_nothing(operation: str) -> None:
     in_a_small_process(f"kill_at_instructions({operation!r})", native="1", module=__name__)
@@ -117,6 +118,7 @@ def test_a_lock_in_use_and_another_key_are_left_to_python(pair: Pair) -> None:
     assert pair.settle()
 
 
+@pytest.mark.processes
 def test_the_unfinished_change_of_a_dead_worker_is_left_to_python(pair: Pair) -> None:
     (allowance,) = pair.other.ledger.accounts["acme"].always
     assert isinstance(allowance, SharedAllowance)

@@ -119,6 +119,7 @@ def test_the_next_owner_of_a_slot_begins_at_zero(table: SharedTable) -> None:
     assert Worker(table, 0, ALL).left()["concurrency"] == 4
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("operation", ["reserve", "settle", "undo"])
 def test_a_worker_killed_at_any_line_leaves_all_or_nothing(operation: str) -> None:
     """Only the request itself can be lost, which stays counted, and no lock stays shut."""
@@ -166,6 +167,7 @@ def kill_at_each_line(operation: str) -> None:
     raise AssertionError("it never came to its end")
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("native", ["0", "1"])
 def test_many_workers_killed_at_random_moments_lose_nothing(native: str) -> None:
     in_a_small_process("kill_at_random_moments()", native)
@@ -205,6 +207,7 @@ def kill_at_random_moments() -> None:
     assert Worker(table, 3, limits).left() == {"tokens": 1000, "spend": 100, "concurrency": 3}
 
 
+@pytest.mark.processes
 def test_four_processes_admit_exactly_the_limit(table: SharedTable) -> None:
     limits = [{"requests": "1000/month"}, {"requests": "2000/month", "per": "user"}]
     reader, writer = os.pipe()
@@ -226,6 +229,7 @@ def test_four_processes_admit_exactly_the_limit(table: SharedTable) -> None:
         assert sum(map(int, pipe)) == 1000
 
 
+@pytest.mark.processes
 def test_a_stopped_worker_with_a_lock_costs_others_a_bounded_wait_and_no_settlement(
     table: SharedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:

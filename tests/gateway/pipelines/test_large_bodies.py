@@ -37,6 +37,7 @@ def script(body: bytes) -> FakeAdapter:
 STEPS = [{"name": "draft", "model": "a"}, {"name": "final", "model": "b", "in": {"prompt": "draft.finish"}}]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("body", [with_logprobs, with_fields])
 @pytest.mark.parametrize("pipeline", ["read", "answer", "stream", "guarded", "accepted"])

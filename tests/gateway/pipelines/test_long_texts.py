@@ -99,6 +99,7 @@ async def answered(one: Rig, request: ModelRequest) -> tuple[Turns, InferenceErr
     return turns, failure
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(("size", "alphabet"), TEXTS)
 @pytest.mark.parametrize("kind", OF_REQUESTS)
 async def test_no_turn_reads_a_long_request(kind: str, size: int, alphabet: str) -> None:
@@ -114,6 +115,7 @@ async def test_no_turn_reads_a_long_request(kind: str, size: int, alphabet: str)
         assert failure is None
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(("size", "alphabet"), TEXTS)
 @pytest.mark.parametrize("kind", OF_ANSWERS)
 async def test_no_turn_reads_a_long_answer(kind: str, size: int, alphabet: str) -> None:

@@ -27,6 +27,7 @@ def test_variables_of_the_section_win() -> None:
     assert variables == {**NEEDED, "OMP_NUM_THREADS": "2", "ANYTHING": "mine", "HF_TOKEN": "mine"}
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "written",
     [

@@ -61,11 +61,13 @@ async def rest(process: asyncio.subprocess.Process) -> tuple[int, str]:
         return await process.wait(), (await process.stderr.read()).decode()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(("script", "status"), [("echo bye; exit 3", 3), ("kill -KILL $$", -9), ("kill -TERM $$", -15)])
 async def test_it_ends_as_the_server_did(script: str, status: int) -> None:
     assert (await rest(await start(script)))[0] == status
 
 
+@pytest.mark.processes
 async def test_the_last_output_of_the_server_is_logged() -> None:
     status, output = await rest(
         await start("i=0; while [ $i -lt 500 ]; do i=$((i+1)); echo line $i; done; printf last")
@@ -76,6 +78,7 @@ async def test_the_last_output_of_the_server_is_logged() -> None:
     ]
 
 
+@pytest.mark.processes
 async def test_the_signal_that_stops_it_can_be_another() -> None:
     process = await start(
         'trap "echo interrupted; exit 0" INT; echo up; while :; do sleep 0.05; done', stop=signal.SIGINT
@@ -87,6 +90,7 @@ async def test_the_signal_that_stops_it_can_be_another() -> None:
     assert "interrupted" in output
 
 
+@pytest.mark.processes
 async def test_a_server_that_does_not_stop_is_killed_with_its_children(tmp_path: Path) -> None:
     deaf = 'trap "" TERM; setsid /bin/sh -c "trap \\"\\" TERM; echo deep; while :; do sleep 1; done" & wait; wait'
     process = await start(deaf, seconds=0.2)
@@ -97,6 +101,7 @@ async def test_a_server_that_does_not_stop_is_killed_with_its_children(tmp_path:
     await all_gone(everyone)
 
 
+@pytest.mark.processes
 async def test_processes_that_a_server_leaves_are_ended(tmp_path: Path) -> None:
     written = tmp_path / "pid"
     leaves = f"setsid /bin/sh -c 'echo $$ >{written}; exec sleep 1000' & while [ ! -s {written} ]; do sleep 0.02; done"
@@ -105,6 +110,7 @@ async def test_processes_that_a_server_leaves_are_ended(tmp_path: Path) -> None:
     assert not psutil.pid_exists(int(written.read_text()))
 
 
+@pytest.mark.processes
 async def test_the_server_ends_with_the_process_that_started_it() -> None:
     process = await start("echo up; exec sleep 1000")
     assert (await line(process)).endswith("up")
@@ -115,6 +121,7 @@ async def test_the_server_ends_with_the_process_that_started_it() -> None:
     await all_gone(everyone)
 
 
+@pytest.mark.processes
 async def test_its_own_end_by_force_is_the_servers() -> None:
     process = await start("echo up; exec sleep 1000")
     assert (await line(process)).endswith("up")
@@ -124,6 +131,7 @@ async def test_its_own_end_by_force_is_the_servers() -> None:
     await all_gone(everyone)
 
 
+@pytest.mark.processes
 async def test_children_that_others_left_are_no_zombies() -> None:
     script = "for i in 1 2 3; do /bin/sh -c '/bin/sh -c \"exit 0\" &'; done; sleep 0.3; echo up; exec sleep 1000"
     process = await start(script)

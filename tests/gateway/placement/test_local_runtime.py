@@ -21,6 +21,7 @@ async def until(condition: str, scope: dict[str, object], seconds: float = 300.0
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.processes
 async def test_a_child_that_dies_is_started_again_with_backoff(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "FIRST_BACKOFF", 0.01)
     exits: list[str] = []
@@ -34,6 +35,7 @@ async def test_a_child_that_dies_is_started_again_with_backoff(tmp_path: Path, m
     assert child.restarts >= 4
 
 
+@pytest.mark.processes
 async def test_a_killed_child_is_reported_at_once_and_replaced(tmp_path: Path) -> None:
     exits: list[str] = []
     child = runtime(tmp_path, ["/bin/sleep", "1000"], exits)
@@ -49,6 +51,7 @@ async def test_a_killed_child_is_reported_at_once_and_replaced(tmp_path: Path) -
     assert not psutil.pid_exists(first)
 
 
+@pytest.mark.processes
 async def test_stopping_leaves_nothing_even_of_a_child_that_ignores_sigterm(tmp_path: Path) -> None:
     deaf = 'trap "" TERM; echo ready >"$0"; while :; do read -r _ || sleep 1; done'
     flag = tmp_path / "flag"
@@ -61,6 +64,7 @@ async def test_stopping_leaves_nothing_even_of_a_child_that_ignores_sigterm(tmp_
     assert child.pid is None
 
 
+@pytest.mark.processes
 async def test_a_command_that_cannot_be_started_is_reported(tmp_path: Path) -> None:
     exits: list[str] = []
     child = runtime(tmp_path, ["/nowhere/at/all"], exits)

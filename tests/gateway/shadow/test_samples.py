@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from adapters.types import Form
 from gateway.recording.contents import ResendSource
 from gateway.shadow.answers import WholeAnswer
@@ -17,6 +19,7 @@ SECRET = "sk-0123456789abcdefghij0123456789"
 MAIL = "ann@example.com"
 
 
+@pytest.mark.processes
 async def test_a_sample_has_neither_secrets_nor_configured_kinds() -> None:
     rig = ShadowRig(shadowing(samples=3), main=script(f"mail {MAIL}"), copied_next=script(f"the key is {SECRET}"))
     rig.copies.redact = ("email", "json:$.user")

@@ -17,6 +17,8 @@ from gateway.supervisor import process, workers
 from gateway.supervisor.supervisor import Supervisor
 from tests.support.traffic import traffic
 
+pytestmark = pytest.mark.processes
+
 
 def supervisor(folder: Path, workers: int = 2) -> Supervisor:
     path = folder / "headrace.yaml"

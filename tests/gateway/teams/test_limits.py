@@ -155,6 +155,7 @@ def test_no_schedule_spends_more_than_a_team_or_its_tenant_may(
         assert sum(spent.values()) <= of_all
 
 
+@pytest.mark.processes
 async def test_gateways_share_a_team_s_limit_in_redis(tmp_path: Path) -> None:
     async with redis_server(tmp_path) as server, gateways(2, server, {}) as (one, two):
         owner = tenant({}, search={"requests": "3/month", "count": "exact"})

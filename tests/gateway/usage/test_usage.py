@@ -222,6 +222,7 @@ async def test_pages_are_the_whole(tmp_path: Path, any_database: str) -> None:
     await one.writer.aclose()
 
 
+@pytest.mark.processes
 def test_a_killed_process_loses_no_count(tmp_path: Path) -> None:
     script = (
         "import sys, os, signal; from pathlib import Path\n"

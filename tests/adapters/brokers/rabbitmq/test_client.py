@@ -103,6 +103,7 @@ async def close_connections(broker: RabbitBroker) -> None:
     await broker.connect()
 
 
+@pytest.mark.servers
 async def test_a_missing_queue_is_a_quorum_queue_of_the_group(broker: RabbitBroker) -> None:
     async with client(broker) as made:
         first = await made.subscribe(PLAN)
@@ -114,6 +115,7 @@ async def test_a_missing_queue_is_a_quorum_queue_of_the_group(broker: RabbitBrok
         assert (await first.lag(), await second.lag()) == (1, 1)
 
 
+@pytest.mark.servers
 async def test_a_settled_message_is_gone_and_a_released_one_returns_counted(broker: RabbitBroker) -> None:
     async with client(broker) as made:
         subscription = await made.subscribe(PLAN)
@@ -129,6 +131,7 @@ async def test_a_settled_message_is_gone_and_a_released_one_returns_counted(brok
         await broker.settled("work")
 
 
+@pytest.mark.servers
 async def test_a_message_that_no_queue_takes_is_reported(broker: RabbitBroker) -> None:
     async with client(broker) as made:
         await broker.topics("named")
@@ -138,6 +141,7 @@ async def test_a_message_that_no_queue_takes_is_reported(broker: RabbitBroker) -
         assert len(await broker.messages("named")) == 1
 
 
+@pytest.mark.servers
 async def test_retained_topics_have_queues(broker: RabbitBroker) -> None:
     async with client(broker) as made:
         await made.subscribe(PLAN)
@@ -147,6 +151,7 @@ async def test_retained_topics_have_queues(broker: RabbitBroker) -> None:
         assert [each.body for each in await broker.messages("answers")] == [b"1"]
 
 
+@pytest.mark.servers
 async def test_a_message_that_is_too_large_is_rejected_alone(broker: RabbitBroker) -> None:
     async with client(broker) as made:
         await broker.topics("answers")
@@ -156,12 +161,14 @@ async def test_a_message_that_is_too_large_is_rejected_alone(broker: RabbitBroke
         assert {len(each.body) for each in await broker.messages("answers")} == {10, 20, 30}
 
 
+@pytest.mark.servers
 async def test_publications_of_one_id_are_reported_each(broker: RabbitBroker) -> None:
     async with client(broker) as made:
         ends = await made.publish([BrokerMessage("nowhere", b"0", {}, id="same")] * 20)
         assert all(isinstance(end, MessageUnroutable) for end in ends)
 
 
+@pytest.mark.servers
 async def test_the_broker_sends_no_more_than_there_are_free_places(broker: RabbitBroker) -> None:
     async with client(broker) as one, client(broker) as two:
         first, second = await one.subscribe(PLAN), await two.subscribe(PLAN)
@@ -172,6 +179,7 @@ async def test_the_broker_sends_no_more_than_there_are_free_places(broker: Rabbi
         assert bodies(mine + others) == list(range(8))
 
 
+@pytest.mark.servers
 async def test_a_member_without_places_stops_reading(broker: RabbitBroker) -> None:
     async with client(broker) as one, client(broker) as two:
         first, second = await one.subscribe(PLAN), await two.subscribe(PLAN)
@@ -184,6 +192,7 @@ async def test_a_member_without_places_stops_reading(broker: RabbitBroker) -> No
         assert bodies(await received(second, 8)) == list(range(8))
 
 
+@pytest.mark.servers
 async def test_a_tag_of_a_lost_channel_settles_nothing(broker: RabbitBroker) -> None:
     async with client(broker) as made:
         subscription = await made.subscribe(PLAN)
@@ -200,6 +209,7 @@ async def test_a_tag_of_a_lost_channel_settles_nothing(broker: RabbitBroker) -> 
         await broker.settled("work")
 
 
+@pytest.mark.servers
 async def test_a_message_that_is_in_work_for_too_long_returns(broker: RabbitBroker) -> None:
     """The broker closes a channel whose message is not acknowledged within `consumer_timeout`."""
     change = (
@@ -221,6 +231,7 @@ async def test_a_message_that_is_in_work_for_too_long_returns(broker: RabbitBrok
         await broker.server.evaluate(change.format(1_800_000, 60_000))
 
 
+@pytest.mark.servers
 async def test_a_publication_over_a_lost_connection_is_repeated_by_the_caller(broker: RabbitBroker) -> None:
     async with client(broker) as made:
         await broker.topics("answers")
@@ -236,6 +247,7 @@ async def test_a_publication_over_a_lost_connection_is_repeated_by_the_caller(br
         assert {each.body for each in await broker.messages("answers")} == {b"0", b"1"}
 
 
+@pytest.mark.servers
 async def test_a_broker_without_memory_has_each_message_twice_at_most(
     broker: RabbitBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,6 +266,7 @@ async def test_a_broker_without_memory_has_each_message_twice_at_most(
     assert 1 <= len(await broker.messages("answers")) <= 2
 
 
+@pytest.mark.servers
 async def test_a_deleted_queue_is_created_again(broker: RabbitBroker) -> None:
     async with client(broker) as made:
         subscription = await made.subscribe(PLAN)
@@ -266,6 +279,7 @@ async def test_a_deleted_queue_is_created_again(broker: RabbitBroker) -> None:
         assert bodies(await received(subscription, 1)) == [0]
 
 
+@pytest.mark.servers
 async def test_each_reader_of_an_inbox_has_all_messages(broker: RabbitBroker) -> None:
     async with client(broker) as made:
         inboxes = [await made.listen("answers") for _ in range(2)]
@@ -278,6 +292,7 @@ async def test_each_reader_of_an_inbox_has_all_messages(broker: RabbitBroker) ->
         await lost(lambda: inboxes[1].receive(0.1))
 
 
+@pytest.mark.servers
 async def test_a_request_without_a_worker_fails_at_once(broker: RabbitBroker) -> None:
     section = BusProtocol(name="bus", topic="work", reply="answers.one")
     bus = BusClient(make(BrokerConfig(url=broker.url)), section, 8, 300.0)
@@ -294,6 +309,7 @@ async def test_a_request_without_a_worker_fails_at_once(broker: RabbitBroker) ->
         await bus.aclose()
 
 
+@pytest.mark.servers
 async def test_the_user_and_tls_reach_the_server(broker: RabbitBroker, tls_server: TlsServer) -> None:
     await broker.server.evaluate('rabbit_auth_backend_internal:add_user(<<"me">>, <<"p@ss:/word">>, <<"test">>)')
     grant, right = "rabbit_auth_backend_internal:set_permissions", '<<".*">>'
@@ -308,6 +324,7 @@ async def test_the_user_and_tls_reach_the_server(broker: RabbitBroker, tls_serve
             await make(BrokerConfig(**{"url": url, "username": "me", **fields})).open()
 
 
+@pytest.mark.servers
 async def test_another_server_of_the_cluster_is_taken(broker: RabbitBroker, unused_tcp_port: int) -> None:
     url = f"amqp://127.0.0.1:{unused_tcp_port},127.0.0.1:{broker.port}/{broker.host}"
     async with client(broker, url=url) as made:

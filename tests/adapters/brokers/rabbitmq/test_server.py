@@ -3,8 +3,12 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from tests.support.brokers.broker import cloud_event
 from tests.support.brokers.rabbitmq import RabbitBroker
+
+pytestmark = pytest.mark.servers
 
 
 async def test_queues_and_their_counts_outlive_a_kill_just_after_their_declaration(tmp_path: Path) -> None:

@@ -194,6 +194,7 @@ def test_damaged_files_are_refused_or_decoded(kind: str, changes: list[tuple[int
     assert result.shape == (1, 3, 4, 4)
 
 
+@pytest.mark.processes
 async def test_a_worker_process_decodes() -> None:
     options = ImageOptions(height=2, width=2, datatype="UINT8")
     tensor = await offload.run(offload.LARGE, decode_images, [encoded(picture())], options, "image")

@@ -19,6 +19,7 @@ def rendered(source: str, **values: Any) -> str:
     return environment.rendered(environment.from_string(source), {**VALUES, **values})
 
 
+@pytest.mark.processes
 def test_templates_that_make_or_take_too_much_are_refused_within_the_limits_of_a_process() -> None:
     """The system ends the process if it needs 3 GiB of memory."""
     command = [sys.executable, "-m", template_programs.__name__, "attacks"]
@@ -26,6 +27,7 @@ def test_templates_that_make_or_take_too_much_are_refused_within_the_limits_of_a
     assert ended.returncode == 0, ended.stderr[-2000:]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "seed", [0, pytest.param(1, marks=pytest.mark.nightly), pytest.param(2, marks=pytest.mark.nightly)]
 )

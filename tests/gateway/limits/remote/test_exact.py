@@ -10,6 +10,8 @@ from gateway.limits.remote import redis_ledger as module
 from tests.gateway.limits.remote.gateways import Gateway, gateways
 from tests.support.redis import RedisServer, redis_server
 
+pytestmark = pytest.mark.processes
+
 ALL = {
     "requests": "9/month",
     "tokens": "1000/month",

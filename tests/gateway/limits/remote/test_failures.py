@@ -24,6 +24,7 @@ def limits(count: str, **more: Any) -> dict[str, Any]:
     return {"tokens": "1000/month", "requests": "100/month", "count": count, **more}
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("count", ["exact", "leased"])
 async def test_usage_during_an_outage_of_redis_is_charged_after_it(redis: RedisServer, count: str) -> None:
     async with gateways(2, redis, limits(count)) as (one, two):
@@ -47,6 +48,7 @@ async def test_usage_during_an_outage_of_redis_is_charged_after_it(redis: RedisS
         assert row["l0"] == pytest.approx(100 - 6, abs=0.1)
 
 
+@pytest.mark.processes
 async def test_a_loss_of_redis_is_logged_once_and_so_is_its_return(
     redis: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -69,6 +71,7 @@ async def test_a_loss_of_redis_is_logged_once_and_so_is_its_return(
     assert len(caplog.messages) == 4
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("count", ["exact", "leased"])
 async def test_while_redis_is_away_each_gateway_holds_the_limit_by_itself(redis: RedisServer, count: str) -> None:
     async with gateways(1, redis, limits(count)) as (one,):
@@ -86,6 +89,7 @@ async def test_while_redis_is_away_each_gateway_holds_the_limit_by_itself(redis:
         assert 90 <= admitted <= 100
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("count", ["exact", "leased"])
 async def test_a_limit_that_must_not_be_passed_is_refused_at_once(redis: RedisServer, count: str) -> None:
     refuse = [limits(count, on_redis_failure="refuse"), {"requests": "5/month"}]
@@ -103,6 +107,7 @@ async def test_a_limit_that_must_not_be_passed_is_refused_at_once(redis: RedisSe
             await one.reserve()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("policy", ["allow", "refuse"])
 async def test_a_redis_that_stops_answering_is_waited_for_once(redis: RedisServer, policy: str) -> None:
     async with gateways(2, redis, limits("exact", on_redis_failure=policy), timeout=QUICK) as (one, two):

@@ -20,6 +20,7 @@ async def redis(tmp_path: Path) -> AsyncIterator[RedisServer]:
         yield server
 
 
+@pytest.mark.processes
 async def test_three_gateways_admit_the_limit_within_the_bound(redis: RedisServer) -> None:
     async with gateways(3, redis, {"requests": "1000/month", "count": "leased"}) as all_:
         assert not all_[0].ledger.awaited  # no request waits for Redis
@@ -36,6 +37,7 @@ async def test_three_gateways_admit_the_limit_within_the_bound(redis: RedisServe
         assert 1000 - 3 * 50 <= admitted <= 1000 + 3 * 50
 
 
+@pytest.mark.processes
 async def test_the_first_request_is_admitted_before_any_call_to_redis(redis: RedisServer) -> None:
     async with gateways(1, redis, {"requests": "1/month", "tokens": "100/month", "count": "leased"}) as (one,):
         one.settle(await one.reserve(80), 80)
@@ -46,6 +48,7 @@ async def test_the_first_request_is_admitted_before_any_call_to_redis(redis: Red
                 await asyncio.sleep(0.02)
 
 
+@pytest.mark.processes
 async def test_unneeded_leases_are_returned(redis: RedisServer) -> None:
     limits = {"tokens": "1000/month", "spend": "20 usd/month", "concurrency": 40, "count": "leased"}
     async with gateways(2, redis, limits) as (one, _):
@@ -57,6 +60,7 @@ async def test_unneeded_leases_are_returned(redis: RedisServer) -> None:
         assert one.allowance.is_idle(0.0, 0.0)
 
 
+@pytest.mark.processes
 async def test_places_are_shared_within_the_bound_and_come_back_from_the_dead(
     redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

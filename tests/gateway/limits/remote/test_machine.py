@@ -228,6 +228,7 @@ def _quick() -> Any:
 few = settings(max_examples=12, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck))
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("machine", [ExactMachine, LeasedMachine])
 def test_no_schedule_lets_more_through_or_loses_any(machine: type[Machine]) -> None:
     run_state_machine_as_test(machine, settings=few)

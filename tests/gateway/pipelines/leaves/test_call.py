@@ -44,7 +44,7 @@ async def test_objects_and_mixed_lists_are_sent_as_json() -> None:
         one.assert_idle()
 
 
-@pytest.mark.e2e
+@pytest.mark.processes
 @pytest.mark.timeout(1800)
 async def test_code_runs_in_a_process_of_the_runtime(tmp_path: Path) -> None:
     folder = tmp_path / "models" / "code" / "1"

@@ -54,6 +54,7 @@ async def received(one: Rig, value: Tensor) -> Tensor:
     return tensor
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
 async def test_pictures_become_one_tensor(kind: str) -> None:
     one = vision(image={"height": 4, "width": 5, "scale": 1 / 255, "mean": [0.5], "deviation": [0.5]})

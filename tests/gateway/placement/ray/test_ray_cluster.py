@@ -14,6 +14,8 @@ from gateway.placement.ray import cluster as module
 from gateway.placement.ray.clusters import RayClusters
 from gateway.placement.ray.runtime import RayRuntime
 
+pytestmark = pytest.mark.processes
+
 DRIVER = """
 import json, os, sys
 

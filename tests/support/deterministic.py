@@ -1,0 +1,181 @@
+"""Keeps chance out of the plain shelf: its tests may not start processes, sleep, leave this host or race with a clock.
+
+Every asyncio test of the shelf runs on virtual time (looptime), unless it has the mark `realtime`. What is refused
+raises `Refused` where it happens and fails the test, also if the code under test catches the error.
+"""
+
+import asyncio
+import ipaddress
+import multiprocessing.util
+import selectors
+import sys
+import time
+from collections.abc import Callable, Generator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from looptime import LoopTimeEventLoop
+
+from tests.support import shelves
+
+TESTS = str(Path(__file__).parents[1])
+LONGEST_WAIT = 0.05
+"""Seconds that one wait of a loop may really last until its timer fires."""
+
+
+class Refused(RuntimeError):
+    """A test of the plain shelf did what only a test of another shelf may do."""
+
+
+class _Guard:
+    """What the running test was refused. At most one test runs in a process."""
+
+    def __init__(self) -> None:
+        self.active = False
+        self.refusals: list[str] = []
+
+    def refuse(self, action: str) -> None:
+        """Remember the action and raise `Refused`."""
+        self.refusals.append(action)
+        raise Refused(f"a test of the plain shelf {action}: see the table of shelves in CONTRIBUTING.md")
+
+
+_guard = _Guard()
+
+
+def _is_local(host: object) -> bool:
+    text = host.decode() if isinstance(host, bytes) else str(host)
+    if text in ("", "localhost", "None"):
+        return True
+    try:
+        return ipaddress.ip_address(text.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def _connects(arguments: tuple[Any, ...]) -> str | None:
+    address = arguments[1]
+    return f"connects to {address[0]}" if isinstance(address, tuple) and not _is_local(address[0]) else None
+
+
+def _resolves(arguments: tuple[Any, ...]) -> str | None:
+    host = arguments[0]
+    try:
+        ipaddress.ip_address(str(host))
+    except ValueError:
+        return None if _is_local(host) else f"resolves the name {host!r}"
+    return None  # a literal address asks no server
+
+
+def _binds(arguments: tuple[Any, ...]) -> str | None:
+    address = arguments[1]
+    return f"listens on the fixed port {address[1]}" if isinstance(address, tuple) and address[1] else None
+
+
+def _starts(arguments: tuple[Any, ...]) -> str:
+    return f"starts a process: {arguments[0] if arguments else 'a fork'}"
+
+
+_EVENTS: Mapping[str, Callable[[tuple[Any, ...]], str | None]] = {
+    "os.exec": _starts,
+    "os.fork": _starts,
+    "os.forkpty": _starts,
+    "os.posix_spawn": _starts,
+    "os.system": _starts,
+    "socket.bind": _binds,
+    "socket.connect": _connects,
+    "socket.getaddrinfo": _resolves,
+    "socket.gethostbyname": _resolves,
+    "socket.sendto": _connects,
+    "subprocess.Popen": _starts,
+}
+"""What is refused of the audit events of Python."""
+
+
+def _audit(event: str, arguments: tuple[Any, ...]) -> None:
+    if _guard.active and (check := _EVENTS.get(event)) is not None and (action := check(arguments)) is not None:
+        _guard.refuse(action)
+
+
+def _called_by_a_test() -> bool:
+    return sys._getframe(2).f_code.co_filename.startswith(TESTS)
+
+
+def _is_virtual(loop: asyncio.AbstractEventLoop | None) -> bool:
+    return isinstance(loop, LoopTimeEventLoop) and loop.looptime_on
+
+
+def _install() -> None:
+    """Watch this process from now on. Nothing is refused outside of a test of the plain shelf."""
+    sys.addaudithook(_audit)
+    real_sleep, real_wait, real_select = time.sleep, asyncio.sleep, selectors.EpollSelector.select
+    spawn = multiprocessing.util.spawnv_passfds
+
+    def sleep(seconds: Any) -> None:
+        if _guard.active and seconds > 0:
+            _guard.refuse(f"sleeps {seconds} s")
+        real_sleep(seconds)
+
+    def wait(delay: float, result: Any = None) -> Any:
+        if _guard.active and delay > 0 and _called_by_a_test():
+            loop = asyncio.get_running_loop()
+            if isinstance(loop, asyncio.BaseEventLoop) and type(loop).time is asyncio.BaseEventLoop.time:
+                _guard.refuse(f"sleeps {delay} s")
+        return real_wait(delay, result)
+
+    def select(self: Any, timeout: float | None = None) -> list[Any]:
+        began = time.monotonic()
+        ready = real_select(self, timeout)
+        waited = time.monotonic() - began
+        slept = not ready and timeout is not None and timeout > LONGEST_WAIT and waited > LONGEST_WAIT
+        if slept and _guard.active and _is_virtual(asyncio._get_running_loop()):
+            _guard.refusals.append(f"lets the clock of the wall decide: a loop waited {waited:.2f} s for a timer")
+        return ready
+
+    def spawnv(*arguments: Any) -> Any:
+        if _guard.active:
+            _guard.refuse("starts a process of multiprocessing")
+        return spawn(*arguments)
+
+    time.sleep = sleep
+    asyncio.sleep = asyncio.tasks.sleep = wait
+    selectors.EpollSelector.select = select  # type: ignore[method-assign]
+    multiprocessing.util.spawnv_passfds = spawnv  # type: ignore[assignment]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "realtime: a test of the plain shelf on the real clock, because of its threads")
+    _install()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the tests of the plain shelf run on virtual time."""
+    for item in items:
+        if shelves.item_shelf(item) == shelves.PLAIN and item.get_closest_marker("realtime") is None:
+            item.add_marker(pytest.mark.looptime)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    _guard.refusals.clear()
+    _guard.active = shelves.item_shelf(item) == shelves.PLAIN
+    try:
+        return (yield)
+    finally:
+        _guard.active = False
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Fail the phase in which something was refused."""
+    report = yield
+    if _guard.refusals:
+        refused = "; ".join(dict.fromkeys(_guard.refusals))
+        _guard.refusals.clear()
+        report.outcome = "failed"
+        report.longrepr = f"{report.longrepr or ''}\nE   a test of the plain shelf {refused}".lstrip()
+    return report
