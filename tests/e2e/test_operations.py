@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from tests.support.processes import GatewayProcess, command, gateway, issue
+from tests.support.tls import make_certificate
 from tests.support.upstreams import Upstream, stream, upstream
 
 
@@ -251,24 +252,18 @@ async def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
                 await waiting
 
 
-async def certificate(folder: Path, name: str) -> tuple[Path, Path]:
+def certificate(folder: Path, name: str) -> tuple[Path, Path]:
     """A self-signed one for this machine."""
-    cert, key = folder / f"{name}.pem", folder / f"{name}.key"
-    process = await asyncio.create_subprocess_exec(
-        "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
-        "-keyout", str(key), "-out", str(cert), "-days", "2", "-subj", f"/CN={name}",
-        "-addext", "subjectAltName=IP:127.0.0.1", stderr=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
-    assert await process.wait() == 0
-    return cert, key
+    made = make_certificate(folder / name)
+    return made / "cert.pem", made / "key.pem"
 
 
 async def test_tls_in_front_and_a_renewed_certificate_without_a_restart(tmp_path: Path) -> None:
-    cert, key_file = await certificate(tmp_path, "first")
+    cert, key_file = certificate(tmp_path, "first")
     listen = {"http": "127.0.0.1:0", "admin": "127.0.0.1:0", "tls": {"cert": str(cert), "key": str(key_file)}}
 
     async def served_by(name: str, url: str) -> bool:
-        trusted = ssl.create_default_context(cafile=str(tmp_path / f"{name}.pem"))
+        trusted = ssl.create_default_context(cafile=str(tmp_path / name))
         async with aiohttp.ClientSession() as http:
             try:
                 async with http.get(f"{url}/v1/models", ssl=trusted) as response:
@@ -279,10 +274,10 @@ async def test_tls_in_front_and_a_renewed_certificate_without_a_restart(tmp_path
     async with upstream() as up, gateway(tmp_path, configuration(up, listen=listen)) as g:
         assert g.url.startswith("https://")
         (tmp_path / "known.pem").write_bytes(cert.read_bytes())
-        assert await served_by("known", g.url)
-        second, second_key = await certificate(tmp_path, "second")
+        assert await served_by("known.pem", g.url)
+        second, second_key = certificate(tmp_path, "second")
         key_file.write_bytes(second_key.read_bytes())
         cert.write_bytes(second.read_bytes())
         await g.printed("configuration reloaded")
-        assert await served_by("second", g.url)
-        assert not await served_by("known", g.url)
+        assert await served_by("second/cert.pem", g.url)
+        assert not await served_by("known.pem", g.url)

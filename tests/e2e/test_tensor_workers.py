@@ -14,8 +14,8 @@ from tritonclient.grpc import service_pb2_grpc as stubs
 
 from adapters.http1.message import Request, Response
 from adapters.http1.server import Server
-from tests.adapters.http1.tls import make_certificate
 from tests.support.processes import GatewayProcess, command, gateway
+from tests.support.tls import make_certificate
 
 pytestmark = pytest.mark.timeout(1800)
 

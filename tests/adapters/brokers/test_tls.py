@@ -12,7 +12,7 @@ from adapters.brokers.base import BrokerUnavailable
 from adapters.brokers.registry import make
 from adapters.brokers.settings import tls_of
 from config.schema.bus.broker import BrokerConfig
-from tests.adapters.http1.tls import make_certificate, server_side
+from tests.support.tls import make_certificate, server_side
 
 NAME = "broker.internal"
 INFO = b'INFO {"server_id":"a","version":"2.10.0","max_payload":1048576,"tls_required":true}\r\n'
@@ -66,7 +66,7 @@ class Listener:
 
 @asynccontextmanager
 async def listener(folder: Path, greeting: bytes = b"") -> AsyncIterator[Listener]:
-    made = Listener(make_certificate(folder / "tls", f"DNS:{NAME}"), greeting)
+    made = Listener(make_certificate(folder / "tls", NAME), greeting)
     server = await asyncio.start_server(made.accept, "127.0.0.1", 0, ssl=None if greeting else made.context)
     made.port = server.sockets[0].getsockname()[1]
     try:

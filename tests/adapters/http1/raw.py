@@ -13,7 +13,7 @@ from adapters.errors import InferenceError, TooLarge
 from adapters.http1.connection import Connection
 from adapters.http1.message import Handler, Request, Response
 from adapters.http1.server import Limits, Server
-from tests.adapters.http1.tls import client_side, server_side
+from tests.support.tls import client_side, server_side
 
 PATIENCE = 300.0
 """Seconds after which a test that waits in vain fails; nothing passes because of it."""

@@ -16,7 +16,7 @@ from adapters.http1.server import Server
 from adapters.types import Deadline
 from tests.adapters.http1.raw import Echo, until
 from tests.adapters.http1.scripted import OK, Peer, Play, ReceivedRequest, always_ok, answers, scripted
-from tests.adapters.http1.tls import client_side, make_certificate, server_side
+from tests.support.tls import client_side, make_certificate, server_side
 
 SOON = 0.05
 LONG = 10.0

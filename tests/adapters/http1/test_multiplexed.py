@@ -17,7 +17,7 @@ from adapters.http1 import frame_receiver
 from adapters.http1.message import Request, Response
 from adapters.http1.server import Limits, Server
 from tests.adapters.http1.http2_client import Http2Client, head, http2_client
-from tests.adapters.http1.tls import client_side, server_side
+from tests.support.tls import client_side, server_side
 
 SEED = 20
 GRACE = 5.0

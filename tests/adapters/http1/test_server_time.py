@@ -13,7 +13,7 @@ from adapters.http1.connection import Connection
 from adapters.http1.message import Request, Response
 from adapters.http1.server import Limits, Server
 from tests.adapters.http1.raw import PATIENCE, Echo, Raw, Served, get, post, serving, until
-from tests.adapters.http1.tls import client_side
+from tests.support.tls import client_side
 
 SOON = 0.05
 TINY = 4096

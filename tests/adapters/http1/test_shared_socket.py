@@ -11,7 +11,7 @@ import pytest
 from adapters.http1 import shared_socket
 from adapters.http1.server import Server
 from tests.adapters.http1.raw import PATIENCE, Echo, Raw, get, until
-from tests.adapters.http1.tls import client_side, server_side
+from tests.support.tls import client_side, server_side
 
 
 class Other:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from tests.adapters.http1.tls import make_certificate
+from tests.support.tls import make_certificate
 
 Reports = list[dict[str, Any]]
 

@@ -15,7 +15,7 @@ from adapters.http2.codes import Code
 from adapters.http2.server import Limits, Server
 from adapters.http2.status import binary_value
 from tests.adapters.http1.raw import until
-from tests.adapters.http1.tls import server_side
+from tests.support.tls import server_side
 
 T = TypeVar("T")
 PATIENCE = 300.0

@@ -8,10 +8,10 @@ import pytest
 
 from adapters.errors import TransportError
 from adapters.http2.call import GrpcCall
-from tests.adapters.http1.tls import client_side, make_certificate, server_side
 from tests.adapters.http2.channels import calling, soon
 from tests.adapters.http2.peer import connected, framed, request
 from tests.adapters.http2.served import PATIENCE, Methods, Served, in_thread, serving
+from tests.support.tls import client_side, make_certificate, server_side
 
 ECHO = b"/test.Service/Echo"
 

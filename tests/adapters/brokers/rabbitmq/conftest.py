@@ -7,9 +7,9 @@ from typing import NamedTuple
 import pytest
 import pytest_asyncio
 
-from tests.adapters.http1.tls import make_certificate
 from tests.support.brokers.broker import free_port
 from tests.support.brokers.rabbitmq import RabbitBroker, RabbitServer, rabbitmq_server
+from tests.support.tls import make_certificate
 
 LARGEST = 100_000
 """Bytes of the largest message."""
