@@ -94,6 +94,7 @@ async def test_no_turn_rewrites_a_large_request(wire: str, size: int, worker: li
     assert turns.longest < most_seconds()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("wire", ["JSON", "binary", "gRPC"])
 async def test_no_turn_separates_a_large_request(wire: str, size: int, worker: list[int]) -> None:
@@ -105,6 +106,7 @@ async def test_no_turn_separates_a_large_request(wire: str, size: int, worker: l
     assert turns.longest < most_seconds()
 
 
+@pytest.mark.processes
 async def test_a_large_request_that_a_route_cannot_rewrite_is_refused() -> None:
     body = b"x" * (offload.SCANNED + 1)
     raw = request_view.request_of(body, model="m", version="", header_length=0)

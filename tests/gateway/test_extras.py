@@ -39,6 +39,7 @@ def test_an_extra_is_installed_if_all_of_its_packages_are(extra: str, installed:
     assert is_installed(extra, REQUIREMENTS) is installed
 
 
+@pytest.mark.processes
 def test_the_metadata_of_the_distribution_are_readable(monkeypatch: pytest.MonkeyPatch) -> None:
     llm = config(
         pools=[{"name": "m", "runtime": {"kind": "llm", "model": "bundled:m"}}],
@@ -50,6 +51,7 @@ def test_the_metadata_of_the_distribution_are_readable(monkeypatch: pytest.Monke
     assert missing_extras(llm) == ["llm"]
 
 
+@pytest.mark.processes
 def test_the_command_prints_nothing_where_nothing_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         app(["extras"])

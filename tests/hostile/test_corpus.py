@@ -49,6 +49,7 @@ async def test_the_tensor_runtime(tmp_path: Path) -> None:
         await holds("http2", runtime.grpc)
 
 
+@pytest.mark.processes
 async def test_the_llm_runtime() -> None:
     """Before its model has been loaded: no case gets as far as a model."""
     from runtimes.llm import service

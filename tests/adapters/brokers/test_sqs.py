@@ -18,6 +18,8 @@ from adapters.brokers.sqs.client import SqsClient, make
 from config.schema.bus.broker import BrokerConfig
 from tests.support.brokers.sqs import SqsBroker, sqs_server
 
+pytestmark = pytest.mark.servers
+
 
 @pytest.fixture(scope="module")
 def sqs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
@@ -50,7 +52,6 @@ def client_of(broker: SqsBroker, **fields: str) -> SqsClient:
     return make(BrokerConfig.model_validate({"url": broker.url, **keys}))
 
 
-@pytest.mark.servers
 async def test_messages_of_queues(client: SqsClient) -> None:
     many = {f"ce_name{number}": str(number) for number in range(20)}
     fifo = [BrokerMessage("orders.fifo", b"\xff", many, key=b"k", id=id_) for id_ in ("1", "1", "2")]

@@ -28,6 +28,8 @@ from adapters.wire.oip import requests as oip
 from adapters.wire.openai import chat as openai
 from adapters.wire.responses import requests as responses
 
+pytestmark = pytest.mark.processes
+
 MiB = 1024 * 1024
 PARTS = st.binary(max_size=2 * packets.INLINE)
 
@@ -131,7 +133,6 @@ def test_no_text_of_many_values_is_missed(obj: Any, many: int, piece: int) -> No
         assert not density.has_many_values(b'"' + b"base64/+" * 50 + b'"')
 
 
-@pytest.mark.processes
 async def test_many_values_leave_and_a_long_text_stays() -> None:
     text = b'"%b"' % (b"x" * offload.LARGE)
     many = b"[%b1]" % (b"1," * offload.LARGE)
@@ -209,14 +210,12 @@ async def test_a_refusal_arrives_as_it_was_raised(kind: type[CallerError]) -> No
     assert str(there.value) == str(here.value)
 
 
-@pytest.mark.processes
 async def test_a_worker_that_ends_fails_its_job_and_the_next_one_runs(lane: WorkerQueue) -> None:
     with pytest.raises(CapacityError):
         await on(lane, exits)
     assert await on(lane, of_process) != os.getpid()
 
 
-@pytest.mark.processes
 async def test_a_job_that_takes_too_much_memory_is_refused(lane: WorkerQueue) -> None:
     assert await on(lane, takes, 64 * MiB) == 64 * MiB
     with pytest.raises(TooLarge, match="256 MiB"):
@@ -224,13 +223,11 @@ async def test_a_job_that_takes_too_much_memory_is_refused(lane: WorkerQueue) ->
     assert await on(lane, takes, MiB) == MiB
 
 
-@pytest.mark.processes
 async def test_an_error_of_ours_names_its_place(lane: WorkerQueue) -> None:
     with pytest.raises(RuntimeError, match="in divides"):
         await on(lane, divides)
 
 
-@pytest.mark.processes
 async def test_a_job_ends_with_its_request(lane: WorkerQueue) -> None:
     worker = await on(lane, of_process)
     job = lane.submit(CodecCall(sleeps, (60.0,), {}))
@@ -241,7 +238,6 @@ async def test_a_job_ends_with_its_request(lane: WorkerQueue) -> None:
         assert await on(lane, of_process) != worker
 
 
-@pytest.mark.processes
 async def test_no_more_jobs_wait_than_may(lane: WorkerQueue) -> None:
     await on(lane, of_process)
     first = lane.submit(CodecCall(sleeps, (60.0,), {}))
@@ -257,7 +253,6 @@ async def test_no_more_jobs_wait_than_may(lane: WorkerQueue) -> None:
     assert await on(lane, of_process) != os.getpid()
 
 
-@pytest.mark.processes
 async def test_a_worker_without_jobs_ends(lane: WorkerQueue) -> None:
     worker = await on(lane, of_process)
     async with asyncio.timeout(300):
@@ -266,7 +261,6 @@ async def test_a_worker_without_jobs_ends(lane: WorkerQueue) -> None:
     assert await on(lane, of_process) != worker
 
 
-@pytest.mark.processes
 async def test_the_worker_sees_no_secret(lane: WorkerQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UPSTREAM_KEY", "sk-secret")
     assert await on(lane, os.getenv, "UPSTREAM_KEY") is None

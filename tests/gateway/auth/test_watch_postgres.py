@@ -12,6 +12,8 @@ from gateway.auth.watch import KeyWatcher
 from tests.gateway.auth.conftest import NOW, PEPPER, TESTER, MakeConfig, OpenStore
 from tests.support.postgres import Postgres
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 def database(postgres: Postgres) -> str:

@@ -18,6 +18,8 @@ from tests.gateway.fronts.test_ignored_fields import RESPONSES as RESPONSES_PATH
 from tests.gateway.fronts.test_ignored_fields import door as door
 from tests.runtimes.llm.server_fixtures import MODEL
 
+pytestmark = pytest.mark.runtimes
+
 ROUNDS = int(os.environ.get("HEADRACE_FUZZ_ROUNDS", "2"))
 PICTURE = "data:image/png;base64,AAAA"
 JUNK: tuple[Any, ...] = (

@@ -25,6 +25,8 @@ from gateway.fronts import decoding
 from tests.runtimes.llm.server_fixtures import MODEL, serving
 from tests.support.gateways import Rig, config, listening
 
+pytestmark = pytest.mark.runtimes
+
 HI: Any = [{"role": "user", "content": "hi"}]
 CHAT: dict[str, Any] = {"model": MODEL, "messages": HI}
 MESSAGE: dict[str, Any] = {**CHAT, "max_tokens": 9}

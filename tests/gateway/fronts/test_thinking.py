@@ -28,6 +28,8 @@ from tests.runtimes.llm.api.test_thinking import OPENS, Mind
 from tests.runtimes.llm.server_fixtures import MODEL, serving
 from tests.support.gateways import Rig, config, listening
 
+pytestmark = pytest.mark.runtimes
+
 HI: Any = [{"role": "user", "content": "hi"}]
 TEXT = "Well, wörld.\n</think>\n\nHi 😀"
 THOUGHT, ANSWER = "Well, wörld.", "Hi 😀"

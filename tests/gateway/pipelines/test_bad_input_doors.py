@@ -45,6 +45,7 @@ async def post(one: Rig, path: str, body: dict[str, Any]) -> tuple[int, str]:
 CHAT, TENSORS = "/v1/chat/completions", "/v2/models/whole/infer"
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("file", "expected", "message"),
     [

@@ -65,6 +65,7 @@ async def test_no_turn_decodes_a_large_answer(size: int, body: Any, pipeline: st
     one.assert_idle()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("field", ["documents", "messages"])
 async def test_a_field_with_too_many_values_is_refused(size: int, field: str) -> None:
@@ -98,6 +99,7 @@ async def test_a_field_with_too_many_values_is_refused(size: int, field: str) ->
     one.assert_idle()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(("width", "refused"), [(1000, False), (70_000, True), (4_000_000, True)])
 async def test_vectors_with_too_many_numbers_are_not_read_by_a_step(width: int, refused: bool) -> None:
     body = b'{"object":"list","data":[{"embedding":[' + b",".join([b"0.5"] * width) + b"]}]}"

@@ -225,6 +225,7 @@ async def until(condition: Any) -> None:
             await asyncio.sleep(0.005)
 
 
+@pytest.mark.processes
 async def test_a_large_body_is_redacted_elsewhere(tmp_path: Path) -> None:
     one = rig(tmp_path, redact=["email"])
     text = "word " * 60_000 + "ann@example.com"

@@ -13,7 +13,9 @@ from grpc_tools import protoc
 
 import adapters.wire.protos.keda as keda
 from gateway.scaling.keda import METRIC, MOST_STREAMS, KedaScaler, keda_server
-from tests.gateway.scaling.test_autoscaler import Fleet
+from tests.support.fleets import Fleet
+
+pytestmark = pytest.mark.processes
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,8 @@ from tests.adapters.http1.scripted import ReceivedRequest, answers, scripted
 from tests.adapters.test_openai_adapter import http, recording, within
 from tests.runtimes.llm.server_fixtures import MODEL, serving
 
+pytestmark = pytest.mark.runtimes
+
 COUNT = http(json.dumps({"count": 7, "max_model_len": 100, "tokens": [1] * 7}).encode())
 
 

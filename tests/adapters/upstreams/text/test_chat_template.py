@@ -15,6 +15,8 @@ from adapters.requests import ChatRequest
 from adapters.upstreams.text.chat_template import BUNDLED, PromptTemplate, TemplateError, load
 from adapters.wire.openai import chat as openai
 
+pytestmark = pytest.mark.runtimes
+
 NAMES = sorted(file.stem for file in BUNDLED.glob("*.jinja"))
 HI: list[dict[str, Any]] = [{"role": "user", "content": "hi"}]
 CONVENTIONS = (

@@ -20,6 +20,8 @@ from gateway.pipelines.leaves.decode import files_of
 from tests.gateway.pipelines.rigs import chat_fake, floats, infer, infers, rig, sent
 from tests.support.gateways import Rig, listening
 
+pytestmark = pytest.mark.processes
+
 
 def picture(width: int = 8, height: int = 6, kind: str = "PNG") -> bytes:
     out = io.BytesIO()
@@ -54,7 +56,6 @@ async def received(one: Rig, value: Tensor) -> Tensor:
     return tensor
 
 
-@pytest.mark.processes
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
 async def test_pictures_become_one_tensor(kind: str) -> None:
     one = vision(image={"height": 4, "width": 5, "scale": 1 / 255, "mean": [0.5], "deviation": [0.5]})

@@ -24,6 +24,8 @@ from tests.gateway.pipelines.rigs import infer, infers, outputs, rig
 from tests.runtimes.llm.server_fixtures import MODEL, Running, post, serving
 from tests.support.gateways import Rig, chat
 
+pytestmark = pytest.mark.runtimes
+
 BEGIN = "<|im_start|>"
 
 

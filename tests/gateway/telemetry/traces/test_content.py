@@ -75,6 +75,7 @@ def test_a_conversation_has_the_form_of_the_conventions() -> None:
     assert output_messages(whole) == [expected]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("depth", [10, 100, 100_000])
 async def test_a_deeply_nested_body_costs_its_own_content_only(depth: int) -> None:
     nested = msgspec.Raw(b"[" * depth + b"]" * depth)
