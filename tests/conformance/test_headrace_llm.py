@@ -16,12 +16,8 @@ from adapters.registry import Address
 from adapters.types import Deadline
 from adapters.wire.openai import chat as openai
 from tests.conformance.recorded import conforms, every_feature
+from tests.conformance.subjects import chatting, no_tensors
 from tests.servers.llm import ENCODER, NAME, Llm, llm
-
-pytestmark = pytest.mark.timeout(1800)  # the first run installs it
-
-NO_TENSORS = "OpenAI's protocol has no tensors."
-NO_ORDERS = "Its one model is fixed at the start."
 
 
 @pytest.fixture(scope="module")
@@ -31,19 +27,16 @@ def running() -> Iterator[Llm]:
 
 
 def subject(server: Llm) -> Subject:
-    return Subject(
+    return chatting(
+        NAME,
         system="Headrace LLM engine",
         version="this one",
         pool=pool("openai", server.url),
-        right=requests.chat(NAME),
-        is_right=requests.has_text,
-        stream=requests.chat(NAME, stream=True),
         pieces=5,
-        mistake=requests.chat(NAME, temperature="warm"),
         long=requests.chat(NAME, stream=True, max_tokens=1900, ignore_eos=True),
         running=gauge(f"{server.url}/metrics", "headrace_llm_num_requests_running"),
         signals=f"{server.url}/metrics",
-        lacks={"metadata": NO_TENSORS, "readiness": NO_TENSORS, "load and unload": NO_ORDERS},
+        lacks={"load and unload": "Its one model is fixed at the start.", **no_tensors("OpenAI's protocol")},
     )
 
 
@@ -55,26 +48,23 @@ def encoding() -> Iterator[Llm]:
 
 def embeddings(server: Llm) -> Subject:
     """An encoder in it."""
-    has_all = subject(server)
-    no_stream = "A vector is sent whole."
     return replace(
-        has_all,
+        subject(server),
         system="Headrace LLM engine, embeddings",
         right=requests.embedding(NAME, "A headrace brings the river to the turbines.", "And back."),
         stream=None,
         mistake=requests.embedding(NAME, ""),
         long=requests.embedding(NAME, *["water " * 200] * 1000),
-        unseen={"stream": no_stream},
+        unseen={"stream": "A vector is sent whole."},
     )
 
 
 def one_kind(server: Llm, only: str) -> Subject:
     """The same engine, with requests for features that it declares unsupported."""
     options = {"chat_template": "chatml"} if only == "completions" else {}
-    has_all = subject(server)
     make_request = requests.chat if only == "completions" else requests.completion
     return replace(
-        has_all,
+        subject(server),
         system=f"OpenAI's protocol, {only} only",
         version="Headrace LLM engine",
         pool=pool({"name": "openai", "only": only, **options}, server.url),

@@ -6,16 +6,12 @@ from adapters.conformance import requests
 from adapters.conformance.metrics import gauge
 from adapters.conformance.subject import Subject, pool
 from tests.conformance.recorded import conforms, every_feature
+from tests.conformance.subjects import chatting, no_tensors
 from tests.servers.llama_cpp import NAME, VERSION, llama_cpp
 from tests.servers.shared import shared
 from tests.servers.started import Started
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1800, func_only=True)]
-
-NO_TENSORS = "Anthropic's protocol has no tensors."
-NO_ORDERS = "Its one model is fixed at the start."
-ONE_MODEL = "It has one model, and accepts any name for it."
-SPEAKS_OPENAI = "It also speaks OpenAI's API, which the probe reports."
 
 
 @pytest.fixture(scope="module")
@@ -25,24 +21,20 @@ def running() -> Started:
 
 def subject(server: Started) -> Subject:
     metrics = f"{server.url()}/metrics"
-    return Subject(
+    return chatting(
+        NAME,
         system="llama.cpp, Messages",
         version=f"b{VERSION}",
         pool=pool("anthropic", server.url(), probe={"path": "/health"}),
-        right=requests.chat(NAME),
-        is_right=requests.has_text,
-        stream=requests.chat(NAME, stream=True),
         pieces=5,
-        mistake=requests.chat(NAME, temperature="warm"),
         long=requests.chat(NAME, "Write all numbers from one to one thousand, as words.", stream=True, max_tokens=900),
         running=gauge(metrics, "llamacpp:requests_processing"),
         signals=metrics,
         lacks={
-            "metadata": NO_TENSORS,
-            "readiness": NO_TENSORS,
-            "load and unload": NO_ORDERS,
-            "unknown model": ONE_MODEL,
-            "probe": SPEAKS_OPENAI,
+            "load and unload": "Its one model is fixed at the start.",
+            "unknown model": "It has one model, and accepts any name for it.",
+            "probe": "It also speaks OpenAI's API, which the probe reports.",
+            **no_tensors("Anthropic's protocol"),
         },
     )
 

@@ -1,19 +1,15 @@
 """OpenAI's hosted API and compatible APIs, each with its differences."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from adapters.conformance import requests
 from adapters.conformance.metrics import gauge
 from adapters.conformance.subject import Subject, pool
 from tests.conformance.recorded import conforms, every_feature
+from tests.conformance.subjects import chatting, no_tensors
 from tests.servers.stand_ins.openai_family import KEY, MODEL, Family, Server, server
 
-NO_TENSORS = "OpenAI's protocol has no tensors."
-NO_METRICS = "It reports no load."
-NO_ORDERS = "Its operator manages its models."
-ANY_NAME = "It accepts any name for its one model."
+pytestmark = pytest.mark.plain
 MAX_TOKENS = frozenset({"max_tokens"})
 SGLANG = "sglang:num_running_reqs RUNNING\nsglang:num_queue_reqs 0\n"
 
@@ -40,34 +36,24 @@ FAMILY = [
 ]  # fmt: skip
 
 
-@pytest.fixture
-async def running(request: pytest.FixtureRequest) -> AsyncIterator[Server]:
-    async with server(request.param) as made:
-        yield made
-
-
 def subject(running: Server) -> Subject:
     family = running.family
-    key = {"key": KEY} if family.key_header else {}
-    lacks = {"metadata": NO_TENSORS, "readiness": NO_TENSORS}
-    unseen = {}
+    lacks, unseen = no_tensors("OpenAI's protocol"), {}
     loads = family.owner in ("library", "sglang")
     if not loads:
-        lacks["load and unload"] = NO_ORDERS
+        lacks["load and unload"] = "Its operator manages its models."
     if not family.checks_model:
-        unseen["unknown model"] = ANY_NAME
+        unseen["unknown model"] = "It accepts any name for its one model."
     if "/metrics" not in family.paths:
-        unseen["load signals"] = NO_METRICS
-    return Subject(
+        unseen["load signals"] = "It reports no load."
+    key = {"key": KEY} if family.key_header else {}
+    return chatting(
+        MODEL,
         system=family.system,
         version="as documented",
         how="conformance server",
         pool=pool({"name": "openai", **family.protocol}, running.url, **key),
-        right=requests.chat(MODEL),
-        is_right=requests.has_text,
-        stream=requests.chat(MODEL, stream=True),
         pieces=5,
-        mistake=requests.chat(MODEL, temperature="warm"),
         long=requests.chat(MODEL, stream=True, max_tokens=20_000),
         running=gauge(f"{running.url}/running", "running"),
         signals=f"{running.url}/metrics" if "/metrics" in family.paths else "",
@@ -78,6 +64,7 @@ def subject(running: Server) -> Subject:
 
 
 @every_feature
-@pytest.mark.parametrize("running", FAMILY, indirect=True, ids=lambda family: family.system)
-async def test_conforms(running: Server, feature: str) -> None:
-    await conforms(subject(running), feature)
+@pytest.mark.parametrize("family", FAMILY, ids=lambda family: family.system)
+async def test_conforms(family: Family, feature: str) -> None:
+    async with server(family) as running:
+        await conforms(subject(running), feature)

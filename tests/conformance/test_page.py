@@ -7,6 +7,8 @@ from adapters.conformance.cell import Cell
 from adapters.conformance.suite import CHECKS, FEATURES
 from tests.conformance.recorded import PAGE, all_cells, page
 
+pytestmark = pytest.mark.plain
+
 
 def test_the_page_shows_the_recorded_results() -> None:
     assert PAGE.read_text() == page(), "run make conformance"

@@ -11,17 +11,8 @@ from tests.conformance.recorded import conforms, every_feature
 from tests.servers.shared import shared, tfserving_of_half
 from tests.servers.tfserving import TfServing
 
-pytestmark = pytest.mark.timeout(1800)  # the first run installs it
-
-X = struct.pack("<4f", 1, 2, 3, 4)
-Y = struct.pack("<4f", 5, 10, 15, 20)
-SUM = struct.pack("<2f", 3, 7)
+ONE_TO_FOUR = Tensor("x", "FP32", (2, 2), struct.pack("<4f", 1, 2, 3, 4))
 _WHOLE = "All its models are configured at once, with versions and labels: the gateway forwards such a configuration."
-
-
-@pytest.fixture(scope="module")
-def running() -> TfServing:
-    return shared(tfserving_of_half)
 
 
 def subject(server: TfServing, wire: str) -> Subject:
@@ -31,8 +22,8 @@ def subject(server: TfServing, wire: str) -> Subject:
         version="its API 2.21.0",
         how="conformance server",
         pool=pool(wire, f"http://{server.http if over_http else server.grpc}"),
-        right=requests.tensors("half", Tensor("x", "FP32", (2, 2), X)),
-        is_right=requests.outputs(SUM, Y),
+        right=requests.tensors("half", ONE_TO_FOUR),
+        is_right=requests.outputs(struct.pack("<2f", 3, 7), struct.pack("<4f", 5, 10, 15, 20)),
         mistake=requests.tensors("half", Tensor("x", "FP32", (1, 3), bytes(12))),
         lacks={
             "stream": "A model of TensorFlow Serving returns one response.",
@@ -44,5 +35,5 @@ def subject(server: TfServing, wire: str) -> Subject:
 
 @every_feature
 @pytest.mark.parametrize("wire", ["tfserving", "tfserving-grpc"])
-async def test_conforms(running: TfServing, wire: str, feature: str) -> None:
-    await conforms(subject(running, wire), feature)
+async def test_conforms(wire: str, feature: str) -> None:
+    await conforms(subject(shared(tfserving_of_half), wire), feature)

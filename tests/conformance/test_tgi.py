@@ -1,6 +1,6 @@
 """Text Generation Inference: its own API, and its version of OpenAI's."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -10,43 +10,30 @@ from adapters.conformance.acts import Refusing
 from adapters.conformance.metrics import gauge
 from adapters.conformance.subject import Subject, pool
 from tests.conformance.recorded import conforms, every_feature
+from tests.conformance.subjects import chatting, no_tensors
 from tests.servers.stand_ins.tgi import VERSION, Tgi, tgi
 
-NO_TENSORS = "Its API has no tensors."
-NO_ORDERS = "Its one model is fixed at the start."
-ONE_MODEL = "It has one model, and accepts any name for it."
-LONG = "word " * 500
-
-
-@pytest.fixture
-async def running() -> AsyncIterator[Tgi]:
-    async with tgi() as server:
-        server.gap = 0.01
-        yield server
+pytestmark = pytest.mark.plain
 
 
 def own(server: Tgi) -> Subject:
-    return Subject(
+    return chatting(
+        "parrot",
         system="Text Generation Inference",
         version=f"API document {VERSION}",
         how="conformance server",
         pool=pool({"name": "tgi", "chat_template": "chatml"}, server.url),
         probed_as="openai",
-        right=requests.chat("parrot"),
-        is_right=requests.has_text,
-        stream=requests.chat("parrot", stream=True),
-        pieces=3,
         mistake=requests.chat("parrot", stop=list("abcde")),
-        long=requests.chat("parrot", LONG, stream=True, max_tokens=600),
+        long=requests.chat("parrot", "word " * 500, stream=True, max_tokens=600),
         running=gauge(f"{server.url}/metrics", "tgi_batch_current_size"),
         signals=f"{server.url}/metrics",
         signals_server="tgi",
         full=(Refusing(429),),
         lacks={
-            "unknown model": ONE_MODEL,
-            "metadata": NO_TENSORS,
-            "readiness": NO_TENSORS,
-            "load and unload": NO_ORDERS,
+            "unknown model": "It has one model, and accepts any name for it.",
+            "load and unload": "Its one model is fixed at the start.",
+            **no_tensors("Its API"),
         },
     )
 
@@ -57,5 +44,7 @@ def openai(server: Tgi) -> Subject:
 
 @every_feature
 @pytest.mark.parametrize("wire", [own, openai])
-async def test_conforms(running: Tgi, wire: Callable[[Tgi], Subject], feature: str) -> None:
-    await conforms(wire(running), feature)
+async def test_conforms(wire: Callable[[Tgi], Subject], feature: str) -> None:
+    async with tgi() as server:
+        server.gap = 0.01
+        await conforms(wire(server), feature)

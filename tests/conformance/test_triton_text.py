@@ -2,13 +2,11 @@
 
 import pytest
 
-from adapters.conformance import requests
 from adapters.conformance.subject import Subject, pool
 from tests.conformance.recorded import conforms, every_feature
+from tests.conformance.subjects import chatting
 from tests.servers.shared import shared, triton_of_texts
 from tests.servers.triton import Triton
-
-pytestmark = pytest.mark.timeout(1800)  # the first run installs it
 
 SYSTEMS = {
     "llm_api": "TensorRT-LLM on Triton, LLM API",
@@ -17,21 +15,14 @@ SYSTEMS = {
 }
 
 
-@pytest.fixture(scope="module")
-def running() -> Triton:
-    return shared(triton_of_texts)
-
-
 def subject(server: Triton, model: str) -> Subject:
-    return Subject(
+    return chatting(
+        model,
         system=SYSTEMS[model],
         version="Triton 2.51.0, a model with its signature",
         pool=pool({"name": "triton-generate", "chat_template": "chatml"}, f"http://{server.http}"),
-        right=requests.chat(model),
-        is_right=requests.has_text,
-        stream=requests.chat(model, stream=True),
-        pieces=3,
-        mistake=requests.chat(model, temperature="warm"),
+        long=None,
+        lacks={},
         signals=f"http://127.0.0.1:{server.ports.metrics}/metrics",
         order=model,
     )
@@ -39,5 +30,5 @@ def subject(server: Triton, model: str) -> Subject:
 
 @every_feature
 @pytest.mark.parametrize("model", SYSTEMS)
-async def test_conforms(running: Triton, model: str, feature: str) -> None:
-    await conforms(subject(running, model), feature)
+async def test_conforms(model: str, feature: str) -> None:
+    await conforms(subject(shared(triton_of_texts), model), feature)

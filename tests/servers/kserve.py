@@ -4,6 +4,7 @@ import contextlib
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from loadtests.peers.kserve import REQUIREMENTS
 from loadtests.servers import Launch
@@ -11,8 +12,15 @@ from loadtests.tensors.peer import SINGLE_THREAD
 from loadtests.venvs import ensure
 from tests.servers.programs import __path__ as programs
 from tests.servers.started import Started, started
+from tests.servers.sums import DESCRIBED
 
 VERSION = "0.21.0"
+DECLARED: dict[str, Any] = {
+    "name": "kserve-v1",
+    "inputs": DESCRIBED,
+    "outputs": [{**one, "name": one["name"].replace("IN", "OUT")} for one in DESCRIBED],
+}
+"""Its first protocol, whose tensors a pool declares."""
 
 
 def install() -> Path:

@@ -17,6 +17,9 @@ from tests.servers.started import Started, started
 PROGRAMS = Path(__file__).parent / "programs"
 INNER = (8000, 9000, 8265, 8080)
 TOKEN = "of-the-cluster"
+SERVICE = "/ray.serve.UserDefinedService/"
+AB3 = b"\x0a\x02ab\x18\x03"
+"""UserDefinedMessage {name: "ab", num: 3}."""
 VERSION = "2.60.0"
 METRIC = b"ray_serve_deployment_queued_queries"
 APPLICATION_SECONDS = 600.0
