@@ -31,8 +31,8 @@ from gateway.alerts.writer import AlertWriter
 from gateway.auth.store import KeyStore
 from gateway.usage.counter import UsageCounter
 from gateway.usage.writer import UsageWriter
-from tests.gateway.usage.test_usage import NOVEMBER, record
 from tests.support.gateways import PEPPER, config
+from tests.support.usage import NOVEMBER, record
 
 SECRET = "whsec_" + base64.b64encode(b"s" * 32).decode()
 ALERT = BudgetAlert("budget_x", "acme", "", "1 usd/day", NOVEMBER, NOVEMBER + 86400, 0.8, PICOS, "usd", "hook")

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,9 +10,9 @@ from sqlalchemy import delete
 
 from gateway.batches import schema
 from gateway.batches.listing import STATES, UNFINISHED, BatchSearch, cancel, one_of, page_of
-from gateway.batches.rows import BatchHolder, BatchSpec
 from gateway.batches.store import BatchStore, change_progress
 from policies.batches.states import ENDED
+from tests.support.batch_specs import spec
 from tests.support.gateways import PEPPER
 
 TENANTS = ("acme", "beta")
@@ -25,15 +24,6 @@ searches = st.builds(
     after=st.none(),
     limit=st.integers(1, 4),
 )
-
-
-def spec(number: int, tenant: str, api: Any) -> BatchSpec:
-    """A batch of a tenant."""
-    holder = BatchHolder(tenant, "k", [], {})
-    return BatchSpec(
-        f"batch_{number}", holder, api, "/v1/chat/completions", "file-i", "file-o", "file-e", "24h", 1.0, 86401.0,
-        None, 60.0,
-    )  # fmt: skip
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ from gateway.experiments import inbox as inboxes
 from gateway.experiments.inbox import FeedbackInbox
 from gateway.rollouts.live import LiveComparisons
 from gateway.rollouts.store import RolloutStore
-from tests.gateway.rollouts.test_values import PEPPER, row
+from tests.support.gateways import PEPPER
+from tests.support.rollouts import row
 
 
 class Inbox:

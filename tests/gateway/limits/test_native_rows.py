@@ -11,8 +11,8 @@ import pytest
 from adapters import native
 from gateway.limits.shared import SharedTable
 from gateway.limits.shared_allowance import SharedAllowance
-from tests.gateway.limits.test_shared import ALL, Worker, ended, forked, in_a_small_process
 from tests.gateway.limits.timed_ledger import NOON, used
+from tests.support.limit_workers import ALL, Worker, ended, forked, in_a_small_process
 
 PTRACE_TRACEME, PTRACE_SINGLESTEP = 0, 9
 PICOS = 2 * 10**12

@@ -1,10 +1,9 @@
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -16,35 +15,13 @@ import gateway.limits
 import policies
 from adapters.errors import LimitExceeded
 from gateway.limits import mutexes, shared
-from gateway.limits.ledger import Ledger, Reservation
+from gateway.limits.ledger import Reservation
 from gateway.limits.mutexes import LimitsUnavailable
 from gateway.limits.shared import SharedTable
-from policies.routing.facts import Facts
-from tests.gateway.limits.timed_ledger import NOON, dollars, tenant, used
+from tests.gateway.limits.timed_ledger import dollars, used
+from tests.support.limit_workers import ALL, Worker, ended, forked, in_a_small_process
 
-ALL = {"requests": "9/month", "tokens": "1000/month", "bytes": "1MB/month", "spend": "9 usd/month", "concurrency": 4}
-ROOT = Path(__file__).parents[3]
 HERE = tuple(str(Path(module.__path__[0])) for module in (gateway.limits, policies))
-
-
-class Worker:
-    """A ledger of one process of several, on a clock that stands still, and requests of tenant acme."""
-
-    def __init__(self, parent: SharedTable, number: int, limits: Any) -> None:
-        self.table = SharedTable.attach(parent.fd, worker=number)
-        self.ledger = Ledger(lambda: NOON, self.table)
-        self.configure(limits)
-
-    def configure(self, limits: Any) -> None:
-        self.ledger.configure([tenant(limits)], 0.0)
-
-    def reserve(self, tokens: int = 1, usd: float = 0, user: str | None = None, now: float = 0.0) -> Reservation:
-        facts = Facts("acme", "k1", "chat", {}, False, tokens, user, "r")
-        allowances = self.ledger.allowances(facts, "chat", now)
-        return self.ledger.reserve(facts, allowances, used(tokens), dollars(usd), now)
-
-    def left(self, now: float = 0.0) -> dict[str, float]:
-        return self.ledger.accounts["acme"].always[0].remaining(now, NOON)
 
 
 @pytest.fixture
@@ -52,26 +29,6 @@ def table() -> Iterator[SharedTable]:
     made = SharedTable.create(4, few=64, many=64)
     yield made
     made.close()
-
-
-def forked(work: Callable[[], Any]) -> int:
-    """Run it in a process of its own, which ends within a minute; the pid."""
-    pid = os.fork()
-    if pid == 0:
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(60)
-        try:
-            work()
-        except BaseException as error:
-            print(repr(error), file=sys.stderr)
-            os._exit(99)
-        os._exit(0)
-    return pid
-
-
-def ended(pid: int) -> int:
-    """Its exit status, below 0 for a signal."""
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 @contextmanager
@@ -123,17 +80,7 @@ def test_the_next_owner_of_a_slot_begins_at_zero(table: SharedTable) -> None:
 @pytest.mark.parametrize("operation", ["reserve", "settle", "undo"])
 def test_a_worker_killed_at_any_line_leaves_all_or_nothing(operation: str) -> None:
     """Only the request itself can be lost, which stays counted, and no lock stays shut."""
-    in_a_small_process(f"kill_at_each_line({operation!r})", native="0")
-
-
-def in_a_small_process(work: str, native: str, module: str = __name__) -> None:
-    """Run work that forks a hundred times: pytest's process, with all modules of all tests, is large."""
-    program = f"from {module} import *; {work}"
-    environment = os.environ | {"HEADRACE_NATIVE": native}
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
+    in_a_small_process(f"kill_at_each_line({operation!r})", native="0", module=__name__)
 
 
 def kill_at_each_line(operation: str) -> None:
@@ -170,7 +117,7 @@ def kill_at_each_line(operation: str) -> None:
 @pytest.mark.processes
 @pytest.mark.parametrize("native", ["0", "1"])
 def test_many_workers_killed_at_random_moments_lose_nothing(native: str) -> None:
-    in_a_small_process("kill_at_random_moments()", native)
+    in_a_small_process("kill_at_random_moments()", native, __name__)
 
 
 def kill_at_random_moments() -> None:

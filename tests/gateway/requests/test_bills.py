@@ -22,8 +22,9 @@ from gateway.usage.export import invoice, month_of
 from gateway.usage.labels import OTHERS
 from gateway.usage.live import LiveUsage
 from gateway.usage.report import PER_LINE, UsageQuery
-from tests.gateway.requests.test_spool import NOVEMBER, crash, record
 from tests.support.gateways import PEPPER, config
+from tests.support.stored_requests import crash, record
+from tests.support.usage import NOVEMBER
 
 MONTH = "2026-11"
 

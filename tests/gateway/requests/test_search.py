@@ -14,19 +14,10 @@ from gateway.requests.lines import DAY_MICROS, HOUR_MICROS, LABELS, NUMBERS, Req
 from gateway.requests.search import LabelTest, RequestQuery
 from gateway.requests.spool import SpoolFrame
 from gateway.requests.store import RequestStore, SpoolPart
+from tests.support.stored_requests import line
 
 NOVEMBER = begin_of("2026-11-01")
 END = NOVEMBER + 40 * DAY_MICROS
-
-
-def line(at: int = NOVEMBER, **fields: Any) -> RequestLine:
-    """A record at a time."""
-    values: dict[str, Any] = {
-        "id": "r1", "tenant": "acme", "key": "k", "model": "m", "operation": "chat", "pool": "p", "arm": "",
-        "status": 200, "error": "", "code": "", "currency": "usd", "endpoint": "p/1", "trace": "", "stream": False,
-        "duration": 1500, "first_chunk": 700, "picos": 7, "usage": (3, 2, 1, 0, 0, 10, 0), "detail": '{"client":"c"}',
-    }  # fmt: skip
-    return RequestLine(at=at, **{**values, **fields})
 
 
 lines = st.builds(

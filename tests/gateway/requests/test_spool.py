@@ -11,8 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.errors import TransportError
-from adapters.types import Usage
-from config.schema.money import Money
 from gateway.errors import StartError
 from gateway.requests import sink as sinks
 from gateway.requests.lines import MICROS, RequestLine
@@ -21,21 +19,11 @@ from gateway.requests.search import RequestQuery
 from gateway.requests.sink import RequestSink
 from gateway.requests.spool import SpoolFile, encode, frames_of, spooled_files
 from gateway.requests.writer import RequestWriter, prepare_folder, spool_of
-from gateway.telemetry.record import Record
-from tests.gateway.requests.test_search import line
 from tests.support.gateways import config
+from tests.support.stored_requests import crash, line, record
+from tests.support.usage import NOVEMBER
 
-NOVEMBER = 1_793_491_200  # 2026-11-01 in UTC
 DAY = 86400
-
-
-def record(id: str = "r", tenant: str = "acme", at: float = NOVEMBER, picos: int = 7, **fields: Any) -> Record:
-    one = Record(id, "chat", "client", 10.0)
-    one.tenant, one.key, one.model, one.time, one.ended = tenant, f"{tenant}-key", "chat", at, 12.0
-    one.usage, one.cost = Usage(3, 2), Money(picos, "usd")
-    for name, value in fields.items():
-        setattr(one, name, value)
-    return one
 
 
 class Host:
@@ -79,15 +67,6 @@ async def test_a_request_is_stored_and_the_spool_is_empty(tmp_path: Path, any_da
     assert (row["error"], row["status"], row["currency"], row["picos"]) == ("transport", 502, "", 0)
     assert list(host.spool.iterdir()) == []
     await host.writer.aclose()
-
-
-def crash(sink: RequestSink) -> None:
-    """End a process: the kernel closes its file, which has all frames, and its queue is lost."""
-    if sink._flushing is not None:
-        sink._flushing.cancel()
-    sink._close()
-    if sink._mark is not None:
-        sink._mark.close()
 
 
 steps = st.lists(

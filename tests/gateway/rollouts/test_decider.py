@@ -1,82 +1,17 @@
 """The decider's loop: shares follow decisions, and nothing is lost or counted twice while the database is away."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from config.schema.config import Config
-from gateway.auth.audit import Actor
 from gateway.auth.errors import StoreUnavailable
-from gateway.rollouts.decider import LONGEST, Decider
-from gateway.rollouts.live import LiveComparisons
+from gateway.rollouts.decider import LONGEST
 from gateway.rollouts.metrics import RolloutMetrics
 from gateway.rollouts.operators import views
 from policies.rollouts.decide import OrderRefused
-from policies.rollouts.outcome import ArmOutcome
-from policies.rollouts.progress import RolloutProgress
-from policies.rollouts.tally import ShareOrder, StratumTally
-from policies.routing.facts import Facts
 from tests.support.gateways import config
-
-PEPPER = b"p" * 32
-OPERATOR = Actor("ann", "operator")
-FACTS = Facts("acme", "k", "chat", {}, False, 1, None, "r")
-
-
-def written(database: str, **rollout: Any) -> Config:
-    steps = [{"weight": "20%", "for": "10s"}, {"weight": "50%", "for": "10s"}]
-    fields = {"name": "r", "from": "v1", "to": "v2", "steps": steps, "warmup": "0s", "requests": 10, **rollout}
-    return config(
-        state={"database": database},
-        pools=[{"name": name, "endpoints": ["http://127.0.0.1:9"]} for name in ("v1", "v2", "v3")],
-        models=[{"name": "chat", "routes": [{"rollout": fields}]}],
-    )
-
-
-def progress_of(process: "Process") -> RolloutProgress:
-    progress = process.decider.progress["r"]
-    assert isinstance(progress, RolloutProgress)
-    return progress
-
-
-class Process:
-    """A process with some workers, and a clock that a test moves."""
-
-    def __init__(self, configuration: Config, workers: int = 2) -> None:
-        self.config = configuration
-        self.now = 0.0
-        self.workers = [LiveComparisons() for _ in range(workers)]
-        self.reload(configuration)
-        self.decider = Decider(lambda: self.config, self._exchange, lambda: PEPPER, lambda: self.now)
-
-    def reload(self, configuration: Config) -> None:
-        self.config = configuration
-        for worker in self.workers:
-            worker.configure(configuration)
-
-    async def _exchange(self, orders: Sequence[ShareOrder]) -> list[StratumTally]:
-        counts = [each for worker in self.workers for each in worker.take()]
-        for worker in self.workers:
-            worker.apply(orders)
-        return counts
-
-    async def tick(self, seconds: float = 1.0) -> None:
-        self.now += seconds
-        await self.decider.tick()
-
-    def requests(self, source: int, to: int, failures: tuple[int, int] = (0, 0)) -> None:
-        for arm, (count, failed) in enumerate(((source, failures[0]), (to, failures[1]))):
-            for i in range(count):
-                live = self.workers[i % len(self.workers)].by_name["r"]
-                assignment = live.assign(arm, FACTS)
-                assert assignment is not None
-                assignment.end(ArmOutcome("backend" if i < failed else "", 0.1, 0.2))
-
-    @property
-    def shares(self) -> set[float]:
-        return {worker.by_name["r"].shares[1] for worker in self.workers}
+from tests.support.rollouts import OPERATOR, Process, progress_of, written
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from gateway.auth.errors import StoreUnavailable
 from gateway.auth.store import KeyStore
 from policies.rollouts.progress import RolloutProgress
 from policies.rollouts.tally import ArmTally
-from tests.gateway.rollouts.test_decider import OPERATOR, PEPPER, Process, progress_of, written
-from tests.gateway.rollouts.test_store import Gateway, counts, planned
+from tests.support.gateways import PEPPER
+from tests.support.rollouts import OPERATOR, Gateway, Process, counts, planned, progress_of, written
 
 MOST_STATEMENTS = 100
 BEFORE_COMMIT, AFTER_COMMIT = -1, -2

@@ -3,58 +3,13 @@
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 import pytest
 
-from gateway.auth.audit import Actor
 from gateway.auth.errors import StoreUnavailable
-from gateway.auth.store import KeyStore
-from gateway.rollouts.lease import SECONDS, DeciderLease
-from gateway.rollouts.planned import Planned
-from gateway.rollouts.store import CountBatch, RolloutStore
-from policies.rollouts.decide import OperatorVerb, OrderRefused
-from policies.rollouts.progress import RolloutProgress
+from gateway.rollouts.lease import SECONDS
+from policies.rollouts.decide import OrderRefused
 from policies.rollouts.tally import ArmTally, StratumTally
-from tests.policies.rollouts.test_decide import plan
-
-PEPPER = b"p" * 32
-OPERATOR = Actor("ann", "operator", "127.0.0.1")
-
-
-class Gateway:
-    """One gateway's store, lease and clock."""
-
-    def __init__(self, database: str) -> None:
-        self.now = 0.0
-        self.store = RolloutStore(database, PEPPER)
-        self.lease = DeciderLease(lambda: self.now)
-        self.url = database
-        self.number = 0
-
-    def tick(self, planned: Planned, *counts: StratumTally, seconds: float = 1.0) -> RolloutProgress | None:
-        self.now += seconds
-        self.number += 1
-        return self.again(planned, *counts, seconds=seconds)
-
-    def again(self, planned: Planned, *counts: StratumTally, seconds: float = 1.0) -> RolloutProgress | None:
-        """The same batch once more, as after a commit that seemed to fail."""
-        progress = self.store.tick([planned], CountBatch(self.number, counts), self.lease, seconds).get("r")
-        assert progress is None or isinstance(progress, RolloutProgress)
-        return progress
-
-    def order(self, planned: Planned, verb: OperatorVerb) -> RolloutProgress:
-        progress = self.store.order(planned, verb, OPERATOR)
-        assert isinstance(progress, RolloutProgress)
-        return progress
-
-    def audit(self) -> list[tuple[str, dict[str, Any]]]:
-        keys = KeyStore(self.url, PEPPER)
-        try:
-            assert not keys.verify_audit().problem
-            entries = keys.read_audit(100)[::-1]
-            return [(e.action, msgspec.json.decode(e.detail)) for e in entries if e.action.startswith("rollout")]
-        finally:
-            keys.close()
+from tests.support.rollouts import OPERATOR, Gateway, counts, planned
 
 
 @pytest.fixture
@@ -68,17 +23,6 @@ def gateways(any_database: str) -> Iterator[list[Gateway]]:
 @pytest.fixture
 def one(gateways: list[Gateway]) -> Gateway:
     return gateways[0]
-
-
-def planned(fingerprint: str = "f", **changes: Any) -> Planned:
-    return Planned(plan(warmup="0s", **changes), fingerprint)
-
-
-def counts(
-    source: int, to: int, failures: tuple[int, int] = (0, 0), stratum: int = 0, generation: int = 1
-) -> StratumTally:
-    pair = [source, to]
-    return StratumTally("r", generation, stratum, ArmTally(pair, list(pair), {"failures": list(failures)}))
 
 
 def test_counts_add_up_over_gateways_and_restarts(gateways: list[Gateway]) -> None:

@@ -13,24 +13,18 @@ from gateway.rollouts import values as stored_values
 from gateway.rollouts.lease import DeciderLease
 from gateway.rollouts.planned import Planned
 from gateway.rollouts.store import CountBatch, RolloutStore
-from gateway.rollouts.values import ValueRow
 from policies.experiments.progress import ExperimentProgress
 from policies.rollouts.progress import RolloutProgress
 from tests.policies.rollouts.test_decide import plan
+from tests.support.gateways import PEPPER
+from tests.support.rollouts import row
 
-PEPPER = b"p" * 32
 METRICS = {"solved": FeedbackMetricConfig.model_validate({"name": "solved", "within": "1h"})}
 
 
 def planned(fingerprint: str = "f", **changes: Any) -> Planned:
     fields = {"name": "e", "arms": ["a", "b"], "metric": "solved", "warmup": "0s", **changes}
     return Planned(ExperimentConfig.model_validate(fields), fingerprint, METRICS)
-
-
-def row(unit: int, arm: int, value: float, stratum: int = 2, **changes: Any) -> ValueRow:
-    period = min(stratum, 2)
-    fields = {"comparison": "e", "generation": 1, "metric": "solved", "assigned_at": 1000.0, **changes}
-    return ValueRow(unit=unit, arm=arm, value=value, stratum=stratum, period=period, **fields)
 
 
 class Node:

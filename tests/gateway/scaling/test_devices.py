@@ -10,7 +10,7 @@ from config.schema.config import Config
 from gateway.placement.local import LocalRuntime
 from gateway.scaling.autoscaler import SAMPLE_SECONDS, Autoscaler
 from gateway.scaling.messages import PoolDemand, PoolStanding
-from tests.gateway.scaling.test_autoscaler import Replica
+from tests.support.fleets import Replica
 from tests.support.gateways import config
 
 

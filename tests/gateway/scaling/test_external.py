@@ -10,7 +10,7 @@ from gateway.scaling.external import ExternalScale
 from gateway.scaling.messages import PoolDemand
 from gateway.scaling.metrics import ReplicaMetrics
 from gateway.scaling.pool_scale import PoolScale
-from tests.gateway.scaling.test_autoscaler import Fleet
+from tests.support.fleets import Fleet
 from tests.support.gateways import config
 
 

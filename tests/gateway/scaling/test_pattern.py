@@ -11,9 +11,9 @@ from gateway.auth.errors import StoreUnavailable
 from gateway.scaling.pattern import LEAD, UsagePattern
 from gateway.usage.counter import UsageCounter
 from gateway.usage.labels import HOUR
-from tests.gateway.scaling.test_autoscaler import Fleet
-from tests.gateway.usage.test_usage import NOVEMBER, Host, record
+from tests.support.fleets import Fleet
 from tests.support.gateways import config
+from tests.support.usage import NOVEMBER, Host, record
 
 
 def configured(**replicas: Any) -> Config:

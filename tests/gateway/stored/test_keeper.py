@@ -12,7 +12,7 @@ from gateway.auth.errors import StoreUnavailable
 from gateway.stored import keeper as module
 from gateway.stored.keeper import Keeper
 from gateway.stored.store import ResponseDatabase, StoredTurn
-from tests.gateway.stored.test_store import NOW, response
+from tests.support.stored_responses import NOW, response
 
 
 def opened(folder: Path) -> Keeper:

@@ -14,15 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from gateway.auth.errors import StoreUnavailable
 from gateway.stored import store as stored_store
 from gateway.stored.store import Conversation, ResponseDatabase, StoredItem, StoredResponse, StoredTurn, TooLong
+from tests.support.stored_responses import NOW, response
 
-NOW = 1_800_000_000.0
 MIB = 1 << 20
-
-
-def response(
-    tenant: str, id_: str, previous: str | None = None, at: float = NOW, answer: bytes = b"{}"
-) -> StoredResponse:
-    return StoredResponse(tenant, id_, at, at + 100, previous, b'["\\u0000\\ud800 x"]', answer)
 
 
 def stored_turns(*responses: StoredResponse) -> list[StoredTurn]:

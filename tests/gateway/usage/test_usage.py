@@ -14,10 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.errors import TransportError
-from adapters.types import Usage
 from config.schema.money import Money, format_amount
 from gateway.errors import StartError
-from gateway.telemetry.record import Record
 from gateway.usage import files
 from gateway.usage.counter import UsageCounter
 from gateway.usage.export import FOCUS, csv_of, focus_of, invoice, month_of
@@ -27,31 +25,7 @@ from gateway.usage.query import BadQuery, query_of
 from gateway.usage.report import PER_LINE, UsageQuery
 from gateway.usage.writer import UsageWriter, folder_of, prepare_folder
 from tests.support.gateways import PEPPER, config
-
-NOVEMBER = 1_793_491_200  # 2026-11-01 in UTC
-
-
-def record(tenant: str = "acme", model: str = "m", at: float = NOVEMBER, picos: int = 7, **fields: Any) -> Record:
-    one = Record("id", "chat", "client", 10.0)
-    one.tenant, one.key, one.model, one.time = tenant, f"{tenant}-key", model, at
-    one.usage, one.cost = Usage(3, 2), Money(picos, "usd")
-    for name, value in fields.items():
-        setattr(one, name, value)
-    return one
-
-
-class Host:
-    """A host with a writer, at a time of the test."""
-
-    def __init__(self, folder: Path, database: str) -> None:
-        self.now = float(NOVEMBER)
-        self.config = config(state={"database": database}, usage={"folder": str(folder)})
-        self.folder = folder
-        self.writer = UsageWriter(lambda: self.config, lambda: PEPPER, lambda: self.now)
-
-    async def rows(self, **query: Any) -> list[dict[str, Any]]:
-        store = await self.writer.store()
-        return store.report(UsageQuery(NOVEMBER // HOUR - 24 * 60, NOVEMBER // HOUR + 24 * 60)._replace(**query))
+from tests.support.usage import NOVEMBER, Host, record
 
 
 async def test_requests_are_summed_by_label(tmp_path: Path, any_database: str) -> None:
@@ -226,7 +200,7 @@ async def test_pages_are_the_whole(tmp_path: Path, any_database: str) -> None:
 def test_a_killed_process_loses_no_count(tmp_path: Path) -> None:
     script = (
         "import sys, os, signal; from pathlib import Path\n"
-        "from tests.gateway.usage.test_usage import record\n"
+        "from tests.support.usage import record\n"
         "from gateway.usage.counter import UsageCounter\n"
         "counter = UsageCounter(Path(sys.argv[1]))\n"
         "for number in range(1000): counter.count(record(f't{number % 300}'))\n"

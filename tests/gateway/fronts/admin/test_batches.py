@@ -9,8 +9,8 @@ import pytest
 
 from config.schema.batches.batches import BatchesConfig
 from gateway.batches.service import BatchService
-from tests.gateway.batches.test_listing import spec
 from tests.gateway.fronts.conftest import AdminDoor, OpenDoor
+from tests.support.batch_specs import spec
 from tests.support.gateways import PEPPER
 
 

@@ -9,8 +9,9 @@ from gateway.requests.lines import MICROS
 from gateway.requests.sink import RequestSink
 from gateway.requests.writer import spool_of
 from tests.gateway.fronts.conftest import AdminDoor, OpenDoor
-from tests.gateway.requests.test_spool import NOVEMBER, record
 from tests.support.gateways import config
+from tests.support.stored_requests import record
+from tests.support.usage import NOVEMBER
 
 
 async def storing(door: AdminDoor, folder: Path) -> AdminDoor:

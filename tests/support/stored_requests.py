@@ -1,0 +1,38 @@
+"""Ended requests, and the lines that are stored of them."""
+
+from typing import Any
+
+from adapters.types import Usage
+from config.schema.money import Money
+from gateway.requests.lines import MICROS, RequestLine
+from gateway.requests.sink import RequestSink
+from gateway.telemetry.record import Record
+from tests.support.usage import NOVEMBER
+
+
+def line(at: int = NOVEMBER * MICROS, **fields: Any) -> RequestLine:
+    """A record at a time."""
+    values: dict[str, Any] = {
+        "id": "r1", "tenant": "acme", "key": "k", "model": "m", "operation": "chat", "pool": "p", "arm": "",
+        "status": 200, "error": "", "code": "", "currency": "usd", "endpoint": "p/1", "trace": "", "stream": False,
+        "duration": 1500, "first_chunk": 700, "picos": 7, "usage": (3, 2, 1, 0, 0, 10, 0), "detail": '{"client":"c"}',
+    }  # fmt: skip
+    return RequestLine(at=at, **{**values, **fields})
+
+
+def record(id: str = "r", tenant: str = "acme", at: float = NOVEMBER, picos: int = 7, **fields: Any) -> Record:
+    one = Record(id, "chat", "client", 10.0)
+    one.tenant, one.key, one.model, one.time, one.ended = tenant, f"{tenant}-key", "chat", at, 12.0
+    one.usage, one.cost = Usage(3, 2), Money(picos, "usd")
+    for name, value in fields.items():
+        setattr(one, name, value)
+    return one
+
+
+def crash(sink: RequestSink) -> None:
+    """End a process: the kernel closes its file, which has all frames, and its queue is lost."""
+    if sink._flushing is not None:
+        sink._flushing.cancel()
+    sink._close()
+    if sink._mark is not None:
+        sink._mark.close()
