@@ -42,7 +42,6 @@ async def send(one: Rig, model: str = "chat", **fields: Any) -> str:
     return answer.pool
 
 
-@pytest.mark.looptime
 async def test_an_alias_is_the_model_itself_for_lists_limits_and_metrics() -> None:
     one = rig([{"to": "main"}], limits={"requests": "2/min", "models": ["chat"]}, aliases=["gpt-4o"], versions=["2"])
     await send(one, "gpt-4o")
@@ -55,7 +54,6 @@ async def test_an_alias_is_the_model_itself_for_lists_limits_and_metrics() -> No
     assert "gpt-4o" not in text
 
 
-@pytest.mark.looptime
 async def test_a_refusal_names_the_requested_model() -> None:
     one = rig([{"when": {"stream": True}, "to": "main"}], aliases=["gpt-4o"])
     with pytest.raises(NotFound, match="`gpt-4o`"):
@@ -64,7 +62,6 @@ async def test_a_refusal_names_the_requested_model() -> None:
         await send(one, "chat@1")
 
 
-@pytest.mark.looptime
 async def test_a_version_and_an_alias_choose_the_route() -> None:
     routes: list[dict[str, Any]] = [
         {"when": {"version": ["2"]}, "to": "spare"},
@@ -77,7 +74,6 @@ async def test_a_version_and_an_alias_choose_the_route() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.looptime
 async def test_every_fact_reaches_the_rules() -> None:
     image = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
     whens: list[tuple[dict[str, Any], dict[str, Any]]] = [
@@ -106,7 +102,6 @@ async def test_every_fact_reaches_the_rules() -> None:
         one.principal = plain
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize("length", LENGTHS)
 async def test_the_rewritten_request_is_sent_and_reserved(length: str) -> None:
     route = {"to": "main", "rewrite": {"caps": {"max_tokens": 100}, "force": {"seed": 7}, "model": "llama"}}
@@ -120,7 +115,6 @@ async def test_the_rewritten_request_is_sent_and_reserved(length: str) -> None:
     one.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_choices_that_are_forced_are_not_reserved_for() -> None:
     one = rig([{"to": "main", "rewrite": {"force": {"n": 1}}}], FakeAdapter(Script(gap=1.0)))
     answer = await one.core.handle(one.principal, chat(max_tokens=100, n=50, stream=True), {}, one.record())
@@ -128,7 +122,6 @@ async def test_choices_that_are_forced_are_not_reserved_for() -> None:
     await answer.aclose()
 
 
-@pytest.mark.looptime
 async def test_a_capped_field_that_is_no_number_is_refused_by_name() -> None:
     one = rig([{"to": "main", "rewrite": {"caps": {"temperature": 1}}}])
     with pytest.raises(CallerError) as caught:
@@ -137,7 +130,6 @@ async def test_a_capped_field_that_is_no_number_is_refused_by_name() -> None:
     one.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_a_prompt_too_long_falls_back_to_the_pool_for_long_ones_without_blame() -> None:
     routes = [{"to": "main", "fallback": ["spare", {"pool": "long", "on": ["context_length"]}]}]
     one = rig(routes, FakeAdapter(Script(fault=ContextTooLong("too long"))))
@@ -146,7 +138,6 @@ async def test_a_prompt_too_long_falls_back_to_the_pool_for_long_ones_without_bl
     assert one.endpoints["main"][0].breaker.state(one.core.clock()) == "closed"
 
 
-@pytest.mark.looptime
 async def test_refused_content_is_not_retried() -> None:
     classes = ["capacity", "backend", "transport", "context_length"]
     refusal = CallerError("refused", code="content_policy_violation")
@@ -157,7 +148,6 @@ async def test_refused_content_is_not_retried() -> None:
     one.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_arms_and_fallbacks_nest() -> None:
     inner = {"sticky": "user", "arms": [{"pool": "main", "weight": 1}, {"pool": "spare", "weight": 1}]}
     arms = [{"pool": "long", "weight": 0}, {"name": "new", "weight": 1, "split": inner, "fallback": ["long"]}]
@@ -172,7 +162,6 @@ async def test_arms_and_fallbacks_nest() -> None:
     assert all(f'headrace_requests_total{{arm="{arm}",' in text for arm in ("new>main", "new>spare"))
 
 
-@pytest.mark.looptime
 async def test_a_fallback_inside_a_fallback_is_recorded_once() -> None:
     down = [FakeAdapter(Script(fault=Unavailable("x"))) for _ in range(2)]
     one = rig([{"to": "main", "fallback": [{"pool": "spare", "fallback": ["long"]}]}], *down)
@@ -180,7 +169,6 @@ async def test_a_fallback_inside_a_fallback_is_recorded_once() -> None:
     assert one.log.records[0].trace.events == (("fallback", "long"),)
 
 
-@pytest.mark.looptime
 async def test_a_split_in_a_fallback_spreads_the_remaining_requests() -> None:
     split = {"sticky": "user", "arms": [{"pool": "spare", "weight": 1}, {"pool": "long", "weight": 1}]}
     one = rig([{"to": "main", "fallback": [{"split": split}]}], FakeAdapter(Script(fault=Unavailable("x"))))

@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pytest
-
 from adapters.fake import FakeAdapter, Script
 from gateway.data_plane import DataPlane
 from gateway.fronts.admin.state import describe
@@ -16,7 +14,6 @@ from tests.support.gateways import Rig, chat, config
 BY_HOST = {"count": "host", "on_redis_failure": "allow"}
 
 
-@pytest.mark.looptime
 async def test_state_has_limits_and_spend_and_names_no_user() -> None:
     limits = [{"requests": "10/min", "spend": "5 usd/day"}, {"requests": "2/h", "per": "user", "concurrency": 3}]
     models = [{"name": "chat", "routes": [{"to": "main"}], "price": {"request": "0.25 usd"}}]
@@ -50,7 +47,6 @@ class NoMembers(list[Any]):
         return iter(self._rig.queues.values())
 
 
-@pytest.mark.looptime
 async def test_state_lists_the_waiting_requests() -> None:
     pools = [{"name": "main", "endpoints": ["http://127.0.0.1:9"], "queue": {"max_in_flight": 1}}]
     one = Rig(config(pools=pools), {"main": [FakeAdapter(Script(latency=1.0))]})

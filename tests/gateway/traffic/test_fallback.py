@@ -54,7 +54,6 @@ async def falls_back(error: InferenceError, *on: str) -> bool:
     return len(up.calls) == 1
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize(
     ("on", "expected"),
     [
@@ -72,7 +71,6 @@ async def test_each_class_of_failure_uses_its_configured_fallback(on: tuple[str,
     assert {name for name, error in ERRORS.items() if await falls_back(error, *on)} == expected
 
 
-@pytest.mark.looptime
 async def test_a_step_for_another_failure_is_passed_over_and_not_come_back_to() -> None:
     long = FakeAdapter(Script(fault=BackendError("long")))
     spare = FakeAdapter(Script(fault=ContextTooLong("spare")), Script())
@@ -84,14 +82,12 @@ async def test_a_step_for_another_failure_is_passed_over_and_not_come_back_to() 
     assert (len(long.calls), len(spare.calls)) == (1, 2)
 
 
-@pytest.mark.looptime
 async def test_the_last_failure_is_the_answer() -> None:
     step = FallbackStep(frozenset(ANOTHER_MAY_DO), failing(BackendError("last")))
     with pytest.raises(BackendError, match="last"):
         await Fallback(failing(Unavailable("first")), [step]).call(chat(), Call(FOREVER))
 
 
-@pytest.mark.looptime
 async def test_a_client_that_leaves_is_not_sent_elsewhere() -> None:
     slow, other = FakeAdapter(Script(latency=60.0)), FakeAdapter()
     task = asyncio.create_task(
@@ -104,7 +100,6 @@ async def test_a_client_that_leaves_is_not_sent_elsewhere() -> None:
     assert not other.calls
 
 
-@pytest.mark.looptime
 async def test_a_split_among_the_fallbacks_is_as_sticky_as_any() -> None:
     arms = [{"pool": "a", "weight": 3}, {"pool": "b", "weight": 1}]
     target = compiled(TargetConfig.model_validate({"split": {"sticky": "user", "arms": arms}}), "chat#0^0")

@@ -38,7 +38,6 @@ async def send(one: Rig, **fields: Any) -> tuple[float, Any]:
     return seconds, record
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize("stream", [False, True])
 async def test_another_endpoint_answers_when_the_first_is_late(stream: bool) -> None:
     slow, quick = FakeAdapter(SLOW), FakeAdapter(QUICK)
@@ -62,7 +61,6 @@ async def test_another_endpoint_answers_when_the_first_is_late(stream: bool) -> 
     one.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_an_answer_that_begins_in_time_is_not_hedged_however_long_it_then_takes() -> None:
     fakes = [FakeAdapter(Script(latency=0.9, gap=20.0)) for _ in range(2)]
     one = rig(*fakes)
@@ -73,7 +71,6 @@ async def test_an_answer_that_begins_in_time_is_not_hedged_however_long_it_then_
     one.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_the_first_may_still_win() -> None:
     late, dead = FakeAdapter(Script(latency=2.0)), FakeAdapter(Script(latency=9.0))
     one = rig(late, dead)
@@ -86,7 +83,6 @@ async def test_the_first_may_still_win() -> None:
     one.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_two_that_begin_in_the_same_moment_are_one_answer() -> None:
     """The hedge begins its answer exactly when the first does: one is used, the other closed."""
     one = rig(*(FakeAdapter(Script(latency=seconds, gap=1.0)) for seconds in (2.0, 1.0)))
@@ -96,7 +92,6 @@ async def test_two_that_begin_in_the_same_moment_are_one_answer() -> None:
     one.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_a_failure_waits_for_the_other_and_a_caller_s_mistake_does_not() -> None:
     failing = FakeAdapter(Script(latency=2.0, fault=TransportError("x")))
     slow = FakeAdapter(Script(latency=5.0))
@@ -118,7 +113,6 @@ async def test_a_failure_waits_for_the_other_and_a_caller_s_mistake_does_not() -
         used.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_a_client_that_leaves_stops_both_and_pays_for_its_prompt() -> None:
     fakes = [FakeAdapter(Script(latency=60.0)) for _ in range(2)]
     one = rig(*fakes)
@@ -134,7 +128,6 @@ async def test_a_client_that_leaves_stops_both_and_pays_for_its_prompt() -> None
     assert record.usage.prompt_tokens > 0
 
 
-@pytest.mark.looptime
 async def test_hedges_are_a_share_of_requests() -> None:
     fakes = [FakeAdapter(Script(latency=4.0)) for _ in range(4)]
     one = rig(*fakes, hedge={"after": "1s", "budget": "5%"})
@@ -150,7 +143,6 @@ async def test_hedges_are_a_share_of_requests() -> None:
     one.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_no_hedge_uses_the_endpoint_of_the_first_attempt() -> None:
     one = rig(FakeAdapter(Script(latency=5.0)), FakeAdapter())
     one.endpoints["main"][1].probed("down", healthy_after=1, unhealthy_after=1)
@@ -159,7 +151,6 @@ async def test_no_hedge_uses_the_endpoint_of_the_first_attempt() -> None:
     assert len(record.trace.attempts) == 1
 
 
-@pytest.mark.looptime
 async def test_p95_is_measured_and_counts_abandoned_attempts() -> None:
     """One of twenty is slow. The measured p95 stays true, although the gateway never waits for the slow attempts."""
     dice = Random(7)
@@ -178,7 +169,6 @@ async def test_p95_is_measured_and_counts_abandoned_attempts() -> None:
     one.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_retries_and_hedges_together_stay_within_both_budgets() -> None:
     """Everything slow, then failed: neither multiplies the other."""
     fakes = [FakeAdapter(Script(latency=2.0, fault=BackendError("x"))) for _ in range(6)]

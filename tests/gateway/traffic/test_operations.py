@@ -98,7 +98,6 @@ async def test_a_weight_is_changed_and_stays(fleet: Fleet) -> None:
     assert [e.weight for e in fleet.pools["main"].endpoints] == [1.0, 0.25]
 
 
-@pytest.mark.looptime
 async def test_an_endpoint_is_added_for_a_time() -> None:
     fleet = Fleet(Random(1), asyncio.get_running_loop().time)
     fleet.secret = SECRET

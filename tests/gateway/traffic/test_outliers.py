@@ -6,8 +6,6 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 
-import pytest
-
 from adapters.call import Call
 from adapters.errors import BackendError, CallerError, InferenceError
 from adapters.fake import FakeAdapter, Script
@@ -53,7 +51,6 @@ async def send(pool: Pool, times: int, gap: float = 0.05) -> int:
     return failed
 
 
-@pytest.mark.looptime
 async def test_an_endpoint_that_fails_every_third_is_ejected_and_returns() -> None:
     bad = failing_every(3, BackendError("x"))
     async with pool_of(bad, FakeAdapter(), FakeAdapter(), leave_for="10s") as pool:
@@ -66,21 +63,18 @@ async def test_an_endpoint_that_fails_every_third_is_ejected_and_returns() -> No
         assert len(bad.calls) > attempts
 
 
-@pytest.mark.looptime
 async def test_a_caller_s_own_errors_make_no_outlier() -> None:
     async with pool_of(failing_every(2, CallerError("x")), FakeAdapter(), FakeAdapter()) as pool:
         assert await send(pool, 200) > 10
         assert all(e.breaker.state(asyncio.get_running_loop().time()) == "closed" for e in pool.endpoints)
 
 
-@pytest.mark.looptime
 async def test_the_last_one_is_never_left_alone() -> None:
     async with pool_of(failing_every(2, BackendError("x"))) as pool:
         assert await send(pool, 100) == 50
         assert pool.endpoints[0].breaker.state(asyncio.get_running_loop().time()) == "closed"
 
 
-@pytest.mark.looptime
 async def test_counts_survive_a_reload() -> None:
     fleet = Fleet(Random(1), asyncio.get_running_loop().time)
     written = {"name": "main", "endpoints": ["http://127.0.0.1:1"], "probe": None}

@@ -18,7 +18,6 @@ FOREVER = Deadline(1e9, 1e9, 1e9)
 POOLS = [{"name": name, "endpoints": ["http://127.0.0.1:9"]} for name in ("main", "spare")]
 
 
-@pytest.mark.looptime
 async def test_a_429_is_honoured_by_the_others_and_by_the_fallback() -> None:
     """The endpoint that named a time gets one request; meanwhile the other endpoint, then the fallback, answer."""
     busy = [FakeAdapter(Script(fault=CapacityError("x", retry_after=20.0))) for _ in range(2)]
@@ -35,7 +34,6 @@ async def test_a_429_is_honoured_by_the_others_and_by_the_fallback() -> None:
     rig.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_a_pool_without_a_fallback_waits_briefly_and_then_sends_retry_after() -> None:
     short = FakeAdapter(Script(fault=CapacityError("x", retry_after=0.5)), Script())
     rig = Rig(config(), {"main": [short]})
@@ -52,7 +50,6 @@ async def test_a_pool_without_a_fallback_waits_briefly_and_then_sends_retry_afte
     long.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_a_reload_grants_no_retries_anew() -> None:
     failing = FakeAdapter(Script(fault=BackendError("x")))
     written = config(models=[{"name": "chat", "routes": [{"to": "main", "retry": {"budget": "0%"}}]}])
@@ -81,7 +78,6 @@ async def test_state_of_removed_routes_is_discarded() -> None:
     assert state.retries(("chat", 0, "main"), 0.5) is not first
 
 
-@pytest.mark.looptime
 async def test_the_overhead_of_a_stream_is_measured_at_its_start() -> None:
     rig = Rig(config(), {"main": [FakeAdapter(Script(latency=3.0))]})
     answer = await rig.core.handle(rig.principal, chat(stream=True), {}, record := rig.record())
@@ -108,7 +104,6 @@ async def answered_by(rig: Rig, requests: int) -> list[str]:
     return [result.pool if isinstance(result, Answer) else "-" for result in results]
 
 
-@pytest.mark.looptime
 async def test_a_full_pool_falls_back_when_its_queue_refuses() -> None:
     configuration, script = queued("wait")
     rig = Rig(configuration, {"main": [FakeAdapter(script)], "spare": [FakeAdapter(script)]})
@@ -116,7 +111,6 @@ async def test_a_full_pool_falls_back_when_its_queue_refuses() -> None:
     rig.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_a_route_may_go_elsewhere_before_it_waits() -> None:
     configuration, script = queued("fallback")
     main, spare = FakeAdapter(script), FakeAdapter(script)
@@ -126,7 +120,6 @@ async def test_a_route_may_go_elsewhere_before_it_waits() -> None:
     assert len(main.calls) + len(spare.calls) == 3
 
 
-@pytest.mark.looptime
 async def test_no_endpoint_is_tried_twice_after_a_fallback() -> None:
     configuration, script = queued("fallback")
     spare = FakeAdapter(Script(fault=BackendError("x")))
@@ -140,7 +133,6 @@ async def test_no_endpoint_is_tried_twice_after_a_fallback() -> None:
     rig.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_a_routes_priority_counts_before_its_tenants() -> None:
     configuration, script = queued("wait")
     routes = [
@@ -160,7 +152,6 @@ async def test_a_routes_priority_counts_before_its_tenants() -> None:
     rig.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_a_hedge_takes_no_place_from_those_that_wait() -> None:
     pool = {"name": "main", "endpoints": ["http://127.0.0.1:9"] * 2, "queue": {"max_in_flight": 1}}
     route = {"to": "main", "hedge": {"after": "500ms", "budget": "100%"}}

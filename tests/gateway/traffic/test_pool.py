@@ -23,6 +23,7 @@ from gateway.traffic.pool import Pool
 from gateway.traffic.probes import check
 from policies.balancing.pickers import picker
 from policies.breaker import Breaker
+from tests.support.deterministic import START
 from tests.support.gateways import chat
 
 FOREVER = Deadline(1e9, 1e9, 1e9)
@@ -50,7 +51,6 @@ async def drained(answer: Answer) -> bytes:
     return b"".join([piece async for piece in answer])
 
 
-@pytest.mark.looptime
 async def test_a_burst_is_spread_because_picking_counts_at_once() -> None:
     fakes = [FakeAdapter(Script(latency=1.0)) for _ in range(4)]
     both = pool(*fakes)
@@ -59,7 +59,6 @@ async def test_a_burst_is_spread_because_picking_counts_at_once() -> None:
     assert all(e.in_flight == 0 for e in both.endpoints)
 
 
-@pytest.mark.looptime
 async def test_a_lease_lasts_as_long_as_the_stream() -> None:
     fake = FakeAdapter(Script(gap=1.0))
     one = pool(fake)
@@ -74,7 +73,6 @@ async def test_a_lease_lasts_as_long_as_the_stream() -> None:
     assert fake.calls[-1].end == "cancelled"
 
 
-@pytest.mark.looptime
 async def test_cancelling_a_call_gives_the_lease_back() -> None:
     one = pool(FakeAdapter(Script(latency=60.0)))
     task = asyncio.create_task(one.call(chat(), Call(FOREVER)))
@@ -84,10 +82,9 @@ async def test_cancelling_a_call_gives_the_lease_back() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert one.endpoints[0].in_flight == 0
-    assert one.endpoints[0].breaker.state(2.0) == "closed"
+    assert one.endpoints[0].breaker.state(START + 2.0) == "closed"
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize("fault", [BackendError("x"), TransportError("x"), CapacityError("x")])
 async def test_failures_that_blame_the_endpoint_shift_the_load(fault: InferenceError) -> None:
     bad, good = FakeAdapter(Script(fault=fault)), FakeAdapter()
@@ -99,16 +96,14 @@ async def test_failures_that_blame_the_endpoint_shift_the_load(fault: InferenceE
     assert len(good.calls) == 27
 
 
-@pytest.mark.looptime
 async def test_a_flood_of_caller_errors_opens_nothing() -> None:
     two = pool(FakeAdapter(Script(fault=CallerError("x"))), FakeAdapter(Script(fault=CallerError("x"))))
     for _ in range(50):
         with pytest.raises(CallerError):
             await two.call(chat(), Call(FOREVER))
-    assert all(e.breaker.state(1.0) == "closed" for e in two.endpoints)
+    assert all(e.breaker.state(START + 1.0) == "closed" for e in two.endpoints)
 
 
-@pytest.mark.looptime
 async def test_a_break_in_mid_stream_counts_against_the_endpoint() -> None:
     one = pool(FakeAdapter(Script(fault=TransportError("x"), fault_after=1)), failures=1)
     answer = await one.call(chat(stream=True), Call(FOREVER))
@@ -118,7 +113,6 @@ async def test_a_break_in_mid_stream_counts_against_the_endpoint() -> None:
     assert one.endpoints[0].in_flight == 0
 
 
-@pytest.mark.looptime
 async def test_the_last_endpoints_are_never_left_out_by_breakers() -> None:
     fake = FakeAdapter(*[Script(fault=BackendError("x"))] * 5, Script())
     one = pool(fake, failures=1)
@@ -129,7 +123,6 @@ async def test_the_last_endpoints_are_never_left_out_by_breakers() -> None:
     assert one.endpoints[0].breaker.state(asyncio.get_running_loop().time()) == "closed"
 
 
-@pytest.mark.looptime
 async def test_unhealthy_and_full_endpoints_are_not_picked() -> None:
     ill, busy = FakeAdapter(), FakeAdapter(Script(latency=10.0))
     two = pool(ill, busy, max_in_flight=2)
@@ -146,7 +139,6 @@ async def test_unhealthy_and_full_endpoints_are_not_picked() -> None:
         await two.call(chat(), Call(FOREVER))
 
 
-@pytest.mark.looptime
 async def test_an_endpoint_that_failed_this_request_is_avoided() -> None:
     bad, good = FakeAdapter(Script(fault=BackendError("x"))), FakeAdapter()
     two = pool(bad, good, failures=1000)
@@ -156,7 +148,6 @@ async def test_an_endpoint_that_failed_this_request_is_avoided() -> None:
         assert (await two.call(chat(), call)).endpoint == "p/1"
 
 
-@pytest.mark.looptime
 async def test_an_endpoint_gets_no_requests_until_its_retry_after() -> None:
     full, other = FakeAdapter(Script(fault=CapacityError("x", retry_after=10.0)), Script()), FakeAdapter()
     two = pool(full, other, failures=1000, balance=BalanceConfig(by="round_robin"))
@@ -171,7 +162,6 @@ async def test_an_endpoint_gets_no_requests_until_its_retry_after() -> None:
     assert {(await two.call(chat(), Call(FOREVER))).endpoint for _ in range(2)} == {"p/0", "p/1"}
 
 
-@pytest.mark.looptime
 async def test_the_refusal_has_the_earliest_retry_after_of_all_endpoints() -> None:
     fakes = [FakeAdapter(Script(fault=CapacityError("x", retry_after=wait))) for wait in (20.0, 5.0)]
     two = pool(*fakes, failures=1, balance=BalanceConfig(by="round_robin"))
@@ -188,7 +178,6 @@ async def test_the_refusal_has_the_earliest_retry_after_of_all_endpoints() -> No
     assert [len(fake.calls) for fake in fakes] == [1, 2]
 
 
-@pytest.mark.looptime
 async def test_a_refusal_that_names_no_time_is_no_rest() -> None:
     one = pool(FakeAdapter(Script(fault=CapacityError("x")), Script()), failures=1)
     with pytest.raises(CapacityError):
@@ -204,7 +193,6 @@ def up(endpoint: Endpoint) -> None:
     endpoint.probed("", healthy_after=1, unhealthy_after=1)
 
 
-@pytest.mark.looptime
 async def test_a_returning_endpoint_climbs_to_its_weight() -> None:
     fakes = [FakeAdapter() for _ in range(2)]
     two = pool(*fakes, balance=BalanceConfig(by="round_robin", slow_start="100s"))
@@ -224,7 +212,6 @@ async def test_a_returning_endpoint_climbs_to_its_weight() -> None:
     assert two.endpoints[1].weight == 1.0
 
 
-@pytest.mark.looptime
 async def test_one_in_its_slow_start_gets_little() -> None:
     fakes = [FakeAdapter() for _ in range(2)]
     two = pool(*fakes, balance=BalanceConfig(by="round_robin", slow_start="1h"))
@@ -234,7 +221,6 @@ async def test_one_in_its_slow_start_gets_little() -> None:
     assert len(fakes[0].calls) == 10
 
 
-@pytest.mark.looptime
 async def test_an_endpoint_starts_slowly_after_its_breaker_closes() -> None:
     two = pool(
         FakeAdapter(Script(fault=BackendError("x")), Script()),
@@ -252,7 +238,6 @@ async def test_an_endpoint_starts_slowly_after_its_breaker_closes() -> None:
     assert [e.weight for e in two.endpoints] == [0.1, 1.0]
 
 
-@pytest.mark.looptime
 async def test_health_is_ignored_when_too_few_are_healthy() -> None:
     fakes = [FakeAdapter() for _ in range(4)]
     four = pool(*fakes, balance=BalanceConfig(by="round_robin", panic="50%"))
@@ -269,7 +254,6 @@ async def test_health_is_ignored_when_too_few_are_healthy() -> None:
     assert (await four.call(chat(), Call(FOREVER))).body is not None
 
 
-@pytest.mark.looptime
 async def test_breakers_still_open_during_a_panic() -> None:
     dead, alive = FakeAdapter(Script(fault=TransportError("x"))), FakeAdapter()
     two = pool(dead, alive, failures=3, balance=BalanceConfig(panic="100%"))
@@ -281,7 +265,6 @@ async def test_breakers_still_open_during_a_panic() -> None:
     assert len(alive.calls) == 27
 
 
-@pytest.mark.looptime
 async def test_latency_is_the_time_to_the_first_chunk_and_shifts_the_load() -> None:
     slow, quick = FakeAdapter(Script(latency=4.0, gap=9.0)), FakeAdapter(Script(latency=0.5, gap=9.0))
     two = pool(slow, quick, balance=BalanceConfig(by="peak_ewma"))
@@ -294,7 +277,6 @@ async def test_latency_is_the_time_to_the_first_chunk_and_shifts_the_load() -> N
     assert len(quick.calls) > 3 * len(slow.calls) > 0
 
 
-@pytest.mark.looptime
 async def test_a_quick_failure_leaves_an_endpoint_as_slow_as_it_was() -> None:
     one = pool(FakeAdapter(Script(latency=2.0), Script(fault=BackendError("x")), Script(fault=CallerError("x"))))
     await one.call(chat(), Call(FOREVER))
@@ -304,7 +286,6 @@ async def test_a_quick_failure_leaves_an_endpoint_as_slow_as_it_was() -> None:
     assert one.endpoints[0].latency.value(asyncio.get_running_loop().time()) == 2.0
 
 
-@pytest.mark.looptime
 async def test_a_burst_counts_its_own_requests_under_any_balance() -> None:
     for balance in (
         BalanceConfig(by="round_robin"),
@@ -334,7 +315,6 @@ def test_health_follows_consecutive_probes(unhealthy_after: int, healthy_after: 
     assert str(endpoint.health) == "healthy"
 
 
-@pytest.mark.looptime
 async def test_a_health_check_leaves_the_load_alone() -> None:
     """Only requests change the count in flight; reports of health checks do not."""
     slow = FakeAdapter(Script(latency=10.0))

@@ -29,6 +29,7 @@ from gateway.traffic.queue import PoolQueue
 from policies.balancing.pickers import picker
 from policies.breaker import Breaker
 from policies.queueing import NORMAL
+from tests.support.deterministic import START
 from tests.support.gateways import chat
 
 FOREVER = Deadline(1e9, 1e9, 1e9)
@@ -99,7 +100,6 @@ def up(endpoint: Endpoint) -> None:
 # ── places ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.looptime
 async def test_requests_to_a_full_pool_wait_and_are_served_in_order() -> None:
     fake = FakeAdapter(SECOND)
     one = pool(fake)
@@ -115,7 +115,6 @@ async def test_requests_to_a_full_pool_wait_and_are_served_in_order() -> None:
     assert queue_of(one).waits.sum == pytest.approx(10)
 
 
-@pytest.mark.looptime
 async def test_a_newcomer_does_not_pass_those_that_wait() -> None:
     """A request arrives at the moment at which a slot becomes free: the slot is already assigned."""
     fake = FakeAdapter(SECOND)
@@ -130,20 +129,18 @@ async def test_a_newcomer_does_not_pass_those_that_wait() -> None:
     assert [played.call for played in fake.calls][1:] == [waiting[1], newcomer[1]]
 
 
-@pytest.mark.looptime
 async def test_nor_does_one_that_sees_a_free_place_first() -> None:
     fake = FakeAdapter(Script(fault=CapacityError("x", retry_after=4.0)), SECOND)
     one = pool(fake)
     await outcome(one.call(*chat_call()))
     first = start(one, chat_call(user="first"))
     await asyncio.sleep(0)
-    one.endpoints[0].breaker._rest_until = 0.0  # as if its time were over, before any check of it
+    one.endpoints[0].breaker._rest_until = START  # as if its time were over, before any check of it
     second = start(one, chat_call(user="second"))
     await asyncio.gather(first, second)
     assert [call.request.user for call in fake.calls[1:]] == ["first", "second"]
 
 
-@pytest.mark.looptime
 async def test_the_slot_of_a_request_that_leaves_at_once_passes_to_the_next() -> None:
     fake = FakeAdapter(Script(gap=1.0))
     one = pool(fake)
@@ -160,7 +157,6 @@ async def test_the_slot_of_a_request_that_leaves_at_once_passes_to_the_next() ->
     assert ends(one) == {"cancelled": 1, "served": 1}
 
 
-@pytest.mark.looptime
 async def test_a_place_is_not_given_to_one_that_left_just_before() -> None:
     fake = FakeAdapter(Script(gap=1.0))
     one = pool(fake)
@@ -175,7 +171,6 @@ async def test_a_place_is_not_given_to_one_that_left_just_before() -> None:
     assert queue_of(one).line.size == one.endpoints[0].in_flight == 0
 
 
-@pytest.mark.looptime
 async def test_a_client_that_leaves_is_out_of_the_queue_at_once() -> None:
     fake = FakeAdapter(SECOND)
     one = pool(fake, max=2)
@@ -189,7 +184,6 @@ async def test_a_client_that_leaves_is_out_of_the_queue_at_once() -> None:
     assert len(fake.calls) == 3
 
 
-@pytest.mark.looptime
 async def test_a_place_at_the_end_of_a_wait_is_taken_or_given_on_and_never_lost() -> None:
     for seconds in (0.999, 1.0, 1.001):
         fake = FakeAdapter(SECOND)
@@ -200,7 +194,6 @@ async def test_a_place_at_the_end_of_a_wait_is_taken_or_given_on_and_never_lost(
         assert await outcome(one.call(*chat_call())) == "answered"
 
 
-@pytest.mark.looptime
 async def test_a_place_at_an_endpoint_that_has_become_unhealthy_is_nobodys() -> None:
     fakes = [FakeAdapter(SECOND), FakeAdapter(Script(latency=5.0))]
     one = pool(*fakes)
@@ -218,18 +211,16 @@ async def test_a_place_at_an_endpoint_that_has_become_unhealthy_is_nobodys() -> 
     await asyncio.gather(waiting, *calls)
 
 
-@pytest.mark.looptime
 async def test_a_discovered_endpoint_serves_waiting_requests_at_once() -> None:
     one = pool(FakeAdapter(Script(latency=60.0)))
     calls = [start(one) for _ in range(2)]
     await asyncio.sleep(1)
     one.endpoints = [*one.endpoints, Endpoint("p/1", FakeAdapter(), Breaker(5, 10.0))]
     await calls[1]
-    assert asyncio.get_running_loop().time() == pytest.approx(1)
+    assert asyncio.get_running_loop().time() == pytest.approx(START + 1)
     calls[0].cancel()
 
 
-@pytest.mark.looptime
 async def test_requests_without_any_endpoint_are_refused_at_once() -> None:
     one = pool(FakeAdapter(Script(latency=20.0)))
     busy = start(one)
@@ -240,18 +231,17 @@ async def test_requests_without_any_endpoint_are_refused_at_once() -> None:
     for call in calls:
         with pytest.raises(Unavailable, match="healthy"):
             await call
-    assert asyncio.get_running_loop().time() < 2
+    assert asyncio.get_running_loop().time() < START + 2
     assert ends(one) == {"unavailable": 3}
     await busy
 
 
-@pytest.mark.looptime
 async def test_an_open_breaker_that_lets_one_try_again_is_noticed() -> None:
     """Nothing ends in that moment: time alone makes the place."""
     failing, slow = FakeAdapter(Script(fault=BackendError("x")), Script()), FakeAdapter(Script(latency=60.0))
     one = pool(failing, slow, failures=1)
     held = []
-    while one.endpoints[0].breaker.state(0.0) == "closed" or not slow.in_flight:
+    while one.endpoints[0].breaker.state(START) == "closed" or not slow.in_flight:
         held.append(start(one))
         await asyncio.sleep(0)
     request, call = chat_call()
@@ -260,7 +250,6 @@ async def test_an_open_breaker_that_lets_one_try_again_is_noticed() -> None:
     await asyncio.gather(*held, return_exceptions=True)
 
 
-@pytest.mark.looptime
 async def test_requests_wait_for_an_endpoint_with_a_retry_after() -> None:
     one = pool(FakeAdapter(Script(fault=CapacityError("x", retry_after=4.0)), Script()))
     assert await outcome(one.call(*chat_call())) == "overloaded"
@@ -269,16 +258,14 @@ async def test_requests_wait_for_an_endpoint_with_a_retry_after() -> None:
     assert call.trace.queue_seconds == pytest.approx(4.0, abs=0.1)
 
 
-@pytest.mark.looptime
 async def test_the_end_of_a_rest_is_noticed_though_the_breaker_stays_open() -> None:
     """While every breaker is open, none counts, and the request waits only for the end of the rest."""
     one = pool(FakeAdapter(Script(fault=CapacityError("x", retry_after=0.2)), Script()), failures=1, timeout="500ms")
     assert await outcome(start(one)) == "overloaded"
     assert await outcome(start(one)) == "answered"
-    assert asyncio.get_running_loop().time() == pytest.approx(0.2, abs=0.01)
+    assert asyncio.get_running_loop().time() == pytest.approx(START + 0.2, abs=0.01)
 
 
-@pytest.mark.looptime
 async def test_a_request_from_before_a_reload_does_not_wait_beside_a_place_of_the_new_pool() -> None:
     old = pool(FakeAdapter(SECOND))
     new = Pool(
@@ -288,12 +275,11 @@ async def test_a_request_from_before_a_reload_does_not_wait_beside_a_place_of_th
     first = start(old)
     await asyncio.sleep(0.1)
     assert (await old.call(*chat_call())).endpoint == "p/9"
-    assert asyncio.get_running_loop().time() == pytest.approx(0.1)
+    assert asyncio.get_running_loop().time() == pytest.approx(START + 0.1)
     assert (await first).endpoint == "p/0"
     assert not queue_of(new).line.size
 
 
-@pytest.mark.looptime
 async def test_a_stream_occupies_its_slot_until_it_ends() -> None:
     one = pool(FakeAdapter(Script(gap=1.0)))
     answer = await one.call(chat(stream=True), Call(FOREVER))
@@ -307,7 +293,6 @@ async def test_a_stream_occupies_its_slot_until_it_ends() -> None:
 # ── every wait ends ───────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.looptime
 async def test_a_wait_ends_with_the_queues_timeout() -> None:
     one = pool(FakeAdapter(Script(latency=60.0)), timeout="5s")
     busy = start(one)
@@ -322,30 +307,27 @@ async def test_a_wait_ends_with_the_queues_timeout() -> None:
     busy.cancel()
 
 
-@pytest.mark.looptime
 async def test_a_wait_ends_with_the_requests_own_time() -> None:
     one = pool(FakeAdapter(Script(latency=60.0)), timeout="5s")
     busy = start(one)
     await asyncio.sleep(0)
     with pytest.raises(DeadlineError):
-        await one.call(*chat_call(deadline=Deadline(asyncio.get_running_loop().time() + 3, 9, 9)))
-    assert asyncio.get_running_loop().time() == pytest.approx(3)
+        await one.call(*chat_call(deadline=Deadline(START + 3, 9, 9)))
+    assert asyncio.get_running_loop().time() == pytest.approx(START + 3)
     assert ends(one) == {"deadline": 1}
     busy.cancel()
 
 
-@pytest.mark.looptime
 async def test_the_most_urgent_of_a_tenant_is_next() -> None:
     fake = FakeAdapter(SECOND)
     one = pool(fake)
     calls = [start(one)]
     await asyncio.sleep(0)
-    calls += [start(one, chat_call(user=str(at), deadline=Deadline(at, 9, 9))) for at in (30, 10, 20)]
+    calls += [start(one, chat_call(user=str(at), deadline=Deadline(START + at, 9, 9))) for at in (30, 10, 20)]
     await asyncio.gather(*calls)
     assert [call.request.user for call in fake.calls[1:]] == ["10", "20", "30"]
 
 
-@pytest.mark.looptime
 async def test_a_request_that_would_wait_too_long_is_refused_at_once_with_retry_after() -> None:
     one = pool(FakeAdapter(SECOND), timeout="20s")
     calls = [start(one) for _ in range(16)]
@@ -366,7 +348,6 @@ async def test_a_request_that_would_wait_too_long_is_refused_at_once_with_retry_
     assert ends(one) == {"served": 30, "late": 2, "timeout": 1}  # it had the turn of the last one
 
 
-@pytest.mark.looptime
 async def test_a_pace_that_was_once_bad_does_not_refuse_forever() -> None:
     one = pool(FakeAdapter(*[Script(latency=25.0)] * 10, Script(latency=0.1)), timeout="30s")
     for _ in range(9):
@@ -382,7 +363,6 @@ async def test_a_pace_that_was_once_bad_does_not_refuse_forever() -> None:
 # ── room ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.looptime
 async def test_a_full_queue_refuses_requests_without_precedence() -> None:
     one = pool(FakeAdapter(SECOND), max=2)
     calls = [start(one) for _ in range(3)]
@@ -394,7 +374,6 @@ async def test_a_full_queue_refuses_requests_without_precedence() -> None:
     assert ends(one) == {"full": 1, "served": 2}
 
 
-@pytest.mark.looptime
 async def test_a_higher_priority_takes_the_place_of_the_newest_of_the_lowest() -> None:
     fake = FakeAdapter(SECOND)
     one = pool(fake, max=3)
@@ -409,7 +388,6 @@ async def test_a_higher_priority_takes_the_place_of_the_newest_of_the_lowest() -
     assert queue_of(one).ends["low", "shed"] == 1
 
 
-@pytest.mark.looptime
 async def test_a_flood_fills_its_own_tenants_places_only() -> None:
     one = pool(FakeAdapter(SECOND), max=10, tenants=tenants(flood=1.0, light=1.0))
     flood = [start(one, chat_call("flood")) for _ in range(100)]
@@ -425,7 +403,6 @@ async def test_a_flood_fills_its_own_tenants_places_only() -> None:
 # ── whose turn ────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.looptime
 async def test_a_client_may_lower_its_priority_and_not_raise_it() -> None:
     gold = TenantConfig(name="gold", models=("*",), priority="high")
     batch = TenantConfig(name="batch", models=("*",), priority="low")
@@ -437,7 +414,6 @@ async def test_a_client_may_lower_its_priority_and_not_raise_it() -> None:
     assert band(Call(FOREVER, tenant="batch", priority="normal", headers={"x-headrace-priority": "low"})) == 2
 
 
-@pytest.mark.looptime
 async def test_actual_usage_counts_against_a_tenant() -> None:
     """Both tenants send the same requests; one gets long answers, whose length is known only at their end."""
     usage = {"long": Usage(10, 400, exact=True), "short": Usage(10, 10, exact=True)}
@@ -457,7 +433,6 @@ async def test_actual_usage_counts_against_a_tenant() -> None:
     await asyncio.gather(*calls)
 
 
-@pytest.mark.looptime
 async def test_a_failure_is_not_charged_and_an_abandoned_request_costs_its_prompt() -> None:
     one = pool(FakeAdapter(SECOND, Script(latency=1.0, fault=BackendError("x")), Script(latency=60.0)))
     first, failing = start(one), start(one, chat_call("failing"))
@@ -476,7 +451,6 @@ async def test_a_failure_is_not_charged_and_an_abandoned_request_costs_its_promp
     assert counter.level("leaving") == charged
 
 
-@pytest.mark.looptime
 async def test_beside_a_flood_a_tenant_waits_as_long_as_its_share_makes_it() -> None:
     """Four slots, answers of 1 s. One tenant has 200 requests waiting; the other sends one a second, half its share."""
     dice = Random(7)
@@ -502,7 +476,6 @@ async def test_beside_a_flood_a_tenant_waits_as_long_as_its_share_makes_it() -> 
 # ── all of it at once ─────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize("seed", range(12))
 async def test_in_a_storm_no_place_is_lost_and_every_wait_has_one_end(seed: int) -> None:
     dice = Random(seed)

@@ -94,7 +94,6 @@ def calls(one: Rig) -> int:
 # ── the cache ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize("stream", [False, True])
 async def test_the_same_again_costs_a_request_and_no_tokens(stream: bool) -> None:
     one = rig(STREAM)
@@ -127,7 +126,6 @@ class Ignoring(FakeAdapter):
         return await super().call(request, call)
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize("together", [False, True])
 async def test_a_stored_or_shared_answer_lists_the_fields_that_its_server_ignored(together: bool) -> None:
     one = Rig(configuration(), {"main": [Ignoring(STREAM)]})
@@ -139,7 +137,6 @@ async def test_a_stored_or_shared_answer_lists_the_fields_that_its_server_ignore
     assert calls(one) == 1
 
 
-@pytest.mark.looptime
 async def test_streams_and_whole_answers_are_cached_separately() -> None:
     one = rig(STREAM)
     assert [(await send(one, stream=stream)).result for stream in (True, False, True, False)] == [
@@ -148,7 +145,6 @@ async def test_streams_and_whole_answers_are_cached_separately() -> None:
     assert calls(one) == 2
 
 
-@pytest.mark.looptime
 async def test_an_answer_has_its_time() -> None:
     one = rig(cache={"ttl": "10s"})
     await send(one)
@@ -158,7 +154,6 @@ async def test_an_answer_has_its_time() -> None:
     assert (await send(one)).result == "miss"
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize(
     ("script", "fields"),
     [
@@ -176,7 +171,6 @@ async def test_neither_a_failure_nor_its_partial_answer_is_cached(script: Script
     one.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_an_abandoned_stream_is_not_cached() -> None:
     one = rig(STREAM)
     exchange = await Exchange(one).begin(stream=True)
@@ -188,7 +182,6 @@ async def test_an_abandoned_stream_is_not_cached() -> None:
     assert (await send(one, stream=True)).result == "miss"
 
 
-@pytest.mark.looptime
 async def test_tenants_share_nothing_and_keys_where_they_may() -> None:
     for share, result in (("tenant", "hit"), ("key", "miss")):
         one = rig(cache={"share": share})
@@ -198,7 +191,6 @@ async def test_tenants_share_nothing_and_keys_where_they_may() -> None:
         assert (await send(one)).result == "hit"
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize(
     ("only", "fields", "stored"),
     [
@@ -219,7 +211,6 @@ async def test_sampled_answers_are_stored_only_where_configured(
     one.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_cache_headers_of_clients_apply() -> None:
     one = rig(STREAM)
     assert (await send(one, headers={"cache-control": "no-store"})).result == "bypass"
@@ -233,7 +224,6 @@ async def test_cache_headers_of_clients_apply() -> None:
     assert dict((await send(one)).answer.headers)["age"] == "0"
 
 
-@pytest.mark.looptime
 async def test_an_answer_of_the_fallback_is_not_cached_for_the_pool() -> None:
     pools = [{"name": name, "endpoints": ["http://127.0.0.1:9"]} for name in ("main", "spare")]
     route = {"to": "main", "fallback": ["spare"], "cache": {}, "retry": {"attempts": 1}}
@@ -247,7 +237,6 @@ async def test_an_answer_of_the_fallback_is_not_cached_for_the_pool() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.looptime
 async def test_cached_answers_survive_a_reload_unless_their_model_changed() -> None:
     one, plan_state = rig(), PlanState()
 
@@ -272,7 +261,6 @@ async def test_cached_answers_survive_a_reload_unless_their_model_changed() -> N
     assert (await send(one)).result == "miss"  # a route that did not cache in between has forgotten
 
 
-@pytest.mark.looptime
 async def test_an_answer_that_is_too_large_is_forwarded_and_not_cached() -> None:
     chunks = tuple(b"data: %s\n\n" % (b"x" * 500) for _ in range(40))
     one = rig(Script(chunks=chunks), cache={"max_bytes": "64KiB"})
@@ -282,7 +270,6 @@ async def test_an_answer_that_is_too_large_is_forwarded_and_not_cached() -> None
     one.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_the_contents_of_the_cache_are_reported() -> None:
     one, plan_state = rig(STREAM), PlanState()
     before = one.core.snapshot
@@ -302,7 +289,6 @@ async def test_the_contents_of_the_cache_are_reported() -> None:
 # ── coalescing ────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize("stream", [False, True])
 async def test_the_same_at_the_same_time_is_one_call(stream: bool) -> None:
     one = rig(STREAM)
@@ -322,7 +308,6 @@ async def test_the_same_at_the_same_time_is_one_call(stream: bool) -> None:
     one.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_a_shared_call_continues_for_the_remaining_client_which_is_charged() -> None:
     one = rig(STREAM)
     leader = await Exchange(one).begin(stream=True)
@@ -338,7 +323,6 @@ async def test_a_shared_call_continues_for_the_remaining_client_which_is_charged
     one.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_the_last_client_to_disconnect_ends_the_call_and_is_charged() -> None:
     one = rig(STREAM)
     both = [await Exchange(one).begin(stream=True) for _ in range(2)]
@@ -354,7 +338,6 @@ async def test_the_last_client_to_disconnect_ends_the_call_and_is_charged() -> N
     assert (await send(one, stream=True)).result == "miss"
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize("leaving", [[0, 1], [1, 0]])
 async def test_all_leave_before_it_begins_and_one_pays_for_the_prompt(leaving: Sequence[int]) -> None:
     one = rig(Script(latency=50.0))
@@ -374,7 +357,6 @@ async def test_all_leave_before_it_begins_and_one_pays_for_the_prompt(leaving: S
     assert (await send(one)).result == "miss"
 
 
-@pytest.mark.looptime
 async def test_a_client_that_leaves_before_its_call_was_even_begun_leaves_nothing() -> None:
     one = rig(STREAM)
     task = asyncio.create_task(Exchange(one).begin())
@@ -386,7 +368,6 @@ async def test_a_client_that_leaves_before_its_call_was_even_begun_leaves_nothin
     one.assert_idle()
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize("fault_after", [0, 2])
 async def test_a_failure_is_returned_to_all_sharing_clients(fault_after: int) -> None:
     fault = CapacityError("full", retry_after=3.0)
@@ -403,7 +384,6 @@ async def test_a_failure_is_returned_to_all_sharing_clients(fault_after: int) ->
     one.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_a_slow_reader_delays_no_other() -> None:
     chunks = tuple(b"data: %d\n\n" % i for i in range(50))
     one = rig(Script(chunks=chunks))
@@ -418,7 +398,6 @@ async def test_a_slow_reader_delays_no_other() -> None:
     one.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_a_client_behind_the_buffer_gets_an_error() -> None:
     chunks = tuple(b"data: %d %s\n\n" % (i, b"x" * 1000) for i in range(100))
     one = rig(Script(chunks=chunks, gap=0.1), cache={"max_bytes": "128KiB"})
@@ -435,7 +414,6 @@ async def test_a_client_behind_the_buffer_gets_an_error() -> None:
     one.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_the_upstream_is_not_read_far_ahead_of_the_clients() -> None:
     """All read slowly: the upstream waits, as it would for one of them alone."""
     one = rig(Script(chunks=tuple(b"x" * 1024 for _ in range(2000))))
@@ -451,7 +429,6 @@ async def test_the_upstream_is_not_read_far_ahead_of_the_clients() -> None:
     one.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_a_call_near_its_deadline_is_not_joined() -> None:
     one = Rig(
         config(models=[{"name": "chat", "routes": [{"to": "main", "cache": {}, "timeout": {"total": "10s"}}]}]),

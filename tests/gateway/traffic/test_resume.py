@@ -57,7 +57,6 @@ async def receive(one: Rig, request: GenerateRequest) -> tuple[StreamTranscript,
             return StreamTranscript(b"".join(pieces)), record, error
 
 
-@pytest.mark.looptime
 @MODES
 @pytest.mark.parametrize("kind", ["chat", "completion"])
 async def test_wherever_it_breaks_the_client_gets_the_same_stream(mode: str, kind: str) -> None:
@@ -118,7 +117,6 @@ def test_any_breaks_any_limit_any_client(
         loop.close()
 
 
-@pytest.mark.looptime
 @MODES
 async def test_a_stream_is_carried_on_twice_at_most(mode: str) -> None:
     fakes = talkers(4, TOKENS, 2, 2, 2)
@@ -133,7 +131,6 @@ async def test_a_stream_is_carried_on_twice_at_most(mode: str) -> None:
     one.assert_idle()
 
 
-@pytest.mark.looptime
 @MODES
 @pytest.mark.parametrize(
     ("fault", "carried_on"),
@@ -153,7 +150,6 @@ async def test_only_breaks_of_the_upstream_are_resumed(mode: str, fault: Inferen
     one.assert_idle()
 
 
-@pytest.mark.looptime
 @MODES
 async def test_nothing_is_added_to_an_answer_that_has_ended(mode: str) -> None:
     one = rig(mode, *talkers(2, TOKENS, len(TOKENS) + 1))
@@ -165,7 +161,6 @@ async def test_nothing_is_added_to_an_answer_that_has_ended(mode: str) -> None:
     one.assert_idle()
 
 
-@pytest.mark.looptime
 @MODES
 @pytest.mark.parametrize(
     "fields",
@@ -190,7 +185,6 @@ async def test_a_stream_that_text_cannot_resume_ends_with_its_break(mode: str, f
     one.assert_idle()
 
 
-@pytest.mark.looptime
 @MODES
 @pytest.mark.parametrize(
     "fields", [{"tools": [], "n": 1, "logprobs": False}, {"response_format": {"type": "text"}, "tools": None}], ids=str
@@ -202,7 +196,6 @@ async def test_a_plain_request_is_resumed(mode: str, fields: dict[str, Any]) -> 
     one.assert_idle()
 
 
-@pytest.mark.looptime
 @MODES
 async def test_without_a_resuming_endpoint_the_first_break_is_reported(mode: str) -> None:
     one = rig(mode, *talkers(2, TOKENS, 3, gap=1.0), retry={"attempts": 1})
@@ -219,7 +212,6 @@ async def test_without_a_resuming_endpoint_the_first_break_is_reported(mode: str
     one.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_the_resumed_request_has_the_remaining_length() -> None:
     text = talkers(2, TOKENS, 3)
     one = rig("text", *text)
@@ -236,7 +228,6 @@ async def test_the_resumed_request_has_the_remaining_length() -> None:
     assert (rest["max_tokens"], rest["continue_token_ids"]) == (5, [0, 1, 2])
 
 
-@pytest.mark.looptime
 async def test_an_answer_that_reached_its_limit_is_not_resumed() -> None:
     """All allowed tokens arrived and only the end is missing: no engine reported the finish reason."""
     one = rig("text", *talkers(2, TOKENS, 5))
@@ -248,7 +239,6 @@ async def test_an_answer_that_reached_its_limit_is_not_resumed() -> None:
     assert (transcript.reasons, error) == (["length"], None)
 
 
-@pytest.mark.looptime
 async def test_without_resume_nothing_is_buffered_and_a_break_is_reported() -> None:
     one = rig(None, *talkers(2, TOKENS, 3))
     transcript, record, error = await receive(one, chat(stream=True))
@@ -256,7 +246,6 @@ async def test_without_resume_nothing_is_buffered_and_a_break_is_reported() -> N
     assert isinstance(error, TransportError)
 
 
-@pytest.mark.looptime
 @MODES
 async def test_a_client_that_leaves_while_the_rest_is_awaited_cancels_it(mode: str) -> None:
     slow = talkers(2, TOKENS, 2, gap=1.0)
@@ -281,7 +270,6 @@ async def test_a_client_that_leaves_while_the_rest_is_awaited_cancels_it(mode: s
     one.assert_idle()
 
 
-@pytest.mark.looptime
 @MODES
 async def test_an_endpoint_with_many_streams_dies_and_all_are_carried_on(mode: str) -> None:
     """However long ago they began: the budget counts streams that are open."""
@@ -295,7 +283,6 @@ async def test_an_endpoint_with_many_streams_dies_and_all_are_carried_on(mode: s
     one.assert_idle()
 
 
-@pytest.mark.looptime
 @MODES
 async def test_endpoints_that_keep_dying_are_not_stormed(mode: str) -> None:
     """Each stream breaks wherever it goes: together they come back as often as there are streams, and three."""
@@ -307,7 +294,6 @@ async def test_endpoints_that_keep_dying_are_not_stormed(mode: str) -> None:
     one.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_the_pool_behind_is_another_model_and_does_not_carry_on() -> None:
     pools = [
         {"name": "main", "endpoints": ["http://127.0.0.1:9", "http://127.0.0.1:10"], "resume": "text"},

@@ -23,6 +23,7 @@ from adapters.fake import FakeAdapter, Script
 from adapters.types import Deadline
 from gateway.traffic.retry import Retry
 from policies.retry import RetryBudget
+from tests.support.deterministic import START
 from tests.support.gateways import Rig, chat, config
 
 FOREVER = Deadline(1e9, 1e9, 1e9)
@@ -47,7 +48,6 @@ def failing(*faults: InferenceError) -> FakeAdapter:
     return FakeAdapter(*[Script(fault=fault) for fault in faults], Script())
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize("fault", [BackendError("x"), TransportError("x"), CapacityError("x")])
 async def test_a_transient_failure_is_retried(fault: InferenceError) -> None:
     fake = failing(fault, fault)
@@ -55,7 +55,6 @@ async def test_a_transient_failure_is_retried(fault: InferenceError) -> None:
     assert len(fake.calls) == 3
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize("fault", [CallerError("x"), DeadlineError("x"), Unavailable("x")])
 async def test_a_permanent_failure_is_raised_at_once(fault: InferenceError) -> None:
     fake = failing(fault)
@@ -64,7 +63,6 @@ async def test_a_permanent_failure_is_raised_at_once(fault: InferenceError) -> N
     assert len(fake.calls) == 1
 
 
-@pytest.mark.looptime
 async def test_retries_are_recorded_and_first_attempts_are_not() -> None:
     for faults in ([], [BackendError("x")], [BackendError("x"), TransportError("y")]):
         call = Call(FOREVER)
@@ -72,14 +70,12 @@ async def test_retries_are_recorded_and_first_attempts_are_not() -> None:
         assert call.trace.events == (("retry", "main"),) * len(faults)
 
 
-@pytest.mark.looptime
 async def test_attempts_count_the_first_and_the_last_error_is_raised() -> None:
     fake = failing(BackendError("first"), BackendError("second"), BackendError("third"))
     with pytest.raises(BackendError, match="second"):
         await retry(fake, attempts=2).call(chat(), Call(FOREVER))
 
 
-@pytest.mark.looptime
 async def test_nothing_is_retried_after_the_first_chunk() -> None:
     fake = FakeAdapter(Script(fault=TransportError("broke"), fault_after=1))
     answer = await retry(fake).call(chat(stream=True), Call(FOREVER))
@@ -89,7 +85,6 @@ async def test_nothing_is_retried_after_the_first_chunk() -> None:
     assert len(fake.calls) == 1
 
 
-@pytest.mark.looptime
 async def test_when_everything_fails_the_budget_bounds_the_load() -> None:
     fake = FakeAdapter(Script(fault=BackendError("x")))
     budget = RetryBudget(0.2, floor=3)
@@ -100,36 +95,31 @@ async def test_when_everything_fails_the_budget_bounds_the_load() -> None:
     assert len(fake.calls) <= 100 + 3 + 0.2 * 100
 
 
-@pytest.mark.looptime
 async def test_no_try_is_begun_that_cannot_end_in_time() -> None:
     fake = failing(BackendError("x"))
-    now = asyncio.get_running_loop().time()
     with pytest.raises(BackendError):
-        await retry(fake, base=10.0).call(chat(), Call(Deadline(now + 0.001, 1.0, 1.0)))
+        await retry(fake, base=10.0).call(chat(), Call(Deadline(START + 0.001, 1.0, 1.0)))
     assert len(fake.calls) == 1
 
 
-@pytest.mark.looptime
 async def test_a_short_rest_is_waited_for_once_and_is_no_attempt() -> None:
-    clock = asyncio.get_running_loop().time
     fake = FakeAdapter(Script(fault=Resting("x", retry_after=1.0)), Script())
     assert (await retry(fake, attempts=1, budget=RetryBudget(0.0, floor=0)).call(chat(), Call(FOREVER))).body
-    assert 1.0 <= clock() <= 1.5
+    assert 1.0 <= asyncio.get_running_loop().time() - START <= 1.5
     still = FakeAdapter(Script(fault=Resting("x", retry_after=1.0)))
     with pytest.raises(Resting):
         await retry(still).call(chat(), Call(FOREVER))
     assert len(still.calls) == 2
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize(("seconds", "left", "patient"), [(5.0, 60.0, True), (1.0, 0.5, True), (1.0, 60.0, False)])
 async def test_a_rest_is_not_waited_for_in_vain(seconds: float, left: float, patient: bool) -> None:
     """A rest is too long, beyond the deadline, or avoidable by a fallback."""
     fake = FakeAdapter(Script(fault=Resting("x", retry_after=seconds)))
     with pytest.raises(Resting):
-        await retry(fake, patient=patient).call(chat(), Call(Deadline(left, 1.0, 1.0)))
+        await retry(fake, patient=patient).call(chat(), Call(Deadline(START + left, 1.0, 1.0)))
     assert len(fake.calls) == 1
-    assert asyncio.get_running_loop().time() == 0.0
+    assert asyncio.get_running_loop().time() == START
 
 
 ERRORS: list[InferenceError] = [
@@ -143,7 +133,6 @@ ERRORS: list[InferenceError] = [
 ]
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("endpoints", [1, 2, 3])
 @pytest.mark.parametrize("attempts", [1, 2, 5])

@@ -8,6 +8,7 @@ import pytest
 from adapters.errors import BackendError, InferenceError, TransportError, Unavailable
 from adapters.fake import FakeAdapter, Script
 from gateway.traffic import sequences
+from tests.support.deterministic import START
 from tests.support.gateways import Rig, config, infer
 
 WHOLE = Script(chunks=(b"{}",))
@@ -27,7 +28,6 @@ async def send(one: Rig, sequence: str, **fields: Any) -> str:
     return record.endpoint
 
 
-@pytest.mark.looptime
 async def test_all_requests_of_a_sequence_reach_one_endpoint() -> None:
     one = rig()
     homes = set()
@@ -38,7 +38,6 @@ async def test_all_requests_of_a_sequence_reach_one_endpoint() -> None:
     assert len(homes) == 4  # and different ones different endpoints
 
 
-@pytest.mark.looptime
 async def test_it_stays_there_when_endpoints_join() -> None:
     one = rig()
     before = {str(i): await send(one, str(i), starts=True) for i in range(20)}
@@ -51,7 +50,6 @@ async def test_it_stays_there_when_endpoints_join() -> None:
     assert {sequence: await send(one, sequence) for sequence in before} == before
 
 
-@pytest.mark.looptime
 async def test_a_drained_endpoint_finishes_its_sequences() -> None:
     one = rig()
     home = await send(one, "7", starts=True)
@@ -62,7 +60,6 @@ async def test_a_drained_endpoint_finishes_its_sequences() -> None:
     assert await send(one, "7", starts=True) != home
 
 
-@pytest.mark.looptime
 async def test_a_sequence_of_a_lost_endpoint_fails_and_can_restart() -> None:
     one = rig()
     home = await send(one, "7", starts=True)
@@ -74,7 +71,6 @@ async def test_a_sequence_of_a_lost_endpoint_fails_and_can_restart() -> None:
     assert await send(one, "7", starts=True) != home
 
 
-@pytest.mark.looptime
 async def test_another_gateway_routes_a_sequence_by_its_name() -> None:
     first, second = rig(), rig()
     for number in range(20):
@@ -82,7 +78,6 @@ async def test_another_gateway_routes_a_sequence_by_its_name() -> None:
         assert await send(second, str(number)) == home
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize("error", [TransportError("reset"), BackendError("broke")], ids=lambda e: type(e).__name__)
 async def test_a_sequence_request_is_never_retried(error: InferenceError) -> None:
     """It is neither retried nor sent elsewhere: an endpoint may have counted it before the failure."""
@@ -98,7 +93,6 @@ async def test_a_sequence_request_is_never_retried(error: InferenceError) -> Non
     assert not other.calls
 
 
-@pytest.mark.looptime
 async def test_answers_of_a_sequence_are_not_cached() -> None:
     fake = FakeAdapter(WHOLE)
     one = rig(fake, route={**ROUTE, "cache": {"only": "all"}})
@@ -110,7 +104,6 @@ async def test_answers_of_a_sequence_are_not_cached() -> None:
     assert len(fake.calls) == 3  # other answers are cached
 
 
-@pytest.mark.looptime
 async def test_it_stays_with_its_arm() -> None:
     split = {"sticky": "request", "arms": [{"pool": "main", "weight": 1}, {"pool": "other", "weight": 1}]}
     pools = [{"name": name, "endpoints": ["http://127.0.0.1:9"]} for name in ("main", "other")]
@@ -124,7 +117,6 @@ async def test_it_stays_with_its_arm() -> None:
         assert {sequence: await send(one, sequence) for sequence in homes} == homes
 
 
-@pytest.mark.looptime
 async def test_a_sequence_waits_for_its_own_endpoint() -> None:
     fakes = [FakeAdapter(Script(chunks=(b"{}",), latency=1.0)) for _ in range(2)]
     pools = [{"name": "main", "endpoints": ["http://127.0.0.1:9"], "queue": {"max_in_flight": 1}}]
@@ -133,11 +125,10 @@ async def test_a_sequence_waits_for_its_own_endpoint() -> None:
     waits = [one.core.handle(one.principal, infer(sequence="7"), {}, record) for record in records]
     await asyncio.gather(*waits)
     assert len({record.endpoint for record in records}) == 1
-    assert asyncio.get_running_loop().time() == pytest.approx(3.0, abs=0.1)
+    assert asyncio.get_running_loop().time() == pytest.approx(START + 3.0, abs=0.1)
     one.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_silent_sequences_are_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sequences, "MAX_SEQUENCES", 3)
     one = rig()
