@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from adapters.errors import BackendError, CallerError, ModelFailed, NotFound, Unavailable, Unsupported
-from adapters.requests import AppRequest, InferRequest, ModelOrder, ModelQuery
+from adapters.requests import AppRequest, InferRequest, ModelQuery
 from adapters.tensors import Inference, Tensor
 from adapters.wire.tfserving import predict_v1_view
-from tests.servers.kserve import kserve
+from tests.servers.kserve import DECLARED, kserve
 from tests.servers.pool_adapters import (
     PATIENCE,
     adapting,
@@ -25,12 +25,8 @@ from tests.servers.pool_adapters import (
 )
 from tests.servers.shared import shared
 from tests.servers.started import Started
+from tests.servers.sums import ADD_SUB, DESCRIBED, ONES, SUMS, TWOS
 
-pytestmark = pytest.mark.timeout(1800)  # the first run installs it
-
-ONES = (1).to_bytes(4, "little") * 16
-TWOS = (2).to_bytes(4, "little") * 16
-ADD_SUB = [Tensor(name, "INT32", (1, 16), ONES) for name in ("INPUT0", "INPUT1")]
 WIRES = ["oip-http", "oip-grpc"]
 wire = pytest.mark.parametrize("wire", WIRES)
 
@@ -53,7 +49,7 @@ async def test_sums(server: Started, wire: str, sent: str, id_: str) -> None:
         await adapter.probe(PATIENCE)
         inference = Inference("add_sub", id=id_, inputs=ADD_SUB)
         actual = outputs(await adapter.call(infer_request(inference, sent), within()))
-        assert {name: bytes(tensor.data) for name, tensor in actual.items()} == {"OUTPUT0": TWOS, "OUTPUT1": bytes(64)}
+        assert {name: bytes(tensor.data) for name, tensor in actual.items()} == SUMS
 
 
 @wire
@@ -103,34 +99,15 @@ def misshapen() -> InferRequest:
 async def test_questions(server: Started, wire: str) -> None:
     async with before(server, wire) as adapter:
         response = json.loads((await adapter.call(ModelQuery(model="add_sub"), within())).body or b"")
-        assert response["inputs"] == [{"name": f"INPUT{i}", "datatype": "INT32", "shape": [-1, 16]} for i in (0, 1)]
-        ready = await adapter.call(ModelQuery(model="add_sub", about="ready"), within())
-        assert json.loads(ready.body or b"") == {"name": "add_sub", "ready": True}
-        for model in ("nobody", "absent"):
-            with pytest.raises(Unavailable):
-                await adapter.call(ModelQuery(model=model, about="ready"), within())
-
-
-@wire
-async def test_orders(server: Started, wire: str) -> None:
-    async with before(server, wire) as adapter:
-        for _ in range(2):
-            await adapter.call(ModelOrder(model="shelved", order="load"), within())
-            await adapter.call(ModelQuery(model="shelved", about="ready"), within())
-            await adapter.call(ModelOrder(model="shelved", order="unload"), within())
-            with pytest.raises(Unavailable):
-                await adapter.call(ModelQuery(model="shelved", about="ready"), within())
+        assert response["inputs"] == DESCRIBED
+        with pytest.raises(Unavailable):
+            await adapter.call(ModelQuery(model="absent", about="ready"), within())
 
 
 # ── v1 ────────────────────────────────────────────────────────────────────────────────────────────────
 
 ROW = {"INPUT0": [1, 2, 3], "INPUT1": [1, 1, 1]}
-SUMS = {"predictions": [{"OUTPUT0": [2, 3, 4], "OUTPUT1": [0, 1, 2]}]}
-DECLARED = {
-    "name": "kserve-v1",
-    "inputs": [{"name": f"INPUT{i}", "datatype": "INT32", "shape": [-1, 16]} for i in (0, 1)],
-    "outputs": [{"name": f"OUTPUT{i}", "datatype": "INT32", "shape": [-1, 16]} for i in (0, 1)],
-}
+PREDICTIONS = {"predictions": [{"OUTPUT0": [2, 3, 4], "OUTPUT1": [0, 1, 2]}]}
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +125,7 @@ async def test_its_own_clients_bodies_go_on_as_they_came(server: Started) -> Non
     async with adapting(server.url(), "kserve-v1") as adapter:
         await adapter.probe(PATIENCE)
         answer = await adapter.call(rows("add_sub", ROW), within())
-        assert (answer.form.wire, json.loads(answer.body or b"")) == ("predict-v1", SUMS)
+        assert (answer.form.wire, json.loads(answer.body or b"")) == ("predict-v1", PREDICTIONS)
         answer = await adapter.call(rows("add_sub", ROW, ROW, verb="explain"), within())
         assert json.loads(answer.body or b"") == {"explanations": {"reason": "they were added", "rows": 2}}
 
@@ -157,7 +134,7 @@ async def test_its_own_clients_bodies_go_on_as_they_came(server: Started) -> Non
 async def test_tensors_that_are_declared(server: Started, sent: str) -> None:
     async with adapting(server.url(), DECLARED) as adapter:
         actual = outputs(await adapter.call(infer_request(Inference("add_sub", inputs=ADD_SUB), sent), within()))
-        assert {name: bytes(tensor.data) for name, tensor in actual.items()} == {"OUTPUT0": TWOS, "OUTPUT1": bytes(64)}
+        assert {name: bytes(tensor.data) for name, tensor in actual.items()} == SUMS
         response = json.loads((await adapter.call(ModelQuery(model="add_sub"), within())).body or b"")
         assert [tensor["name"] for tensor in response["inputs"]] == ["INPUT0", "INPUT1"]
         with pytest.raises(CallerError, match="expected 2 inputs but got 1 inputs"):
@@ -213,15 +190,8 @@ async def test_refusals_of_v1(server: Started) -> None:
             await adapter.call(versioned, within())
         with pytest.raises(BackendError, match="cannot be decoded"):
             await adapter.call(rows("streams", ROW), within())
-
-
-async def test_metadata_over_v1(server: Started) -> None:
-    async with adapting(server.url(), "kserve-v1") as adapter:
-        ready = await adapter.call(ModelQuery(model="add_sub", about="ready"), within())
-        assert json.loads(ready.body or b"") == {"name": "add_sub", "ready": True}
-        for model in ("absent", "nobody"):
-            with pytest.raises(Unavailable):
-                await adapter.call(ModelQuery(model=model, about="ready"), within())
+        with pytest.raises(Unavailable):
+            await adapter.call(ModelQuery(model="absent", about="ready"), within())
 
 
 async def test_its_paths_are_an_app(server: Started) -> None:

@@ -19,13 +19,9 @@ from tests.servers.ovms import ovms as serving
 from tests.servers.pool_adapters import PATIENCE, adapting, infer_request, outputs, prompted, streamed, within
 from tests.servers.shared import shared
 from tests.servers.started import Started
+from tests.servers.sums import ADD_SUB, DESCRIBED, OF_ANOTHER_TYPE, ONES, SUMS, TWOS
 from tests.support.gateways import config
 
-pytestmark = pytest.mark.timeout(1800)  # the first run installs it
-
-ONES = (1).to_bytes(4, "little") * 16
-TWOS = (2).to_bytes(4, "little") * 16
-ADD_SUB = [Tensor(name, "INT32", (1, 16), ONES) for name in ("INPUT0", "INPUT1")]
 WIRES = ["oip-http", "oip-grpc"]
 wire = pytest.mark.parametrize("wire", WIRES)
 
@@ -47,7 +43,7 @@ async def test_sums(server: Started, wire: str, sent: str) -> None:
         for version in ("", "1"):
             inference = Inference("add_sub", version, id="7", inputs=ADD_SUB)
             actual = outputs(await adapter.call(infer_request(inference, sent), within()))
-            assert {name: bytes(one.data) for name, one in actual.items()} == {"OUTPUT0": TWOS, "OUTPUT1": bytes(64)}
+            assert {name: bytes(one.data) for name, one in actual.items()} == SUMS
 
 
 async def test_compressed_bodies_and_prompts(server: Started) -> None:
@@ -76,7 +72,7 @@ async def test_a_model_that_is_no_graph_streams_its_one_response(server: Started
 async def test_mistakes(server: Started, wire: str) -> None:
     wrong = [
         (Inference("add_sub", inputs=ADD_SUB[:1]), "Required input: INPUT1"),
-        (Inference("add_sub", inputs=[Tensor(one.name, "FP32", one.shape, ONES) for one in ADD_SUB]), "precision"),
+        (Inference("add_sub", inputs=OF_ANOTHER_TYPE), "precision"),
         (Inference("add_sub", inputs=[Tensor(one.name, "INT32", (2, 8), ONES) for one in ADD_SUB]), "shape"),
     ]
     async with before(server, wire) as adapter:
@@ -91,10 +87,7 @@ async def test_mistakes(server: Started, wire: str) -> None:
 async def test_questions(server: Started, wire: str) -> None:
     async with before(server, wire) as adapter:
         metadata = json.loads((await adapter.call(ModelQuery(model="add_sub"), within())).body or b"")
-        assert metadata["inputs"] == [{"name": f"INPUT{i}", "datatype": "INT32", "shape": [-1, 16]} for i in (0, 1)]
-        await adapter.call(ModelQuery(model="add_sub", about="ready"), within())
-        with pytest.raises(Unavailable):
-            await adapter.call(ModelQuery(model="nobody", about="ready"), within())
+        assert metadata["inputs"] == DESCRIBED
         with pytest.raises(Unsupported):
             await adapter.call(ModelQuery(model="add_sub", about="stats"), within())
 

@@ -29,22 +29,13 @@ from adapters.tensors import Inference, Tensor
 from adapters.types import Deadline
 from gateway.scaling.serve_orders import HttpServeOrders
 from tests.servers.pool_adapters import adapting, infer_request, outputs, within
-from tests.servers.ray_serve import TOKEN, RayServe, ray_serve
+from tests.servers.ray_serve import AB3, SERVICE, TOKEN, RayServe, ray_serve
 from tests.servers.shared import shared
+from tests.servers.sums import ROWS, SUM_OF_X, THREE_AND_SEVEN, X
 from tests.support.gateways import config
 from tests.support.processes import gateway
 
-pytestmark = pytest.mark.timeout(1800)  # the first run installs it
-X: dict[str, Any] = {"name": "x", "datatype": "INT64", "shape": [-1, 2]}
-DECLARED: dict[str, Any] = {
-    "inputs": [X], "path": "/sum",
-    "outputs": [{"name": "sum", "datatype": "INT64", "shape": [-1]}],
-}  # fmt: skip
-ROWS = b"".join(number.to_bytes(8, "little") for number in (1, 2, 3, 4))
-THREE_AND_SEVEN = (3).to_bytes(8, "little") + (7).to_bytes(8, "little")
-SERVICE = "/ray.serve.UserDefinedService/"
-AB3 = b"\x0a\x02ab\x18\x03"
-"""UserDefinedMessage {name: "ab", num: 3}."""
+DECLARED = {**SUM_OF_X, "path": "/sum"}
 
 
 @pytest.fixture(scope="module")
@@ -167,11 +158,11 @@ async def test_a_multiplexed_models_id_is_the_models_name(server: RayServe) -> N
 
 async def test_tensors_of_several_requests_are_one_batch(server: RayServe) -> None:
     async with over(server, **DECLARED) as adapter:
-        inference = Inference("m7", inputs=[Tensor("x", "INT64", (2, 2), ROWS)])
+        inference = Inference("m7", inputs=[X])
         answers = await asyncio.gather(*[adapter.call(infer_request(inference), within()) for _ in range(3)])
         assert all(bytes(outputs(answer)["sum"].data) == THREE_AND_SEVEN for answer in answers)
         about = json.loads((await adapter.call(ModelQuery(model="m7"), within())).body or b"")
-        assert (about["platform"], about["inputs"]) == ("ray-serve", [X])
+        assert (about["platform"], about["inputs"]) == ("ray-serve", SUM_OF_X["inputs"])
         with pytest.raises(CallerError, match="but model 'm7' expects 'INT64'"):
             await adapter.call(infer_request(Inference("m7", inputs=[Tensor("x", "FP64", (2, 2), ROWS)])), within())
 

@@ -1,40 +1,25 @@
 """Both adapters of TensorFlow Serving before its stand-in, for requests of every wire."""
 
-import asyncio
 import json
 import struct
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from adapters import registry
-from adapters.base import Adapter, Answer
-from adapters.call import Call
-from adapters.conformance.subject import pool
-from adapters.detection.detect import detect
 from adapters.errors import BackendError, CallerError, NotFound, Unavailable, Unsupported
-from adapters.registry import Address
 from adapters.requests import ChatRequest, InferRequest, ModelOrder, ModelQuery
 from adapters.tensors import Inference, Inferred, RequestedOutput, Tensor, join_bytes, split_bytes
-from adapters.types import Deadline
 from adapters.upstreams.inferred import inferred
 from adapters.wire import sse
-from adapters.wire.oip import proto_requests as oip_proto
-from adapters.wire.oip import requests as oip
-from adapters.wire.oip.proto_request_view import request_of as grpc_request_of
 from adapters.wire.oip.request_view import request_of
 from adapters.wire.openai.request_codec import OpenAIPayload
 from adapters.wire.tfserving import predict_v1_view
+from tests.servers.pool_adapters import PATIENCE, adapting, infer_request, within
 from tests.servers.shared import shared, tfserving_of_half
 from tests.servers.tfserving import TfServing, config_of, tfserving
 
-pytestmark = pytest.mark.timeout(1800)  # the first run installs it
-
-PATIENCE = 300.0
-WIRES = ["tfserving", "tfserving-grpc"]
+both = pytest.mark.parametrize("wire", ["tfserving", "tfserving-grpc"])
 X = Tensor("x", "FP32", (2, 2), struct.pack("<4f", 1, 2, 3, 4))
 TEXT = [Tensor("text", "BYTES", (1,), join_bytes([b"hi"])), Tensor("times", "INT64", (1,), struct.pack("<q", 3))]
 SHOUT: dict[str, Any] = {"signature_name": "shout"}
@@ -45,30 +30,13 @@ def server() -> TfServing:
     return shared(tfserving_of_half)
 
 
-@asynccontextmanager
-async def adapting(server: TfServing, wire: str, **more: Any) -> AsyncIterator[Adapter]:
-    url = f"http://{server.http if wire == 'tfserving' else server.grpc}"
-    adapter = registry.make(pool(wire, url, **more), Address(url))
-    try:
-        yield adapter
-    finally:
-        await adapter.aclose()
+def before(server: TfServing, wire: str, **more: Any) -> Any:
+    return adapting(f"http://{server.http if wire == 'tfserving' else server.grpc}", wire, **more)
 
 
-def within() -> Call:
-    return Call(Deadline(asyncio.get_running_loop().time() + PATIENCE, PATIENCE, PATIENCE))
-
-
-def infer_request(
-    sent: str, *tensors: Tensor, version: str = "", outputs: tuple[str, ...] = (), **parameters: Any
-) -> InferRequest:
+def infer(sent: str, *tensors: Tensor, version: str = "", outputs: tuple[str, ...] = (), **parameters: Any) -> Any:
     named = [RequestedOutput(name) for name in outputs]
-    inference = Inference("half", version, "7", parameters, list(tensors), named)
-    if sent == "grpc":
-        message = oip_proto.encode_infer_request(inference)
-        return grpc_request_of(inference, message, model="half", version=version, kind="infer")
-    body, length = oip.encode_request(inference, binary=sent == "binary")
-    return request_of(body, model="half", version=version, header_length=length)
+    return infer_request(Inference("half", version, "7", parameters, list(tensors), named), sent)
 
 
 def plain(body: Any, verb: Any = "predict", version: str = "", *, explainer: bool = False) -> InferRequest:
@@ -84,37 +52,37 @@ def floats(response: Inferred) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("sent", ["json", "binary", "grpc"])
-@pytest.mark.parametrize("wire", WIRES)
+@both
 async def test_tensors_of_every_wire(server: TfServing, wire: str, sent: str) -> None:
-    async with adapting(server, wire) as adapter:
-        answer = await adapter.call(infer_request(sent, X), within())
+    async with before(server, wire) as adapter:
+        answer = await adapter.call(infer(sent, X), within())
         result = inferred(answer)
         assert floats(result) == {"y": ((2, 2), (5, 10, 15, 20)), "sum": ((2,), (3, 7))}
         assert (result.model_name, result.id) == ("half", "7")
         assert (answer.usage.rows, answer.usage.exact) == (2, True)
         assert answer.usage.bytes > 0
         for version, scale in (("1", 3), ("stable", 3), ("canary", 5)):
-            result = inferred(await adapter.call(infer_request(sent, X, version=version), within()))
+            result = inferred(await adapter.call(infer(sent, X, version=version), within()))
             assert floats(result)["y"] == ((2, 2), tuple(scale * value for value in (1, 2, 3, 4)))
-        (only,) = inferred(await adapter.call(infer_request(sent, X, outputs=("sum",)), within())).outputs
+        (only,) = inferred(await adapter.call(infer(sent, X, outputs=("sum",)), within())).outputs
         assert only.name == "sum"
         with pytest.raises(CallerError):
-            await adapter.call(infer_request(sent, X, outputs=("other",)), within())
+            await adapter.call(infer(sent, X, outputs=("other",)), within())
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@both
 async def test_texts_bytes_and_another_signature(server: TfServing, wire: str) -> None:
-    async with adapting(server, wire) as adapter:
-        result = inferred(await adapter.call(infer_request("binary", *TEXT, **SHOUT), within()))
+    async with before(server, wire) as adapter:
+        result = inferred(await adapter.call(infer("binary", *TEXT, **SHOUT), within()))
         by_name = {tensor.name: tensor for tensor in result.outputs}
         assert split_bytes(by_name["loud"].data, 1, "loud") == [b"hi3!"]
         assert split_bytes(by_name["raw_bytes"].data, 1, "raw_bytes") == [b"hi\xff"]
         assert (by_name["odd"].datatype, bytes(by_name["odd"].data)) == ("BOOL", b"\x01")
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@both
 async def test_plain_json(server: TfServing, wire: str) -> None:
-    async with adapting(server, wire) as adapter:
+    async with before(server, wire) as adapter:
 
         async def body_of(*args: Any, **more: Any) -> Any:
             answer = await adapter.call(plain(*args, **more), within())
@@ -138,9 +106,9 @@ async def test_plain_json(server: TfServing, wire: str) -> None:
         assert values == {"results": [9, 10.5]}
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@both
 async def test_both_wires_report_the_same_metadata(server: TfServing, wire: str) -> None:
-    async with adapting(server, wire, model="half") as adapter:
+    async with before(server, wire, model="half") as adapter:
         await adapter.probe(PATIENCE)
         answer = await adapter.call(ModelQuery(model="called"), within())
         metadata = json.loads(answer.body or b"")
@@ -156,7 +124,7 @@ async def test_both_wires_report_the_same_metadata(server: TfServing, wire: str)
         ]  # fmt: skip
         assert metadata["signature_def"]["shout"]["inputs"]["times"]["dtype"] == "DT_INT64"
         assert metadata["signature_def"]["classify"]["method_name"] == "tensorflow/serving/classify"
-        for version in ("", "1", "canary"):
+        for version in ("1", "canary"):
             await adapter.call(ModelQuery(model="called", version=version, about="ready"), within())
         with pytest.raises(Unavailable):
             await adapter.call(ModelQuery(model="called", version="9", about="ready"), within())
@@ -165,31 +133,11 @@ async def test_both_wires_report_the_same_metadata(server: TfServing, wire: str)
                 await adapter.call(ModelQuery(model="called", about=about), within())
 
 
-@pytest.mark.parametrize("wire", WIRES)
-async def test_health_without_a_health_path(server: TfServing, wire: str) -> None:
-    async with adapting(server, wire) as adapter:
-        await adapter.probe(PATIENCE)
-    async with adapting(server, wire, model="nobody") as adapter:
-        with pytest.raises(BackendError, match="health check"):
-            await adapter.probe(PATIENCE)
-
-
-async def test_it_is_recognised(server: TfServing) -> None:
-    for address, protocol in ((server.http, "tfserving"), (server.grpc, "tfserving-grpc")):
-        detected = await detect(
-            pool("auto", f"http://{address}"), Address(f"http://{address}"), names=("half",), seconds=PATIENCE
-        )
-        assert detected is not None
-        (made,) = detected.pools
-        assert (detected.system, made.protocol["name"]) == ("TensorFlow Serving", protocol)
-        assert [model.name for model in made.models] == ["half"]
-
-
 WRONG: list[Any] = [
-    lambda: infer_request("json", Tensor("x", "FP32", (1, 3), bytes(12))),
-    lambda: infer_request("json", Tensor("z", "FP32", (1, 2), bytes(8))),
-    lambda: infer_request("json", X, signature_name="sing"),
-    lambda: infer_request("json", X, version="unstable"),
+    lambda: infer("json", Tensor("x", "FP32", (1, 3), bytes(12))),
+    lambda: infer("json", Tensor("z", "FP32", (1, 2), bytes(8))),
+    lambda: infer("json", X, signature_name="sing"),
+    lambda: infer("json", X, version="unstable"),
     lambda: plain({"instances": [["one", "two"]]}),
     lambda: plain({"instances": [[1, 2]], "inputs": [[1, 2]]}),
     lambda: plain({"instances": [[1, 2], [3]]}),
@@ -204,58 +152,55 @@ WRONG: list[Any] = [
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=range(len(WRONG)))
-@pytest.mark.parametrize("wire", WIRES)
+@both
 async def test_mistakes_are_the_callers(server: TfServing, wire: str, wrong: Any) -> None:
-    async with adapting(server, wire) as adapter:
+    async with before(server, wire) as adapter:
         with pytest.raises(CallerError):
             await adapter.call(wrong(), within())
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@both
 async def test_absent_models_and_unsupported_requests(server: TfServing, wire: str) -> None:
-    async with adapting(server, wire) as adapter:
-        for request in (infer_request("json", X, version="9"), plain({"instances": [[1, 2]]}, version="9")):
+    async with before(server, wire) as adapter:
+        for request in (infer("json", X, version="9"), plain({"instances": [[1, 2]]}, version="9")):
             with pytest.raises(NotFound, match="`half` has no version `9`"):
                 await adapter.call(request, within())
         with pytest.raises(Unsupported, match="infer"):
             await adapter.call(request_of(b"{}", model="half", version="", kind="generate"), within())
         with pytest.raises(Unsupported, match="have no state"):
-            await adapter.call(infer_request("json", X, sequence_id=5), within())
+            await adapter.call(infer("json", X, sequence_id=5), within())
         with pytest.raises(Unsupported, match="OpenAI"):
             await adapter.call(ChatRequest(model="half", payload=OpenAIPayload(fields={})), within())
-    async with adapting(server, wire, model="nobody") as adapter:
-        with pytest.raises(BackendError) as refused:
-            await adapter.call(infer_request("json", X), within())
-        assert refused.value.code == "upstream_model_not_found"
+    async with before(server, wire, model="nobody") as adapter:
+        with pytest.raises(BackendError, match="health check"):
+            await adapter.probe(PATIENCE)
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@both
 async def test_a_stream_of_one(server: TfServing, wire: str) -> None:
-    request = replace(infer_request("json", X), kind="infer_stream", stream=True)
-    async with adapting(server, wire) as adapter:
+    request = replace(infer("json", X), kind="infer_stream", stream=True)
+    async with before(server, wire) as adapter:
         answer = await adapter.call(request, within())
         (event,) = [piece async for piece in answer]
     assert [one["name"] for one in json.loads(sse.data_of(event))["outputs"]] == ["sum", "y"]
     assert answer.ended
 
 
-async def test_a_raw_body_is_the_only_input(server: TfServing) -> None:
-    for wire in WIRES:
-        async with adapting(server, wire) as adapter:
-            answer: Answer = await adapter.call(
-                request_of(bytes(X.data), model="half", version="", header_length=0), within()
-            )
-            assert floats(inferred(answer))["sum"] == ((2,), (3, 7))
+@both
+async def test_a_raw_body_is_the_only_input(server: TfServing, wire: str) -> None:
+    raw = request_of(bytes(X.data), model="half", version="", header_length=0)
+    async with before(server, wire) as adapter:
+        assert floats(inferred(await adapter.call(raw, within())))["sum"] == ((2,), (3, 7))
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@both
 async def test_a_request_that_does_not_fit_reads_the_signature_again(
     server: TfServing, wire: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cached signature before the model got another: only the cache is wrong."""
     monkeypatch.setattr("adapters.upstreams.tfserving.models.DOUBT", -1.0)
-    async with adapting(server, wire) as adapter:
-        await adapter.call(infer_request("json", X), within())
+    async with before(server, wire) as adapter:
+        await adapter.call(infer("json", X), within())
         models = adapter._models  # type: ignore[attr-defined]
         ((key, (at, signatures)),) = models._cached.items()
         old = json.loads(json.dumps(signatures).replace('"x"', '"z"'))
@@ -278,15 +223,15 @@ async def test_models_and_labels_are_ordered_all_at_once(tmp_path: Any, server: 
         return json.dumps({"parameters": {"config": json.dumps({"model_config_list": {"config": [model]}})}}).encode()
 
     with tfserving(config_of("other", server.config.parent)) as empty:
-        async with adapting(empty, "tfserving-grpc", model="half") as adapter:
+        async with before(empty, "tfserving-grpc", model="half") as adapter:
             with pytest.raises(BackendError):
                 await adapter.probe(PATIENCE)
             await adapter.call(ModelOrder(model="half", body=config(old=1)), within())
             await adapter.probe(PATIENCE)
-            result = inferred(await adapter.call(infer_request("json", X, version="old"), within()))
+            result = inferred(await adapter.call(infer("json", X, version="old"), within()))
             assert floats(result)["y"][1] == (3, 6, 9, 12)
             await adapter.call(ModelOrder(model="half", body=config(old=2)), within())
-            result = inferred(await adapter.call(infer_request("json", X, version="old"), within()))
+            result = inferred(await adapter.call(infer("json", X, version="old"), within()))
             assert floats(result)["y"][1] == (5, 10, 15, 20)
             with pytest.raises(CallerError, match="label"):
                 await adapter.call(ModelOrder(model="half", body=config(old=3)), within())
@@ -295,6 +240,6 @@ async def test_models_and_labels_are_ordered_all_at_once(tmp_path: Any, server: 
                     await adapter.call(ModelOrder(model="half", body=body), within())
             with pytest.raises(Unsupported, match="all its models together"):
                 await adapter.call(ModelOrder(model="half", order="unload"), within())
-        async with adapting(empty, "tfserving") as adapter:
+        async with before(empty, "tfserving") as adapter:
             with pytest.raises(Unsupported, match="gRPC"):
                 await adapter.call(ModelOrder(model="half"), within())
