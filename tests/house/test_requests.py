@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from adapters.requests import ChatRequest, ModelRequest
 from adapters.wire.anthropic.message_request import MessagesRequest, TokenCount
 from adapters.wire.openai.request_codec import OpenAIPayload
-from tests.house.test_one_end import files_with
+from tests.house.tree import files_with
 
 
 def classes(kind: type[ModelRequest]) -> list[type[ModelRequest]]:

@@ -1,6 +1,7 @@
 """The modules of the product, and of its tests and benchmarks, parsed once."""
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -46,3 +47,9 @@ def exceptions(name: str) -> set[str]:
     """The lines of one file of exceptions, without comments."""
     lines = (Path(__file__).parent / name).read_text().splitlines()
     return {text for line in lines if (text := line.partition("#")[0].strip())}
+
+
+def files_with(pattern: str) -> set[str]:
+    """Product files that hold the pattern, without those of `config` and `policies`."""
+    parts = ("adapters", "gateway", "runtimes")
+    return {str(path) for path in files().values() if path.parts[0] in parts and re.search(pattern, path.read_text())}

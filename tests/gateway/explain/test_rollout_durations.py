@@ -11,7 +11,7 @@ from config.loader import load
 from gateway.commands import app
 from gateway.explain.why import Policy
 from policies.rollouts.power import events_until, step_powers
-from tests.policies.rollouts.test_decide import plan
+from tests.support.planned_rollouts import plan
 
 FILE = """\
 version: 1

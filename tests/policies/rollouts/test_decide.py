@@ -15,13 +15,7 @@ from policies.rollouts.report import audited, described
 from policies.rollouts.tally import MEASURING
 from policies.rollouts.warm import warm_seconds
 from policies.sequential.quantiles import bin_of
-
-STEPS = [{"weight": "5%", "for": "10m"}, {"weight": "50%", "for": "30m"}]
-
-
-def plan(**changes: Any) -> RolloutConfig:
-    written = {"name": "r", "from": "v1", "to": "v2", "steps": STEPS, **changes}
-    return RolloutConfig.model_validate(written)
+from tests.support.planned_rollouts import STEPS, plan
 
 
 def begun(config: RolloutConfig, seconds: float = 60.0) -> RolloutProgress:

@@ -17,7 +17,7 @@ from policies.rollouts.live import LiveComparison
 from policies.rollouts.outcome import ArmOutcome
 from policies.rollouts.tally import MEASURING, ArmTally, ShareOrder
 from policies.routing.facts import Facts
-from tests.policies.rollouts.test_decide import plan
+from tests.support.planned_rollouts import plan
 
 EVENTS = [{"metric": m} for m in ("failures", "retries", "rejections", "blocked")]
 TIMES = [{"metric": "first_byte", "slower_than": "2s"}, {"metric": "total", "slower_than": "5s"}]

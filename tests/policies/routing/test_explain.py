@@ -11,7 +11,7 @@ from config.schema.config import ClientModelConfig, Config, MatchConfig
 from policies.routing.explain import limits_of, quotas_of, routes_of, settings_of, sides_of
 from policies.routing.facts import Facts
 from policies.routing.rules import Rules
-from tests.policies.routing.test_rules import conditions, requests
+from tests.support.route_conditions import conditions, requests
 
 POOLS = ("a", "b", "c", "d")
 pools = st.sampled_from(POOLS)

@@ -1,5 +1,4 @@
 from collections import Counter
-from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from random import Random
 from typing import Any
@@ -12,19 +11,9 @@ from config.schema.config import ClientModelConfig, MatchConfig
 from policies.routing.facts import Facts
 from policies.routing.rules import Catalogue, ModelList, Rules
 from policies.routing.rules import names as names_of
+from tests.support.route_conditions import conditions, facts, requests
 
 RNG = Random(1)
-
-
-def facts(
-    tenant: str = "acme",
-    model: str = "chat",
-    headers: Mapping[str, str] | None = None,
-    stream: bool = False,
-    prompt_tokens: int = 10,
-    user: str | None = None,
-) -> Facts:
-    return Facts(tenant, "key-1", model, headers or {}, stream, prompt_tokens, user, "req-1", requested=model)
 
 
 def rules(*routes: dict[str, Any], name: str = "chat") -> Rules:
@@ -48,28 +37,6 @@ def naive_match(when: MatchConfig, request_facts: Facts) -> bool:
             when.prompt_tokens is None or eval(f"{request_facts.prompt_tokens} {when.prompt_tokens}"),
         )
     )
-
-
-names = st.sampled_from(["a", "b", "ab", "ba", "abc"])
-globs = st.lists(st.sampled_from(["a", "b", "a*", "?b", "[ab]", "*c", "*"]), max_size=2).map(tuple)
-optional_globs = st.none() | globs
-conditions = st.builds(
-    MatchConfig,
-    tenant=optional_globs,
-    model=optional_globs,
-    header=st.none() | st.dictionaries(st.sampled_from(["X-A", "x-b"]), st.sampled_from(["a", "a*"])),
-    stream=st.none() | st.booleans(),
-    prompt_tokens=st.none()
-    | st.builds("{}{}".format, st.sampled_from(["<", "<=", ">", ">=", "> "]), st.integers(0, 3)),
-)
-requests = st.builds(
-    facts,
-    tenant=names,
-    model=names,
-    headers=st.dictionaries(st.sampled_from(["x-a", "x-b"]), names),
-    stream=st.booleans(),
-    prompt_tokens=st.integers(0, 4),
-)
 
 
 @given(st.lists(conditions, min_size=1, max_size=5), st.lists(requests, min_size=1, max_size=5))
