@@ -31,9 +31,9 @@ from adapters.wire import sse
 from adapters.wire.anthropic import requests as wire
 from adapters.wire.openai import chat as openai
 from tests.adapters.http1.scripted import Peer, answers, scripted
-from tests.adapters.test_openai_adapter import HEAD, http, piece, within
 from tests.servers.stand_ins.anthropic import KEY, MODEL, Anthropic, anthropic
 from tests.support.gateways import config, infer
+from tests.support.openai_answers import HEAD, http, piece, within
 
 Object = dict[str, Any]
 

@@ -43,8 +43,8 @@ from adapters.wire.oip.proto_responses import encode_stream_error
 from adapters.wire.oip.request_view import request_of
 from tests.adapters.http2.channels import calling
 from tests.adapters.tensor_service import PATIENCE, Service, echo, failing, serving
-from tests.adapters.test_openai_adapter import chat
 from tests.adapters.wire.tensors import load_body, same
+from tests.support.openai_answers import chat
 
 X = Tensor("x", "INT32", (2, 1), b"\x01\0\0\0\x02\0\0\0")
 

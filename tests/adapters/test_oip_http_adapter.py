@@ -36,8 +36,8 @@ from adapters.wire.oip import responses as oip_responses
 from adapters.wire.oip.payloads import GrpcPayload
 from adapters.wire.oip.request_view import request_of
 from tests.adapters.http1.scripted import Peer, Play, ReceivedRequest, Upstream, answers, scripted
-from tests.adapters.test_openai_adapter import END, HEAD, chat, http, piece
 from tests.adapters.wire.tensors import same
+from tests.support.openai_answers import END, HEAD, chat, http, piece
 
 X = Tensor("x", "INT32", (2, 1), b"\x01\0\0\0\x02\0\0\0")
 Y = Tensor("y", "INT32", (2, 1), b"\x03\0\0\0\x04\0\0\0")

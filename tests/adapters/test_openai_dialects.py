@@ -28,7 +28,7 @@ from adapters.wire.openai import model_field as named
 from adapters.wire.openai.dialects import DIALECTS
 from config.protocols.openai import OpenAIProtocol
 from tests.adapters.http1.scripted import Peer, ReceivedRequest, scripted
-from tests.adapters.test_openai_adapter import (
+from tests.support.openai_answers import (
     BODY,
     DONE,
     END,

@@ -11,6 +11,7 @@ import h2.connection
 import h2.events
 import h2.settings
 
+from adapters.http2.fields import encode
 from adapters.http2.frames import GOAWAY, PREFACE
 from adapters.http2.inbox import PREFIX
 
@@ -26,6 +27,11 @@ def request(path: str = "/test.Service/Echo", **changes: str | None) -> Fields:
     }  # fmt: skip
     fields |= {name.replace("_", "-"): value for name, value in changes.items()}
     return [(name, value) for name, value in fields.items() if value is not None]
+
+
+def block(path: str, *more: tuple[bytes, bytes]) -> bytes:
+    """The header block of a call to `path`."""
+    return encode([*[(name.encode(), value.encode()) for name, value in request(path)], *more])
 
 
 def framed(message: bytes, flag: int = 0) -> bytes:

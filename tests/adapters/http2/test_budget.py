@@ -16,9 +16,8 @@ from adapters.http2.inbox import MAX_CUT, Inbox
 from adapters.http2.receiving import STREAM_WINDOW
 from adapters.http2.server import Limits
 from tests.adapters.http1.raw import until
-from tests.adapters.http2.peer import GREETING, connected, framed, plainly, request
+from tests.adapters.http2.peer import GREETING, block, connected, framed, plainly, request
 from tests.adapters.http2.served import Methods, Served, serving
-from tests.adapters.http2.test_turns import block
 
 MiB = 1024 * 1024
 

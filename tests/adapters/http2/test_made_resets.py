@@ -8,9 +8,8 @@ import pytest
 from adapters.http2 import frames
 from adapters.http2.calm import CALM
 from adapters.http2.frames import END_HEADERS, END_STREAM, ErrorCode, frame
-from tests.adapters.http2.peer import GREETING, connected, framed, plainly, request
+from tests.adapters.http2.peer import GREETING, block, connected, framed, plainly, request
 from tests.adapters.http2.served import Methods, serving
-from tests.adapters.http2.test_turns import block
 
 HANG = block("/test.Service/Hang")
 MOST_STREAMS = 2 * CALM

@@ -8,21 +8,16 @@ import pytest
 from adapters.http2 import frames
 from adapters.http2.call import GrpcCall
 from adapters.http2.codes import Code
-from adapters.http2.fields import encode
 from adapters.http2.frames import END_HEADERS, END_STREAM, frame
 from adapters.http2.framing import TURN_FRAMES
 from adapters.http2.server import Limits
 from tests.adapters.http1.raw import until
-from tests.adapters.http2.peer import GREETING, connected, framed, request
+from tests.adapters.http2.peer import GREETING, block, connected, framed, request
 from tests.adapters.http2.served import Methods, serving
 from tests.support.turns import Turns, flood, most_seconds
 
 CALLS = 85_000
 PATIENCE_TURNS = 40
-
-
-def block(path: str, *more: tuple[bytes, bytes]) -> bytes:
-    return encode([*[(name.encode(), value.encode()) for name, value in request(path)], *more])
 
 
 def calls(count: int, head: bytes, message: bytes = b"") -> bytes:

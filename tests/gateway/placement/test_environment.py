@@ -11,7 +11,7 @@ import pytest
 from config.schema.config import CommandRuntime, LlmRuntime, RuntimeConfig, TensorRuntime
 from gateway.placement.environment import environment
 from gateway.placement.local import LocalRuntime, LocalRuntimes
-from tests.adapters.test_environment import NEEDED, SECRETS
+from tests.support.variables import NEEDED, SECRETS
 
 
 def test_variables_of_the_section_win() -> None:

@@ -11,10 +11,7 @@ from adapters.types import Usage
 from adapters.upstreams.openai.client import OpenAIAdapter
 from adapters.wire.anthropic import requests as wire
 from tests.adapters.http1.scripted import ReceivedRequest, answers, scripted
-from tests.adapters.test_openai_adapter import http, recording, within
-from tests.runtimes.llm.server_fixtures import MODEL, serving
-
-pytestmark = pytest.mark.runtimes
+from tests.support.openai_answers import http, recording, within
 
 COUNT = http(json.dumps({"count": 7, "max_model_len": 100, "tokens": [1] * 7}).encode())
 
@@ -79,7 +76,10 @@ async def test_a_malformed_count_is_an_error(answer: bytes, kind: type[Inference
         await adapter.aclose()
 
 
+@pytest.mark.runtimes
 async def test_our_own_runtime_counts_the_tokens_that_it_charges() -> None:
+    from tests.runtimes.llm.server_fixtures import MODEL, serving
+
     async with serving() as running:
         adapter = OpenAIAdapter(Client(running.url), model=MODEL)
         answer = await adapter.call(count(), within())
