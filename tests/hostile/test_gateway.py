@@ -81,7 +81,6 @@ FAILURES = [
 ]
 
 
-@pytest.mark.processes
 @pytest.mark.parametrize(("name", "status", "code"), FAILURES)
 async def test_a_client_sees_one_error_in_its_door_s_shape(behind: Behind, name: str, status: int, code: str) -> None:
     async def play(peer: Any) -> None:

@@ -28,6 +28,9 @@ START = 1000.0
 LONGEST_WAIT = 0.05
 """Seconds that one wait of a loop may really last until its timer fires."""
 
+LONGEST_PAUSE = 0.01
+"""Seconds between two looks at a state, where a test with threads waits for it on the real clock."""
+
 
 class Refused(RuntimeError):
     """A test of the plain shelf did what only a test of another shelf may do."""
@@ -39,6 +42,8 @@ class _Guard:
     def __init__(self) -> None:
         self.active = False
         self.refusals: list[str] = []
+        self.ports = set[int]()
+        """Ports that the system chose for a socket of the test. Another socket may join the first one there."""
 
     def refuse(self, action: str) -> None:
         """Remember the action and raise `Refused`."""
@@ -75,7 +80,9 @@ def _resolves(arguments: tuple[Any, ...]) -> str | None:
 
 def _binds(arguments: tuple[Any, ...]) -> str | None:
     address = arguments[1]
-    return f"listens on the fixed port {address[1]}" if isinstance(address, tuple) and address[1] else None
+    if not isinstance(address, tuple) or not address[1] or address[1] in _guard.ports:
+        return None
+    return f"listens on the fixed port {address[1]}"
 
 
 def _starts(arguments: tuple[Any, ...]) -> str:
@@ -108,13 +115,17 @@ def _called_by_a_test() -> bool:
 
 
 def _is_virtual(loop: asyncio.AbstractEventLoop | None) -> bool:
-    return isinstance(loop, LoopTimeEventLoop) and loop.looptime_on
+    """Whether the clock of a loop jumps: looptime's, or that of the simulation."""
+    if isinstance(loop, LoopTimeEventLoop):
+        return loop.looptime_on
+    return isinstance(loop, asyncio.BaseEventLoop) and type(loop).time is not asyncio.BaseEventLoop.time
 
 
 def _install() -> None:
     """Watch this process from now on. Nothing is refused outside of a test of the plain shelf."""
     platform.uname().processor  # noqa: B018  # runs `uname` once in a process; SDKs read it for their user agents
     sys.addaudithook(_audit)
+    real_name = socket.socket.getsockname
     real_sleep, real_wait, real_select = time.sleep, asyncio.sleep, selectors.EpollSelector.select
     spawn = multiprocessing.util.spawnv_passfds
 
@@ -124,10 +135,9 @@ def _install() -> None:
         real_sleep(seconds)
 
     def wait(delay: float, result: Any = None) -> Any:
-        if _guard.active and delay > 0 and _called_by_a_test():
-            loop = asyncio.get_running_loop()
-            if isinstance(loop, asyncio.BaseEventLoop) and type(loop).time is asyncio.BaseEventLoop.time:
-                _guard.refuse(f"sleeps {delay} s")
+        watched = _guard.active and delay > LONGEST_PAUSE and _called_by_a_test()
+        if watched and not _is_virtual(asyncio.get_running_loop()):
+            _guard.refuse(f"sleeps {delay} s")
         return real_wait(delay, result)
 
     def select(self: Any, timeout: float | None = None) -> list[Any]:
@@ -144,7 +154,14 @@ def _install() -> None:
             _guard.refuse("starts a process of multiprocessing")
         return spawn(*arguments)
 
+    def getsockname(self: socket.socket) -> Any:
+        name = real_name(self)
+        if _guard.active and isinstance(name, tuple):
+            _guard.ports.add(name[1])
+        return name
+
     time.sleep = sleep
+    socket.socket.getsockname = getsockname  # type: ignore[method-assign]
     asyncio.sleep = asyncio.tasks.sleep = wait
     selectors.EpollSelector.select = select  # type: ignore[method-assign]
     multiprocessing.util.spawnv_passfds = spawnv  # type: ignore[assignment]
@@ -164,9 +181,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.looptime if own else pytest.mark.looptime(start=START))
 
 
+def taken() -> list[str]:
+    """What the running test was refused until now, which then no longer fails it. For the tests of this module."""
+    refusals, _guard.refusals = _guard.refusals, []
+    return refusals
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     _guard.refusals.clear()
+    _guard.ports.clear()
     _guard.active = shelves.item_shelf(item) == shelves.PLAIN
     try:
         return (yield)

@@ -108,7 +108,7 @@ class ShadowRig(Rig):
         """Wait until no copy is under way."""
         async with asyncio.timeout(30):
             while self.copies.running:
-                await asyncio.sleep(0)
+                await asyncio.sleep(0.001)
 
     def assert_idle(self) -> None:
         super().assert_idle()

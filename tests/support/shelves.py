@@ -18,7 +18,7 @@ PLAIN = "plain"
 SHELVES: Mapping[str, str] = {
     PLAIN: "no process, no real time, nothing but the base installation and small packages",
     "runtimes": "both runtimes in this process: torch, ONNX, OpenVINO, scikit-learn",
-    "processes": "processes of our own, a browser, Redis, Postgres",
+    "processes": "real time, processes of our own, a browser, Redis, Postgres",
     "servers": "real foreign servers, brokers and clients, some gigabytes of them",
     "benchmarks": "the programs of `loadtests`",
 }

@@ -53,6 +53,7 @@ async def test_the_metadata_of_a_pipeline_is_that_of_its_graph() -> None:
         assert "whole" in (await (await door.get("/v2/models")).json())["models"]
 
 
+@pytest.mark.realtime
 async def test_the_configuration_and_the_statistics_of_a_pipeline() -> None:
     """perf_analyzer reads both."""
     async with sums() as door:

@@ -127,6 +127,7 @@ def test_models_of_vllm(tmp_path: Path) -> None:
         vllm(tmp_path, "hf:nobody")
 
 
+@pytest.mark.processes
 def test_ports_stay_reserved_for_their_owner() -> None:
     ports = Ports()
     taken = {ports.take() for _ in range(50)}
@@ -136,6 +137,7 @@ def test_ports_stay_reserved_for_their_owner() -> None:
     assert ports._taken == set()
 
 
+@pytest.mark.processes
 async def test_a_runtime_gives_its_ports_back() -> None:
     runtimes = LocalRuntimes()
     runtime = runtimes.make("a", command("sh", "{port}", "{port:b}"), lambda reason: None)

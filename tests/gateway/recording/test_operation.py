@@ -17,9 +17,9 @@ from gateway.recording.contents import AnswerPart, ResendSource, Settings, redac
 from gateway.recording.keys import RecordError
 from gateway.recording.policy import RecordedPolicy
 from gateway.recording.segments import key_path
-from tests.gateway.recording.test_recorder import rig, until
 from tests.support.gateways import chat, config
-from tests.support.recorded import RecordingRig, recorder_of, recording, records
+from tests.support.recorded import RecordingRig, recorder_of, recorder_rig, recording, records
+from tests.support.waiting import until
 
 
 async def test_a_segment_without_its_deleted_key_cannot_be_read(
@@ -28,7 +28,7 @@ async def test_a_segment_without_its_deleted_key_cannot_be_read(
     monkeypatch.setattr(module, "SWEEP_SECONDS", 0.0)
     monkeypatch.setattr(module, "FLUSH_SECONDS", 0.02)
     where, backup = tmp_path / "traffic", tmp_path / "backup"
-    one = rig(where, keep="1h")
+    one = recorder_rig(where, keep="1h")
     async with recorder_of(one):
         await one.send(chat(messages=[{"role": "user", "content": "of last week"}]))
         await until(lambda: one.recorder.written["records"] == 1)
@@ -82,7 +82,7 @@ async def test_a_full_disk_loses_records_and_no_request(
 ) -> None:
     monkeypatch.setattr(module, "FLUSH_SECONDS", 0.02)
     monkeypatch.setattr(module, "RETRY_SECONDS", 0.0)
-    one = rig(tmp_path)
+    one = recorder_rig(tmp_path)
     async with recorder_of(one):
         await one.send(chat())
         await until(lambda: one.recorder.written["records"] == 1)

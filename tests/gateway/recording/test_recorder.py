@@ -19,23 +19,9 @@ from gateway.recording.metrics import RecordMetrics
 from gateway.recording.recorder import TrafficRecorder
 from gateway.recording.segments import SegmentReader
 from gateway.recording.stand_ins import subject_of
-from tests.support.gateways import chat, config
-from tests.support.recorded import KEY, RecordingRig, recorded_config, recorder_of, recording, records
-
-POOLS = [{"name": name, "endpoints": ["http://127.0.0.1:9"]} for name in ("main", "spare")]
-PRICE = {"prompt": "1 usd/1M", "completion": "2 usd/1M"}
-MODELS: list[dict[str, Any]] = [
-    {"name": "chat", "price": PRICE, "routes": [{"to": "main", "fallback": ["spare"]}]},
-    {"name": "split", "routes": [{"split": {"sticky": "user", "arms": [
-        {"pool": "main", "weight": 90}, {"pool": "spare", "weight": 10}]}}]},
-    {"name": "dice", "routes": [{"split": {"arms": [
-        {"pool": "main", "weight": 1}, {"pool": "spare", "weight": 1}]}}]},
-]  # fmt: skip
-
-
-def rig(folder: Path, main: FakeAdapter | None = None, **settings: Any) -> RecordingRig:
-    made = config(record=recording(folder, **settings), pools=POOLS, models=MODELS)
-    return RecordingRig(made, {"main": [main or FakeAdapter()], "spare": [FakeAdapter()]})
+from tests.support.gateways import chat
+from tests.support.recorded import KEY, RecordingRig, recorded_config, recorder_of, recorder_rig, recording, records
+from tests.support.waiting import until
 
 
 def everything(where: Path) -> bytes:
@@ -45,8 +31,9 @@ def everything(where: Path) -> bytes:
     return raw + b"".join(frames)
 
 
+@pytest.mark.realtime
 async def test_a_record_has_the_request_the_decision_and_the_end(tmp_path: Path) -> None:
-    one = rig(tmp_path, answers=True)
+    one = recorder_rig(tmp_path, answers=True)
     async with recorder_of(one):
         await one.send(chat(max_tokens=50, user="ann", tools=[{"type": "function", "function": {"name": "f"}}]))
     ((entry, holder, policy, content),) = records(tmp_path, contents=True)
@@ -70,7 +57,7 @@ async def test_a_record_has_the_request_the_decision_and_the_end(tmp_path: Path)
 
 async def test_refusals_and_failures_are_recorded(tmp_path: Path) -> None:
     failing = FakeAdapter(Script(fault=BackendError("no")))
-    one = rig(tmp_path, failing)
+    one = recorder_rig(tmp_path, failing)
     async with recorder_of(one):
         await one.send(chat("nothing"))
         await one.send(chat())
@@ -89,7 +76,9 @@ async def test_no_secret_is_in_the_records(tmp_path: Path) -> None:
         b"data: " + json.dumps({"choices": [{"index": 0, "delta": {"content": piece}}]}).encode() + b"\n\n"
         for piece in ("mail to pla", "nted.ann@exam", "ple.com or use sk-", *PLANTED)
     ))  # fmt: skip
-    one = rig(tmp_path, FakeAdapter(script), answers=True, redact=["email", "json:$.metadata.team"], headers=["x-note"])
+    one = recorder_rig(
+        tmp_path, FakeAdapter(script), answers=True, redact=["email", "json:$.metadata.team"], headers=["x-note"]
+    )
     nested = json.dumps({"to": "planted.bob@example.com", "more": json.dumps({"key": KEY_LIKE})})
     body: dict[str, Any] = {
         "metadata": {"team": "planted-team"},
@@ -121,7 +110,7 @@ async def test_no_secret_is_in_the_records(tmp_path: Path) -> None:
 
 
 async def test_digests_in_place_of_bodies(tmp_path: Path) -> None:
-    one = rig(tmp_path, bodies="digest")
+    one = recorder_rig(tmp_path, bodies="digest")
     async with recorder_of(one):
         for _ in range(2):
             await one.send(chat(messages=[{"role": "user", "content": "a private prompt"}], user="ann"))
@@ -137,7 +126,7 @@ async def test_digests_in_place_of_bodies(tmp_path: Path) -> None:
 
 
 async def test_users_have_stand_ins_that_get_the_same_arms(tmp_path: Path) -> None:
-    one = rig(tmp_path)
+    one = recorder_rig(tmp_path)
     users = [f"user-{i}" for i in range(40)]
     async with recorder_of(one):
         for user in (*users, *users):
@@ -151,7 +140,7 @@ async def test_users_have_stand_ins_that_get_the_same_arms(tmp_path: Path) -> No
 
 
 async def test_random_choices_are_recorded(tmp_path: Path) -> None:
-    one = rig(tmp_path)
+    one = recorder_rig(tmp_path)
     async with recorder_of(one):
         for _ in range(40):
             await one.send(chat("dice"))
@@ -161,7 +150,7 @@ async def test_random_choices_are_recorded(tmp_path: Path) -> None:
 
 
 async def test_the_share_is_sampled_by_a_keyed_digest(tmp_path: Path) -> None:
-    one = rig(tmp_path, share="25%")
+    one = recorder_rig(tmp_path, share="25%")
     async with recorder_of(one):
         for _ in range(400):
             await one.send(chat())
@@ -172,7 +161,7 @@ async def test_the_share_is_sampled_by_a_keyed_digest(tmp_path: Path) -> None:
 
 
 async def test_excluded_models_are_not_recorded(tmp_path: Path) -> None:
-    one = rig(tmp_path, exclude=["cha*"])
+    one = recorder_rig(tmp_path, exclude=["cha*"])
     async with recorder_of(one):
         await one.send(chat())
         await one.send(chat("dice"))
@@ -181,7 +170,7 @@ async def test_excluded_models_are_not_recorded(tmp_path: Path) -> None:
 
 async def test_a_full_queue_loses_records_and_counts_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_WAITING", 3)
-    one = rig(tmp_path)
+    one = recorder_rig(tmp_path)
     for _ in range(10):
         await one.send(chat())
     assert one.recorder.lost["queue"] == 7
@@ -201,7 +190,7 @@ async def test_an_unwritable_folder_costs_records_and_no_request(
     monkeypatch.setattr(module, "RETRY_SECONDS", 0.0)
     blocked = tmp_path / "records"
     blocked.write_text("a file")
-    one = rig(blocked)
+    one = recorder_rig(blocked)
     async with recorder_of(one):
         for number in range(1, 4):
             assert (await one.send(chat())).status == 200
@@ -219,15 +208,9 @@ async def test_an_unwritable_folder_costs_records_and_no_request(
     assert counters["headrace_record_bytes"] > 100
 
 
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(120):
-        while not condition():
-            await asyncio.sleep(0.005)
-
-
 @pytest.mark.processes
 async def test_a_large_body_is_redacted_elsewhere(tmp_path: Path) -> None:
-    one = rig(tmp_path, redact=["email"])
+    one = recorder_rig(tmp_path, redact=["email"])
     text = "word " * 60_000 + "ann@example.com"
     async with recorder_of(one):
         await one.send(chat(messages=[{"role": "user", "content": text}]))
@@ -237,7 +220,7 @@ async def test_a_large_body_is_redacted_elsewhere(tmp_path: Path) -> None:
 
 
 async def test_a_new_policy_begins_a_segment(tmp_path: Path) -> None:
-    one = rig(tmp_path)
+    one = recorder_rig(tmp_path)
     async with recorder_of(one):
         await one.send(chat())
         await until(lambda: one.recorder.written["records"] == 1)
@@ -248,14 +231,14 @@ async def test_a_new_policy_begins_a_segment(tmp_path: Path) -> None:
 
 
 async def test_two_processes_write_to_one_folder(tmp_path: Path) -> None:
-    one, two = rig(tmp_path), rig(tmp_path)
+    one, two = recorder_rig(tmp_path), recorder_rig(tmp_path)
     async with recorder_of(one), recorder_of(two):
         await asyncio.gather(*(each.send(chat()) for each in (one, two) for _ in range(5)))
     assert len(records(tmp_path)) == 10
 
 
 async def test_a_client_that_leaves_is_recorded(tmp_path: Path) -> None:
-    one = rig(tmp_path, answers=True)
+    one = recorder_rig(tmp_path, answers=True)
     async with recorder_of(one):
         record = one.record()
         answer = await one.core.handle(one.principal, chat(stream=True), {}, record)
@@ -291,7 +274,7 @@ def encode_list(values: list[Any]) -> bytes:
 
 
 async def test_keys_of_clients_are_facts_without_their_secret(tmp_path: Path) -> None:
-    one = rig(tmp_path)
+    one = recorder_rig(tmp_path)
     holder = Principal("acme", "jwt:login:ann", frozenset({"user", "team"}), {"team": "search"})
     async with recorder_of(one):
         await one.send(chat(), holder)

@@ -245,6 +245,7 @@ async def test_changed_limits_are_simulated(tmp_path: Path) -> None:
     assert replay_policies(entries, read(limited(requests="20/h", enforce="shadow"), tmp_path)).counts == {}
 
 
+@pytest.mark.realtime
 async def test_recorded_refusals_are_admitted_by_a_higher_limit(tmp_path: Path) -> None:
     entries = await of_split(tmp_path, limited(requests="20/h"), 50)
     assert sum(request.entry.code == "rate_limit_exceeded" for request in entries) == 30

@@ -42,6 +42,7 @@ async def sent(target: SlowTarget, *due: float, speed: float | None, most: int) 
     return report.as_json()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("speed", [1.0, 2.0])
 async def test_no_request_is_sent_before_its_time(speed: float) -> None:
     target, began = SlowTarget(0.0), time.monotonic()
@@ -51,6 +52,7 @@ async def test_no_request_is_sent_before_its_time(speed: float) -> None:
         assert at - began >= due / speed - 0.001
 
 
+@pytest.mark.processes
 async def test_a_request_that_waits_for_another_is_late_and_its_latency_has_the_wait() -> None:
     target = SlowTarget(0.06)
     report = await sent(target, 0.0, 0.0, 0.0, speed=1.0, most=1)
