@@ -15,18 +15,17 @@ import pytest
 import yaml
 
 from adapters.http1.message import Response
-from tests.e2e.test_identity import issuer
 from tests.servers.llm import NAME, llm
 from tests.servers.repositories import for_headrace
 from tests.support.collectors import http_collector
-from tests.support.issuers import SigningKey, jwks_server
+from tests.support.issuers import SigningKey, issuer, jwks_server
 from tests.support.processes import GatewayProcess, gateway
 from tests.support.prometheus import Prometheus, prometheus
 from tests.support.redis import RedisServer
 from tests.support.tensor_runtime import tensor_runtime
 from tests.support.upstreams import upstream
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(1800)]
 DEPLOY = Path(__file__).parents[2] / "deploy"
 COPIES = {"concurrency": 8, "requests": "100/s", "spend": "100 usd/day"}
 SECONDS = 600.0

@@ -1,7 +1,6 @@
 """Endpoints that come and go while requests are under way, in a real gateway."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -11,10 +10,8 @@ import aiohttp
 import yaml
 
 from adapters.http1.server import Server
-from tests.e2e.test_operations import chat, until_status
 from tests.support.kubernetes import api_server, endpoint, slice_of
-from tests.support.nameservers import nameserver
-from tests.support.processes import GatewayProcess, gateway, issue
+from tests.support.processes import GatewayProcess, gateway
 from tests.support.upstreams import Upstream, stream, upstream, whole
 
 
@@ -68,16 +65,6 @@ class Load:
                 await asyncio.sleep(0.02)
 
 
-async def admin(g: GatewayProcess, method: str, path: str, body: object = None) -> tuple[int, dict[str, Any]]:
-    data = None if body is None else json.dumps(body)
-    headers = {"content-type": "application/json"}
-    async with (
-        aiohttp.ClientSession() as http,
-        http.request(method, f"{g.admin}/admin/pools{path}", data=data, headers=headers) as response,
-    ):
-        return response.status, await response.json()
-
-
 def id_of(state: dict[str, Any], url: str) -> str:
     endpoint: str = next(e["endpoint"] for e in state["endpoints"] if e["address"] == url)
     return endpoint.removeprefix("up/")
@@ -89,33 +76,35 @@ async def test_draining_adding_and_removing_under_load_fails_no_request(tmp_path
         for up in (one, two, three):
             up.behaviour = slowly
         g = await stack.enter_async_context(gateway(tmp_path, configuration({"endpoints": [one.url, two.url]})))
-        key = await issue(g)
-        await until_status(g, key, 200)
+        key = await g.key()
+        await g.until_status(key, 200)
         first, second = id_of(await g.state(), one.url), id_of(await g.state(), two.url)
         load = Load(g, key)
         async with load.running():
             await load.more()
-            status, drained = await admin(g, "POST", f"/up/endpoints/{first}/drain")
+            status, drained = await g.administer("POST", f"/admin/pools/up/endpoints/{first}/drain")
             assert (status, drained["drained"]) == (200, True)
             await g.until(f"[e['in_flight'] for e in s['endpoints'] if e['endpoint'] == 'up/{first}'] == [0]")
             before = len(one.received)
             await load.more()
             assert len(one.received) == before
-            assert (await admin(g, "POST", "/up/endpoints", {"url": three.url, "weight": 2}))[0] == 200
+            assert (await g.administer("POST", "/admin/pools/up/endpoints", {"url": three.url, "weight": 2}))[0] == 200
             await g.until("sum(e['health'] == 'healthy' for e in s['endpoints']) == 3")
-            assert (await admin(g, "DELETE", f"/up/endpoints/{second}"))[0] == 200
+            assert (await g.administer("DELETE", f"/admin/pools/up/endpoints/{second}"))[0] == 200
             before = len(three.received)
             await load.more()
             assert len(three.received) > before
-            assert (await admin(g, "POST", f"/up/endpoints/{first}/undrain"))[0] == 200
+            assert (await g.administer("POST", f"/admin/pools/up/endpoints/{first}/undrain"))[0] == 200
             await load.more()
-            assert (await admin(g, "DELETE", f"/up/endpoints/{id_of(await g.state(), three.url)}"))[0] == 200
+            assert (await g.administer("DELETE", f"/admin/pools/up/endpoints/{id_of(await g.state(), three.url)}"))[
+                0
+            ] == 200
             await load.more()
         assert load.failures == []
-        status, listed = await admin(g, "GET", "")
+        status, listed = await g.administer("GET", "/admin/pools")
         (pool,) = listed["pools"]
         assert [(e["address"], e["origin"]) for e in pool["endpoints"]] == [(one.url, "configuration")]
-        status, refused = await admin(g, "POST", f"/up/endpoints/{first}/drain")
+        status, refused = await g.administer("POST", f"/admin/pools/up/endpoints/{first}/drain")
         assert (status, refused["error"]["code"]) == (409, "last_endpoint")
         await g.until_idle()
 
@@ -123,30 +112,6 @@ async def test_draining_adding_and_removing_under_load_fails_no_request(tmp_path
 async def slowly(body: dict[str, Any]) -> Any:
     await asyncio.sleep(0.01)
     return stream("hello there", gap=0.01) if body.get("stream") else whole("hello")
-
-
-async def test_a_dead_endpoint_gets_no_requests_after_a_missed_removal(tmp_path: Path) -> None:
-    """The API server never reports the deletion of the pod, and its watch stays open."""
-    async with AsyncExitStack() as stack:
-        api = await stack.enter_async_context(api_server())
-        dead, alive = Server(Upstream("dead")), await stack.enter_async_context(upstream("alive"))
-        _, port = await dead.listen_tcp("127.0.0.1", 0)
-        await api.put(slice_of("a", endpoint("127.0.0.1", uid="1"), port=port))
-        await api.put(slice_of("b", endpoint("127.0.0.1", uid="2"), port=int(alive.url.rpartition(":")[2])))
-        kubernetes = {"service": "vllm", "namespace": "models", "server": api.url, "resync": "1h"}
-        g = await stack.enter_async_context(gateway(tmp_path, configuration({"discover": {"kubernetes": kubernetes}})))
-        key = await issue(g)
-        await until_status(g, key, 200)
-        await g.until("[e['health'] for e in s['endpoints']] == ['healthy'] * 2")
-        load = Load(g, key)
-        async with load.running():
-            await load.more()
-            await dead.aclose()
-            await api.delete("a", silently=True)
-            await g.until("sorted(e['health'] for e in s['endpoints']) == ['healthy', 'unhealthy']")
-            await load.more()
-        assert all(status == 200 and "error" in text for status, text in load.failures)  # streams that it broke
-        assert {e["origin"] for e in (await g.state())["endpoints"]} == {"discovery"}
 
 
 async def test_a_file_of_endpoints_is_followed_and_readiness_reports_an_empty_file(tmp_path: Path) -> None:
@@ -159,8 +124,8 @@ async def test_a_file_of_endpoints_is_followed_and_readiness_reports_an_empty_fi
         listed(one.url)
         discover = {"file": path.name, "grace": "300ms"}
         async with gateway(tmp_path, configuration({"discover": discover})) as g:
-            key = await issue(g)
-            await until_status(g, key, 200)
+            key = await g.key()
+            await g.until_status(key, 200)
             load = Load(g, key)
             async with load.running():
                 await load.more()
@@ -172,60 +137,38 @@ async def test_a_file_of_endpoints_is_followed_and_readiness_reports_an_empty_fi
                 listed("nonsense")
                 await load.more()
             assert load.failures == []
-            assert "nonsense" not in str((await admin(g, "GET", ""))[1])
+            assert "nonsense" not in str((await g.administer("GET", "/admin/pools"))[1])
             async with asyncio.timeout(300):
-                while not (await admin(g, "GET", ""))[1]["pools"][0]["discovery"]["error"]:
+                while not (await g.administer("GET", "/admin/pools"))[1]["pools"][0]["discovery"]["error"]:
                     await asyncio.sleep(0.05)
             listed()
             await g.until("s['endpoints'] == []")
-            async with aiohttp.ClientSession() as http, http.get(f"{g.admin}/readyz") as response:
-                assert (response.status, (await response.json())["models_without_endpoint"]) == (503, ["chat"])
-            assert (await chat(g, key))[0] == 503
+            status, ready = await g.administer("GET", "/readyz")
+            assert (status, ready["models_without_endpoint"]) == (503, ["chat"])
+            assert (await g.chat(key))[0] == 503
             listed(one.url)
-            await until_status(g, key, 200)
+            await g.until_status(key, 200)
 
 
-async def test_names_are_followed_and_the_loss_of_the_nameserver_is_no_outage(tmp_path: Path) -> None:
-    async with nameserver() as names, upstream("one") as one:
-        names.records = {("models.test", "A"): ["127.0.0.1"]}
-        discover = {
-            "dns": f"models.test:{one.url.rpartition(':')[2]}", "nameserver": names.address, "ttl_min": "50ms",
-        }  # fmt: skip
-        async with gateway(tmp_path, configuration({"discover": discover})) as g:
-            key = await issue(g)
-            await until_status(g, key, 200)
-            names.records["models.test", "A"] = ["127.0.0.1", "127.0.0.77"]  # where nothing listens on that port
+async def test_a_dead_endpoint_gets_no_requests_after_a_missed_removal(tmp_path: Path) -> None:
+    """The API server never reports the deletion of the pod, and its watch stays open."""
+    async with AsyncExitStack() as stack:
+        api = await stack.enter_async_context(api_server())
+        dead, alive = Server(Upstream("dead")), await stack.enter_async_context(upstream("alive"))
+        _, port = await dead.listen_tcp("127.0.0.1", 0)
+        await api.put(slice_of("a", endpoint("127.0.0.1", uid="1"), port=port))
+        await api.put(slice_of("b", endpoint("127.0.0.1", uid="2"), port=int(alive.url.rpartition(":")[2])))
+        kubernetes = {"service": "vllm", "namespace": "models", "server": api.url, "resync": "1h"}
+        g = await stack.enter_async_context(gateway(tmp_path, configuration({"discover": {"kubernetes": kubernetes}})))
+        key = await g.key()
+        await g.until_status(key, 200)
+        await g.until("[e['health'] for e in s['endpoints']] == ['healthy'] * 2")
+        load = Load(g, key)
+        async with load.running():
+            await load.more()
+            await dead.aclose()
+            await api.delete("a", silently=True)
             await g.until("sorted(e['health'] for e in s['endpoints']) == ['healthy', 'unhealthy']")
-            for _ in range(10):
-                assert (await chat(g, key))[0] == 200
-            names.silent = {"A", "AAAA"}
-            names.records = {}
-            before = names.received.total()
-            async with asyncio.timeout(300):
-                while names.received.total() < before + 2:
-                    await asyncio.sleep(0.05)
-            assert (await chat(g, key))[0] == 200
-            async with aiohttp.ClientSession() as http, http.get(f"{g.admin}/metrics") as response:
-                assert 'headrace_discovered_endpoints{pool="up"} 2.0' in await response.text()
-
-
-WRONG: list[tuple[str, str, object, int, str]] = [
-    ("POST", "/up/endpoints", {"url": "10.0.0.1"}, 400, "invalid_request"),
-    ("POST", "/up/endpoints", {"url": "http://10.0.0.1", "wait": 1}, 400, "invalid_request"),
-    ("POST", "/up/endpoints", {"url": "http://10.0.0.1", "ttl": "60d"}, 400, "invalid_request"),
-    ("POST", "/up/endpoints", {"url": "http://10.0.0.1", "weight": 0}, 400, "invalid_request"),
-    ("POST", "/up/endpoints", [], 400, "invalid_request"),
-    ("POST", "/down/endpoints", {"url": "http://10.0.0.1"}, 404, "no_such_pool"),
-    ("DELETE", "/up/endpoints/nobody", None, 404, "no_such_endpoint"),
-    ("PATCH", "/up/endpoints/nobody", {"weight": 2}, 404, "no_such_endpoint"),
-    ("PATCH", "/up/endpoints/nobody", {"weight": "2"}, 400, "invalid_request"),
-    ("PATCH", "/up/endpoints/nobody", None, 400, "invalid_request"),
-]
-
-
-async def test_mistakes_of_operators_are_named(tmp_path: Path) -> None:
-    async with gateway(tmp_path, configuration({"endpoints": ["http://127.0.0.1:9"]})) as g:
-        for method, path, body, status, code in WRONG:
-            actual, answer = await admin(g, method, path, body)
-            assert (actual, answer["error"]["code"]) == (status, code), (method, path, body)
-        assert [e["address"] for e in (await g.state())["endpoints"]] == ["http://127.0.0.1:9"]
+            await load.more()
+        assert all(status == 200 and "error" in text for status, text in load.failures)  # streams that it broke
+        assert {e["origin"] for e in (await g.state())["endpoints"]} == {"discovery"}

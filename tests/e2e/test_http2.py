@@ -2,34 +2,33 @@
 
 import asyncio
 import json
-import ssl
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from tests.adapters.http1.http2_client import http2_client
-from tests.e2e.test_operations import certificate, configuration
-from tests.support.processes import gateway
+from tests.support.processes import gateway, minimal
+from tests.support.tls import client_side, make_certificate
 from tests.support.upstreams import stream, upstream
 
 pytestmark = pytest.mark.timeout(1800)
 
 
-@pytest.mark.parametrize(("workers", "tls"), [(1, False), (1, True), (2, False)])
+@pytest.mark.parametrize(("workers", "tls"), [(1, True), (2, False)])
 async def test_chats_whole_and_streamed(workers: int, tls: bool, tmp_path: Path) -> None:
-    listen = {"http": "127.0.0.1:0", "admin": "127.0.0.1:0"}
+    listen: dict[str, Any] = {"http": "127.0.0.1:0", "admin": "127.0.0.1:0"}
     trusting = None
     if tls:
-        cert, key_file = await certificate(tmp_path, "own")
-        listen["tls"] = {"cert": str(cert), "key": str(key_file)}  # type: ignore[assignment]
-        trusting = ssl.create_default_context(cafile=str(cert))
+        made = make_certificate(tmp_path / "own")
+        listen["tls"] = {"cert": str(made / "cert.pem"), "key": str(made / "key.pem")}
+        trusting = client_side(made)
         trusting.set_alpn_protocols(["h2"])
     async with upstream() as up:
-        up.behaviour = None
-        written = configuration(up, workers=workers, auth={"demo_key": True}, listen=listen)
+        written = minimal(up.url, workers=workers, auth={"demo_key": True}, listen=listen)
         async with gateway(tmp_path, written) as g:
-            key = (await g.printed(r"Demo key [^:]*: (hr-\S+)"))[1]
+            key = await g.demo_key()
             parts = urlsplit(g.url)
             assert parts.hostname is not None
             assert parts.port is not None

@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.e2e.test_operations import configuration
 from tests.support.forked import ForkedProcess
-from tests.support.processes import HEADRACE, gateway, starting_gateway
+from tests.support.processes import HEADRACE, gateway, minimal, starting_gateway
 from tests.support.upstreams import upstream
 
 pytestmark = pytest.mark.timeout(1800)
@@ -40,7 +39,15 @@ def facts(pid: int) -> dict[str, Any]:
     }
 
 
-async def test_the_kernel_sees_the_same_process(tmp_path: Path) -> None:
+def facts_of_worker(pid: int) -> dict[str, Any]:
+    """Each worker leads a session and a group of its own. uvloop leaves it copies of its standard streams."""
+    files = {os.readlink(fd) for fd in Path(f"/proc/{pid}/fd").iterdir()}
+    kinds = Counter(re.sub(r"[\[:].*|.*/", "", name) for name in files if "state.db" not in name)
+    return {**facts(pid), "files": kinds, "group": os.getpgid(pid) == pid, "session": os.getsid(pid) == pid}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_the_kernel_sees_the_same_process(tmp_path: Path, workers: int) -> None:
     """Connections and files of the database come and go while both run: at some moment they are the same."""
     async with AsyncExitStack() as exits:
         pids = []
@@ -48,44 +55,19 @@ async def test_the_kernel_sees_the_same_process(tmp_path: Path) -> None:
             folder = tmp_path / str(forked)
             folder.mkdir()
             up = await exits.enter_async_context(upstream())
-            g = await exits.enter_async_context(gateway(folder, configuration(up), forked=forked))
+            written = minimal(up.url, workers=workers)
+            g = await exits.enter_async_context(gateway(folder, written, forked=forked))
             await g.printed("Ready.")
-            pids.append(g.process.pid)
+            pids.append(g.process.pid if workers == 1 else (await g.state())["workers"][0]["pid"])
         end = time.monotonic() + 120
+        read = facts if workers == 1 else facts_of_worker
         while True:
             with suppress(FileNotFoundError):  # a file was closed meanwhile
-                new, forked_one = await asyncio.gather(*[asyncio.to_thread(facts, pid) for pid in pids])
+                new, forked_one = await asyncio.gather(*[asyncio.to_thread(read, pid) for pid in pids])
                 if new == forked_one or time.monotonic() > end:
                     break
             await asyncio.sleep(0.1)
         assert new == forked_one
-
-
-async def test_the_kernel_sees_the_same_worker(tmp_path: Path) -> None:
-    async with AsyncExitStack() as exits:
-        pids = []
-        for forked in (False, True):
-            folder = tmp_path / str(forked)
-            folder.mkdir()
-            up = await exits.enter_async_context(upstream())
-            g = await exits.enter_async_context(gateway(folder, configuration(up, workers=2), forked=forked))
-            await g.printed("Ready.")
-            pids.append((await g.state())["workers"][0]["pid"])
-        end = time.monotonic() + 120
-        while True:
-            with suppress(FileNotFoundError):
-                new, forked_one = await asyncio.gather(*[asyncio.to_thread(facts_of_worker, pid) for pid in pids])
-                if new == forked_one or time.monotonic() > end:
-                    break
-            await asyncio.sleep(0.1)
-        assert new == forked_one
-
-
-def facts_of_worker(pid: int) -> dict[str, Any]:
-    """Each worker leads a session and a group of its own. uvloop leaves it copies of its standard streams."""
-    files = {os.readlink(fd) for fd in Path(f"/proc/{pid}/fd").iterdir()}
-    kinds = Counter(re.sub(r"[\[:].*|.*/", "", name) for name in files if "state.db" not in name)
-    return {**facts(pid), "files": kinds, "group": os.getpgid(pid) == pid, "session": os.getsid(pid) == pid}
 
 
 @pytest.mark.parametrize(
@@ -97,7 +79,7 @@ async def test_its_end_is_the_same(numbers: list[signal.Signals], status: int, t
     for forked in (False, True):
         folder = tmp_path / str(forked)
         folder.mkdir()
-        async with upstream() as up, starting_gateway(folder, configuration(up), forked=forked) as g:
+        async with upstream() as up, starting_gateway(folder, minimal(up.url), forked=forked) as g:
             await g.printed("Ready.")
             for number in numbers:
                 g.process.send_signal(number)

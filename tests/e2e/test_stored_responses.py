@@ -5,9 +5,7 @@ from pathlib import Path
 import openai
 import pytest
 
-from tests.e2e.test_operations import configuration
-from tests.e2e.test_workers import shared_key, until_ready
-from tests.support.processes import gateway
+from tests.support.processes import gateway, minimal
 from tests.support.upstreams import upstream
 
 pytestmark = pytest.mark.timeout(1800)
@@ -19,10 +17,10 @@ def client(url: str, key: str) -> openai.AsyncOpenAI:
 
 async def test_any_worker_continues_a_response_that_another_stored(tmp_path: Path) -> None:
     async with upstream("Hello!") as up:
-        configured = configuration(up, workers=2)
+        configured = minimal(up.url, workers=2)
         async with gateway(tmp_path, configured) as g:
-            await until_ready(g, 2)
-            key = await shared_key(g)
+            await g.until_ready(2)
+            key = await g.key()
             previous: str | None = None
             for _ in range(10):  # each over a new connection, so to some worker
                 async with client(g.url, key) as sdk:
@@ -31,6 +29,6 @@ async def test_any_worker_continues_a_response_that_another_stored(tmp_path: Pat
                     )
                 previous = made.id
         async with gateway(tmp_path, configured) as g, client(g.url, key) as sdk:
-            await until_ready(g, 2)
+            await g.until_ready(2)
             assert previous is not None
             assert (await sdk.responses.retrieve(previous)).output_text == "Hello!"

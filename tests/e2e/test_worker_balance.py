@@ -12,9 +12,8 @@ import grpc
 import psutil
 import pytest
 
-from tests.e2e.test_operations import certificate, configuration
-from tests.e2e.test_workers import until_ready
-from tests.support.processes import gateway
+from tests.support.processes import gateway, minimal
+from tests.support.tls import make_certificate
 from tests.support.traffic import traffic
 from tests.support.upstreams import upstream
 
@@ -46,16 +45,16 @@ async def connect(count: int, port: int, tls: ssl.SSLContext | None = None) -> l
     return [writer for _, writer in opened]
 
 
-@pytest.mark.parametrize("workers", [2, 3, 4])
+@pytest.mark.parametrize("workers", [2, 3])
 async def test_connections_are_even_and_stay_so_when_a_worker_is_replaced(tmp_path: Path, workers: int) -> None:
-    async with upstream() as up, gateway(tmp_path, configuration(up, workers=workers)) as g:
-        state, port = await until_ready(g, workers), int(g.url.rpartition(":")[2])
+    async with upstream() as up, gateway(tmp_path, minimal(up.url, workers=workers)) as g:
+        state, port = await g.until_ready(workers), int(g.url.rpartition(":")[2])
         first = await connect(MANY, port)
         counts = await until_shared(state, port, MANY)
         assert max(counts) - min(counts) <= 2, counts
         os.kill(state["workers"][0]["pid"], signal.SIGKILL)
         await g.until("s['workers'][0]['restarts']")
-        state = await until_ready(g, workers)
+        state = await g.until_ready(workers)
         left = sum(shares(state, port))
         second = await connect(MANY, port)
         counts = await until_shared(state, port, left + MANY)
@@ -65,7 +64,8 @@ async def test_connections_are_even_and_stay_so_when_a_worker_is_replaced(tmp_pa
 
 
 async def test_listeners_with_tls_and_for_grpc_are_even(tmp_path: Path) -> None:
-    cert, key = await certificate(tmp_path, "own")
+    made = make_certificate(tmp_path / "own")
+    cert, key = made / "cert.pem", made / "key.pem"
     listen = {
         "http": "127.0.0.1:0",
         "grpc": "127.0.0.1:0",
@@ -75,10 +75,10 @@ async def test_listeners_with_tls_and_for_grpc_are_even(tmp_path: Path) -> None:
     trusted = ssl.create_default_context(cafile=str(cert))
     async with (
         upstream() as up,
-        gateway(tmp_path, configuration(up, workers=2, listen=listen)) as g,
+        gateway(tmp_path, minimal(up.url, workers=2, listen=listen)) as g,
         AsyncExitStack() as exits,
     ):
-        state = await until_ready(g, 2)
+        state = await g.until_ready(2)
         http, rpc = int(g.url.rpartition(":")[2]), int(g.grpc.rpartition(":")[2])
         writers = await connect(16, http, trusted)
         options = [("grpc.use_local_subchannel_pool", 1)]
@@ -94,32 +94,24 @@ async def test_listeners_with_tls_and_for_grpc_are_even(tmp_path: Path) -> None:
             writer.transport.abort()
 
 
-async def test_kills_while_connections_arrive_leave_no_client_without_an_answer(tmp_path: Path) -> None:
-    async with upstream() as up, gateway(tmp_path, configuration(up, workers=3)) as g:
-        await until_ready(g, 3)
-        key = await g.key()
-        async with traffic(g.url, key, clients=30, renew=1) as load:
-            for kill in range(4):
+async def test_killed_workers_cost_their_own_requests_and_nothing_else(tmp_path: Path) -> None:
+    async with upstream() as up, gateway(tmp_path, minimal(up.url, workers=3)) as g:
+        victim, *others = (await g.until_ready(3))["workers"]
+        async with traffic(g.url, await g.key(), clients=30, renew=1) as load:
+            await load.until_answered(100)
+            os.kill(victim["pid"], signal.SIGKILL)
+            await g.until("s['workers'][0]['last_end']")
+            [first, *rest] = (await g.until_ready(3))["workers"]
+            assert (first["restarts"], first["last_end"]) == (1, "was killed by signal 9")
+            assert [w["pid"] for w in rest] == [w["pid"] for w in others]
+            assert 'headrace_worker_restarts_total{slot="0"} 1.0' in await g.metrics()
+            for kill in range(3):
                 await load.until_answered(200)
                 state = await g.until("len([w for w in s['workers'] if w['state'] == 'ready']) > 1")
                 ready = [worker for worker in state["workers"] if worker["state"] == "ready"]
                 os.kill(ready[kill % len(ready)]["pid"], signal.SIGKILL)
-            await until_ready(g, 3)
+            await g.until_ready(3)
             await load.until_answered(200)
         assert len(load.dropped) <= 4 * 30  # those that a killed worker had
         assert (load.refused, set(load.statuses)) == (0, {200})
         assert load.answered + len(load.dropped) == load.sent
-
-
-async def test_a_rolling_restart_loses_no_new_connection(tmp_path: Path) -> None:
-    async with upstream() as up, gateway(tmp_path, configuration(up, workers=3)) as g:
-        before = {worker["pid"] for worker in (await until_ready(g, 3))["workers"]}
-        key = await g.key()
-        async with traffic(g.url, key, clients=30, renew=1) as load:
-            await load.until_answered(100)
-            os.kill(g.process.pid, signal.SIGUSR2)
-            await g.printed("all workers restarted")
-            state = await until_ready(g, 3)
-            await load.until_answered(100)
-        assert not before & {worker["pid"] for worker in state["workers"]}
-        assert (load.dropped, load.refused, load.statuses) == ([], 0, {200: load.sent})

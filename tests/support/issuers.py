@@ -87,3 +87,11 @@ async def jwks_server(*keys: SigningKey) -> AsyncIterator[JwksServer]:
         yield server
     finally:
         await runner.cleanup()
+
+
+def issuer(url: str, **changes: Any) -> dict[str, Any]:
+    """The entry of `auth.jwt` for tokens of this issuer, whose keys are at that address."""
+    return {
+        "name": "login", "issuer": ISSUER, "audience": AUDIENCE, "algorithms": ["RS256"], "jwks": url,
+        "claims": {"tenant": "tenant", "roles": "roles"}, "roles": {"ops": "operator"}, **changes,
+    }  # fmt: skip

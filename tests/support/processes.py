@@ -1,6 +1,7 @@
 """A real gateway process, as an operator would run it."""
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -100,6 +101,50 @@ class GatewayProcess:
         async with aiohttp.ClientSession() as http, http.get(f"{self.url}/v1/models", headers=headers) as response:
             return response.status == 200
 
+    async def demo_key(self) -> str:
+        """The demo key that it has printed."""
+        return str((await self.printed(r"Demo key [^:]*: (hr-\S+)"))[1])
+
+    async def chat(self, key: str, **fields: Any) -> tuple[int, dict[str, Any]]:
+        """The status and the body of a chat's response, over a connection of its own."""
+        body = {"model": "chat", "messages": [{"role": "user", "content": "hi"}], **fields}
+        headers = {"authorization": f"Bearer {key}"}
+        async with (
+            aiohttp.ClientSession() as http,
+            http.post(f"{self.url}/v1/chat/completions", json=body, headers=headers) as response,
+        ):
+            return response.status, await response.json()
+
+    async def until_status(self, key: str, status: int, **fields: Any) -> None:
+        """Repeat a chat until its response has that status."""
+        async with asyncio.timeout(300):
+            while (await self.chat(key, **fields))[0] != status:
+                await asyncio.sleep(0.02)
+
+    async def administer(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
+        """The status and the body of the admin listener's response."""
+        data = None if body is None else json.dumps(body)
+        headers = {"content-type": "application/json"}
+        async with (
+            aiohttp.ClientSession() as http,
+            http.request(method, f"{self.admin}{path}", data=data, headers=headers) as response,
+        ):
+            return response.status, await response.json()
+
+    async def metrics(self) -> str:
+        """The page of its metrics."""
+        async with aiohttp.ClientSession() as http, http.get(f"{self.admin}/metrics") as response:
+            return await response.text()
+
+    def rewrite(self, **sections: Any) -> None:
+        """Replace sections of its file."""
+        written = yaml.safe_load(self.config.read_text())
+        self.config.write_text(yaml.safe_dump({**written, **sections}, sort_keys=False))
+
+    async def until_ready(self, workers: int) -> dict[str, Any]:
+        """Wait until so many workers serve and no worker is draining."""
+        return await self.until(f"[w['state'] for w in s['workers']] == ['ready'] * {workers}")
+
     async def until_idle(self) -> dict[str, Any]:
         """Wait until every counter reads zero."""
         return await self.until(
@@ -115,6 +160,16 @@ class GatewayProcess:
             status = await self.process.wait()
         await self._reader
         return status
+
+
+def minimal(url: str, **changes: Any) -> dict[str, Any]:
+    """A configuration: the pool `up` at that address, the model `chat`, the tenant `acme`."""
+    return {
+        "pools": [{"name": "up", "endpoints": [url], "probe": {"interval": "100ms"}}],
+        "models": [{"name": "chat", "routes": [{"to": "up"}]}],
+        "tenants": [{"name": "acme", "models": ["*"]}],
+        **changes,
+    }
 
 
 @asynccontextmanager
