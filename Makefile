@@ -42,7 +42,7 @@ test-benchmarks: $(VENV)/.dev ## the tests of loadtests/
 
 # With the servers that take many minutes to install or to start, and a new interpreter for each gateway.
 test-all: $(VENV)/.dev check ## all tests, nightly ones included
-	HEADRACE_FORKED_STARTS=0 $(BIN)/pytest -n $(JOBS) --durations=10 $(ARGS)
+	HEADRACE_FORKED_STARTS=0 $(BIN)/pytest -n $(JOBS) -p no:randomly --durations=10 --examples many $(ARGS)
 
 check: $(VENV)/.test ## ruff, mypy, import-linter
 	$(static)

@@ -11,13 +11,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.workermanage import WorkerController
 
 from tests.support import schedule
 
-pytest_plugins = ["tests.support.shelves", "tests.support.deterministic", "tests.support.flaky"]
+pytest_plugins = [
+    "tests.support.shelves",
+    "tests.support.deterministic",
+    "tests.support.flaky",
+    "tests.support.generated",
+]
 
 # Triton decides when it is imported whether kernels are interpreted, and other packages import it: before all of them.
 if not Path("/dev/nvidiactl").exists():
@@ -34,12 +38,6 @@ for number in (signal.SIGHUP, signal.SIGQUIT):
 
 # Without a current loop, asyncio makes one for the test runner, and nothing closes it.
 asyncio.set_event_loop(None)
-
-# The time that an example takes depends on the load of the machine and is unrelated to its result.
-settings.register_profile("headrace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-# In CI the examples are the same in each run, so a change fails only for its own faults. Elsewhere they are new ones.
-settings.register_profile("ci", settings.get_profile("headrace"), derandomize=True)
-settings.load_profile("ci" if os.environ.get("CI") else "headrace")
 
 SERVERS = "servers"
 _ended_workers: Counter[str] = Counter()
