@@ -1,12 +1,10 @@
 """Anthropic's door over a real socket, with its official client before it and scripted upstreams behind it."""
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-import aiohttp
 import anthropic
 import pytest
 from anthropic.types import TextBlock, ThinkingBlock, ToolUseBlock
@@ -24,34 +22,21 @@ from adapters.errors import (
 from adapters.fake import FakeAdapter, Script
 from adapters.types import ANTHROPIC, Usage
 from adapters.wire.anthropic.message_request import MessagesRequest, TokenCount
-from tests.support.gateways import Rig, config, listening
+from tests.support.chats import DONE, USAGE, chunk, completion
+from tests.support.doors import Door, door
 from tests.support.talkers import PROMPT, talkers
 
 Object = dict[str, Any]
-USAGE = {"prompt_tokens": 9, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 6}}
 TOOL: Any = {"name": "weather", "description": "What it is like", "input_schema": {"type": "object", "properties": {}}}
 HELLO: Any = [{"role": "user", "content": "hi"}]
 
 
-def completion(finish: str = "stop", **fields: Any) -> bytes:
-    message = {"role": "assistant", "content": "Hello!", **fields}
-    choice = {"index": 0, "message": message, "finish_reason": finish}
-    body = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
-    return json.dumps({**body, "usage": USAGE}).encode()
-
-
-def whole(finish: str = "stop", **fields: Any) -> FakeAdapter:
-    return FakeAdapter(Script(chunks=(completion(finish, **fields),), usage=Usage(9, 4, exact=True)))
-
-
-def chunk(delta: Object | None, finish: str | None = None, **fields: Any) -> bytes:
-    choices = [] if delta is None else [{"index": 0, "delta": delta, "finish_reason": finish, **fields.pop("more", {})}]
-    body = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": choices}
-    return b"data: " + json.dumps({**body, **fields}).encode() + b"\n\n"
+def whole(content: str | None = "Hello!", finish: str = "stop", **message: Any) -> FakeAdapter:
+    return FakeAdapter(Script(chunks=(completion(content, finish, **message),), usage=Usage(9, 4, exact=True)))
 
 
 ROLE = chunk({"role": "assistant", "content": ""})
-LAST = (chunk(None, usage=USAGE), b"data: [DONE]\n\n")
+LAST = (chunk(None, usage=USAGE), DONE)
 TALK = (ROLE, chunk({"content": "Hel"}), b": ping\n\n", chunk({"content": "lo!"}), chunk({}, "stop"), *LAST)
 
 
@@ -64,27 +49,6 @@ def calls(*made: Object) -> bytes:
     return chunk({"tool_calls": list(made)})
 
 
-class Door:
-    """A listening front, and two clients: the official one and a plain one."""
-
-    def __init__(self, rig: Rig, url: str, http: aiohttp.ClientSession) -> None:
-        self.rig = rig
-        self.url = url
-        self.http = http
-        self.sdk = anthropic.AsyncAnthropic(base_url=url, api_key=rig.key.plaintext, max_retries=0)
-
-    async def post(self, body: Any, path: str = "/v1/messages", **headers: str) -> tuple[int, Any]:
-        sent = {"x-api-key": self.rig.key.plaintext, "content-type": "application/json"}
-        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
-        data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        async with self.http.post(self.url + path, data=data, headers=sent) as response:
-            self.headers = response.headers
-            return response.status, await response.json() if response.content_type.endswith("json") else None
-
-
-Opener = Callable[..., AbstractAsyncContextManager[Door]]
-
-
 def message_body(**fields: Any) -> Object:
     return {"model": "chat", "max_tokens": 20, "messages": HELLO, **fields}
 
@@ -95,27 +59,21 @@ async def read(stream: AsyncIterator[Any], received: list[str]) -> None:
         received += [event.type]
 
 
-@pytest.fixture
-def door() -> Opener:
-    @asynccontextmanager
-    async def open_door(*fakes: FakeAdapter, limits: Object | None = None, **kwargs: Any) -> AsyncIterator[Door]:
-        tenant = {"name": "acme", "models": kwargs.pop("allowed", ["*"]), "limits": limits or {}}
-        tenant |= kwargs.pop("tenant", {})
-        rig = Rig(config(tenants=[tenant], **kwargs), {"main": list(fakes) or [whole()]})
-        async with listening(rig) as url, aiohttp.ClientSession() as http:
-            made = Door(rig, url, http)
-            yield made
-            await made.sdk.close()
+def opened(*fakes: FakeAdapter, **changes: Any) -> AbstractAsyncContextManager[Door]:
+    return door(*(fakes or (whole(),)), **changes)
 
-    return open_door
+
+async def post(d: Door, body: Any, path: str = "/v1/messages", **headers: str) -> tuple[int, Any]:
+    response = await d.send("POST", path, body, **headers)
+    return response.status, await response.json()
 
 
 # ── answers ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_the_official_client_gets_a_message(door: Opener) -> None:
-    async with door() as d:
-        message = await d.sdk.messages.create(model="chat", max_tokens=20, messages=HELLO, system="Be kind.")
+async def test_the_official_client_gets_a_message() -> None:
+    async with opened() as d:
+        message = await d.anthropic.messages.create(model="chat", max_tokens=20, messages=HELLO, system="Be kind.")
         assert message.id == "msg_1"
         assert message.content == [TextBlock(type="text", text="Hello!")]
         assert (message.stop_reason, message.stop_sequence, message.model) == ("end_turn", None, "m")
@@ -128,51 +86,40 @@ async def test_the_official_client_gets_a_message(door: Opener) -> None:
     assert record.usage == Usage(9, 4, exact=True)
 
 
-async def test_the_synchronous_client_streams(door: Opener) -> None:
-    def stream_text(url: str, key: str) -> str:
-        with (
-            anthropic.Anthropic(base_url=url, api_key=key, max_retries=0) as sdk,
-            sdk.messages.stream(model="chat", max_tokens=20, messages=HELLO) as stream,
-        ):
-            return "".join(stream.text_stream)
-
-    async with door(FakeAdapter(Script(chunks=TALK))) as d:
-        assert await asyncio.to_thread(stream_text, d.url, d.rig.key.plaintext) == "Hello!"
-
-
-async def test_its_key_may_come_either_way(door: Opener) -> None:
-    async with door(whole(), whole()) as d:
-        status, _ = await d.post(message_body())
-        assert status == 200
-        sdk = anthropic.AsyncAnthropic(base_url=d.url, auth_token=d.rig.key.plaintext, max_retries=0)
-        await sdk.messages.create(model="chat", max_tokens=20, messages=HELLO)
-        await sdk.close()
+async def test_its_key_may_come_either_way() -> None:
+    async with opened() as d:
+        assert (await post(d, message_body()))[0] == 200
+        assert (await post(d, message_body(), authorization="", x_api_key=d.rig.key.plaintext))[0] == 200
+        async with anthropic.AsyncAnthropic(base_url=d.url, auth_token=d.rig.key.plaintext, max_retries=0) as sdk:
+            await sdk.messages.create(model="chat", max_tokens=20, messages=HELLO)
         with pytest.raises(anthropic.AuthenticationError) as refused:
-            await d.sdk.with_options(api_key="sk-ant-no").messages.create(model="chat", max_tokens=1, messages=HELLO)
+            await d.anthropic.with_options(api_key="sk-ant-no").messages.create(
+                model="chat", max_tokens=1, messages=HELLO
+            )
         assert refused.value.type == "authentication_error"
         assert refused.value.error_code == "invalid_api_key"
 
 
-async def test_the_official_client_calls_tools(door: Opener) -> None:
+async def test_the_official_client_calls_tools() -> None:
     made = [
         {"id": "a", "type": "function", "function": {"name": "weather", "arguments": '{"in": "Oslo"}'}},
         {"id": "b", "type": "function", "function": {"name": "weather", "arguments": "not json"}},
     ]
-    async with door(whole("tool_calls", content=None, tool_calls=made, reasoning_content="Hm.")) as d:
-        message = await d.sdk.messages.create(model="chat", max_tokens=20, messages=HELLO, tools=[TOOL])
+    async with opened(whole(None, "tool_calls", tool_calls=made, reasoning_content="Hm.")) as d:
+        message = await d.anthropic.messages.create(model="chat", max_tokens=20, messages=HELLO, tools=[TOOL])
         thought, first, second = message.content
         assert thought == ThinkingBlock(type="thinking", thinking="Hm.", signature="")
         assert first == ToolUseBlock(type="tool_use", id="a", name="weather", input={"in": "Oslo"})
         assert isinstance(second, ToolUseBlock)
         assert second.input == {"INVALID_JSON": "not json"}
         assert message.stop_reason == "tool_use"
-    (sent,) = [c.request for fake in d.rig.adapters["main"] for c in fake.calls]
+    sent = d.fake.calls[0].request
     assert json.loads(bytes(sent.codec.fields(sent)["tools"]))[0]["name"] == "weather"
 
 
-async def test_a_stream(door: Opener) -> None:
-    async with door(FakeAdapter(Script(chunks=TALK))) as d:
-        async with d.sdk.messages.stream(model="chat", max_tokens=20, messages=HELLO) as stream:
+async def test_a_stream() -> None:
+    async with opened(FakeAdapter(Script(chunks=TALK))) as d:
+        async with d.anthropic.messages.stream(model="chat", max_tokens=20, messages=HELLO) as stream:
             events = [event.type async for event in stream]
             message = await stream.get_final_message()
         assert events[0] == "message_start"
@@ -183,7 +130,7 @@ async def test_a_stream(door: Opener) -> None:
         assert (message.usage.input_tokens, message.usage.output_tokens) == (3, 4)
 
 
-async def test_streamed_thoughts_calls_and_text(door: Opener) -> None:
+async def test_streamed_thoughts_calls_and_text() -> None:
     """Two calls whose pieces the server mixes come one after the other."""
     chunks = (
         ROLE,
@@ -198,53 +145,50 @@ async def test_streamed_thoughts_calls_and_text(door: Opener) -> None:
         chunk({}, "tool_calls"),
         *LAST,
     )
-    async with door(FakeAdapter(Script(chunks=chunks))) as d:
-        raw = await d.sdk.messages.create(model="chat", max_tokens=20, messages=HELLO, tools=[TOOL], stream=True)
+    async with opened(FakeAdapter(Script(chunks=chunks))) as d:
+        raw = await d.anthropic.messages.create(model="chat", max_tokens=20, messages=HELLO, tools=[TOOL], stream=True)
         order = [(event.type, getattr(event, "index", None)) async for event in raw]
-        async with d.sdk.messages.stream(model="chat", max_tokens=20, messages=HELLO, tools=[TOOL]) as stream:
+        async with d.anthropic.messages.stream(model="chat", max_tokens=20, messages=HELLO, tools=[TOOL]) as stream:
             message = await stream.get_final_message()
-    opened = [index for kind, index in order if kind in ("content_block_start", "content_block_stop")]
-    assert opened == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    blocks = [index for kind, index in order if kind in ("content_block_start", "content_block_stop")]
+    assert blocks == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
     assert [block.type for block in message.content] == ["thinking", "text", "tool_use", "tool_use", "tool_use"]
     inputs = [block.input for block in message.content if isinstance(block, ToolUseBlock)]
     assert inputs == [{"in": "Oslo"}, {"in": "Rome"}, {}]
     assert message.stop_reason == "tool_use"
 
 
-async def test_the_stop_sequence_is_returned_if_the_server_reports_it(door: Opener) -> None:
+async def test_the_stop_sequence_is_returned_if_the_server_reports_it() -> None:
     last = chunk({}, "stop", more={"stop_reason": "END"})
-    async with door(FakeAdapter(Script(chunks=(ROLE, chunk({"content": "a"}), last, *LAST)))) as d:
+    async with opened(FakeAdapter(Script(chunks=(ROLE, chunk({"content": "a"}), last, *LAST)))) as d:
         for stops, reason in ((["END"], "stop_sequence"), (["other"], "end_turn")):
             kwargs: Any = {"model": "chat", "max_tokens": 20, "messages": HELLO, "stop_sequences": stops}
-            async with d.sdk.messages.stream(**kwargs) as stream:
+            async with d.anthropic.messages.stream(**kwargs) as stream:
                 message = await stream.get_final_message()
             assert message.stop_reason == reason
             assert message.stop_sequence == ("END" if reason == "stop_sequence" else None)
 
 
-async def test_a_stream_without_its_own_end_is_ended(door: Opener) -> None:
-    async with door(FakeAdapter(Script(chunks=TALK[:-2]))) as d:
-        async with d.sdk.messages.stream(model="chat", max_tokens=20, messages=HELLO) as stream:
+async def test_a_stream_without_its_own_end_is_ended() -> None:
+    async with opened(FakeAdapter(Script(chunks=TALK[:-2]))) as d:
+        async with d.anthropic.messages.stream(model="chat", max_tokens=20, messages=HELLO) as stream:
             message = await stream.get_final_message()
         assert message.stop_reason == "end_turn"
 
 
-async def test_the_bytes_of_a_message_are_forwarded_unchanged(door: Opener) -> None:
+async def test_the_bytes_of_a_message_are_forwarded_unchanged() -> None:
     body = b'{"id":"msg_x", "type":"message", "odd": [1.50]}'
     events = (b'event: message_start\ndata: {"type":"message_start"}\n\n', b"event: odd\ndata: {}\n\n")
     fakes = [FakeAdapter(Script(chunks=(body,), form=ANTHROPIC), Script(chunks=events, form=ANTHROPIC))]
-    async with door(*fakes) as d:
-        headers = {"x-api-key": d.rig.key.plaintext, "content-type": "application/json"}
+    async with opened(*fakes) as d:
         for stream, expected in ((False, body), (True, b"".join(events))):
-            data = json.dumps(message_body(stream=stream)).encode()
-            async with d.http.post(f"{d.url}/v1/messages", data=data, headers=headers) as response:
-                assert await response.read() == expected
+            assert await (await d.send("POST", "/v1/messages", message_body(stream=stream))).read() == expected
 
 
-async def test_a_client_that_leaves_stops_the_upstream(door: Opener) -> None:
+async def test_a_client_that_leaves_stops_the_upstream() -> None:
     fake = FakeAdapter(Script(chunks=TALK, gap=0.05))
-    async with door(fake) as d:
-        stream = await d.sdk.messages.create(model="chat", max_tokens=20, messages=HELLO, stream=True)
+    async with opened(fake) as d:
+        stream = await d.anthropic.messages.create(model="chat", max_tokens=20, messages=HELLO, stream=True)
         async for event in stream:
             if event.type == "content_block_delta":
                 break
@@ -253,17 +197,15 @@ async def test_a_client_that_leaves_stops_the_upstream(door: Opener) -> None:
     assert fake.calls[0].end == "cancelled"
 
 
-async def test_models_are_listed_in_the_form_of_each_client(door: Opener) -> None:
-    async with door() as d:
-        page = await d.sdk.models.list(limit=1)
+async def test_models_are_listed_in_the_form_of_each_client() -> None:
+    async with opened() as d:
+        page = await d.anthropic.models.list(limit=1)
         assert [(model.id, model.type) for model in page.data] == [("chat", "model")]
         assert not page.has_next_page()
-        assert (await d.sdk.models.retrieve("chat")).display_name == "chat"
+        assert (await d.anthropic.models.retrieve("chat")).display_name == "chat"
         with pytest.raises(anthropic.NotFoundError):
-            await d.sdk.models.retrieve("none")
-        headers = {"x-api-key": d.rig.key.plaintext}
-        async with d.http.get(f"{d.url}/v1/models", headers=headers) as response:
-            assert (await response.json())["object"] == "list"
+            await d.anthropic.models.retrieve("none")
+        assert (await (await d.send("GET", "/v1/models")).json())["object"] == "list"
     assert {record.operation for record in d.rig.log.records} == {"models"}
 
 
@@ -282,11 +224,11 @@ async def test_models_are_listed_in_the_form_of_each_client(door: Opener) -> Non
     ],
 )
 async def test_failures_have_anthropic_s_shape(
-    door: Opener, fault: InferenceError, status: int, type_: str, kind: type[anthropic.APIStatusError]
+    fault: InferenceError, status: int, type_: str, kind: type[anthropic.APIStatusError]
 ) -> None:
-    async with door(FakeAdapter(Script(fault=fault))) as d:
+    async with opened(FakeAdapter(Script(fault=fault))) as d:
         with pytest.raises(kind) as failed:
-            await d.sdk.messages.create(model="chat", max_tokens=20, messages=HELLO)
+            await d.anthropic.messages.create(model="chat", max_tokens=20, messages=HELLO)
         error = failed.value
         assert (error.status_code, error.type, error.error_code) == (status, type_, fault.code)
         assert isinstance(error.body, dict)
@@ -297,28 +239,30 @@ async def test_failures_have_anthropic_s_shape(
     assert [record.status for record in d.rig.log.records] == [status]
 
 
-async def test_a_model_that_is_not_there(door: Opener) -> None:
-    async with door() as d:
+async def test_a_model_that_is_not_there() -> None:
+    async with opened() as d:
         with pytest.raises(anthropic.NotFoundError) as failed:
-            await d.sdk.messages.create(model="none", max_tokens=20, messages=HELLO)
+            await d.anthropic.messages.create(model="none", max_tokens=20, messages=HELLO)
         assert failed.value.type == "not_found_error"
 
 
-async def test_a_message_s_stream_that_breaks_ends_with_an_error_event(door: Opener) -> None:
+async def test_a_message_s_stream_that_breaks_ends_with_an_error_event() -> None:
     script = Script(chunks=TALK, fault=TransportError("The upstream broke."), fault_after=2)
-    async with door(FakeAdapter(script)) as d:
+    async with opened(FakeAdapter(script)) as d:
         received = list[str]()
         with pytest.raises(anthropic.APIStatusError, match="The upstream broke") as failed:
-            await read(await d.sdk.messages.create(model="chat", max_tokens=9, messages=HELLO, stream=True), received)
+            await read(
+                await d.anthropic.messages.create(model="chat", max_tokens=9, messages=HELLO, stream=True), received
+            )
         assert received == ["message_start", "content_block_start", "content_block_delta"]
         assert failed.value.type == "api_error"
 
 
-async def test_an_unreadable_chunk_ends_a_stream_with_an_error(door: Opener) -> None:
+async def test_an_unreadable_chunk_ends_a_stream_with_an_error() -> None:
     for garbage in (b"data: {\n\n", b'data: {"choices":[{"delta":{"content":5}}]}\n\n'):
         fake = FakeAdapter(Script(chunks=(ROLE, garbage, *TALK)))
-        async with door(fake) as d:
-            stream = await d.sdk.messages.create(model="chat", max_tokens=9, messages=HELLO, stream=True)
+        async with opened(fake) as d:
+            stream = await d.anthropic.messages.create(model="chat", max_tokens=9, messages=HELLO, stream=True)
             with pytest.raises(anthropic.APIStatusError, match="cannot be decoded"):
                 await read(stream, [])
         assert fake.calls[0].end == "cancelled"
@@ -340,37 +284,33 @@ async def test_an_unreadable_chunk_ends_a_stream_with_an_error(door: Opener) -> 
         (b'{"model":"chat","messages":' + b"[" * 5000, "nested"),
     ],
 )
-async def test_an_invalid_body_is_refused_with_its_field(door: Opener, body: bytes, param: str) -> None:
-    async with door() as d:
-        status, error = await d.post(body)
+async def test_an_invalid_body_is_refused_with_its_field(body: bytes, param: str) -> None:
+    async with opened() as d:
+        status, error = await post(d, body)
         assert status == 400
         assert error["type"] == "error"
         assert error["error"]["type"] == "invalid_request_error"
         assert param in error["error"]["message"]
 
 
-async def test_other_mistakes(door: Opener) -> None:
-    async with door() as d:
-        for path, status, type_ in (
-            ("/v1/messages/batches", 404, "not_found_error"),
-            ("/v1/messagesx", 404, "not_found_error"),
-        ):
-            actual, error = await d.post(message_body(), path=path)
-            assert (actual, error["error"]["type"]) == (status, type_)
-        assert (await d.post(message_body(), anthropic_beta="a\tb c"))[0] == 400
-        assert (await d.post(message_body(), content_type="text/plain"))[0] == 415
-        status, error = await d.post(message_body(messages=[{"role": "user", "content": "x" * 20_000}]))
+async def test_other_mistakes() -> None:
+    async with opened() as d:
+        for path in ("/v1/messages/batches", "/v1/messagesx"):
+            status, error = await post(d, message_body(), path=path)
+            assert (status, error["error"]["type"]) == (404, "not_found_error")
+        assert (await post(d, message_body(), anthropic_beta="a\tb c"))[0] == 400
+        assert (await post(d, message_body(), content_type="text/plain"))[0] == 415
+        status, error = await post(d, message_body(messages=[{"role": "user", "content": "x" * 20_000}]))
         assert (status, error["error"]["type"]) == (413, "request_too_large")
-        async with d.http.get(f"{d.url}/v1/messages", headers={"x-api-key": d.rig.key.plaintext}) as response:
-            assert response.status == 405
+        assert (await d.send("GET", "/v1/messages")).status == 405
 
 
 # ── limits ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_limits_are_reported_and_enforced(door: Opener) -> None:
-    async with door(whole(), limits={"requests": "1/min", "tokens": "5000/min"}) as d:
-        response = await d.sdk.messages.with_raw_response.create(model="chat", max_tokens=20, messages=HELLO)
+async def test_limits_are_reported_and_enforced() -> None:
+    async with opened(tenant={"limits": {"requests": "1/min", "tokens": "5000/min"}}) as d:
+        response = await d.anthropic.messages.with_raw_response.create(model="chat", max_tokens=20, messages=HELLO)
         headers = response.headers
         assert headers["request-id"] == headers["x-request-id"]
         assert headers["anthropic-ratelimit-requests-limit"] == "1"
@@ -378,7 +318,7 @@ async def test_limits_are_reported_and_enforced(door: Opener) -> None:
         assert headers["anthropic-ratelimit-requests-reset"].endswith("Z")
         assert int(headers["anthropic-ratelimit-tokens-remaining"]) <= 5000
         with pytest.raises(anthropic.RateLimitError) as failed:
-            await d.sdk.messages.create(model="chat", max_tokens=20, messages=HELLO)
+            await d.anthropic.messages.create(model="chat", max_tokens=20, messages=HELLO)
         assert failed.value.type == "rate_limit_error"
         assert int(failed.value.response.headers["retry-after"]) > 0
         assert failed.value.response.headers["anthropic-ratelimit-requests-remaining"] == "0"
@@ -387,10 +327,10 @@ async def test_limits_are_reported_and_enforced(door: Opener) -> None:
 # ── counting ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_tokens_are_counted_by_the_server(door: Opener) -> None:
+async def test_tokens_are_counted_by_the_server() -> None:
     fake = FakeAdapter(Script(chunks=(b'{"input_tokens":42}',), usage=Usage(exact=True)))
-    async with door(fake, limits={"tokens": "1000/min"}) as d:
-        counted = await d.sdk.messages.with_raw_response.count_tokens(model="chat", messages=HELLO, tools=[TOOL])
+    async with opened(fake, tenant={"limits": {"tokens": "1000/min"}}) as d:
+        counted = await d.anthropic.messages.with_raw_response.count_tokens(model="chat", messages=HELLO, tools=[TOOL])
         assert (await counted.parse()).input_tokens == 42
         assert "x-headrace-estimate" not in counted.headers
         assert d.rig.left("tokens") == pytest.approx(1000)
@@ -398,11 +338,11 @@ async def test_tokens_are_counted_by_the_server(door: Opener) -> None:
     assert [record.usage for record in d.rig.log.records] == [Usage(exact=True)]
 
 
-async def test_an_estimated_count_is_marked_as_an_estimate(door: Opener) -> None:
-    async with door(FakeAdapter(Script(fault=Unsupported("no")))) as d:
+async def test_an_estimated_count_is_marked_as_an_estimate() -> None:
+    async with opened(FakeAdapter(Script(fault=Unsupported("no")))) as d:
         image: Any = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "A" * 4000}}
         content: Any = [{"type": "text", "text": "x" * 400}, image]
-        counted = await d.sdk.messages.with_raw_response.count_tokens(
+        counted = await d.anthropic.messages.with_raw_response.count_tokens(
             model="chat", messages=[{"role": "user", "content": content}]
         )
         assert 1700 <= (await counted.parse()).input_tokens <= 1710
@@ -414,14 +354,16 @@ async def test_an_estimated_count_is_marked_as_an_estimate(door: Opener) -> None
 
 
 @pytest.mark.parametrize("mode", ["text", "tokens"])
-async def test_a_message_survives_the_engine_that_began_it(door: Opener, mode: str) -> None:
+async def test_a_message_survives_the_engine_that_began_it(mode: str) -> None:
     tokens = ["Ri", "vers", " run", " to", " the", " sea", "."]
     endpoints = [f"http://127.0.0.1:{9 + i}" for i in range(2)]
     pool = {"name": "main", "endpoints": endpoints, "breaker": {"failures": 1000}, "resume": mode}
     route = {"to": "main", "retry": {"attempts": 2, "budget": "100%"}}
     models = [{"name": "chat", "routes": [route]}]
-    async with door(*talkers(2, tokens, 3), pools=[pool], models=models) as d:
-        async with d.sdk.messages.stream(model="chat", max_tokens=50, messages=HELLO, system="Be kind.") as stream:
+    async with opened(*talkers(2, tokens, 3), pools=[pool], models=models) as d:
+        async with d.anthropic.messages.stream(
+            model="chat", max_tokens=50, messages=HELLO, system="Be kind."
+        ) as stream:
             message = await stream.get_final_message()
         assert message.content[0].type == "text"
         assert message.content[0].text == "".join(tokens)
@@ -429,28 +371,28 @@ async def test_a_message_survives_the_engine_that_began_it(door: Opener, mode: s
     assert [record.trace.events for record in d.rig.log.records] == [(("resume", "main"),)]
 
 
-async def test_a_repeated_message_is_answered_from_the_cache(door: Opener) -> None:
+async def test_a_repeated_message_is_answered_from_the_cache() -> None:
     models = [{"name": "chat", "routes": [{"to": "main", "cache": {}, "retry": {"attempts": 1}}]}]
     fake = FakeAdapter(Script(chunks=(completion(),)), Script(chunks=TALK))
-    async with door(fake, models=models) as d:
+    async with opened(fake, models=models) as d:
         fields: Any = {"model": "chat", "max_tokens": 20, "messages": HELLO, "extra_body": {"temperature": 0}}
         for user in ("a", "b"):
-            message = await d.sdk.messages.create(**fields, metadata={"user_id": user})
+            message = await d.anthropic.messages.create(**fields, metadata={"user_id": user})
             assert message.content == [TextBlock(type="text", text="Hello!")]
         for _ in range(2):
-            async with d.sdk.messages.stream(**fields) as stream:
+            async with d.anthropic.messages.stream(**fields) as stream:
                 assert "".join([text async for text in stream.text_stream]) == "Hello!"
     assert len(fake.calls) == 2
     assert [line.cache for line in d.rig.log.lines] == ["miss", "hit", "miss", "hit"]
 
 
-async def test_a_route_rewrites_by_openai_s_names(door: Opener) -> None:
+async def test_a_route_rewrites_by_openai_s_names() -> None:
     rewrite = {"caps": {"max_tokens": 7}, "force": {"temperature": 0, "seed": 1}, "drop": ["stop"]}
     models = [{"name": "chat", "routes": [{"to": "main", "rewrite": rewrite}]}]
-    async with door(whole(), models=models) as d:
-        status, _ = await d.post(message_body(stop_sequences=["x"], metadata={"user_id": "u"}))
+    async with opened(whole(), models=models) as d:
+        status, _ = await post(d, message_body(stop_sequences=["x"], metadata={"user_id": "u"}))
         assert status == 200
-    (call,) = d.rig.adapters["main"][0].calls
+    (call,) = d.fake.calls
     assert isinstance(call.request, MessagesRequest)
     assert {name: bytes(raw) for name, raw in call.request.payload.added.items()} == {"seed": b"1"}
     sent = {name: json.loads(bytes(raw)) for name, raw in call.request.fields.items()}
@@ -459,11 +401,11 @@ async def test_a_route_rewrites_by_openai_s_names(door: Opener) -> None:
     assert call.request.max_tokens == 7
 
 
-async def test_the_explanation_of_a_messages_route(door: Opener) -> None:
+async def test_the_explanation_of_a_messages_route() -> None:
     routes = [{"name": "tools", "when": {"tools": True}, "to": "main"}, {"name": "others", "to": "main"}]
     models = [{"name": "chat", "routes": routes}]
-    async with door(whole(), models=models, tenant={"explain": True}) as d:
+    async with opened(whole(), models=models, tenant={"explain": True}) as d:
         for body, route in ((message_body(), 1), (message_body(tools=[TOOL]), 0)):
-            status, _ = await d.post(body, x_headrace_explain="1")
-            assert status == 200
-            assert json.loads(d.headers["x-headrace-explain"])["route"] == route
+            response = await d.send("POST", "/v1/messages", body, x_headrace_explain="1")
+            assert response.status == 200
+            assert json.loads(response.headers["x-headrace-explain"])["route"] == route

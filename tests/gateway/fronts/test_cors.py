@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from contextlib import AsyncExitStack
 
 import aiohttp
 import pytest
@@ -17,7 +17,8 @@ from config.schema.cors import CorsConfig, Origin
 from gateway.fronts.cors import Cors
 from gateway.fronts.errors import openai_refusal
 from gateway.fronts.listener import Fronts
-from tests.gateway.fronts.test_responses_front import HELLO
+from tests.support.chats import HELLO
+from tests.support.doors import Door
 from tests.support.gateways import Rig, config
 
 PAGE = "https://app.example.com"
@@ -26,24 +27,13 @@ DOORS = ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/models", 
          "/v1/models/chat:predict", "/v1/embeddings", "/v1/conversations", "/nothing"]  # fmt: skip
 
 
-class Door:
-    def __init__(self, rig: Rig, url: str, http: aiohttp.ClientSession) -> None:
-        self.rig, self._url, self._http = rig, url, http
-
-    async def send(self, method: str, path: str, body: Any = None, **headers: str) -> aiohttp.ClientResponse:
-        sent = {name.replace("_", "-"): value for name, value in headers.items()}
-        async with self._http.request(method, self._url + path, json=body, headers=sent) as response:
-            await response.read()
-            return response
-
-
 @pytest.fixture
 async def door() -> AsyncIterator[Door]:
     rig = Rig(config(), {"main": [FakeAdapter(Script(chunks=HELLO))]})
     server = Server(Cors(Fronts(rig.core), CONFIG), Limits(), openai_refusal)
     host, port = await server.listen_tcp("127.0.0.1", 0)
-    async with aiohttp.ClientSession() as http:
-        yield Door(rig, f"http://{host}:{port}", http)
+    async with AsyncExitStack() as stack, aiohttp.ClientSession() as http:
+        yield Door(rig, f"http://{host}:{port}", stack, http)
     await server.aclose()
     rig.assert_idle()
 
@@ -52,33 +42,32 @@ async def door() -> AsyncIterator[Door]:
 async def test_a_preflight_of_an_allowed_page_is_granted_without_a_key(door: Door, path: str) -> None:
     requested = "authorization,content-type,x-stainless-os"
     headers = {"access_control_request_method": "POST", "access_control_request_headers": requested}
-    response = await door.send("OPTIONS", path, origin=PAGE, **headers)
+    response = await door.send("OPTIONS", path, authorization="", origin=PAGE, **headers)
     assert response.status == 200
     assert response.headers["access-control-allow-origin"] == PAGE
     assert response.headers["access-control-allow-headers"] == requested
     assert "POST" in response.headers["access-control-allow-methods"]
     assert response.headers["access-control-max-age"] == "600"
     assert response.headers["vary"] == "Origin"
-    refused = await door.send("OPTIONS", path, origin="https://evil.example.com", **headers)
+    refused = await door.send("OPTIONS", path, authorization="", origin="https://evil.example.com", **headers)
     assert refused.status == 403
     assert "access-control-allow-origin" not in refused.headers
 
 
 @pytest.mark.parametrize("path", DOORS)
 async def test_an_allowed_page_reads_answers_and_refusals(door: Door, path: str) -> None:
-    response = await door.send("GET", path, origin=PAGE)
+    response = await door.send("GET", path, authorization="", origin=PAGE)
     assert response.status >= 400
     assert response.headers["access-control-allow-origin"] == PAGE
     assert response.headers["access-control-expose-headers"] == "*"
     assert "access-control-allow-credentials" not in response.headers
-    assert "access-control-allow-origin" not in (await door.send("GET", path, origin="null")).headers
+    assert "access-control-allow-origin" not in (await door.send("GET", path, authorization="", origin="null")).headers
 
 
 async def test_a_stream_is_collected_by_no_proxy(door: Door) -> None:
     body = {"model": "chat", "messages": [{"role": "user", "content": "hi"}], "stream": True}
     for path, more in (("/v1/chat/completions", {}), ("/v1/messages", {"max_tokens": 9})):
-        key = f"Bearer {door.rig.key.plaintext}"
-        response = await door.send("POST", path, {**body, **more}, authorization=key, origin=PAGE)
+        response = await door.send("POST", path, {**body, **more}, origin=PAGE)
         assert response.status == 200
         assert response.headers["x-accel-buffering"] == "no"
         assert response.headers["access-control-allow-origin"] == PAGE

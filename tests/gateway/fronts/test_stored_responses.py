@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import openai
 import pytest
 
@@ -17,40 +18,33 @@ from config.schema.state import StoredResponsesConfig
 from gateway.fronts.errors import openai_refusal
 from gateway.fronts.listener import Fronts
 from gateway.stored.keeper import Keeper
-from tests.gateway.fronts.test_responses_front import HELLO, NATIVE, completion
+from tests.support.chats import HELLO, completion
+from tests.support.doors import Door
 from tests.support.gateways import Rig, config
 
+pytestmark = pytest.mark.realtime  # the database has a thread
 
-class Door:
-    def __init__(self, rig: Rig, sdk: openai.AsyncOpenAI, fake: FakeAdapter) -> None:
-        self.rig, self.sdk, self._fake = rig, sdk, fake
 
-    def received(self) -> list[tuple[str, Any]]:
-        """Roles and contents of the last request."""
-        request = self._fake.calls[-1].request
-        assert isinstance(request, ChatRequest)
-        messages = json.loads(bytes(request.fields["messages"]))
-        return [(message["role"], message["content"]) for message in messages]
-
-    def become(self, tenant: str) -> None:
-        """From now on the key is another tenant's."""
-        self.rig.hold(tenant=tenant)
+def received(d: Door) -> list[tuple[str, Any]]:
+    """Roles and contents of the last request."""
+    request = d.fake.calls[-1].request
+    assert isinstance(request, ChatRequest)
+    return [(message["role"], message["content"]) for message in json.loads(bytes(request.fields["messages"]))]
 
 
 Opener = Callable[..., AbstractAsyncContextManager[Door]]
+NATIVE: dict[str, Any] = {"pools": [
+    {"name": "main", "endpoints": ["http://127.0.0.1:9"], "protocol": {"name": "openai", "responses": True}},
+]}  # fmt: skip
 TENANTS = [{"name": "acme", "models": ["*"]}, {"name": "beta", "models": ["*"]}]
 
 
 @pytest.fixture
 def door(tmp_path: Path) -> Opener:
     @asynccontextmanager
-    async def open_door(
-        *chunks: bytes, store: Any = "asked", database: str = "", **changes: Any
-    ) -> AsyncIterator[Door]:
-        fake = (
-            FakeAdapter(*(Script(chunks=(body,)) for body in chunks)) if chunks else FakeAdapter(Script(chunks=HELLO))
-        )
-        rig = Rig(config(tenants=TENANTS, **changes), {"main": [fake]})
+    async def open_door(*chunks: bytes, store: Any = "asked", **changes: Any) -> AsyncIterator[Door]:
+        scripts = [Script(chunks=(body,)) for body in chunks] or [Script(chunks=HELLO)]
+        rig = Rig(config(tenants=TENANTS, **changes), {"main": [FakeAdapter(*scripts)]})
         keeper = Keeper(f"sqlite:///{tmp_path}/state/state.db", StoredResponsesConfig(store=store), 1 << 20)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(keeper.aclose)
@@ -58,8 +52,8 @@ def door(tmp_path: Path) -> Opener:
             server = Server(Fronts(rig.core, keeper=keeper), Limits(), openai_refusal)
             host, port = await server.listen_tcp("127.0.0.1", 0)
             stack.push_async_callback(server.aclose)
-            sdk = openai.AsyncOpenAI(base_url=f"http://{host}:{port}/v1", api_key=rig.key.plaintext, max_retries=0)
-            yield Door(rig, await stack.enter_async_context(sdk), fake)
+            http = await stack.enter_async_context(aiohttp.ClientSession())
+            yield Door(rig, f"http://{host}:{port}", stack, http)
         rig.assert_idle()
 
     return open_door
@@ -70,20 +64,20 @@ def stored(response: Any) -> object:
     return response.store
 
 
-ONE, TWO, THREE = (completion({"content": text}) for text in ("One.", "Two.", "Three."))
+ONE, TWO, THREE = (completion(text) for text in ("One.", "Two.", "Three."))
 
 
 async def test_a_stored_response_is_retrieved_listed_and_deleted(door: Opener) -> None:
     async with door(ONE) as d:
-        made = await d.sdk.responses.create(model="chat", input="hi", store=True, metadata={"a": "b"})
+        made = await d.openai.responses.create(model="chat", input="hi", store=True, metadata={"a": "b"})
         assert stored(made) is True
-        retrieved = await d.sdk.responses.retrieve(made.id)
+        retrieved = await d.openai.responses.retrieve(made.id)
         assert retrieved.model_dump() == made.model_dump()
-        (item,) = (await d.sdk.responses.input_items.list(made.id)).data
+        (item,) = (await d.openai.responses.input_items.list(made.id)).data
         assert item.type == "message"
         assert (item.role, item.content[0].type) == ("user", "input_text")
-        await d.sdk.responses.delete(made.id)
-        for gone in (d.sdk.responses.retrieve, d.sdk.responses.delete, d.sdk.responses.input_items.list):
+        await d.openai.responses.delete(made.id)
+        for gone in (d.openai.responses.retrieve, d.openai.responses.delete, d.openai.responses.input_items.list):
             with pytest.raises(openai.NotFoundError):
                 await gone(made.id)
 
@@ -92,86 +86,89 @@ async def test_a_response_is_stored_only_on_request_or_by_default(door: Opener) 
     async with door(ONE) as d:
         fields: Any
         for fields in ({}, {"store": False}):
-            made = await d.sdk.responses.create(model="chat", input="hi", **fields)
+            made = await d.openai.responses.create(model="chat", input="hi", **fields)
             assert stored(made) is False
             with pytest.raises(openai.NotFoundError):
-                await d.sdk.responses.retrieve(made.id)
+                await d.openai.responses.retrieve(made.id)
     async with door(ONE, store="default") as d:
-        made = await d.sdk.responses.create(model="chat", input="hi")
-        assert (await d.sdk.responses.retrieve(made.id)).output_text == "One."
+        made = await d.openai.responses.create(model="chat", input="hi")
+        assert (await d.openai.responses.retrieve(made.id)).output_text == "One."
 
 
 async def test_a_response_continues_the_previous_response(door: Opener) -> None:
     async with door(ONE, TWO, THREE) as d:
-        first = await d.sdk.responses.create(model="chat", input="1?", instructions="Be brief.", store=True)
-        second = await d.sdk.responses.create(model="chat", input="2?", previous_response_id=first.id, store=True)
-        assert d.received() == [("user", "1?"), ("assistant", "One."), ("user", "2?")]
-        third = await d.sdk.responses.create(model="chat", input="3?", previous_response_id=second.id)
-        assert [content for _, content in d.received()] == ["1?", "One.", "2?", "Two.", "3?"]
+        first = await d.openai.responses.create(model="chat", input="1?", instructions="Be brief.", store=True)
+        second = await d.openai.responses.create(model="chat", input="2?", previous_response_id=first.id, store=True)
+        assert received(d) == [("user", "1?"), ("assistant", "One."), ("user", "2?")]
+        third = await d.openai.responses.create(model="chat", input="3?", previous_response_id=second.id)
+        assert [content for _, content in received(d)] == ["1?", "One.", "2?", "Two.", "3?"]
         assert (second.previous_response_id, third.previous_response_id, stored(third)) == (first.id, second.id, False)
-        await d.sdk.responses.delete(first.id)
+        await d.openai.responses.delete(first.id)
         with pytest.raises(openai.BadRequestError) as refused:
-            await d.sdk.responses.create(model="chat", input="4?", previous_response_id=second.id)
+            await d.openai.responses.create(model="chat", input="4?", previous_response_id=second.id)
         assert (refused.value.code, refused.value.param) == ("previous_response_not_found", "previous_response_id")
 
 
 async def test_a_call_of_a_function_is_answered_by_the_next_response(door: Opener) -> None:
-    call = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": "{}"}}
-    async with door(completion({"content": None, "tool_calls": [call]}, "tool_calls"), TWO) as d:
+    call = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"x":1}'}}
+    async with door(completion(None, "tool_calls", tool_calls=[call]), TWO) as d:
         tools: Any = [{"type": "function", "name": "add", "parameters": {"type": "object"}, "strict": False}]
-        first = await d.sdk.responses.create(model="chat", input="1+1?", tools=tools, store=True)
+        first = await d.openai.responses.create(model="chat", input="1+1?", tools=tools, store=True)
+        (called,) = first.output
+        assert called.type == "function_call"
+        assert (called.name, called.arguments) == ("add", '{"x":1}')
         output: Any = [{"type": "function_call_output", "call_id": "c1", "output": "2"}]
-        last = await d.sdk.responses.create(model="chat", input=output, previous_response_id=first.id, tools=tools)
+        last = await d.openai.responses.create(model="chat", input=output, previous_response_id=first.id, tools=tools)
         assert last.output_text == "Two."
-        assert [role for role, _ in d.received()] == ["user", "assistant", "tool"]
+        assert [role for role, _ in received(d)] == ["user", "assistant", "tool"]
 
 
 async def test_a_stream_is_stored_before_its_last_event(door: Opener) -> None:
     async with door() as d:
-        async with d.sdk.responses.stream(model="chat", input="hi", store=True) as stream:
+        async with d.openai.responses.stream(model="chat", input="hi", store=True) as stream:
             async for event in stream:
                 if event.type == "response.completed":
-                    retrieved = await d.sdk.responses.retrieve(event.response.id)
+                    retrieved = await d.openai.responses.retrieve(event.response.id)
                     assert (retrieved.output_text, stored(retrieved)) == ("Hello!", True)
         with pytest.raises(openai.BadRequestError):
-            await d.sdk.responses.retrieve(retrieved.id, stream=True)
+            await d.openai.responses.retrieve(retrieved.id, stream=True)
 
 
 async def test_stored_responses_are_private_to_a_tenant(door: Opener) -> None:
     async with door(ONE) as d:
-        made = await d.sdk.responses.create(model="chat", input="hi", store=True)
-        conversation = await d.sdk.conversations.create(items=[{"role": "user", "content": "secret"}])
-        items = await d.sdk.conversations.items.list(conversation.id)
-        d.become("beta")
+        made = await d.openai.responses.create(model="chat", input="hi", store=True)
+        conversation = await d.openai.conversations.create(items=[{"role": "user", "content": "secret"}])
+        items = await d.openai.conversations.items.list(conversation.id)
+        d.rig.hold(tenant="beta")  # from now on the key is another tenant's
         for path in (f"/responses/{made.id}", f"/responses/{made.id}/input_items", f"/conversations/{conversation.id}"):
             with pytest.raises(openai.NotFoundError):
-                await d.sdk.get(path, cast_to=object)
+                await d.openai.get(path, cast_to=object)
         for path in (
             f"/responses/{made.id}",
             f"/conversations/{conversation.id}",
             f"/conversations/{conversation.id}/items/{items.data[0].id}",
         ):
             with pytest.raises(openai.NotFoundError):
-                await d.sdk.delete(path, cast_to=object)
+                await d.openai.delete(path, cast_to=object)
         continuation: Any
         for continuation in ({"previous_response_id": made.id}, {"conversation": conversation.id}):
             with pytest.raises(openai.APIStatusError) as refused:
-                await d.sdk.responses.create(model="chat", input="?", **continuation)
+                await d.openai.responses.create(model="chat", input="?", **continuation)
             assert refused.value.status_code in (400, 404)
-        assert len(d._fake.calls) == 1
-        d.become("acme")
-        assert (await d.sdk.responses.retrieve(made.id)).id == made.id
+        assert len(d.fake.calls) == 1
+        d.rig.hold(tenant="acme")
+        assert (await d.openai.responses.retrieve(made.id)).id == made.id
 
 
 async def test_a_conversation_holds_the_items_of_its_responses(door: Opener) -> None:
     async with door(ONE, TWO) as d:
-        conversations = d.sdk.conversations
+        conversations = d.openai.conversations
         made = await conversations.create(items=[{"role": "user", "content": "Hi."}], metadata={"topic": "x"})
-        await d.sdk.responses.create(model="chat", input="1?", conversation=made.id)
-        answer = await d.sdk.responses.create(model="chat", input="2?", conversation={"id": made.id}, store=True)
+        await d.openai.responses.create(model="chat", input="1?", conversation=made.id)
+        answer = await d.openai.responses.create(model="chat", input="2?", conversation={"id": made.id}, store=True)
         assert answer.conversation is not None
         assert answer.conversation.id == made.id
-        assert [content for _, content in d.received()] == ["Hi.", "1?", "One.", "2?"]
+        assert [content for _, content in received(d)] == ["Hi.", "1?", "One.", "2?"]
         items: list[Any] = [item async for item in await conversations.items.list(made.id, order="asc", limit=2)]
         assert len({item.id for item in items}) == len(items) == 5
         newest = (await conversations.items.list(made.id, limit=1)).data[0]
@@ -190,48 +187,38 @@ async def test_a_conversation_holds_the_items_of_its_responses(door: Opener) -> 
 
 async def test_stored_items_count_as_input(door: Opener) -> None:
     async with door(ONE, b'{"input_tokens": 3}') as d:
-        made = await d.sdk.responses.create(model="chat", input="hi", store=True)
-        await d.sdk.responses.input_tokens.count(model="chat", input="2?", previous_response_id=made.id)
-        fields: Any = d._fake.calls[-1].request
-        assert [message["content"] for message in json.loads(bytes(fields.chat.fields["messages"]))] == [
-            "hi",
-            "One.",
-            "2?",
-        ]
+        made = await d.openai.responses.create(model="chat", input="hi", store=True)
+        await d.openai.responses.input_tokens.count(model="chat", input="2?", previous_response_id=made.id)
+        request: Any = d.fake.calls[-1].request
+        messages = json.loads(bytes(request.chat.fields["messages"]))
+        assert [message["content"] for message in messages] == ["hi", "One.", "2?"]
 
 
 async def test_a_route_that_drops_store_stores_nothing(door: Opener) -> None:
     models = [{"name": "chat", "routes": [{"to": "main", "rewrite": {"drop": ["store"]}}]}]
     async with door(ONE, models=models) as d:
-        made = await d.sdk.responses.create(model="chat", input="hi", store=True)
+        made = await d.openai.responses.create(model="chat", input="hi", store=True)
         assert stored(made) is False
         with pytest.raises(openai.NotFoundError):
-            await d.sdk.responses.retrieve(made.id)
+            await d.openai.responses.retrieve(made.id)
 
 
 async def test_a_server_of_responses_stores_nothing_itself(door: Opener) -> None:
-    body = {
-        "id": "resp_theirs",
-        "object": "response",
-        "status": "completed",
-        "output": [],
-        "store": False,
-        "usage": None,
-    }
-    event = b'data: {"type":"response.completed","response":%b}\n\n' % json.dumps({**body, "id": "resp_2"}).encode()
-    async with door(json.dumps(body).encode(), event, **NATIVE) as d:
-        made = await d.sdk.responses.create(model="chat", input="hi", store=True)
+    body = {"object": "response", "status": "completed", "output": [], "store": False, "usage": None}
+    event = b'data: {"type":"response.completed","response":%b}\n\n' % json.dumps({"id": "resp_2", **body}).encode()
+    async with door(json.dumps({"id": "resp_theirs", **body}).encode(), event, **NATIVE) as d:
+        made = await d.openai.responses.create(model="chat", input="hi", store=True)
         assert (made.id, stored(made)) == ("resp_theirs", True)
-        request = d._fake.calls[0].request
+        request = d.fake.calls[0].request
         assert isinstance(request, ResponsesRequest)
         assert bytes(request.fields["store"]) == b"false"
-        async for _ in await d.sdk.responses.create(
+        async for _ in await d.openai.responses.create(
             model="chat", input="2?", previous_response_id=made.id, store=True, stream=True
         ):
             pass
-        assert isinstance(request := d._fake.calls[1].request, GenerateRequest)
+        assert isinstance(request := d.fake.calls[1].request, GenerateRequest)
         assert [item["content"][0]["text"] for item in json.loads(bytes(request.fields["input"]))] == ["hi", "2?"]
-        assert (await d.sdk.responses.retrieve("resp_2")).id == "resp_2"
+        assert (await d.openai.responses.retrieve("resp_2")).id == "resp_2"
 
 
 @pytest.mark.parametrize(
@@ -250,16 +237,16 @@ async def test_an_invalid_field_is_named_and_no_upstream_is_called(
 ) -> None:
     async with door(ONE) as d:
         with pytest.raises(openai.BadRequestError) as refused:
-            await d.sdk.post("/responses", body={"model": "chat", "input": "hi", **fields}, cast_to=object)
+            await d.openai.post("/responses", body={"model": "chat", "input": "hi", **fields}, cast_to=object)
         assert refused.value.param == param
-        assert not d._fake.calls
+        assert not d.fake.calls
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=101", "limit=x", "limit=-1", "limit=%C2%B2", "order=up"])
 async def test_a_page_that_cannot_be_is_refused(door: Opener, query: str) -> None:
     async with door(ONE) as d:
-        made = await d.sdk.conversations.create()
+        made = await d.openai.conversations.create()
         with pytest.raises(openai.BadRequestError):
-            await d.sdk.get(f"/conversations/{made.id}/items?{query}", cast_to=object)
+            await d.openai.get(f"/conversations/{made.id}/items?{query}", cast_to=object)
         with pytest.raises(openai.NotFoundError):
-            await d.sdk.conversations.items.list(made.id, after="msg_none")
+            await d.openai.conversations.items.list(made.id, after="msg_none")

@@ -1,0 +1,74 @@
+"""A gateway's data listener on a real socket: scripted upstreams behind it, a plain client and the official ones before
+it."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cached_property
+from typing import Any
+
+import aiohttp
+import anthropic
+import openai
+
+from adapters.fake import FakeAdapter
+from tests.support.gateways import Rig, config, listening
+
+
+class Door:
+    """A listening gateway, and clients that hold the key of its tenant."""
+
+    def __init__(self, rig: Rig, url: str, stack: AsyncExitStack, http: aiohttp.ClientSession) -> None:
+        self.rig, self.url, self.http = rig, url, http
+        self.keyed = {"authorization": f"Bearer {rig.key.plaintext}"}
+        self._stack = stack
+
+    @property
+    def fake(self) -> FakeAdapter:
+        """The first endpoint."""
+        return self.rig.adapters["main"][0]
+
+    @cached_property
+    def openai(self) -> openai.AsyncOpenAI:
+        plain = openai.DefaultAsyncHttpxClient(verify=False)  # reads no certificates, which takes most of a test's time
+        client = openai.AsyncOpenAI(
+            base_url=f"{self.url}/v1", api_key=self.rig.key.plaintext, max_retries=0, http_client=plain
+        )
+        self._stack.push_async_callback(client.close)
+        return client
+
+    @cached_property
+    def anthropic(self) -> anthropic.AsyncAnthropic:
+        plain = anthropic.DefaultAsyncHttpxClient(verify=False)
+        client = anthropic.AsyncAnthropic(
+            base_url=self.url, api_key=self.rig.key.plaintext, max_retries=0, http_client=plain
+        )
+        self._stack.push_async_callback(client.close)
+        return client
+
+    async def send(self, method: str, path: str, body: Any = None, **headers: str) -> aiohttp.ClientResponse:
+        """The whole response. A body that is neither bytes nor a form is written as JSON."""
+        sent = dict(self.keyed)
+        if body is not None and not isinstance(body, aiohttp.FormData):
+            sent["content-type"] = "application/json"
+            body = body if isinstance(body, bytes) else json.dumps(body).encode()
+        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+        response = await self.http.request(method, self.url + path, data=body, headers=sent)
+        await response.read()
+        return response
+
+
+@asynccontextmanager
+async def door_of(rig: Rig) -> AsyncIterator[Door]:
+    """The door of a rig."""
+    async with AsyncExitStack() as stack:
+        url = await stack.enter_async_context(listening(rig))
+        yield Door(rig, url, stack, await stack.enter_async_context(aiohttp.ClientSession()))
+
+
+@asynccontextmanager
+async def door(*fakes: FakeAdapter, tenant: dict[str, Any] | None = None, **changes: Any) -> AsyncIterator[Door]:
+    """Pool `main` of these endpoints; `tenant` has fields of the only tenant, `changes` are sections of the file."""
+    tenants = [{"name": "acme", "models": ["*"], **(tenant or {})}]
+    async with door_of(Rig(config(**{"tenants": tenants, **changes}), {"main": list(fakes)})) as made:
+        yield made
