@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+TESTS = ROOT / "tests"
 PLAIN = "plain"
 SHELVES: Mapping[str, str] = {
     PLAIN: "no process, no real time, nothing but the base installation and small packages",
@@ -98,13 +99,19 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out a file before it is imported, if no test of it is on a selected shelf."""
-    if not (collection_path.name.startswith("test_") and collection_path.suffix == ".py"):
+    """Leave out a file or a folder before it is imported, if no test in it is on a selected shelf."""
+    if not collection_path.is_relative_to(TESTS) or collection_path == TESTS:
         return None
-    if not collection_path.is_relative_to(ROOT):
-        return None
-    path = collection_path.relative_to(ROOT).as_posix()
-    return None if shelves_of(path, collection_path.read_text()) & set(selected(config)) else True
+    chosen = set(selected(config))
+    if collection_path.is_dir():
+        return None if any(_of(file) & chosen for file in collection_path.rglob("test_*.py")) else True
+    is_test = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
+    return True if is_test and not _of(collection_path) & chosen else None
+
+
+@cache
+def _of(file: Path) -> set[str]:
+    return shelves_of(file.relative_to(ROOT).as_posix(), file.read_text())
 
 
 @pytest.hookimpl(tryfirst=True)
