@@ -7,7 +7,7 @@ from config.schema.money import Money
 from gateway.requests.lines import MICROS, RequestLine
 from gateway.requests.sink import RequestSink
 from gateway.telemetry.record import Record
-from tests.support.usage import NOVEMBER
+from tests.support.usage_hosts import NOVEMBER
 
 
 def line(at: int = NOVEMBER * MICROS, **fields: Any) -> RequestLine:

@@ -32,7 +32,7 @@ from gateway.auth.store import KeyStore
 from gateway.usage.counter import UsageCounter
 from gateway.usage.writer import UsageWriter
 from tests.support.gateways import PEPPER, config
-from tests.support.usage import NOVEMBER, record
+from tests.support.usage_hosts import NOVEMBER, record
 
 SECRET = "whsec_" + base64.b64encode(b"s" * 32).decode()
 ALERT = BudgetAlert("budget_x", "acme", "", "1 usd/day", NOVEMBER, NOVEMBER + 86400, 0.8, PICOS, "usd", "hook")

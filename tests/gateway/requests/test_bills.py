@@ -24,7 +24,7 @@ from gateway.usage.live import LiveUsage
 from gateway.usage.report import PER_LINE, UsageQuery
 from tests.support.gateways import PEPPER, config
 from tests.support.stored_requests import crash, record
-from tests.support.usage import NOVEMBER
+from tests.support.usage_hosts import NOVEMBER
 
 MONTH = "2026-11"
 

@@ -21,7 +21,7 @@ from gateway.requests.spool import SpoolFile, encode, frames_of, spooled_files
 from gateway.requests.writer import RequestWriter, prepare_folder, spool_of
 from tests.support.gateways import config
 from tests.support.stored_requests import crash, line, record
-from tests.support.usage import NOVEMBER
+from tests.support.usage_hosts import NOVEMBER
 
 DAY = 86400
 

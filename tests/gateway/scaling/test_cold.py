@@ -63,7 +63,6 @@ def sent(pool: ColdPool, count: int, total: float = 60.0) -> list[asyncio.Task[b
     return [asyncio.create_task(pool.call(total, f"tenant-{at % 3}")) for at in range(count)]
 
 
-@pytest.mark.looptime
 async def test_requests_wait_for_the_first_replica_and_are_all_answered() -> None:
     cold = ColdPool()
     calls = sent(cold, 50)
@@ -74,7 +73,6 @@ async def test_requests_wait_for_the_first_replica_and_are_all_answered() -> Non
     assert (endpoint.in_flight, cold.queue.size, cold.meter.begun) == (0, 0, 50)
 
 
-@pytest.mark.looptime
 async def test_a_request_waits_until_its_own_deadline_and_learns_the_measured_time() -> None:
     cold = ColdPool()
     cold.cold.report(PoolStanding(pool="main", running=1, starting=0.0))
@@ -94,7 +92,6 @@ async def test_a_request_waits_until_its_own_deadline_and_learns_the_measured_ti
     await patient
 
 
-@pytest.mark.looptime
 async def test_a_start_that_fails_is_reported_to_all_that_wait() -> None:
     cold = ColdPool()
     calls = sent(cold, 5)
@@ -136,7 +133,6 @@ def test_the_requests_that_wait_are_bounded_in_number_and_size(held: int, count:
     asyncio.run(run())
 
 
-@pytest.mark.looptime
 async def test_a_client_that_leaves_frees_its_place() -> None:
     cold = ColdPool(max_held=1)
     [leaving] = sent(cold, 1)

@@ -13,7 +13,7 @@ from gateway.usage.counter import UsageCounter
 from gateway.usage.labels import HOUR
 from tests.support.fleets import Fleet
 from tests.support.gateways import config
-from tests.support.usage import NOVEMBER, Host, record
+from tests.support.usage_hosts import NOVEMBER, Host, record
 
 
 def configured(**replicas: Any) -> Config:

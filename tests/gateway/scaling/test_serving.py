@@ -64,7 +64,6 @@ class ServedPool:
         return state["replicas"], state["ready"], state["starting"]
 
 
-@pytest.mark.looptime
 async def test_the_deployment_follows_the_demand() -> None:
     served = ServedPool(Serve(1))
     await served.run(5)
@@ -81,7 +80,6 @@ async def test_the_deployment_follows_the_demand() -> None:
     assert served.serve.orders[-1] == 1
 
 
-@pytest.mark.looptime(start=1000.0)
 async def test_a_gateway_that_starts_removes_no_replica_before_the_hold() -> None:
     served = ServedPool(Serve(3))
     await served.run(50)
@@ -90,7 +88,6 @@ async def test_a_gateway_that_starts_removes_no_replica_before_the_hold() -> Non
     assert served.serve.target == 1
 
 
-@pytest.mark.looptime
 async def test_a_refusal_is_reported_once_and_ends(caplog: pytest.LogCaptureFixture) -> None:
     served = ServedPool(Serve(1))
     await served.run(3)

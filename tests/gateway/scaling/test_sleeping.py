@@ -97,7 +97,6 @@ class SleepingPool:
         return [address for address, asleep in self.servers.sleeping.items() if not asleep]
 
 
-@pytest.mark.looptime
 async def test_servers_wake_with_the_demand_and_sleep_after_it() -> None:
     pool = SleepingPool(Servers("http://a", "http://b", "http://c"))
     await pool.run(10)
@@ -118,7 +117,6 @@ async def test_servers_wake_with_the_demand_and_sleep_after_it() -> None:
     assert sorted(pool.servers.orders) == sorted(f"{verb} http://{a}" for verb in ("wake", "sleep") for a in "abc")
 
 
-@pytest.mark.looptime
 async def test_a_server_sleeps_only_when_no_client_has_used_it_for_the_hold() -> None:
     """Another gateway, or a person, sends a request to a server now and then."""
     pool = SleepingPool(Servers("http://a", asleep=False))
@@ -130,7 +128,6 @@ async def test_a_server_sleeps_only_when_no_client_has_used_it_for_the_hold() ->
     assert pool.servers.orders == ["sleep http://a"]
 
 
-@pytest.mark.looptime
 async def test_without_readable_metrics_no_server_sleeps_and_one_error_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -142,7 +139,6 @@ async def test_without_readable_metrics_no_server_sleeps_and_one_error_is_logged
     assert [record.message for record in caplog.records] == ["pool main: http://a: /metrics are not vLLM's"]
 
 
-@pytest.mark.looptime
 async def test_a_server_that_hangs_delays_no_other_and_another_wakes(caplog: pytest.LogCaptureFixture) -> None:
     servers = Servers("http://a", "http://b", "http://c")
     servers.hanging = {"http://a"}
@@ -156,7 +152,6 @@ async def test_a_server_that_hangs_delays_no_other_and_another_wakes(caplog: pyt
     assert [record.message for record in caplog.records] == ["pool main: http://a: /is_sleeping failed (TimeoutError)"]
 
 
-@pytest.mark.looptime
 async def test_a_server_that_fails_to_wake_is_reported_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     servers = Servers("http://a")
     servers.refusing = {"http://a": "/wake_up answered with status 500"}
@@ -174,7 +169,6 @@ async def test_a_server_that_fails_to_wake_is_reported_once_and_tried_again(capl
     assert pool.scale.standing(0.0).failure == ""
 
 
-@pytest.mark.looptime
 async def test_a_server_that_refuses_to_sleep_serves(caplog: pytest.LogCaptureFixture) -> None:
     servers = Servers("http://a", "http://b", asleep=False)
     servers.refusing = {"http://a": "/sleep does not exist"}
@@ -189,7 +183,6 @@ async def test_a_server_that_refuses_to_sleep_serves(caplog: pytest.LogCaptureFi
     assert "wake http://a" not in servers.orders
 
 
-@pytest.mark.looptime
 async def test_a_server_that_another_puts_to_sleep_is_woken_while_it_is_needed() -> None:
     servers = Servers("http://a", asleep=False)
     pool = SleepingPool(servers, min=1)

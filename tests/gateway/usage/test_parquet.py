@@ -23,7 +23,7 @@ from gateway.usage.counter import UsageCounter
 from gateway.usage.export import FOCUS, focus_of
 from gateway.usage.parquet import ParquetMissing, write_focus
 from gateway.usage.writer import UsageWriter, folder_of
-from tests.support.usage import NOVEMBER, record
+from tests.support.usage_hosts import NOVEMBER, record
 
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), max_size=20).filter(
     lambda text: text == text.strip() and text[:1] not in "=+-@\t"

@@ -25,7 +25,7 @@ from gateway.usage.query import BadQuery, query_of
 from gateway.usage.report import PER_LINE, UsageQuery
 from gateway.usage.writer import UsageWriter, folder_of, prepare_folder
 from tests.support.gateways import PEPPER, config
-from tests.support.usage import NOVEMBER, Host, record
+from tests.support.usage_hosts import NOVEMBER, Host, record
 
 
 async def test_requests_are_summed_by_label(tmp_path: Path, any_database: str) -> None:
@@ -200,7 +200,7 @@ async def test_pages_are_the_whole(tmp_path: Path, any_database: str) -> None:
 def test_a_killed_process_loses_no_count(tmp_path: Path) -> None:
     script = (
         "import sys, os, signal; from pathlib import Path\n"
-        "from tests.support.usage import record\n"
+        "from tests.support.usage_hosts import record\n"
         "from gateway.usage.counter import UsageCounter\n"
         "counter = UsageCounter(Path(sys.argv[1]))\n"
         "for number in range(1000): counter.count(record(f't{number % 300}'))\n"

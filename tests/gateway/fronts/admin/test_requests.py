@@ -11,7 +11,7 @@ from gateway.requests.writer import spool_of
 from tests.gateway.fronts.conftest import AdminDoor, OpenDoor
 from tests.support.gateways import config
 from tests.support.stored_requests import record
-from tests.support.usage import NOVEMBER
+from tests.support.usage_hosts import NOVEMBER
 
 
 async def storing(door: AdminDoor, folder: Path) -> AdminDoor:
