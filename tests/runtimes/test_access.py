@@ -8,6 +8,8 @@ from adapters.http1.message import Headers, Request, Response
 from adapters.wire.spans import PATH
 from runtimes.access import KEY_VARIABLE, keyed, take_key
 
+pytestmark = pytest.mark.plain
+
 
 async def served(request: Request) -> Response:
     return Response(200, [], b"")

@@ -7,6 +7,8 @@ import pytest
 from runtimes.llm.__main__ import main as llm
 from runtimes.tensor.__main__ import main as tensor
 
+pytestmark = pytest.mark.plain
+
 
 @pytest.mark.parametrize("main", [llm, tensor])
 def test_help_shows_defaults_of_values_only(

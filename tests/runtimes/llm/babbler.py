@@ -1,12 +1,18 @@
 """A model without any sense: its logits are chance, and the real sampler chooses by them."""
 
+import random
+
 import torch
 
 from runtimes.llm.engine.sampler import sample
 from runtimes.llm.engine.sequence import Sampled, StepBatch
+from runtimes.llm.grammar.after_mark import TextRules
+from tests.support.byte_tokenizer import byte_tokenizer
 
 LIKELY = b'"}],:{[0123456789 '
 _BONUS = 3.0
+VOCAB = 264  # the model's is padded
+END = 257
 
 
 class Babbler:
@@ -25,11 +31,25 @@ class Babbler:
         if not chunks:
             return {}
         logits = torch.randn((len(chunks), 258), generator=self._chance)
-        logits[:, [*_ids(), 257]] += _BONUS
+        logits[:, [*byte_tokenizer().encode(LIKELY.decode()), END]] += _BONUS
         return {chunk.sequence_id: one for chunk, one in zip(chunks, sample(logits, chunks), strict=True)}
 
 
-def _ids() -> list[int]:
-    from tests.runtimes.llm.server_fixtures import byte_tokenizer
+def allowed(matcher: TextRules) -> list[int]:
+    mask = matcher.mask()
+    return [id for id in range(min(VOCAB, 8 * len(mask))) if mask[id // 8] >> id % 8 & 1]
 
-    return byte_tokenizer().encode(LIKELY.decode())
+
+def babble(matcher: TextRules, chance: random.Random, most: int = 4000) -> str | None:
+    """The text of a random model; None if it does not end."""
+    token_ids: list[int] = []
+    likely = set(byte_tokenizer().encode(LIKELY.decode())) | {END}
+    while len(token_ids) < most:
+        may = allowed(matcher)
+        better = [id for id in may if id in likely]
+        token_id = chance.choice(better if better and chance.random() < 0.7 else may)
+        matcher.advance(token_id)
+        if token_id == END:
+            return b"".join(byte_tokenizer().piece(id) for id in token_ids).decode()
+        token_ids.append(token_id)
+    return None

@@ -18,6 +18,7 @@ from transformers import (
 
 WINDOW = 24
 CONTEXT = 256
+UINT32 = gguf.GGUFValueType.UINT32
 _SHAPE = {
     "vocab_size": 256,
     "hidden_size": 64,
@@ -91,8 +92,13 @@ def permuted(weight: torch.Tensor, heads: int) -> torch.Tensor:
     return rows.swapaxes(1, 2).reshape(weight.shape)
 
 
-def write_gguf(path: Path, model: Any) -> Path:
-    """`model` as llama.cpp's converter (conversion/*.py) writes it."""
+def write_gguf(
+    path: Path, model: Any, *, fields: dict[str, Any] | None = None, quantise: Any = None, odd_tensor: str = ""
+) -> Path:
+    """`model` as llama.cpp's converter (conversion/*.py) writes it; `fields` replaces metadata, None leaves one out.
+
+    Matrices are quantised on demand, and `odd_tensor` is of a type that no model has.
+    """
     config = model.config
     name = {"mistral": "llama", "gemma3_text": "gemma3"}.get(config.model_type, config.model_type)
     writer = gguf.GGUFWriter(path, name)
@@ -109,7 +115,15 @@ def write_gguf(path: Path, model: Any) -> Path:
             weight = permuted(weight, config.num_key_value_heads)
         if name.startswith("gemma") and tensor.endswith("norm.weight"):
             weight = weight + 1
-        writer.add_tensor(names.get_name(tensor, try_suffixes=(".weight", ".bias")), weight.detach().numpy())
+        stored, data = names.get_name(tensor, try_suffixes=(".weight", ".bias")), weight.detach().numpy()
+        if quantise is not None and data.ndim == 2:
+            writer.add_tensor(stored, gguf.quants.quantize(data, quantise), raw_dtype=quantise)
+        else:
+            writer.add_tensor(stored, data.astype("int8") if stored == odd_tensor else data)
+    for key, value in (fields or {}).items():
+        writer.kv_data[0].pop(key, None)
+        if value is not None:
+            writer.add_key_value(key, value, gguf.GGUFValueType.STRING if isinstance(value, str) else UINT32)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -1,15 +1,18 @@
 """Models of transformers to compare with, and the judgement whether an answer is theirs."""
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 # Two logits this near in float32 may swap places when the order of a sum changes.
 TIE = 2e-4
+PROMPTS = [[5], [7, 3, 9], list(range(10, 60)), [(7 * i) % 90 for i in range(150)]]
+TINY_KV_BYTES = 2 * 2 * 2 * 8 * 4  # of tiny_llama: keys and values, layers, heads, head size, float32
 
 
 def tiny_llama(**changes: Any) -> Any:
@@ -59,3 +62,9 @@ def assert_greedy(model: Any, prompt: Sequence[int], answer: Sequence[int], *, t
     first = int((behind >= tolerance).int().argmax())
     best = int(logits[first].argmax())
     assert behind[first] < tolerance, f"token {first} is {answer[first]}, not {best}, which leads by {behind[first]}"
+
+
+@cache
+def transformers_tokenizer(model: Path) -> Any:
+    """transformers' own reading of a GGUF file, which takes seconds."""
+    return AutoTokenizer.from_pretrained(model.parent, gguf_file=model.name)

@@ -6,15 +6,11 @@ import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import aiohttp
-import tokenizers
 from openai import AsyncOpenAI
-from tokenizers import AddedToken, decoders, models, pre_tokenizers
-from transformers import AutoTokenizer
+from openai.types.chat import ChatCompletionMessageParam
 
 from adapters.http1.server import Limits, Server
 from runtimes.llm.api.error_responses import refusal
@@ -31,39 +27,15 @@ from runtimes.llm.text.chat_template import ChatTemplate
 from runtimes.llm.text.tokenizer import Tokenizer
 from runtimes.spans import SpanBuffer
 from runtimes.traced_handler import TracedHandler
+from tests.support.byte_tokenizer import CHATML, byte_tokenizer
 
-CHATML = (
-    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>' + '\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-)
 MODEL = "parrot"
+TEXT = "Hello, wörld! 😀"
+HI: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hi"}]
+PROMPT_TOKENS = len("..user\nhi.\n..assistant\n") - 2  # of HI: a byte a token, the markers one each
+ANSWER_TOKENS = len(TEXT.encode()) + 1  # with the end token
 CONTEXT = 256
 END = frozenset({257})
-
-
-def byte_tokenizer() -> Tokenizer:
-    """256 tokens of one byte each, and two control tokens."""
-    vocab = {character: i for i, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    backend = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=[]))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    names = ["<|im_start|>", "<|im_end|>"]
-    backend.add_special_tokens([AddedToken(name, normalized=False, special=True) for name in names])
-    return Tokenizer(
-        backend,
-        kind="byte_level",
-        bos_token="<|im_start|>",
-        eos_token="<|im_end|>",
-        eos_token_ids=frozenset({257}),
-        add_bos=False,
-        chat_template=CHATML,
-    )
-
-
-@cache
-def transformers_tokenizer(model: Path) -> Any:
-    """transformers' own reading of a GGUF file, which takes seconds."""
-    return AutoTokenizer.from_pretrained(model.parent, gguf_file=model.name)
 
 
 class Parrot:
@@ -114,7 +86,7 @@ class Running:
 
 @asynccontextmanager
 async def serving(
-    text: str = "Hello, wörld! 😀",
+    text: str = TEXT,
     *,
     fails_after: int | None = None,
     max_queue: int = 64,

@@ -10,16 +10,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runtimes.llm.engine.async_engine import Engine, SamplingParams
 from runtimes.llm.model.llama import Llama
 from runtimes.llm.text.chat_template import ChatTemplate
 from runtimes.llm.text.tokenizer_loader import load_tokenizer
 from runtimes.llm.weights.loader import load_model
-from tests.runtimes.llm.server_fixtures import MODEL, Parrot, Running, byte_tokenizer, post, serving, until_idle
-from tests.runtimes.llm.test_equivalence import make_engine
+from tests.runtimes.llm.server_fixtures import HI, MODEL, Parrot, Running, post, serving, until_idle
+from tests.support.byte_tokenizer import byte_tokenizer
+from tests.support.llm_engines import answers, make_engine
 
 TEXT = "Hello, wörld! 😀 and so on"
-HI = [{"role": "user", "content": "hi"}]
 CALLED = {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": "{}"}}]}
 
 
@@ -193,20 +192,6 @@ def model(bundled_model: Path) -> Llama:
     return load_model(bundled_model, dtype="float32", device="cpu")
 
 
-def generated(engine: Engine, prompts: list[list[int]], tokens: list[int], **how: Any) -> list[list[int]]:
-    """`tokens` tokens for each prompt, all in one engine."""
-    grown: dict[int, list[int]] = {
-        engine.add(prompt, SamplingParams(max_tokens=count, ignore_eos=True, **how)): []
-        for prompt, count in zip(prompts, tokens, strict=True)
-    }
-    open_answers = len(grown)
-    while open_answers:
-        for identity, output in engine.step().items():
-            grown[identity].append(output.token_id)
-            open_answers -= output.finish_reason is not None
-    return list(grown.values())
-
-
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     "how", [{"temperature": 0.0}, {"temperature": 0.8, "top_p": 0.95, "seed": 11}], ids=["greedy", "seeded"]
@@ -218,10 +203,10 @@ def test_the_model_continues_as_if_it_had_never_stopped(model: Llama, bundled_mo
     template = ChatTemplate(tokenizer.chat_template, tokenizer)
     messages = [{"role": "user", "content": "Tell me about rivers, in two sentences."}]
     prompt = template.encode(messages)
-    [whole] = generated(make_engine(model), [prompt], [24], **how)
+    [whole] = answers(make_engine(model), [prompt], [24], **how)
     cuts = range(1, 24, 2)
     begun = [prompt + whole[:cut] for cut in cuts]
-    rests = generated(make_engine(model, max_num_batched_tokens=1024), begun, [24 - cut for cut in cuts], **how)
+    rests = answers(make_engine(model, max_num_batched_tokens=1024), begun, [24 - cut for cut in cuts], **how)
     assert [whole[:cut] + rest for cut, rest in zip(cuts, rests, strict=True)] == [whole] * len(begun)
     for cut, ids in zip(cuts, begun, strict=True):
         begun_chat = [*messages, {"role": "assistant", "content": tokenizer.decode(whole[:cut])}]

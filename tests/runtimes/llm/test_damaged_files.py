@@ -19,8 +19,8 @@ from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.weights.gguf_metadata import InvalidGguf, read_directory
 from runtimes.llm.weights.loader import load_model, open_checkpoint
 from runtimes.llm.weights.safetensors_checkpoint import InvalidCheckpoint
+from tests.runtimes.llm.families import write_gguf
 from tests.runtimes.llm.reference import save_safetensors, tiny_llama
-from tests.runtimes.llm.weights.test_loader import write_gguf
 
 
 def load(path: Path) -> Llama:
@@ -29,7 +29,7 @@ def load(path: Path) -> Llama:
 
 @pytest.fixture(scope="module")
 def whole_gguf(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    return write_gguf(tmp_path_factory.mktemp("gguf"), tiny_llama()).read_bytes()
+    return write_gguf(tmp_path_factory.mktemp("gguf") / "model.gguf", tiny_llama()).read_bytes()
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ def test_a_scale_that_is_no_number(tmp_path: Path) -> None:
     import gguf as package
 
     model = tiny_llama(hidden_size=64, intermediate_size=64)
-    path = write_gguf(tmp_path, model, quantise=package.GGMLQuantizationType.Q8_0)
+    path = write_gguf(tmp_path / "model.gguf", model, quantise=package.GGMLQuantizationType.Q8_0)
     place = read_directory(path).tensors["blk.1.ffn_up.weight"]
     damaged = bytearray(path.read_bytes())
     damaged[place.start : place.start + 2] = np.float16(np.nan).tobytes()

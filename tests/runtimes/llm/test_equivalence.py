@@ -1,35 +1,22 @@
 """However requests are scheduled, SmolLM2 answers as transformers does, token for token, in float32."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from gguf import GGUFReader
 
-from runtimes.llm.engine.async_engine import Engine, EngineConfig, SamplingParams
+from runtimes.llm.engine.async_engine import SamplingParams
 from runtimes.llm.engine.sequence import TokenOutput
 from runtimes.llm.model.executor import TorchExecutor
 from runtimes.llm.model.llama import Llama
 from runtimes.llm.model.model_runner import ModelRunner
 from runtimes.llm.weights.loader import load_model
 from tests.runtimes.llm.reference import TIE, assert_greedy, from_gguf
+from tests.support.llm_engines import LENGTHS, NEW_TOKENS, answers, make_engine
 
 pytestmark = pytest.mark.timeout(1800)
-
-LENGTHS = (1, 2, 15, 16, 17, 48, 64, 65, 330)
-"""Lengths around the ends of pages (of 16 tokens) and chunks (of 48 and 64)."""
-NEW_TOKENS = 17
-"""One more than a page: every response begins a new page."""
-TEXT = """
-The old miller lived beside the river with a small dog and a very large book about the stars . Every morning
-he opened the gate and let the water run over the wheel until the stones began to turn . In the village people
-said that he could read the weather in the colour of the sky , and that his bread was better than any other in
-the country . One day a young woman came to the door and asked for work . She had walked from the city in the
-north , where the streets were full of smoke and the houses stood so close together that no one could see the
-moon . He gave her a cup of tea and a question : how does a river know where the sea is ?
-"""
 
 
 Check = Callable[[list[list[int]]], None]
@@ -38,15 +25,6 @@ Check = Callable[[list[list[int]]], None]
 @pytest.fixture(scope="module")
 def model(bundled_model: Path) -> Llama:
     return load_model(bundled_model, dtype="float32", device="cpu")
-
-
-@pytest.fixture(scope="module")
-def prompts(bundled_model: Path) -> list[list[int]]:
-    """Real text, cut at a different word for each prompt."""
-    vocabulary = GGUFReader(bundled_model).fields["tokenizer.ggml.tokens"].contents()
-    ids = {token: identity for identity, token in enumerate(vocabulary)}
-    text = [ids["Ġ" + word] for word in TEXT.split() if "Ġ" + word in ids] * 5
-    return [text[9 * index :][:length] for index, length in enumerate(LENGTHS)]
 
 
 @pytest.fixture(scope="module")
@@ -67,23 +45,6 @@ def check(reference: Any, prompts: list[list[int]]) -> Check:
                 good.add(key)
 
     return judge
-
-
-def make_engine(model: Llama, *, cache_tokens: int = 8192, **bounds: Any) -> Engine:
-    size = model.kv_bytes_per_token * cache_tokens
-    return Engine.serving(model, EngineConfig(model=Path(), kv_cache_bytes=size, **bounds))
-
-
-def answers(engine: Engine, prompts: Sequence[Sequence[int]], **how: Any) -> list[list[int]]:
-    params = SamplingParams(max_tokens=NEW_TOKENS, ignore_eos=True, **({"temperature": 0} | how))
-    grown: dict[int, list[int]] = {engine.add(prompt, params): [] for prompt in prompts}
-    open_answers = len(grown)
-    while open_answers:
-        for identity, output in engine.step().items():
-            grown[identity].append(output.token_id)
-            open_answers -= output.finish_reason is not None
-    engine.check_idle()
-    return list(grown.values())
 
 
 def test_alone(model: Llama, prompts: list[list[int]], check: Check) -> None:

@@ -19,7 +19,8 @@ from runtimes.llm.api.encoding_thread import INLINE, EncodingThread
 from runtimes.llm.text.chat_template import ChatTemplate
 from runtimes.llm.text.tokenizer import Tokenizer
 from runtimes.llm.text.tokenizer_loader import load_tokenizer
-from tests.runtimes.llm.server_fixtures import CHATML, MODEL, Running, post, serving
+from tests.runtimes.llm.server_fixtures import MODEL, Running, post, serving
+from tests.support.byte_tokenizer import CHATML
 from tests.support.pace import slowness
 
 CONTEXT = 8192

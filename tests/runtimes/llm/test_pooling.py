@@ -20,8 +20,8 @@ from runtimes.llm.model.llama import Llama
 from runtimes.llm.model.pooler import Pooler
 from runtimes.llm.weights.loader import load_model
 from tests.runtimes.llm.reference import save_safetensors, tiny_llama
+from tests.support.llm_engines import ONE, run
 
-ONE = SamplingParams(max_tokens=1)
 GREEDY = SamplingParams(max_tokens=12, temperature=0, ignore_eos=True)
 TEXTS = [[3, 1, 4, 1, 5], list(range(1, 40)), [9], list(range(90, 2, -1)), list(range(1, 40))]
 
@@ -39,16 +39,6 @@ def ours(theirs: Any, tmp_path_factory: pytest.TempPathFactory) -> Llama:
 def engine(model: Llama, **changes: Any) -> Engine:
     options = {"max_model_len": 128, "max_num_seqs": 8, "max_num_batched_tokens": 64, "kv_cache_bytes": 1 << 20}
     return Engine.serving(model, EngineConfig(**{"model": Path(), "block_size": 4, **options, **changes}))
-
-
-def run(engine: Engine) -> dict[int, list[TokenOutput]]:
-    """All outputs by sequence, when nothing is left to do."""
-    outputs: dict[int, list[TokenOutput]] = {}
-    while engine.stats().running or engine.stats().waiting:
-        for sequence_id, output in engine.step().items():
-            outputs.setdefault(sequence_id, []).append(output)
-    engine.check_idle()
-    return outputs
 
 
 def vectors(engine: Engine, texts: list[list[int]], pooling: Pooling) -> list[NDArray[np.float32]]:

@@ -7,7 +7,6 @@ from typing import Any
 import aiohttp
 import openai
 import pytest
-from openai.types.chat import ChatCompletionMessageParam
 
 from runtimes.llm.engine.async_engine import Engine
 from runtimes.llm.engine.block_manager import BlockManager
@@ -16,9 +15,9 @@ from runtimes.llm.engine.scheduler import Scheduler
 from runtimes.llm.engine.scheduler_config import SchedulerConfig
 from runtimes.llm.engine.sequence import Sampled, SamplingParams, StepBatch
 from runtimes.llm.text.detokenizer import Detokenizer
-from tests.runtimes.llm.server_fixtures import MODEL, Parrot, byte_tokenizer, get, post, serving, until_idle
+from tests.runtimes.llm.server_fixtures import HI, MODEL, Parrot, get, post, serving, until_idle
+from tests.support.byte_tokenizer import byte_tokenizer
 
-HI: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hi"}]
 CHAT: dict[str, Any] = {"model": MODEL, "messages": HI}
 COMPLETION: dict[str, Any] = {"model": MODEL, "prompt": "a"}
 

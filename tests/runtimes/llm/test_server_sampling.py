@@ -2,65 +2,17 @@
 
 import asyncio
 import json
-import math
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
 import pytest
-import torch
-from openai.types.chat import ChatCompletionMessageParam
 from openai.types.chat.chat_completion_token_logprob import ChatCompletionTokenLogprob
 
-from runtimes.llm.engine.sequence import Chunk
 from runtimes.llm.model.model_runner import ModelRunner
-from tests.runtimes.llm.server_fixtures import MODEL, Running, byte_tokenizer, post, serving, until_idle
-
-TEXT = "Hello, wörld! 😀"
-HI: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hi"}]
-PROMPT = "abc"
-END = 257
-[BROKEN] = byte_tokenizer().encode("!")
-
-
-class Speaker:
-    """An executor whose logits depend on the position only: chance, and more for the token of `text` there after a
-    prompt of `after` tokens. A prompt that begins with BROKEN gets NaN."""
-
-    def __init__(self, text: str, after: int) -> None:
-        self.script = [*byte_tokenizer().encode(text), *[END] * 300]
-        self.after = after
-        self.broken: set[int] = set()
-
-    def logits(self, chunks: Sequence[Chunk], rows: Sequence[int]) -> torch.Tensor:
-        self.broken |= {chunk.sequence_id for chunk in chunks if chunk.start == 0 and chunk.token_ids[0] == BROKEN}
-        places = [(chunk, place) for chunk in chunks for place in range(chunk.start + 1, chunk.end + 1)]
-        placed = [places[row] for row in rows]
-        return torch.stack(
-            [torch.empty(258), *[self.row(place, chunk.sequence_id in self.broken) for chunk, place in placed]]
-        )[1:]
-
-    def hidden(self, chunks: Sequence[Chunk]) -> torch.Tensor:
-        raise NotImplementedError
-
-    def row(self, place: int, broken: bool = False) -> torch.Tensor:
-        """The logits of the token at `place`."""
-        logits = torch.randn(258, generator=torch.Generator().manual_seed(place))
-        if place >= self.after:
-            logits[self.script[place - self.after]] += 6
-        return logits * math.nan if broken else logits
-
-    def logprob(self, place: int, token: int) -> float:
-        return float(self.row(place).log_softmax(-1)[token])
-
-    def likeliest(self, place: int, count: int) -> list[int]:
-        ids: list[int] = self.row(place).topk(count).indices.tolist()
-        return ids
-
-
-SPEAKER = Speaker(TEXT, after=len(PROMPT))
-CHAT_PROMPT = len("..user\nhi.\n..assistant\n") - 2
-IDS = list(TEXT.encode())
+from tests.runtimes.llm.server_fixtures import HI, MODEL, PROMPT_TOKENS, TEXT, Running, post, serving, until_idle
+from tests.support.byte_tokenizer import byte_tokenizer
+from tests.support.speaker import PROMPT, SPEAKER, Speaker
 
 
 @pytest.fixture
@@ -71,7 +23,7 @@ async def running() -> AsyncIterator[Running]:
 
 @pytest.fixture
 async def chatting() -> AsyncIterator[Running]:
-    async with serving(runner=ModelRunner(Speaker(TEXT, after=CHAT_PROMPT))) as running:
+    async with serving(runner=ModelRunner(Speaker(TEXT, after=PROMPT_TOKENS))) as running:
         yield running
 
 
@@ -99,12 +51,12 @@ async def chat_tokens(running: Running, stream: bool, **fields: Any) -> tuple[st
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_chat_has_logprobs_of_each_token(chatting: Running, stream: bool) -> None:
-    speaker = Speaker(TEXT, after=CHAT_PROMPT)
+    speaker = Speaker(TEXT, after=PROMPT_TOKENS)
     text, tokens = await chat_tokens(chatting, stream, top_logprobs=3)
     assert text == TEXT
     assert bytes([byte for token in tokens for byte in token.bytes or ()]) == TEXT.encode()
     ids = ids_of(TEXT.encode())
-    for place, (token, token_id) in enumerate(zip(tokens, ids, strict=True), CHAT_PROMPT):
+    for place, (token, token_id) in enumerate(zip(tokens, ids, strict=True), PROMPT_TOKENS):
         assert token.logprob == pytest.approx(speaker.logprob(place, token_id), abs=1e-5)
         best = speaker.likeliest(place, 3)
         assert [other.logprob for other in token.top_logprobs] == pytest.approx(

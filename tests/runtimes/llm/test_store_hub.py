@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.processes
 CONTENT = b"GGUF" + bytes(range(256)) * 100
 
 

@@ -13,6 +13,8 @@ from runtimes.llm.text.tokenizer import UnsupportedTokenizer, byte_level_alphabe
 from runtimes.llm.text.tokenizer_loader import load_tokenizer
 from runtimes.llm.weights.gguf_metadata import InvalidGguf, read_metadata
 
+pytestmark = pytest.mark.plain
+
 
 def write_gguf(path: Path, **changes: Any) -> Path:
     """A GGUF file with a tokenizer of single bytes, `he`, and two control tokens."""
@@ -46,28 +48,30 @@ def test_metadata_equals_that_of_the_gguf_package(tmp_path: Path) -> None:
             assert ours[key] == field.contents(), key
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_gguf(tmp_path_factory.mktemp("gguf") / "whole.gguf")
+
+
 @given(part=st.floats(0, 1, exclude_max=True))
 @settings(max_examples=50, deadline=None)
-def test_a_file_cut_short_is_refused(tmp_path_factory: pytest.TempPathFactory, part: float) -> None:
-    folder = tmp_path_factory.mktemp("cut")
-    whole = write_gguf(folder / "whole.gguf").read_bytes()
+def test_a_file_cut_short_is_refused(whole: Path, part: float) -> None:
     # Padding after the last value may be missing.
-    cut = folder / "cut.gguf"
-    cut.write_bytes(whole[: int(len(whole.rstrip(b"\0")) * part)])
+    content, cut = whole.read_bytes(), whole.with_name("cut.gguf")
+    cut.write_bytes(content[: int(len(content.rstrip(b"\0")) * part)])
     with pytest.raises(InvalidGguf, match=r"cut\.gguf"):
         read_metadata(cut)
 
 
 @given(data=st.data())
-@settings(max_examples=200, deadline=None)
-def test_a_damaged_file_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    folder = tmp_path_factory.mktemp("damaged")
-    content = bytearray(write_gguf(folder / "m.gguf").read_bytes())
+@settings(max_examples=100, deadline=None)
+def test_a_damaged_file_is_read_or_refused(whole: Path, data: st.DataObject) -> None:
+    content, damaged = bytearray(whole.read_bytes()), whole.with_name("damaged.gguf")
     for at in data.draw(st.lists(st.integers(0, len(content) - 1), min_size=1, max_size=4)):
         content[at] = data.draw(st.integers(0, 255))
-    (folder / "m.gguf").write_bytes(content)
+    damaged.write_bytes(content)
     with contextlib.suppress(InvalidGguf):
-        read_metadata(folder / "m.gguf")
+        read_metadata(damaged)
 
 
 def test_another_version_is_refused(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from tokenizers import models, pre_tokenizers, trainers
 from runtimes.llm.text.tokenizer import Tokenizer, UnsupportedTokenizer
 from runtimes.llm.text.tokenizer_loader import load_tokenizer
 
+pytestmark = pytest.mark.plain
 TEXT = Path(__file__).parents[3] / "LICENSE"
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
 SPECIAL = ["<unk>", "<s>", "</s>", "<|user|>", "<|end|>"]

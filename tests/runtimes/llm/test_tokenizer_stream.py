@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtimes.llm.text.detokenizer import Detokenizer
-from tests.runtimes.llm.server_fixtures import byte_tokenizer
+from tests.support.byte_tokenizer import byte_tokenizer
 
 TOKENIZER = byte_tokenizer()
 

@@ -13,11 +13,10 @@ from runtimes.llm.api.answer_format import ascii_classes
 from runtimes.llm.grammar.build import build
 from runtimes.llm.model.model_runner import ModelRunner
 from tests.runtimes.llm.babbler import Babbler
-from tests.runtimes.llm.grammar.test_schema_numbers import READS
-from tests.runtimes.llm.server_fixtures import MODEL, byte_tokenizer, post, serving
-from tests.runtimes.llm.test_server_sampling import PROMPT, SPEAKER, TEXT, Speaker
+from tests.runtimes.llm.server_fixtures import HI, MODEL, TEXT, post, serving
+from tests.support.byte_tokenizer import READS, byte_tokenizer
+from tests.support.speaker import PROMPT, SPEAKER, Speaker
 
-HI = [{"role": "user", "content": "hi"}]
 COMPLETION: dict[str, Any] = {"model": MODEL, "prompt": PROMPT, "temperature": 0, "max_tokens": 4}
 
 

@@ -8,6 +8,8 @@ from adapters.tensors import Tensor, split_bytes
 from runtimes.tensor.classification import classify, requested_classes
 from runtimes.tensor.datatypes import datatype_of, fp32_to_bf16
 
+pytestmark = pytest.mark.plain
+
 
 def reported(values: object, count: int, *labels: str, batched: bool = True) -> tuple[list[str], tuple[int, ...]]:
     array = np.array(values)

@@ -11,6 +11,7 @@ from runtimes.tensor import delivery
 from runtimes.tensor.configuration.model_config import ModelConfig, TensorSpec
 from runtimes.tensor.shared_memory import SharedMemory
 
+pytestmark = pytest.mark.plain
 CONFIG = ModelConfig("m", "onnx", outputs=(TensorSpec("OUT", "FP32", (2,), labels=("cat", "dog")),), max_batch_size=4)
 OUTPUTS = [Tensor("OUT", "FP32", (1, 2), b"\0\0\x80\x3f\0\0\0\x40"), Tensor("REST", "UINT8", (1, 1), b"\x07")]
 

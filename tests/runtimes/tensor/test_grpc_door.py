@@ -10,6 +10,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tests.servers.repositories import for_headrace
 from tests.support.tensor_runtime import TensorRuntime, explicit
 
+pytestmark = pytest.mark.processes
 SERVICE = "/inference.GRPCInferenceService"
 PATIENCE = 300.0
 
@@ -63,27 +64,6 @@ def test_a_cancelled_stream_frees_the_model(channel: grpc.Channel) -> None:
     leaving.cancel()
     (reported,) = streamed(channel, repeat(1))
     assert reported.infer_response.raw_output_contents[0] == b"\0\0\0\0"
-
-
-def test_an_empty_stream_ends_well(channel: grpc.Channel) -> None:
-    assert streamed(channel) == []
-
-
-@pytest.mark.parametrize(
-    ("method", "message", "code"),
-    [
-        ("ModelDream", b"", grpc.StatusCode.UNIMPLEMENTED),
-        ("ModelInfer", b"\xff\xff\xff", grpc.StatusCode.INVALID_ARGUMENT),
-        ("ModelInfer", b"", grpc.StatusCode.NOT_FOUND),
-        ("ModelMetadata", b"\xff\xff\xff", grpc.StatusCode.INVALID_ARGUMENT),
-        ("ModelMetadata", b"", grpc.StatusCode.NOT_FOUND),
-        ("RepositoryModelLoad", b"", grpc.StatusCode.NOT_FOUND),
-    ],
-)
-def test_statuses(channel: grpc.Channel, method: str, message: bytes, code: grpc.StatusCode) -> None:
-    with pytest.raises(grpc.RpcError) as raised:
-        channel.unary_unary(f"{SERVICE}/{method}")(message, timeout=PATIENCE)
-    assert raised.value.code() == code, raised.value.details()
 
 
 def test_loads_are_checked(channel: grpc.Channel) -> None:

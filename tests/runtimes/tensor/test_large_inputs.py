@@ -29,7 +29,7 @@ from runtimes.tensor.service import InferenceService
 from runtimes.tensor.shared_memory import SharedMemory
 from tests.support.turns import Turns, most_seconds
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(1800)]
 MiB = 1 << 20
 TENSORS = "inputs: [{name: IN, datatype: %s, dims: [-1]}]\noutputs: [{name: OUT, datatype: %s, dims: [-1]}]\n"
 BATCHED = "backend: python\nmax_batch_size: 4\n"

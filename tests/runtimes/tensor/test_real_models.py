@@ -15,6 +15,7 @@ from runtimes.tensor.catalogue.repository import add
 from tests.support import ocr
 from tests.support.tensor_runtime import TensorRuntime, explicit
 
+pytestmark = pytest.mark.processes
 Array = npt.NDArray[Any]
 OCR = ("ocr-detect", "ocr-classify", "ocr-recognise")
 DATATYPES = {"f4": "FP32", "i4": "INT32", "i8": "INT64"}

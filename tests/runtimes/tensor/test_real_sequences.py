@@ -14,6 +14,7 @@ import tritonclient.http.aio as triton
 from runtimes.tensor.catalogue.repository import add
 from tests.support.tensor_runtime import TensorRuntime, explicit
 
+pytestmark = pytest.mark.processes
 Array = npt.NDArray[Any]
 STEP, RATE = 512, 16_000
 STEPS = 20

@@ -14,6 +14,8 @@ from adapters.tensors import Parameter, Tensor
 from runtimes.tensor.off_loop import LARGE
 from runtimes.tensor.shared_memory import SharedMemory
 
+pytestmark = pytest.mark.plain
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:

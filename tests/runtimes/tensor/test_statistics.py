@@ -5,6 +5,8 @@ import pytest
 from runtimes.histogram import Histogram
 from runtimes.tensor.statistics import BOUNDS, MAX_RESPONSES, ModelStatistics
 
+pytestmark = pytest.mark.plain
+
 
 def reported(statistics: ModelStatistics) -> dict[str, dict[str, int]]:
     parts: dict[str, dict[str, int]] = statistics.report("m", "1")["inference_stats"]

@@ -16,6 +16,7 @@ from runtimes.tensor.instances import frames
 from runtimes.tensor.instances.arena import Arena
 from runtimes.tensor.texts import as_array, expanded, is_texts, joined, packed
 
+pytestmark = pytest.mark.plain
 ELEMENTS = st.binary(max_size=6)
 
 
@@ -95,6 +96,7 @@ def test_a_large_answer_of_a_model_comes_in_binary_form(width: int) -> None:
         arena.close()
 
 
+@pytest.mark.processes
 async def test_only_large_inputs_are_indexed() -> None:
     small = Tensor("small", "BYTES", (1, 1), join_bytes([b"x"]))
     large = Tensor("large", "BYTES", (LARGE // 5 + 1, 1), join_bytes([b"x"] * (LARGE // 5 + 1)))

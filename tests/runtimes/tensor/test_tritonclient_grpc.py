@@ -1,8 +1,7 @@
-"""Triton's own gRPC client, unchanged, against a runtime process."""
+"""Triton's own gRPC client, unchanged: beyond its examples and the cases of `tests/servers`."""
 
 import os
 import queue
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +15,7 @@ from tritonclient.utils import shared_memory as shm
 
 from tests.support.tensor_runtime import TensorRuntime
 
+pytestmark = pytest.mark.processes
 ONES = np.ones((1, 16), np.int32)
 RAMP = np.arange(16, dtype=np.int32).reshape(1, 16)
 PATIENCE = 300.0
@@ -52,63 +52,9 @@ class Stream:
         return self._answers.get(timeout=PATIENCE)
 
 
-def test_inference(grpc: client.InferenceServerClient) -> None:
-    result = grpc.infer("add_sub", add_sub(), request_id="seven", client_timeout=PATIENCE)
-    assert (result.as_numpy("OUTPUT0") == RAMP + 1).all()
-    assert (result.as_numpy("OUTPUT1") == RAMP - 1).all()
-    assert result.get_response().id == "seven"
-
-
-def test_some_outputs_and_classes(grpc: client.InferenceServerClient) -> None:
-    expected = [client.InferRequestedOutput("OUTPUT1"), client.InferRequestedOutput("OUTPUT0", class_count=1)]
-    result = grpc.infer("add_sub", add_sub(), outputs=expected)
-    assert (result.as_numpy("OUTPUT1") == RAMP - 1).all()
-    assert [reported.decode() for reported in result.as_numpy("OUTPUT0").ravel()] == ["16:15"]
-
-
 @pytest.mark.parametrize("coding", ["gzip", "deflate"])
 def test_compressed(grpc: client.InferenceServerClient, coding: str) -> None:
     assert (grpc.infer("add_sub", add_sub(), compression_algorithm=coding).as_numpy("OUTPUT0") == RAMP + 1).all()
-
-
-def test_asynchronous_requests(grpc: client.InferenceServerClient) -> None:
-    answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
-    for _ in range(20):
-        grpc.async_infer("add_sub", add_sub(), lambda result, error: answers.put((result, error)))
-    for _ in range(20):
-        result, error = answers.get(timeout=PATIENCE)
-        assert error is None
-        assert (result.as_numpy("OUTPUT0") == RAMP + 1).all()
-
-
-def test_wrong_requests_are_refused(grpc: client.InferenceServerClient) -> None:
-    for model, inputs, status in (
-        ("nobody", add_sub(), grpcio.StatusCode.NOT_FOUND),
-        ("add_sub", add_sub()[:1], grpcio.StatusCode.INVALID_ARGUMENT),
-        ("picky", [given("X", -np.ones((1, 1), np.float32), "FP32")], grpcio.StatusCode.INTERNAL),
-        ("repeat", numbers(1), grpcio.StatusCode.UNIMPLEMENTED),
-    ):
-        with pytest.raises(InferenceServerException) as raised:
-            grpc.infer(model, inputs)
-        assert raised.value.status() == str(status), raised.value.message()
-
-
-def test_a_deadline_ends_the_call(grpc: client.InferenceServerClient) -> None:
-    with pytest.raises(InferenceServerException) as raised:
-        grpc.infer("slow", [given("MILLISECONDS", np.array([[2_000]], np.int32), "INT32")], client_timeout=0.2)
-    assert raised.value.status() == str(grpcio.StatusCode.DEADLINE_EXCEEDED)
-
-
-def test_reports_of_the_server(grpc: client.InferenceServerClient) -> None:
-    assert grpc.is_server_live()
-    assert grpc.is_server_ready()
-    assert grpc.is_model_ready("add_sub")
-    metadata = grpc.get_model_metadata("add_sub", as_json=True)
-    assert metadata["inputs"][0] == {"name": "INPUT0", "datatype": "INT32", "shape": ["-1", "16"]}
-    assert grpc.get_server_metadata().name == "headrace"
-    assert grpc.get_model_config("add_sub").config.max_batch_size == 8
-    with pytest.raises(InferenceServerException):
-        grpc.get_model_config("nobody")
 
 
 def test_statistics_count(grpc: client.InferenceServerClient) -> None:
@@ -118,15 +64,6 @@ def test_statistics_count(grpc: client.InferenceServerClient) -> None:
     assert reported.inference_stats.success.count >= 1
     assert reported.batch_stats[0].compute_infer.count >= 1
     assert len(grpc.get_inference_statistics().model_stats) > 1
-
-
-def test_the_repository_is_controlled(grpc: client.InferenceServerClient) -> None:
-    grpc.unload_model("add_sub_any")
-    ready = {(one.name, one.state) for one in grpc.get_model_repository_index().models}
-    assert ("add_sub", "READY") in ready
-    assert ("add_sub_any", "READY") not in ready
-    grpc.load_model("add_sub_any")
-    assert grpc.is_model_ready("add_sub_any")
 
 
 def test_a_stream_of_responses(grpc: client.InferenceServerClient) -> None:
@@ -170,15 +107,6 @@ def test_a_stream_preserves_the_order_of_models_that_answer_once(grpc: client.In
         grpc.async_stream_infer("slow", [made], request_id=str(milliseconds))
     got = [stream.next()[0].as_numpy("SLEPT").item() for _ in range(4)]
     assert got == [80, 0, 20, 0]
-    grpc.stop_stream()
-
-
-def test_a_sequence_in_a_stream(grpc: client.InferenceServerClient) -> None:
-    stream = Stream(grpc)
-    for number, start, end in ((1, True, False), (2, False, False), (3, False, True)):
-        step = [given("INPUT", np.array([[number]], np.int32), "INT32")]
-        grpc.async_stream_infer("accumulate", step, sequence_id=43, sequence_start=start, sequence_end=end)
-    assert [stream.next()[0].as_numpy("SUM").item() for _ in range(3)] == [1, 3, 6]
     grpc.stop_stream()
 
 
@@ -259,19 +187,3 @@ def test_health_as_grpc_has_it(runtime: TensorRuntime) -> None:
             watch = stub.Watch(health_pb2.HealthCheckRequest(service=service), timeout=PATIENCE)
             assert next(watch).status == status
             watch.cancel()
-
-
-def test_a_cancelled_call_leaves_the_queue(grpc: client.InferenceServerClient) -> None:
-    ended = threading.Event()
-    reported: list[Any] = []
-
-    def done(result: Any, error: Any) -> None:
-        reported.append(error)
-        ended.set()
-
-    sent = [given("MILLISECONDS", np.array([[500]], np.int32), "INT32")]
-    call = grpc.async_infer("slow", sent, done)
-    call.cancel()
-    assert ended.wait(PATIENCE)
-    assert reported[0].status() == str(grpcio.StatusCode.CANCELLED)
-    assert grpc.is_server_live()

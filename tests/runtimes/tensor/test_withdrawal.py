@@ -30,6 +30,7 @@ from runtimes.tensor.service import InferenceService
 from runtimes.tensor.shared_memory import SharedMemory
 from runtimes.tensor.statistics import ModelStatistics
 
+pytestmark = pytest.mark.plain
 CONFIG = ModelConfig(
     "m",
     "python",

@@ -26,7 +26,8 @@ from runtimes.llm.text.tokenizer_loader import load_tokenizer
 from runtimes.llm.weights.encoder_loader import load_encoder
 from runtimes.llm.weights.loader import load_model
 from tests.runtimes.llm.reference import save_safetensors, tiny_llama
-from tests.runtimes.llm.server_fixtures import MODEL, Running, byte_tokenizer, get, post
+from tests.runtimes.llm.server_fixtures import MODEL, Running, get, post
+from tests.support.byte_tokenizer import byte_tokenizer
 
 SENTENCES = [
     "A headrace brings the river to the turbines.",

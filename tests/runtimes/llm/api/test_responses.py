@@ -11,10 +11,19 @@ import pytest
 from pydantic import BaseModel, Field
 
 from runtimes.llm.model.model_runner import ModelRunner
-from tests.runtimes.llm.api.test_server import ANSWER_TOKENS, HI, PROMPT_TOKENS, TEXT
 from tests.runtimes.llm.babbler import Babbler
-from tests.runtimes.llm.server_fixtures import MODEL, Running, post, serving, until_idle
-from tests.runtimes.llm.test_server_sampling import CHAT_PROMPT, Speaker
+from tests.runtimes.llm.server_fixtures import (
+    ANSWER_TOKENS,
+    HI,
+    MODEL,
+    PROMPT_TOKENS,
+    TEXT,
+    Running,
+    post,
+    serving,
+    until_idle,
+)
+from tests.support.speaker import Speaker
 
 OF_A_TEXT = [
     "response.created", "response.in_progress", "response.output_item.added", "response.content_part.added",
@@ -78,7 +87,7 @@ async def test_a_stream_has_all_its_events_in_order(running: Running) -> None:
 
 
 async def test_log_probabilities_are_those_of_the_chat() -> None:
-    async with serving(runner=ModelRunner(Speaker(TEXT, after=CHAT_PROMPT))) as running:
+    async with serving(runner=ModelRunner(Speaker(TEXT, after=PROMPT_TOKENS))) as running:
         request: Any = {"model": MODEL, "input": "hi", "temperature": 0, "top_logprobs": 2}
         request["include"] = ["message.output_text.logprobs"]
         chat = await running.client.chat.completions.create(

@@ -8,15 +8,21 @@ from typing import Any
 import aiohttp
 import openai
 import pytest
-from openai.types.chat import ChatCompletionMessageParam
 
 from adapters.wire import signals
-from tests.runtimes.llm.server_fixtures import CONTEXT, MODEL, Running, get, post, serving, until_idle
-
-TEXT = "Hello, wörld! 😀"
-HI: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hi"}]
-PROMPT_TOKENS = len("..user\nhi.\n..assistant\n") - 2  # a byte a token, the markers one each
-ANSWER_TOKENS = len(TEXT.encode()) + 1  # with the end token
+from tests.runtimes.llm.server_fixtures import (
+    ANSWER_TOKENS,
+    CONTEXT,
+    HI,
+    MODEL,
+    PROMPT_TOKENS,
+    TEXT,
+    Running,
+    get,
+    post,
+    serving,
+    until_idle,
+)
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from openai import AsyncOpenAI
 
 from runtimes.llm.__main__ import main
 
+pytestmark = pytest.mark.processes
 QUESTION: list[Any] = [{"role": "user", "content": "What is the capital of France?"}]
 COUNT: list[Any] = [{"role": "user", "content": "Count from one to one hundred."}]
 

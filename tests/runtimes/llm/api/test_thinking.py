@@ -7,42 +7,21 @@ from typing import Any
 import aiohttp
 import jsonschema
 import pytest
-import torch
 
 from runtimes.llm.api.request_decoding import decode_chat
-from runtimes.llm.engine.sampler import sample
-from runtimes.llm.engine.sequence import Sampled, StepBatch
 from runtimes.llm.text.chat_template import ChatTemplate
 from runtimes.llm.text.tokenizer_loader import load_tokenizer
 from runtimes.llm.weights.loader import load_model
-from tests.runtimes.llm.api.test_tools import CALL, TOOL, check
 from tests.runtimes.llm.babbler import Babbler
-from tests.runtimes.llm.server_fixtures import CHATML, MODEL, Running, byte_tokenizer, post, serving
-from tests.runtimes.llm.test_equivalence import make_engine
+from tests.runtimes.llm.server_fixtures import MODEL, Running, post, serving
+from tests.support.byte_tokenizer import byte_tokenizer
+from tests.support.llm_engines import make_engine
+from tests.support.mind import MAY, OPENS, Mind
+from tests.support.tool_calls import CALL, TOOL, check_calls
 
-OPENS = "{# </think> <tool_call> #}" + CHATML.replace("<|im_start|>assistant\n", "<|im_start|>assistant\n<think>\n")
-MAY = "{# <think> </think> <tool_call> #}" + CHATML
 CHAT: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "temperature": 0}
 SCHEMA = {"type": "object", "properties": {"x": {"enum": [1, 2]}}, "required": ["x"], "additionalProperties": False}
 FORMAT = {"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA}}
-
-
-class Mind:
-    """A runner that generates `script`, as far as the sampler allows."""
-
-    def __init__(self, script: str) -> None:
-        self._script = byte_tokenizer().encode(script)
-        self._began: dict[int, int] = {}
-
-    def run(self, batch: StepBatch) -> dict[int, Sampled]:
-        chunks = [chunk for chunk in batch.chunks if chunk.samples]
-        if not chunks:
-            return {}
-        logits = torch.arange(258, 0, -1, dtype=torch.float32).repeat(len(chunks), 1) / 1000
-        for row, chunk in enumerate(chunks):
-            at = chunk.end - self._began.setdefault(chunk.sequence_id, chunk.end)
-            logits[row, self._script[at] if at < len(self._script) else 257] = 100
-        return {chunk.sequence_id: one for chunk, one in zip(chunks, sample(logits, chunks), strict=True)}
 
 
 async def events(running: Running, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
@@ -189,7 +168,7 @@ async def test_any_thought_within_its_budget_is_followed_by_the_form(template: s
                 jsonschema.validate(json.loads(choice["message"]["content"]), SCHEMA)
         for choice in (await chat(running, tools=[TOOL], tool_choice="required", **body, seed=seed))["choices"]:
             if choice["finish_reason"] == "tool_calls":
-                check(choice["message"]["tool_calls"])
+                check_calls(choice["message"]["tool_calls"])
 
 
 async def test_a_real_model_thinks_and_answers(bundled_model: Path) -> None:

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.runtimes.llm.api.test_server import HI, PROMPT_TOKENS
-from tests.runtimes.llm.server_fixtures import CONTEXT, MODEL, post, serving
+from tests.runtimes.llm.server_fixtures import CONTEXT, HI, MODEL, PROMPT_TOKENS, post, serving
 
 
 async def test_a_chat_has_as_many_tokens_as_its_usage() -> None:

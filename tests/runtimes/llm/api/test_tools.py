@@ -12,32 +12,13 @@ from runtimes.llm.api.request_decoding import decode_chat
 from runtimes.llm.grammar.constraint import Grammars
 from runtimes.llm.text.chat_template import ChatTemplate
 from runtimes.llm.text.tool_formats import HERMES, LLAMA, MISTRAL, ToolFormat
-from tests.runtimes.llm.babbler import Babbler
-from tests.runtimes.llm.grammar.test_constraint import babble
-from tests.runtimes.llm.server_fixtures import CHATML, END, MODEL, byte_tokenizer, post, serving, until_idle
+from tests.runtimes.llm.babbler import Babbler, babble
+from tests.runtimes.llm.server_fixtures import END, MODEL, post, serving, until_idle
+from tests.support.byte_tokenizer import CHATML, byte_tokenizer
+from tests.support.tool_calls import CALL, CHAT, KNOWING, PARAMETERS, TOOL, USER, check_calls
 
-KNOWING = "{% if tools %}<tools>{{ tools | tojson | length }}</tools> <tool_call>{% endif %}" + CHATML
-PARAMETERS: dict[str, Any] = {
-    "type": "object",
-    "properties": {"city": {"type": "string", "maxLength": 6}, "days": {"enum": [1, 2]}},
-    "required": ["city"],
-    "additionalProperties": False,
-}
-TOOL = {"type": "function", "function": {"name": "get_weather", "description": "Of a city.", "parameters": PARAMETERS}}
-OTHER = {"type": "function", "function": {"name": "now"}}
-USER = {"role": "user", "content": "hi"}
 MESSAGES: Any = [USER]
 TOOLS: Any = [TOOL]
-CHAT: dict[str, Any] = {"model": MODEL, "messages": [USER], "tools": [TOOL, OTHER]}
-CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Rome"}}\n</tool_call>'
-
-
-def check(calls: list[dict[str, Any]]) -> None:
-    for call in calls:
-        assert call["type"] == "function"
-        assert call["id"].startswith("call_")
-        schema = PARAMETERS if call["function"]["name"] == "get_weather" else {"maxProperties": 0, "type": "object"}
-        jsonschema.validate(json.loads(call["function"]["arguments"]), schema)
 
 
 @pytest.mark.parametrize("parallel", [True, False])
@@ -51,7 +32,7 @@ async def test_a_call_that_is_required_is_made_and_its_arguments_are_of_the_sche
         for choice in ended:
             assert choice["finish_reason"] == "tool_calls"
             assert choice["message"]["content"] is None
-            check(choice["message"]["tool_calls"])
+            check_calls(choice["message"]["tool_calls"])
             assert parallel or len(choice["message"]["tool_calls"]) == 1
         await until_idle(running.engine)
 
@@ -141,7 +122,7 @@ async def test_an_answer_is_of_its_schema_or_calls() -> None:
             if choice["finish_reason"] == "stop":
                 jsonschema.validate(json.loads(choice["message"]["content"]), schema)
             elif choice["finish_reason"] == "tool_calls":
-                check(choice["message"]["tool_calls"])
+                check_calls(choice["message"]["tool_calls"])
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from runtimes.llm.engine.bad_words import BadWords, spelled
 from tests.runtimes.llm.babbler import Babbler
-from tests.runtimes.llm.server_fixtures import MODEL, byte_tokenizer, post, serving, until_idle
+from tests.runtimes.llm.server_fixtures import MODEL, post, serving, until_idle
+from tests.support.byte_tokenizer import byte_tokenizer
 
 ids = st.integers(0, 3)
 

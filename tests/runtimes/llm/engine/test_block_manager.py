@@ -3,6 +3,8 @@ import pytest
 from runtimes.llm.engine.block_manager import BlockManager
 from runtimes.llm.engine.sequence import SamplingParams, Sequence
 
+pytestmark = pytest.mark.plain
+
 
 def sequence(identity: int = 0) -> Sequence:
     return Sequence(identity, [1], SamplingParams(max_tokens=1))

@@ -14,6 +14,7 @@ from runtimes.llm.engine.scheduler_config import SchedulerConfig
 from runtimes.llm.engine.sequence import Sampled, SamplingParams, Sequence
 from runtimes.llm.engine.standing import Standing
 
+pytestmark = pytest.mark.plain
 SLOTS, BUDGET = 4, 24
 LONGEST_PROMPT, LONGEST_ANSWER = 60, 30
 
@@ -69,7 +70,7 @@ class Engine:
         self.served[sequence.standing.tenant] += tokens / sequence.standing.share
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     st.dictionaries(st.sampled_from("abcd"), st.sampled_from([0.5, 1.0, 2.0]), min_size=2),
     st.integers(0, 2**32),
@@ -101,7 +102,7 @@ def test_shares_weigh() -> None:
     assert 2.6 < tokens["three"] / tokens["one"] < 3.4
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_flood_delays_other_tenants_by_the_running_requests_at_most(seed: int) -> None:
     engine = Engine({"flood": 1.0, "quiet": 1.0}, seed)

@@ -12,6 +12,7 @@ from runtimes.llm.engine.scheduler import Scheduler
 from runtimes.llm.engine.scheduler_config import SchedulerConfig
 from runtimes.llm.engine.sequence import Sampled, SamplingParams, Sequence
 
+pytestmark = pytest.mark.plain
 GROUPS, EACH, RUNNING = 40, 12, 8
 PAGES = 512
 """Pages of 16 tokens: those of the running sequences and of a few shared starts, but not of all."""

@@ -11,6 +11,7 @@ from runtimes.llm.engine.scheduler_config import SchedulerConfig
 from runtimes.llm.engine.sequence import Sampled, SamplingParams, Sequence, StepBatch, TokenOutput
 from runtimes.llm.engine.standing import Standing
 
+pytestmark = pytest.mark.plain
 STOP = 2
 
 

@@ -2,6 +2,7 @@
 
 from math import inf
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -14,6 +15,7 @@ from runtimes.llm.engine.scheduler_config import SchedulerConfig
 from runtimes.llm.engine.sequence import Chunk, Sampled, SamplingParams, Sequence, StepBatch
 from runtimes.llm.engine.standing import Standing
 
+pytestmark = pytest.mark.plain
 STOP = 0
 QUEUE = 6
 
@@ -189,4 +191,4 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 
 TestScheduler = SchedulerMachine.TestCase
-TestScheduler.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestScheduler.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)

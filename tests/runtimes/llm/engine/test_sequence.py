@@ -4,6 +4,8 @@ import pytest
 
 from runtimes.llm.engine.sequence import SamplingParams, Sequence
 
+pytestmark = pytest.mark.plain
+
 
 @pytest.mark.parametrize(
     ("field", "value"),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from runtimes.llm.engine.step_budget import SMALLEST_SHARE, StepBudget
 
+pytestmark = pytest.mark.plain
 MOST, TARGET = 512, 0.05
 
 

@@ -20,8 +20,9 @@ from runtimes.llm.text.think_parser import ThinkFormat, ThinkParser
 from runtimes.llm.text.tokenizer import Tokenizer
 from runtimes.llm.text.tool_formats import HERMES, MISTRAL, ToolFormat, ToolFunction, calls_grammar
 from runtimes.llm.text.tool_parser import AnswerText, ToolParser
-from tests.runtimes.llm.api.test_tools import CHAT, KNOWING
-from tests.runtimes.llm.server_fixtures import CHATML, Parrot, byte_tokenizer, post, serving
+from tests.runtimes.llm.server_fixtures import Parrot, post, serving
+from tests.support.byte_tokenizer import CHATML, byte_tokenizer
+from tests.support.tool_calls import CHAT, KNOWING
 
 LONG = [">\n", ">\n\n", "call>\n{", "<tool_call>\nx", "x<tool_call>", "<tool", "_call", "S][", "S]x", "[TOOL_CALLS][{"]
 FORMATS = {"hermes": HERMES, "mistral": MISTRAL}

@@ -8,7 +8,6 @@ import random
 import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,25 +20,18 @@ from adapters.errors import CapacityError, Unavailable
 from runtimes.llm.grammar import build as grammar_build
 from runtimes.llm.grammar import constraint as module
 from runtimes.llm.grammar import sandbox
-from runtimes.llm.grammar.after_mark import TextRules
 from runtimes.llm.grammar.build import Kind
 from runtimes.llm.grammar.constraint import Compiled, Grammar, GrammarInvalid, Grammars
 from runtimes.llm.grammar.json_schema import of_schema
+from tests.runtimes.llm.babbler import END, VOCAB, allowed, babble
 from tests.runtimes.llm.schemas import schemas
-from tests.runtimes.llm.server_fixtures import byte_tokenizer
+from tests.support.byte_tokenizer import byte_tokenizer
 
-VOCAB = 264  # the model's is padded
-END = 257
-LIKELY = b'"}],:{[0123456789 '
-
-
-@cache
-def tokenizer() -> Any:
-    return byte_tokenizer()
+pytestmark = pytest.mark.processes
 
 
 def grammars() -> Grammars:
-    return Grammars(tokenizer(), VOCAB, frozenset({END}))
+    return Grammars(byte_tokenizer(), VOCAB, frozenset({END}))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -60,26 +52,6 @@ def compiled(grammar: Grammar) -> Compiled:
     return _runner.run(_grammars.compiled(grammar))
 
 
-def allowed(matcher: TextRules) -> list[int]:
-    mask = matcher.mask()
-    return [id for id in range(min(VOCAB, 8 * len(mask))) if mask[id // 8] >> id % 8 & 1]
-
-
-def babble(matcher: TextRules, chance: random.Random, *, most: int = 4000) -> str | None:
-    """The text of a random model; None if it does not end."""
-    token_ids: list[int] = []
-    likely = set(tokenizer().encode(LIKELY.decode())) | {END}
-    while len(token_ids) < most:
-        may = allowed(matcher)
-        better = [id for id in may if id in likely]
-        token_id = chance.choice(better if better and chance.random() < 0.7 else may)
-        matcher.advance(token_id)
-        if token_id == END:
-            return b"".join(tokenizer().piece(id) for id in token_ids).decode()
-        token_ids.append(token_id)
-    return None
-
-
 @settings(max_examples=40, deadline=None)
 @given(schema=schemas(), seed=st.integers(0, 2**32))
 def test_every_finished_answer_matches_its_schema(schema: dict[str, Any], seed: int) -> None:
@@ -97,8 +69,8 @@ def test_any_object_is_an_object(seed: int) -> None:
 def test_no_answer_goes_on_with_white_space() -> None:
     matcher = compiled(of_schema({"type": "object"}, "response_format")).start()
     for character in "{\n":
-        matcher.advance(tokenizer().encode(character)[0])
-    indent = tokenizer().encode(" ")[0]
+        matcher.advance(byte_tokenizer().encode(character)[0])
+    indent = byte_tokenizer().encode(" ")[0]
     spaces = 0
     while indent in allowed(matcher):
         matcher.advance(indent)
@@ -119,10 +91,10 @@ def test_no_answer_goes_on_with_white_space() -> None:
 def test_kinds_of_grammar(grammar: Grammar, right: Sequence[str], wrong: Sequence[str]) -> None:
     rules = compiled(grammar)
     for text in right:
-        assert END in allowed(rules.start(tokenizer().encode(text)))
+        assert END in allowed(rules.start(byte_tokenizer().encode(text)))
     for text in wrong:
         with contextlib.suppress(GrammarInvalid):
-            assert END not in allowed(rules.start(tokenizer().encode(text)))
+            assert END not in allowed(rules.start(byte_tokenizer().encode(text)))
 
 
 @pytest.mark.parametrize(
@@ -148,7 +120,7 @@ def test_the_error_of_an_invalid_grammar_has_the_reason(grammar: Grammar, why: s
 
 def test_a_keyword_that_cannot_be_held_to_is_passed_over_unless_strict() -> None:
     rules = compiled(of_schema({"type": "array", "uniqueItems": True, "items": {"type": "integer"}}, "schema"))
-    assert END in allowed(rules.start(tokenizer().encode("[1, 1]")))
+    assert END in allowed(rules.start(byte_tokenizer().encode("[1, 1]")))
 
 
 def test_a_grammar_too_costly_for_a_step_fails_the_answer() -> None:
@@ -163,10 +135,10 @@ def test_a_grammar_too_costly_for_a_step_fails_the_answer() -> None:
 def test_answers_do_not_share_their_places() -> None:
     rules = compiled(Grammar("choice", '["ab","cd"]', "choice"))
     one, other = rules.start(), rules.start()
-    one.advance(tokenizer().encode("a")[0])
-    assert allowed(one) == tokenizer().encode("b")
-    assert sorted(allowed(other)) == sorted(tokenizer().encode("ac"))
-    assert allowed(rules.start(tokenizer().encode("c"))) == tokenizer().encode("d")
+    one.advance(byte_tokenizer().encode("a")[0])
+    assert allowed(one) == byte_tokenizer().encode("b")
+    assert sorted(allowed(other)) == sorted(byte_tokenizer().encode("ac"))
+    assert allowed(rules.start(byte_tokenizer().encode("c"))) == byte_tokenizer().encode("d")
 
 
 @pytest.fixture

@@ -10,18 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.errors import CallerError
-from runtimes.llm.grammar.build import CannotBuild, Vocabulary, build
+from runtimes.llm.grammar.build import CannotBuild, build
 from runtimes.llm.grammar.json_schema import json_text, of_schema
 from runtimes.llm.grammar.schema_numbers import Rounded, exact
 from runtimes.llm.text.tool_formats import HERMES
 from runtimes.llm.text.tool_parser import CallArguments, ToolParser
 from tests.runtimes.llm.babbler import Babbler
 from tests.runtimes.llm.server_fixtures import MODEL, post, serving
+from tests.support.byte_tokenizer import READS
 
 ODD = 2**53 + 1
-READS = Vocabulary([*[bytes([byte]) for byte in range(256)], b"<end>"], [256], [256]).tokenizer(
-    lambda text: list(text.encode())
-)
 near = st.builds(
     lambda power, more, sign: sign * (2**power + more),
     st.integers(50, 66), st.integers(-3, 3), st.sampled_from([1, -1]),

@@ -4,12 +4,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtimes.llm.engine.sequence import Chunk, SamplingParams
 from runtimes.llm.model.attention import KVCache, Layout, ScoreOptions
+from tests.support.paged_attention import CPU, HEAD_DIM, HEADS, KV_HEADS, make_chunk
 
-HEADS, KV_HEADS, HEAD_DIM = 6, 2, 8
 SCALE = 0.3
-CPU = torch.device("cpu")
 
 
 def dense_attention(
@@ -28,18 +26,6 @@ def dense_attention(
                 scores = soft_cap * (scores / soft_cap).tanh()
             output[row, head] = scores.softmax(0) @ value[seen, kv_head].double()
     return output
-
-
-def make_chunk(identity: int, start: int, count: int, pages: list[int]) -> Chunk:
-    return Chunk(
-        sequence_id=identity,
-        start=start,
-        token_ids=(0,) * count,
-        block_table=tuple(pages),
-        samples=True,
-        params=SamplingParams(max_tokens=1),
-        seed=0,
-    )
 
 
 spans = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 9)), min_size=1, max_size=5)

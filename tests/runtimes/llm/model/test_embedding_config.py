@@ -10,6 +10,8 @@ from runtimes.llm.engine.sequence import Pooling
 from runtimes.llm.model.embedding_config import EmbeddingConfig, embedding_config
 from runtimes.llm.model.model_config import UnsupportedModel
 
+pytestmark = pytest.mark.plain
+
 
 def module(kind: str, path: str = "") -> dict[str, Any]:
     return {"idx": 0, "name": "0", "path": path, "type": f"sentence_transformers.models.{kind}"}

@@ -20,7 +20,7 @@ from runtimes.llm.weights.encoder_loader import encoder_engine, read_encoder
 from runtimes.llm.weights.loader import DtypeName
 from runtimes.llm.weights.quantize import WeightsName
 from runtimes.llm.weights.safetensors_files import InvalidCheckpoint
-from tests.runtimes.llm.test_pooling import ONE, run
+from tests.support.llm_engines import ONE, run
 
 TEXTS = [[5, 6, 7], [8], [9, 10, 11], list(range(4, 34)), [5, 6, 7, 8]]
 SHAPE = {

@@ -13,10 +13,9 @@ from runtimes.llm.engine.kv_sizing import kv_blocks
 from runtimes.llm.engine.memory import MemoryStatus, NotEnoughMemory
 from runtimes.llm.model.attention import KVCache, Layout, ScoreOptions
 from runtimes.llm.model.kv_pages import SmallPages, bytes_per_position, fetch, new_pages, store
-from tests.runtimes.llm.model.test_attention import CPU, HEAD_DIM, HEADS, KV_HEADS, make_chunk
-from tests.runtimes.llm.reference import assert_greedy, save_safetensors, tiny_llama
-from tests.runtimes.llm.test_equivalence import answers
-from tests.runtimes.llm.weights.test_loader import PROMPTS, TINY_KV_BYTES
+from tests.runtimes.llm.reference import PROMPTS, TINY_KV_BYTES, assert_greedy, save_safetensors, tiny_llama
+from tests.support.llm_engines import answers
+from tests.support.paged_attention import CPU, HEAD_DIM, HEADS, KV_HEADS, make_chunk
 
 BLOCK = 4
 

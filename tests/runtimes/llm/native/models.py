@@ -1,6 +1,8 @@
 """Small random models, the same ones in float32 for torch and in bfloat16 for the native step."""
 
 import hashlib
+import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +20,7 @@ CONTEXT = 512
 BLOCK = 16
 PAGES = 96
 VOCABULARY = 131  # no multiple of anything
+CORES = os.sched_getaffinity(0) if sys.platform == "linux" else set()
 
 
 def rope(dims: int, theta: float = 10000.0) -> Rope:
@@ -96,3 +99,14 @@ def native(
     return NativeExecutor(
         model, PAGES, BLOCK, context_length=CONTEXT, threads=threads, kv_dtype=kv_dtype, target=target, adapts=adapts
     )
+
+
+def tokens(count: int, seed: int = 0) -> list[int]:
+    random = torch.Generator().manual_seed(seed)
+    return torch.randint(VOCABULARY, (count,), generator=random).tolist()  # type: ignore[no-any-return]
+
+
+def pages(count: int, seed: int = 0) -> list[int]:
+    """The numbers of `count` pages, in random order."""
+    shuffled = torch.randperm(PAGES, generator=torch.Generator().manual_seed(seed)).tolist()
+    return shuffled[: -(-count // BLOCK)]  # type: ignore[no-any-return]

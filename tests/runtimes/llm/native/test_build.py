@@ -17,6 +17,8 @@ from runtimes.llm.native.build import CompilerFailed, NativeUnavailable, targets
 from runtimes.llm.native.executor import NativeExecutor, unsupported
 from tests.runtimes.llm.native.models import BLOCK, CONTEXT, random_model, shape
 
+pytestmark = pytest.mark.processes
+
 
 def compiler(folder: Path, script: str) -> str:
     """A program in the compiler's place, which gets the source and `-o` where to put the library."""

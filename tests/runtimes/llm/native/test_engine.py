@@ -13,9 +13,7 @@ from runtimes.llm.model.llama import Llama
 from runtimes.llm.native.executor import NativeExecutor
 from runtimes.llm.weights.loader import load_model
 from tests.runtimes.llm.native.models import chunk
-from tests.runtimes.llm.test_equivalence import answers, prompts
-
-__all__ = ["prompts"]  # a fixture
+from tests.support.llm_engines import answers
 
 pytestmark = pytest.mark.timeout(1800)
 

@@ -1,7 +1,6 @@
 """The native step computes what torch does, on every kind of processor that this machine can be."""
 
 import os
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -20,14 +19,16 @@ from runtimes.llm.native.build import targets
 from runtimes.llm.native.executor import PARTS, NativeExecutor
 from tests.runtimes.llm.native.models import (
     BLOCK,
+    CORES,
     PAGES,
-    VOCABULARY,
     chunk,
     native,
+    pages,
     random_model,
     reference,
     rope,
     shape,
+    tokens,
 )
 
 TOLERANCE = 0.02
@@ -61,17 +62,6 @@ WEIGHTS = {
 def target(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
-
-
-def tokens(count: int, seed: int = 0) -> list[int]:
-    random = torch.Generator().manual_seed(seed)
-    return torch.randint(VOCABULARY, (count,), generator=random).tolist()  # type: ignore[no-any-return]
-
-
-def pages(count: int, seed: int = 0) -> list[int]:
-    """The numbers of `count` pages, in random order."""
-    shuffled = torch.randperm(PAGES, generator=torch.Generator().manual_seed(seed)).tolist()
-    return shuffled[: -(-count // BLOCK)]  # type: ignore[no-any-return]
 
 
 def whole(executor: Executor, prompt: list[int]) -> torch.Tensor:
@@ -203,9 +193,6 @@ def test_threads_change_no_bit(target: str) -> None:
     answers = [whole(native(CONFIG, target, threads=threads), prompt) for threads in (1, 2, 3)]
     assert torch.equal(answers[0], answers[1])
     assert torch.equal(answers[0], answers[2])
-
-
-CORES = os.sched_getaffinity(0) if sys.platform == "linux" else set()
 
 
 def pinned_threads() -> dict[int, int]:

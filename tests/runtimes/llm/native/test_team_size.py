@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from runtimes.llm.native.build import targets
 from runtimes.llm.native.team_size import CROWDED, TeamSize
-from tests.runtimes.llm.native.models import chunk, native, shape
-from tests.runtimes.llm.native.test_executor import CORES, pages, tokens
+from tests.runtimes.llm.native.models import CORES, chunk, native, pages, shape, tokens
 
 STEP = 0.02
 

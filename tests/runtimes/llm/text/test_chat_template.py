@@ -11,7 +11,8 @@ from adapters.errors import CallerError
 from runtimes.llm.text.chat_template import ChatTemplate
 from runtimes.llm.text.tokenizer import Tokenizer, UnsupportedTokenizer
 from runtimes.llm.text.tokenizer_loader import load_tokenizer
-from tests.runtimes.llm.server_fixtures import CHATML, byte_tokenizer, transformers_tokenizer
+from tests.runtimes.llm.reference import transformers_tokenizer
+from tests.support.byte_tokenizer import CHATML, byte_tokenizer
 
 BYTES = byte_tokenizer()
 START, END = BYTES.special_tokens["<|im_start|>"], BYTES.special_tokens["<|im_end|>"]

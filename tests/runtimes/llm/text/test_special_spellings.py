@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from runtimes.llm.text.special_spellings import SpecialSpellings
 from tests.support.pace import slowness
 
+pytestmark = pytest.mark.plain
 spellings = st.lists(st.text("<|ab>", max_size=5), max_size=6)
 texts = st.text("<|ab> \n", max_size=30)
 

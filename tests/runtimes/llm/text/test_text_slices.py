@@ -10,7 +10,7 @@ from runtimes.llm.text import text_slices
 from runtimes.llm.text.text_slices import cuts_exactly, slices
 from runtimes.llm.text.tokenizer import Tokenizer, TooManyTokens
 from runtimes.llm.text.tokenizer_loader import load_tokenizer
-from tests.runtimes.llm.server_fixtures import byte_tokenizer
+from tests.support.byte_tokenizer import byte_tokenizer
 
 words = st.lists(
     st.sampled_from(["word", "12", " ", "\n", "  ", "中文", "é", "'s", "<", "_", "\t", "٣", "x="]), max_size=99

@@ -11,6 +11,7 @@ from runtimes.llm.text.think_parser import FORMATS, ThinkFormat, ThinkParser, Th
 from runtimes.llm.text.tool_formats import HERMES, LLAMA, MISTRAL
 from runtimes.llm.text.tool_parser import AnswerText, CallArguments, CallBegun, ToolParser
 
+pytestmark = pytest.mark.plain
 CALL = '<tool_call>\n{"name": "now", "arguments": {"a": [1, "}"]}}\n</tool_call>'
 PIECES = [
     "<think>", "</think>", "<thi", "nk>", "</", "[THINK]", "[/THINK]", "\n", " ", "hm", "é😀", CALL, "<tool_call>",

@@ -12,7 +12,7 @@ from tokenizers import pre_tokenizers
 
 from runtimes.llm.text.tokenizer import Tokenizer, UnsupportedTokenizer, byte_level_alphabet
 from runtimes.llm.text.tokenizer_loader import load_tokenizer
-from tests.runtimes.llm.server_fixtures import transformers_tokenizer
+from tests.runtimes.llm.reference import transformers_tokenizer
 
 CORPUS = [
     "",

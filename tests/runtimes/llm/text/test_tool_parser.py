@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from runtimes.llm.text.tool_formats import HERMES, LLAMA, MISTRAL, ToolFormat, format_of
 from runtimes.llm.text.tool_parser import AnswerText, CallBegun, Part, ToolParser
 
+pytestmark = pytest.mark.plain
 NAMES = {"add", "get_weather"}
 
 

@@ -8,39 +8,21 @@ import gguf
 import pytest
 import torch
 
-from runtimes.llm.engine.async_engine import Engine, EngineConfig, SamplingParams
+from runtimes.llm.engine.async_engine import Engine, EngineConfig
 from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.weights.loader import DtypeName, choose_dtype, load_model, open_checkpoint
-from tests.runtimes.llm.reference import assert_greedy, save_safetensors, tiny_llama
-
-PROMPTS = [[5], [7, 3, 9], list(range(10, 60)), [(7 * i) % 90 for i in range(150)]]
-LLAMA3_ROPE = {
-    "rope_type": "llama3",
-    "rope_theta": 10000.0,
-    "factor": 4.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 64,
-}
+from tests.runtimes.llm.families import LLAMA3_ROPE, write_gguf
+from tests.runtimes.llm.reference import PROMPTS, TINY_KV_BYTES, assert_greedy, save_safetensors, tiny_llama
+from tests.support.llm_engines import answers
 
 
-TINY_KV_BYTES = 2 * 2 * 2 * 8 * 4  # keys and values, layers, heads, head size, float32
-
-
-def answers(path: Path, dtype: DtypeName = "float32", count: int = 24) -> list[list[int]]:
+def answered(path: Path, dtype: DtypeName = "float32") -> list[list[int]]:
     """Greedy answers to PROMPTS, all in one batch."""
-    engine = Engine.load(EngineConfig(model=path, dtype=dtype, device="cpu", kv_cache_bytes=1 << 20))
-    params = SamplingParams(max_tokens=count, temperature=0, ignore_eos=True)
-    grown: dict[int, list[int]] = {engine.add(prompt, params): [] for prompt in PROMPTS}
-    while any(len(answer) < count for answer in grown.values()):
-        for identity, output in engine.step().items():
-            grown[identity].append(output.token_id)
-    engine.check_idle()
-    return list(grown.values())
+    return answers(Engine.load(EngineConfig(model=path, dtype=dtype, device="cpu", kv_cache_bytes=1 << 20)), PROMPTS)
 
 
 def assert_equals_transformers(model: Any, path: Path) -> None:
-    for prompt, answer in zip(PROMPTS, answers(path), strict=True):
+    for prompt, answer in zip(PROMPTS, answered(path), strict=True):
         assert_greedy(model, prompt, answer)
 
 
@@ -74,7 +56,7 @@ def test_the_cases_above_can_fail(tmp_path: Path) -> None:
 def test_short_floats_stay_near(tmp_path: Path, dtype: DtypeName) -> None:
     """The best logit leads the average by about 20; a rounded model picks within a fraction of one."""
     model = tiny_llama()
-    for prompt, answer in zip(PROMPTS, answers(save_safetensors(model, tmp_path), dtype), strict=True):
+    for prompt, answer in zip(PROMPTS, answered(save_safetensors(model, tmp_path), dtype), strict=True):
         assert_greedy(model, prompt, answer, tolerance=0.5)
 
 
@@ -100,21 +82,20 @@ def test_end_tokens_come_from_both_configurations(tmp_path: Path) -> None:
 
 def test_gguf(tmp_path: Path) -> None:
     model = tiny_llama(tie_word_embeddings=False)
-    path = write_gguf(tmp_path, model)
+    path = write_gguf(tmp_path / "model.gguf", model)
     assert open_checkpoint(path).config.eos_token_ids == {95}
     assert_equals_transformers(model, path)
 
 
 def test_gguf_with_rope_factors(tmp_path: Path) -> None:
     """llama.cpp stores Llama 3's scaling as the factors it comes to."""
-    plain, scaled = tiny_llama(), tiny_llama(rope_parameters=LLAMA3_ROPE)
-    factors = plain.model.rotary_emb.inv_freq / scaled.model.rotary_emb.inv_freq
-    assert_equals_transformers(scaled, write_gguf(tmp_path, scaled, rope_freqs=factors))
+    scaled = tiny_llama(rope_parameters=LLAMA3_ROPE)
+    assert_equals_transformers(scaled, write_gguf(tmp_path / "model.gguf", scaled))
 
 
 def test_gguf_quantised_weights_are_near(tmp_path: Path) -> None:
     model = tiny_llama(hidden_size=64, intermediate_size=64)
-    path = write_gguf(tmp_path, model, quantise=gguf.GGMLQuantizationType.Q8_0)
+    path = write_gguf(tmp_path / "model.gguf", model, quantise=gguf.GGMLQuantizationType.Q8_0)
     checkpoint = open_checkpoint(path)
     for name, weight in model.state_dict().items():
         if name != "lm_head.weight":
@@ -178,13 +159,13 @@ def test_a_folder_that_lacks_a_file(tmp_path: Path, missing: str) -> None:
     ],
 )
 def test_unsupported_settings_of_a_gguf_file_are_refused(tmp_path: Path, fields: dict[str, Any], message: str) -> None:
-    path = write_gguf(tmp_path, tiny_llama(), fields=fields)
+    path = write_gguf(tmp_path / "model.gguf", tiny_llama(), fields=fields)
     with pytest.raises(UnsupportedModel, match=message):
         load_model(path, dtype="float32", device="cpu")
 
 
 def test_an_unknown_quantisation_is_named(tmp_path: Path) -> None:
-    path = write_gguf(tmp_path, tiny_llama(), odd_tensor="blk.0.ffn_down.weight")
+    path = write_gguf(tmp_path / "model.gguf", tiny_llama(), odd_tensor="blk.0.ffn_down.weight")
     with pytest.raises(UnsupportedModel, match=r"blk.0.ffn_down.weight has quantisation type I8"):
         load_model(path, dtype="float32", device="cpu")
 
@@ -257,9 +238,6 @@ def test_bounds_that_the_model_cannot_meet(tmp_path: Path, bounds: dict[str, int
         load_engine(tmp_path, **bounds)
 
 
-# ---- writing models
-
-
 def without(mapping: dict[str, Any], key: str) -> dict[str, Any]:
     return {name: value for name, value in mapping.items() if name != key}
 
@@ -268,70 +246,3 @@ def edit_config(folder: Path, **changes: Any) -> None:
     path = folder / "config.json"
     config = json.loads(path.read_text()) | changes
     path.write_text(json.dumps({name: value for name, value in config.items() if value is not None}))
-
-
-def permuted(weight: torch.Tensor, heads: int) -> torch.Tensor:
-    """The order in which llama.cpp's converter stores query and key rows (its `LlamaModel.permute`)."""
-    rows = weight.reshape(heads, 2, weight.shape[0] // heads // 2, *weight.shape[1:])
-    return rows.swapaxes(1, 2).reshape(weight.shape)
-
-
-def gguf_tensors(model: Any) -> dict[str, torch.Tensor]:
-    config = model.config
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
-    tensors = {}
-    for name, weight in model.state_dict().items():
-        if name == "lm_head.weight" and config.tie_word_embeddings:
-            continue
-        if "q_proj" in name:
-            weight = permuted(weight, config.num_attention_heads)
-        if "k_proj" in name:
-            weight = permuted(weight, config.num_key_value_heads)
-        tensors[names.get_name(name, try_suffixes=(".weight",))] = weight
-    return tensors
-
-
-def write_gguf(
-    folder: Path,
-    model: Any,
-    *,
-    fields: dict[str, Any] | None = None,
-    rope_freqs: torch.Tensor | None = None,
-    quantise: Any = None,
-    odd_tensor: str = "",
-) -> Path:
-    """`model` as llama.cpp's converter writes it; `fields` replaces metadata, None leaves one out."""
-    config = model.config
-    path = folder / "model.gguf"
-    metadata = {
-        "general.architecture": "llama",
-        "llama.context_length": config.max_position_embeddings,
-        "llama.embedding_length": config.hidden_size,
-        "llama.block_count": config.num_hidden_layers,
-        "llama.feed_forward_length": config.intermediate_size,
-        "llama.attention.head_count": config.num_attention_heads,
-        "llama.attention.head_count_kv": config.num_key_value_heads,
-        "llama.attention.layer_norm_rms_epsilon": config.rms_norm_eps,
-        "llama.rope.freq_base": 10000.0,
-        "tokenizer.ggml.eos_token_id": 95,
-    } | (fields or {})
-    writer = gguf.GGUFWriter(path, str(metadata.pop("general.architecture")))
-    for key, value in metadata.items():
-        if isinstance(value, str):
-            writer.add_string(key, value)
-        elif isinstance(value, float):
-            writer.add_float32(key, value)
-        elif value is not None:
-            writer.add_uint32(key, value)
-    tensors = gguf_tensors(model) | ({} if rope_freqs is None else {"rope_freqs.weight": rope_freqs})
-    for name, weight in tensors.items():
-        data = weight.to(torch.int8).numpy() if name == odd_tensor else weight.float().numpy()
-        if quantise is not None and weight.ndim == 2:
-            writer.add_tensor(name, gguf.quants.quantize(data, quantise), raw_dtype=quantise)
-        else:
-            writer.add_tensor(name, data)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path

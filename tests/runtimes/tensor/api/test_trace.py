@@ -11,6 +11,7 @@ from adapters.tensors import Inference, Inferred, Tensor
 from runtimes.tensor.api.trace import RequestTrace, Tracer
 from runtimes.tensor.api.trace_settings import TraceSettings
 
+pytestmark = pytest.mark.plain
 ON = {"trace_level": ["TIMESTAMPS"], "trace_rate": "1"}
 INFERENCE = Inference("m", id="seven", inputs=[Tensor("IN", "INT32", (2,), b"\x01\0\0\0\x02\0\0\0")])
 

@@ -8,6 +8,21 @@ from onnx import TensorProto, checker, helper, numpy_helper, save_model
 from onnx.onnx_ml_pb2 import NodeProto
 
 Value = tuple[str, int, Sequence[int | str | None]]
+ELEMENTS = {
+    "BOOL": TensorProto.BOOL,
+    "UINT8": TensorProto.UINT8,
+    "UINT16": TensorProto.UINT16,
+    "UINT32": TensorProto.UINT32,
+    "UINT64": TensorProto.UINT64,
+    "INT8": TensorProto.INT8,
+    "INT16": TensorProto.INT16,
+    "INT32": TensorProto.INT32,
+    "INT64": TensorProto.INT64,
+    "FP16": TensorProto.FLOAT16,
+    "FP32": TensorProto.FLOAT,
+    "FP64": TensorProto.DOUBLE,
+    "BF16": TensorProto.BFLOAT16,
+}
 
 
 def save(

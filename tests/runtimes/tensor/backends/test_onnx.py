@@ -13,25 +13,10 @@ from runtimes.tensor.backends.registry import backend, complete_config, load_mod
 from runtimes.tensor.configuration.model_config import DynamicBatching, InstanceGroup, ModelConfig, TensorSpec
 from runtimes.tensor.datatypes import DTYPES
 from runtimes.tensor.instances import placement
-from tests.runtimes.tensor.backends.onnx_models import identity, linear
+from tests.runtimes.tensor.backends.onnx_models import ELEMENTS, identity, linear
 from tests.runtimes.tensor.instances.support import Kind, outputs, running
 
 CONFIG = ModelConfig("model", "onnx")
-ELEMENTS = {
-    "BOOL": TensorProto.BOOL,
-    "UINT8": TensorProto.UINT8,
-    "UINT16": TensorProto.UINT16,
-    "UINT32": TensorProto.UINT32,
-    "UINT64": TensorProto.UINT64,
-    "INT8": TensorProto.INT8,
-    "INT16": TensorProto.INT16,
-    "INT32": TensorProto.INT32,
-    "INT64": TensorProto.INT64,
-    "FP16": TensorProto.FLOAT16,
-    "FP32": TensorProto.FLOAT,
-    "FP64": TensorProto.DOUBLE,
-    "BF16": TensorProto.BFLOAT16,
-}
 
 
 def complete(folder: Path, config: ModelConfig = CONFIG) -> ModelConfig:

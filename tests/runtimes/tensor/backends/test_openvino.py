@@ -13,8 +13,7 @@ from runtimes.tensor.backends.registry import backend, complete_config, load_mod
 from runtimes.tensor.configuration.model_config import ModelConfig, TensorSpec
 from runtimes.tensor.datatypes import DTYPES
 from runtimes.tensor.instances import placement
-from tests.runtimes.tensor.backends.onnx_models import identity, linear
-from tests.runtimes.tensor.backends.test_onnx import ELEMENTS
+from tests.runtimes.tensor.backends.onnx_models import ELEMENTS, identity, linear
 from tests.runtimes.tensor.instances.support import outputs, running
 
 CONFIG = ModelConfig("model", "openvino")

@@ -9,6 +9,7 @@ from runtimes.tensor.backends.registry import backend, load_model
 from runtimes.tensor.configuration.model_config import ModelConfig
 from tests.runtimes.tensor.instances.support import floats, one_to_one, write
 
+pytestmark = pytest.mark.plain
 CONFIG = one_to_one("thread")
 
 

@@ -8,7 +8,10 @@ from runtimes.tensor.backends.base import ModelLoadError
 from runtimes.tensor.backends.registry import backend, in_thread
 from runtimes.tensor.configuration.model_config import ModelConfig
 
+pytestmark = pytest.mark.plain
 
+
+@pytest.mark.runtimes
 def test_backends_have_our_names_and_tritons() -> None:
     assert backend("onnx") is backend("onnxruntime") is backend("onnxruntime_onnx")
     assert backend("python").name == "python"

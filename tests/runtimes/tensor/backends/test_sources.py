@@ -11,6 +11,7 @@ from runtimes.tensor.backends.base import Device
 from runtimes.tensor.backends.registry import backend, load_model
 from tests.runtimes.tensor.instances.support import Kind, floats, one_to_one, outputs, running, write
 
+pytestmark = pytest.mark.processes
 NANOSECONDS = 1_700_000_000 * 10**9
 MODEL = (
     "from .inner.constant import VALUE\nclass Model:\n    def infer(self, inputs):\n        return {'y': inputs['x'] "
@@ -52,6 +53,7 @@ async def test_a_source_of_the_same_size_and_second_is_loaded_again(kind: Kind, 
     assert not bytecode(tmp_path)
 
 
+@pytest.mark.plain
 def test_a_module_beside_the_model_may_be_added_later(tmp_path: Path) -> None:
     """A listing of the folder is never older than the model: the times of both are those of a coarse clock."""
     for number in range(20):

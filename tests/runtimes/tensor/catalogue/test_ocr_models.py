@@ -5,12 +5,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import ndimage
 
 from runtimes.tensor.catalogue import repository
 
+pytestmark = pytest.mark.plain
 Array = npt.NDArray[Any]
 
 

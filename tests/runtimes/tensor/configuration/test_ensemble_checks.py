@@ -9,10 +9,12 @@ import pytest
 
 from config.problem import ConfigError
 from runtimes.tensor.configuration.checks import check
-from runtimes.tensor.configuration.model_config import Ensemble, EnsembleStep, ModelConfig, TensorSpec
+from runtimes.tensor.configuration.model_config import Ensemble, ModelConfig
 from runtimes.tensor.configuration.reading import read_model, read_override
 from runtimes.tensor.configuration.triton import to_json
+from tests.support.random_ensembles import random_ensemble
 
+pytestmark = pytest.mark.plain
 DIAMOND = """platform: "ensemble"
 max_batch_size: 8
 input [ { name: "A" data_type: TYPE_FP32 dims: [ 2 ] } ]
@@ -180,33 +182,3 @@ def test_a_valid_ensemble_with_one_changed_tensor_is_refused_or_still_valid() ->
         complaints = list(check(replace(config, ensemble=Ensemble(tuple(steps)))))
         assert complaints, seed
         assert all(complaint.message for complaint in complaints)
-
-
-def random_ensemble(rng: random.Random, steps: int = 0) -> ModelConfig:
-    """An ensemble of models with some inputs and outputs, each of whose tensors is used."""
-    tensors = [f"in{i}" for i in range(rng.randint(1, 3))]
-    inputs = tuple(TensorSpec(name, "FP32", (2,)) for name in tensors)
-    made: list[EnsembleStep] = []
-    unused = list(tensors)
-    for index in range(steps or rng.randint(1, 7)):
-        # Each step reads something that nothing has read before, so that in the end only outputs are unread.
-        first = unused.pop(rng.randrange(len(unused))) if unused else rng.choice(tensors)
-        others = rng.sample(tensors, rng.randint(0, min(2, len(tensors))))
-        read = dict.fromkeys([first, *others])
-        unused = [name for name in unused if name not in read]
-        written = [f"t{index}.{i}" for i in range(rng.randint(1, 2))]
-        made.append(
-            EnsembleStep(
-                f"m{index}",
-                {f"I{i}": name for i, name in enumerate(read)},
-                {f"O{i}": name for i, name in enumerate(written)},
-            )
-        )
-        tensors += written
-        unused += written
-    leftover = [name for name in unused if name.startswith("in")]
-    if leftover:
-        made.append(EnsembleStep("last", {f"I{i}": name for i, name in enumerate(leftover)}, {"O0": "last"}))
-        unused.append("last")
-    outputs = tuple(TensorSpec(name, "FP32", (2,)) for name in unused if not name.startswith("in"))
-    return ModelConfig("random", "ensemble", inputs, outputs, 8, "ensemble", ensemble=Ensemble(tuple(made)))

@@ -22,6 +22,7 @@ from runtimes.tensor.configuration.model_config import (
 )
 from runtimes.tensor.configuration.reading import FILES, read_model
 
+pytestmark = pytest.mark.plain
 WHOLE = """
 backend: onnx
 file: vad.onnx

@@ -27,6 +27,7 @@ from runtimes.tensor.configuration.pbtxt import parse
 from runtimes.tensor.configuration.reading import Reading, read_model, read_override
 from runtimes.tensor.configuration.triton import to_json, to_message
 
+pytestmark = pytest.mark.plain
 ADD_SUB = """
 name: "add_sub"
 backend: "python"

@@ -12,6 +12,7 @@ from adapters.errors import CallerError, InferenceError, Unavailable
 from runtimes.tensor.models.manager import ModelManager
 from tests.runtimes.tensor.workshop import CONFIG, Workshop, manager_of, put, until
 
+pytestmark = pytest.mark.plain
 OTHER = CONFIG.replace("FP32", "INT32")
 
 

@@ -9,6 +9,7 @@ from runtimes.tensor.backends.base import ModelLoadError
 from runtimes.tensor.configuration.model_config import Ensemble, EnsembleStep, ModelConfig, TensorSpec
 from runtimes.tensor.ensembles.members import Describe, completed
 
+pytestmark = pytest.mark.plain
 IN, OUT = TensorSpec("X", "FP32", (2,)), TensorSpec("Y", "FP32", (2,))
 MODEL = ModelConfig("a", "onnx", (IN,), (OUT,), 8)
 CHAIN = ModelConfig(

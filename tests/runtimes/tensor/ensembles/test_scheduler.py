@@ -28,9 +28,9 @@ from runtimes.tensor.nested import Computed
 from runtimes.tensor.scheduling.response_store import ResponseStore
 from runtimes.tensor.scheduling.responses import MOST
 from runtimes.tensor.statistics import ModelStatistics
-from tests.runtimes.tensor.configuration.test_ensemble_checks import random_ensemble
+from tests.support.random_ensembles import random_ensemble
 
-pytestmark = pytest.mark.looptime
+pytestmark = [pytest.mark.plain, pytest.mark.looptime]
 Array = np.ndarray[Any, Any]
 Arrays = dict[str, Array]
 

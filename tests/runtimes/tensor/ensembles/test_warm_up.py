@@ -8,16 +8,9 @@ from pathlib import Path
 import pytest
 
 from adapters.errors import CallerError, InferenceError
-from tests.runtimes.tensor.ensembles.test_processes import (
-    DOUBLE,
-    PATIENCE,
-    PLAIN,
-    UTILS,
-    Server,
-    serving,
-)
+from tests.support.process_ensembles import DOUBLE, PATIENCE, PLAIN, UTILS, Server, serving
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(1800)]
 CONFIG = """\
 backend: python
 max_batch_size: 8

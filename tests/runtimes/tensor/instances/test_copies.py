@@ -24,7 +24,8 @@ from tests.runtimes.tensor.instances.support import (
     write,
 )
 
-pytestmark = pytest.mark.parametrize("kind", ["thread", "process"])
+KINDS = ["thread", pytest.param("process", marks=pytest.mark.processes)]
+pytestmark = pytest.mark.parametrize("kind", KINDS)
 
 
 async def test_a_batch_is_answered_whole(kind: Kind, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.instances.copy import FIRST_BACKOFF, LONGEST_BACKOFF, STABLE_SECONDS, Copy
 from runtimes.tensor.instances.worker import Job, Listener
 
-pytestmark = pytest.mark.looptime
+pytestmark = [pytest.mark.plain, pytest.mark.looptime]
 
 JOB = Job("copy", "python", ModelConfig("model", "python"), Path(), Device())
 OUTPUTS: Tensors = {"y": np.zeros(1)}

@@ -14,6 +14,7 @@ from runtimes.tensor.datatypes import DTYPES
 from runtimes.tensor.instances import frames
 from runtimes.tensor.instances.arena import Arena
 
+pytestmark = pytest.mark.plain
 SHAPES = arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5)
 
 

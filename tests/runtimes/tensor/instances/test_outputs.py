@@ -9,6 +9,7 @@ from runtimes.tensor.backends.base import ModelFailed
 from runtimes.tensor.configuration.model_config import ModelConfig, SequenceBatching, SequenceState, TensorSpec
 from runtimes.tensor.instances.outputs import Outputs
 
+pytestmark = pytest.mark.plain
 CONFIG = ModelConfig(
     "model",
     "python",

@@ -31,6 +31,7 @@ from tests.runtimes.tensor.instances.support import (
     write,
 )
 
+pytestmark = pytest.mark.processes
 DO = """
 import os, signal, sys, time
 class Model:

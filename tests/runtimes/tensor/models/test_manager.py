@@ -19,6 +19,8 @@ from runtimes.tensor.models.repository import RepositoryError
 from runtimes.tensor.models.served_model import ServedModel
 from tests.runtimes.tensor.workshop import CONFIG, WARMED, Workshop, manager_of, memory_used, put, scheduler_of, until
 
+pytestmark = pytest.mark.plain
+
 
 @pytest.fixture
 async def workshop() -> Workshop:

@@ -8,6 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import looptime
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,6 +28,7 @@ from tests.runtimes.tensor.workshop import (
     until,
 )
 
+pytestmark = pytest.mark.plain
 NAMES = st.sampled_from("ab")
 NUMBERS = st.integers(1, 3)
 STEPS = st.lists(
@@ -141,13 +144,18 @@ class Story:
         )
 
 
+def virtually(story: Coroutine[Any, Any, None]) -> None:
+    with asyncio.Runner(loop_factory=looptime.new_event_loop) as runner:
+        runner.run(story)
+
+
 @given(STEPS)
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_whatever_happens_leases_hold_and_nothing_stays(steps: list[Step]) -> None:
     wait, residency.WAIT_SECONDS = residency.WAIT_SECONDS, 0.0
     try:
         with tempfile.TemporaryDirectory() as folder:
-            asyncio.run(Story(Path(folder)).play(steps))
+            virtually(Story(Path(folder)).play(steps))
     finally:
         residency.WAIT_SECONDS = wait
 
@@ -169,4 +177,4 @@ def test_loads_and_unloads_of_one_model_at_once_end_in_one_state(order: list[int
         assert workshop.open == []
 
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(story(Path(folder)))
+        virtually(story(Path(folder)))

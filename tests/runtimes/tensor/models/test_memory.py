@@ -15,6 +15,8 @@ from runtimes.tensor.models.memory import MemoryBudget, MemoryHold, Occupant
 from runtimes.tensor.models.served_model import ServedModel
 from tests.runtimes.tensor.workshop import CONFIG, Workshop, manager_of, memory_used, put, scheduler_of, until
 
+pytestmark = pytest.mark.plain
+
 
 @given(
     st.integers(1, 1000),
@@ -79,8 +81,9 @@ async def wait_for(manager: ModelManager, name: str) -> ServedModel:
 async def test_the_one_that_was_not_used_for_longest_makes_room_and_comes_back(
     manager: ModelManager, workshop: Workshop
 ) -> None:
-    await manager.load("a")
-    await manager.load("b")
+    for name in "ab":
+        await manager.load(name)
+        await asyncio.sleep(1)
     await wait_for(manager, "a")
     await manager.load("c")
     assert manager.lease("b", "") is None
@@ -168,10 +171,10 @@ async def test_configured_memory_replaces_the_measured(tmp_path: Path, manager: 
     assert memory_used(manager) == 70
 
 
-async def test_one_that_grew_makes_others_go_when_they_are_idle(
-    tmp_path: Path, manager: ModelManager, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(residency, "KEEP_SECONDS", 0.01)
+async def test_one_that_grew_makes_others_go_when_they_are_idle(tmp_path: Path, workshop: Workshop) -> None:
+    put(tmp_path, "a", config=CONFIG + "memory: 40B\n")
+    manager = manager_of(tmp_path, workshop, memory_budget=100)
+    await manager.start()  # here: timers of a fixture stand still on virtual time
     await manager.load("a")
     put(tmp_path, "m", words="memory=90")  # its file is small, so it is let in
     a = manager.lease("a", "")
@@ -184,6 +187,7 @@ async def test_one_that_grew_makes_others_go_when_they_are_idle(
     await until(lambda: memory_used(manager) == 90)
     assert manager.lease("a", "") is None
     m.release()
+    await manager.aclose()
 
 
 async def test_a_cold_model_that_fails_is_tried_again_later(

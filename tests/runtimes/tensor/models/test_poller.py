@@ -13,6 +13,8 @@ from runtimes.tensor.models.poller import Poller
 from runtimes.tensor.models.repository import Listing, Repository, RepositoryError
 from tests.runtimes.tensor.workshop import Workshop, manager_of, put, until
 
+pytestmark = pytest.mark.plain
+
 
 class Looker:
     """Only looks."""

@@ -9,6 +9,8 @@ from runtimes.tensor.configuration.model_config import ModelConfig, VersionPolic
 from runtimes.tensor.configuration.version_policy import MissingVersion, served_versions
 from runtimes.tensor.models.repository import Repository, RepositoryError
 
+pytestmark = pytest.mark.plain
+
 
 def put(root: Path, *files: str) -> None:
     for name in files:

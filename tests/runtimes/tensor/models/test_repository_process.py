@@ -18,6 +18,7 @@ from tritonclient.utils import InferenceServerException
 from tests.servers.repositories import for_headrace
 from tests.support.tensor_runtime import tensor_runtime
 
+pytestmark = pytest.mark.processes
 OUTSIDE = "headrace-test-outside"
 PLUS = """
 class Model:
@@ -88,41 +89,6 @@ def test_an_open_sequence_ends_where_it_began_while_a_new_version_serves(
     until(lambda: states(http, "accumulate")["1"][0] == "UNAVAILABLE")
 
 
-def test_a_wrong_version_leaves_the_old_one_and_reports_the_reason(
-    http: client.InferenceServerClient, tmp_path: Path
-) -> None:
-    put(tmp_path, "plus", 1)
-    http.load_model("plus")
-    put(tmp_path, "other", 1, config=CONFIG + "max_batch_siz: 3\n")
-    for model, reported in (("other", r"other/config\.pbtxt:6: max_batch_siz: unknown field \(did you mean"),):
-        with pytest.raises(InferenceServerException, match=reported) as caught:
-            http.load_model(model)
-        assert caught.value.status() == "400"
-        assert str(tmp_path) not in caught.value.message()
-    (tmp_path / "plus" / "2").mkdir()
-    (tmp_path / "plus" / "2" / "model.py").write_text("raise RuntimeError('no weights')")
-    with pytest.raises(InferenceServerException, match="version 2: RuntimeError: no weights"):
-        http.load_model("plus")
-    assert infer(http, "plus", 1) == ("1", 2)
-    state, reason = states(http, "plus")["2"]
-    assert (state, "no weights" in reason) == ("UNAVAILABLE", True)
-    assert http.is_server_ready()
-
-
-def test_a_label_is_requested_like_a_version(http: client.InferenceServerClient, tmp_path: Path) -> None:
-    labels = 'parameters { key: "headrace.labels" value { string_value: "{stable: 1}" } }\n'
-    for number in (1, 2, 3):
-        put(tmp_path, "plus", number, config=CONFIG + labels)
-    http.load_model("plus")
-    sent = [infer(http, "plus", 1, model_version=version)[0] for version in ("", "3", "1", "stable")]
-    assert sent == ["3", "3", "1", "1"]
-    assert http.is_model_ready("plus", "stable")
-    for version in ("2", "canary"):
-        with pytest.raises(InferenceServerException, match="Request for unknown model: 'plus' version") as caught:
-            infer(http, "plus", 1, model_version=version)
-        assert caught.value.status() == "404"
-
-
 def test_a_load_that_hangs_ends_with_its_time_and_leaves_no_process(tmp_path: Path) -> None:
     put(tmp_path, "stuck", 1, "import time\ntime.sleep(3600)")
     options = "--repository", str(tmp_path), "--mode", "explicit", "--load-timeout", "1s"
@@ -157,13 +123,6 @@ def test_a_model_can_be_sent_whole_and_leads_nowhere_else(http: client.Inference
     assert infer(http, "sent", 1) == ("3", 4)
     http.unload_model("sent")
     assert not http.is_model_ready("sent")
-
-
-@pytest.mark.parametrize("name", ["..%2Foutside", "%2Fetc", "..", "a%00b"])
-def test_a_name_leads_nowhere_else(http: client.InferenceServerClient, name: str) -> None:
-    response = http._post(f"v2/repository/models/{name}/load", "{}", None, None)
-    assert 400 <= response.status_code < 500
-    assert http.is_server_ready()
 
 
 def test_a_copied_model_is_loaded_and_a_removed_model_is_unloaded(tmp_path: Path) -> None:

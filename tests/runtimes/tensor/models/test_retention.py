@@ -10,6 +10,7 @@ from adapters.errors import NotFound, Unavailable
 from runtimes.tensor.models.manager import ModelManager
 from tests.runtimes.tensor.workshop import CONFIG, Workshop, manager_of, memory_used, put, until
 
+pytestmark = pytest.mark.plain
 NEWEST = CONFIG + "memory: 40B\nversions: {latest: 1}\n"
 
 

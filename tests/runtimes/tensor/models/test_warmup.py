@@ -21,6 +21,7 @@ from runtimes.tensor.datatypes import DTYPES
 from runtimes.tensor.models.warmup import inputs_of, warm_up
 from tests.runtimes.tensor.workshop import FakeInstance
 
+pytestmark = pytest.mark.plain
 SPEC = TensorSpec("A", "FP32", (2, -1))
 
 

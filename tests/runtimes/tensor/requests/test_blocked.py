@@ -1,10 +1,12 @@
 """Copies that wait for each other."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from runtimes.tensor.requests.blocked import BlockedCopies
 
+pytestmark = pytest.mark.plain
 MODELS = ("a", "b", "c")
 
 

@@ -4,6 +4,8 @@ import pytest
 
 from runtimes.tensor.requests.custom_metrics import MAX_FAMILIES, CustomMetrics, MetricError, MetricHolder
 
+pytestmark = pytest.mark.plain
+
 
 def family(holder: MetricHolder, kind: str, name: str = "a") -> int:
     return int(holder.answer("metric family", {"name": name, "description": "d", "kind": kind}))

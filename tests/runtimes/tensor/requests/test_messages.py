@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from runtimes.tensor.requests import messages
 from runtimes.tensor.requests.messages import TensorHead
 
+pytestmark = pytest.mark.plain
 SIZES = st.lists(st.integers(0, 300) | st.sampled_from([messages.INLINE, 3 * messages.INLINE]), max_size=5)
 
 

@@ -36,7 +36,7 @@ from runtimes.tensor.scheduling.scheduler import ModelScheduler, make_scheduler
 from runtimes.tensor.sequences.sequencer import Sequencer
 from tests.runtimes.tensor.instances.support import one_to_one, write
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(1800)]
 HEAD = """
 import os, threading, time
 import numpy as np

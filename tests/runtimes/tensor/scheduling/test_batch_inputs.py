@@ -26,6 +26,7 @@ from runtimes.tensor.scheduling.batch_inputs import BatchInputs, BatchOutputs
 from runtimes.tensor.scheduling.scheduler import make_scheduler
 from tests.runtimes.tensor.instances.support import running, write
 
+pytestmark = pytest.mark.plain
 KINDS: dict[str, Any] = {
     "element_count": [2, 2, 1],
     "accumulated_element_count": [2, 4, 5],
@@ -109,6 +110,7 @@ def request(*values: float) -> Inference:
     return Inference("model", inputs=[Tensor("x", "FP32", array.shape, array.tobytes())])
 
 
+@pytest.mark.processes
 async def test_requests_of_different_lengths_share_an_execution(tmp_path: Path) -> None:
     warmup = Warmup("first", 1, inputs=(WarmupInput("x", "FP32", (3,), "random"),))
     model = config(dynamic_batching=DynamicBatching(), warmup=(warmup,))

@@ -24,7 +24,7 @@ from tests.runtimes.tensor.scheduling.instances import (
     values_of,
 )
 
-pytestmark = pytest.mark.looptime
+pytestmark = [pytest.mark.plain, pytest.mark.looptime]
 
 
 def now() -> float:

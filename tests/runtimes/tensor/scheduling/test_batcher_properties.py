@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from math import inf
-from typing import TypeVar
 
-import looptime
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import initialize, invariant, rule
 
 from adapters.errors import CapacityError, DeadlineError, InferenceError
 from adapters.tensors import Tensor
@@ -24,13 +22,14 @@ from tests.runtimes.tensor.scheduling.instances import (
     request,
     values_of,
 )
+from tests.support.virtual_machine import VirtualMachine
 
-T = TypeVar("T")
+pytestmark = pytest.mark.plain
 EXECUTION_TIMEOUT = 3.0
 QUEUE = 12
 
 
-class BatcherMachine(RuleBasedStateMachine):
+class BatcherMachine(VirtualMachine):
     """Values are unique, so a row that goes astray is found; `ends` counts how often each future ended."""
 
     @initialize(
@@ -54,7 +53,6 @@ class BatcherMachine(RuleBasedStateMachine):
         action: str,
         preferred: tuple[int, ...],
     ) -> None:
-        self.loop = looptime.new_event_loop()
         self.ordered = ordered
         self.max_rows = max_rows
         self.futures: dict[int, asyncio.Future[list[Tensor]]] = {}
@@ -79,10 +77,6 @@ class BatcherMachine(RuleBasedStateMachine):
             return Batcher(config, self.copies)
 
         self.batcher = self.run(make())
-
-    def run(self, coroutine: Coroutine[None, None, T]) -> T:
-        result: T = self.loop.run_until_complete(coroutine)
-        return result
 
     @rule(
         count=st.integers(1, 9),
@@ -125,12 +119,12 @@ class BatcherMachine(RuleBasedStateMachine):
         open_ = [number for number, future in self.futures.items() if not future.done()]
         if open_:
             number = data.draw(st.sampled_from(open_))
-            if self.run(_call(self.futures[number].cancel)):  # else its end was on its way
+            if self.call(self.futures[number].cancel):  # else its end was on its way
                 self.cancelled.add(number)
 
     @rule(seconds=st.sampled_from([0.001, 0.03, 0.1, 0.5]))
     def wait(self, seconds: float) -> None:
-        self.run(asyncio.sleep(seconds))
+        self.pause(seconds)
 
     @rule(data=st.data())
     def hang(self, data: st.DataObject) -> None:
@@ -143,13 +137,13 @@ class BatcherMachine(RuleBasedStateMachine):
                 if copy.hangs and copy.ready:
                     copy.die()
 
-            self.run(_call(lambda: self.loop.call_later(EXECUTION_TIMEOUT, kill)))
+            self.call(lambda: self.loop.call_later(EXECUTION_TIMEOUT, kill))
 
     @rule(data=st.data())
     def kill(self, data: st.DataObject) -> None:
         copy = data.draw(st.sampled_from(self.copies))
         if copy.ready:
-            self.run(_call(copy.die))
+            self.call(copy.die)
 
     @invariant()
     def bounds_hold(self) -> None:
@@ -164,23 +158,20 @@ class BatcherMachine(RuleBasedStateMachine):
     @invariant()
     def no_copy_idles_beside_work(self) -> None:
         if hasattr(self, "batcher") and self.batcher.waiting:
-            self.run(asyncio.sleep(0.11))  # longer than any delay for a batch, and than any batch takes
+            self.pause(0.11)  # longer than any delay for a batch, and than any batch takes
             if any(copy.ready and not copy.busy for copy in self.copies):
                 assert not self.batcher.waiting
 
-    def teardown(self) -> None:
+    def check_end(self) -> None:
         if not hasattr(self, "batcher"):
             return
-        try:
-            self.run(asyncio.wait_for(self.batcher.drain(), 1000))
-            self.run(asyncio.sleep(1))
-            assert set(self.ends) == set(self.futures), "never answered"
-            for number, future in self.futures.items():
-                self.check(number, future)
-            self.in_order()
-            assert self.batcher.waiting == self.batcher.computing == 0
-        finally:
-            self.loop.close()
+        self.run(asyncio.wait_for(self.batcher.drain(), 1000))
+        self.pause(1)
+        assert set(self.ends) == set(self.futures), "never answered"
+        for number, future in self.futures.items():
+            self.check(number, future)
+        self.in_order()
+        assert self.batcher.waiting == self.batcher.computing == 0
 
     def check(self, number: int, future: asyncio.Future[list[Tensor]]) -> None:
         assert future.cancelled() == (number in self.cancelled)
@@ -204,9 +195,5 @@ class BatcherMachine(RuleBasedStateMachine):
             assert whole == [n for n in self.futures if n in set(whole)]
 
 
-async def _call(function: Callable[[], T]) -> T:
-    return function()
-
-
 TestBatcher = BatcherMachine.TestCase
-TestBatcher.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestBatcher.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)

@@ -16,7 +16,7 @@ from runtimes.tensor.scheduling.scheduler import make_scheduler
 from runtimes.tensor.statistics import ModelStatistics
 from tests.runtimes.tensor.scheduling.instances import POISON, VirtualInstance, model, request, values_of
 
-pytestmark = pytest.mark.looptime
+pytestmark = [pytest.mark.plain, pytest.mark.looptime]
 
 
 def make(

@@ -14,7 +14,7 @@ from runtimes.tensor.scheduling.responses import FEW, MOST, Responses
 from runtimes.tensor.scheduling.scheduler import ModelScheduler, make_scheduler
 from tests.runtimes.tensor.scheduling.instances import POISON, VirtualInstance, model, request, values_of
 
-pytestmark = pytest.mark.looptime
+pytestmark = [pytest.mark.plain, pytest.mark.looptime]
 
 
 class Counting(VirtualInstance):

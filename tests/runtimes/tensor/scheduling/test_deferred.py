@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.tensors import Inference, Tensor, join_bytes
@@ -33,6 +33,7 @@ from runtimes.tensor.scheduling.unfinished import UnfinishedOutputs
 from runtimes.tensor.texts import as_array, expanded, joined, packed
 from tests.runtimes.tensor.scheduling.instances import VirtualInstance
 
+pytestmark = pytest.mark.plain
 PADS = (2, 5)
 LENGTHS = st.integers(0, 6)
 
@@ -103,6 +104,7 @@ def test_a_deferred_input_is_the_padded_one(data: st.DataObject, datatype: str, 
     assert equal(through_a_process([later.inputs]), plain.inputs["T"])
 
 
+@settings(max_examples=50)
 @given(st.data(), st.sampled_from(sorted(DTYPES)))
 def test_rows_of_deferred_inputs_join_as_the_padded_ones_do(data: st.DataObject, datatype: str) -> None:
     """Any rows of several requests, some deferred and some not, on a thread and in a process."""
@@ -125,6 +127,7 @@ def test_rows_of_deferred_inputs_join_as_the_padded_ones_do(data: st.DataObject,
     assert equal(through_a_process([{"T": array} for array in mixed]), expected)
 
 
+@pytest.mark.processes
 async def test_large_texts_are_padded_in_binary_form() -> None:
     config = model("BYTES", batched=True)
     texts = [b"x" * (at % 7) for at in range(3 * 3 * 4000)]

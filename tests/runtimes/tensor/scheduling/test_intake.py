@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.errors import CallerError, TooLarge
@@ -17,6 +17,7 @@ from runtimes.tensor.scheduling.intake import MAX_PARTS, Intake
 from runtimes.tensor.scheduling.outlet import ResponseOutlet
 from runtimes.tensor.texts import expanded
 
+pytestmark = pytest.mark.plain
 IN = TensorSpec("IN", "INT32", (2,))
 ANY = TensorSpec("ANY", "FP32", (-1, 3), optional=True)
 
@@ -93,6 +94,7 @@ def test_two_inputs_of_other_lengths_leave_outputs_padded() -> None:
     assert [array.shape for array in other.inputs.values()] == [(1, 4), (1, 4)]
 
 
+@settings(max_examples=50)
 @given(
     datatype=st.sampled_from(sorted(DTYPES)),
     rows=st.integers(1, 4),

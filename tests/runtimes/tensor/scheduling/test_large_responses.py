@@ -16,6 +16,8 @@ from runtimes.tensor.scheduling.scheduler import make_scheduler
 from runtimes.tensor.statistics import ModelStatistics
 from tests.runtimes.tensor.scheduling.instances import VirtualInstance, model
 
+pytestmark = pytest.mark.plain
+
 
 def make(instance: VirtualInstance) -> tuple[Cached, ModelStatistics]:
     statistics = ModelStatistics()

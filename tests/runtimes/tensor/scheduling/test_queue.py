@@ -13,6 +13,8 @@ from runtimes.tensor.scheduling.latency import LatencyCurve
 from runtimes.tensor.scheduling.queue import PATIENCE, BatchQueue
 from runtimes.tensor.scheduling.queue_rules import LONGEST_WAIT
 
+pytestmark = pytest.mark.plain
+
 
 @dataclass(eq=False, slots=True)
 class Entry:

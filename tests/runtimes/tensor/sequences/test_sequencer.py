@@ -34,7 +34,7 @@ from tests.runtimes.tensor.scheduling.sequence_models import (
     with_state,
 )
 
-pytestmark = pytest.mark.looptime
+pytestmark = [pytest.mark.plain, pytest.mark.looptime]
 
 DIRECT = SequenceBatching(controls=(START, READY))
 OLDEST = SequenceBatching("oldest", controls=(START, CORRID))

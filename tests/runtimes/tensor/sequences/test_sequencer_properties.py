@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from math import inf
-from typing import TypeVar
 
-import looptime
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import initialize, invariant, rule
 
 from adapters.errors import CallerError, DeadlineError, InferenceError
 from adapters.tensors import Tensor
@@ -30,8 +29,9 @@ from tests.runtimes.tensor.scheduling.sequence_models import (
     turn,
     with_state,
 )
+from tests.support.virtual_machine import VirtualMachine
 
-T = TypeVar("T")
+pytestmark = pytest.mark.plain
 IDLE = 0.7
 KINDS: dict[str, tuple[SequenceBatching, Callable[[], Callable[[Tensors], Tensors]]]] = {
     "direct": (SequenceBatching("direct", IDLE, controls=(START, READY, END)), BySlot),
@@ -41,12 +41,11 @@ KINDS: dict[str, tuple[SequenceBatching, Callable[[], Callable[[Tensors], Tensor
 }
 
 
-class SequencerMachine(RuleBasedStateMachine):
+class SequencerMachine(VirtualMachine):
     """`sums` is what each run of a sequence has taken in, by the order in which its turns were sent."""
 
     @initialize(kind=st.sampled_from(sorted(KINDS)), copies=st.integers(1, 2), rows=st.integers(1, 3))
     def start(self, kind: str, copies: int, rows: int) -> None:
-        self.loop = looptime.new_event_loop()
         rules, memory = KINDS[kind]
         self.has_states = bool(rules.states)
         self.copies = [VirtualInstance(f"copy-{n}", lambda _: 0.05, memory()) for n in range(copies)]
@@ -62,10 +61,6 @@ class SequencerMachine(RuleBasedStateMachine):
             return make_scheduler(sequence_model(rules, rows), self.copies)
 
         self.scheduler = self.run(make())
-
-    def run(self, coroutine: Coroutine[None, None, T]) -> T:
-        result: T = self.loop.run_until_complete(coroutine)
-        return result
 
     @rule(
         name=st.integers(1, 4),
@@ -102,17 +97,17 @@ class SequencerMachine(RuleBasedStateMachine):
     def leave(self, data: st.DataObject) -> None:
         open_ = [n for n, future in enumerate(self.futures) if not future.done()]
         if open_:
-            self.run(_call(self.futures[data.draw(st.sampled_from(open_))].cancel))
+            self.call(self.futures[data.draw(st.sampled_from(open_))].cancel)
 
     @rule(seconds=st.sampled_from([0.001, 0.04, 0.1, IDLE * 2]))
     def wait(self, seconds: float) -> None:
-        self.run(asyncio.sleep(seconds))
+        self.pause(seconds)
 
     @rule(data=st.data())
     def kill(self, data: st.DataObject) -> None:
         copy = data.draw(st.sampled_from(self.copies))
         if copy.ready:
-            self.run(_call(copy.die))
+            self.call(copy.die)
 
     @invariant()
     def no_turn_is_answered_twice_or_too_late(self) -> None:
@@ -121,18 +116,15 @@ class SequencerMachine(RuleBasedStateMachine):
             late = self.loop.time() - 0.02
             assert all(f.done() for f, (_, _, due) in zip(self.futures, self.facts, strict=True) if due < late)
 
-    def teardown(self) -> None:
+    def check_end(self) -> None:
         if not hasattr(self, "scheduler"):
             return
-        try:
-            self.run(asyncio.wait_for(self.scheduler.drain(), 1000))
-            self.run(asyncio.sleep(1))
-            assert sorted(self.ends) == list(range(len(self.futures))), "never answered"
-            self.check_sums()
-            assert self.scheduler.waiting == self.scheduler.computing == 0
-            assert not any(self.scheduler.holds(name) for name in range(1, 5))
-        finally:
-            self.loop.close()
+        self.run(asyncio.wait_for(self.scheduler.drain(), 1000))
+        self.pause(1)
+        assert sorted(self.ends) == list(range(len(self.futures))), "never answered"
+        self.check_sums()
+        assert self.scheduler.waiting == self.scheduler.computing == 0
+        assert not any(self.scheduler.holds(name) for name in range(1, 5))
 
     def check_sums(self) -> None:
         """A sum holds its own value and those of all answered turns before; what was cancelled may be in it."""
@@ -160,9 +152,5 @@ def _may_be(rest: int, values: list[int]) -> bool:
     return rest in sums
 
 
-async def _call(function: Callable[[], T]) -> T:
-    return function()
-
-
 TestSequencer = SequencerMachine.TestCase
-TestSequencer.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestSequencer.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
