@@ -14,6 +14,18 @@ import openai
 from adapters.fake import FakeAdapter
 from tests.support.gateways import Rig, config, listening
 
+CHATS, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/messages", "/v1/responses"
+HI: Any = [{"role": "user", "content": "hi"}]
+FOREIGN = {
+    CHATS: {"stop_sequences", "output_config", "tool_use", "input_schema"},
+    RESPONSES: {"max_completion_tokens", "reasoning_effort", "response_format", "tool_call_id", "tool_calls"},
+    MESSAGES: {
+        "image_url", "max_completion_tokens", "reasoning_effort", "response_format", "tool_call_id", "tool_calls",
+        "parallel_tool_calls", "file_data",
+    },
+}  # fmt: skip
+"""Words of other doors that no error of a door may have."""
+
 
 class Door:
     """A listening gateway, and clients that hold the key of its tenant."""
