@@ -50,42 +50,11 @@ def refused(complaints: Complaints, protocol: str) -> list[str]:
     return [line.partition(": ")[2] for line in complaints(written(protocol))]
 
 
-def test_a_name_alone_is_short_for_a_section(complaints: Complaints) -> None:
+def test_a_name_alone_is_short_for_a_section() -> None:
     for name in BUILT_IN:
         section = BUILT_IN[name]
         if all(not field.is_required() for field_name, field in section.model_fields.items() if field_name != "name"):
             assert section.model_validate(name, strict=True) == section.model_validate({"name": name}, strict=True)
-    assert complaints(written("oip-http")) == []
-    assert complaints(written("{name: oip-http, binary: false}")) == []
-
-
-@pytest.mark.parametrize(
-    ("protocol", "problem"),
-    [
-        ("{name: oip-http, binery: false}", 'pools[1].protocol.binery: unknown field (did you mean "binary"?)'),
-        ("{name: oip-http, binary: 3}", "pools[1].protocol.binary: expected true or false, got 3"),
-        (
-            "{name: oip-grpc, binary: false}",
-            "pools[1].protocol.binary: unknown field: the fields here are name, server",
-        ),
-    ],
-)
-def test_options_are_checked(complaints: Complaints, protocol: str, problem: str) -> None:
-    assert refused(complaints, protocol) == [problem]
-
-
-@pytest.mark.parametrize("name", ["Host", "content-length", "x-request-id", "grpc-timeout", "X-Forwarded-For"])
-def test_a_key_is_refused_in_a_header_with_another_meaning(complaints: Complaints, name: str) -> None:
-    (problem,) = complaints(RIGHT.replace("name: spare", f"name: spare\n    key: ${{HOME}}\n    key_header: {name}", 1))
-    assert "pools[1].key_header: this header has a meaning of its own" in problem
-
-
-@pytest.mark.parametrize("protocol", ["oip-htp", "{name: oip-htp}", "3", "{binary: false}", "[openai]"])
-def test_no_protocol(complaints: Complaints, protocol: str) -> None:
-    (problem,) = refused(complaints, protocol)
-    assert problem.startswith("pools[1].protocol")
-    if "htp" in protocol:
-        assert 'did you mean "oip-http"' in problem
 
 
 def test_an_installed_protocol_has_options_of_its_own(echo: None, complaints: Complaints) -> None:

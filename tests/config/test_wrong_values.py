@@ -13,7 +13,7 @@ from config.place import Place, section_at, written
 from config.protocols import BUILT_IN
 from config.runtimes import KINDS
 from config.schema.section import Section
-from tests.config.conftest import RIGHT, Complaints
+from tests.config.conftest import RIGHT
 
 VALUES = ("text", 7, 0.5, True, ["text"], [{"text": "text"}], {"text": "text"}, {"text": ["text"]}, [[7]])
 RIGHT_DATA = yaml.safe_load(RIGHT)
@@ -58,9 +58,3 @@ def test_every_field_bears_every_value(
             file.write_text(_file(place, {**given, key: value}) if place else _file((key,), value))
             reading = read(file)
             assert (reading.config is None) == bool(reading.problems), (written((*place, key)), value)
-
-
-def test_a_list_in_the_place_of_a_size_or_share(complaints: Complaints) -> None:
-    runtime = "runtime: {kind: llm, model: m, kv_cache: [1GiB]}"
-    (problem,) = complaints(RIGHT.replace("endpoints: [http://10.0.0.7:8000]", runtime))
-    assert problem == "6: pools[1].runtime.kv_cache: expected a size such as 512MiB or 2GB, or a share such as 30%"
