@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 import yaml
 
-from tests.e2e.test_tensor_shadows import repository
 from tests.support.processes import GatewayProcess, command, gateway
-from tests.support.upstreams import upstream
+from tests.support.scorers import repository
 
 pytestmark = pytest.mark.timeout(900)
 SECRET = "the key of this record"
@@ -81,35 +80,6 @@ async def test_tensors_are_sent_to_another_runtime(tmp_path: Path, monkeypatch: 
     assert status == 1
     assert report["unmet"] == ["expected differing <= 1%, got 100%"]
     assert report["body"]["parts"] == {"scores": 2 * COUNT}
-
-
-async def test_chats_are_sent_to_another_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limits and the routes of the file do not apply."""
-    monkeypatch.setenv("RECORD_KEY", SECRET)
-    async with upstream("the same words") as one, upstream("the same words") as two:
-        pools = [{"name": name, "endpoints": [up.url]} for name, up in (("old", one), ("next", two))]
-        own = [{"name": "chat", "routes": [{"to": "old"}]}]
-        file = {**base(tmp_path), "pools": pools, "models": own}
-        async with gateway(tmp_path, file) as g:
-            key = await g.key()
-            for number in range(COUNT):
-                body = {"model": "chat", "messages": [{"role": "user", "content": f"question {number}"}]}
-                await post(g, key, "/v1/chat/completions", json={**body, "stream": number % 2 == 1})
-            await g.until_idle()
-            assert await g.stop() == 0
-        assert not two.received
-        file["tenants"][0]["limits"] = {"requests": "1/h"}
-        file["models"] = [{"name": "other", "routes": [{"to": "old"}]}]
-        before = len(one.received)
-        status, report = await against(tmp_path, file, "next", "differing == 0", "failed == 0")
-        assert (status, report["sent"], report["body"]["compared"]) == (0, COUNT, COUNT), report
-        assert sorted(body["messages"][0]["content"] for body in two.received) == sorted(
-            f"question {number}" for number in range(COUNT)
-        )
-        assert len(one.received) == before
-        two.text = "another answer"
-        status, report = await against(tmp_path, file, "next", "differing < 50%", "late <= 100%")
-        assert (status, report["unmet"]) == (1, ["expected differing < 50%, got 100%"])
 
 
 @pytest.mark.parametrize(

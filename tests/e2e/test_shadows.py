@@ -19,20 +19,18 @@ AT_MOST = {"concurrency": 64, "requests": "100000/s"}
 def configuration(v1: Upstream, v2: Upstream, workers: int = 1, **shadow: Any) -> dict[str, Any]:
     written = {"name": "s", "to": "v2", "share": "100%", "at_most": AT_MOST, **shadow}
     price = {"prompt": "1 usd/1M", "completion": "2 usd/1M"}
-    limits = {"requests": "1000000/min", "spend": "1000 usd/day"}
     return {
         "workers": workers,
         "pools": [{"name": name, "endpoints": [up.url]} for name, up in (("v1", v1), ("v2", v2))],
         "models": [{"name": "chat", "price": price, "routes": [{"to": "v1", "shadow": written}]}],
-        "tenants": [{"name": "acme", "models": ["*"], "limits": limits}],
+        "tenants": [{"name": "acme", "models": ["*"]}],
     }
 
 
-async def shown(g: GatewayProcess, name: str = "s") -> dict[str, Any]:
-    async with aiohttp.ClientSession() as http, http.get(f"{g.admin}/admin/shadows/{name}") as response:
-        assert response.status == 200, await response.text()
-        view: dict[str, Any] = await response.json()
-        return view
+async def shown(g: GatewayProcess) -> dict[str, Any]:
+    status, view = await g.administer("GET", "/admin/shadows/s")
+    assert status == 200, view
+    return dict(view)
 
 
 async def chats(g: GatewayProcess, key: str, count: int, **fields: Any) -> list[tuple[int, str]]:
@@ -71,8 +69,7 @@ async def until_judged(g: GatewayProcess, key: str, verdict: str, **fields: Any)
     return view
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-async def test_wrong_answers_are_detected(tmp_path: Path, workers: int) -> None:
+async def test_wrong_answers_are_detected(tmp_path: Path) -> None:
     """One answer of five is wrong. Clients receive those of the primary only."""
     count = 0
 
@@ -81,19 +78,17 @@ async def test_wrong_answers_are_detected(tmp_path: Path, workers: int) -> None:
         count += 1
         return whole("wrong" if count % 5 == 0 else "hello there")
 
-    async with upstream() as v1, upstream() as v2, gateway(tmp_path, configuration(v1, v2, workers)) as g:
+    async with upstream() as v1, upstream() as v2, gateway(tmp_path, configuration(v1, v2, workers=2)) as g:
         v2.behaviour = sometimes_wrong
         key = await g.key()
         view = await until_judged(g, key, "differs")
         assert view["e_value"] >= 100
         assert view["fields"].keys() == {"text"}
         assert {text for _, text in await chats(g, key, 20)} == {"hello there"}
-        status, printed, _ = await command("shadow", "list", "--config", str(g.config))
-        assert status == 0
-        assert printed.startswith("s: differs, ")
-        status, printed, _ = await command("shadow", "show", "s", "--config", str(g.config))
-        assert status == 0
-        assert "evidence: e " in printed
+        for verb, expected in (("list", "s: differs, "), ("show", "evidence: e ")):
+            names = ["s"] if verb == "show" else []
+            status, printed, _ = await command("shadow", verb, *names, "--config", str(g.config))
+            assert (status, expected in printed) == (0, True)
         log = await command("audit", "list", "--json", "--config", str(g.config))
         assert "shadow.differs" in [entry["action"] for entry in json.loads(log[1])]
         await g.printed("shadow s: differs after ")
@@ -112,28 +107,7 @@ async def test_equal_answers_agree(tmp_path: Path) -> None:
         assert len(v2.received) == len(v1.received)
 
 
-async def spent(folder: Path, *, shadowed: bool) -> list[str]:
-    """The tenant's spending after 60 chats, as the admin API shows it."""
-    async with upstream() as v1, upstream() as v2:
-        written = configuration(v1, v2, noise="50%")
-        if not shadowed:
-            del written["models"][0]["routes"][0]["shadow"]
-        async with gateway(folder, written) as g:
-            await chats(g, await g.key(), 60)
-            if shadowed:
-                await until_compared(g, 60)
-            tenant = (await g.until_idle())["tenants"][0]
-            assert len(v2.received) == 60 * shadowed
-            return [entry["amount"] for entry in tenant["spent"]]
-
-
-async def test_the_tenants_bill_is_that_without_a_shadow(tmp_path_factory: pytest.TempPathFactory) -> None:
-    assert await spent(tmp_path_factory.mktemp("with"), shadowed=True) == await spent(
-        tmp_path_factory.mktemp("without"), shadowed=False
-    )
-
-
-@pytest.mark.parametrize("state", ["dead", "hanging", "failing"])
+@pytest.mark.parametrize("state", ["dead", "hanging"])
 async def test_a_dead_or_slow_shadow_changes_nothing_for_clients(tmp_path: Path, state: str) -> None:
     released = asyncio.Event()
 
@@ -141,11 +115,8 @@ async def test_a_dead_or_slow_shadow_changes_nothing_for_clients(tmp_path: Path,
         await released.wait()
         return whole("late")
 
-    async def fail(_: dict[str, Any]) -> Response:
-        return Response(500, [], b"{}")
-
     async with upstream() as v1, upstream() as v2:
-        v2.behaviour = {"hanging": hang, "failing": fail, "dead": None}[state]
+        v2.behaviour = hang
         written = configuration(v1, v2, at_most={"concurrency": 4, "requests": "100000/s"})
         written["models"][0]["routes"][0]["timeout"] = {"first_byte": "500ms", "total": "20s"}
         if state == "dead":
@@ -154,11 +125,9 @@ async def test_a_dead_or_slow_shadow_changes_nothing_for_clients(tmp_path: Path,
             key = await g.key()
             received = await chats(g, key, 100, pad="x" * 100_000)
             assert received == [(200, "hello there")] * 100
-            async with aiohttp.ClientSession() as http, http.get(f"{g.admin}/metrics") as response:
-                metrics = await response.text()
             ends = {
                 line.split('end="')[1].split('"')[0]: float(line.split()[-1])
-                for line in metrics.splitlines()
+                for line in (await g.metrics()).splitlines()
                 if line.startswith("headrace_shadow_copies_total{")
             }
             assert ends["equal"] == 0

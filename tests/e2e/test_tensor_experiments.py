@@ -12,8 +12,8 @@ import pytest
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
 
-from tests.e2e.test_tensor_shadows import repository
 from tests.support.processes import GatewayProcess, gateway
+from tests.support.scorers import repository
 
 pytestmark = pytest.mark.timeout(900)
 ROWS = [1.0, 2.0, 3.0, 4.0]
