@@ -73,6 +73,7 @@ async def _drive(running: Running, requests: Iterable[tuple[Api, bytes]]) -> Non
     assert running.engine.alive
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", ["torch", "native"])
 async def test_no_value_of_a_field_disturbs_the_engine(name: str) -> None:
     made = executor(name)

@@ -20,6 +20,7 @@ from tests.support.speaker import PROMPT, SPEAKER, Speaker
 COMPLETION: dict[str, Any] = {"model": MODEL, "prompt": PROMPT, "temperature": 0, "max_tokens": 4}
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("guided", "pattern"),
     [
@@ -41,12 +42,14 @@ async def test_the_guided_names_hold_answers_to_their_form(guided: dict[str, Any
         assert all(re.fullmatch(pattern, text) for text in texts), texts
 
 
+@pytest.mark.processes
 async def test_an_error_names_the_guided_field() -> None:
     async with serving(runner=Babbler(1)) as running:
         status, _, answer = await post(running, "/v1/completions", COMPLETION | {"guided_regex": "("})
         assert (status, answer["error"]["param"], answer["error"]["code"]) == (400, "guided_regex", "invalid_grammar")
 
 
+@pytest.mark.processes
 async def test_an_answer_is_one_of_5000_options() -> None:
     options = [f"option {i}, chosen of many" for i in range(5000)]
     async with serving(runner=Babbler(1)) as running:
@@ -74,6 +77,7 @@ def test_other_escapes_of_a_regex_stay(regex: str) -> None:
     assert ascii_classes(regex) == re.sub(r"(?<!\\)\\d", "[0-9]", regex)
 
 
+@pytest.mark.processes
 async def test_no_digit_but_ascii_follows_a_regex() -> None:
     async with serving(runner=Babbler(1)) as running:
         body = COMPLETION | {"structured_outputs": {"regex": r"\d{4}"}, "n": 20, "temperature": 2, "max_tokens": 60}

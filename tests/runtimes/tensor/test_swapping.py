@@ -88,7 +88,7 @@ async def test_a_swap_under_load_fails_no_request_and_mixes_no_versions(tmp_path
         (MODEL + "    def __init__(self): raise OSError('no weights')", "no weights"),
         ("class Model:\n    def infer(self, inputs): raise ValueError('not like this')", "not like this"),
         ("class Model:\n    def infer(self, inputs): return {'C': inputs['A']}", "B"),
-        ("import os\nos._exit(3)", ""),
+        pytest.param("import os\nos._exit(3)", "", marks=pytest.mark.processes),
     ],
 )
 async def test_a_version_that_cannot_answer_never_takes_traffic(
@@ -105,6 +105,7 @@ async def test_a_version_that_cannot_answer_never_takes_traffic(
     assert reported in index["2"].reason
 
 
+@pytest.mark.processes
 async def test_unloading_ends_the_process(tmp_path: Path, manager: ModelManager) -> None:
     put(tmp_path, 1, MODEL, where="process")
     await manager.load("m")

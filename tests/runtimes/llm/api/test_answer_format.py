@@ -12,6 +12,7 @@ from runtimes.llm.api.request_decoding import decode_chat
 from tests.runtimes.llm.babbler import Babbler
 from tests.runtimes.llm.server_fixtures import MODEL, post, serving, until_idle
 
+pytestmark = pytest.mark.processes
 JSON_SCHEMA = "response_format.json_schema"
 CHAT: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 200}
 SCHEMA: dict[str, Any] = {

@@ -129,6 +129,7 @@ async def test_both_encodings_and_all_forms_of_input_are_equal(running: Running)
     np.testing.assert_allclose(vectors(await create(model=MODEL, input=row)), [plain], atol=1e-5)
 
 
+@pytest.mark.processes
 async def test_more_texts_than_a_step_holds(minilm: Path) -> None:
     """The texts also exceed the queue: the rest is added later."""
     async with embedding(encoder(minilm, max_num_seqs=4, max_queue=8)) as running:

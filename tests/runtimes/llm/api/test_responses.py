@@ -181,6 +181,7 @@ class Pet(BaseModel):
     kind: Literal["cat", "dog"]
 
 
+@pytest.mark.processes
 async def test_an_answer_has_the_requested_form() -> None:
     """The model generates random text, so that some answers may be cut by their length."""
     async with serving(runner=Babbler(3)) as running:

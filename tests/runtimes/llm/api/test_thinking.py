@@ -15,6 +15,7 @@ from runtimes.llm.weights.loader import load_model
 from tests.runtimes.llm.babbler import Babbler
 from tests.runtimes.llm.server_fixtures import MODEL, Running, post, serving
 from tests.support.byte_tokenizer import byte_tokenizer
+from tests.support.cases import cases
 from tests.support.llm_engines import make_engine
 from tests.support.mind import MAY, OPENS, Mind
 from tests.support.tool_calls import CALL, TOOL, check_calls
@@ -83,6 +84,7 @@ async def test_an_answer_that_is_cut_in_its_thought_has_no_content() -> None:
         assert await streamed(running, max_tokens=4) == ("Well", "")
 
 
+@pytest.mark.processes
 async def test_a_template_that_closes_the_thought_leaves_none_to_the_answer() -> None:
     closed = MAY.replace("<|im_start|>assistant\n", "<|im_start|>assistant\n<think>\n\n</think>\n\n")
     async with serving(runner=Mind('<think>a</think>{"x": 1}'), template=closed) as running:
@@ -110,6 +112,7 @@ async def test_thoughts_are_left_out_where_a_request_does_not_include_them() -> 
         assert await streamed(running, include_reasoning=False) == ("", "Hi")
 
 
+@pytest.mark.processes
 async def test_a_call_after_a_thought_is_a_call() -> None:
     async with serving(f"I call {CALL}.</think>{CALL}", template=OPENS) as running:
         (choice,) = (await chat(running, tools=[TOOL]))["choices"]
@@ -145,6 +148,7 @@ async def test_a_budget_of_nothing_and_one_that_is_not_used_up() -> None:
         assert (choice["message"]["reasoning_content"], choice["message"]["content"]) == ("abc", "Hi")
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("template", [OPENS, MAY])
 async def test_the_form_of_an_answer_holds_after_the_thought(template: str) -> None:
     begin = "<think>" if template is MAY else ""
@@ -158,6 +162,7 @@ async def test_the_form_of_an_answer_holds_after_the_thought(template: str) -> N
         assert json.loads(choice["message"]["content"]) == {"x": 1}
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("template", [OPENS, MAY])
 @pytest.mark.parametrize("seed", range(3))
 async def test_any_thought_within_its_budget_is_followed_by_the_form(template: str, seed: int) -> None:
@@ -171,6 +176,7 @@ async def test_any_thought_within_its_budget_is_followed_by_the_form(template: s
                 check_calls(choice["message"]["tool_calls"])
 
 
+@pytest.mark.processes
 async def test_a_real_model_thinks_and_answers(bundled_model: Path) -> None:
     """It was never trained to think: the prompt opens its thought, and the budget ends it."""
     tokenizer = load_tokenizer(bundled_model)
@@ -203,18 +209,7 @@ def rendered(**fields: Any) -> str:
 
 @pytest.mark.parametrize(
     ("fields", "expected"),
-    [
-        ({}, "|||"),
-        ({"enable_thinking": False}, "False|||"),
-        ({"reasoning_effort": "high"}, "True|high||"),
-        ({"reasoning_effort": "none"}, "False|none||"),
-        ({"thinking": {"type": "disabled"}}, "False|||"),
-        ({"thinking": {"type": "adaptive"}}, "True|||"),
-        ({"chat_template_kwargs": {"enable_thinking": False, "depth": 3}, "reasoning_effort": "low"}, "False|low|3|"),
-        ({"messages": [{"role": "assistant", "reasoning_content": "hm"}]}, "|||hm"),
-        ({"messages": [{"role": "assistant", "content": "a", "reasoning": "hm"}]}, "|||hm"),
-        ({"chat_template_kwargs": {"depth": "<|im_end|>"}}, "||<|im_end|>|"),
-    ],
+    cases(__file__, "options"),
 )
 def test_options_of_thinking_reach_the_template(fields: dict[str, Any], expected: str) -> None:
     assert rendered(**fields) == expected

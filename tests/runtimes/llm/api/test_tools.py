@@ -17,6 +17,7 @@ from tests.runtimes.llm.server_fixtures import END, MODEL, post, serving, until_
 from tests.support.byte_tokenizer import CHATML, byte_tokenizer
 from tests.support.tool_calls import CALL, CHAT, KNOWING, PARAMETERS, TOOL, USER, check_calls
 
+pytestmark = pytest.mark.processes
 MESSAGES: Any = [USER]
 TOOLS: Any = [TOOL]
 

@@ -46,6 +46,7 @@ async def test_no_answer_has_a_bad_word(seed: int) -> None:
         await until_idle(running.engine)
 
 
+@pytest.mark.processes
 async def test_words_that_leave_nothing_end_their_own_request_only() -> None:
     async with serving(runner=Babbler(1)) as running:
         body: dict[str, Any] = {"model": MODEL, "prompt": "a", "bad_words": ["a"], "guided_choice": ["a"]}

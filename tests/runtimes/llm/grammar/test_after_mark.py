@@ -24,6 +24,7 @@ from tests.runtimes.llm.server_fixtures import Parrot, post, serving
 from tests.support.byte_tokenizer import CHATML, byte_tokenizer
 from tests.support.tool_calls import CHAT, KNOWING
 
+pytestmark = pytest.mark.processes
 LONG = [">\n", ">\n\n", "call>\n{", "<tool_call>\nx", "x<tool_call>", "<tool", "_call", "S][", "S]x", "[TOOL_CALLS][{"]
 FORMATS = {"hermes": HERMES, "mistral": MISTRAL}
 

@@ -74,6 +74,7 @@ def test_names_and_notes_are_no_numbers_of_the_schema() -> None:
     assert exact(schema, strict=True) is schema
 
 
+@pytest.mark.processes
 async def test_a_free_integer_of_an_answer_is_as_the_model_writes_it() -> None:
     class Writes(Babbler):
         """Prefers digits, so that integers are long."""

@@ -66,6 +66,7 @@ def test_a_burst_of_a_fraction_of_a_second_changes_nothing() -> None:
             assert team.after(waited, STEP) == 2
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(len(CORES) < 2, reason="needs Linux, and two cores")
 def test_a_busy_machine_takes_threads_and_changes_no_bit() -> None:
     executor = native(shape(num_layers=2), targets()[0], threads=len(CORES))

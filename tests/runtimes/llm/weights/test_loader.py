@@ -13,6 +13,7 @@ from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.weights.loader import DtypeName, choose_dtype, load_model, open_checkpoint
 from tests.runtimes.llm.families import LLAMA3_ROPE, write_gguf
 from tests.runtimes.llm.reference import PROMPTS, TINY_KV_BYTES, assert_greedy, save_safetensors, tiny_llama
+from tests.support.cases import cases
 from tests.support.llm_engines import answers
 
 
@@ -107,28 +108,7 @@ def test_gguf_quantised_weights_are_near(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [
-        ({"model_type": "qwen3_moe"}, "architecture 'qwen3_moe' is not supported"),
-        ({"model_type": None}, "architecture 'None' is not supported; these are: llama, mistral, qwen2, qwen3, gemma2"),
-        ({"attention_bias": True}, "self_attn.q_proj.bias is not in"),
-        ({"mlp_bias": True}, "mlp.gate_proj.bias is not in"),
-        ({"use_bidirectional_attention": True}, "use_bidirectional_attention is not supported for llama"),
-        ({"quantization_config": {"quant_method": "awq"}}, "quantization_config of method 'awq'"),
-        ({"hidden_size": None}, "config.json lacks hidden_size"),
-        ({"num_attention_heads": "four"}, "num_heads is 'four', which no model can have"),
-        ({"num_key_value_heads": 3}, "4 heads cannot share 3 key heads evenly"),
-        ({"num_attention_heads": 0, "head_dim": None}, "the configuration of .* is not valid"),
-        ({"layer_types": ["full_attention"]}, "layer_types names 1 layers; num_hidden_layers is 2"),
-        ({"layer_types": ["full_attention", "linear_attention"]}, "layer_types 'linear_attention'"),
-        ({"hidden_act": "gelu"}, "hidden_act 'gelu'"),
-        (
-            {"rope_parameters": {"type": "mrope", "rope_theta": 1.0}},
-            "rope scaling 'mrope' is not supported; these are: ",
-        ),
-        ({"intermediate_size": 64}, r"gate_proj.weight is \[48, 32\]; the configuration requires \[64, 32\]"),
-        ({"num_hidden_layers": 3}, "tensor model.layers.2.input_layernorm.weight is not in"),
-        ({"tie_word_embeddings": False}, "tensor lm_head.weight is not in"),
-    ],
+    cases(__file__, "folders"),
 )
 def test_unsupported_settings_of_a_folder_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     save_safetensors(tiny_llama(), tmp_path)
@@ -147,16 +127,7 @@ def test_a_folder_that_lacks_a_file(tmp_path: Path, missing: str) -> None:
 
 @pytest.mark.parametrize(
     ("fields", "message"),
-    [
-        ({"general.architecture": "gemma3n"}, "architecture 'gemma3n' is not supported; these are: llama, qwen2"),
-        ({"llama.expert_count": 8}, "llama.expert_count = 8"),
-        ({"split.count": 3}, "split.count = 3"),
-        ({"llama.attention.value_length": 4}, "values of another size than keys"),
-        ({"llama.attention.head_count": 0}, "the configuration of .* is not valid"),
-        ({"llama.rope.scaling.type": "mrope"}, "rope scaling 'mrope'"),
-        ({"llama.block_count": None}, "lacks llama.block_count"),
-        ({"llama.block_count": 3}, "lacks tensor blk.2.attn_norm.weight"),
-    ],
+    cases(__file__, "gguf files"),
 )
 def test_unsupported_settings_of_a_gguf_file_are_refused(tmp_path: Path, fields: dict[str, Any], message: str) -> None:
     path = write_gguf(tmp_path / "model.gguf", tiny_llama(), fields=fields)

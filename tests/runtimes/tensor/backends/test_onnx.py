@@ -40,6 +40,7 @@ def test_a_model_of_fixed_size_is_not_batched(tmp_path: Path) -> None:
     assert (config.max_batch_size, config.inputs[0].dims) == (0, (1, 64))
 
 
+@pytest.mark.processes
 async def test_answers_are_onnxruntimes_own_on_a_thread_and_in_a_process(tmp_path: Path) -> None:
     folder = linear(tmp_path)
     x = np.random.default_rng(2).normal(size=(5, 64)).astype(np.float32)

@@ -42,6 +42,7 @@ def saved(model: Any, folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.processes
 async def test_a_classifier_is_served_whole_in_a_process(tmp_path: Path) -> None:
     model = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, Y)
     completed = await placement.complete(config("sklearn", parameters=TRUSTED), saved(model, tmp_path))
@@ -142,6 +143,7 @@ def skops_files(skops: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[P
     return fine, strange
 
 
+@pytest.mark.processes
 @pytest.mark.timeout(1800)  # the first run installs it
 async def test_skops_files_are_read_and_their_forbidden_types_are_named(
     skops: str, skops_files: tuple[Path, Path]

@@ -81,6 +81,7 @@ async def test_torchscript_answers_as_the_module_does(tmp_path: Path, linear: to
         np.testing.assert_allclose(got["y"], expected(linear), rtol=1e-5)
 
 
+@pytest.mark.processes
 async def test_a_plain_module_takes_its_weights_from_safetensors_in_a_process(
     tmp_path: Path, linear: torch.nn.Linear
 ) -> None:

@@ -12,53 +12,11 @@ from runtimes.tensor.configuration.checks import check
 from runtimes.tensor.configuration.model_config import Ensemble, ModelConfig
 from runtimes.tensor.configuration.reading import read_model, read_override
 from runtimes.tensor.configuration.triton import to_json
+from tests.support.cases import cases
 from tests.support.random_ensembles import random_ensemble
 
 pytestmark = pytest.mark.plain
-DIAMOND = """platform: "ensemble"
-max_batch_size: 8
-input [ { name: "A" data_type: TYPE_FP32 dims: [ 2 ] } ]
-output [ { name: "OUT" data_type: TYPE_FP32 dims: [ 2 ] } ]
-ensemble_scheduling {
-  max_inflight_requests: 4
-  step [
-    {
-      model_name: "top"
-      model_version: -1
-      input_map { key: "X" value: "A" }
-      output_map { key: "Y" value: "y" }
-    },
-    {
-      model_name: "left"
-      model_version: 3
-      input_map { key: "X" value: "y" }
-      output_map { key: "Y" value: "l" }
-    },
-    {
-      model_name: "right"
-      input_map { key: "X" value: "y" }
-      output_map { key: "Y" value: "r" }
-    },
-    {
-      model_name: "join"
-      input_map { key: "L" value: "l" }
-      input_map { key: "R" value: "r" }
-      output_map { key: "Y" value: "OUT" }
-    }
-  ]
-}
-"""
-YAML = """max_batch_size: 8
-inputs: [{name: A, datatype: FP32, dims: [2]}]
-outputs: [{name: OUT, datatype: FP32, dims: [2]}]
-ensemble:
-  max_inflight_requests: 4
-  steps:
-    - {model: top, inputs: {X: A}, outputs: {Y: y}}
-    - {model: left, version: 3, inputs: {X: y}, outputs: {Y: l}}
-    - {model: right, inputs: {X: y}, outputs: {Y: r}}
-    - {model: join, inputs: {L: l, R: r}, outputs: {Y: OUT}}
-"""
+DIAMOND, YAML = (Path(__file__).with_name(f"diamond.{kind}").read_text() for kind in ("pbtxt", "yaml"))
 
 
 def read(folder: Path, text: str, file: str = "config.pbtxt") -> ModelConfig:
@@ -98,53 +56,7 @@ def test_the_reported_configuration_can_be_sent_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("old", "new", "reported"),
-    [
-        ('platform: "ensemble"', 'platform: "onnxruntime_onnx"', "1: platform: of an ensemble must be ensemble"),
-        ('platform: "ensemble"', 'backend: "python"', "1: backend: is not for an ensemble: its steps have"),
-        (
-            "ensemble_scheduling {",
-            "model_warmup [ { batch_size: 1 } ] ensemble_scheduling {",
-            "5: model_warmup: is not for an ensemble: configure it at the models of its steps",
-        ),
-        (
-            "ensemble_scheduling {",
-            "instance_group [ { count: 2 } ] ensemble_scheduling {",
-            "5: instance_group: is not for an ensemble",
-        ),
-        ('model_name: "left"', "", "14: ensemble_scheduling.step[1].model_name: is required"),
-        ('input_map { key: "X" value: "A" }', "", "step 0 (`top`) has no inputs: map at least one"),
-        (
-            'output_map { key: "Y" value: "r" }',
-            'output_map { key: "Y" value: "l" }',
-            "step 2 (`right`) writes tensor `l`, which is an output of step 1 (`left`) already",
-        ),
-        (
-            'output_map { key: "Y" value: "l" }',
-            'output_map { key: "Y" value: "A" }',
-            "step 1 (`left`) writes tensor `A`, which is an input of the ensemble already",
-        ),
-        (
-            'output_map { key: "Y" value: "OUT" }',
-            'output_map { key: "Y" value: "OUTT" }',
-            'ensemble output `OUT` is not written by any step (did you mean "OUTT"?)',
-        ),
-        (
-            'input_map { key: "X" value: "A" }',
-            'input_map { key: "X" value: "B" }',
-            "ensemble input `A` is not used: no step reads it",
-        ),
-        (
-            'input_map { key: "L" value: "l" }',
-            'input_map { key: "L" value: "ll" }',
-            "step 3 (`join`) reads tensor `ll`, which is no input of the ensemble and no output of a step",
-        ),
-        (
-            'input_map { key: "L" value: "l" }',
-            'input_map { key: "L" value: "y" }',
-            "tensor `l` of step 1 (`left`) is unused: no step and no output reads it",
-        ),
-        ("max_inflight_requests: 4", "max_inflight_requests: -4", "6: "),
-    ],
+    cases(__file__, "mistakes"),
 )
 def test_a_mistake_is_reported_with_its_step(tmp_path: Path, old: str, new: str, reported: str) -> None:
     assert old in DIAMOND

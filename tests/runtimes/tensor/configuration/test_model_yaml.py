@@ -21,41 +21,10 @@ from runtimes.tensor.configuration.model_config import (
     VersionPolicy,
 )
 from runtimes.tensor.configuration.reading import FILES, read_model
+from tests.support.cases import cases
 
 pytestmark = pytest.mark.plain
-WHOLE = """
-backend: onnx
-file: vad.onnx
-max_batch_size: 16
-inputs:
-  - {name: AUDIO, datatype: FP32, dims: [-1], ragged: true}
-  - {name: RATE, datatype: INT64, dims: [1], optional: true, reshape: []}
-outputs:
-  - {name: SPEECH, datatype: FP32, dims: [2], labels: labels.txt}
-versions: {latest: 2}
-labels: {stable: 1}
-sequence_batching:
-  strategy: oldest
-  max_sequence_idle: 5s
-  max_candidate_sequences: 64
-  max_queue_delay: 0.5ms
-  preferred_batch_size: [4]
-  controls:
-    - {kind: start, name: START, datatype: FP32}
-    - {kind: corrid, name: ID, datatype: UINT64}
-  states:
-    - {input_name: H, output_name: H_NEW, datatype: FP32, dims: [2, 64], initial_file: h}
-instances: [{count: 2, placement: process, cpus: [0, 1], threads: 1}]
-warmup:
-  - name: second
-    batch_size: 2
-    count: 3
-    inputs: [{name: AUDIO, datatype: FP32, dims: [512], data: random}]
-quantize: int8
-execution_timeout: 10s
-memory: 200MiB
-parameters: {providers: CPUExecutionProvider, verbose: true, level: 3}
-"""
+WHOLE = Path(__file__).with_name("whole_model.yaml").read_text()
 
 
 def a_model(root: Path, text: str, name: str = "vad") -> Path:
@@ -134,84 +103,7 @@ def test_the_backend_is_inferred_from_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "reported"),
-    [
-        ("backend: onnx\nmax_batch_siz: 8", '2: max_batch_siz: unknown field (did you mean "max_batch_size"?)'),
-        ("backend: onnx\nmax_batch_size: '8'", "2: max_batch_size: expected a whole number"),
-        (
-            "inputs:\n  - {name: A, datatype: FP23, dims: [1]}",
-            "2: inputs[0].datatype: expected a datatype: BF16, BOOL, BYTES, FP16, FP32, FP64, INT16, INT32, INT64, "
-            'INT8, UINT16, UINT32, UINT64, UINT8 (did you mean "FP32"?)',
-        ),
-        (
-            "inputs:\n  - {name: A, datatype: FP32, dims: [0]}",
-            "2: inputs[0].dims: each must be a length from 1 up, or -1 for any",
-        ),
-        (
-            "inputs:\n  - {name: A, datatype: FP32, dims: [4], reshape: [3]}",
-            "2: inputs[0].reshape: holds 3 elements where dims hold 4",
-        ),
-        (
-            "outputs:\n  - {name: A, datatype: FP32, dims: [4]}\n  - {name: A, datatype: FP32, dims: [4]}",
-            "3: outputs[1].name: A is given twice: keep one",
-        ),
-        ("instances:\n  - {count: 1, thread: 3}", '2: instances[0].thread: unknown field (did you mean "threads"?)'),
-        ("instances: [{kind: cpu, gpus: [0]}]", "1: instances[0].gpus: are not for kind: cpu"),
-        ("versions: newest", "1: versions: expected latest, all, a list of numbers or {latest: NUMBER}"),
-        ("versions: {latest: 1, all: true}", "1: versions: give one of latest, all and only"),
-        ("versions: [0]", "1: versions: expected the numbers of versions, from 1"),
-        ("labels: {'1': 1}", "1: labels: a label is a word such as stable, and not a number"),
-        (
-            "dynamic_batching: {max_queue_delay: 5}",
-            "1: dynamic_batching.max_queue_delay: expected a duration such as 250ms, 10s, 5m or 1h, got 5",
-        ),
-        (
-            "max_batch_size: 4\ndynamic_batching:\n  preferred_batch_size: [8]",
-            "3: dynamic_batching.preferred_batch_size: must be between 1 and 4, the largest batch",
-        ),
-        (
-            "dynamic_batching:\n  priority_levels: 2",
-            "1: dynamic_batching.default_priority_level: must be between 1 and priority_levels, 2",
-        ),
-        (
-            "dynamic_batching:\n  priority_queues: {3: {}}",
-            "2: dynamic_batching.priority_queues: 3 is not a level between 1 and priority_levels, 0",
-        ),
-        (
-            "inputs: [{name: A, datatype: FP32, dims: [-1]}]\ndynamic_batching: {pad_to: {B: [4]}}",
-            "2: dynamic_batching.pad_to.B: is not an input of the model",
-        ),
-        (
-            "inputs: [{name: A, datatype: FP32, dims: [-1], ragged: true}]\ndynamic_batching: {pad_to: {A: [4]}}",
-            "2: dynamic_batching.pad_to.A: the input `A` is ragged, and ragged inputs are joined without padding: leave"
-            " it out here",
-        ),
-        (
-            "dynamic_batching: true\nsequence_batching: true",
-            "2: sequence_batching: and dynamic_batching exclude each other: keep one",
-        ),
-        (
-            "cache: true\ndecoupled: true",
-            "1: cache: stores one response, and a decoupled model has many: leave one of them out",
-        ),
-        ("file: ../../secret", "1: file: expected the name of a file in the version's folder"),
-        (
-            "outputs: [{name: A, datatype: FP32, dims: [2], labels: ../x}]",
-            "1: outputs[0].labels: must lie in the model's own folder",
-        ),
-        (
-            "outputs: [{name: A, datatype: FP32, dims: [2], labels: x}]",
-            "1: outputs[0].labels: x cannot be read: No such file or directory",
-        ),
-        (
-            "warmup: [{inputs: [{name: A, datatype: FP32, dims: [-1]}]}]",
-            "1: warmup[0].inputs[0].dims: each must be a length, from 1: a warm-up has one shape",
-        ),
-        (
-            "sequence_batching:\n  controls:\n    - {kind: start, name: S, datatype: INT8}",
-            "3: sequence_batching.controls[0].datatype: of a start control must be BOOL or FP32 or INT32",
-        ),
-        ("max_batch_size: [\n", "2: is not valid YAML: did not find expected node content"),
-    ],
+    cases(__file__, "mistakes"),
 )
 def test_a_mistake_is_reported_with_its_line(tmp_path: Path, text: str, reported: str) -> None:
     assert complaints(a_model(tmp_path, text)) == [reported]

@@ -26,41 +26,11 @@ from runtimes.tensor.configuration.model_config import (
 from runtimes.tensor.configuration.pbtxt import parse
 from runtimes.tensor.configuration.reading import Reading, read_model, read_override
 from runtimes.tensor.configuration.triton import to_json, to_message
+from tests.support.cases import cases
 
 pytestmark = pytest.mark.plain
-ADD_SUB = """
-name: "add_sub"
-backend: "python"
-max_batch_size: 8
-input [
-  {
-    name: "INPUT0"
-    data_type: TYPE_INT32
-    dims: [ 16 ]
-  },
-  { name: "INPUT1" data_type: TYPE_INT32 dims: [ 16 ] }
-]
-output [ { name: "OUTPUT0" data_type: TYPE_INT32 dims: [ 16 ] } ]
-output { name: "OUTPUT1", data_type: TYPE_INT32, dims: 16 }
-instance_group [{ kind: KIND_CPU count: 2 }]
-dynamic_batching {
-  preferred_batch_size: [ 4, 8 ]
-  max_queue_delay_microseconds: 500
-  priority_levels: 2
-  default_priority_level: 1
-  default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 100000 max_queue_size: 10 }
-  priority_queue_policy { key: 2 value: { max_queue_size: 5 allow_timeout_override: true } }
-}
-version_policy: { all {} }
-model_warmup [{
-  name: "first"
-  batch_size: 1
-  inputs { key: "INPUT0" value: { data_type: TYPE_INT32 dims: [ 16 ] zero_data: true } }
-  inputs { key: "INPUT1" value: { data_type: TYPE_INT32 dims: [ 16 ] random_data: true } }
-}]
-response_cache { enable: true }
-parameters: { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value: { string_value: "no" } }
-"""
+NAMES = ("add_sub", "accelerated", "sequences", "settings")
+ADD_SUB, ACCELERATED, SEQUENCES, SETTINGS = (Path(__file__).with_name(f"{name}.pbtxt").read_text() for name in NAMES)
 
 
 def reading(tmp_path: Path, text: str, name: str = "add_sub") -> Reading:
@@ -111,24 +81,7 @@ def test_a_file_is_read_as_it_is(tmp_path: Path) -> None:
 
 
 def test_sequences(tmp_path: Path) -> None:
-    text = """
-    platform: "onnxruntime_onnx"
-    sequence_batching {
-      max_sequence_idle_microseconds: 5000000
-      oldest { max_candidate_sequences: 4 preferred_batch_size: [ 2 ] max_queue_delay_microseconds: 100 }
-      control_input [
-        { name: "START" control [ { kind: CONTROL_SEQUENCE_START fp32_false_true: [ 0, 1 ] } ] },
-        { name: "READY" control [ { kind: CONTROL_SEQUENCE_READY int32_false_true: [ -1, 1 ] } ] },
-        { name: "CORRID" control [ { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_STRING } ] }
-      ]
-      state [{
-        input_name: "IN" output_name: "OUT" data_type: TYPE_FP32 dims: [ 2 ]
-        initial_state: { name: "zeros" data_type: TYPE_FP32 dims: [ 2 ] zero_data: true }
-      }]
-    }
-    model_transaction_policy { decoupled: true }
-    """
-    config = reading(tmp_path, text).config
+    config = reading(tmp_path, SEQUENCES).config
     assert config.backend == "onnx"
     assert config.decoupled
     assert config.sequence_batching == SequenceBatching(
@@ -148,59 +101,7 @@ def test_sequences(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("old", "new", "reported"),
-    [
-        ("max_batch_size", "max_batch_siz", '4: max_batch_siz: unknown field (did you mean "max_batch_size"?)'),
-        ("KIND_CPU", "KIND_CPUS", '15: KIND_CPUS: is no Kind (did you mean "KIND_CPU"?)'),
-        ("TYPE_INT32\n", "TYPE_INT33\n", '8: TYPE_INT33: is no DataType (did you mean "TYPE_INT32"?)'),
-        ("data_type: TYPE_INT32\n", "\n", "6: input[0].data_type: expected a datatype: "),
-        (
-            "dims: [ 16 ]\n  },",
-            "dims: [ -7 ]\n  },",
-            "9: input[0].dims: each must be a length from 1 up, or -1 for any",
-        ),
-        ("[ 4, 8 ]", "[ 4, 9 ]", "17: dynamic_batching.preferred_batch_size: must be between 1 and 8, "),
-        ('"add_sub"', '"other"', "2: name: must be the folder's name, add_sub, or left out"),
-        ('name: "OUTPUT1"', 'name: "OUTPUT0"', "14: output[1].name: OUTPUT0 is given twice: keep one"),
-        ("max_batch_size: 8", "max_batch_size: 8.5", "4: Couldn't parse integer: 8.5"),
-        (
-            "max_batch_size: 8",
-            "max_batch_size: -1",
-            "4: max_batch_size: must be between 0 and 65536",
-        ),
-        ("input [", "input", "11: Expected identifier or number, got {."),
-        (
-            "response_cache",
-            "ensemble_scheduling {} #",
-            '31: Field "ensemble_scheduling" is specified along with field ',
-        ),
-        (
-            "response_cache",
-            'batch_input { data_type: TYPE_INT32 target_name: "N" } #',
-            "31: batch_input[0].source_input: expected 1 input, and there are 0",
-        ),
-        (
-            "response_cache",
-            'batch_input { data_type: TYPE_INT32 target_name: "N" source_input: "INPUT9" } #',
-            "31: batch_input[0].source_input: is not an input of the model (did you mean",
-        ),
-        (
-            "response_cache",
-            'batch_input { data_type: TYPE_INT64 target_name: "N" source_input: "INPUT1" } #',
-            "31: batch_input[0].data_type: must be INT32 or FP32",
-        ),
-        (
-            "response_cache",
-            'batch_output { target_name: "OUTPUT9" source_input: "INPUT1" } #',
-            "31: batch_output[0].target_name: is not an output of the model (did you mean",
-        ),
-        ("response_cache", "model_repository_agents {} #", "31: model_repository_agents: are not run by this runtime"),
-        ("batch_size: 1\n", "batch_size: 9\n", "27: model_warmup[0].batch_size: must be at most 8, the largest batch"),
-        (
-            'key: "FORCE',
-            'key: "headrace.quantise" #',
-            '32: parameters: headrace.quantise: unknown field (did you mean "quantize"?)',
-        ),
-    ],
+    cases(__file__, "mistakes"),
 )
 def test_a_mistake_is_reported_with_its_line(tmp_path: Path, old: str, new: str, reported: str) -> None:
     assert old in ADD_SUB
@@ -217,25 +118,6 @@ def test_fields_without_effect_are_reported(tmp_path: Path) -> None:
     read = reading(tmp_path, ADD_SUB + "\noptimization { priority: PRIORITY_MAX }\n")
     reported = [str(warning).partition("config.pbtxt:")[2] for warning in read.warnings]
     assert reported == ["34: warning: optimization: has no effect here: set the backend's own parameters"]
-
-
-ACCELERATED = """
-platform: "onnxruntime_onnx"
-optimization {
-  graph { level: 1 }
-  input_pinned_memory { enable: true }
-  execution_accelerators {
-    gpu_execution_accelerator: [{
-      name: "tensorrt"
-      parameters { key: "precision_mode" value: "FP16" }
-      parameters { key: "max_workspace_size_bytes" value: "1073741824" }
-      parameters { key: "trt_engine_cache_enable" value: "1" }
-    }]
-    cpu_execution_accelerator: [{ name: "openvino" parameters { key: "device_type" value: "CPU" } }]
-  }
-}
-parameters { key: "intra_op_thread_count" value { string_value: "2" } }
-"""
 
 
 def test_accelerators_of_onnx_models_are_execution_providers(tmp_path: Path) -> None:
@@ -339,21 +221,7 @@ def test_a_reported_configuration_is_accepted(tmp_path: Path) -> None:
 
 
 def test_settings_without_a_field_of_triton_are_parameters(tmp_path: Path) -> None:
-    text = """
-    backend: "onnxruntime"
-    max_batch_size: 8
-    dynamic_batching { preferred_batch_size: 4 }
-    parameters [
-      { key: "headrace.quantize" value { string_value: "int8" } },
-      { key: "headrace.allowed_batch_sizes" value { string_value: "[1, 4, 8]" } },
-      { key: "headrace.pad_to" value { string_value: "{ids: [32, 64]}" } },
-      { key: "headrace.execution_timeout" value { string_value: "5s" } },
-      { key: "headrace.memory" value { string_value: "64MiB" } },
-      { key: "headrace.labels" value { string_value: "{stable: 1}" } },
-      { key: "headrace.instances" value { string_value: "[{count: 2, placement: process}]" } }
-    ]
-    """
-    config = reading(tmp_path, text).config
+    config = reading(tmp_path, SETTINGS).config
     assert config.quantize == "int8"
     assert config.execution_timeout == 5.0
     assert config.memory_bytes == 64 << 20

@@ -60,7 +60,7 @@ async def test_onnx(tmp_path: Path, quantize: str, tolerance: float) -> None:
     await compare(ModelConfig("model", "onnx"), linear(tmp_path), quantize, tolerance)
 
 
-@pytest.mark.parametrize("kind", ["thread", "process"])
+@pytest.mark.parametrize("kind", ["thread", pytest.param("process", marks=pytest.mark.processes)])
 @pytest.mark.parametrize(("quantize", "tolerance"), [("int8", 0.2), ("bf16", 0.1)])
 async def test_pytorch(tmp_path: Path, kind: Kind, quantize: str, tolerance: float) -> None:
     config = ModelConfig(
@@ -94,6 +94,7 @@ async def test_the_error_is_measured_on_the_first_warm_up(tmp_path: Path) -> Non
     assert facts["max_abs_error"] == 0  # zeros are zeros in any number
 
 
+@pytest.mark.processes
 async def test_a_model_that_cannot_be_measured_is_served_with_a_warning(tmp_path: Path) -> None:
     forward = "    def forward(self, x):\n        return super().forward(x[:, 1:] if x.abs().max() < 50 else x)\n"
     network(tmp_path)
