@@ -11,7 +11,10 @@ import aiohttp
 import anthropic
 import openai
 
+from adapters.base import Adapter, Answer
+from adapters.call import Call
 from adapters.fake import FakeAdapter
+from adapters.requests import ModelRequest
 from tests.support.gateways import Rig, config, listening
 
 CHATS, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/messages", "/v1/responses"
@@ -25,6 +28,17 @@ FOREIGN = {
     },
 }  # fmt: skip
 """Words of other doors that no error of a door may have."""
+
+
+class Before(FakeAdapter):
+    """A fake's place in the rig, with a real adapter behind it; its connections are checked where they are made."""
+
+    def __init__(self, inner: Adapter) -> None:
+        super().__init__()
+        self._inner = inner
+
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
+        return await self._inner.call(request, call)
 
 
 class Door:

@@ -4,12 +4,11 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from typing import Any
 
 import aiohttp
 import pytest
 
-from adapters.fake import FakeAdapter
 from adapters.http1.client import Client
 from adapters.http1.message import Request, Response, encode_fields
 from adapters.http1.server import Limits, Server
@@ -17,18 +16,14 @@ from adapters.upstreams.apps.http_app import HttpAppAdapter
 from config.protocols.apps import HttpProtocol
 from gateway.fronts.errors import openai_refusal
 from gateway.fronts.listener import Fronts
+from tests.adapters.http1.raw import until
+from tests.support.doors import Before
 from tests.support.gateways import Rig, config
 
 X = {"name": "x", "datatype": "FP32", "shape": [-1, 2]}
 Y = {"name": "y", "datatype": "FP32", "shape": [-1]}
 Behaviour = Callable[[Request, bytes], Awaitable[Response]]
 JSON = ("content-type", "application/json")
-
-
-class Counted(HttpAppAdapter):
-    """An adapter with the counter that a rig checks at its end."""
-
-    in_flight = 0
 
 
 class App:
@@ -76,6 +71,20 @@ class Pieces:
         self._app.left += 1
 
 
+def always(status: int, *headers: tuple[str, str], body: bytes = b"") -> Behaviour:
+    async def answer(http: Request, received: bytes) -> Response:
+        return Response(status, list(headers), body)
+
+    return answer
+
+
+def streaming(app: App, *pieces: bytes, then: str = "ends") -> Behaviour:
+    async def answer(http: Request, received: bytes) -> Response:
+        return Response(200, [("content-type", "text/plain")], Pieces(app, *pieces, then=then))
+
+    return answer
+
+
 class AppDoor:
     """A listening gateway before two endpoints of one app."""
 
@@ -106,10 +115,10 @@ async def app_door(
     behind = Server(app)
     _, port = await behind.listen_tcp("127.0.0.1", 0)
     made = [
-        Counted(_client(port, key), HttpProtocol.model_validate(protocol), keyed=key is not None)
+        HttpAppAdapter(_client(port, key), HttpProtocol.model_validate(protocol), keyed=key is not None)
         for _ in range(endpoints)
     ]
-    rig = Rig(config(pools=[pool], models=models), {"main": cast(list[FakeAdapter], made)})
+    rig = Rig(config(pools=[pool], models=models), {"main": [Before(adapter) for adapter in made]})
     server = Server(Fronts(rig.core), Limits(max_body=1_000_000), openai_refusal)
     try:
         host, port = await server.listen_tcp("127.0.0.1", 0)
@@ -180,11 +189,8 @@ async def test_a_model_without_an_app_is_refused() -> None:
 
 @pytest.mark.parametrize("status", [201, 204, 400, 404, 409, 422])
 async def test_the_apps_own_status_is_its_answer(status: int) -> None:
-    async def answer(http: Request, body: bytes) -> Response:
-        return Response(status, [("content-type", "text/x-own")], b"" if status == 204 else b"mine")
-
     async with app_door(endpoints=2, route={"retry": {"attempts": 3}}) as d:
-        d.app.behaviour = answer
+        d.app.behaviour = always(status, ("content-type", "text/x-own"), body=b"" if status == 204 else b"mine")
         async with d.call("GET", "/apps/chat/x") as response:
             assert (response.status, await response.read()) == (status, b"" if status == 204 else b"mine")
             assert response.headers["content-type"] == "text/x-own"
@@ -194,15 +200,20 @@ async def test_the_apps_own_status_is_its_answer(status: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "expected", "code"), [(429, 503, "overloaded"), (503, 503, "overloaded"), (500, 502, "upstream_error")]
+    ("method", "status", "expected", "code"),
+    [
+        ("GET", 429, 503, "overloaded"),
+        ("GET", 503, 503, "overloaded"),
+        ("GET", 500, 502, "upstream_error"),
+        ("POST", 503, 503, "overloaded"),  # a full app has not begun
+    ],
 )
-async def test_a_failure_is_retried_elsewhere_and_then_returned(status: int, expected: int, code: str) -> None:
-    async def fail(http: Request, body: bytes) -> Response:
-        return Response(status, [], b"at 10.0.0.5")
-
+async def test_a_failure_is_retried_elsewhere_and_then_returned(
+    method: str, status: int, expected: int, code: str
+) -> None:
     async with app_door(endpoints=2, route={"retry": {"attempts": 2, "budget": "100%"}}) as d:
-        d.app.behaviour = fail
-        async with d.call("GET", "/apps/chat/x") as response:
+        d.app.behaviour = always(status, body=b"at 10.0.0.5")
+        async with d.call(method, "/apps/chat/x") as response:
             assert (response.status, response.headers["x-headrace-error"]) == (expected, code)
             assert "10.0.0.5" not in await response.text()
     assert len(d.app.received) == 2
@@ -226,37 +237,20 @@ async def test_a_possibly_executed_request_is_not_repeated(methods: str, method:
     assert received == 1 if attempts == 1 else received >= 2
 
 
-async def test_an_app_that_is_full_has_not_begun() -> None:
-    async def refuse(http: Request, body: bytes) -> Response:
-        return Response(503)
-
-    async with app_door(endpoints=2, route={"retry": {"attempts": 2, "budget": "100%"}}) as d:
-        d.app.behaviour = refuse
-        async with d.call("POST", "/apps/chat/x") as response:
-            assert response.status == 503
-    assert len(d.app.received) == 2
-
-
 async def test_predictions_are_inferences_and_may_be_repeated() -> None:
-    async def fail(http: Request, body: bytes) -> Response:
-        return Response(500)
-
     async with app_door(endpoints=2, route={"retry": {"attempts": 2, "budget": "100%"}}) as d:
         async with d.call("POST", "/predictions/chat", data=b"x") as response:
             assert await response.json() == "/base/predictions"
         d.app.received.clear()
-        d.app.behaviour = fail
+        d.app.behaviour = always(500)
         async with d.call("POST", "/predictions/chat/2.0", data=b"x") as response:
             assert response.status == 502
     assert len(d.app.received) == 2
 
 
 async def test_a_redirect_is_not_followed_and_counts_as_no_failure() -> None:
-    async def lead(http: Request, body: bytes) -> Response:
-        return Response(307, [("location", "http://10.0.0.5/x")])
-
     async with app_door() as d:
-        d.app.behaviour = lead
+        d.app.behaviour = always(307, ("location", "http://10.0.0.5/x"))
         async with d.call("GET", "/apps/chat/x") as response:
             assert response.status == 400
             assert "location" not in response.headers
@@ -264,11 +258,8 @@ async def test_a_redirect_is_not_followed_and_counts_as_no_failure() -> None:
 
 
 async def test_our_own_key_refused_is_not_the_clients_fault() -> None:
-    async def refuse(http: Request, body: bytes) -> Response:
-        return Response(401, [], b"who are you")
-
     async with app_door(key="ours") as d:
-        d.app.behaviour = refuse
+        d.app.behaviour = always(401, body=b"who are you")
         async with d.call("GET", "/apps/chat/x") as response:
             assert (response.status, response.headers["x-headrace-error"]) == (502, "upstream_credential")
     assert d.app.received[0][2]["authorization"] == "Bearer ours"
@@ -276,11 +267,7 @@ async def test_our_own_key_refused_is_not_the_clients_fault() -> None:
 
 async def test_streams_go_on_piece_by_piece() -> None:
     async with app_door() as d:
-
-        async def stream(http: Request, body: bytes) -> Response:
-            return Response(200, [("content-type", "text/plain")], Pieces(d.app, b"one ", b"two ", b"three"))
-
-        d.app.behaviour = stream
+        d.app.behaviour = streaming(d.app, b"one ", b"two ", b"three")
         async with d.call("POST", "/apps/chat/x") as response:
             assert await response.content.readany() == b"one "
             d.app.gate.set()
@@ -294,11 +281,7 @@ async def test_streams_go_on_piece_by_piece() -> None:
 
 async def test_a_stream_that_breaks_off_breaks_off() -> None:
     async with app_door() as d:
-
-        async def stream(http: Request, body: bytes) -> Response:
-            return Response(200, [("content-type", "text/plain")], Pieces(d.app, b"one ", then="breaks"))
-
-        d.app.behaviour = stream
+        d.app.behaviour = streaming(d.app, b"one ", then="breaks")
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # of the app's own break
         async with d.call("POST", "/apps/chat/x") as response:
             assert await response.content.readany() == b"one "
@@ -313,17 +296,11 @@ async def test_a_stream_that_breaks_off_breaks_off() -> None:
 
 async def test_a_client_that_leaves_ends_the_apps_work() -> None:
     async with app_door() as d:
-
-        async def stream(http: Request, body: bytes) -> Response:
-            return Response(200, [("content-type", "text/plain")], Pieces(d.app, b"one ", then="waits"))
-
-        d.app.behaviour = stream
+        d.app.behaviour = streaming(d.app, b"one ", then="waits")
         response = await d.call("POST", "/apps/chat/x")
         assert await response.content.readany() == b"one "
         response.close()
-        async with asyncio.timeout(300):
-            while not d.app.left:
-                await asyncio.sleep(0.01)
+        await until(lambda: d.app.left > 0)
 
 
 # ── tensors ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -386,11 +363,8 @@ async def test_tensors_are_the_apps_json(layout: str, sent: Any, answered: Any) 
     ],
 )
 async def test_tensors_that_are_not_declared_are_the_callers_mistake(document: Any, words: str) -> None:
-    async def add(http: Request, body: bytes) -> Response:
-        return Response(200, [JSON], b'{"y": [3]}')
-
     async with app_door(inputs=[X], outputs=[Y]) as d:
-        d.app.behaviour = add
+        d.app.behaviour = always(200, JSON, body=b'{"y": [3]}')
         async with d.call("POST", "/v2/models/chat/infer", json=document) as response:
             assert response.status == 400
             assert words in (await response.json())["error"]
@@ -398,11 +372,8 @@ async def test_tensors_that_are_not_declared_are_the_callers_mistake(document: A
 
 @pytest.mark.parametrize("body", [b"<html>", b'{"z": 1}', b'{"y": [[1]]}', b'{"y": ["a"]}', b"", b'{"y": [1, [2]]}'])
 async def test_an_answer_against_the_declaration_is_the_apps_mistake(body: bytes) -> None:
-    async def answer(http: Request, _: bytes) -> Response:
-        return Response(200, [JSON], body)
-
     async with app_door(inputs=[X], outputs=[Y]) as d:
-        d.app.behaviour = answer
+        d.app.behaviour = always(200, JSON, body=body)
         async with d.call("POST", "/v2/models/chat/infer", json=inference_body([1, 2], [1, 2])) as response:
             assert (response.status, response.headers["x-headrace-error"]) == (502, "upstream_bad_response")
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,33 +11,23 @@ import tritonclient.grpc.aio as triton_grpc
 import tritonclient.http.aio as triton_http
 from tritonclient.grpc import service_pb2
 
-from adapters.base import Adapter, Answer
-from adapters.call import Call
-from adapters.fake import FakeAdapter
+from adapters.base import Adapter
 from adapters.http1.client import Client
 from adapters.http1.message import Request, Response
 from adapters.http1.server import Server
 from adapters.http2.channel import Channel
-from adapters.requests import ModelRequest
 from adapters.tensors import Inferred, Parameter
 from adapters.upstreams.oip.grpc_client import OipGrpcAdapter
 from adapters.upstreams.oip.http_client import OipHttpAdapter
 from adapters.wire import compression, sse
-from adapters.wire.oip import (
-    bodies as oip_bodies,
-)
-from adapters.wire.oip import (
-    generate as oip_generate,
-)
-from adapters.wire.oip import (
-    requests as oip,
-)
-from adapters.wire.oip import (
-    responses as oip_responses,
-)
+from adapters.wire.oip import bodies as oip_bodies
+from adapters.wire.oip import generate as oip_generate
+from adapters.wire.oip import requests as oip
+from adapters.wire.oip import responses as oip_responses
 from adapters.wire.oip.bodies import ModelMetadata, TensorMetadata
 from tests.adapters.tensor_service import Service, echo, serving
 from tests.gateway.fronts.oip import TensorDoor, tensor_door
+from tests.support.doors import Before
 
 INPUTS = [TensorMetadata("x", "INT32", (-1, 2)), TensorMetadata("s", "BYTES", (-1, 1))]
 METADATA = ModelMetadata("chat", ["1"], "test", INPUTS, INPUTS)
@@ -107,22 +97,10 @@ def grpc_echo() -> Service:
     return service
 
 
-class Idle:
-    """An adapter with the counter that a rig checks at its end; its connections are checked where they are made."""
-
-    in_flight = 0
-
-    def __init__(self, adapter: Adapter) -> None:
-        self._adapter = adapter
-
-    async def call(self, request: ModelRequest, call: Call) -> Answer:
-        return await self._adapter.call(request, call)
-
-
 @asynccontextmanager
 async def before(adapter: Adapter) -> AsyncIterator[TensorDoor]:
     try:
-        async with tensor_door(cast(FakeAdapter, Idle(adapter))) as door:
+        async with tensor_door(Before(adapter)) as door:
             yield door
     finally:
         await adapter.aclose()

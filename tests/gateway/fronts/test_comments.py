@@ -12,6 +12,7 @@ import pytest
 from adapters.errors import TransportError
 from adapters.fake import FakeAdapter, Script
 from gateway.fronts.comments import COMMENT
+from tests.adapters.http1.raw import until
 from tests.support.chats import HELLO
 from tests.support.doors import Door
 from tests.support.doors import door as opened
@@ -91,15 +92,12 @@ async def test_without_the_setting_and_without_a_stream_there_are_none(path: str
 async def test_a_client_that_leaves_stops_the_upstream(path: str, after: float) -> None:
     async with door(Script(chunks=HELLO, latency=LATE, gap=0.2)) as d:
         reading = asyncio.create_task(stream(d, path))
-        async with asyncio.timeout(300):
-            while not d.fake.calls:
-                await asyncio.sleep(0.001)
-            await asyncio.sleep(after)
-            reading.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await reading
-            while not d.rig.log.records:
-                await asyncio.sleep(0.005)
+        await until(lambda: bool(d.fake.calls))
+        await asyncio.sleep(after)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        await until(lambda: bool(d.rig.log.records))
         assert all(call.end == "cancelled" for call in d.fake.calls)
         assert len(d.rig.log.records) == 1
 

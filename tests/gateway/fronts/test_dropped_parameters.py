@@ -8,7 +8,7 @@ import pytest
 
 from adapters.wire.oip.parameters import OF_A_REQUEST
 from tests.gateway.fronts.oip import INFER_BODY, TensorFake, tensor_door
-from tests.gateway.fronts.test_oip_grpc_front import failing, grpc_door, message
+from tests.support.grpc_doors import failing, grpc_door, message
 
 DROPPED = sorted({*OF_A_REQUEST, "custom"} - {"binary_data_output"})
 VALUES = [None, True, 0, -1, 1.5, 2**70, "", "soon", [], [1], {}, {"a": 1}]

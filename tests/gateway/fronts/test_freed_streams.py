@@ -17,6 +17,7 @@ from adapters.http1.server import Limits, Server
 from adapters.upstreams.openai.client import OpenAIAdapter
 from gateway.fronts.errors import openai_refusal
 from gateway.fronts.listener import Fronts
+from tests.adapters.http1.raw import until
 from tests.support.gateways import Rig, config
 
 CHAT = {"model": "chat", "messages": [{"role": "user", "content": "x"}], "max_tokens": 5, "stream": True}
@@ -86,9 +87,7 @@ async def check(rig: Rig, doors: dict[str, dict[str, Any]]) -> None:
         body = json.dumps(fields).encode()
         await asyncio.gather(*[leave(port, rig.key.plaintext, path, body) for _ in range(CLIENTS)])
         await rig.until_idle()
-        async with asyncio.timeout(300):
-            while server.connections:
-                await asyncio.sleep(0.01)
+        await until(lambda: not server.connections)
         rig.core.telemetry.flush()
         rig.log.records.clear()
         await asyncio.sleep(0)

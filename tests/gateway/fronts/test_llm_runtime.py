@@ -9,17 +9,13 @@ from typing import Any
 
 import pytest
 
-from adapters.base import Answer
-from adapters.call import Call
-from adapters.fake import FakeAdapter
 from adapters.http1.client import Client
-from adapters.requests import ModelRequest
 from adapters.upstreams.openai.client import OpenAIAdapter
 from adapters.wire.anthropic import chat as anthropic_chat
 from adapters.wire.openai import operation_fields
 from runtimes.llm.engine.async_engine import StepRunner
 from tests.runtimes.llm.server_fixtures import MODEL, serving
-from tests.support.doors import CHATS, FOREIGN, HI, MESSAGES, RESPONSES, Door, door
+from tests.support.doors import CHATS, FOREIGN, HI, MESSAGES, RESPONSES, Before, Door, door
 from tests.support.mind import OPENS, Mind
 from tests.support.thoughts import ANSWER, THOUGHT, chat, message, response
 
@@ -28,17 +24,6 @@ pytestmark = pytest.mark.runtimes
 CHAT: dict[str, Any] = {"model": MODEL, "messages": HI}
 MESSAGE: dict[str, Any] = {**CHAT, "max_tokens": 9}
 RESPONSE: dict[str, Any] = {"model": MODEL, "input": "hi"}
-
-
-class Before(FakeAdapter):
-    """A fake's place in the rig, with a real adapter behind it."""
-
-    def __init__(self, inner: OpenAIAdapter) -> None:
-        super().__init__()
-        self._inner = inner
-
-    async def call(self, request: ModelRequest, call: Call) -> Answer:
-        return await self._inner.call(request, call)
 
 
 @asynccontextmanager

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 import tritonclient.grpc.aio as triton
 from tritonclient.grpc import service_pb2 as pb
-from tritonclient.grpc import service_pb2_grpc as stubs
 from tritonclient.utils import InferenceServerException
 
 from adapters.errors import (
@@ -36,65 +34,9 @@ from adapters.wire.oip.proto_responses import (
 )
 from adapters.wire.oip.responses import encode_response
 from adapters.wire.protos import health
-from tests.gateway.fronts.oip import METADATA, WHOLE, TensorDoor, TensorFake, tensor_door
-
-DATA = np.array([4, 6], dtype=np.int32).tobytes()
-
-
-def response(id_: str = "", **parameters: Any) -> bytes:
-    return encode_infer_response(Inferred("chat", "1", id_, parameters, [Tensor("SUM", "INT32", (1, 2), DATA)]))
-
-
-def message(**fields: Any) -> pb.ModelInferRequest:
-    inputs = [pb.ModelInferRequest.InferInputTensor(name=name, datatype="INT32", shape=[1, 2]) for name in "AB"]
-    raw = [np.array(values, dtype=np.int32).tobytes() for values in ([1, 2], [3, 4])]
-    parameters = {name: _parameter(value) for name, value in fields.pop("parameters", {}).items()}
-    return pb.ModelInferRequest(
-        **{"model_name": "chat", "inputs": inputs, "raw_input_contents": raw, "parameters": parameters, **fields}
-    )
-
-
-def _parameter(value: Any) -> pb.InferParameter:
-    kind = {bool: "bool_param", int: "int64_param", str: "string_param"}[type(value)]
-    return pb.InferParameter(**{kind: value})
-
-
-SUM = Script(chunks=(response(),), form=OIP_GRPC, usage=Usage(rows=1, device_ms=2.5))
-
-
-class Grpc:
-    """A client that holds the tenant's key."""
-
-    def __init__(self, door: TensorDoor, channel: grpc.aio.Channel) -> None:
-        self.door = door
-        self.rig = door.rig
-        self.stub = stubs.GRPCInferenceServiceStub(channel)
-        self.metadata: list[tuple[str, str]] = list(door.keyed.items())
-
-    async def infer(self, request_body: pb.ModelInferRequest | None = None, **kwargs: Any) -> pb.ModelInferResponse:
-        call = self.stub.ModelInfer(request_body or message(), metadata=self.metadata, **kwargs)
-        return await call
-
-    async def stream(self, *message: pb.ModelInferRequest, **metadata: str) -> list[Any]:
-        async def requests() -> AsyncIterator[pb.ModelInferRequest]:
-            for one in message:
-                yield one
-
-        call = self.stub.ModelStreamInfer(requests(), metadata=[*self.metadata, *metadata.items()])
-        return [answer async for answer in call]
-
-
-@asynccontextmanager
-async def grpc_door(*fakes: TensorFake, **changes: Any) -> AsyncIterator[Grpc]:
-    opened = tensor_door(*(fakes or (TensorFake(SUM),)), **changes)
-    async with opened as d, grpc.aio.insecure_channel(d.grpc) as channel:
-        yield Grpc(d, channel)
-
-
-async def failing(call: Any) -> grpc.aio.AioRpcError:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await call
-    return caught.value
+from tests.adapters.http1.raw import until
+from tests.gateway.fronts.oip import METADATA, WHOLE, TensorFake
+from tests.support.grpc_doors import DATA, SUM, failing, grpc_door, message, response
 
 
 async def test_messages_pass_unchanged_both_ways() -> None:
@@ -288,18 +230,8 @@ async def test_a_message_that_is_none_and_a_method_that_is_none() -> None:
             assert failed.code().name in (code, "UNIMPLEMENTED")
 
 
-async def test_calls_about_one_server_are_unsupported() -> None:
-    async with grpc_door() as g:
-        for method, request in (
-            (g.stub.SystemSharedMemoryRegister, pb.SystemSharedMemoryRegisterRequest(name="r")),
-            (g.stub.LogSettings, pb.LogSettingsRequest()),
-        ):
-            failed = await failing(method(request, metadata=g.metadata))
-            assert failed.code() == grpc.StatusCode.PERMISSION_DENIED
-
-
 @pytest.mark.parametrize("role", ["user", "tenant-admin", "operator"])
-async def test_no_role_gives_orders_to_models_on_the_grpc_listener(role: str) -> None:
+async def test_no_role_gives_orders_to_models_and_servers_on_the_grpc_listener(role: str) -> None:
     async with grpc_door() as g:
         g.rig.hold(roles=frozenset({"user", role}))
         for method, request in (
@@ -307,6 +239,7 @@ async def test_no_role_gives_orders_to_models_on_the_grpc_listener(role: str) ->
             (g.stub.RepositoryModelUnload, pb.RepositoryModelUnloadRequest(model_name="chat")),
             (g.stub.TraceSetting, pb.TraceSettingRequest(model_name="chat")),
             (g.stub.LogSettings, pb.LogSettingsRequest()),
+            (g.stub.SystemSharedMemoryRegister, pb.SystemSharedMemoryRegisterRequest(name="r")),
         ):
             failed = await failing(method(request, metadata=g.metadata))
             assert failed.code() == grpc.StatusCode.PERMISSION_DENIED
@@ -336,12 +269,9 @@ async def test_a_client_that_cancels_stops_its_inference() -> None:
     async with grpc_door(TensorFake(Script(latency=60.0))) as g:
         call = g.stub.ModelInfer(message(), metadata=g.metadata)
         task = asyncio.ensure_future(call.wait_for_connection())
-        async with asyncio.timeout(300):
-            while not g.door.fake.calls:
-                await asyncio.sleep(0.005)
-            call.cancel()
-            while g.door.fake.calls[0].end != "cancelled":
-                await asyncio.sleep(0.005)
+        await until(lambda: bool(g.door.fake.calls))
+        call.cancel()
+        await until(lambda: g.door.fake.calls[0].end == "cancelled")
         task.cancel()
         await g.rig.until_idle()
 
@@ -407,16 +337,6 @@ async def test_requests_of_one_sequence_are_sent_one_after_another() -> None:
         assert [request.starts for request in g.door.fake.received] == [True, False, False, False]
 
 
-async def test_the_last_response_is_marked_on_request() -> None:
-    events = Script(chunks=(b"data: " + WHOLE + b"\n\n",), form=OIP_JSON)
-    async with grpc_door(TensorFake(events)) as g:
-        answers = await g.stream(message(parameters={"triton_enable_empty_final_response": True}))
-        marked = [answer.infer_response.parameters["triton_final_response"].bool_param for answer in answers]
-        assert marked == [False, True]
-        assert not answers[1].infer_response.outputs
-        assert len(await g.stream(message())) == 1
-
-
 def _streams() -> Iterator[tuple[str, int, Script]]:
     """The responses that an upstream streams, the number of their tensors, and the script that sends them."""
     for count in range(4):
@@ -459,8 +379,9 @@ async def test_whatever_an_upstream_marks_each_response_is_marked_and_only_the_l
                 finals = [answer.parameters[FINAL].bool_param for answer in answers]
                 assert not any(finals[:-1]), (upstream, script)
                 assert sum(bool(answer.outputs) for answer in answers) == count, (upstream, script)
-                if enabled and upstream == "unmarked":
-                    assert finals[-1:] == [True], (upstream, script)
+                if upstream == "unmarked":
+                    assert len(answers) == count + enabled, (upstream, script)
+                    assert not enabled or finals[-1], (upstream, script)
                 assert all(answer.raw_output_contents[0] == DATA for answer in answers if answer.outputs)
 
 
@@ -473,12 +394,9 @@ async def test_a_client_that_leaves_a_stream_stops_all_of_it() -> None:
             await asyncio.Event().wait()
 
         call = g.stub.ModelStreamInfer(requests(), metadata=g.metadata)
-        async with asyncio.timeout(300):
-            while len(g.door.fake.calls) < 2:
-                await asyncio.sleep(0.005)
-            call.cancel()
-            while any(one.end != "cancelled" for one in g.door.fake.calls):
-                await asyncio.sleep(0.005)
+        await until(lambda: len(g.door.fake.calls) == 2)
+        call.cancel()
+        await until(lambda: all(one.end == "cancelled" for one in g.door.fake.calls))
         await g.rig.until_idle()
 
 

@@ -20,6 +20,7 @@ from adapters.errors import (
 from adapters.fake import Script
 from adapters.types import OIP_GENERATE, OIP_JSON, Usage
 from adapters.wire.oip.payloads import HttpPayload
+from tests.adapters.http1.raw import until
 from tests.gateway.fronts.oip import (
     ANSWERED,
     INFER_BODY,
@@ -322,12 +323,9 @@ async def test_no_role_gives_orders_to_models_on_the_data_listener(path: str, ro
 async def test_a_client_that_leaves_stops_its_inference() -> None:
     async with tensor_door(TensorFake(Script(latency=30.0, form=OIP_JSON))) as d:
         task = asyncio.create_task(d.post(INFER))
-        async with asyncio.timeout(300):
-            while not d.fake.calls:
-                await asyncio.sleep(0.005)
-            task.cancel()
-            while d.fake.calls[0].end != "cancelled":
-                await asyncio.sleep(0.005)
+        await until(lambda: bool(d.fake.calls))
+        task.cancel()
+        await until(lambda: d.fake.calls[0].end == "cancelled")
         await d.rig.until_idle()
 
 

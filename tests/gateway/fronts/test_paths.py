@@ -5,12 +5,10 @@ import random
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import cast
 
 import pytest
 
 from adapters.errors import BackendError
-from adapters.fake import FakeAdapter
 from adapters.http1.client import Client
 from adapters.http1.server import Limits, Server
 from adapters.http2.channel import Channel, encode_fields
@@ -24,6 +22,7 @@ from gateway.fronts.errors import openai_refusal
 from gateway.fronts.grpc.listener import grpc_server
 from gateway.fronts.listener import Fronts
 from tests.gateway.fronts.oip import INFER_BODY
+from tests.support.doors import Before
 from tests.support.gateways import Rig, config
 
 BASE = b"/public/base"
@@ -95,28 +94,19 @@ class Doors:
         return ends
 
 
-class Counted(HttpAppAdapter):
-    in_flight = 0
-
-
-class CountedOip(OipHttpAdapter):
-    in_flight = 0
-
-
 @asynccontextmanager
 async def doors() -> AsyncIterator[Doors]:
     recorder = Recorder()
     upstream = await asyncio.start_server(recorder, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{upstream.sockets[0].getsockname()[1]}{BASE.decode()}"
-    apps = Counted(Client(url), HttpProtocol.model_validate({"name": "http"}))
-    tensors = CountedOip(Client(url))
+    apps = HttpAppAdapter(Client(url), HttpProtocol.model_validate({"name": "http"}))
+    tensors = OipHttpAdapter(Client(url))
     pools = [
         {"name": "apps", "protocol": "http", "endpoints": [url]},
         {"name": "tensors", "protocol": "oip-http", "endpoints": [url]},
     ]
     models = [{"name": "app", "routes": [{"to": "apps"}]}, {"name": "*", "routes": [{"to": "tensors"}]}]
-    made = {"apps": cast(list[FakeAdapter], [apps]), "tensors": cast(list[FakeAdapter], [tensors])}
-    rig = Rig(config(pools=pools, models=models), made)
+    rig = Rig(config(pools=pools, models=models), {"apps": [Before(apps)], "tensors": [Before(tensors)]})
     fronts = Fronts(rig.core)
     server = Server(fronts, Limits(), openai_refusal)
     grpc = grpc_server(fronts.door, lambda: True, HttpConfig())

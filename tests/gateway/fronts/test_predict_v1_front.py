@@ -65,14 +65,6 @@ async def test_an_answer_in_json_is_understood_too() -> None:
         assert await predict(d, {"instances": [[1, 2]]}) == (200, {"predictions": [0.5]})
 
 
-async def test_nan_and_infinity_are_accepted_unquoted() -> None:
-    async with tensor_door(scored(Y)) as d:
-        status, _ = await predict(d, b'{"instances": [[NaN, -Infinity]]}')
-        assert status == 200
-        (request,) = d.fake.received
-        assert np.isnan(np.frombuffer(request.inference.inputs[0].data, np.float32)[0])
-
-
 @pytest.mark.parametrize("middle", ["versions/2", "labels/stable"])
 async def test_a_version_or_a_label(middle: str) -> None:
     async with tensor_door(scored(Y)) as d:
@@ -252,12 +244,6 @@ async def test_a_body_may_be_compressed() -> None:
         for body, coding, status in [(bomb, "gzip", 413), (ODD, "gzip", 400), (ODD, "middle-out", 415)]:
             response = await d.post("/v1/models/chat:predict", body, content_encoding=coding)
             assert response.status == status
-
-
-async def test_an_operation_that_the_servers_of_the_model_do_not_have() -> None:
-    async with tensor_door(scored(Y)) as d:
-        body = await predict(d, {"instances": [[1, 2]]}, "/v1/models/chat:explain")
-        assert body == (400, {"error": "The model `chat` has no explainer."})
 
 
 async def test_a_failure_of_the_server_is_returned() -> None:

@@ -19,8 +19,8 @@ from gateway.fronts.errors import openai_refusal
 from gateway.fronts.listener import Fronts
 from gateway.snapshot import build
 from tests.gateway.fronts.oip import TensorFake, tensor_door
-from tests.gateway.fronts.test_oip_grpc_front import message, response
 from tests.support.gateways import Rig, config
+from tests.support.grpc_doors import message, response
 
 CHAT = {"model": "chat", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 5}
 TENSOR = {"inputs": [{"name": "A", "shape": [1], "datatype": "INT32", "data": [1]}]}
@@ -131,17 +131,8 @@ async def test_no_reload_at_any_phase_of_a_request_is_a_failure_of_the_gateway(s
 
 Turn = Callable[[], Awaitable[None]]
 REFUSALS = {
-    grpc.StatusCode[name]
-    for name in [
-        "OK",
-        "INVALID_ARGUMENT",
-        "UNAUTHENTICATED",
-        "PERMISSION_DENIED",
-        "NOT_FOUND",
-        "RESOURCE_EXHAUSTED",
-        "UNAVAILABLE",
-    ]
-}
+    "OK", "INVALID_ARGUMENT", "UNAUTHENTICATED", "PERMISSION_DENIED", "NOT_FOUND", "RESOURCE_EXHAUSTED", "UNAVAILABLE",
+}  # fmt: skip
 
 
 async def infer(stub: stubs.GRPCInferenceServiceStub, metadata: Any, turn: Turn) -> Any:
@@ -205,4 +196,4 @@ async def test_no_reload_at_any_phase_of_a_grpc_call_is_a_failure_of_the_gateway
             await d.rig.until_idle()
         finally:
             background.cancel()
-    assert codes <= REFUSALS
+    assert {code.name for code in codes} <= REFUSALS

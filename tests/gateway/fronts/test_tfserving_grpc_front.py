@@ -18,6 +18,7 @@ from adapters.wire.oip.proto_responses import encode_infer_response
 from adapters.wire.protos.tfserving import MODEL, PREDICTION, serving, tensorflow
 from adapters.wire.tfserving.payloads import PredictV1Payload
 from adapters.wire.tfserving.tensors import decode
+from tests.adapters.http1.raw import until
 from tests.gateway.fronts.oip import TensorDoor, TensorFake, tensor_door
 
 METHODS = {**PREDICTION, **MODEL}
@@ -349,14 +350,10 @@ async def test_limits_count_rows() -> None:
 async def test_a_client_that_leaves_stops_the_work() -> None:
     async with client(TensorFake(Script(latency=60.0))) as c:
         pending = asyncio.create_task(c.send("Predict", predict()))
-        async with asyncio.timeout(300):
-            while not c.door.fake.calls:
-                await asyncio.sleep(0.01)
+        await until(lambda: bool(c.door.fake.calls))
         pending.cancel()
         await asyncio.gather(pending, return_exceptions=True)
-        async with asyncio.timeout(300):
-            while c.door.fake.in_flight:
-                await asyncio.sleep(0.01)
+        await until(lambda: not c.door.fake.in_flight)
         await c.door.rig.until_idle()
 
 
