@@ -38,7 +38,6 @@ async def chat_tokens(running: Running, stream: bool, **fields: Any) -> tuple[st
     request: dict[str, Any] = {"model": MODEL, "messages": HI, "temperature": 0, "logprobs": True, **fields}
     if not stream:
         [choice] = (await running.client.chat.completions.create(**request)).choices
-        assert choice.logprobs is not None
         return choice.message.content or "", choice.logprobs.content or []
     text = ""
     tokens: list[ChatCompletionTokenLogprob] = []
@@ -128,7 +127,6 @@ async def test_an_echo_has_logprobs_of_the_prompt_too(running: Running, prompt: 
         else:
             answer = await running.client.completions.create(**request)
             parts = answer.choices
-            assert answer.usage is not None
             assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (3, max_tokens)
         assert "".join(part.text for part in parts) == text
         assert parts[-1].finish_reason == "length"
@@ -165,8 +163,6 @@ async def test_the_prompts_logprobs_are_equal_in_chunks_and_from_cached_pages() 
         await running.client.completions.create(**(request | {"max_tokens": 2}))
         answer = await running.client.completions.create(**request, echo=True, logprobs=0)
     logprobs = answer.choices[0].logprobs
-    assert logprobs is not None
-    assert logprobs.token_logprobs is not None
     expected = [SPEAKER.logprob(place, token) for place, token in enumerate(prompt)]
     assert logprobs.token_logprobs[1:] == pytest.approx(expected[1:], abs=1e-5)
 
@@ -183,7 +179,6 @@ async def test_the_best_of_several_is_returned(running: Running) -> None:
     assert [choice.text for choice in best.choices] == [choice.text for pair in ranked for choice in pair]
     assert [choice.index for choice in best.choices] == [0, 1, 2, 3]
     assert len({choice.text for choice in every.choices[:4]}) > 1
-    assert best.usage is not None
     assert best.usage.completion_tokens == 2 * 4 * 6
     one = await running.client.completions.create(model=MODEL, prompt="abc", max_tokens=6, seed=5, best_of=4)
     assert one.choices[0].text == best.choices[0].text

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.runtimes.tensor.workshop import Workshop
 from tests.servers.repositories import for_headrace
 from tests.support.tensor_runtime import TensorRuntime, explicit
 
@@ -18,3 +19,8 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def runtime(repository: Path) -> Iterator[TensorRuntime]:
     with explicit(repository, "--shared-memory", "headrace-test-*") as runtime:
         yield runtime
+
+
+@pytest.fixture
+async def workshop() -> Workshop:
+    return Workshop()

@@ -4,7 +4,8 @@
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
@@ -176,6 +177,29 @@ def put(root: Path, name: str, version: int = 1, words: str = "fine", config: st
 
 def manager_of(root: Path, workshop: Workshop, mode: str = "explicit", **options: object) -> ModelManager:
     return ModelManager(Repository(root), workshop.parts, ManagerOptions(mode=mode, **options))  # type: ignore[arg-type]
+
+
+@contextlib.asynccontextmanager
+async def managing(
+    root: Path, workshop: Workshop, mode: str = "explicit", **options: object
+) -> AsyncIterator[ModelManager]:
+    """A manager that has been started; at the end nothing is open, leased or counted."""
+    manager = manager_of(root, workshop, mode, **options)
+    await manager.start()
+    try:
+        yield manager
+    finally:
+        await manager.aclose()
+    assert workshop.open == []
+    assert manager.table.leases == {}
+    assert memory_used(manager) == 0
+
+
+def used(manager: ModelManager, name: str = "m", version: str = "") -> ServedModel:
+    """A version in service, leased."""
+    served = manager.lease(name, version)
+    assert served is not None
+    return served
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -19,7 +19,6 @@ async def test_a_chat_has_as_many_tokens_as_its_usage() -> None:
         answer = await running.client.chat.completions.create(
             model=MODEL, messages=begun, max_tokens=1, extra_body={k: request[k] for k in list(request)[2:]}
         )
-        assert answer.usage is not None
         assert answer.usage.prompt_tokens == body["count"]
 
 

@@ -74,7 +74,6 @@ async def test_text_before_a_call_streams_as_text_and_the_call_piece_by_piece() 
         assert (text, reason) == ("Let me see.", "tool_calls")
         first, *rest = pieces
         assert (first.id or "").startswith("call_")
-        assert first.function is not None
         assert (first.function.name, first.function.arguments) == ("get_weather", "")
         assert all(piece.id is None and piece.function is not None and piece.function.name is None for piece in rest)
         assert len(rest) > 3

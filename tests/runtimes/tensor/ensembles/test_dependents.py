@@ -10,7 +10,7 @@ import pytest
 
 from adapters.errors import CallerError, InferenceError, Unavailable
 from runtimes.tensor.models.manager import ModelManager
-from tests.runtimes.tensor.workshop import CONFIG, Workshop, manager_of, put, until
+from tests.runtimes.tensor.workshop import CONFIG, Workshop, manager_of, managing, put, until, used
 
 pytestmark = pytest.mark.plain
 OTHER = CONFIG.replace("FP32", "INT32")
@@ -28,17 +28,9 @@ def ensemble(root: Path, name: str, *members: str) -> None:
 
 
 @pytest.fixture
-async def workshop() -> Workshop:
-    return Workshop()
-
-
-@pytest.fixture
 async def manager(tmp_path: Path, workshop: Workshop) -> AsyncIterator[ModelManager]:
-    manager = manager_of(tmp_path, workshop)
-    await manager.start()
-    yield manager
-    await manager.aclose()
-    assert workshop.open == []
+    async with managing(tmp_path, workshop) as manager:
+        yield manager
 
 
 async def state(manager: ModelManager, name: str) -> tuple[str, str]:
@@ -145,12 +137,10 @@ async def test_a_changed_model_makes_a_new_ensemble_and_requests_of_the_old_one_
     put(tmp_path, "a")
     ensemble(tmp_path, "e", "a")
     await manager.load("e")
-    old = manager.lease("e", "")
-    assert old is not None
+    old = used(manager, "e")
     put(tmp_path, "a", words="fine again")
     await manager.load("a")
-    new = manager.lease("e", "")
-    assert new is not None
+    new = used(manager, "e")
     assert new is not old
     old.release()
     new.release()
@@ -197,14 +187,12 @@ async def test_a_cancelled_member_fails_the_load(tmp_path: Path, manager: ModelM
 async def test_a_polled_repository_follows(tmp_path: Path, workshop: Workshop) -> None:
     put(tmp_path, "a")
     ensemble(tmp_path, "e", "a")
-    manager = manager_of(tmp_path, workshop, "poll", poll_seconds=0.01)
-    await manager.start()
-    await until(lambda: manager.table.is_usable("e"))
-    (tmp_path / "a").rename(tmp_path / ".a")
-    await until(lambda: not manager.table.is_usable("e"))
-    (tmp_path / ".a").rename(tmp_path / "a")
-    await until(lambda: manager.table.is_usable("e"))
-    await manager.aclose()
+    async with managing(tmp_path, workshop, "poll", poll_seconds=0.01) as manager:
+        await until(lambda: manager.table.is_usable("e"))
+        (tmp_path / "a").rename(tmp_path / ".a")
+        await until(lambda: not manager.table.is_usable("e"))
+        (tmp_path / ".a").rename(tmp_path / "a")
+        await until(lambda: manager.table.is_usable("e"))
 
 
 @pytest.mark.parametrize("seed", range(12))

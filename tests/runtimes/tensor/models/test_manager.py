@@ -16,32 +16,25 @@ from adapters.errors import CallerError, NotFound, Unavailable
 from runtimes.tensor.models.manager import ModelManager
 from runtimes.tensor.models.override import Override, unpack
 from runtimes.tensor.models.repository import RepositoryError
-from runtimes.tensor.models.served_model import ServedModel
-from tests.runtimes.tensor.workshop import CONFIG, WARMED, Workshop, manager_of, memory_used, put, scheduler_of, until
+from tests.runtimes.tensor.workshop import (
+    CONFIG,
+    WARMED,
+    Workshop,
+    manager_of,
+    managing,
+    put,
+    scheduler_of,
+    until,
+    used,
+)
 
 pytestmark = pytest.mark.plain
 
 
 @pytest.fixture
-async def workshop() -> Workshop:
-    return Workshop()
-
-
-@pytest.fixture
 async def manager(tmp_path: Path, workshop: Workshop) -> AsyncIterator[ModelManager]:
-    manager = manager_of(tmp_path, workshop)
-    await manager.start()
-    yield manager
-    await manager.aclose()
-    assert workshop.open == []
-    assert manager.table.leases == {}
-    assert memory_used(manager) == 0
-
-
-def used(manager: ModelManager, name: str = "m", version: str = "") -> ServedModel:
-    served = manager.lease(name, version)
-    assert served is not None
-    return served
+    async with managing(tmp_path, workshop) as manager:
+        yield manager
 
 
 def version_of(manager: ModelManager, name: str = "m", version: str = "") -> str:
@@ -302,16 +295,12 @@ async def test_an_open_sequence_stays_also_where_its_version_is_still_in_service
 
 async def test_endless_work_is_ended(tmp_path: Path, workshop: Workshop) -> None:
     put(tmp_path, "m")
-    manager = manager_of(tmp_path, workshop, models=("m",), drain_seconds=0.05)
-    await manager.start()
-    try:
+    async with managing(tmp_path, workshop, models=("m",), drain_seconds=0.05) as manager:
         served = used(manager)
         await manager.unload("m")
         await until(lambda: workshop.instances[0].closed)
         assert scheduler_of(served).closed
         served.release()
-    finally:
-        await manager.aclose()
 
 
 # ── unload ────────────────────────────────────────────────────────────────────────────────────────────
@@ -379,13 +368,10 @@ async def test_a_load_continues_after_its_caller_left(
 
 async def test_a_load_has_its_time(tmp_path: Path, workshop: Workshop) -> None:
     put(tmp_path, "m", words="hang")
-    manager = manager_of(tmp_path, workshop, load_seconds=0.05)
-    try:
+    async with managing(tmp_path, workshop, load_seconds=0.05) as manager:
         with pytest.raises(CallerError, match=r"loading took longer than 0\.05 s"):
             await manager.load("m")
         assert workshop.hanging == 0
-    finally:
-        await manager.aclose()
 
 
 async def test_a_few_are_loaded_at_a_time(tmp_path: Path, workshop: Workshop) -> None:

@@ -13,7 +13,17 @@ from runtimes.tensor.models import residency
 from runtimes.tensor.models.manager import ModelManager
 from runtimes.tensor.models.memory import MemoryBudget, MemoryHold, Occupant
 from runtimes.tensor.models.served_model import ServedModel
-from tests.runtimes.tensor.workshop import CONFIG, Workshop, manager_of, memory_used, put, scheduler_of, until
+from tests.runtimes.tensor.workshop import (
+    CONFIG,
+    Workshop,
+    manager_of,
+    managing,
+    memory_used,
+    put,
+    scheduler_of,
+    until,
+    used,
+)
 
 pytestmark = pytest.mark.plain
 
@@ -55,21 +65,12 @@ def test_without_a_budget_nothing_is_counted_against() -> None:
 
 
 @pytest.fixture
-async def workshop() -> Workshop:
-    return Workshop()
-
-
-@pytest.fixture
 async def manager(tmp_path: Path, workshop: Workshop) -> AsyncIterator[ModelManager]:
     """Room for 100 bytes, and three models of 40."""
     for name in "abc":
         put(tmp_path, name, config=CONFIG + "memory: 40B\n")
-    manager = manager_of(tmp_path, workshop, memory_budget=100)
-    await manager.start()
-    yield manager
-    await manager.aclose()
-    assert workshop.open == []
-    assert memory_used(manager) == 0
+    async with managing(tmp_path, workshop, memory_budget=100) as manager:
+        yield manager
 
 
 async def wait_for(manager: ModelManager, name: str) -> ServedModel:
@@ -112,23 +113,16 @@ async def test_more_than_there_is_room_for_can_be_loaded_at_once(
     monkeypatch.setattr(residency, "WAIT_SECONDS", 1000.0)
     for name in "abcdef":
         put(tmp_path, name, config=CONFIG + "memory: 40B\n")
-    manager = manager_of(tmp_path, workshop, "none", memory_budget=100)
-    try:
-        async with asyncio.timeout(300):  # no request waits without end
-            assert await manager.start() == {}
+    async with asyncio.timeout(300), managing(tmp_path, workshop, "none", memory_budget=100) as manager:
         assert all(manager.table.is_ready(name) for name in "abcdef")
         assert memory_used(manager) == 80
-    finally:
-        await manager.aclose()
 
 
 async def test_one_in_use_is_left_alone(tmp_path: Path, manager: ModelManager, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(residency, "WAIT_SECONDS", 0.2)
     await manager.load("a")
     await manager.load("b")
-    a, b = manager.lease("a", ""), manager.lease("b", "")
-    assert a is not None
-    assert b is not None
+    a, b = used(manager, "a"), used(manager, "b")
     with pytest.raises(CallerError, match="no memory for c version 1: all loaded models are in use"):
         await manager.load("c")
     waiting = asyncio.create_task(manager.load("c"))
@@ -143,8 +137,7 @@ async def test_an_open_sequence_is_use(manager: ModelManager, monkeypatch: pytes
     monkeypatch.setattr(residency, "WAIT_SECONDS", 0.0)
     for name in "ab":
         await manager.load(name)
-        served = manager.lease(name, "")
-        assert served is not None
+        served = used(manager, name)
         scheduler_of(served).sequences.add(1)
         served.release()
     with pytest.raises(CallerError, match="no memory"):
@@ -177,12 +170,10 @@ async def test_one_that_grew_makes_others_go_when_they_are_idle(tmp_path: Path, 
     await manager.start()  # here: timers of a fixture stand still on virtual time
     await manager.load("a")
     put(tmp_path, "m", words="memory=90")  # its file is small, so it is let in
-    a = manager.lease("a", "")
-    assert a is not None
+    a = used(manager, "a")
     await manager.load("m")
     assert memory_used(manager) == 130
-    m = manager.lease("m", "")
-    assert m is not None
+    m = used(manager)
     a.release()
     await until(lambda: memory_used(manager) == 90)
     assert manager.lease("a", "") is None
@@ -246,8 +237,7 @@ async def test_a_cold_model_that_is_loaded_anew_meanwhile_is_served_once(
     await until(lambda: workshop.hanging == 1)
     put(tmp_path, "a", words="other")
     await manager.load("a")
-    new = manager.lease("a", "")
-    assert new is not None
+    new = used(manager, "a")
     workshop.release.set()
     assert await waiting is new
     new.release()
@@ -259,10 +249,9 @@ async def test_no_room_for_a_cold_model_is_an_overload(manager: ModelManager, mo
     for name in "abc":
         await manager.load(name)
     monkeypatch.setattr(residency, "WAIT_SECONDS", 0.0)
-    b, c = manager.lease("b", ""), manager.lease("c", "")
+    b, c = used(manager, "b"), used(manager, "c")
     with pytest.raises(CapacityError, match="There is no memory for a version 1"):
         await manager.wait_for("a", "", None)
-    for served in (b, c):
-        assert served is not None
-        served.release()
+    b.release()
+    c.release()
     assert (await wait_for(manager, "a")).name == "a"

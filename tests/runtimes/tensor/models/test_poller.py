@@ -11,7 +11,7 @@ import pytest
 from runtimes.tensor.models import manifest
 from runtimes.tensor.models.poller import Poller
 from runtimes.tensor.models.repository import Listing, Repository, RepositoryError
-from tests.runtimes.tensor.workshop import Workshop, manager_of, put, until
+from tests.runtimes.tensor.workshop import Workshop, managing, put, until
 
 pytestmark = pytest.mark.plain
 
@@ -116,12 +116,9 @@ async def test_at_the_start_only_settled_models_are_loaded_at_once(tmp_path: Pat
     assert sorted(await Poller(Looker(tmp_path), -1.0).first(listing)) == ["complete", "fresh", "old"]
 
 
-async def test_a_repository_is_followed(tmp_path: Path) -> None:
-    workshop = Workshop()
+async def test_a_repository_is_followed(tmp_path: Path, workshop: Workshop) -> None:
     put(tmp_path, "m")
-    manager = manager_of(tmp_path, workshop, "poll", poll_seconds=0.02)
-    await manager.start()
-    try:
+    async with managing(tmp_path, workshop, "poll", poll_seconds=0.02) as manager:
         await until(lambda: manager.table.is_ready("m"))
         put(tmp_path, "m", 2)
         put(tmp_path, "bad", words="fail")
@@ -137,9 +134,6 @@ async def test_a_repository_is_followed(tmp_path: Path) -> None:
         await asyncio.sleep(0.1)
         assert manager.table.is_ready("bad")  # a repository that cannot be read is no reason to unload
         shutil.move(tmp_path.with_name("away"), tmp_path)
-    finally:
-        await manager.aclose()
-    assert workshop.open == []
 
 
 # ── manifests ─────────────────────────────────────────────────────────────────────────────────────────

@@ -8,15 +8,10 @@ import pytest
 
 from adapters.errors import NotFound, Unavailable
 from runtimes.tensor.models.manager import ModelManager
-from tests.runtimes.tensor.workshop import CONFIG, Workshop, manager_of, memory_used, put, until
+from tests.runtimes.tensor.workshop import CONFIG, Workshop, managing, memory_used, put, until
 
 pytestmark = pytest.mark.plain
 NEWEST = CONFIG + "memory: 40B\nversions: {latest: 1}\n"
-
-
-@pytest.fixture
-async def workshop() -> Workshop:
-    return Workshop()
 
 
 @pytest.fixture
@@ -24,12 +19,8 @@ async def manager(tmp_path: Path, workshop: Workshop) -> AsyncIterator[ModelMana
     """Room for 100 bytes, and models of 40."""
     for name in "abc":
         put(tmp_path, name, config=NEWEST)
-    manager = manager_of(tmp_path, workshop, memory_budget=100)
-    await manager.start()
-    yield manager
-    await manager.aclose()
-    assert workshop.open == []
-    assert memory_used(manager) == 0
+    async with managing(tmp_path, workshop, memory_budget=100) as manager:
+        yield manager
 
 
 def in_service(manager: ModelManager, name: str, version: str = "") -> bool:

@@ -58,17 +58,15 @@ class Server:
     def __init__(self) -> None:
         self.services = ModelServices()
         self.services.bind(self, None)  # type: ignore[arg-type]
-        self.scheduler: ModelScheduler | None = None
+        self.scheduler: ModelScheduler
         self.instances: list[Any] = []
         self.config = ModelConfig("model")
 
     async def infer(self, inference: Inference, deadline: float) -> Computed:
-        assert self.scheduler is not None
         outputs = await self.scheduler.infer(inference, deadline)
         return Computed("model", "1", outputs=outputs)
 
     async def stream(self, inference: Inference, deadline: float) -> AsyncIterator[Computed]:
-        assert self.scheduler is not None
         responses = self.scheduler.stream(inference, deadline)
         try:
             async for outputs in responses:
@@ -119,7 +117,6 @@ async def test_a_batch_is_a_list_in_order_and_each_request_fails_alone(tmp_path:
         return out
     """
     async with serving(tmp_path, body, dynamic_batching=DynamicBatching()) as server:
-        assert server.scheduler is not None
         futures = [server.scheduler.infer(request(n, 0)) for n in (1, -2, 3, 4)]
         results = await asyncio.gather(*futures, return_exceptions=True)
     assert [numbers(r) for r in results if isinstance(r, list)] == [[1, 4], [3, 4], [4, 4]]
@@ -138,18 +135,15 @@ async def test_a_warm_up_reaches_the_model(tmp_path: Path) -> None:
     """
     warmup = Warmup("first", 1, 3, inputs=(WarmupInput("x", "FP32", (2,)),))
     async with serving(tmp_path, body, warmup=(warmup,)) as server:
-        assert server.scheduler is not None
         assert numbers(await server.scheduler.infer(request(0, 0))) == [4, 0]
 
 
 async def test_a_request_that_is_dropped_ends(tmp_path: Path) -> None:
     body = "def execute(self, requests):\n    return None"
     async with serving(tmp_path, body) as server:
-        assert server.scheduler is not None
         with pytest.raises(BackendError, match="sent no response"):
             await server.scheduler.infer(request(0, 0))
     async with serving(tmp_path, body, decoupled=True) as server:
-        assert server.scheduler is not None
         assert [outputs async for outputs in server.scheduler.stream(request(0, 0))] == []
         await server.scheduler.drain()
 
@@ -176,7 +170,6 @@ def answer(self, sender, array):
 
 async def test_senders_outlive_execute_and_streams_run_beside_each_other(tmp_path: Path) -> None:
     async with serving(tmp_path, SENDER, decoupled=True) as server:
-        assert server.scheduler is not None
         streams = [server.scheduler.stream(request(5, n)) for n in range(8)]
         for n, responses in reversed(list(enumerate(streams))):  # the last one first: none waits for another
             assert [numbers(outputs) async for outputs in responses] == [[i, n] for i in range(5)]
@@ -185,7 +178,6 @@ async def test_senders_outlive_execute_and_streams_run_beside_each_other(tmp_pat
 
 async def test_a_reader_that_stops_makes_the_model_wait(tmp_path: Path) -> None:
     async with serving(tmp_path, SENDER, decoupled=True) as server:
-        assert server.scheduler is not None
         responses = server.scheduler.stream(request(200, 0))
         sent = tmp_path / "1/sent"
         while not sent.exists() or not sent.read_text() or int(sent.read_text()) < 8:
@@ -197,7 +189,6 @@ async def test_a_reader_that_stops_makes_the_model_wait(tmp_path: Path) -> None:
 
 async def test_a_client_that_leaves_is_reported_to_the_model(tmp_path: Path) -> None:
     async with serving(tmp_path, SENDER, decoupled=True) as server:
-        assert server.scheduler is not None
         responses = server.scheduler.stream(request(1e6, 0))
         async for _ in responses:
             break
@@ -228,14 +219,12 @@ def execute(self, requests):
 
 async def test_a_model_calls_itself_on_free_copies(tmp_path: Path) -> None:
     async with serving(tmp_path, CALLS, copies=3) as server:
-        assert server.scheduler is not None
         assert numbers(await server.scheduler.infer(request(2, 0))) == [0, 2]
 
 
 @pytest.mark.parametrize("copies", [1, 2])
 async def test_a_call_to_itself_without_a_free_copy_ends(tmp_path: Path, copies: int) -> None:
     async with serving(tmp_path, CALLS, copies=copies) as server:
-        assert server.scheduler is not None
         depth = copies  # each level takes a copy, and the last one has none
         with pytest.raises(CapacityError, match="every copy of it waits"):
             await server.scheduler.infer(request(depth, 0))
@@ -246,7 +235,6 @@ async def test_a_call_to_itself_without_a_free_copy_ends(tmp_path: Path, copies:
 async def test_a_call_that_waits_too_long_ends_at_the_deadline_of_its_request(tmp_path: Path) -> None:
     body = CALLS.replace("if array[0, 0] <= 0:", "if array[0, 0] <= 0:\n            time.sleep(1)")
     async with serving(tmp_path, body, copies=2) as server:
-        assert server.scheduler is not None
         loop = asyncio.get_running_loop()
         with pytest.raises(DeadlineError):
             await server.scheduler.infer(request(1, 0), loop.time() + 0.3)
@@ -265,7 +253,6 @@ async def test_a_process_that_dies_fails_every_open_request(tmp_path: Path) -> N
             self.senders.append(request.get_response_sender())
     """
     async with serving(tmp_path, body, decoupled=True) as server:
-        assert server.scheduler is not None
         streams = [server.scheduler.stream(request(n, 0)) for n in (1, 2, -1)]
         for responses in streams:
             with pytest.raises(CapacityError):
@@ -289,14 +276,12 @@ async def test_a_fork_of_a_model_cannot_reach_the_server(tmp_path: Path) -> None
         return [response([[len(os.read(read, 1)), 0]]) for _ in requests]
     """
     async with serving(tmp_path, body) as server:
-        assert server.scheduler is not None
         assert numbers(await server.scheduler.infer(request(0, 0))) == [1, 0]
 
 
 async def test_a_killed_copy_is_replaced(tmp_path: Path) -> None:
     body = "def execute(self, requests):\n    return [response([[os.getpid(), 0]]) for _ in requests]"
     async with serving(tmp_path, body) as server:
-        assert server.scheduler is not None
         await server.scheduler.infer(request(0, 0))
         os.kill(server.instances[0].report.pid, signal.SIGKILL)
         while not server.instances[0].restarts:
@@ -322,7 +307,6 @@ def execute(self, requests):
 
 async def test_sequences_have_flags_and_ids_and_share_executions(tmp_path: Path) -> None:
     async with serving(tmp_path, SUMS, sequence_batching=SequenceBatching("oldest")) as server:
-        assert server.scheduler is not None
         turns = [(1, 1, "s"), (2, 10, "s"), (1, 2, ""), (2, 20, "e"), (1, 100, "s"), (1, 200, "e")]
         futures = [
             server.scheduler.infer(
@@ -362,7 +346,6 @@ def execute(self, requests):
 async def test_an_iterative_sequence_is_executed_until_it_is_released(tmp_path: Path) -> None:
     rules = SequenceBatching("oldest", iterative_sequence=True)
     async with serving(tmp_path, ITERATIVE, sequence_batching=rules) as server:
-        assert server.scheduler is not None
         futures = [server.scheduler.infer(request(n, 0)) for n in (1, 5, 3)]
         assert [numbers(await future)[0] for future in futures] == [0, 0, 0]
         assert max(numbers(future.result())[1] for future in futures) > 1, "iterations of requests share executions"
@@ -377,7 +360,6 @@ async def test_an_iterative_sequence_is_executed_until_it_is_released(tmp_path: 
 
 async def test_a_rescheduled_request_of_a_model_without_iterations_fails(tmp_path: Path) -> None:
     async with serving(tmp_path, ITERATIVE) as server:
-        assert server.scheduler is not None
         with pytest.raises(BackendError):
             await server.scheduler.infer(request(3, 0, sequence_id=1, sequence_start=True))
         await asyncio.wait_for(server.scheduler.drain(), 300)
@@ -400,7 +382,6 @@ async def test_an_iterative_stream_and_a_copy_that_dies_within_it(tmp_path: Path
     """
     rules = SequenceBatching(iterative_sequence=True)
     async with serving(tmp_path, body, decoupled=True, sequence_batching=rules) as server:
-        assert server.scheduler is not None
         for count in (3, 1, 2):
             answers = [numbers(outputs)[0] async for outputs in server.scheduler.stream(request(count, 0))]
             assert answers == list(reversed(range(count)))
@@ -431,7 +412,6 @@ async def test_parameters_and_ids_of_any_length_reach_the_model(tmp_path: Path) 
         return [response([[len(request.parameters()), len(request.request_id())]]) for request in requests]
     """
     async with serving(tmp_path, body) as server:
-        assert server.scheduler is not None
         long = request(0, 0, text="x" * 200_000)
         long.id = "y" * 100_000
         assert numbers(await server.scheduler.infer(long)) == [200_000 + len('{"text": ""}'), 100_000]
@@ -440,7 +420,6 @@ async def test_parameters_and_ids_of_any_length_reach_the_model(tmp_path: Path) 
 async def test_a_process_that_dies_ends_its_calls(tmp_path: Path) -> None:
     body = CALLS.replace("if array[0, 0] <= 0:", "if array[0, 0] <= 0:\n            time.sleep(30)")
     async with serving(tmp_path, body, copies=2, execution_timeout=25) as server:
-        assert server.scheduler is not None
         outer = server.scheduler.infer(request(1, 0))
         while server.scheduler.computing < 2:
             await asyncio.sleep(0.01)
@@ -477,7 +456,6 @@ async def test_an_iterator_that_is_dropped_cancels_its_call(tmp_path: Path) -> N
         sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
     """
     async with serving(tmp_path, body, decoupled=True) as server:
-        assert server.scheduler is not None
         answers = [numbers(outputs) async for outputs in server.scheduler.stream(request(0, 0))]
         assert answers == [[0 + 1 + 2, 0]]
         await asyncio.wait_for(server.scheduler.drain(), 300)
