@@ -13,6 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from adapters.http1.message import Request, Response
 from adapters.http1.server import Server
+from gateway.telemetry.traces.collector import ExportError
 
 METHOD = "opentelemetry.proto.collector.trace.v1.TraceService"
 
@@ -141,3 +142,25 @@ def keys_of(spans: list[ReceivedSpan]) -> Iterator[str]:
     """The names of all attributes."""
     for span in spans:
         yield from span.attributes
+
+
+class Scripted:
+    """A collector that fails as scripted, then accepts."""
+
+    def __init__(self, *ends: ExportError | float) -> None:
+        self.ends = list(ends)
+        self.received = Received()
+        self.calls: list[float] = []
+        self.closed = False
+
+    async def export(self, message: bytes) -> int:
+        self.calls.append(asyncio.get_running_loop().time())
+        end = self.ends.pop(0) if self.ends else 0.0
+        if isinstance(end, ExportError):
+            raise end
+        await asyncio.sleep(end)
+        self.received.take(message)
+        return 0
+
+    async def aclose(self) -> None:
+        self.closed = True

@@ -19,6 +19,15 @@ from tests.support.gateways import Rig, config
 
 SECRET = "the key of these records"
 KEY = RecordKey(SECRET)
+POOLS = [{"name": name, "endpoints": ["http://127.0.0.1:9"]} for name in ("main", "spare")]
+PRICE = {"prompt": "1 usd/1M", "completion": "2 usd/1M"}
+MODELS: list[dict[str, Any]] = [
+    {"name": "chat", "price": PRICE, "routes": [{"to": "main", "fallback": ["spare"]}]},
+    {"name": "split", "routes": [{"split": {"sticky": "user", "arms": [
+        {"pool": "main", "weight": 90}, {"pool": "spare", "weight": 10}]}}]},
+    {"name": "dice", "routes": [{"split": {"arms": [
+        {"pool": "main", "weight": 1}, {"pool": "spare", "weight": 1}]}}]},
+]  # fmt: skip
 
 
 def recording(folder: Path, **settings: Any) -> RecordConfig:
@@ -76,3 +85,9 @@ def records(folder: Path, *, contents: bool = False) -> list[RecordedRequest]:
 def recorded_config(folder: Path, **changes: Any) -> Config:
     """A small valid configuration that records."""
     return config(record=recording(folder), **changes)
+
+
+def recorder_rig(folder: Path, main: FakeAdapter | None = None, **settings: Any) -> RecordingRig:
+    """Models with a fallback, with sticky arms and with random arms."""
+    made = config(record=recording(folder, **settings), pools=POOLS, models=MODELS)
+    return RecordingRig(made, {"main": [main or FakeAdapter()], "spare": [FakeAdapter()]})

@@ -262,7 +262,6 @@ async def run_inline(function: Callable[..., object], *arguments: object) -> obj
     return function(*arguments)
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize("after", [0.0, 0.1, POLL_INTERVAL, 0.26, 7.49])
 async def test_a_revocation_is_in_force_with_the_next_poll(
     watched: Watched, store: KeyStore, monkeypatch: pytest.MonkeyPatch, after: float

@@ -63,7 +63,6 @@ async def live(one: Rig, seconds: float, concurrency: int) -> list[float]:
     return waits
 
 
-@pytest.mark.looptime
 async def test_a_batch_takes_the_places_that_are_left() -> None:
     one = rig()
     batch = Batch(one)
@@ -74,7 +73,6 @@ async def test_a_batch_takes_the_places_that_are_left() -> None:
     await batch.stop()
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize("concurrency", [1, 5, 15, 18])
 async def test_live_requests_hardly_wait_and_the_batch_takes_the_rest(concurrency: int) -> None:
     one = rig()
@@ -89,7 +87,6 @@ async def test_live_requests_hardly_wait_and_the_batch_takes_the_rest(concurrenc
     await batch.stop()
 
 
-@pytest.mark.looptime
 async def test_a_flood_of_live_requests_stops_the_batch_within_a_second() -> None:
     one = rig()
     batch = Batch(one)
@@ -105,7 +102,6 @@ async def test_a_flood_of_live_requests_stops_the_batch_within_a_second() -> Non
     await batch.stop()
 
 
-@pytest.mark.looptime
 async def test_the_batch_that_is_due_first_runs_first() -> None:
     one = rig()
     gate = Gate(lambda: one.core.snapshot, one.core.clock, 1, 0.0)
@@ -122,7 +118,6 @@ async def test_the_batch_that_is_due_first_runs_first() -> None:
     gate.close()
 
 
-@pytest.mark.looptime
 async def test_a_line_that_leaves_while_it_waits_takes_no_place() -> None:
     one = rig()
     gate = Gate(lambda: one.core.snapshot, one.core.clock, 1, 0.0)

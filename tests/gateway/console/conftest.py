@@ -16,6 +16,7 @@ from gateway.auth.terminal import open_store, settings_of
 from tests.support.browsing.chromium import chromium
 from tests.support.browsing.page import Page, page
 from tests.support.processes import GatewayProcess, gateway
+from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +45,17 @@ class ConsoleRig:
                     if response.status == 200:
                         return key
                 await asyncio.sleep(0.02)
+
+    async def until_stored(self, count: int, key: str = "") -> None:
+        """Wait until the gateway has the records of so many requests: they are written behind the requests."""
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        async with aiohttp.ClientSession(headers=headers) as http:
+
+            async def stored() -> bool:
+                async with http.get(f"{self.g.admin}/admin/requests?limit=500") as response:
+                    return len((await response.json())["requests"]) >= count
+
+            await until(stored)
 
     async def open(self, path: str = "") -> None:
         """Open the console at a screen."""

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from adapters.http1.message import Response
-from tests.e2e.test_batches import chat_line, client, submitted, until_ended
 from tests.gateway.console.conftest import OpenConsole, settings
 from tests.gateway.console.hostile import HOSTILE, check_inert, hostile_texts
+from tests.support.batches import chat_line, client, submitted, until_ended
 from tests.support.browsing.axe import check_accessibility
 from tests.support.upstreams import upstream, whole
 

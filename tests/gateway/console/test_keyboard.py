@@ -8,8 +8,8 @@ import aiohttp
 import pytest
 
 from adapters.http1.message import Response
-from tests.e2e.test_batches import chat_line, client, submitted, until_ended
 from tests.gateway.console.conftest import ConsoleRig, OpenConsole, settings
+from tests.support.batches import chat_line, client, submitted, until_ended
 from tests.support.browsing.keyboard import Keyboard
 from tests.support.upstreams import stream, upstream, whole
 

@@ -6,7 +6,6 @@ import aiohttp
 import pytest
 
 from tests.gateway.console.conftest import OpenConsole, settings
-from tests.gateway.console.test_start import until_stored
 from tests.support.browsing.axe import check_accessibility
 from tests.support.upstreams import upstream
 
@@ -83,7 +82,7 @@ async def test_a_stored_request_shows_the_reasons_and_the_cost_of_its_steps(cons
                 async with http.post(f"{c.g.url}/v1/chat/completions", json=body) as response:
                     assert response.status == 200, await response.text()
                     id = response.headers["x-request-id"]
-            await until_stored(c, 1, operator)
+            await c.until_stored(1, operator)
             async with aiohttp.ClientSession(headers={"authorization": f"Bearer {operator}"}) as http:
                 steps = (await (await http.get(f"{c.g.admin}/admin/requests/{id}")).json())["steps"]
             whys = {step["step"]: step.get("why") for step in steps}

@@ -11,9 +11,8 @@ import aiohttp
 import pytest
 from PIL import Image
 
-from tests.e2e.test_batches import chat_line, client, submitted, until_ended
 from tests.gateway.console.conftest import ConsoleRig, OpenConsole, settings
-from tests.gateway.console.test_start import until_stored
+from tests.support.batches import chat_line, client, submitted, until_ended
 from tests.support.browsing.axe import check_accessibility
 from tests.support.browsing.page import Page
 from tests.support.upstreams import upstream
@@ -117,7 +116,7 @@ async def first_request(c: ConsoleRig, gallery: Gallery) -> None:
     for number in range(3):
         await c.page.click("Send", "button")
         await c.page.shows("attempt")
-        await until_stored(c, number + 1)
+        await c.until_stored(number + 1)
     await c.page.evaluate("scrollTo(0, 0)")
     await gallery.take("start", 1000)
     await c.open("/live")
@@ -156,7 +155,7 @@ async def models(c: ConsoleRig, gallery: Gallery) -> None:
     async with aiohttp.ClientSession() as http, http.post(url, json=body) as response:
         assert response.status == 200, await response.text()
         id = response.headers["x-request-id"]
-    await until_stored(c, 6)
+    await c.until_stored(6)
     await c.open(f"/requests/{id}")
     await c.page.until("document.body.innerText.includes('Steps of the pipeline')")
     await gallery.take("steps", 1100)

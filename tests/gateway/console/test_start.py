@@ -9,7 +9,7 @@ from urllib.parse import quote
 import aiohttp
 import pytest
 
-from tests.gateway.console.conftest import ConsoleRig, OpenConsole, settings
+from tests.gateway.console.conftest import OpenConsole, settings
 from tests.gateway.console.hostile import HOSTILE, check_inert, hostile_texts
 from tests.support.browsing.axe import check_accessibility
 from tests.support.upstreams import upstream
@@ -21,15 +21,6 @@ def configuration(url: str, **changes: Any) -> dict[str, Any]:
     price = {"prompt": "3 usd/1M", "completion": "15 usd/1M"}
     models = [{"name": "chat", "routes": [{"to": "main"}], "price": price}]
     return settings(url, requests={"flush": "100ms"}, usage={}, models=models, **changes)
-
-
-async def until_stored(c: ConsoleRig, count: int, key: str = "") -> None:
-    """Wait until the gateway has the records of so many requests: they are written behind the requests."""
-    headers = {"authorization": f"Bearer {key}"} if key else {}
-    url = f"{c.g.admin}/admin/requests?limit=500"
-    async with asyncio.timeout(300), aiohttp.ClientSession(headers=headers) as http:
-        while len((await (await http.get(url)).json())["requests"]) < count:
-            await asyncio.sleep(0.1)
 
 
 async def test_a_new_user_sees_the_route_and_the_cost_of_a_request(console: OpenConsole) -> None:
@@ -97,7 +88,7 @@ async def test_hostile_texts_of_clients_and_servers_stay_texts(console: OpenCons
         await c.page.click("Send", "button")
         await c.page.shows(HOSTILE)
         await check_inert(c.page)
-        await until_stored(c, 2 * len(texts))
+        await c.until_stored(2 * len(texts))
         await c.open("/requests")
         await c.page.until("document.querySelectorAll('tbody tr').length > 5")
         await check_inert(c.page)
@@ -129,7 +120,7 @@ async def test_requests_are_searched_page_by_page(console: OpenConsole) -> None:
                     await response.read()
         await c.open("/requests")
         operator = await c.issue(role="operator")
-        await until_stored(c, 60, operator)
+        await c.until_stored(60, operator)
         await c.sign_in(operator)
         await c.page.until("document.querySelectorAll('tbody tr').length === 50")
         await check_accessibility(c.page)

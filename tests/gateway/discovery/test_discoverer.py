@@ -20,7 +20,6 @@ def scripted(**fields: Any) -> tuple[Discoverer, Scripted]:
     return discoverer, source
 
 
-@pytest.mark.looptime
 async def test_a_report_counts_at_once_each_address_once_in_one_order() -> None:
     discoverer, source = scripted()
     changes = []
@@ -34,7 +33,6 @@ async def test_a_report_counts_at_once_each_address_once_in_one_order() -> None:
     discoverer.stop()
 
 
-@pytest.mark.looptime
 async def test_a_failing_source_changes_nothing_and_is_polled_with_backoff() -> None:
     discoverer, source = scripted(grace="10s")
     await asyncio.sleep(0)
@@ -52,7 +50,6 @@ async def test_a_failing_source_changes_nothing_and_is_polled_with_backoff() -> 
     discoverer.stop()
 
 
-@pytest.mark.looptime
 async def test_nothing_at_all_is_believed_after_the_grace() -> None:
     discoverer, source = scripted(grace="10s")
     await asyncio.sleep(0)
@@ -69,7 +66,6 @@ async def test_nothing_at_all_is_believed_after_the_grace() -> None:
     discoverer.stop()
 
 
-@pytest.mark.looptime
 async def test_nothing_for_a_moment_changes_nothing() -> None:
     discoverer, source = scripted(grace="10s")
     changes = []
@@ -84,7 +80,6 @@ async def test_nothing_for_a_moment_changes_nothing() -> None:
     discoverer.stop()
 
 
-@pytest.mark.looptime
 async def test_endpoints_are_capped_to_the_same_ones_everywhere() -> None:
     discoverer, source = scripted()
     await asyncio.sleep(0)
@@ -98,7 +93,6 @@ async def test_endpoints_are_capped_to_the_same_ones_everywhere() -> None:
     discoverer.stop()
 
 
-@pytest.mark.looptime
 async def test_a_start_waits_for_the_first_word_and_not_for_ever() -> None:
     discoverer, source = scripted()
     waiting = asyncio.create_task(discoverer.first())

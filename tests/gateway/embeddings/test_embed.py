@@ -52,7 +52,6 @@ class Embeddings(Rig):
         return [entry["embedding"] for entry in document["data"]]
 
 
-@pytest.mark.looptime
 async def test_vectors_have_the_order_of_their_texts(tmp_path: Path) -> None:
     model = WordModel()
     one = Embeddings(tmp_path, model, batch=2)
@@ -68,7 +67,6 @@ async def test_vectors_have_the_order_of_their_texts(tmp_path: Path) -> None:
     assert (record.pool, record.endpoint) == ("main", "main/0")
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize(("pooling", "expected"), [("mean", 8 / 4), ("cls", 0), ("last", 1)])
 async def test_pooling(tmp_path: Path, pooling: str, expected: float) -> None:
     one = Embeddings(tmp_path, WordModel(), pooling=pooling)
@@ -76,7 +74,6 @@ async def test_pooling(tmp_path: Path, pooling: str, expected: float) -> None:
     assert vector[0] == pytest.approx(expected)
 
 
-@pytest.mark.looptime
 async def test_a_vector_a_text_needs_no_pooling(tmp_path: Path) -> None:
     model = WordModel()
     model.pooled = True
@@ -85,7 +82,6 @@ async def test_a_vector_a_text_needs_no_pooling(tmp_path: Path) -> None:
     assert model.batches[0].inference.outputs[0].name == "last_hidden_state"
 
 
-@pytest.mark.looptime
 async def test_length_one_and_fewer_dimensions(tmp_path: Path) -> None:
     one = Embeddings(tmp_path, WordModel(), normalize=True)
     (whole,) = await one.vectors("a")
@@ -98,7 +94,6 @@ async def test_length_one_and_fewer_dimensions(tmp_path: Path) -> None:
         await one.vectors("a", dimensions=4)
 
 
-@pytest.mark.looptime
 async def test_both_forms_give_the_same_vectors(tmp_path: Path) -> None:
     one = Embeddings(tmp_path, WordModel())
     (plain,) = await one.vectors("a b c", encoding_format="float")
@@ -106,7 +101,6 @@ async def test_both_forms_give_the_same_vectors(tmp_path: Path) -> None:
     assert list(struct.unpack("<3f", base64.b64decode(coded))) == pytest.approx(plain)
 
 
-@pytest.mark.looptime
 async def test_tokens_are_taken_as_they_are(tmp_path: Path) -> None:
     one = Embeddings(tmp_path, WordModel())
     assert await one.vectors([0, 3, 1]) == await one.vectors("a")
@@ -115,7 +109,6 @@ async def test_tokens_are_taken_as_they_are(tmp_path: Path) -> None:
         await one.vectors([7])
 
 
-@pytest.mark.looptime
 async def test_inputs_are_those_that_the_model_has(tmp_path: Path) -> None:
     model = WordModel(input_ids="INT32", token_type_ids="INT64")
     one = Embeddings(tmp_path, model)
@@ -129,7 +122,6 @@ async def test_inputs_are_those_that_the_model_has(tmp_path: Path) -> None:
         await Embeddings(tmp_path, WordModel(input_ids="FP32")).vectors("a")
 
 
-@pytest.mark.looptime
 async def test_a_long_text_is_refused_or_truncated(tmp_path: Path) -> None:
     with pytest.raises(ContextTooLong, match="5 tokens is longer than the 4"):
         await Embeddings(tmp_path, WordModel(), max_tokens=4).vectors("a b c")
@@ -152,7 +144,6 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize(("input_", "fields", "message"), WRONG, ids=range(len(WRONG)))
 async def test_invalid_requests_are_refused_with_a_reason(
     tmp_path: Path, input_: Any, fields: dict[str, Any], message: str
@@ -163,7 +154,6 @@ async def test_invalid_requests_are_refused_with_a_reason(
     assert not model.batches
 
 
-@pytest.mark.looptime
 async def test_one_that_fails_ends_the_others(tmp_path: Path) -> None:
     slow, broken = Script(latency=10.0), Script(latency=1.0, fault=TransportError("reset"))
 
@@ -180,7 +170,6 @@ async def test_one_that_fails_ends_the_others(tmp_path: Path) -> None:
     one.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_garbage_is_no_vector(tmp_path: Path) -> None:
     model = WordModel()
     model.garbage = True
@@ -188,14 +177,12 @@ async def test_garbage_is_no_vector(tmp_path: Path) -> None:
         await Embeddings(tmp_path, model).vectors("a")
 
 
-@pytest.mark.looptime
 async def test_limits_are_in_tokens_and_one_request_is_one(tmp_path: Path) -> None:
     one = Embeddings(tmp_path, WordModel(), batch=1, limits={"tokens": "1000/h", "requests": "10/h"})
     await one.vectors(["a", "b", "c"])
     assert (one.left("tokens"), one.left("requests")) == (1000 - 9, 9)
 
 
-@pytest.mark.looptime
 async def test_answers_can_be_cached(tmp_path: Path) -> None:
     model = WordModel()
     one = Embeddings(tmp_path, model, route={"cache": {}})
@@ -205,14 +192,12 @@ async def test_answers_can_be_cached(tmp_path: Path) -> None:
     assert len(model.batches) == 1
 
 
-@pytest.mark.looptime
 async def test_a_route_may_call_the_model_otherwise(tmp_path: Path) -> None:
     model = WordModel()
     await Embeddings(tmp_path, model, route={"rewrite": {"model": "theirs"}}).vectors("a")
     assert model.batches[0].model == "theirs"
 
 
-@pytest.mark.looptime
 async def test_tensors_go_through(tmp_path: Path) -> None:
     class Plain(WordModel):
         async def call(self, request: Any, call: Any) -> Any:
@@ -242,7 +227,6 @@ def test_a_folder_will_do_and_a_new_file_counts(tmp_path: Path) -> None:
         TextTokenizer(folder)
 
 
-@pytest.mark.looptime
 async def test_many_texts_are_made_tokens_beside_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.embeddings.texts.INLINE", 3)
     monkeypatch.setattr("gateway.embeddings.embed.INLINE", 3)

@@ -33,7 +33,6 @@ def configuration(pipeline: dict[str, Any]) -> dict[str, Any]:
     return {"models": [*models, {"name": "chat", "pipeline": pipeline}]}
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize(("pipeline", "steps"), [
     (NESTED, {"check", "answer", "answer.small", "answer.large"}),
     (CASCADE, {"cascade", "small", "large"}),

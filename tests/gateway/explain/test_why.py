@@ -82,7 +82,6 @@ async def handled(one: Rig, written: RequestConfig, record: Record) -> Answer:
     return await one.core.handle(principal_of(written, None), request, headers_of(written), record)
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize("question", QUESTIONS, ids=str)
 async def test_the_explanation_matches_the_execution(question: dict[str, Any]) -> None:
     one = Rig(CONFIG, {name: [FakeAdapter()] for name in POOLS})

@@ -13,7 +13,17 @@ from adapters.types import Form, Usage
 from adapters.upstreams.inferred import decode
 from adapters.wire.oip import request_view as oip_view
 from adapters.wire.oip import responses as oip_responses
-from tests.support.gateways import Rig, config
+from tests.support.gateways import Rig, chat, config
+
+EACH = {"name": "rec", "model": "a", "in": {"x": "request.x"}, "each": True}
+"""A step that runs once for each row."""
+
+TWO: dict[str, Any] = {
+    "steps": [{"name": "draft", "model": "a"}, {"name": "final", "model": "b", "in": {"prompt": "draft.text"}}]
+}
+"""The text of one model is the prompt of another."""
+made: list[Rig] = []
+"""The rigs of the running test: a fixture asserts at the end that each is idle."""
 
 
 def rig(
@@ -39,7 +49,7 @@ def rig(
         if prices and entry["name"] in prices:
             entry["price"] = {"request": prices[entry["name"]]}
     whole = {"name": "whole", "pipeline": pipeline, **model}
-    return Rig(
+    one = Rig(
         config(
             pools=pools,
             models=[*entries, *models, whole],
@@ -47,6 +57,8 @@ def rig(
         ),
         {name: [fake] for name, fake in fakes.items()},
     )
+    made.append(one)
+    return one
 
 
 def chat_fake(text: str, finish: str = "stop", **script: Any) -> FakeAdapter:
@@ -74,6 +86,11 @@ def floats(name: str, *values: float) -> Tensor:
     return Tensor(name, "FP32", (1, len(values)), struct.pack(f"<{len(values)}f", *values))
 
 
+def batch(rows: int, name: str = "x") -> Tensor:
+    """A tensor of FP32 with one number in each row."""
+    return Tensor(name, "FP32", (rows, 1), floats("", *[1.0] * rows).data)
+
+
 def infers(*outputs: Tensor, rows: int = 1, first: Script | None = None, **script: Any) -> FakeAdapter:
     """A server of tensors that always answers with these outputs, after a first script."""
     body, length = oip_responses.encode_response(Inferred("m", outputs=list(outputs)), True)
@@ -98,3 +115,11 @@ def sent(one: Rig, model: str, call: int = -1) -> dict[str, Any]:
     if isinstance(request, InferRequest):
         return {tensor.name: tensor for tensor in request.inference.inputs}
     return {name: json.loads(bytes(raw)) for name, raw in request.codec.fields(request).items()}
+
+
+async def text(one: Rig, **fields: Any) -> str:
+    """The text of the answer to a chat, or the events of its stream."""
+    answer = await one.core.handle(one.principal, chat("whole", **fields), {}, one.record())
+    if answer.body is None:
+        return b"".join([piece async for piece in answer]).decode()
+    return str(json.loads(answer.body)["choices"][0]["message"]["content"])

@@ -8,7 +8,7 @@ import pytest
 
 from adapters.errors import BackendError, CallerError, ContextTooLong
 from adapters.fake import FakeAdapter, Script
-from tests.gateway.pipelines.rigs import chat_fake, chunks, floats, infer, infers, outputs, rig, sent
+from tests.gateway.pipelines.rigs import chat_fake, chunks, floats, infer, infers, outputs, rig, sent, text
 from tests.support.gateways import Rig, chat
 
 CONFIDENT = "logprob.p10 > -1.0 and finish == stop and not refusal"
@@ -39,13 +39,6 @@ def cascade(small: FakeAdapter, large: FakeAdapter | None = None, condition: str
     return rig({"cascade": stages}, {"small": small, "large": large or chat_fake("the answer")})
 
 
-async def text(one: Rig, **fields: Any) -> str:
-    answer = await one.core.handle(one.principal, chat("whole", **fields), {}, one.record())
-    assert answer.body is not None
-    return str(json.loads(answer.body)["choices"][0]["message"]["content"])
-
-
-@pytest.mark.looptime
 @pytest.mark.parametrize(
     ("small", "accepted"),
     [
@@ -61,43 +54,34 @@ async def test_only_an_acceptable_answer_ends_the_cascade(small: FakeAdapter, ac
     assert (await text(one) == "the answer") is not accepted
     assert len(one.adapters["large"][0].calls) == (0 if accepted else 1)
     assert sent(one, "small")["logprobs"] is True
-    one.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_the_client_receives_no_log_probabilities_that_it_did_not_request() -> None:
     one = cascade(draft(-0.1))
     answer = await one.core.handle(one.principal, chat("whole"), {}, one.record())
     assert json.loads(answer.body or b"")["choices"][0]["logprobs"] is None
     answer = await one.core.handle(one.principal, chat("whole", logprobs=True), {}, one.record())
     assert json.loads(answer.body or b"")["choices"][0]["logprobs"]["content"][0]["logprob"] == -0.1
-    one.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_discarded_drafts_are_charged_and_counted() -> None:
     one = cascade(draft(-9.0))
     answer = await one.core.handle(one.principal, chat("whole"), {}, record := one.record())
     assert record.usage is not None
     assert record.usage.completion_tokens == 4
     assert ("x-headrace-steps", "small=rejected") in answer.headers
-    one.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_a_failing_stage_is_passed_over_and_a_wrong_request_is_not() -> None:
     for fault in (BackendError("down"), ContextTooLong("too long")):
         one = cascade(FakeAdapter(Script(fault=fault)))
         assert await text(one) == "the answer"
-        one.assert_idle()
     wrong = cascade(FakeAdapter(Script(fault=CallerError("wrong"))))
     with pytest.raises(CallerError, match="wrong"):
         await text(wrong)
     assert wrong.adapters["large"][0].calls == []
-    wrong.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_a_stream_holds_so_many_tokens_and_then_flows() -> None:
     one = cascade(streamed(*[-0.1] * 6, gap=1.0), hold=3)
     started = one.core.clock()
@@ -110,10 +94,8 @@ async def test_a_stream_holds_so_many_tokens_and_then_flows() -> None:
     assert [round(time) for time in times] == [2, 2, 2, 3, 4, 5, 6, 7]
     assert b"".join(pieces).count(b"logprob") == b"".join(pieces).count(b'"logprobs":null')
     assert one.adapters["large"][0].calls == []
-    one.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_a_rejected_stream_is_cancelled_and_not_a_byte_of_it_leaves() -> None:
     events = chunks("real", "answer")
     one = cascade(streamed(-9.0, *[-0.1] * 9, gap=1.0), FakeAdapter(Script(chunks=events)), hold=3)
@@ -122,10 +104,8 @@ async def test_a_rejected_stream_is_cancelled_and_not_a_byte_of_it_leaves() -> N
     assert one.adapters["small"][0].calls[0].end == "cancelled"
     assert record.usage is not None
     assert record.usage.completion_tokens == 2 + 3
-    one.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_outputs_of_tensors_are_accepted_by_name() -> None:
     stages = [{"model": "a", "accept_if": "max(score) >= 0.9"}, {"model": "b"}]
     for score, expected in ((0.95, 0.95), (0.3, 7.0)):
@@ -133,10 +113,8 @@ async def test_outputs_of_tensors_are_accepted_by_name() -> None:
         one = rig({"cascade": stages}, fakes, tensors="ab")
         answer = await one.core.handle(one.principal, infer(floats("x", 1)), {}, one.record())
         assert (await outputs(answer))["score"].data == floats("", 0.1, expected).data
-        one.assert_idle()
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize(("verdict", "result"), [("yes", "a draft"), ("no", "the answer"), ("unsure", "the answer")])
 async def test_a_validating_model_accepts_or_rejects_a_draft(verdict: str, result: str) -> None:
     checked = {
@@ -154,4 +132,3 @@ async def test_a_validating_model_accepts_or_rejects_a_draft(verdict: str, resul
     assert await text(one) == result
     assert sent(one, "validator")["messages"][0]["content"] == "Is this right? a draft"
     assert len(one.adapters["large"][0].calls) == (result == "the answer")
-    one.assert_idle()

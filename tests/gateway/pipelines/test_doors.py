@@ -18,7 +18,7 @@ from adapters.types import Usage
 from adapters.wire.protos.tfserving import PREDICTION, serving
 from adapters.wire.tfserving.tensors import decode
 from tests.gateway.fronts.oip import TensorDoor, TensorFake, tensor_door
-from tests.gateway.pipelines.rigs import chat_fake, chat_script, chunks, rig
+from tests.gateway.pipelines.rigs import TWO, chat_fake, chat_script, chunks, rig
 from tests.support.gateways import Rig, listening
 
 SUMS = {
@@ -38,6 +38,21 @@ async def sums(pipeline: dict[str, Any] | None = None) -> AsyncIterator[TensorDo
     async with tensor_door(TensorFake(), models=models, pools=pools) as door:
         yield door
     door.rig.assert_idle()
+
+
+def grpc_inputs() -> list[triton.InferInput]:
+    inputs = []
+    for name, array in (("left", LEFT), ("right", RIGHT)):
+        inputs.append(triton.InferInput(name, list(array.shape), "INT32"))
+        inputs[-1].set_data_from_numpy(array)
+    return inputs
+
+
+def json_inputs(rows: int = 1) -> dict[str, Any]:
+    tensors = (("left", [1, 2]), ("right", [3, 4]))
+    return {
+        "inputs": [{"name": n, "datatype": "INT32", "shape": [rows, 2], "data": data * rows} for n, data in tensors]
+    }
 
 
 async def test_the_metadata_of_a_pipeline_is_that_of_its_graph() -> None:
@@ -68,12 +83,9 @@ async def test_the_configuration_and_the_statistics_of_a_pipeline() -> None:
         assert [(one.name, one.data_type, list(one.dims)) for one in reported.input] == [
             ("left", 8, [-1, 2]), ("right", 8, [-1, 2]),
         ]  # fmt: skip
-        pair = [
-            {"name": "left", "datatype": "INT32", "shape": [3, 2], "data": [1, 2, 3, 4, 5, 6]},
-            {"name": "right", "datatype": "INT32", "shape": [3, 2], "data": [3, 4, 5, 6, 7, 8]},
-        ]
-        assert (await door.post("/v2/models/whole/infer", {"inputs": pair})).status == 200
-        assert (await door.post("/v2/models/whole/infer", {"inputs": pair[:1]})).status == 400
+        pair = json_inputs(rows=3)
+        assert (await door.post("/v2/models/whole/infer", pair)).status == 200
+        assert (await door.post("/v2/models/whole/infer", {"inputs": pair["inputs"][:1]})).status == 400
         (entry,) = (await (await door.get("/v2/models/whole/stats")).json())["model_stats"]
         counts = {name: part["count"] for name, part in entry["inference_stats"].items()}
         assert (counts["success"], counts["fail"], counts["queue"], counts["compute_infer"]) == (1, 1, 1, 1)
@@ -101,12 +113,7 @@ async def test_triton_s_clients_over_http_and_grpc() -> None:
         assert [output["name"] for output in response.get_response()["outputs"]] == ["part"]
         await http.close()
         client = triton.InferenceServerClient(door.grpc)
-        inputs = []
-        for name, array in (("left", LEFT), ("right", RIGHT)):
-            one = triton.InferInput(name, list(array.shape), "INT32")
-            one.set_data_from_numpy(array)
-            inputs.append(one)
-        answer = await client.infer("whole", inputs, headers=door.keyed)
+        answer = await client.infer("whole", grpc_inputs(), headers=door.keyed)
         assert answer.as_numpy("part").tolist() == [[4, 6]]
         described = await client.get_model_metadata("whole", headers=door.keyed)
         assert [each.name for each in described.inputs] == ["left", "right"]
@@ -116,34 +123,23 @@ async def test_triton_s_clients_over_http_and_grpc() -> None:
 async def test_streams_of_tensors_over_grpc_and_http() -> None:
     async with sums() as door:
         client = triton.InferenceServerClient(door.grpc)
-        inputs = []
-        for name, array in (("left", LEFT), ("right", RIGHT)):
-            one = triton.InferInput(name, list(array.shape), "INT32")
-            one.set_data_from_numpy(array)
-            inputs.append(one)
 
         async def requests() -> AsyncIterator[dict[str, Any]]:
             for number in ("1", "2"):
-                yield {"model_name": "whole", "inputs": inputs, "request_id": number}
+                yield {"model_name": "whole", "inputs": grpc_inputs(), "request_id": number}
 
         answers = [answer async for answer in client.stream_infer(requests(), headers={**door.keyed})]
         assert [error for _, error in answers] == [None, None]
         assert sorted(result.get_response().id for result, _ in answers) == ["1", "2"]
         assert [result.as_numpy("total").tolist() for result, _ in answers] == [[[4, 6]], [[4, 6]]]
         await client.close()
-        body = {
-            "inputs": [
-                {"name": "left", "datatype": "INT32", "shape": [1, 2], "data": [1, 2]},
-                {"name": "right", "datatype": "INT32", "shape": [1, 2], "data": [3, 4]},
-            ]
-        }
-        response = await door.post("/v2/models/whole/infer_stream", body)
+        response = await door.post("/v2/models/whole/infer_stream", json_inputs())
         (event,) = [line for line in (await response.text()).splitlines() if line.startswith("data:")]
         assert json.loads(event[5:])["outputs"][0]["data"] == [4, 6]
 
 
 async def test_the_answer_of_a_step_with_inputs_has_the_form_and_the_outputs_that_the_client_requests() -> None:
-    inputs = {"inputs": [{"name": "left", "datatype": "INT32", "shape": [1, 2], "data": [1, 2]}]}
+    inputs = {"inputs": json_inputs()["inputs"][:1]}
     last = {"steps": [{"name": "only", "model": "chat", "in": {"A": "request.left", "B": "request.left"}}]}
     async with sums(last) as door:
         response = await door.post("/v2/models/whole/infer", {**inputs, "id": "7"})
@@ -185,8 +181,7 @@ async def test_kserve_v1_and_tensorflow_serving() -> None:
 
 async def test_errors_have_the_shape_of_the_door() -> None:
     async with sums() as door:
-        body = {"inputs": [{"name": "left", "datatype": "INT32", "shape": [1, 2], "data": [1, 2]}]}
-        response = await door.post("/v2/models/whole/infer", body)
+        response = await door.post("/v2/models/whole/infer", {"inputs": json_inputs()["inputs"][:1]})
         assert response.status == 400
         assert await response.json() == {"error": "The request has no input `right`, which the model needs."}
     broken = {"steps": [{"name": "first", "model": "chat"}], "out": {"x": "first.NOPE"}}
@@ -194,9 +189,6 @@ async def test_errors_have_the_shape_of_the_door() -> None:
         response = await door.post("/v2/models/whole/infer")
         assert response.status == 502
         assert (await response.json())["error"].startswith("The step `first` has no output `NOPE`")
-
-
-TWO = {"steps": [{"name": "draft", "model": "a"}, {"name": "final", "model": "b", "in": {"prompt": "draft.text"}}]}
 
 
 @asynccontextmanager

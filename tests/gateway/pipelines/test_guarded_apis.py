@@ -10,17 +10,11 @@ import pytest
 
 from adapters.fake import FakeAdapter, Script
 from adapters.types import Usage
-from tests.gateway.pipelines.test_guard import FORBIDDEN, guarded
 from tests.support.gateways import listening
+from tests.support.guards import BODIES, CHAT, FORBIDDEN, guarded
 
 BEFORE = "this is fine, so it may go, "
 AFTER = ", as a zebra"
-CHAT = {"messages": [{"role": "user", "content": "hi"}]}
-BODIES: dict[str, dict[str, Any]] = {
-    "/v1/chat/completions": CHAT,
-    "/v1/messages": {**CHAT, "max_tokens": 99},
-    "/v1/responses": {"input": "hi", "store": False},
-}
 CUTS = 25
 """Seeded ways of cutting a text, for each API and each part of an answer."""
 OFFERED = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}

@@ -19,8 +19,8 @@ from adapters.wire.oip import request_view
 from adapters.wire.oip import responses as oip_responses
 from adapters.wire.oip.proto_responses import encode_infer_response, encode_stream_response
 from tests.gateway.pipelines.rigs import infer, rig
-from tests.gateway.pipelines.test_guard import FORBIDDEN, Classifier
 from tests.support.gateways import Rig
+from tests.support.guards import FORBIDDEN, Classifier
 
 COUNT = Tensor("n", "INT32", (1,), b"\1\0\0\0")
 FORMS = pytest.mark.parametrize("form", [OIP_JSON, OIP_GRPC, OIP_GENERATE], ids=["http", "grpc", "generate"])
@@ -79,7 +79,6 @@ def text_of(responses: list[Any]) -> bytes:
     return b"".join(b"".join(split_bytes(tensor.data, 1, "text")) for tensor in texts)
 
 
-@pytest.mark.looptime
 @FORMS
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
@@ -110,7 +109,6 @@ async def test_no_cut_of_a_stream_of_tensors_lets_a_byte_leave(
     one.assert_idle()
 
 
-@pytest.mark.looptime
 @FORMS
 async def test_texts_in_parameters_do_not_leave(form: Form) -> None:
     one = guarded(events([b"fine"], form, note=FORBIDDEN, temperature=0.5, top=3), form)
@@ -122,10 +120,8 @@ async def test_texts_in_parameters_do_not_leave(form: Form) -> None:
         return
     assert error is None
     assert [dict(each.parameters) for each in responses[:1]] == [{"temperature": 0.5, "top": 3}]
-    one.assert_idle()
 
 
-@pytest.mark.looptime
 @FORMS
 async def test_other_outputs_pass_with_each_response(form: Form) -> None:
     one = guarded(events([b"ab", b"cd", b"ef"], form), form)
@@ -136,10 +132,8 @@ async def test_other_outputs_pass_with_each_response(form: Form) -> None:
         assert [[tensor.name for tensor in each.outputs] for each in responses] == [["text_output", "n"]] * 3 + [
             ["text_output"]
         ]
-    one.assert_idle()
 
 
-@pytest.mark.looptime
 @FORMS
 async def test_a_stream_of_tensors_is_held_by_one_window_and_no_more(form: Form) -> None:
     one = guarded(events([b"abcd"] * 8, form), form, window=3, overlap=1, gap=1.0)
@@ -150,10 +144,8 @@ async def test_a_stream_of_tensors_is_held_by_one_window_and_no_more(form: Form)
     answer = await one.core.handle(one.principal, request, {}, one.record())
     times = [round(one.core.clock() - started) async for piece in answer if b"abcd" in piece]
     assert times[:3] == [2, 4, 6]  # the third text of four characters fills the window
-    one.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_an_output_that_ends_before_the_others_leaves_whole() -> None:
     """The texts of an output that the final response does not have, and of an element that it has no longer."""
     first = Inferred("m", "1", "", {FINAL: False}, [Tensor("text_output", "BYTES", (2,), join_bytes([b"ab", b"cd"]))])
@@ -165,10 +157,8 @@ async def test_an_output_that_ends_before_the_others_leaves_whole() -> None:
     texts = [[split_bytes(tensor.data, tensor.shape[0], "") for tensor in each.outputs] for each in responses]
     assert texts == [[[b"", b""]], [[b"", b"cd"]], [[b"abef"]]]
     assert [each.parameters[FINAL] for each in responses] == [False, False, True]
-    one.assert_idle()
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize("of_tensor", [False, True])
 async def test_a_text_in_a_parameter_of_a_whole_answer_is_examined(of_tensor: bool) -> None:
     note = {"note": FORBIDDEN}
@@ -181,4 +171,3 @@ async def test_a_text_in_a_parameter_of_a_whole_answer_is_examined(of_tensor: bo
         one = guarded((body,), form)
         with pytest.raises(ContentFiltered):
             await one.core.handle(one.principal, infer(COUNT), {}, one.record())
-        one.assert_idle()

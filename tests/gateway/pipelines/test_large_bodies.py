@@ -62,7 +62,6 @@ async def test_no_turn_decodes_a_large_answer(size: int, body: Any, pipeline: st
     assert turns.longest < most_seconds()
     if pipeline == "read":
         assert sent(one, "b")["messages"][-1]["content"] == "stop"
-    one.assert_idle()
 
 
 @pytest.mark.processes
@@ -96,7 +95,6 @@ async def test_a_field_with_too_many_values_is_refused(size: int, field: str) ->
         assert refused.param == field
     else:
         assert size > 16 * 1024 or refused is None
-    one.assert_idle()
 
 
 @pytest.mark.processes
@@ -114,4 +112,3 @@ async def test_vectors_with_too_many_numbers_are_not_read_by_a_step(width: int, 
         with expected:
             await one.core.handle(one.principal, chat("whole"), {}, one.record())
     assert turns.longest < most_seconds()
-    one.assert_idle()

@@ -39,7 +39,6 @@ async def test_long_texts_are_processed_by_a_worker(kind: str, monkeypatch: pyte
         one = rig(GRAPHS[kind], fakes)
         async for _ in await one.core.handle(one.principal, chat("whole"), {}, one.record()):
             pass
-        one.assert_idle()
 
     for length in LENGTHS:
         for letter in LETTERS:

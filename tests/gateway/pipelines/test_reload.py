@@ -10,7 +10,7 @@ from adapters.fake import FakeAdapter, Script
 from adapters.requests import ModelQuery
 from adapters.wire.oip.bodies import decode_metadata
 from gateway.snapshot import build
-from tests.gateway.pipelines.rigs import chat_fake, rig
+from tests.gateway.pipelines.rigs import TWO, chat_fake, rig
 from tests.support.gateways import Rig, chat
 
 METADATA = (
@@ -26,10 +26,8 @@ def reload(one: Rig, other: Rig) -> None:
     core.snapshot = build(other.core.snapshot.config, one._keys(), pools, core.rng, core.clock)
 
 
-@pytest.mark.looptime
 async def test_a_request_in_flight_ends_under_the_graph_with_which_it_started() -> None:
-    steps = [{"name": "draft", "model": "a"}, {"name": "final", "model": "b", "in": {"prompt": "draft.text"}}]
-    one = rig({"steps": steps}, {"a": chat_fake("draft", latency=1.0), "b": chat_fake("old")})
+    one = rig(TWO, {"a": chat_fake("draft", latency=1.0), "b": chat_fake("old")})
     other = rig({"steps": [{"name": "only", "model": "c"}]}, {"c": chat_fake("new")})
     record = one.record()
     running = asyncio.create_task(one.core.handle(one.principal, chat("whole"), {}, record))
@@ -49,11 +47,8 @@ async def test_a_request_in_flight_ends_under_the_graph_with_which_it_started() 
     exposed = generate_latest(one.metrics.registry).decode()
     for step in ("draft", "final", "only"):
         assert f'headrace_step_seconds_count{{pipeline="whole",step="{step}"' in exposed
-    one.assert_idle()
-    other.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_a_failure_to_describe_a_model_is_reported_and_not_remembered() -> None:
     failing, described = Script(fault=TransportError("gone")), Script(chunks=(METADATA,))
     server = FakeAdapter(failing, failing, described)

@@ -68,7 +68,6 @@ def received(one: Rig, pool: str) -> list[InferRequest]:
     return [request for request in requests if isinstance(request, InferRequest)]
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize("model", ["whole", "nested"])
 async def test_each_step_s_requests_of_a_sequence_reach_one_endpoint(model: str) -> None:
     one, homes = rig(), set()
@@ -82,7 +81,6 @@ async def test_each_step_s_requests_of_a_sequence_reach_one_endpoint(model: str)
     one.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_a_step_with_inputs_receives_the_id_and_the_flags_of_the_sequence() -> None:
     one = rig(1)
     for sequence, starts, ends in ((7, True, False), (7, False, True), ("text", True, True)):
@@ -97,7 +95,6 @@ async def test_a_step_with_inputs_receives_the_id_and_the_flags_of_the_sequence(
     assert received(one, "b")[-1].sequence == ""
 
 
-@pytest.mark.looptime
 async def test_a_lost_endpoint_ends_the_sequence() -> None:
     one = rig()
     first, second = await send(one, 7, starts=True)
@@ -113,7 +110,6 @@ async def test_a_lost_endpoint_ends_the_sequence() -> None:
     one.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_no_tenant_reaches_the_sequence_of_another() -> None:
     """Two pipelines, each of one tenant, over the same models."""
     one = rig(1, "acme:whole", "other:other")
@@ -127,7 +123,6 @@ async def test_no_tenant_reaches_the_sequence_of_another() -> None:
     one.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_servers_without_state_receive_single_requests() -> None:
     one = rig(2, second=Stateless)
     first = {await send(one, 7, starts=i == 0) for i in range(4)}
@@ -136,7 +131,6 @@ async def test_servers_without_state_receive_single_requests() -> None:
     one.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_a_pipeline_that_computes_rows_one_by_one_takes_no_sequence() -> None:
     one = rig()
     with pytest.raises(Unsupported, match="The step `rows` of the model `rows` computes rows one by one") as caught:

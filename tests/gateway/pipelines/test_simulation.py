@@ -15,7 +15,6 @@ ONE = os.environ.get("HEADRACE_SEED")
 CHUNKS = 8
 
 
-@pytest.mark.looptime
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 async def test_every_pipeline_ends_once_and_leaves_nothing_behind(chunk: int) -> None:
@@ -25,7 +24,6 @@ async def test_every_pipeline_ends_once_and_leaves_nothing_behind(chunk: int) ->
         assert not story.wrong, f"HEADRACE_SEED={seed} plays it again:\n" + "\n".join(story.wrong)
 
 
-@pytest.mark.looptime
 async def test_the_stories_reach_every_outcome() -> None:
     outcomes, ends, vectors = Counter[str](), Counter[str](), Counter[str]()
     for seed in range(100):

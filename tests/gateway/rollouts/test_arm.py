@@ -58,7 +58,6 @@ def tally(one: Rig) -> ArmTally:
     return total
 
 
-@pytest.mark.looptime
 async def test_all_requests_are_the_old_arm_s_until_an_order_comes() -> None:
     one = rig(v1 := FakeAdapter(), v2 := FakeAdapter())
     for _ in range(20):
@@ -71,7 +70,6 @@ async def test_all_requests_are_the_old_arm_s_until_an_order_comes() -> None:
     one.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_requests_and_failures_count_for_their_arm() -> None:
     one = rig(FakeAdapter(), FakeAdapter(Script(fault=BackendError("x"))))
     share(one, 0.5)
@@ -83,7 +81,6 @@ async def test_requests_and_failures_count_for_their_arm() -> None:
     assert 60 < counted.ended[1] < 140
 
 
-@pytest.mark.looptime
 async def test_a_failure_that_a_fallback_answers_is_the_arm_s() -> None:
     """The client notices nothing, and the rollout must."""
     one = rig(FakeAdapter(), FakeAdapter(Script(fault=BackendError("x"))), {"fallback": ["v1"]})
@@ -93,7 +90,6 @@ async def test_a_failure_that_a_fallback_answers_is_the_arm_s() -> None:
     assert tally(one).events == {"failures": [0, 1]}
 
 
-@pytest.mark.looptime
 async def test_a_failure_of_the_fallback_is_not_the_arm_s_twice() -> None:
     broken = Script(fault=BackendError("x"))
     one = rig(FakeAdapter(broken), FakeAdapter(broken), {"fallback": ["v1"]})
@@ -105,7 +101,6 @@ async def test_a_failure_of_the_fallback_is_not_the_arm_s_twice() -> None:
     assert tally(one).events == {"failures": [1, 0]}
 
 
-@pytest.mark.looptime
 async def test_a_retry_that_helps_is_no_failure_but_a_retry() -> None:
     one = rig(FakeAdapter(), FakeAdapter(Script(fault=BackendError("x")), Script()), {"retry": {"attempts": 2}})
     share(one, 1.0)
@@ -113,7 +108,6 @@ async def test_a_retry_that_helps_is_no_failure_but_a_retry() -> None:
     assert tally(one).events == {"retries": [0, 1]}
 
 
-@pytest.mark.looptime
 async def test_an_error_of_the_client_is_a_rejection_and_no_failure() -> None:
     one = rig(FakeAdapter(), FakeAdapter(Script(fault=CallerError("x"))))
     share(one, 1.0)
@@ -121,7 +115,6 @@ async def test_an_error_of_the_client_is_a_rejection_and_no_failure() -> None:
     assert tally(one).events == {"rejections": [0, 1]}
 
 
-@pytest.mark.looptime
 async def test_a_request_that_a_limit_refuses_has_no_end_at_an_arm() -> None:
     one = rig(FakeAdapter(), FakeAdapter())
     share(one, 1.0)
@@ -129,7 +122,6 @@ async def test_a_request_that_a_limit_refuses_has_no_end_at_an_arm() -> None:
     assert tally(one) == ArmTally()
 
 
-@pytest.mark.looptime
 async def test_a_stream_counts_at_its_end() -> None:
     broken = Script(fault=BackendError("x"), fault_after=1, gap=0.5)
     one = rig(FakeAdapter(), FakeAdapter(broken))
@@ -143,7 +135,6 @@ async def test_a_stream_counts_at_its_end() -> None:
     one.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_slow_answers_are_events_even_if_the_client_leaves() -> None:
     one = rig(FakeAdapter(), FakeAdapter(Script(latency=3.0)))
     share(one, 1.0)
@@ -158,7 +149,6 @@ async def test_slow_answers_are_events_even_if_the_client_leaves() -> None:
     one.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_a_stored_answer_ends_at_no_arm() -> None:
     one = rig(FakeAdapter(), v2 := FakeAdapter(), {"cache": {"only": "all"}})
     share(one, 1.0)
@@ -168,7 +158,6 @@ async def test_a_stored_answer_ends_at_no_arm() -> None:
     assert (tally(one).assigned, len(v2.calls)) == ([0, 5], 1)
 
 
-@pytest.mark.looptime
 async def test_each_arm_rewrites_requests_and_sets_its_version() -> None:
     one = rig(
         v1 := FakeAdapter(),
@@ -188,7 +177,6 @@ async def test_each_arm_rewrites_requests_and_sets_its_version() -> None:
     assert one.log.records[-1].arm == "v2:2"
 
 
-@pytest.mark.looptime
 async def test_a_query_of_the_gateway_s_own_is_routed_and_not_counted() -> None:
     one = rig(FakeAdapter(), v2 := FakeAdapter())
     share(one, 1.0)
@@ -197,7 +185,6 @@ async def test_a_query_of_the_gateway_s_own_is_routed_and_not_counted() -> None:
     assert tally(one) == ArmTally()
 
 
-@pytest.mark.looptime
 async def test_a_request_that_may_wait_elsewhere_first_counts_once() -> None:
     """`when_full: fallback`: the first attempt does not wait, and its refusal is no failure."""
     slow = Script(latency=1.0)
@@ -209,7 +196,6 @@ async def test_a_request_that_may_wait_elsewhere_first_counts_once() -> None:
     one.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_an_arm_is_another_model_with_its_own_routes() -> None:
     v1, v2 = FakeAdapter(), FakeAdapter(Script(fault=BackendError("x")))
     steps = [{"weight": "50%", "for": "10m"}]
@@ -268,7 +254,6 @@ async def test_an_arm_is_another_prompt_template() -> None:
     one.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_a_hedge_that_wins_is_the_assigned_arm_s_one_answer() -> None:
     """The first endpoint of `to` never answers. The hedge is no event, and the time is the client's."""
     slow, quick = FakeAdapter(Script(latency=100.0)), FakeAdapter(Script(latency=1.5))
@@ -293,7 +278,6 @@ async def test_a_hedge_that_wins_is_the_assigned_arm_s_one_answer() -> None:
     one.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_an_arm_without_its_servers_fails_and_the_fallback_answers() -> None:
     """A pool that discovery has emptied is as bad as one that fails: each of its requests is an event."""
     one = rig(FakeAdapter(), v2 := FakeAdapter(), {"fallback": ["v1"]})

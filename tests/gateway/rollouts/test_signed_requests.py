@@ -45,7 +45,6 @@ async def handled(one: Rig, request: ModelRequest, headers: dict[str, str] | Non
     return record
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize("request_", [chat(), chat(stream=True), infer()], ids=["chat", "stream", "tensors"])
 @pytest.mark.parametrize("arm", [0, 1])
 async def test_the_id_of_a_request_has_its_arm(request_: ModelRequest, arm: int) -> None:
@@ -61,7 +60,6 @@ async def test_the_id_of_a_request_has_its_arm(request_: ModelRequest, arm: int)
     assert (await handled(one, request_)).request_id != record.request_id
 
 
-@pytest.mark.looptime
 async def test_the_id_of_a_client_stays_its_request_s_id() -> None:
     one = rig(FakeAdapter(), FakeAdapter())
     record = await handled(one, chat(), {"x-request-id": "mine"})
@@ -69,7 +67,6 @@ async def test_the_id_of_a_client_stays_its_request_s_id() -> None:
     assert one.rollouts.signed(record.feedback_id, "acme") is not None
 
 
-@pytest.mark.looptime
 async def test_a_fallback_s_answer_has_the_id_of_the_assigned_arm() -> None:
     one = rig(FakeAdapter(), FakeAdapter(Script(fault=BackendError("x"))))
     put(one, 1.0)
@@ -80,7 +77,6 @@ async def test_a_fallback_s_answer_has_the_id_of_the_assigned_arm() -> None:
     assert signed[1].arm == 1
 
 
-@pytest.mark.looptime
 async def test_an_arm_that_is_a_model_has_signed_ids() -> None:
     one = rig(FakeAdapter(), FakeAdapter(), arms=["v1", {"model": "other"}])
     put(one, 1.0)
@@ -90,7 +86,6 @@ async def test_an_arm_that_is_a_model_has_signed_ids() -> None:
     assert signed[1].arm == 1
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize("stratum", [None, MEASURING])
 async def test_a_request_that_does_not_count_has_a_plain_id(stratum: int | None) -> None:
     one = rig(FakeAdapter(), FakeAdapter())
@@ -98,7 +93,6 @@ async def test_a_request_that_does_not_count_has_a_plain_id(stratum: int | None)
     assert (await handled(one, chat())).request_id == "req-1"
 
 
-@pytest.mark.looptime
 async def test_a_step_of_a_pipeline_counts_without_an_id() -> None:
     one = rig(FakeAdapter(), FakeAdapter())
     record = await handled(one, chat("pipe"))
@@ -107,7 +101,6 @@ async def test_a_step_of_a_pipeline_counts_without_an_id() -> None:
     assert sum(taken.tally.assigned) == 1
 
 
-@pytest.mark.looptime
 async def test_the_ids_of_a_subject_have_one_unit() -> None:
     one = rig(FakeAdapter(), FakeAdapter(), sticky="user")
     units: dict[str, set[int]] = {}
@@ -120,7 +113,6 @@ async def test_the_ids_of_a_subject_have_one_unit() -> None:
     assert all(len(unit) == 1 for unit in units.values())
 
 
-@pytest.mark.looptime
 async def test_a_reload_that_adds_values_to_a_rollout_signs_its_ids() -> None:
     """Its strata exist already, without the heads of ids."""
     steps = [{"weight": "50%", "for": "10m"}]

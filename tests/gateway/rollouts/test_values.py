@@ -15,8 +15,8 @@ from gateway.rollouts.planned import Planned
 from gateway.rollouts.store import CountBatch, RolloutStore
 from policies.experiments.progress import ExperimentProgress
 from policies.rollouts.progress import RolloutProgress
-from tests.policies.rollouts.test_decide import plan
 from tests.support.gateways import PEPPER
+from tests.support.planned_rollouts import plan
 from tests.support.rollouts import row
 
 METRICS = {"solved": FeedbackMetricConfig.model_validate({"name": "solved", "within": "1h"})}

@@ -11,7 +11,6 @@ from gateway.telemetry.queues import QueueMetrics
 from tests.support.gateways import Rig, chat, config
 
 
-@pytest.mark.looptime
 async def test_depth_waits_and_their_outcomes() -> None:
     pool = {"name": "main", "endpoints": ["http://127.0.0.1:9"], "queue": {"max_in_flight": 1, "max": 2}}
     rig = Rig(config(pools=[pool]), {"main": [FakeAdapter(Script(latency=1.0))]})

@@ -7,8 +7,8 @@ import pytest
 
 from adapters.errors import BackendError, ContentFiltered
 from adapters.fake import FakeAdapter, Script
-from tests.gateway.pipelines.rigs import chat_fake, chat_script, rig, sent
-from tests.support.gateways import Rig, chat
+from tests.gateway.pipelines.rigs import chat_fake, chat_script, rig, sent, text
+from tests.support.gateways import chat
 
 PROMPTED = {
     "name": "prompted",
@@ -42,13 +42,6 @@ def fakes(**more: FakeAdapter) -> dict[str, FakeAdapter]:
     return {"a": chat_fake("from a"), "b": chat_fake("from b"), "c": chat_fake("from c"), **more}
 
 
-async def text(one: Rig, **fields: Any) -> str:
-    answer = await one.core.handle(one.principal, chat("whole", **fields), {}, one.record())
-    assert answer.body is not None
-    return str(json.loads(answer.body)["choices"][0]["message"]["content"])
-
-
-@pytest.mark.looptime
 @pytest.mark.parametrize(("node", "draft"), NODES.values(), ids=NODES)
 @pytest.mark.parametrize("stream", [False, True])
 async def test_any_node_writes_a_draft(node: dict[str, Any], draft: str, stream: bool) -> None:
@@ -59,10 +52,8 @@ async def test_any_node_writes_a_draft(node: dict[str, Any], draft: str, stream:
     assert draft.encode() in body
     prompts = [sent(one, "j", call)["messages"][0]["content"] for call in (0, 1)]
     assert all(draft in prompt and "from c" in prompt for prompt in prompts)
-    one.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_several_drafts_of_one_node_are_recorded_one_by_one() -> None:
     graph = {"agree": {"of": [PROMPTED], "n": 3}}
     one = rig(graph, fakes(a=FakeAdapter(chat_script("x"), chat_script("y"), chat_script("Y."))))
@@ -75,10 +66,8 @@ async def test_several_drafts_of_one_node_are_recorded_one_by_one() -> None:
     assert record.usage is not None
     assert record.usage.completion_tokens == 3 * 2
     assert "In one word" in sent(one, "a")["messages"][0]["content"]
-    one.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_a_draft_reads_the_inputs_of_its_step_and_earlier_steps() -> None:
     draft = {
         "name": "both",
@@ -94,10 +83,8 @@ async def test_a_draft_reads_the_inputs_of_its_step_and_earlier_steps() -> None:
     one = rig({"steps": steps}, fakes(j=chat_fake("[[C]]")))
     assert await text(one) == "from c"
     assert sent(one, "a")["messages"][0]["content"] == "from b after from b"
-    one.assert_idle()
 
 
-@pytest.mark.looptime
 async def test_a_failing_or_blocked_draft_is_left_out() -> None:
     guarded = {
         "name": "guarded",
@@ -115,11 +102,9 @@ async def test_a_failing_or_blocked_draft_is_left_out() -> None:
     header = dict(answer.headers)["x-headrace-steps"]
     assert {"guarded=failed", "broken=failed"} <= set(header.split(", "))
     assert not one.adapters["j"][0].calls, "one draft is left"
-    one.assert_idle()
     one = rig({"agree": {"of": [guarded, {**guarded, "name": "again", "steps": guarded_again(guarded)}]}}, fakes())
     with pytest.raises(ContentFiltered):
         await text(one)
-    one.assert_idle()
 
 
 def guarded_again(guarded: dict[str, Any]) -> list[dict[str, Any]]:
@@ -127,10 +112,8 @@ def guarded_again(guarded: dict[str, Any]) -> list[dict[str, Any]]:
     return [{**step, "name": f"{step['name']}2"} for step in guarded["steps"]]
 
 
-@pytest.mark.looptime
 async def test_a_judge_of_judges_ends_once() -> None:
     inner = {"name": "inner", "judge": {"of": ["a", "b"], "model": "j"}}
     one = rig({"judge": {"of": [inner, "c"], "model": "j"}}, fakes(j=chat_fake("no verdict")))
     assert await text(one) == "from a"
     assert len(one.adapters["j"][0].calls) == 4
-    one.assert_idle()

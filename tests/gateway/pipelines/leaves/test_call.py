@@ -32,7 +32,6 @@ def called() -> dict[str, Any]:
     return {"steps": [{"name": "post", "in": {"text": "request.words"}, "call": "code"}], "out": {"text": "post.words"}}
 
 
-@pytest.mark.looptime
 async def test_objects_and_mixed_lists_are_sent_as_json() -> None:
     declared = ModelMetadata("c", ["1"], "python", [TensorMetadata("text", "BYTES", (-1,))], [])
     for value in ({"a": [1, None]}, ["a", 1], [], None):
@@ -41,7 +40,6 @@ async def test_objects_and_mixed_lists_are_sent_as_json() -> None:
         await one.core.handle(one.principal, chat("whole", words=value), {}, one.record())
         tensor: Tensor = sent(one, "code")["text"]
         assert [json.loads(each) for each in split_bytes(tensor.data, 1, "")] == [value]
-        one.assert_idle()
 
 
 @pytest.mark.processes

@@ -10,31 +10,7 @@ from adapters.spans import SpanLog
 from gateway.telemetry.traces.collector import ExportError
 from gateway.telemetry.traces.encoding import EndedTrace
 from gateway.telemetry.traces.exporter import BATCH, LAST_SECONDS, TRIES, Exporter
-from tests.support.collectors import Received
-
-pytestmark = pytest.mark.looptime
-
-
-class Scripted:
-    """A collector that fails as scripted, then accepts."""
-
-    def __init__(self, *ends: ExportError | float) -> None:
-        self.ends = list(ends)
-        self.received = Received()
-        self.calls: list[float] = []
-        self.closed = False
-
-    async def export(self, message: bytes) -> int:
-        self.calls.append(asyncio.get_running_loop().time())
-        end = self.ends.pop(0) if self.ends else 0.0
-        if isinstance(end, ExportError):
-            raise end
-        await asyncio.sleep(end)
-        self.received.take(message)
-        return 0
-
-    async def aclose(self) -> None:
-        self.closed = True
+from tests.support.collectors import Scripted
 
 
 def trace(spans: int = 1) -> EndedTrace:

@@ -15,7 +15,7 @@ from gateway.telemetry.traces import exporter as module
 from gateway.telemetry.traces.collector import ExportError, collector_of
 from gateway.telemetry.traces.encoding import EndedTrace
 from gateway.telemetry.traces.exporter import LONGEST_PAUSE, Exporter
-from tests.gateway.telemetry.traces.test_exporter import Scripted
+from tests.support.collectors import Scripted
 
 TIMEOUT = "300ms"
 
@@ -101,7 +101,6 @@ async def test_every_trace_is_exported_or_counted(
     assert made.queued == 0
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize("pause", [1e9, float("inf"), LONGEST_PAUSE])
 async def test_no_collector_stops_the_export_for_long(pause: float) -> None:
     made = Exporter(collector := Scripted(ExportError("busy", again=True, retry_after=pause)), {}, 10, Random(1))
