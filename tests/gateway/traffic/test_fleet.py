@@ -1,5 +1,4 @@
 import asyncio
-from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -13,6 +12,7 @@ from config.schema.config import Config, ProbeConfig
 from gateway.traffic.fleet import Fleet
 from gateway.traffic.pool import Pool
 from gateway.traffic.probes import check
+from tests.adapters.http1.raw import until
 from tests.support.gateways import chat, config
 from tests.support.upstreams import upstream, whole
 
@@ -27,14 +27,12 @@ def use(fleet: Fleet, configuration: Config) -> Pool:
     return fleet.commit(fleet.prepare(configuration))["main"]
 
 
-async def test_the_state_of_an_unchanged_picker_survives_a_reload() -> None:
-    fleet = Fleet(Random(1), asyncio.get_running_loop().time)
+async def test_the_state_of_an_unchanged_picker_survives_a_reload(fleet: Fleet) -> None:
     first = use(fleet, two({"by": "prefix_affinity"}))
     same = use(fleet, two({"by": "prefix_affinity"}, URLS[:1]))
     other = use(fleet, two({"by": "prefix_affinity", "bound": "200%"}))
     assert first._picker is same._picker
     assert other._picker is not same._picker
-    await fleet.aclose()
 
 
 async def test_endpoints_are_identified_by_address_at_any_place_in_the_file() -> None:
@@ -74,7 +72,7 @@ async def test_a_reload_neither_restarts_nor_skips_a_slow_start() -> None:
     await fleet.aclose()
 
 
-async def test_a_full_endpoint_is_not_ill_and_a_health_check_takes_no_requests_place() -> None:
+async def test_a_full_endpoint_is_not_ill_and_a_health_check_takes_no_requests_place(fleet: Fleet) -> None:
     async def slow(body: object) -> Response:
         await gate.wait()
         return whole("hi")
@@ -84,35 +82,28 @@ async def test_a_full_endpoint_is_not_ill_and_a_health_check_takes_no_requests_p
         up.behaviour = slow
         probe = {"interval": "1h", "unhealthy_after": 1}
         written = {"name": "main", "endpoints": [up.url], "max_connections": 1, "probe": probe}
-        fleet = Fleet(Random(1), asyncio.get_running_loop().time)
         pool = use(fleet, config(pools=[written]))
         (endpoint,) = pool.endpoints
-        while endpoint.health != "healthy":  # the only check that is not made here
-            await asyncio.sleep(0.005)
+        await until(lambda: endpoint.health == "healthy")  # the only check that is not made here
         for _ in range(2):  # the second time, a check's connection is there already
             call = asyncio.create_task(pool.call(chat(), Call(Deadline(1e9, 60.0, 60.0))))
-            while not up.received:
-                await asyncio.sleep(0.005)
+            await until(lambda: bool(up.received))
             await check(endpoint, ProbeConfig(unhealthy_after=1))
             assert endpoint.health == "healthy", endpoint.probe_error
             gate.set()
             assert (await call).body
             gate.clear()
             up.received.clear()
-        await fleet.aclose()
 
 
-async def test_a_request_tries_again_at_an_endpoint_that_a_reload_has_taken_away() -> None:
+async def test_a_request_tries_again_at_an_endpoint_that_a_reload_has_taken_away(fleet: Fleet) -> None:
     """It goes by the configuration that it began with."""
     async with upstream() as up:
-        fleet = Fleet(Random(1), asyncio.get_running_loop().time)
         old = use(fleet, two({}, [up.url]))
         new = use(fleet, two({}, URLS[:1]))
         assert old.endpoints != new.endpoints
-        while fleet._members._leaving:
-            await asyncio.sleep(0.005)
+        await until(lambda: not fleet._members._leaving)
         assert (await old.call(chat(), Call(Deadline(1e9, 60.0, 60.0)))).body
-        await fleet.aclose()
 
 
 async def test_an_endpoint_has_one_id_in_every_gateway_of_a_secret_and_after_every_reload() -> None:
@@ -129,8 +120,7 @@ async def test_an_endpoint_has_one_id_in_every_gateway_of_a_secret_and_after_eve
     assert not any("127" in id_ for id_ in ids.values())
 
 
-async def test_an_endpoint_that_returns_under_load_is_the_same() -> None:
-    fleet = Fleet(Random(1), asyncio.get_running_loop().time)
+async def test_an_endpoint_that_returns_under_load_is_the_same(fleet: Fleet) -> None:
     first, second = use(fleet, two({}, URLS)).endpoints
     second.begin(0.0)
     assert use(fleet, two({}, URLS[:1])).endpoints == [first]
@@ -140,7 +130,6 @@ async def test_an_endpoint_that_returns_under_load_is_the_same() -> None:
     second.end(None, 0.0)
     await asyncio.sleep(0.2)
     assert use(fleet, two({}, URLS)).endpoints[1] is not second
-    await fleet.aclose()
 
 
 def queued(endpoints: list[str] | None = None, name: str = "main", **queue: Any) -> Config:
@@ -167,8 +156,7 @@ class Held:
         return [result.code if isinstance(result, InferenceError) else repr(result) for result in results]
 
 
-async def test_a_waiting_request_has_the_same_place_after_a_reload() -> None:
-    fleet = Fleet(Random(1), asyncio.get_running_loop().time)
+async def test_a_waiting_request_has_the_same_place_after_a_reload(fleet: Fleet) -> None:
     held = Held(use(fleet, queued()))
     await asyncio.sleep(0)
     new = use(fleet, queued(max=1, timeout="1s"))
@@ -179,21 +167,17 @@ async def test_a_waiting_request_has_the_same_place_after_a_reload() -> None:
     held.release()
     assert await held.results() == ["upstream_unreachable"] * 2
     assert queue.line.size == 0
-    await fleet.aclose()
 
 
-async def test_an_endpoint_that_a_reload_adds_is_a_place() -> None:
-    fleet = Fleet(Random(1), asyncio.get_running_loop().time)
+async def test_an_endpoint_that_a_reload_adds_is_a_place(fleet: Fleet) -> None:
     held = Held(use(fleet, queued()), waiting=1)
     await asyncio.sleep(0)
     use(fleet, queued(URLS))
     assert await held.results() == ["upstream_unreachable"]
     held.release()
-    await fleet.aclose()
 
 
-async def test_one_that_a_reload_takes_away_is_none() -> None:
-    fleet = Fleet(Random(1), asyncio.get_running_loop().time)
+async def test_one_that_a_reload_takes_away_is_none(fleet: Fleet) -> None:
     held = Held(use(fleet, queued(URLS[:1])), waiting=1)
     new = use(fleet, queued(URLS[1:]))
     assert held.endpoint not in new.endpoints
@@ -206,11 +190,9 @@ async def test_one_that_a_reload_takes_away_is_none() -> None:
     await asyncio.sleep(0)
     assert queue.line.size == 1
     waiting.cancel()
-    await fleet.aclose()
 
 
-async def test_a_pool_that_is_gone_serves_those_that_wait_for_it() -> None:
-    fleet = Fleet(Random(1), asyncio.get_running_loop().time)
+async def test_a_pool_that_is_gone_serves_those_that_wait_for_it(fleet: Fleet) -> None:
     held = Held(use(fleet, queued()))
     await asyncio.sleep(0)
     fleet.commit(fleet.prepare(queued(name="other")))
@@ -219,18 +201,15 @@ async def test_a_pool_that_is_gone_serves_those_that_wait_for_it() -> None:
     assert await held.results() == ["upstream_unreachable"] * 2
     fleet.commit(fleet.prepare(queued(name="other")))
     assert [queue.name for queue in fleet.queues()] == ["other"]
-    await fleet.aclose()
 
 
-async def test_without_its_queue_a_full_pool_refuses_those_that_wait_too() -> None:
-    fleet = Fleet(Random(1), asyncio.get_running_loop().time)
+async def test_without_its_queue_a_full_pool_refuses_those_that_wait_too(fleet: Fleet) -> None:
     held = Held(use(fleet, queued()))
     await asyncio.sleep(0)
     use(fleet, config(pools=[{"name": "main", "endpoints": URLS[:1], "probe": None}]))
     assert await held.results() == ["overloaded"] * 2
     assert list(fleet.queues()) == []
     held.release()
-    await fleet.aclose()
 
 
 async def test_the_zone_of_a_pool_decides_which_endpoints_are_near() -> None:
@@ -245,11 +224,10 @@ async def test_the_zone_of_a_pool_decides_which_endpoints_are_near() -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_each_slot_has_a_connection(stream: bool) -> None:
+async def test_each_slot_has_a_connection(fleet: Fleet, stream: bool) -> None:
     """There are as many connections as slots: a request with a slot must not wait for the last request's connection."""
     async with upstream("one two three") as up:
         section: dict[str, Any] = {"name": "main", "endpoints": [up.url], "max_connections": 2, "queue": {}}
-        fleet = Fleet(Random(1), asyncio.get_running_loop().time)
         pool = use(fleet, config(pools=[section]))
 
         async def send(leaves: bool) -> None:
@@ -268,15 +246,13 @@ async def test_each_slot_has_a_connection(stream: bool) -> None:
         assert {type(result) for result in results} <= {type(None), asyncio.CancelledError}
         assert results.count(None) >= 50
         assert pool.endpoints[0].in_flight == 0
-        await fleet.aclose()
 
 
-async def test_a_removed_pool_stays_warm_for_its_seconds_and_returns_with_its_members() -> None:
+async def test_a_removed_pool_stays_warm_for_its_seconds_and_returns_with_its_members(fleet: Fleet) -> None:
     """Its connections, breakers and health survive, and its probes continue."""
     async with upstream() as up:
         probe = {"interval": "20ms", "unhealthy_after": 1}
         written = [{"name": name, "endpoints": [up.url], "probe": probe} for name in ("main", "old")]
-        fleet = Fleet(Random(1), asyncio.get_running_loop().time)
         both, one = config(pools=written), config(pools=written[:1])
         fleet.commit(fleet.prepare(both))
         (member,) = fleet.members_of("old")
@@ -295,10 +271,3 @@ async def test_a_removed_pool_stays_warm_for_its_seconds_and_returns_with_its_me
     await until(lambda: not fleet.leaving("old"))
     assert member.watcher is not None
     await until(member.watcher.done)
-    await fleet.aclose()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(300):
-        while not condition():
-            await asyncio.sleep(0.02)

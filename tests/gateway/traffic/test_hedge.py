@@ -3,7 +3,6 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-import looptime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -195,13 +194,13 @@ SCRIPTS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(SCRIPTS, min_size=2, max_size=3),
     st.lists(st.none() | LATENCIES, min_size=1, max_size=6),
     st.integers(1, 3),
 )
-def test_however_attempts_end_each_request_ends_once_and_nothing_is_held(
+async def test_however_attempts_end_each_request_ends_once_and_nothing_is_held(
     scripts: Sequence[Sequence[Script]], patience: Sequence[float | None], most: int
 ) -> None:
     async def one_request(one: Rig, leaves_after: float | None) -> None:
@@ -216,18 +215,11 @@ def test_however_attempts_end_each_request_ends_once_and_nothing_is_held(
         except (InferenceError, TimeoutError):
             pass
 
-    async def scene() -> None:
-        hedge = {"after": "1s", "max": most, "budget": "100%"}
-        one = rig(*(FakeAdapter(*each) for each in scripts), hedge=hedge, retry={"attempts": 2, "budget": "100%"})
-        await asyncio.gather(*(one_request(one, leaves) for leaves in patience))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        one.assert_idle()
-        begun = [record for record in one.log.records if record.trace.first_chunk]
-        assert len(begun) == len(set(map(id, begun)))
-
-    loop = looptime.new_event_loop()
-    try:
-        loop.run_until_complete(scene())
-    finally:
-        loop.close()
+    hedge = {"after": "1s", "max": most, "budget": "100%"}
+    one = rig(*(FakeAdapter(*each) for each in scripts), hedge=hedge, retry={"attempts": 2, "budget": "100%"})
+    await asyncio.gather(*(one_request(one, leaves) for leaves in patience))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    one.assert_idle()
+    begun = [record for record in one.log.records if record.trace.first_chunk]
+    assert len(begun) == len(set(map(id, begun)))

@@ -19,6 +19,7 @@ from gateway.traffic.desired import MAX_OVERRIDES, Added, Overrides, desired
 from gateway.traffic.fleet import Fleet
 from gateway.traffic.member import FleetError
 from gateway.traffic.operations import NotDone, Operation, adopt, operate, pack
+from tests.adapters.http1.raw import until
 from tests.support.gateways import config
 
 SECRET = b"s" * 32
@@ -26,13 +27,11 @@ A, B, C = "http://127.0.0.1:19", "http://127.0.0.1:20", "http://127.0.0.1:21"
 
 
 @pytest.fixture
-async def fleet() -> AsyncIterator[Fleet]:
+async def fleet(fleet: Fleet) -> Fleet:
     """Pool `main` with A and B, unprobed."""
-    made = Fleet(Random(1), asyncio.get_running_loop().time)
-    made.secret = SECRET
-    use(made)
-    yield made
-    await made.aclose()
+    fleet.secret = SECRET
+    use(fleet)
+    return fleet
 
 
 def use(fleet: Fleet, **changes: Any) -> None:
@@ -87,9 +86,7 @@ async def test_one_that_is_removed_ends_when_its_last_request_has(fleet: Fleet) 
     await asyncio.sleep(0.1)
     assert [m.endpoint for m in fleet.leaving("main")] == [first]
     first.end(None, 0.0)
-    async with asyncio.timeout(300):
-        while fleet.leaving("main"):
-            await asyncio.sleep(0.01)
+    await until(lambda: not fleet.leaving("main"))
 
 
 async def test_a_weight_is_changed_and_stays(fleet: Fleet) -> None:
@@ -98,10 +95,7 @@ async def test_a_weight_is_changed_and_stays(fleet: Fleet) -> None:
     assert [e.weight for e in fleet.pools["main"].endpoints] == [1.0, 0.25]
 
 
-async def test_an_endpoint_is_added_for_a_time() -> None:
-    fleet = Fleet(Random(1), asyncio.get_running_loop().time)
-    fleet.secret = SECRET
-    use(fleet)
+async def test_an_endpoint_is_added_for_a_time(fleet: Fleet) -> None:
     do(fleet, "add", C, expires=time.time() + 60)
     do(fleet, "drain", C)
     await asyncio.sleep(50)
@@ -112,7 +106,6 @@ async def test_an_endpoint_is_added_for_a_time() -> None:
     assert addresses(fleet) == [A, B]
     assert not fleet.overrides["main"].added
     assert not fleet.overrides["main"].drained
-    await fleet.aclose()
 
 
 async def test_the_last_endpoint_is_removed_only_with_force(fleet: Fleet) -> None:
@@ -135,18 +128,15 @@ async def test_the_last_endpoint_is_removed_only_with_force(fleet: Fleet) -> Non
         (Operation(verb="drain", pool="local", endpoint="local/0"), 409),
     ],
 )
-async def test_an_impossible_operation_is_refused_and_changes_nothing(operation: Operation, status: int) -> None:
-    fleet = Fleet(Random(1), asyncio.get_running_loop().time)
-    fleet.secret = SECRET
-    pools = [{"name": "main", "endpoints": [A, B], "probe": None}]
-    fleet.commit(fleet.prepare(config(pools=pools)))
+async def test_an_impossible_operation_is_refused_and_changes_nothing(
+    fleet: Fleet, operation: Operation, status: int
+) -> None:
     fleet.configs["local"] = PoolConfig.model_validate({"name": "local", "runtime": {"kind": "llm", "model": "x"}})
     with pytest.raises(NotDone) as refused:
         operate(fleet, operation)
     assert refused.value.status == status
     assert addresses(fleet) == [A, B]
     assert fleet.overrides["main"] == Overrides()
-    await fleet.aclose()
 
 
 async def test_the_same_operations_twice_come_to_the_same(fleet: Fleet) -> None:
@@ -191,23 +181,20 @@ verbs = st.sampled_from(["add", "remove", "drain", "undrain", "weigh"])
 
 
 @given(st.lists(st.tuples(verbs, urls, st.booleans()), max_size=12))
-def test_whatever_operators_do_each_endpoint_is_there_once(script: list[tuple[str, str, bool]]) -> None:
-    async def play() -> None:
-        fleet = Fleet(Random(1), asyncio.get_running_loop().time)
-        fleet.secret = SECRET
-        use(fleet)
-        for verb, url, force in script:
-            try:
-                do(fleet, verb, url, force=force, **({"weight": 2.0} if verb == "weigh" else {}))
-            except NotDone:
-                continue
-            ids = [member.endpoint.id for member in fleet]
-            assert len(ids) == len(set(ids))
-            assert verb != "remove" or url not in addresses(fleet)
-            assert verb != "add" or fleet.endpoint_id("main", url) in ids
-        await fleet.aclose()
-
-    asyncio.run(play())
+async def test_whatever_operators_do_each_endpoint_is_there_once(script: list[tuple[str, str, bool]]) -> None:
+    fleet = Fleet(Random(1), asyncio.get_running_loop().time)
+    fleet.secret = SECRET
+    use(fleet)
+    for verb, url, force in script:
+        try:
+            do(fleet, verb, url, force=force, **({"weight": 2.0} if verb == "weigh" else {}))
+        except NotDone:
+            continue
+        ids = [member.endpoint.id for member in fleet]
+        assert len(ids) == len(set(ids))
+        assert verb != "remove" or url not in addresses(fleet)
+        assert verb != "add" or fleet.endpoint_id("main", url) in ids
+    await fleet.aclose()
 
 
 def test_the_first_source_of_an_endpoint_is_its_origin() -> None:
@@ -255,15 +242,22 @@ async def test_a_pool_has_only_so_many(fleet: Fleet, monkeypatch: pytest.MonkeyP
 # ── what is found ─────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.fixture
+async def detection(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator["Detection"]:
+    async def nothing(self: Discoverer) -> None:
+        await asyncio.sleep(1e6)
+
+    monkeypatch.setattr(Discoverer, "_run", nothing)
+    made = Fleet(Random(1), asyncio.get_running_loop().time)
+    yield Detection(made)
+    await made.aclose()
+
+
 class Detection:
     """A pool `main` whose endpoints a test finds."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        async def nothing(self: Discoverer) -> None:
-            await asyncio.sleep(1e6)
-
-        monkeypatch.setattr(Discoverer, "_run", nothing)
-        self.fleet = Fleet(Random(1), asyncio.get_running_loop().time)
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
 
     def use(self, **changes: Any) -> None:
         pool = {"name": "main", "discover": {"file": "unused"}, "probe": {"interval": "1h"}, **changes}
@@ -273,10 +267,7 @@ class Detection:
         self.fleet.discoverers["main"]._report(map(DiscoveredEndpoint, urls))
 
 
-async def test_the_first_endpoints_are_used_at_once_and_later_ones_after_a_check(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    detection = Detection(monkeypatch)
+async def test_the_first_endpoints_are_used_at_once_and_later_ones_after_a_check(detection: Detection) -> None:
     detection.use()
     assert addresses(detection.fleet) == []
     detection.report(A)
@@ -289,11 +280,9 @@ async def test_the_first_endpoints_are_used_at_once_and_later_ones_after_a_check
     assert detection.fleet.pools["main"].endpoints[1] is first
     detection.report(B)
     assert addresses(detection.fleet) == [C, B]
-    await detection.fleet.aclose()
 
 
-async def test_the_endpoints_of_an_unchanged_source_survive_a_reload(monkeypatch: pytest.MonkeyPatch) -> None:
-    detection = Detection(monkeypatch)
+async def test_the_endpoints_of_an_unchanged_source_survive_a_reload(detection: Detection) -> None:
     detection.use()
     detection.report(A, B)
     source = detection.fleet.discoverers["main"]
@@ -304,25 +293,19 @@ async def test_the_endpoints_of_an_unchanged_source_survive_a_reload(monkeypatch
     assert detection.fleet.discoverers["main"] is not source
     source._report([DiscoveredEndpoint(C)])
     assert addresses(detection.fleet) == []
-    await detection.fleet.aclose()
 
 
 async def test_a_reload_waits_for_a_new_source_and_is_refused_without_its_word(
-    monkeypatch: pytest.MonkeyPatch,
+    detection: Detection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    detection = Detection(monkeypatch)
     monkeypatch.setattr("gateway.discovery.discoverer.FIRST_SECONDS", 0.05)
     change = detection.fleet.prepare(config(pools=[{"name": "main", "discover": {"dns": "models.test:1"}}]))
     with pytest.raises(FleetError, match="main: discover: has not answered yet"):
         await detection.fleet.ready(change)
     detection.fleet.abandon(change)
-    await detection.fleet.aclose()
 
 
-async def test_an_endpoint_that_is_dropped_while_a_reload_waits_stays_dropped(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    detection = Detection(monkeypatch)
+async def test_an_endpoint_that_is_dropped_while_a_reload_waits_stays_dropped(detection: Detection) -> None:
     detection.use()
     detection.report(A, B)
     pool = {"name": "main", "discover": {"file": "unused"}, "probe": {"interval": "1h"}, "breaker": {"failures": 9}}
@@ -333,4 +316,3 @@ async def test_an_endpoint_that_is_dropped_while_a_reload_waits_stays_dropped(
     assert addresses(detection.fleet) == [B]
     await asyncio.sleep(0.1)
     assert not detection.fleet.leaving("main")
-    await detection.fleet.aclose()

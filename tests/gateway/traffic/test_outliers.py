@@ -9,13 +9,11 @@ from typing import Any
 from adapters.call import Call
 from adapters.errors import BackendError, CallerError, InferenceError
 from adapters.fake import FakeAdapter, Script
-from adapters.types import Deadline
 from gateway.traffic.fleet import Fleet
 from gateway.traffic.pool import Pool
 from policies.outliers import Outliers
 from tests.support.gateways import chat, config
-
-FOREVER = Deadline(1e9, 1e9, 1e9)
+from tests.support.pools import FOREVER
 
 
 @asynccontextmanager
@@ -75,8 +73,7 @@ async def test_the_last_one_is_never_left_alone() -> None:
         assert pool.endpoints[0].breaker.state(asyncio.get_running_loop().time()) == "closed"
 
 
-async def test_counts_survive_a_reload() -> None:
-    fleet = Fleet(Random(1), asyncio.get_running_loop().time)
+async def test_counts_survive_a_reload(fleet: Fleet) -> None:
     written = {"name": "main", "endpoints": ["http://127.0.0.1:1"], "probe": None}
 
     def use(outliers: dict[str, Any] | None) -> Outliers | None:
@@ -88,4 +85,3 @@ async def test_counts_survive_a_reload() -> None:
     assert use({}) is first
     assert use({"failures": "50%"}) is not first
     assert use(None) is None
-    await fleet.aclose()

@@ -7,14 +7,12 @@ import pytest
 from adapters.base import Answer
 from adapters.errors import BackendError, CapacityError, InferenceError, Resting
 from adapters.fake import FakeAdapter, Script
-from adapters.types import Deadline
 from config.schema.config import Config
 from gateway.snapshot import Snapshot, build
 from gateway.traffic.plan_state import PlanState
 from policies.retry import RetryBudget
 from tests.support.gateways import Rig, chat, config
 
-FOREVER = Deadline(1e9, 1e9, 1e9)
 POOLS = [{"name": name, "endpoints": ["http://127.0.0.1:9"]} for name in ("main", "spare")]
 
 

@@ -1,8 +1,6 @@
 """Each protocol of a pool reaches a server that speaks it."""
 
-import asyncio
 import sys
-from random import Random
 from typing import Any
 
 import pytest
@@ -18,6 +16,7 @@ from adapters.wire.oip import responses as oip_responses
 from adapters.wire.oip.request_view import request_of
 from gateway.traffic.fleet import Fleet
 from gateway.traffic.member import FleetError, tls_of
+from tests.adapters.http1.raw import until
 from tests.adapters.tensor_service import Service, serving
 from tests.support.gateways import config
 
@@ -43,15 +42,12 @@ class Echo:
 
 
 @pytest.mark.parametrize("more", [{}, {"model": "theirs", "key": "secret-of-theirs"}])
-async def test_oip_grpc(more: dict[str, Any]) -> None:
+async def test_oip_grpc(fleet: Fleet, more: dict[str, Any]) -> None:
     service = Service()
     async with serving(service) as url:
-        fleet = Fleet(Random(1), asyncio.get_running_loop().time)
         written = {"name": "main", "protocol": "oip-grpc", "endpoints": [url], **more}
         pool = fleet.commit(fleet.prepare(config(pools=[written])))["main"]
-        async with asyncio.timeout(300):
-            while pool.endpoints[0].health != "healthy":
-                await asyncio.sleep(0.005)
+        await until(lambda: pool.endpoints[0].health == "healthy")
         answer = await pool.call(request_of(REQUEST, model="chat", version=""), Call(Deadline(1e9, 30.0, 30.0)))
         assert answer.body is not None
         inferred = oip_proto_answers.decode_infer_response(answer.body)
@@ -60,7 +56,6 @@ async def test_oip_grpc(more: dict[str, Any]) -> None:
         assert request.model_name == more.get("model", "chat")
         authorizations = {metadata.get("authorization") for metadata in service.metadata}
         assert authorizations == {f"Bearer {more['key']}" if "key" in more else None}
-        await fleet.aclose()
 
 
 def test_the_alpn_protocols_are_offered_to_servers_of_one_protocol_only() -> None:
@@ -70,27 +65,22 @@ def test_the_alpn_protocols_are_offered_to_servers_of_one_protocol_only() -> Non
     assert len(contexts) == 4
 
 
-async def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch: Any) -> None:
+async def test_a_missing_package_is_named_with_the_command_that_installs_it(fleet: Fleet, monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "adapters.upstreams.oip.grpc_client", None)
-    fleet = Fleet(Random(1), asyncio.get_running_loop().time)
     with pytest.raises(FleetError, match=r"pool main: oip-grpc needs .* pip install 'headrace\[grpc\]'"):
         fleet.prepare(config(pools=[{"name": "main", "protocol": "oip-grpc", "endpoints": ["http://127.0.0.1:9"]}]))
-    await fleet.aclose()
 
 
 @pytest.mark.parametrize(
     "more", [{}, {"protocol": {"name": "oip-http", "binary": False}}, {"model": "theirs", "key": "secret-of-theirs"}]
 )
-async def test_oip_http(more: dict[str, Any]) -> None:
+async def test_oip_http(fleet: Fleet, more: dict[str, Any]) -> None:
     echo = Echo()
     server = Server(echo)
     host, port = await server.listen_tcp("127.0.0.1", 0)
     written = {"name": "main", "protocol": "oip-http", "endpoints": [f"http://{host}:{port}"], **more}
-    fleet = Fleet(Random(1), asyncio.get_running_loop().time)
     pool = fleet.commit(fleet.prepare(config(pools=[written])))["main"]
-    async with asyncio.timeout(300):
-        while pool.endpoints[0].health != "healthy":
-            await asyncio.sleep(0.005)
+    await until(lambda: pool.endpoints[0].health == "healthy")
     answer = await pool.call(request_of(REQUEST, model="chat", version=""), Call(Deadline(1e9, 30.0, 30.0)))
     assert answer.body is not None
     assert bytes(oip_responses.decode_response(answer.body, answer.form.header_length).outputs[0].data) == bytes(
@@ -99,5 +89,4 @@ async def test_oip_http(more: dict[str, Any]) -> None:
     key = f"Bearer {more['key']}" if "key" in more else None
     assert ("/v2/health/ready", key) in echo.received
     assert (f"/v2/models/{more.get('model', 'chat')}/infer", key) in echo.received
-    await fleet.aclose()
     await server.aclose()

@@ -25,8 +25,7 @@ from gateway.traffic.retry import Retry
 from policies.retry import RetryBudget
 from tests.support.deterministic import START
 from tests.support.gateways import Rig, chat, config
-
-FOREVER = Deadline(1e9, 1e9, 1e9)
+from tests.support.pools import FOREVER
 
 
 def retry(

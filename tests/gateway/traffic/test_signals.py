@@ -3,21 +3,20 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from random import Random
 from typing import Any
 
 import pytest
 from aiohttp import web
 
 from adapters.call import Call
-from adapters.types import Deadline
 from config.schema.config import SignalsConfig
 from gateway.fronts.admin.pools import describe_endpoint
 from gateway.traffic.fleet import Fleet
+from gateway.traffic.pool import Pool
 from gateway.traffic.signals import metrics_url
+from tests.adapters.http1.raw import until
 from tests.support.gateways import chat, config
-
-FOREVER = Deadline(1e9, 1e9, 1e9)
+from tests.support.pools import FOREVER
 
 
 class Metrics:
@@ -53,25 +52,16 @@ async def metrics() -> AsyncIterator[tuple[Metrics, str]]:
         await runner.cleanup()
 
 
-async def until(condition: Any, seconds: float = 300.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)
+def use(fleet: Fleet, *urls: str, **balance: Any) -> Pool:
+    balance = balance or {"by": "load", "signals": {"interval": "20ms", "timeout": "200ms"}}
+    pool = {"name": "main", "endpoints": urls, "probe": None, "balance": balance, "key": "k"}
+    return fleet.commit(fleet.prepare(config(pools=[pool])))["main"]
 
 
-def fleet_of(url: str, **balance: Any) -> Fleet:
-    signals = {"interval": "20ms", "timeout": "200ms", **balance.pop("signals", {})}
-    fleet = Fleet(Random(1), asyncio.get_running_loop().time)
-    balance = {"by": "load", "signals": signals, **balance}
-    pool = {"name": "main", "endpoints": [url], "probe": None, "balance": balance, "key": "k"}
-    fleet.commit(fleet.prepare(config(pools=[pool])))
-    return fleet
-
-
-async def test_reports_are_read_again_and_again_with_the_pool_s_key() -> None:
+async def test_reports_are_read_again_and_again_with_the_pool_s_key(fleet: Fleet) -> None:
     async with metrics() as (page, url):
         page.text = "vllm:num_requests_running 7.0\nvllm:num_requests_waiting 2.0\n"
-        fleet = fleet_of(url)
+        use(fleet, url)
         (member,) = fleet
         await until(lambda: member.endpoint.signal.seen)
         assert member.endpoint.signal.load(0, 1.0) == 11.0
@@ -81,7 +71,6 @@ async def test_reports_are_read_again_and_again_with_the_pool_s_key() -> None:
         assert member.endpoint.signal.adapters == {"sql"}
         signals = describe_endpoint(member, asyncio.get_running_loop().time())["signals"]
         assert (signals["running"], signals["adapters"], signals["error"]) == (1.0, ["sql"], "")
-        await fleet.aclose()
 
 
 @pytest.mark.parametrize(
@@ -94,10 +83,12 @@ async def test_reports_are_read_again_and_again_with_the_pool_s_key() -> None:
         ("x" * (5 * 1024**2), 200, "larger than"),
     ],
 )
-async def test_an_unreadable_page_is_reported_and_the_last_report_ages(text: str, status: int, error: str) -> None:
+async def test_an_unreadable_page_is_reported_and_the_last_report_ages(
+    fleet: Fleet, text: str, status: int, error: str
+) -> None:
     async with metrics() as (page, url):
         page.text = "vllm:num_requests_running 7.0\n"
-        fleet = fleet_of(url)
+        use(fleet, url)
         (member,) = fleet
         scraper, signal = member.scraper, member.endpoint.signal
         assert scraper is not None
@@ -111,57 +102,44 @@ async def test_an_unreadable_page_is_reported_and_the_last_report_ages(text: str
         assert signal.age(now) is not None
         page.text, page.status = "vllm:num_requests_running 3.0\n", 200
         await until(lambda: not scraper.error)
-        await fleet.aclose()
 
 
-async def test_a_server_that_does_not_answer_is_given_up_in_time() -> None:
+async def test_a_server_that_does_not_answer_is_given_up_in_time(fleet: Fleet) -> None:
     async with metrics() as (page, url):
         page.silent = True
-        fleet = fleet_of(url)
+        use(fleet, url)
         (member,) = fleet
         scraper = member.scraper
         assert scraper is not None
         await until(lambda: scraper.error)
         assert not member.endpoint.signal.seen
-        await fleet.aclose()
 
 
-async def test_only_pools_that_go_by_load_are_read_and_a_reload_changes_that() -> None:
+async def test_only_pools_that_go_by_load_are_read_and_a_reload_changes_that(fleet: Fleet) -> None:
     async with metrics() as (page, url):
-        fleet = Fleet(Random(1), asyncio.get_running_loop().time)
-
-        def use(**balance: Any) -> None:
-            pool = {"name": "main", "endpoints": [url], "probe": None, "balance": balance}
-            fleet.commit(fleet.prepare(config(pools=[pool])))
-
-        use(by="least_request")
+        use(fleet, url, by="least_request")
         (member,) = fleet
         assert member.scraper is None
-        use(by="load", signals={"interval": "10ms"})
+        use(fleet, url, by="load", signals={"interval": "10ms"})
         assert next(iter(fleet)) is member
         await until(lambda: page.received > 2)
-        use(by="peak_ewma")
+        use(fleet, url, by="peak_ewma")
         assert member.scraper is None
         await asyncio.sleep(0.05)
         reads = page.received
         await asyncio.sleep(0.05)
         assert page.received == reads
-        await fleet.aclose()
 
 
-async def test_requests_are_routed_by_the_reported_load() -> None:
+async def test_requests_are_routed_by_the_reported_load(fleet: Fleet) -> None:
     async with metrics() as (busy, one), metrics() as (idle, two):
         busy.text = 'sglang:num_running_reqs{model_name="m"} 30\nsglang:num_queue_reqs{model_name="m"} 9\n'
         idle.text = "sglang:num_running_reqs 0\nsglang:num_queue_reqs 0\n"
-        fleet = Fleet(Random(1), asyncio.get_running_loop().time)
-        balance = {"by": "load", "signals": {"interval": "20ms", "server": "sglang"}}
-        pool = {"name": "main", "endpoints": [one, two], "probe": None, "balance": balance}
-        made = fleet.commit(fleet.prepare(config(pools=[pool])))["main"]
+        made = use(fleet, one, two, by="load", signals={"interval": "20ms", "server": "sglang"})
         await until(lambda: all(member.endpoint.signal.seen for member in fleet))
         now = asyncio.get_running_loop().time()
         leases = [made.lease(chat(), Call(FOREVER), now) for _ in range(20)]
         assert {endpoint.address for endpoint in leases if endpoint is not None} == {two}
-        await fleet.aclose()
 
 
 @pytest.mark.parametrize(
