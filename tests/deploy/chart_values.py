@@ -3,163 +3,31 @@
 import json
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from tests.support.helm import CHART
 
 Values = dict[str, Any]
 SETS = 48
 """Generated values of the tests: the seeds from 0."""
+CONFIG = """
+version: 1
+listen: {http: 0.0.0.0:8080, admin: 0.0.0.0:8082}
+auth: {admin: {required: true}}
+pools: [{name: a, endpoints: ["http://10.0.0.5:8000"]}]
+models: [{name: a, routes: [{to: a}]}]
+tenants: [{name: a, models: ["*"]}]
+"""
+"""A small configuration of the gateway."""
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
 
-_PLACE: Values = {
-    "nodeSelector": [{"karpenter.sh/capacity-type": "on-demand"}],
-    "tolerations": [[{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]],
-    "affinity": [{"podAntiAffinity": {}}],
-    "priorityClassName": ["high", ""],
-    "podLabels": [{"team": "search"}],
-    "podAnnotations": [{"example.org/note": 'with "quotes": and {{ braces }}'}],
-    "resources": [{}, {"requests": {"cpu": 2, "memory": "512Mi"}}, {"limits": {"memory": "1.5Gi"}}],
-}
-_VARIABLES: Values = {
-    "env": [{"TIER": "gold", "NUMBER": 3, "FLAG": True, "LONG": 'a: b # "c"'}],
-    "secrets": [{"API_KEY": {"name": "vault", "key": "api.key"}}],
-}
-_PEERS = [[{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}], []]
-_EGRESS = [[{"ports": [{"port": 443}], "to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}], []]
-_IMAGE: Values = {
-    "repository": ["headrace", "registry.example.org:5000/team/headrace"],
-    "tag": ["", "1.2.3"], "digest": ["", "sha256:" + "0a" * 32],
-}  # fmt: skip
-SAMPLES: Values = {
-    "fullnameOverride": ["", "gateway", "a" * 32],
-    "image": {**_IMAGE, "pullPolicy": ["Always", "IfNotPresent", "Never"]},
-    "imagePullSecrets": [[], [{"name": "registry"}]],
-    "config": [],  # see _config
-    "configFiles": [{"headrace.tests.yaml": "tests: []\n", "step.py": "def call(x):\n    return x\n"}],
-    **_VARIABLES,
-    "secretFiles": [["tls", "provider-keys"], []],
-    "gateway": {
-        **_PLACE,
-        "replicas": [1, 2, 1000],
-        "readiness": ["service", "models"],
-        "startSeconds": [2, 61, 600],
-        "preStopSeconds": [0, 5, 30],
-        "marginSeconds": [5, 60],
-        "persistence": {"size": ["", "1Gi"], "storageClass": ["", "fast"], "claim": ["", "existing"]},
-        "zoneFromNode": [True, False],
-        "topologySpread": [True, False],
-    },
-    "serviceAccount": {
-        "create": [True, False],
-        "name": ["", "inference"],
-        "annotations": [{"eks.amazonaws.com/role-arn": "arn:aws:iam::111122223333:role/headrace"}],
-    },
-    "autoscaling": {
-        "kind": ["none", "hpa", "keda"],
-        "minReplicas": [1, 3],
-        "maxReplicas": [3, 100],
-        "cpu": [50, 100],
-        "scaleDownSeconds": [0, 3600],
-        "inFlight": [0, 64],
-        "prometheus": ["http://prometheus.monitoring:9090"],
-    },
-    "podDisruptionBudget": {"maxUnavailable": [1, 3, "25%"]},
-    "service": {
-        "type": ["ClusterIP", "NodePort", "LoadBalancer"],
-        "port": [80, 443, 8080],
-        "grpcPort": [8081, 9000],
-        "pickerPort": [9002, 9443],
-        "annotations": [{"service.beta.kubernetes.io/aws-load-balancer-type": "external"}],
-        "loadBalancerClass": ["", "service.k8s.aws/nlb"],
-        "sourceRanges": [["10.0.0.0/8"]],
-        "externalTrafficPolicy": ["", "Local", "Cluster"],
-    },
-    "admin": {"port": [8082, 9090]},
-    "ingress": {
-        "enabled": [True, False],
-        "className": ["", "nginx"],
-        "annotations": [{"nginx.ingress.kubernetes.io/proxy-buffering": "off"}],
-        "hosts": [["models.example.org", "*.example.net"]],
-        "tls": [[], [{"secretName": "tls", "hosts": ["models.example.org"]}]],
-    },
-    "httpRoute": {
-        "enabled": [True, False],
-        "parentRefs": [[{"name": "public", "namespace": "gateways", "sectionName": "https"}]],
-        "hostnames": [[], ["models.example.org"]],
-        "grpcHostnames": [[], ["grpc.example.org"]],
-        "timeout": ["", "0s", "10m", "1h30m"],
-    },
-    "networkPolicy": {
-        "enabled": [True, False],
-        "clients": [*_PEERS, [{"podSelector": {"matchLabels": {"client": "yes"}}}]],
-        "proxies": _PEERS,
-        "operators": _PEERS,
-        "egress": _EGRESS,
-        "apiServer": [[], ["10.96.0.1/32"]],
-    },
-    "monitoring": {
-        "serviceMonitor": {
-            "enabled": [True, False],
-            "interval": ["15s", "1m"],
-            "labels": [{"release": "prometheus"}],
-            "credentials": {"name": ["scraper"], "key": ["key"]},
-            "insecureSkipVerify": [True, False],
-        },
-        "rules": {"enabled": [True, False], "labels": [{"role": "alert-rules"}]},
-        "dashboards": {
-            "enabled": [True, False],
-            "labels": [{"grafana_dashboard": "1"}],
-            "annotations": [{"grafana_folder": "Headrace"}],
-        },
-    },
-    "runtimes": [],  # see _runtimes
-    "global": [{}],
-}
-RUNTIME_SAMPLES: Values = {
-    **_PLACE,
-    **_VARIABLES,
-    "kind": ["llm", "tensor", "server"],
-    "model": ["bundled:smollm2-135m-instruct", "hf:ORG/NAME", "/models/a.gguf"],
-    "repository": ["/models/repository"],
-    "add": [["magika"]],
-    "image": _IMAGE,
-    "command": [["vllm", "serve"]],
-    "args": [["--max-held=1GiB"], []],
-    "port": [8000, 80],
-    "health": ["/health", "/v2/health/ready"],
-    "metrics": [True, False],
-    "replicas": [0, 1, 5],
-    "gpus": [0, 1, 8],
-    "gpuResource": ["nvidia.com/gpu", "amd.com/gpu", "nvidia.com/mig-1g.10gb"],
-    "models": [
-        {"volume": {"persistentVolumeClaim": {"claimName": "models"}}},
-        {"volume": {"csi": {"driver": "efs.csi.aws.com"}}, "readOnly": False, "mountPath": "/srv/models"},
-        {"size": "100Gi"},
-        {"size": "1Ti", "storageClass": "fast", "readOnly": False},
-    ],
-    "cacheSize": ["20Gi"],
-    "sharedMemory": ["64Mi", "8Gi"],
-    "startSeconds": [1, 901],
-    "drainSeconds": [1, 600],
-    "serviceAccount": ["models"],
-    "runtimeClassName": ["nvidia", ""],
-    "podSecurityContext": [{"runAsUser": 1000}],
-    "securityContext": [{"readOnlyRootFilesystem": True}],
-    "egress": _EGRESS,
-    "autoscaling": [
-        {"minReplicas": 0, "maxReplicas": 4, "perReplica": 8, "prometheus": "http://prometheus:9090"},
-        {
-            "minReplicas": 1,
-            "maxReplicas": 1,
-            "perReplica": 0.5,
-            "prometheus": "https://prometheus:9090",
-            "pool": "other",
-            "idleSeconds": 60,
-            "scaleDownSeconds": 0,
-        },
-    ],
-}
+_WRITTEN: Values = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
+SAMPLES: Values = _WRITTEN["samples"]
+"""`config` and `runtimes` have none: see `_config` and `_runtimes`."""
+RUNTIME_SAMPLES: Values = _WRITTEN["runtime"]
 _NOT_OF_KIND = {
     "llm": {"repository", "add", "command", "port", "podSecurityContext", "securityContext"},
     "tensor": {"model", "command", "port", "podSecurityContext", "securityContext"},

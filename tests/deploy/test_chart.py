@@ -1,27 +1,17 @@
 """The Helm chart: lint, its values, and the schemas of Kubernetes and of other projects."""
 
 import re
-import tomllib
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import yaml
 
-from tests.deploy.chart_values import RUNTIME_SAMPLES, SAMPLES, SCHEMA, SETS, differences, values_of, wrong
+from tests.deploy.chart_values import CONFIG
 from tests.support.helm import CHART, HelmRefused, Object, helm, identity, lint, of_kind, pods, render
 from tests.support.kubernetes_schemas import problems
 
 EXAMPLES = sorted((CHART / "examples").glob("*.yaml"))
-CONFIG = """
-version: 1
-listen: {http: 0.0.0.0:8080, admin: 0.0.0.0:8082}
-auth: {admin: {required: true}}
-pools: [{name: a, endpoints: ["http://10.0.0.5:8000"]}]
-models: [{name: a, routes: [{to: a}]}]
-tenants: [{name: a, models: ["*"]}]
-"""
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
@@ -49,28 +39,6 @@ def test_a_schema_refuses_a_wrong_object() -> None:
     ]
     for each in wrong_ones:
         assert problems([each]), each["kind"]
-
-
-def test_every_field_of_the_schema_has_samples_and_a_default() -> None:
-    assert differences(SCHEMA, SAMPLES) == set()
-    assert differences(SCHEMA["properties"]["runtimes"]["additionalProperties"], RUNTIME_SAMPLES) == set()
-    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
-    jsonschema.Draft7Validator(SCHEMA).validate(defaults)
-    assert defaults.keys() | {"global"} == SCHEMA["properties"].keys()
-    for name, section in defaults.items():
-        if "properties" in SCHEMA["properties"][name]:
-            assert section.keys() == SCHEMA["properties"][name]["properties"].keys(), name
-
-
-def test_the_schema_accepts_generated_values_and_refuses_each_mistake() -> None:
-    validator = jsonschema.Draft7Validator(SCHEMA)
-    for seed in range(SETS):
-        validator.validate(values_of(seed))
-    for place, values in wrong(SCHEMA, SAMPLES):
-        assert not validator.is_valid(values), place
-    runtime = SCHEMA["properties"]["runtimes"]["additionalProperties"]
-    for place, values in wrong(runtime, RUNTIME_SAMPLES):
-        assert not validator.is_valid({"runtimes": {"a": {"kind": "llm", "model": "m", **values}}}), place
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -128,12 +96,6 @@ def test_a_packaged_chart_renders_the_same(tmp_path: Path) -> None:
     text = helm("template", "headrace", str(archive), "--namespace", "models", "--values", str(example))
     objects = [each for each in yaml.load_all(text, Loader=yaml.CSafeLoader) if each is not None]
     assert objects == render(example)
-
-
-def test_the_chart_has_the_version_of_the_distribution() -> None:
-    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    project = tomllib.loads(Path("pyproject.toml").read_text())["project"]
-    assert chart["appVersion"] == project["version"]
 
 
 def blocks() -> list[tuple[str, str]]:

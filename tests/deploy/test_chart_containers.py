@@ -20,19 +20,11 @@ from loadtests.servers import free_ports
 from runtimes.llm.__main__ import _parser as llm_parser
 from runtimes.llm.weights.store import resolve
 from runtimes.tensor.__main__ import _parser as tensor_parser
-from tests.deploy.chart_values import SETS, values_of
+from tests.deploy.chart_values import CONFIG, SETS, values_of
 from tests.support.helm import Object, pods, render
 from tests.support.read_only import confined
 
 PARSERS: dict[str, Callable[[], Any]] = {"llm": llm_parser, "tensor": tensor_parser}
-CONFIG = """
-version: 1
-listen: {http: 0.0.0.0:8080, admin: 0.0.0.0:8082}
-auth: {admin: {required: true}}
-pools: [{name: a, endpoints: ["http://10.0.0.5:8000"]}]
-models: [{name: a, routes: [{to: a}]}]
-tenants: [{name: a, models: ["*"]}]
-"""
 HEADRACE = str(Path(sys.executable).with_name("headrace"))
 PATIENCE = 300.0
 

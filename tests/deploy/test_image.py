@@ -102,6 +102,7 @@ def instructions(name: str) -> list[str]:
     return re.findall(rf"^{name} (.*)$", joined, re.MULTILINE)
 
 
+@pytest.mark.plain
 def test_each_target_installs_extras_of_the_distribution_with_the_tested_steps() -> None:
     project: dict[str, Any] = tomllib.loads(Path("pyproject.toml").read_text())["project"]
     builds = [re.fullmatch(r"deploy/image/build.sh /opt/headrace ([\w,]+)", run) for run in instructions("RUN")]
@@ -112,6 +113,7 @@ def test_each_target_installs_extras_of_the_distribution_with_the_tested_steps()
     assert not {"llm", "torch"} & extras[0], "the first is the slim gateway"
 
 
+@pytest.mark.plain
 def test_every_stage_starts_from_the_same_base_and_runs_without_root() -> None:
     assert instructions("ARG")[0] == "PYTHON_IMAGE=python:3.11-slim"
     stages = [re.fullmatch(r"(\S+) AS ([\w-]+)", stage) for stage in instructions("FROM")]
@@ -125,6 +127,7 @@ def test_every_stage_starts_from_the_same_base_and_runs_without_root() -> None:
         assert users[-1:] in ([], [f"{USER}:{USER}"])
 
 
+@pytest.mark.plain
 def test_every_copied_path_is_in_the_checkout_and_in_the_context() -> None:
     ignored = Path(".dockerignore").read_text().splitlines()
     for line in instructions("COPY"):
@@ -135,6 +138,7 @@ def test_every_copied_path_is_in_the_checkout_and_in_the_context() -> None:
             assert f"!{source}" in ignored, source
 
 
+@pytest.mark.plain
 def test_the_chart_uses_the_tags_of_the_targets() -> None:
     names = (Path("deploy/helm/headrace/templates/_runtime.tpl")).read_text()
     assert '(printf "%s-%s" ($own.tag | default .root.Chart.AppVersion) .runtime.kind)' in names

@@ -6,6 +6,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support.debian import binary
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -34,11 +36,13 @@ def test_alerts_fire_and_rest_as_their_tests_describe() -> None:
     promtool("test", "rules", str(DEPLOY / "prometheus" / "headrace.rules.test.yaml"))
 
 
+@pytest.mark.plain
 def test_dashboards_are_those_of_their_source() -> None:
     files = {path.name: path.read_text() for path in (DEPLOY / "grafana").glob("*.json")}
     assert files == generated(), "run: python deploy/grafana/generate.py"
 
 
+@pytest.mark.plain
 def test_panels_have_places_of_their_own() -> None:
     for text in generated().values():
         taken: set[tuple[int, int]] = set()
