@@ -6,13 +6,12 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
 from loadtests.peers import ray_serve as peer
 from loadtests.servers import Launch, StartError
 from loadtests.venvs import ensure
-from tests.servers.started import Started, started
+from tests.servers.started import Started, answers, started
 
 PROGRAMS = Path(__file__).parent / "programs"
 INNER = (8000, 9000, 8265, 8080)
@@ -61,8 +60,8 @@ def ray_serve() -> Iterator[RayServe]:
     with started("ray-serve", install, _launch, ports=4, ready="/-/healthz") as server:
         end = time.monotonic() + APPLICATION_SECONDS
         while not (
-            _responds_with(server.ports[0], "/paths/ready", b"paths")
-            and _responds_with(server.ports[3], "/metrics", METRIC)
+            answers(server.ports[0], "/paths/ready", words=b"paths")
+            and answers(server.ports[3], "/metrics", words=METRIC)
         ):
             if time.monotonic() > end:
                 raise StartError(f"ray-serve has no application:\n{server.log()}")
@@ -78,15 +77,3 @@ def _launch(folder: Path, ports: tuple[int, ...], venv: Path) -> Launch:
         "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN, "RAY_metrics_report_interval_ms": "1000",
     }  # fmt: skip
     return Launch([sys.executable, str(PROGRAMS / "apart.py"), *pairs, "--", *program], env=env)
-
-
-def _responds_with(port: int, path: str, words: bytes) -> bool:
-    connection = HTTPConnection("127.0.0.1", port, timeout=300)
-    try:
-        connection.request("GET", path)
-        response = connection.getresponse()
-        return response.status == 200 and words in response.read()
-    except (OSError, HTTPException):
-        return False
-    finally:
-        connection.close()

@@ -3,6 +3,9 @@
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 MODELS = Path(__file__).parent / "models"
 ENSEMBLES = Path(__file__).parent / "ensembles"
@@ -33,6 +36,11 @@ def with_ensembles(folder: Path) -> Path:
             (folder / source.name / "1").mkdir(parents=True)
             shutil.copy(source / "config.pbtxt", folder / source.name)
     return folder
+
+
+def pipelines() -> dict[str, Any]:
+    """The graphs of the ensembles as pipelines of the gateway, by name: `p_` and that of the ensemble."""
+    return dict(yaml.safe_load((ENSEMBLES.parent / "pipelines.yaml").read_text()))
 
 
 def _source(name: str) -> Path:

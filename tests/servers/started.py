@@ -6,13 +6,16 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
+from typing import TypeVar
 
 from loadtests.servers import Launch, StartError, child, free_ports, log_tail
 from loadtests.venvs import InstallError
 from tests.support.absent import absent
 
+T = TypeVar("T")
 START_SECONDS = 600.0
 ATTEMPTS = 3
 
@@ -60,41 +63,45 @@ def started(
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"headrace-{name}-")))
             free = tuple(free_ports(ports))
             try:
-                server = stack.enter_context(
-                    _running(name, launch(folder, free, venv), free, folder, (ready, status), seconds)
-                )
+                is_ready = partial(answers, free[0], ready, status)
+                pid, _ = stack.enter_context(watched(name, launch(folder, free, venv), folder, is_ready, seconds))
                 break
             except StartError as error:
                 # Its ports were free a moment ago; another process may have been faster.
                 if "in use" not in str(error) or attempt == ATTEMPTS:
                     raise
-        yield server
+        yield Started(name, free, pid, folder)
 
 
 @contextlib.contextmanager
-def _running(
-    name: str, launch: Launch, ports: tuple[int, ...], folder: Path, ready: tuple[str, int], seconds: float
-) -> Iterator[Started]:
+def watched(
+    name: str, launch: Launch, folder: Path, ready: Callable[[], T], seconds: float = START_SECONDS
+) -> Iterator[tuple[int, T]]:
+    """The process id, and what `ready` has returned that is true. The process is stopped with its children at the end.
+
+    Its log is shown when it does not become ready, and when the block fails.
+    """
     cores = ",".join(str(core) for core in sorted(os.sched_getaffinity(0)))
     with child(name, launch, cores, folder) as process:
-        server = Started(name, ports, process.pid, folder)
         end = time.monotonic() + seconds
-        while not _answers(ports[0], *ready):
+        while not (found := ready()):
             if process.poll() is not None or time.monotonic() > end:
-                raise StartError(f"{name} is not ready:\n{server.log(200)}")
-            time.sleep(0.1)
+                raise StartError(f"{name} is not ready:\n{log_tail(name, folder, 200)}")
+            time.sleep(0.05)
         try:
-            yield server
+            yield process.pid, found
         except BaseException as error:
-            error.add_note(f"{name}'s log:\n{server.log()}")
+            error.add_note(f"{name}'s log:\n{log_tail(name, folder, 60)}")
             raise
 
 
-def _answers(port: int, path: str, status: int) -> bool:
+def answers(port: int, path: str, status: int = 200, words: bytes = b"", key: str = "") -> bool:
+    """Whether a GET on loopback is answered with this status, and with these words in the body."""
     connection = HTTPConnection("127.0.0.1", port, timeout=300)
     try:
-        connection.request("GET", path)
-        return connection.getresponse().status == status
+        connection.request("GET", path, headers={"authorization": f"Bearer {key}"} if key else {})
+        response = connection.getresponse()
+        return response.status == status and words in response.read()
     except (OSError, HTTPException):
         return False
     finally:

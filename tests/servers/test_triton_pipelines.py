@@ -3,7 +3,6 @@
 The gateway stands before each listener of Triton and of our runtime, so each graph runs over HTTP and over gRPC.
 """
 
-import os
 import time
 from collections.abc import Iterator, Sequence
 from queue import Queue
@@ -14,81 +13,18 @@ import psutil
 import pytest
 import tritonclient.grpc as grpc
 import tritonclient.http as http
-from tritonclient.utils import InferenceServerException, np_to_triton_dtype
+from tritonclient.utils import np_to_triton_dtype
 
-from loadtests.tensors.headrace import running_gateway
-from loadtests.tensors.targets import Door, Target
+from loadtests.tensors.targets import Target
+from tests.servers.gateways import address, credential, in_front
 from tests.servers.headrace import Headrace, headrace
-from tests.servers.repositories import OF_ENSEMBLES, for_headrace, for_triton, with_ensembles
-from tests.servers.triton import Triton, triton
+from tests.servers.repositories import OF_ENSEMBLES, for_headrace, pipelines
+from tests.servers.triton import Triton
 
-pytestmark = pytest.mark.timeout(1800)
 PATIENCE = 300.0
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 Server = Triton | Headrace
-
-
-def step(name: str, model: str, **inputs: str) -> dict[str, Any]:
-    return {"name": name, "model": model, "in": inputs}
-
-
-def slept(name: str, source: str) -> dict[str, Any]:
-    return step(name, "slow", MILLISECONDS=source)
-
-
-SLOW = [slept("first", "request.MS"), slept("second", "first.SLEPT"), slept("third", "second.SLEPT")]
-SUM = step("sum", "add_sub", INPUT0="request.A", INPUT1="request.B")
-PIPELINES: dict[str, Any] = {
-    "p_chain": {
-        "steps": [SUM, step("twice", "add_sub", INPUT0="sum.OUTPUT0", INPUT1="sum.OUTPUT1")],
-        "out": {"TWICE_A": "twice.OUTPUT0", "TWICE_B": "twice.OUTPUT1"},
-    },
-    "p_diamond": {
-        "steps": [
-            SUM,
-            step("left", "add_sub", INPUT0="sum.OUTPUT0", INPUT1="request.B"),
-            step("right", "add_sub", INPUT0="sum.OUTPUT1", INPUT1="request.B"),
-            step("joined", "add_sub", INPUT0="left.OUTPUT0", INPUT1="right.OUTPUT0"),
-        ],
-        "out": {"JOINED": "joined.OUTPUT0", "LEFT": "left.OUTPUT1", "RIGHT": "right.OUTPUT1"},
-    },
-    "p_failing_middle": {
-        "steps": [
-            step("minus", "negate", X="request.X"),
-            step("root", "picky", X="minus.Y"),
-            step("last", "negate", X="root.ROOT"),
-        ],
-        "out": {"Y": "last.Y"},
-    },
-    "p_branches": {
-        "steps": [
-            slept("sleep", "request.MS"),
-            step("root", "picky", X="request.X"),
-            step("fourth", "picky", X="root.ROOT"),
-        ],
-        "out": {"SLEPT": "sleep.SLEPT", "FOURTH": "fourth.ROOT"},
-    },
-    "p_slow_chain": {"steps": SLOW, "out": {"LAST": "third.SLEPT"}},
-    "p_hurried": {"deadline": "1s", "steps": SLOW, "out": {"LAST": "third.SLEPT"}},
-    "p_texts": {
-        "steps": [step("one", "text", TEXT="request.TEXT"), step("two", "text", TEXT="one.SAME")],
-        "out": {"SAME": "two.SAME"},
-    },
-    "p_sums_of_sums": {"steps": [step("sum", "accumulate", INPUT="request.INPUT")], "out": {"SUM": "sum.SUM"}},
-    "p_repeat": {"steps": [{"name": "each", "model": "repeat"}]},
-    "p_repeat_first": {
-        "steps": [step("each", "repeat", IN="request.IN"), step("sum", "accumulate", INPUT="each.OUT")],
-        "out": {"SUM": "sum.SUM"},
-    },
-    "p_repeat_with_inputs": {"steps": [step("each", "repeat", IN="request.IN")]},
-}
-
-
-@pytest.fixture(scope="module")
-def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Triton]:
-    with triton(with_ensembles(for_triton(tmp_path_factory.mktemp("triton"), OF_ENSEMBLES))) as server:
-        yield server
 
 
 @pytest.fixture(scope="module")
@@ -106,11 +42,7 @@ def behind(request: pytest.FixtureRequest) -> Server:
 
 @pytest.fixture(scope="module")
 def gateway(behind: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    folder = tmp_path_factory.mktemp("gateway")
-    doors = {"http": Door(behind.ports.http, behind.pid), "grpc": Door(behind.ports.grpc, behind.pid)}
-    cores = ",".join(str(core) for core in sorted(os.sched_getaffinity(0)))
-    target = Target("singles", doors, folder)
-    with running_gateway("gateway", target, cores, folder, OF_ENSEMBLES, PIPELINES) as running:
+    with in_front(behind, tmp_path_factory.mktemp("gateway"), OF_ENSEMBLES, pipelines()) as running:
         yield running
 
 
@@ -124,22 +56,21 @@ def inputs(module: Any, arrays: Arrays) -> list[Any]:
 
 
 def infer(
-    address: str, wire: str, model: str, arrays: Arrays, names: Sequence[str], key: str = "", **options: Any
+    address: str, wire: str, model: str, arrays: Arrays, names: Sequence[str], **options: Any
 ) -> list[tuple[bytes | list[bytes], tuple[int, ...]]]:
-    """The outputs with their bytes and shapes. Raises `InferenceServerException`."""
+    """The outputs with their bytes and shapes."""
     module: Any = grpc if wire == "grpc" else http
-    headers = {"authorization": f"Bearer {key}"} if key else {}
     more = {} if wire == "grpc" else {"network_timeout": PATIENCE, "connection_timeout": PATIENCE}
     with module.InferenceServerClient(address, **more) as client:
         outputs = [module.InferRequestedOutput(name) for name in names]
-        result = client.infer(model, inputs(module, arrays), outputs=outputs, headers=headers, **options)
+        result = client.infer(model, inputs(module, arrays), outputs=outputs, **options)
         arrays_of = [result.as_numpy(name) for name in names]
         return [(each.ravel().tolist() if each.dtype == object else each.tobytes(), each.shape) for each in arrays_of]
 
 
 def through(gateway: Target, wire: str, model: str, arrays: Arrays, *names: str, **options: Any) -> Any:
-    address = f"127.0.0.1:{gateway.doors[wire].port}"
-    return infer(address, wire, f"p_{model}", arrays, names, gateway.keys[wire], **options)
+    headers = credential(gateway, wire)
+    return infer(address(gateway, wire), wire, f"p_{model}", arrays, names, headers=headers, **options)
 
 
 def direct(server: Triton, wire: str, model: str, arrays: Arrays, *names: str, **options: Any) -> Any:
@@ -187,54 +118,11 @@ def test_a_sequence_passes_with_its_id(gateway: Target, theirs: Triton, behind: 
     assert [np.frombuffer(each[0][0], np.int32).tolist() for each in sums["ours"]] == [[1], [2], [4], [6], [9]]
 
 
-@WIRES
-def test_a_failing_step_is_named(gateway: Target, theirs: Triton, wire: str) -> None:
-    four = {"X": np.array([[4.0]], np.float32)}
-    with pytest.raises(InferenceServerException) as ours:
-        through(gateway, wire, "failing_middle", four, "Y")
-    assert "The step `root` failed" in ours.value.message()
-    assert ours.value.status() in ("502", "StatusCode.INTERNAL")
-    with pytest.raises(InferenceServerException):
-        direct(theirs, wire, "failing_middle", four, "Y")
-
-
-@WIRES
-def test_three_steps_share_one_deadline(gateway: Target, theirs: Triton, wire: str) -> None:
-    """Triton gives each step the whole timeout."""
-    step = {"MS": np.array([[600]], np.int32)}
-    with pytest.raises(InferenceServerException) as ours:
-        through(gateway, wire, "hurried", step, "LAST")
-    assert ours.value.status() in ("504", "StatusCode.DEADLINE_EXCEEDED")
-    assert "`second`" in ours.value.message()
-    assert direct(theirs, wire, "slow_chain", step, "LAST", timeout=1_000_000) == [(step["MS"].tobytes(), (1, 1))]
-
-
-def executions(server: Server, model: str) -> int:
-    with http.InferenceServerClient(server.http) as client:
-        (entry,) = client.get_inference_statistics(model)["model_stats"]
-        return int(entry["execution_count"])
-
-
-def test_a_client_that_leaves_ends_the_steps(gateway: Target, behind: Server) -> None:
-    """Neither the second nor the third step runs."""
-    before = executions(behind, "slow")
-    arrays = {"MS": np.array([[2000]], np.int32)}  # a busy gateway has that long to notice
-    with pytest.raises(InferenceServerException, match=r"[Dd]eadline|DEADLINE"):
-        through(gateway, "grpc", "slow_chain", arrays, "LAST", client_timeout=0.1)
-    assert through(gateway, "grpc", "slow_chain", {"MS": np.array([[1]], np.int32)}, "LAST")
-    end = time.monotonic() + 2.5
-    while time.monotonic() < end:  # a second step would have run in this time
-        assert executions(behind, "slow") - before <= 4
-        time.sleep(0.1)
-
-
 def stream(gateway: Target, model: str, numbers: Sequence[int], *, pause: float = 0.0) -> Iterator[int]:
     """The responses of a decoupled pipeline, of which the first is read after a pause."""
     results: Queue[tuple[Any, Any]] = Queue(maxsize=1)
-    address = f"127.0.0.1:{gateway.doors['grpc'].port}"
-    with grpc.InferenceServerClient(address) as client:
-        headers = {"authorization": f"Bearer {gateway.keys['grpc']}"}
-        client.start_stream(lambda result, error: results.put((result, error)), headers=headers)
+    with grpc.InferenceServerClient(address(gateway, "grpc")) as client:
+        client.start_stream(lambda result, error: results.put((result, error)), headers=credential(gateway, "grpc"))
         given = inputs(grpc, {"IN": np.array(numbers, np.int32)})
         client.async_stream_infer(model, given, enable_empty_final_response=True)
         time.sleep(pause)
@@ -254,14 +142,6 @@ def test_each_response_of_a_decoupled_last_step_comes_once(gateway: Target, mode
     assert list(stream(gateway, model, numbers)) == numbers
 
 
-@WIRES
-def test_a_decoupled_step_before_others_is_an_error_of_the_pipeline(gateway: Target, wire: str) -> None:
-    with pytest.raises(InferenceServerException) as refused:
-        through(gateway, wire, "repeat_first", {"IN": np.array([2, 1], np.int32)}, "SUM")
-    assert "The step `each` failed: the model `repeat` answers with any number of responses" in refused.value.message()
-    assert refused.value.status() in ("502", "StatusCode.INTERNAL")
-
-
 def test_many_responses_take_no_memory(gateway: Target) -> None:
     """The client reads none of the first responses for a while."""
     process = psutil.Process(gateway.doors["grpc"].pid)
@@ -269,13 +149,3 @@ def test_many_responses_take_no_memory(gateway: Target) -> None:
     before = process.memory_info().rss
     assert sum(1 for _ in stream(gateway, "p_repeat", range(20_000), pause=1.0)) == 20_000
     assert process.memory_info().rss - before < 32 * 1024 * 1024
-
-
-@WIRES
-def test_a_failure_does_not_wait_for_a_slow_branch(gateway: Target, wire: str) -> None:
-    """The last test: the server cannot end what the branch computes."""
-    arrays = {"MS": np.array([[15_000]], np.int32), "X": np.array([[-1.0]], np.float32)}
-    began = time.monotonic()
-    with pytest.raises(InferenceServerException, match="The step `root` failed"):
-        through(gateway, wire, "branches", arrays, "FOURTH", "SLEPT")
-    assert time.monotonic() - began < 15

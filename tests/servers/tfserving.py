@@ -7,18 +7,16 @@ import re
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from loadtests.peers.tfserving import ENVIRONMENT, STAND_IN, install
-from loadtests.servers import Launch, StartError, child, log_tail
+from loadtests.servers import Launch, log_tail
 from loadtests.venvs import InstallError
+from tests.servers.started import watched
 from tests.support.absent import absent
-
-START_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +78,10 @@ def tfserving(*models: str) -> Iterator[TfServing]:
         config = folder / "models.config"
         config.write_text(f"model_config_list {{ {' '.join(models)} }}")
         launch = Launch([python(), "-m", STAND_IN, str(config)], env=ENVIRONMENT)
-        cores = ",".join(str(core) for core in sorted(os.sched_getaffinity(0)))
-        with child("tfserving", launch, cores, folder) as process:
-            end = time.monotonic() + START_SECONDS
-            pattern = r"REST on (\S+), gRPC on (\S+)"
-            while (match := re.search(pattern, log_tail("tfserving", folder, 1000))) is None:
-                if process.poll() is not None or time.monotonic() > end:
-                    raise StartError(f"tfserving is not ready:\n{log_tail('tfserving', folder, 200)}")
-                time.sleep(0.05)
-            try:
-                yield TfServing(match[1], match[2], config)
-            except BaseException as error:
-                error.add_note(f"tfserving's log:\n{log_tail('tfserving', folder, 60)}")
-                raise
+
+        def listening() -> re.Match[str] | None:
+            return re.search(r"REST on (\S+), gRPC on (\S+)", log_tail("tfserving", folder, 1000))
+
+        with watched("tfserving", launch, folder, listening) as (_, match):
+            assert match is not None
+            yield TfServing(match[1], match[2], config)

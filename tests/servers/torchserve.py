@@ -7,13 +7,12 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
 from loadtests.peers import torchserve as peer
 from loadtests.servers import Launch, StartError
-from tests.servers.started import Started, started
+from tests.servers.started import Started, answers, started
 
 HANDLER = Path(__file__).parent / "programs/torchserve_handler.py"
 MODEL = {**peer.MODEL, "marName": "probe.mar", "batchSize": 1}
@@ -68,7 +67,8 @@ def torchserve(*, tokens: bool = True) -> Iterator[TorchServe]:
         keys = json.loads((server.folder / "key_file.json").read_text()) if tokens else {}
         made = TorchServe(server, {name: keys[name]["key"] for name in ("inference", "management") if tokens})
         end = time.monotonic() + WORKER_SECONDS
-        while not _has_worker(made):
+        key = keys["management"]["key"] if tokens else ""
+        while not answers(made.management_port, "/models/probe", words=b'"READY"', key=key):
             if time.monotonic() > end:
                 raise StartError(f"torchserve has no worker:\n{server.log()}")
             time.sleep(0.1)
@@ -99,15 +99,3 @@ def _archive(path: Path, version: str) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("MAR-INF/MANIFEST.json", json.dumps({"runtime": "python", "model": model}))
         archive.write(HANDLER, HANDLER.name)
-
-
-def _has_worker(server: TorchServe) -> bool:
-    connection = HTTPConnection("127.0.0.1", server.management_port, timeout=300)
-    try:
-        headers = {"authorization": f"Bearer {server.keys['management']}"} if server.keys else {}
-        connection.request("GET", "/models/probe", headers=headers)
-        return b'"READY"' in connection.getresponse().read()
-    except (OSError, HTTPException):
-        return False
-    finally:
-        connection.close()
