@@ -1,6 +1,8 @@
 """A key database in a temporary folder and a configuration that names it."""
 
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +18,28 @@ TESTER = Actor("cli:tester@here")
 
 MakeConfig = Callable[..., Config]
 OpenStore = Callable[..., KeyStore]
+Execute = Callable[[str], None]
 
 
 @pytest.fixture
 def database(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/state/state.db"
+
+
+@pytest.fixture
+def execute(database: str, request: pytest.FixtureRequest) -> Execute:
+    """Execute statements with write access to the database, past the product."""
+    if not database.startswith("sqlite"):
+        server = request.getfixturevalue("postgres")
+        return lambda statements: server.execute(database, statements)
+    path = Path(database.removeprefix("sqlite:///"))
+    path.parent.mkdir(exist_ok=True)
+
+    def execute(statements: str) -> None:
+        with closing(sqlite3.connect(path)) as raw:
+            raw.executescript(statements)
+
+    return execute
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import json
 import sqlite3
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,33 +16,15 @@ from gateway.auth.audit import Act, Actor
 from gateway.auth.errors import KeyEnded
 from gateway.auth.keys import digest
 from gateway.auth.store import KeyStore
-from tests.gateway.auth.conftest import NOW, PEPPER, TESTER, OpenStore
-from tests.support.postgres import Postgres
+from tests.gateway.auth.conftest import NOW, PEPPER, TESTER, Execute, OpenStore
 
-Execute = Callable[[str], None]
 RELOAD = Act(Actor("gateway@here"), "config.reload", "headrace.yaml", detail={"sha256": "ab"})
 
 
 @pytest.fixture
 def database(any_database: str) -> str:
+    """Each test runs on SQLite and on a real Postgres."""
     return any_database
-
-
-@pytest.fixture
-def execute(database: str, request: pytest.FixtureRequest) -> Execute:
-    """Execute a statement with write access to the database, past the product."""
-    if not database.startswith("sqlite"):
-        server: Postgres = request.getfixturevalue("postgres")
-        return lambda statement: server.execute(database, statement)
-
-    def execute(statement: str) -> None:
-        raw = sqlite3.connect(database.removeprefix("sqlite:///"))
-        try:
-            raw.executescript(statement)
-        finally:
-            raw.close()
-
-    return execute
 
 
 @pytest.fixture
@@ -195,7 +176,7 @@ def test_entries_from_before_another_pepper_keep_their_order_at_least(
     assert other.verify_audit().problem == "entry 2 is missing"
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(st.text(max_size=400), st.dictionaries(st.text(max_size=20), st.text(max_size=50) | st.integers(), max_size=5))
 def test_any_entry_can_be_stored_and_verified(tmp_path_factory: Any, text: str, detail: dict[str, Any]) -> None:
     folder: Path = tmp_path_factory.mktemp("audit")

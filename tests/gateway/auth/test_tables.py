@@ -1,16 +1,10 @@
 """The tables of the state database: created once, and never changed where another release created them."""
 
-import sqlite3
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-
 import pytest
 
 from gateway.auth import tables
 from gateway.auth.errors import StoreMismatch
-from tests.gateway.auth.conftest import NOW, TESTER, OpenStore
-from tests.support.postgres import Postgres
+from tests.gateway.auth.conftest import NOW, TESTER, Execute, OpenStore
 
 OTHER_RELEASE = """
 CREATE TABLE keys (id VARCHAR(12) NOT NULL, PRIMARY KEY (id));
@@ -23,29 +17,12 @@ CREATE TABLE keys_state (
 );
 INSERT INTO keys_state VALUES(1,1,102689757027161,'5284700cdab38b91e4c0b384f087c3a52b51d1052f53c5eb9939daa62fb69b4f');
 """
-Execute = Callable[[str], None]
 
 
 @pytest.fixture
 def database(any_database: str) -> str:
+    """Each test runs on SQLite and on a real Postgres."""
     return any_database
-
-
-@pytest.fixture
-def execute(any_database: str, request: pytest.FixtureRequest) -> Execute:
-    """Statements, past the product."""
-    if any_database.startswith("sqlite"):
-        path = Path(any_database.removeprefix("sqlite:///"))
-        path.parent.mkdir()
-
-        def execute(statements: str) -> None:
-            raw = sqlite3.connect(path)
-            raw.executescript(statements)
-            raw.close()
-
-        return execute
-    server: Postgres = request.getfixturevalue("postgres")
-    return lambda statements: server.execute(any_database, statements.replace(" DOUBLE", " DOUBLE PRECISION"))
 
 
 @pytest.mark.processes
@@ -57,12 +34,6 @@ def test_a_creation_that_fails_creates_nothing(open_store: OpenStore, monkeypatc
     store = open_store()
     store.create("acme", by=TESTER, now=NOW)
     assert len(store.read_all()) == 1
-
-
-def test_many_gateways_create_the_tables_at_once(open_store: OpenStore) -> None:
-    with ThreadPoolExecutor(6) as pool:
-        epochs = list(pool.map(lambda _: open_store().read_epoch(), range(8)))
-    assert len(set(epochs)) == 1
 
 
 @pytest.mark.parametrize(

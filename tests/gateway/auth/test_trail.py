@@ -9,6 +9,7 @@ from gateway.auth import trail as trail_module
 from gateway.auth.audit import Act, Actor
 from gateway.auth.errors import StoreUnavailable
 from gateway.auth.trail import Trail
+from tests.support.waiting import until
 
 ME = Actor("gateway@here")
 
@@ -23,19 +24,19 @@ class Book:
     def __init__(self) -> None:
         self.written: list[str] = []
         self.away = False
+        self.begun = 0
         self.free = threading.Event()
         self.free.set()
 
     def write(self, batch: Sequence[tuple[float, Act]]) -> None:
-        assert self.free.wait(30)
+        self.begun += 1
+        assert self.free.wait(300)
         if self.away:
             raise StoreUnavailable("the key database cannot be used now")
         self.written += [one.action for _, one in batch]
 
     async def until(self, count: int) -> None:
-        async with asyncio.timeout(300):
-            while len(self.written) < count:
-                await asyncio.sleep(0.002)
+        await until(lambda: len(self.written) >= count)
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ async def test_acts_during_an_outage_of_the_database_are_written_after_it(
     trail = Trail(book.write)
     task = asyncio.create_task(trail.run())
     trail.note(act(0))
-    await asyncio.sleep(0.05)
+    await until(lambda: book.begun > 1)  # it is tried again
     trail.note(act(1))
     assert [r.message for r in caplog.records if r.levelname == "WARNING"] == [
         "the key database cannot be used now; the audit log is written when it answers"
@@ -82,11 +83,11 @@ async def test_the_last_acts_are_written_at_the_end_and_none_twice(book: Book) -
     task = asyncio.create_task(trail.run())
     book.free.clear()
     trail.note(act(0))
-    await asyncio.sleep(0.02)  # a thread is at it
+    await until(lambda: book.begun)  # a thread is at it
     trail.note(act(1))
     task.cancel()
     closing = asyncio.create_task(trail.aclose())
-    await asyncio.sleep(0.02)
+    await asyncio.sleep(0)
     book.free.set()
     await closing
     assert book.written == ["act.0", "act.1"]

@@ -43,7 +43,7 @@ def fill(store: BatchStore, stored: list[tuple[str, str, str]]) -> None:
             change_progress(connection, f"batch_{number}", lambda progress, to=state: progress.move(to, 2.0))  # type: ignore[misc]
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(stored=st.lists(made, max_size=12), search=searches)
 def test_pages_are_a_filter_over_all_batches(
     store: BatchStore, stored: list[tuple[str, str, str]], search: BatchSearch
@@ -64,7 +64,7 @@ def test_pages_are_a_filter_over_all_batches(
     assert page_of(store, search._replace(after="batch_x")) is None
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(stored=st.lists(made, min_size=1, max_size=4))
 def test_a_tenant_reads_and_cancels_its_own_batches(store: BatchStore, stored: list[tuple[str, str, str]]) -> None:
     fill(store, stored)

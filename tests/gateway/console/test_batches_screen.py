@@ -61,8 +61,6 @@ async def test_a_person_follows_and_cancels_a_batch(console: OpenConsole, tmp_pa
                 "![...document.querySelectorAll('button')].some((b) => b.textContent.startsWith('Cancel'))"
             )
             await check_accessibility(c.page)
-            await c.page.resize(360)
-            await c.page.until("document.documentElement.scrollWidth <= 360")
 
 
 async def test_an_operator_sees_the_batches_of_all_tenants_and_their_problems(

@@ -10,6 +10,7 @@ import pytest
 from adapters.http1.message import Response
 from tests.gateway.console.conftest import ConsoleRig, OpenConsole, settings
 from tests.support.batches import chat_line, client, submitted, until_ended
+from tests.support.browsing.axe import check_accessibility
 from tests.support.browsing.keyboard import Keyboard
 from tests.support.upstreams import stream, upstream, whole
 
@@ -81,6 +82,7 @@ async def test_each_screen_does_its_job(console: OpenConsole, tmp_path: Path) ->
         await fits(c)
         await audit(c, keys, operator)
         await fits(c)
+        await check_accessibility(c.page)
 
 
 async def start(c: ConsoleRig, keys: Keyboard) -> None:

@@ -139,5 +139,3 @@ async def test_requests_are_searched_page_by_page(console: OpenConsole) -> None:
         await c.page.shows("Sign in to Headrace")
         await c.sign_in(await c.issue("beta", role="tenant-admin"))
         await c.page.until("document.querySelectorAll('tbody tr').length === 6")
-        await c.page.resize(360)
-        await c.page.until("document.documentElement.scrollWidth <= 360")

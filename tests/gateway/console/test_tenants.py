@@ -137,8 +137,6 @@ async def test_an_operator_sees_all_tenants_and_a_tenant_s_admin_its_own(console
         await c.page.until("document.querySelectorAll('tbody tr').length === 1")
         await c.page.click("acme")
         await c.page.shows("600/min")
-        await c.page.resize(360)
-        await c.page.until("document.documentElement.scrollWidth <= 360")
 
 
 async def test_many_keys_are_read_page_by_page(console: OpenConsole) -> None:

@@ -45,9 +45,3 @@ async def following(config: DiscoverConfig) -> AsyncIterator[Discoverer]:
 
 def urls(discoverer: Discoverer) -> list[str]:
     return [target.url for target in discoverer.targets]
-
-
-async def until(condition: Callable[[], object], seconds: float = 300.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)

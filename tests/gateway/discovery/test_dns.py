@@ -12,8 +12,9 @@ from config.schema.config import DiscoverConfig
 from gateway.discovery import dns as module
 from gateway.discovery.dns import held, relative
 from gateway.discovery.target import DiscoveredEndpoint, DiscoveryError
-from tests.gateway.discovery.following import following, until, urls
+from tests.gateway.discovery.following import following, urls
 from tests.support.nameservers import Nameserver, nameserver
+from tests.support.waiting import until
 
 
 def config(server: Nameserver, **fields: Any) -> DiscoverConfig:

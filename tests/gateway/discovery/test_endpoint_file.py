@@ -7,7 +7,8 @@ import pytest
 from config.schema.config import DiscoverConfig
 from gateway.discovery import endpoint_file
 from gateway.discovery.target import DiscoveredEndpoint
-from tests.gateway.discovery.following import following, until, urls
+from tests.gateway.discovery.following import following, urls
+from tests.support.waiting import until
 
 A, B = "http://10.0.0.1:80", "http://10.0.0.2:80"
 

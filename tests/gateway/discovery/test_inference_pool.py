@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from config.schema.config import DiscoverConfig
 from gateway.discovery.pool_pods import PoolSpec, pod_of, pool_targets, spec_of
 from gateway.discovery.target import DiscoveryError
-from tests.gateway.discovery.following import following, until, urls
+from tests.gateway.discovery.following import following, urls
 from tests.support.inference_pools import Cluster, cluster, pod, pool
+from tests.support.waiting import until
 
 ONE, TWO = "http://10.0.0.1:8000", "http://10.0.0.2:8000"
 

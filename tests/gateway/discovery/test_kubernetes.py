@@ -1,4 +1,4 @@
-"""EndpointSlices, from an API server that fails in every way that is known of them."""
+"""EndpointSlices, listed and watched. The failures of an API server are those of `test_inference_pool`."""
 
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,9 @@ from gateway.discovery import cluster_api
 from gateway.discovery.cluster_api import ClusterApi
 from gateway.discovery.list_watch import ListWatch
 from gateway.discovery.target import DiscoveryError
-from tests.gateway.discovery.following import following, until, urls
+from tests.gateway.discovery.following import following, urls
 from tests.support.kubernetes import ApiServer, api_server, endpoint, slice_of
+from tests.support.waiting import until
 
 ONE, TWO, THREE = "http://10.0.0.1:8000", "http://10.0.0.2:8000", "http://10.0.0.3:8000"
 
@@ -69,59 +70,6 @@ async def test_an_ended_watch_continues_from_the_last_version(monkeypatch: pytes
             await api.put(slice_of("b", endpoint("10.0.0.2")))
             await until(lambda: urls(endpoints) == [ONE, TWO])
             assert api.lists == 1
-
-
-@pytest.mark.parametrize("how", ["event", "status"])
-async def test_a_version_that_is_gone_is_listed_anew(how: str) -> None:
-    async with api_server() as api:
-        await api.put(slice_of("a", endpoint("10.0.0.1")))
-        if how == "status":
-            api.oldest = 12
-        async with following(config(api)) as endpoints:
-            await until(lambda: api.watches)
-            await api.delete("a", silently=True)
-            await api.put(slice_of("b", endpoint("10.0.0.2")), silently=True)
-            if how == "event":
-                await api.gone()
-            await until(lambda: urls(endpoints) == [TWO])
-            assert endpoints.error == ""
-
-
-async def test_an_api_server_that_is_away_leaves_the_last_endpoints() -> None:
-    async with api_server() as api:
-        await api.put(slice_of("a", endpoint("10.0.0.1")))
-        async with following(config(api)) as endpoints:
-            await until(lambda: api.watches)
-            api.status = 503
-            api.cut()
-            await until(lambda: endpoints.error)
-            assert urls(endpoints) == [ONE]
-            api.status = 200
-            await api.put(slice_of("a", endpoint("10.0.0.2")))
-            await until(lambda: urls(endpoints) == [TWO])
-            assert endpoints.error == ""
-
-
-@pytest.mark.parametrize("status", [401, 403])
-async def test_a_role_that_may_not_is_named(status: int) -> None:
-    async with api_server() as api:
-        api.status = status
-        async with following(config(api)) as endpoints:
-            await until(lambda: endpoints.error)
-            assert "role" in endpoints.error
-
-
-async def test_the_token_is_read_again_for_each_request(tmp_path: Path) -> None:
-    token = tmp_path / "token"
-    token.write_text("first\n")
-    async with api_server() as api:
-        await api.put(slice_of("a", endpoint("10.0.0.1")))
-        async with following(config(api, token_file=str(token), resync="1s")) as endpoints:
-            await until(lambda: api.watches)
-            token.write_text("second\n")
-            await until(lambda: "Bearer second" in api.tokens)
-            assert api.tokens[:2] == ["Bearer first"] * 2
-            assert urls(endpoints) == [ONE]
 
 
 async def test_an_invalid_slice_changes_nothing() -> None:

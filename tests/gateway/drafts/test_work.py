@@ -101,7 +101,7 @@ def checked(folder: Path, text: str) -> dict[str, Any]:
     return dict(msgspec.json.decode(result.body))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.one_of(mutated(), restructured(), st.text(max_size=200)))
 def test_every_draft_has_a_result(tmp_path: Path, text: str) -> None:
     body = checked(tmp_path, text)

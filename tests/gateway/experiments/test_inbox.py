@@ -14,6 +14,7 @@ from gateway.rollouts.live import LiveComparisons
 from gateway.rollouts.store import RolloutStore
 from tests.support.gateways import PEPPER
 from tests.support.rollouts import row
+from tests.support.waiting import until
 
 
 class Inbox:
@@ -65,9 +66,7 @@ async def test_without_the_database_a_report_is_refused_and_stored_later(
         await one.inbox.put([row(2, 0, 1.0)])
     assert refused.value.code == "feedback_unavailable"
     (tmp_path / "away.db").rename(tmp_path / "state.db")
-    async with asyncio.timeout(60):
-        while one.inbox.stored < 2:
-            await asyncio.sleep(0.02)
+    await until(lambda: one.inbox.stored == 2)
     assert one.stored() == 2
 
 

@@ -9,12 +9,12 @@ from config.loader import load
 from gateway.explain.text import explained as written
 from gateway.explain.why import Policy
 
-EXAMPLE = Path(__file__).with_name("pipelines.yaml")
+FOLDER = Path(__file__).parent
 
 
-def explained(model: str, **fields: object) -> list[str]:
+def explained(model: str, file: Path = FOLDER / "pipelines.yaml", **fields: object) -> list[str]:
     request = RequestConfig.model_validate({"tenant": "acme", "model": model, **fields})
-    return written(Policy.of(load(EXAMPLE)).explain_description(request, 0.0)).splitlines()
+    return written(Policy.of(load(file)).explain_description(request, 0.0)).splitlines()
 
 
 def test_the_graph_is_drawn_with_the_pools_of_its_models() -> None:
@@ -60,33 +60,12 @@ models: [{{name: whole, pipeline: {{steps: [{{name: post, in: {{a: request.a}}, 
 tenants: [{{name: acme, models: ["*"]}}]
 """
     )
-    request = RequestConfig.model_validate({"tenant": "acme", "model": "whole", "front": "infer"})
-    lines = written(Policy.of(load(tmp_path / "file.yaml")).explain_description(request, 0.0)).splitlines()
+    lines = explained("whole", tmp_path / "file.yaml", front="infer")
     assert lines[2] == "  post: call best of post.py ← a = request.a"
 
 
-def test_the_drafts_of_a_judge_are_drawn_below_it(tmp_path: Path) -> None:
-    (tmp_path / "file.yaml").write_text(
-        """\
-version: 1
-pools: [{name: gpu, endpoints: ["http://10.0.0.5:8000"]}]
-models:
-  - {name: small, routes: [{to: gpu}]}
-  - name: judged
-    pipeline:
-      judge:
-        model: small
-        n: 2
-        of:
-          - small
-          - {name: refined, steps: [{name: rough, model: small}, {name: last, model: small, in: {prompt: rough.text}}]}
-          - {name: agreed, agree: {of: small, n: 3}}
-tenants: [{name: acme, models: ["*"]}]
-"""
-    )
-    request = RequestConfig.model_validate({"tenant": "acme", "model": "judged"})
-    policy = Policy.of(load(tmp_path / "file.yaml"))
-    assert written(policy.explain_description(request, 0.0)).splitlines()[2:9] == [
+def test_the_drafts_of_a_judge_are_drawn_below_it() -> None:
+    assert explained("judged", FOLDER / "judge.yaml")[2:9] == [
         "  judge of 6 drafts by small (gpu)",
         "    model small (gpu)",
         "    refined: steps",

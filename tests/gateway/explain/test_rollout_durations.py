@@ -13,20 +13,7 @@ from gateway.explain.why import Policy
 from policies.rollouts.power import events_until, step_powers
 from tests.support.planned_rollouts import plan
 
-FILE = """\
-version: 1
-pools: [{name: v1, endpoints: [http://10.0.0.5:8000]}, {name: v2, endpoints: [http://10.0.0.6:8000]}]
-models:
-  - name: chat
-    routes:
-      - rollout:
-          name: r
-          from: v1
-          to: {pool: v2, rewrite: {force: {temperature: 0}}}
-          sticky: user
-          steps: [{weight: 5%, for: 10m}, {weight: 100%, for: 1h}]
-tenants: [{name: acme, models: [chat]}]
-"""
+FILE = Path(__file__).with_name("arms.yaml")
 
 
 @pytest.mark.parametrize(
@@ -44,23 +31,19 @@ def test_a_step_without_enough_events_has_no_time() -> None:
     assert fast[0].seconds[0] == pytest.approx(2 * faster[0].seconds[0])
 
 
-def test_check_prints_how_long_steps_need(tmp_path: Path) -> None:
-    path = tmp_path / "file.yaml"
-    path.write_text(FILE)
-    result = CliRunner().invoke(app, ["check", str(path), "--rate", "50/s"])
+def test_check_prints_how_long_steps_need() -> None:
+    result = CliRunner().invoke(app, ["check", str(FILE), "--rate", "50/s"])
     assert result.exit_code == 0
     assert "rollout r: step 5% for 10m sees failures of 2x after " in result.output
     assert "rollout r: step 100% for 1h sees failures of 2x after no time, 3x after no time" in result.output
-    assert "rollout" not in CliRunner().invoke(app, ["check", str(path)]).output
-    wrong = CliRunner().invoke(app, ["check", str(path), "--rate", "fast"])
+    assert "rollout r:" not in CliRunner().invoke(app, ["check", str(FILE)]).output
+    wrong = CliRunner().invoke(app, ["check", str(FILE), "--rate", "fast"])
     assert wrong.exit_code == 2
     assert "expected a rate such as 10/s" in wrong.output
 
 
-def test_an_explanation_has_the_arm_and_its_rewrite(tmp_path: Path) -> None:
-    path = tmp_path / "file.yaml"
-    path.write_text(FILE)
-    policy, arms = Policy.of(load(path)), dict[str, object]()
+def test_an_explanation_has_the_arm_and_its_rewrite() -> None:
+    policy, arms = Policy.of(load(FILE)), dict[str, object]()
     for i in range(60):
         request = described_request({"tenant": "acme", "model": "chat", "user": f"u{i}"})
         explanation = policy.explain_description(request, 0.0)

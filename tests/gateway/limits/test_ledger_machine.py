@@ -1,8 +1,9 @@
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from adapters.errors import LimitExceeded
 from gateway.limits.ledger import Reservation
@@ -104,5 +105,6 @@ class SharedLedgerMachine(LedgerMachine):
     kind = "shared"
 
 
-TestLedgerMachine = LedgerMachine.TestCase
-TestSharedLedgerMachine = SharedLedgerMachine.TestCase
+@pytest.mark.parametrize("machine", [LedgerMachine, SharedLedgerMachine])
+def test_the_counts_are_those_of_what_is_held(machine: type[LedgerMachine]) -> None:
+    run_state_machine_as_test(machine, settings=settings(max_examples=25, stateful_step_count=30, deadline=None))

@@ -121,7 +121,7 @@ def _cut(text: str, places: Sequence[int]) -> list[str]:
     return [part for start, end in zip(starts, ends, strict=True) if (part := text[start:end])]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     before=st.text(st.characters(codec="utf-8"), max_size=40),
     after=st.text(st.characters(codec="utf-8"), max_size=40),

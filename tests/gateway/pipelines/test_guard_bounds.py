@@ -57,7 +57,7 @@ async def reserved_and_charged(one: Rig, **fields: Any) -> tuple[float, float]:
     return reserved, record.usage.total_tokens
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     max_tokens=st.integers(1, 700),
     n=st.integers(1, 3),

@@ -17,10 +17,11 @@ GRAPHS: dict[str, dict[str, Any]] = {
     "number": {"agree": {"of": ["a", "b"], "by": "number"}},
     "judge": {"judge": {"of": ["a", "b"], "model": "j"}},
 }
-BOUNDS = (agree.LONG, judge.LONG, outgoing.LONG)
-LETTERS = ("x", "é", "世", "\u0327\u0301", "😀", "\ufdfa")
-LENGTHS = tuple(bound // parts + more for bound in BOUNDS for parts in (1, 2, 12) for more in (-1, 0))
-"""Around the bounds of one text, and of two; a character has up to 12 bytes in JSON."""
+BOUNDS = {"vote": outgoing.LONG, "judge": judge.LONG}
+"""The bound of a kind; that of the others is `agree.LONG`."""
+LETTERS = ("x", "é", "\u0327\u0301", "😀")
+PARTS = (1, 2, 12)
+"""One text has the bound, or two; a character has up to 12 bytes in JSON."""
 
 
 @pytest.mark.parametrize("kind", GRAPHS)
@@ -40,7 +41,8 @@ async def test_long_texts_are_processed_by_a_worker(kind: str, monkeypatch: pyte
         async for _ in await one.core.handle(one.principal, chat("whole"), {}, one.record()):
             pass
 
-    for length in LENGTHS:
+    await answered(outgoing.LONG, "x")
+    for length in (BOUNDS.get(kind, agree.LONG) // parts + more for parts in PARTS for more in (-1, 0)):
         for letter in LETTERS:
             await answered(length, letter)
     bounds = {"answer_values": outgoing.LONG, "agreement": agree.LONG, "prompt_messages": judge.LONG}

@@ -1,4 +1,4 @@
-"""Hundreds of random pipelines among failing servers: each request ends once, and leaves nothing behind.
+"""Two hundred random pipelines among failing servers: each request ends once, and leaves nothing behind.
 
 `HEADRACE_PIPELINE_SEEDS=20000` plays more of them, `HEADRACE_SEED=46` plays one again.
 """
@@ -10,28 +10,21 @@ import pytest
 
 from tests.gateway.pipelines.stories import VECTORS, Story
 
-SEEDS = int(os.environ.get("HEADRACE_PIPELINE_SEEDS", "400"))
+SEEDS = int(os.environ.get("HEADRACE_PIPELINE_SEEDS", "200"))
 ONE = os.environ.get("HEADRACE_SEED")
-CHUNKS = 8
 
 
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize("chunk", range(CHUNKS))
-async def test_every_pipeline_ends_once_and_leaves_nothing_behind(chunk: int) -> None:
-    for seed in [int(ONE)] if ONE is not None else range(chunk, SEEDS, CHUNKS):
+async def test_every_pipeline_ends_once_and_leaves_nothing_behind() -> None:
+    outcomes, ends, vectors = Counter[str](), Counter[str](), Counter[str]()
+    for seed in [int(ONE)] if ONE is not None else range(SEEDS):
         story = Story(seed)
         await story.play()
         assert not story.wrong, f"HEADRACE_SEED={seed} plays it again:\n" + "\n".join(story.wrong)
-
-
-async def test_the_stories_reach_every_outcome() -> None:
-    outcomes, ends, vectors = Counter[str](), Counter[str](), Counter[str]()
-    for seed in range(100):
-        story = Story(seed)
-        await story.play()
         outcomes[story.outcome] += 1
         ends.update(story.ends)
         vectors.update(call.end for name, fake in story.fakes.items() if name == VECTORS for call in fake.calls)
-    assert {"whole", "left", "DeadlineError", "StepFailed", "BackendError", "CallerError"} <= outcomes.keys()
-    assert {"ok", "failed", "cancelled", "skipped", "used", "rejected"} <= ends.keys()
-    assert {"whole", "failed", "cancelled"} <= vectors.keys()
+    if ONE is None:  # the stories reach every outcome
+        assert {"whole", "left", "DeadlineError", "StepFailed", "BackendError", "CallerError"} <= outcomes.keys()
+        assert {"ok", "failed", "cancelled", "skipped", "used", "rejected"} <= ends.keys()
+        assert {"whole", "failed", "cancelled"} <= vectors.keys()

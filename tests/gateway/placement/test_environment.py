@@ -1,6 +1,5 @@
 """The environment of a runtime that the gateway starts, in real processes."""
 
-import asyncio
 import json
 import os
 import sys
@@ -12,6 +11,7 @@ from config.schema.config import CommandRuntime, LlmRuntime, RuntimeConfig, Tens
 from gateway.placement.environment import environment
 from gateway.placement.local import LocalRuntime, LocalRuntimes
 from tests.support.variables import NEEDED, SECRETS
+from tests.support.waiting import until
 
 
 def test_variables_of_the_section_win() -> None:
@@ -54,9 +54,7 @@ async def test_no_process_of_a_runtime_has_the_gateway_s_secrets(
     command[-2 if written["kind"] == "command" else 0 :] = [sys.executable, "-c", script]
     runtime.start()
     try:
-        async with asyncio.timeout(300):
-            while not dump.exists():
-                await asyncio.sleep(0.01)
+        await until(dump.exists)
     finally:
         await runtime.stop()
         runtimes.close()

@@ -10,6 +10,7 @@ import pytest
 
 from gateway.placement import guard
 from gateway.placement.guard import MAX_LINE, OutputLines
+from tests.support.waiting import until
 
 
 def logged(*chunks: bytes) -> list[str]:
@@ -136,9 +137,8 @@ async def test_children_that_others_left_are_no_zombies() -> None:
     script = "for i in 1 2 3; do /bin/sh -c '/bin/sh -c \"exit 0\" &'; done; sleep 0.3; echo up; exec sleep 1000"
     process = await start(script)
     assert (await line(process)).endswith("up")
-    async with asyncio.timeout(300):
-        while [one.name() for one in psutil.Process(process.pid).children(recursive=True)] != ["sleep"]:
-            await asyncio.sleep(0.05)
+    guard = psutil.Process(process.pid)
+    await until(lambda: [one.name() for one in guard.children(recursive=True)] == ["sleep"])
     process.terminate()
     await rest(process)
 

@@ -8,17 +8,12 @@ from config.schema.config import LlmRuntime, TensorRuntime
 from gateway.placement import local
 from gateway.placement.launch import Launch
 from gateway.placement.local import LocalRuntime, command
+from tests.support.waiting import until
 
 
 def runtime(folder: Path, line: list[str], exits: list[str], stop_seconds: float = 10) -> LocalRuntime:
     launch = Launch(line, f"unix:{folder}/s.sock", stop_seconds, {})
     return LocalRuntime("pool/one", LlmRuntime(kind="llm", model="any"), launch, exits.append)
-
-
-async def until(condition: str, scope: dict[str, object], seconds: float = 300.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not eval(condition, scope):
-            await asyncio.sleep(0.02)
 
 
 @pytest.mark.processes
@@ -28,7 +23,7 @@ async def test_a_child_that_dies_is_started_again_with_backoff(tmp_path: Path, m
     child = runtime(tmp_path, ["/bin/sh", "-c", "exit 3"], exits)
     started = asyncio.get_running_loop().time()
     child.start()
-    await until("len(exits) >= 5", {"exits": exits})
+    await until(lambda: len(exits) >= 5)
     await child.stop()
     assert exits[:5] == ["ended with status 3"] * 5
     assert asyncio.get_running_loop().time() - started > 0.01 + 0.02 + 0.04 + 0.08  # each pause twice the last
@@ -40,13 +35,13 @@ async def test_a_killed_child_is_reported_at_once_and_replaced(tmp_path: Path) -
     exits: list[str] = []
     child = runtime(tmp_path, ["/bin/sleep", "1000"], exits)
     child.start()
-    await until("child.pid", {"child": child})
+    await until(lambda: child.pid)
     first = child.pid
     assert first is not None
     psutil.Process(first).kill()
-    await until("exits", {"exits": exits})
+    await until(lambda: exits)
     assert exits == ["was killed by signal 9"]
-    await until("child.pid and child.pid != first", {"child": child, "first": first})
+    await until(lambda: child.pid and child.pid != first)
     await child.stop()
     assert not psutil.pid_exists(first)
 
@@ -57,7 +52,7 @@ async def test_stopping_leaves_nothing_even_of_a_child_that_ignores_sigterm(tmp_
     flag = tmp_path / "flag"
     child = runtime(tmp_path, ["/bin/sh", "-c", deaf, str(flag)], [], stop_seconds=0.2)
     child.start()
-    await until("flag.exists() and child.pid", {"flag": flag, "child": child})
+    await until(lambda: flag.exists() and child.pid)
     process = psutil.Process(child.pid)
     await child.stop()
     assert not process.is_running()
@@ -69,7 +64,7 @@ async def test_a_command_that_cannot_be_started_is_reported(tmp_path: Path) -> N
     exits: list[str] = []
     child = runtime(tmp_path, ["/nowhere/at/all"], exits)
     child.start()
-    await until("exits", {"exits": exits})
+    await until(lambda: exits)
     await child.stop()
     assert "could not be started" in exits[0]
 

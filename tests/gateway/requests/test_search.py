@@ -24,7 +24,7 @@ lines = st.builds(
     line,
     at=st.builds(
         lambda day, hour, micro: NOVEMBER + day * DAY_MICROS + hour * HOUR_MICROS + micro,
-        st.integers(0, 3),
+        st.integers(0, 2),
         st.sampled_from([0, 1, 23]),
         st.integers(0, 5),
     ),
@@ -53,8 +53,8 @@ tests = st.lists(
 ).map(tuple)
 queries = st.builds(
     RequestQuery,
-    begin=st.integers(0, 4 * 24).map(lambda hours: NOVEMBER + hours * HOUR_MICROS + 2),
-    end=st.integers(0, 4 * 24).map(lambda hours: NOVEMBER + hours * HOUR_MICROS + 4),
+    begin=st.integers(0, 3 * 24).map(lambda hours: NOVEMBER + hours * HOUR_MICROS + 2),
+    end=st.integers(0, 3 * 24).map(lambda hours: NOVEMBER + hours * HOUR_MICROS + 4),
     labels=tests,
     id=st.sampled_from([None, None, "r1", "a/b?c"]),
     trace=st.sampled_from([None, None, "ab" * 16]),
@@ -106,11 +106,11 @@ def strategies(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 
 @settings(
-    max_examples=40,
+    max_examples=12,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-@given(stored=st.lists(lines, max_size=40), query=queries, gathered=st.sampled_from([0, 5, 5000]))
+@given(stored=st.lists(lines, max_size=25), query=queries, gathered=st.sampled_from([0, 5, 5000]))
 def test_pages_are_a_filter_over_all_requests(
     any_database: str,
     tmp_path: Path,

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from gateway.scaling.autoscaler import SAMPLE_SECONDS
 from gateway.scaling.messages import PoolDemand, PoolStanding
 from tests.support.fleets import Fleet
+from tests.support.waiting import until
 
 
 async def test_replicas_follow_the_demand_and_the_reason_has_its_figures() -> None:
@@ -152,9 +153,7 @@ async def test_an_unexpected_error_is_logged_once_and_ends_no_later_decision(
     running = asyncio.create_task(fleet.autoscaler.run())
     await asyncio.sleep(0.1)
     broken = False
-    async with asyncio.timeout(300):
-        while not fleet.replicas:
-            await asyncio.sleep(0.01)
+    await until(lambda: fleet.replicas)
     running.cancel()
     await asyncio.wait([running])
     assert [record.levelno for record in caplog.records if record.exc_info] == [logging.ERROR]

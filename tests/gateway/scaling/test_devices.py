@@ -130,7 +130,7 @@ async def test_a_model_that_does_not_start_gives_way_to_another() -> None:
     assert fleet.described("pool-1")["ready"] == 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.lists(st.integers(1, 8), min_size=2, max_size=4),
     st.lists(st.tuples(st.integers(0, 3), st.floats(0.25, 8)), min_size=1, max_size=25),

@@ -193,7 +193,7 @@ async def test_a_server_that_another_puts_to_sleep_is_woken_while_it_is_needed()
     assert pool.awake == ["http://a"]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 90), st.integers(0, 12), st.integers(0, 12)), max_size=8))
 def test_two_gateways_with_different_demand_serve_all(history: list[tuple[int, int, int]]) -> None:
     """Each puts servers to sleep that it does not need. No server with requests sleeps (`Servers.sleep`), and

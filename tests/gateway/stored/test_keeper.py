@@ -13,6 +13,7 @@ from gateway.stored import keeper as module
 from gateway.stored.keeper import Keeper
 from gateway.stored.store import ResponseDatabase, StoredTurn
 from tests.support.stored_responses import NOW, response
+from tests.support.waiting import until
 
 
 def opened(folder: Path) -> Keeper:
@@ -55,9 +56,7 @@ async def test_while_the_database_is_away_responses_wait_in_memory(
         keeper.require_room()
     assert keeper.pending("b", "1") is None
     away.set()
-    async with asyncio.timeout(300):
-        while keeper.pending("a", "2") is not None:
-            await asyncio.sleep(0.01)
+    await until(lambda: keeper.pending("a", "2") is None)
     keeper.require_room()
     assert await keeper.read(lambda store: store.response("a", "2", NOW)) is not None
     running.cancel()

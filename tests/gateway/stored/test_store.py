@@ -165,4 +165,4 @@ class Tenants(RuleBasedStateMachine):
 
 def test_tenants_never_meet(tmp_path: Path) -> None:
     machine: Any = type("Machine", (Tenants,), {"folder": tmp_path})
-    run_state_machine_as_test(machine, settings=settings(max_examples=15, stateful_step_count=15, deadline=None))
+    run_state_machine_as_test(machine, settings=settings(max_examples=8, stateful_step_count=15, deadline=None))

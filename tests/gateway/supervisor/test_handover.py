@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 
 import pytest
@@ -11,6 +11,7 @@ import pytest_asyncio
 from config.schema.listen import ListenerKind
 from gateway.supervisor.handover import Handover, Pair, inbox
 from gateway.supervisor.loads import LoadTable
+from tests.support.waiting import until
 
 
 class Worker:
@@ -55,12 +56,6 @@ async def pair(inboxes: list[Pair]) -> AsyncIterator[list[Worker]]:
             worker.handover.close()
             for _, accepted in worker.served:
                 accepted.close()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 def close(clients: list[socket.socket]) -> None:

@@ -16,6 +16,7 @@ from gateway.errors import StartError
 from gateway.supervisor import process, workers
 from gateway.supervisor.supervisor import Supervisor
 from tests.support.traffic import traffic
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
 
@@ -44,12 +45,6 @@ async def running(folder: Path) -> AsyncIterator[Supervisor]:
         yield made
     finally:
         await made.aclose()
-
-
-async def until(condition: str, made: Supervisor, seconds: float = 60) -> None:
-    async with asyncio.timeout(seconds):
-        while not eval(condition, {"workers": made.workers}):
-            await asyncio.sleep(0.02)
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +77,7 @@ async def test_a_worker_that_is_stuck_is_killed_and_replaced(tmp_path: Path, mon
         stuck = made.workers.ready[0].pid
         assert stuck is not None
         os.kill(stuck, signal.SIGSTOP)
-        await until(f"workers.ready and len(workers.ready) == 2 and workers.ready[0].pid != {stuck}", made)
+        await until(lambda: len(made.workers.ready) == 2 and made.workers.ready[0].pid != stuck)
         assert made.workers.slots[0].last_end == "was killed by signal 9"
 
 
@@ -97,7 +92,7 @@ async def test_clients_of_a_stopped_worker_are_answered_when_it_is_replaced(
         async with traffic(f"http://127.0.0.1:{made.http_address[1]}", "no key", clients=10, renew=1) as load:
             await load.until_answered(100)
             os.kill(stopped, signal.SIGSTOP)
-            await until("workers.slots[0].last_end", made)
+            await until(lambda: made.workers.slots[0].last_end)
             await load.until_answered(200)
         assert len(load.dropped) <= 10  # those that the worker had accepted
         assert (load.refused, set(load.statuses)) == (0, {401})
@@ -110,9 +105,7 @@ async def test_a_worker_that_cannot_be_replaced_stays(tmp_path: Path, monkeypatc
         monkeypatch.setattr(sys, "executable", "/bin/false")
         assert made.restart()
         assert not made.restart()
-        async with asyncio.timeout(300):
-            while not made.lifecycle.last_error:
-                await asyncio.sleep(0.02)
+        await until(lambda: made.lifecycle.last_error)
         assert "worker 0: ended with status 1" in made.lifecycle.last_error
         assert [worker.pid for worker in made.workers.ready] == before
         sockets = [name for name in os.listdir(made._folder.name) if name.endswith(".sock")]
@@ -128,11 +121,11 @@ async def test_a_crash_loop_pauses_longer_each_time_and_is_over_when_it_is(
         monkeypatch.setattr(sys, "executable", "/bin/false")
         begun = asyncio.get_running_loop().time()
         os.kill(victim.pid, signal.SIGKILL)
-        await until("workers.slots[0].restarts >= 4", made)
+        await until(lambda: made.workers.slots[0].restarts >= 4)
         assert asyncio.get_running_loop().time() - begun > 0.05 + 0.1 + 0.2 + 0.4
         assert [worker.slot for worker in made.workers.ready] == [1]
         monkeypatch.setattr(sys, "executable", right)
-        await until("len(workers.ready) == 2", made)
+        await until(lambda: len(made.workers.ready) == 2)
 
 
 async def test_while_a_worker_is_away_others_take_its_connections(
@@ -143,7 +136,7 @@ async def test_while_a_worker_is_away_others_take_its_connections(
         assert victim.pid is not None
         monkeypatch.setattr(sys, "executable", "/bin/false")
         os.kill(victim.pid, signal.SIGKILL)
-        await until("workers.slots[0].last_end", made)
+        await until(lambda: made.workers.slots[0].last_end)
         async with traffic(f"http://127.0.0.1:{made.http_address[1]}", "no key", clients=10, renew=1) as load:
             await load.until_answered(200)  # half of them arrive at the socket of the absent worker
         assert [worker.slot for worker in made.workers.ready] == [1]
@@ -159,9 +152,7 @@ async def test_a_limit_slot_is_reused_after_its_worker_and_no_worker_starts_with
         for _ in range(3):
             async with made.workers.lock:
                 await made.workers.replace(made.workers.slots[:1], made.workers.settings)
-            async with asyncio.timeout(300):
-                while not limit_slots._free:
-                    await asyncio.sleep(0.02)
+            await until(lambda: limit_slots._free)
         limit_slots._free.clear()
         before = [worker.pid for worker in made.workers.ready]
         async with made.workers.lock:

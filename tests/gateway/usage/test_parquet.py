@@ -53,7 +53,7 @@ def read(data: bytes) -> list[dict[str, Any]]:
     return list(pyarrow.parquet.read_table(io.BytesIO(data)).to_pylist())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(rows)
 def test_both_forms_have_the_same_charges(made: list[dict[str, Any]]) -> None:
     output = io.BytesIO()

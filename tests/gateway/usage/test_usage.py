@@ -81,7 +81,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(steps)
 async def test_bills_are_the_sum_of_the_requests_over_any_schedule(
     tmp_path_factory: pytest.TempPathFactory, steps: list[Any]
@@ -158,7 +158,7 @@ async def test_summed_days_survive_their_hours_and_late_rows_sum_them_again(tmp_
     await one.writer.aclose()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 96), st.integers(0, 9)), max_size=20), st.integers(0, 96), st.integers(0, 96))
 async def test_a_report_of_any_time_is_the_sum_of_its_hours(
     tmp_path_factory: pytest.TempPathFactory, counts: list[tuple[int, int]], begin: int, end: int

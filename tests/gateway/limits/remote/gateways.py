@@ -16,6 +16,7 @@ from gateway.limits.remote.redis_ledger import RedisLedger
 from policies.routing.facts import Facts
 from tests.gateway.limits.timed_ledger import dollars, tenant, used
 from tests.support.redis import RedisServer
+from tests.support.waiting import until
 
 PATIENT = 30.0
 """A timeout that only a Redis that is ill exceeds, however busy the machine."""
@@ -62,14 +63,10 @@ class Gateway:
 
     async def refreshed(self) -> None:
         """Until Redis knows of everything."""
-        async with asyncio.timeout(300):
-            while self.redis.unsent or not self.redis.up:
-                await asyncio.sleep(0.01)
+        await until(lambda: self.redis.up and not self.redis.unsent)
 
     async def until(self, *, up: bool) -> None:
-        async with asyncio.timeout(300):
-            while self.redis.up != up:
-                await asyncio.sleep(0.01)
+        await until(lambda: self.redis.up == up)
 
     async def die(self) -> None:
         """Without a word."""

@@ -72,22 +72,7 @@ async def test_an_absent_field_is_the_clients_mistake_and_another_failure_is_not
     assert one.adapters["m"][0].calls == []
 
 
-FILE = """\
-version: 1
-pools:
-  - {name: main, endpoints: ["http://127.0.0.1:9"]}
-models:
-  - {name: m, routes: [{to: main}]}
-  - name: whole
-    pipeline:
-      steps:
-        - name: prompt
-          in: {question: request.text}
-          template: TEMPLATE
-        - {name: answer, model: m, in: {prompt: prompt.text}}
-tenants:
-  - {name: acme, models: ["*"]}
-"""
+FILE = Path(__file__).with_name("template.yaml").read_text()
 
 
 @pytest.mark.parametrize(

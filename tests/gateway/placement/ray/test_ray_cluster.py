@@ -1,8 +1,7 @@
 """The driver's process, with a program in its place that needs no Ray."""
 
-import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from config.schema.config import LlmRuntime
 from gateway.placement.ray import cluster as module
 from gateway.placement.ray.clusters import RayClusters
 from gateway.placement.ray.runtime import RayRuntime
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
 
@@ -33,12 +33,6 @@ for line in sys.stdin:
         report({"state": {"name": name, "state": "placed", "reason": "", "address": "http://10.0.0.2:4000",
                           "pid": 7, "restarts": 0, "ends": 0, "last_end": ""}})
 """
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(300):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 @asynccontextmanager

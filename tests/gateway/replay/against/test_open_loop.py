@@ -12,6 +12,7 @@ from gateway.replay.against.planned import ResentRequest
 from gateway.replay.against.sending import OpenLoop
 from gateway.replay.against.sent_report import SentReport
 from gateway.shadow.answers import WholeAnswer
+from tests.support.waiting import until
 
 
 class SlowTarget(ReplayTarget):
@@ -71,9 +72,7 @@ async def test_at_the_highest_speed_no_request_is_late() -> None:
 async def test_a_cancelled_loop_counts_the_requests_in_flight() -> None:
     target, report = SlowTarget(3600.0), SentReport()
     running = asyncio.create_task(OpenLoop(target, report, 1.0, 2, CompareConfig()).run(requests(0.0, 0.0, 0.0)))
-    async with asyncio.timeout(60):
-        while target.busy < 2:
-            await asyncio.sleep(0.01)
+    await until(lambda: target.busy == 2)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from config.schema.telemetry.traces import TraceContentConfig
@@ -26,6 +26,7 @@ message = st.fixed_dictionaries(
 KEY = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCD"
 
 
+@settings(max_examples=50, deadline=None)
 @given(bodies | st.builds(dict, messages=st.lists(message, max_size=5)), bodies, st.booleans(), st.integers(1024, 4096))
 def test_no_body_fails_and_every_attribute_is_bounded_json(
     body: dict[str, Any], answer: dict[str, Any], streams: bool, most: int

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue
@@ -67,6 +67,7 @@ def group(resource: dict[str, str], spans: list[Any], scope_version: str) -> Any
     return ResourceSpans(resource=Resource(attributes=pairs({**resource})), scope_spans=[scope])
 
 
+@settings(max_examples=30, deadline=None)
 @given(
     st.lists(st.tuples(contexts | st.none(), st.lists(parts, max_size=4), st.lists(parts, max_size=2)), max_size=3),
     st.dictionaries(texts, texts, max_size=3),

@@ -42,7 +42,7 @@ spans_of = st.lists(
 
 
 @given(st.lists(st.tuples(spans_of, st.booleans()), max_size=8))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_request_of_a_killed_process_is_left_with_its_links(
     tmp_path: Path, requests: list[tuple[list[tuple[str, bool, dict[str, str | int]]], bool]]
 ) -> None:
