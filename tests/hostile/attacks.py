@@ -54,6 +54,8 @@ class Attack:
     may_pass: bool = False
     content: bool = False
     reusable: bool = False
+    floods: bool = False
+    """It sends more than a test of the plain shelf should read."""
     only: str = ""
     """`streams`, or `whole` for answers that are no streams."""
 
@@ -260,7 +262,7 @@ async def a_body_announced_as_endless(peer: Peer, right: Right) -> None:
     await peer.endless(b" " * 65536)
 
 
-@attack((BackendError, DeadlineError), only="streams")
+@attack((BackendError, DeadlineError), only="streams", floods=True)
 async def a_line_of_ten_megabytes(peer: Peer, right: Right) -> None:
     await peer.send(right.head("transfer-encoding: chunked"))
     for piece in (b"data: ", *[b"a" * 65536] * 160, b"\n\n"):

@@ -47,7 +47,7 @@ class GrpcAttack:
     reusable: bool = False
     content: bool = False
     once: bool = False
-    deaf: bool = False
+    floods: bool = False
     """The server ignores cancellation until the connection is closed."""
 
 
@@ -225,14 +225,14 @@ async def a_message_announced_as_too_large(peer: H2Peer, right: bytes) -> None:
     await peer.data(b"\x00\x7f\xff\xff\xff")
 
 
-@attack(GARBAGE, deaf=True)
+@attack(GARBAGE, floods=True)
 async def a_message_without_an_end(peer: H2Peer, right: bytes) -> None:
     await peer.head()
     await peer.data(b"\x00\x7f\xff\xff\xff")
     await peer.endless(frame(DATA, 0, peer.stream, b"a" * 16000) * 16)
 
 
-@attack(GARBAGE, once=True, deaf=True)
+@attack(GARBAGE, once=True, floods=True)
 async def messages_without_an_end(peer: H2Peer, right: bytes) -> None:
     await peer.head()
     await peer.endless(frame(DATA, 0, peer.stream, framed(right) * 100) * 50)

@@ -1,8 +1,7 @@
 """A server of HTTP/2 whose frames a test writes: nothing that it sends has to be legal."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from adapters.http2.fields import Decoder, encode
@@ -76,8 +75,8 @@ class H2Peer:
         self.sent += len(data)
         await self._writer.drain()
 
-    async def endless(self, data: bytes, pause: float = 0.0) -> None:
-        """Again and again, until the client leaves."""
+    async def endless(self, data: bytes, pause: float = 0.001) -> None:
+        """Again and again, until the client leaves. Virtual time passes only in a pause."""
         while True:
             await self.send(data)
             await asyncio.sleep(pause)
@@ -154,27 +153,3 @@ class HostileH2:
             self.connections -= 1
             self.sent = max(self.sent, peer.sent)
             writer.close()
-
-
-@asynccontextmanager
-async def listening(hostile: HostileH2) -> AsyncIterator[HostileH2]:
-    """`hostile` at its `url`."""
-    tasks: set[asyncio.Task[None]] = set()
-
-    def met(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(hostile.met(reader, writer))
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
-
-    listener = await asyncio.start_server(met, "127.0.0.1", 0)
-    hostile.url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
-    try:
-        yield hostile
-    finally:
-        listener.close()
-        for task in list(tasks):
-            task.cancel()
-        if tasks:
-            for error in await asyncio.gather(*tasks, return_exceptions=True):
-                if isinstance(error, Exception):
-                    raise error

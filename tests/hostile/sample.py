@@ -5,11 +5,30 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
 from adapters.requests import ModelRequest
 from tests.hostile.attacks import Right
 from tests.hostile.server import http
 
 JSON, EVENTS = "application/json", "text/event-stream"
+
+
+def on_shelf(plain: bool) -> tuple[pytest.MarkDecorator, ...]:
+    """The marks of a case. All cases run over sockets on the shelf of processes, but those that run in memory."""
+    return () if plain else (pytest.mark.processes,)
+
+
+def crossed(each: list[Any], attacks: list[Any], applies: Callable[[Any, Any], bool]) -> list[Any]:
+    """Each sample with each attack that applies to it. Attacks that `flood` are none for the plain shelf."""
+    return [
+        pytest.param(
+            *case.values, attack, id=f"{case.id}-{attack.name}", marks=case.marks or on_shelf(not attack.floods)
+        )
+        for case in each
+        for attack in attacks
+        if applies(case.values[1], attack)
+    ]
 
 
 @dataclass(frozen=True)

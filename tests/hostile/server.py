@@ -6,6 +6,7 @@ import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
 Play = Callable[["Peer"], Awaitable[None]]
 RESET = struct.pack("ii", 1, 0)
@@ -40,8 +41,8 @@ class Peer:
         self.sent += len(data)
         await self._writer.drain()
 
-    async def endless(self, data: bytes, pause: float = 0.0) -> None:
-        """Again and again, until the client leaves."""
+    async def endless(self, data: bytes, pause: float = 0.001) -> None:
+        """Again and again, until the client leaves. Virtual time passes only in a pause."""
         while True:
             await self.send(data)
             await asyncio.sleep(pause)
@@ -54,8 +55,9 @@ class Peer:
 
     def reset(self) -> None:
         """End the connection as a machine does that has lost it."""
-        plain: socket.socket = self._writer.get_extra_info("socket")
-        plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        plain: socket.socket | None = self._writer.get_extra_info("socket")
+        if plain is not None:  # a connection in memory is reset anyway
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         self._writer.transport.abort()
 
     def close(self) -> None:
@@ -99,8 +101,19 @@ class Hostile:
             writer.close()
 
 
+class Listens(Protocol):
+    """A server whose connections `met` serves."""
+
+    url: str
+
+    async def met(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None: ...
+
+
+L = TypeVar("L", bound=Listens)
+
+
 @asynccontextmanager
-async def listening(hostile: Hostile) -> AsyncIterator[Hostile]:
+async def listening(hostile: L) -> AsyncIterator[L]:
     """`hostile` at its `url`."""
     tasks: set[asyncio.Task[None]] = set()
 
