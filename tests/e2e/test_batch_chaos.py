@@ -12,15 +12,12 @@ import pytest
 from openai.types import Batch
 
 from adapters.http1.message import Response
-from tests.e2e.test_batches import batched, chat_line, client, results, submitted
-from tests.e2e.test_usage import reported
-from tests.e2e.test_workers import until_ready
+from tests.support.batches import COST, answers, batched, chat_line, client, results, submitted
 from tests.support.processes import GatewayProcess, gateway
 from tests.support.upstreams import Upstream, upstream, whole
+from tests.support.usage import reported
 
 pytestmark = pytest.mark.timeout(7200)
-COST = (5 * 10**6 + 7 * 2 * 10**6) // 2
-"""Picos of an answer: 5 tokens and 7, at half of the price."""
 ENDED = ("completed", "failed", "expired", "cancelled")
 
 
@@ -63,7 +60,7 @@ async def run_with_kills(folder: Path, seed: int, lines: int, kills: int) -> Non
         key, left = "", kills
         while True:
             async with gateway(folder, settings(up, folder, workers)) as g:
-                await until_ready(g, workers)
+                await g.until_ready(workers)
                 key = key or await g.key()
                 async with client(g, key) as sdk:
                     if made is None:
@@ -86,9 +83,7 @@ async def check(g: GatewayProcess, sdk: openai.AsyncOpenAI, batch: Batch, lines:
     assert batch.request_counts is not None
     assert batch.request_counts.model_dump() == {"total": lines, "completed": lines, "failed": 0}
     output = await results(sdk, batch.output_file_id)
-    answers = {line["custom_id"]: line["response"]["body"]["choices"][0]["message"]["content"] for line in output}
-    assert len(output) == lines
-    assert answers == {f"id-{i}": f"text {i}" for i in range(lines)}
+    assert answers(output) == {f"id-{i}": f"text {i}" for i in range(lines)}
     assert batch.usage is not None
     assert (batch.usage.input_tokens, batch.usage.output_tokens) == (5 * lines, 7 * lines)
     _, body = await reported(g, tenant="acme")

@@ -10,7 +10,7 @@ import pyarrow.parquet
 import pytest
 
 from adapters.http1.message import Response
-from tests.e2e.test_batches import batched, chat_line, jsonl
+from tests.support.batches import batched, chat_line, jsonl
 from tests.support.processes import command, gateway
 from tests.support.upstreams import upstream, whole
 

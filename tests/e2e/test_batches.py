@@ -1,71 +1,31 @@
 """Batches through real gateway processes, by the official SDKs."""
 
 import asyncio
-import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import aiohttp
-import anthropic
 import openai
 import pytest
-from openai.types import Batch, BatchRequestCounts
 
 from adapters.http1.message import Response
-from tests.e2e.test_full_disk import Disk, on_a_small_disk
-from tests.e2e.test_operations import configuration, until_status
-from tests.support.processes import GatewayProcess, command, gateway, starting_gateway
-from tests.support.upstreams import Upstream, upstream, whole
+from tests.support.batches import (
+    batched,
+    chat_line,
+    client,
+    counts,
+    held,
+    results,
+    submitted,
+    until_counted,
+    until_ended,
+)
+from tests.support.processes import command, gateway, starting_gateway
+from tests.support.small_disk import Disk, on_a_small_disk
+from tests.support.upstreams import upstream
 
 pytestmark = pytest.mark.timeout(1800)
-
-
-def batched(up: Upstream, folder: Path, **changes: Any) -> dict[str, Any]:
-    """A configuration with batches, prices and usage."""
-    price = {"prompt": "1 usd/1M", "completion": "2 usd/1M", "batch": "50%"}
-    models = [{"name": "chat", "routes": [{"to": "up"}], "price": price}]
-    batches = {"storage": f"file:{folder}/files", "commit": "100ms"}
-    return configuration(up, models=models, batches=batches, usage={"flush": "100ms"}, **changes)
-
-
-def client(g: GatewayProcess, key: str) -> openai.AsyncOpenAI:
-    return openai.AsyncOpenAI(base_url=f"{g.url}/v1", api_key=key, max_retries=0)
-
-
-def chat_line(custom_id: str, content: str = "hi", **fields: Any) -> dict[str, Any]:
-    body = {"model": "chat", "messages": [{"role": "user", "content": content}], **fields}
-    return {"custom_id": custom_id, "method": "POST", "url": "/v1/chat/completions", "body": body}
-
-
-def jsonl(lines: Sequence[dict[str, Any] | bytes]) -> bytes:
-    return b"".join([(line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n" for line in lines])
-
-
-async def submitted(sdk: openai.AsyncOpenAI, lines: Sequence[dict[str, Any] | bytes], **fields: Any) -> Batch:
-    file = await sdk.files.create(file=("../../in.jsonl", jsonl(lines)), purpose="batch")
-    return await sdk.batches.create(
-        input_file_id=file.id, **{"endpoint": "/v1/chat/completions", "completion_window": "24h", **fields}
-    )
-
-
-def counts(total: int, completed: int, failed: int) -> BatchRequestCounts:
-    return BatchRequestCounts(total=total, completed=completed, failed=failed)
-
-
-async def until_ended(sdk: openai.AsyncOpenAI, batch: Batch, seconds: float = 300.0) -> Batch:
-    async with asyncio.timeout(seconds):
-        while batch.status not in ("completed", "failed", "expired", "cancelled"):
-            await asyncio.sleep(0.05)
-            batch = await sdk.batches.retrieve(batch.id)
-    return batch
-
-
-async def results(sdk: openai.AsyncOpenAI, file_id: str | None) -> list[dict[str, Any]]:
-    if file_id is None:
-        return []
-    return [json.loads(line) for line in (await sdk.files.content(file_id)).text.splitlines()]
 
 
 async def test_an_openai_batch_has_one_line_for_each_line(tmp_path: Path) -> None:
@@ -158,29 +118,17 @@ async def test_lists_are_paged(tmp_path: Path) -> None:
 
 async def test_a_batch_of_a_revoked_key_calls_nothing_more(tmp_path: Path) -> None:
     async with upstream() as up, gateway(tmp_path, batched(up, tmp_path)) as g, client(g, await g.key()) as sdk:
-        own, held, sent = await g.key(), asyncio.Event(), 0
-
-        async def answer(body: dict[str, Any]) -> Response:
-            nonlocal sent
-            if body["messages"][0]["content"] == "line":
-                sent += 1
-                if sent > 1:
-                    await held.wait()
-            return whole("done")
-
-        up.behaviour = answer
+        own, release = await g.key(), held(up, after=1)
         async with client(g, own) as revoked:
             batch = await submitted(revoked, [chat_line(str(i), "line") for i in range(600)])
-        async with asyncio.timeout(300):
-            while (await sdk.batches.retrieve(batch.id)).request_counts != counts(600, 1, 0):
-                await asyncio.sleep(0.05)
+        await until_counted(sdk, batch.id, 600, 1)
         assert (await command("keys", "revoke", own.split("-")[1], "--config", str(g.config)))[0] == 0
-        await until_status(g, own, 401)
-        sent_before = sent
-        held.set()
+        await g.until_status(own, 401)
+        sent = len(up.received)
+        release.set()
         batch = await until_ended(sdk, batch)
         assert batch.status == "completed"
-        assert sent == sent_before < 600
+        assert len(up.received) == sent < 600
         errors = await results(sdk, batch.error_file_id)
         assert len(errors) == 600 - sent
         assert {(line["response"]["status_code"], line["response"]["body"]["error"]["code"]) for line in errors} == {
@@ -190,21 +138,12 @@ async def test_a_batch_of_a_revoked_key_calls_nothing_more(tmp_path: Path) -> No
 
 async def test_a_cancelled_batch_has_its_results_so_far(tmp_path: Path) -> None:
     async with upstream() as up, gateway(tmp_path, batched(up, tmp_path)) as g, client(g, await g.key()) as sdk:
-        held = asyncio.Event()
-
-        async def answer(body: dict[str, Any]) -> Response:
-            if len(up.received) > 1:
-                await held.wait()
-            return whole("done")
-
-        up.behaviour = answer
+        release = held(up, after=1)
         batch = await submitted(sdk, [chat_line(str(i)) for i in range(600)])
-        async with asyncio.timeout(300):
-            while (await sdk.batches.retrieve(batch.id)).request_counts != counts(600, 1, 0):
-                await asyncio.sleep(0.05)
+        await until_counted(sdk, batch.id, 600, 1)
         assert (await sdk.batches.cancel(batch.id)).status == "cancelling"
         batch = await until_ended(sdk, batch)
-        held.set()
+        release.set()
         assert batch.status == "cancelled"
         (answered,) = await results(sdk, batch.output_file_id)
         rest = await results(sdk, batch.error_file_id)
@@ -216,44 +155,28 @@ async def test_a_cancelled_batch_has_its_results_so_far(tmp_path: Path) -> None:
 
 async def test_operators_see_why_a_batch_waits(tmp_path: Path) -> None:
     async with upstream() as up, gateway(tmp_path, batched(up, tmp_path)) as g, client(g, await g.key()) as sdk:
-        held = asyncio.Event()
-
-        async def answer(body: dict[str, Any]) -> Response:
-            await held.wait()
-            return whole("done")
-
-        up.behaviour = answer
+        release = held(up)
         batch = await submitted(sdk, [chat_line(str(i)) for i in range(600)])
-        async with aiohttp.ClientSession() as http:
 
-            async def shown() -> dict[str, Any]:
-                async with http.get(f"{g.admin}/admin/batches/{batch.id}") as response:
-                    return dict(await response.json())
-
+        async def until(holds: Callable[[dict[str, Any], str], bool]) -> dict[str, Any]:
+            """The batch as operators see it, when the batch or the metrics are as expected."""
             async with asyncio.timeout(300):
-                while not any(
-                    "and the limit that rises while lines succeed is 4" in w for w in (await shown())["waits"]
-                ):
+                while True:
+                    _, shown = await g.administer("GET", f"/admin/batches/{batch.id}")
+                    if holds(shown, await g.metrics()):
+                        return dict(shown)
                     await asyncio.sleep(0.05)
-            first = await shown()
-            assert first["band"].startswith("batch: ")
-            assert "of 2 open parts, processes hold 2" in first["waits"]
-            async with asyncio.timeout(300):
-                while 'headrace_batch_unfinished_lines{state="total",tenant="acme"} 600.0' not in await metrics(
-                    http, g
-                ):
-                    await asyncio.sleep(0.2)
-            held.set()
-            await until_ended(sdk, batch)
-            ended = await shown()
-            assert "waits" not in ended
-            read = await metrics(http, g)
-            assert 'headrace_batch_tokens_total{model="chat",tenant="acme",type="completion"} 4200.0' in read
 
-
-async def metrics(http: aiohttp.ClientSession, g: GatewayProcess) -> str:
-    async with http.get(f"{g.admin}/metrics") as response:
-        return await response.text()
+        limit = "and the limit that rises while lines succeed is 4"
+        first = await until(lambda shown, _: any(limit in reason for reason in shown["waits"]))
+        assert first["band"].startswith("batch: ")
+        assert "of 2 open parts, processes hold 2" in first["waits"]
+        lines = 'headrace_batch_unfinished_lines{state="total",tenant="acme"} 600.0'
+        await until(lambda _, metrics: lines in metrics)
+        release.set()
+        await until_ended(sdk, batch)
+        tokens = 'headrace_batch_tokens_total{model="chat",tenant="acme",type="completion"} 4200.0'
+        await until(lambda shown, metrics: "waits" not in shown and tokens in metrics)
 
 
 async def test_a_batch_that_expires_has_a_line_for_each_line(tmp_path: Path) -> None:
@@ -265,95 +188,6 @@ async def test_a_batch_that_expires_has_a_line_for_each_line(tmp_path: Path) -> 
         rest = await results(sdk, batch.error_file_id)
         assert {line["error"]["code"] for line in rest} == {"batch_expired"}
         assert sorted(int(line["custom_id"]) for line in rest) == list(range(20))
-
-
-async def test_anthropic_batches(tmp_path: Path) -> None:
-    async with upstream("Hello!") as up, gateway(tmp_path, batched(up, tmp_path)) as g:
-        key = await g.key()
-        async with anthropic.AsyncAnthropic(base_url=g.url, api_key=key, max_retries=0) as sdk, client(g, key) as other:
-            batches = sdk.messages.batches
-            params: Any = {"model": "chat", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
-            wrong: Any = {**params, "model": "none"}
-            requests: Any = [{"custom_id": f"id-{i}", "params": params} for i in range(40)]
-            batch = await batches.create(requests=[*requests, {"custom_id": "wrong", "params": wrong}])
-            assert batch.processing_status == "in_progress"
-            async with asyncio.timeout(300):
-                while (batch := await batches.retrieve(batch.id)).processing_status != "ended":
-                    await asyncio.sleep(0.05)
-            counts = batch.request_counts.model_dump()
-            assert counts == {"processing": 0, "succeeded": 40, "errored": 1, "canceled": 0, "expired": 0}
-            ends = {line.custom_id: line.result async for line in await batches.results(batch.id)}
-            assert ends.keys() == {entry["custom_id"] for entry in requests} | {"wrong"}
-            end = ends["id-7"]
-            assert end.type == "succeeded"
-            assert [block.text for block in end.message.content if block.type == "text"] == ["Hello!"]
-            failure = ends["wrong"]
-            assert failure.type == "errored"
-            assert failure.error.error.type == "not_found_error"
-            assert [each.id async for each in batches.list()] == [batch.id]
-            with pytest.raises(openai.NotFoundError):
-                await other.batches.retrieve(batch.id)
-            assert (await batches.delete(batch.id)).id == batch.id
-            with pytest.raises(anthropic.NotFoundError):
-                await batches.retrieve(batch.id)
-
-
-async def test_wrong_anthropic_batches_are_refused(tmp_path: Path) -> None:
-    async with (
-        upstream() as up,
-        gateway(tmp_path, batched(up, tmp_path)) as g,
-        anthropic.AsyncAnthropic(base_url=g.url, api_key=await g.key(), max_retries=0) as sdk,
-    ):
-        params: Any = {"model": "chat", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
-        one: Any = {"custom_id": "a", "params": params}
-        for requests in (
-            [], [one, one], [{**one, "custom_id": "a b"}], [{**one, "params": {**params, "stream": True}}],
-            [{"custom_id": "a"}], [{**one, "params": []}], 7,
-        ):  # fmt: skip
-            with pytest.raises(anthropic.BadRequestError) as refused:
-                await sdk.messages.batches.create(requests=requests)  # type: ignore[arg-type]
-            assert "requests" in refused.value.message
-        assert [batch async for batch in sdk.messages.batches.list()] == []
-
-
-async def test_embeddings_and_tensors_run_in_batches(tmp_path: Path) -> None:
-    async with upstream() as up, upstream() as tensors, gateway(tmp_path, both(up, tensors, tmp_path)) as g:
-
-        async def embedded(body: dict[str, Any]) -> Response:
-            data = [{"object": "embedding", "index": 0, "embedding": [1.0, 2.0]}]
-            usage = {"prompt_tokens": 3, "total_tokens": 3}
-            made = {"object": "list", "model": "m", "data": data, "usage": usage}
-            return Response(200, [("content-type", "application/json")], json.dumps(made, indent=1).encode())
-
-        async def inferred(body: dict[str, Any]) -> Response:
-            made = {"model_name": "t", "outputs": [{"name": "y", "datatype": "FP32", "shape": [1], "data": [2.0]}]}
-            return Response(200, [("content-type", "application/json")], json.dumps(made).encode())
-
-        up.behaviour, tensors.behaviour = embedded, inferred
-        async with client(g, await g.key()) as sdk:
-            url = "/v1/embeddings"
-            lines: list[Any] = [
-                {"custom_id": str(i), "method": "POST", "url": url, "body": {"model": "chat", "input": "hi"}}
-                for i in range(20)
-            ]
-            batch = await until_ended(sdk, await submitted(sdk, lines, endpoint=url))
-            output = await results(sdk, batch.output_file_id)
-            assert [line["response"]["body"]["data"][0]["embedding"] for line in output] == [[1.0, 2.0]] * 20
-            url = "/v2/models/t/infer"
-            tensor = {"name": "x", "datatype": "FP32", "shape": [1], "data": [1.0]}
-            lines = [
-                {"custom_id": str(i), "method": "POST", "url": url, "body": {"inputs": [tensor]}} for i in range(20)
-            ]
-            batch = await until_ended(sdk, await submitted(sdk, lines, endpoint=url))
-            output = await results(sdk, batch.output_file_id)
-            assert [line["response"]["body"]["outputs"][0]["data"] for line in output] == [[2.0]] * 20
-
-
-def both(up: Upstream, tensors: Upstream, folder: Path) -> dict[str, Any]:
-    made = batched(up, folder)
-    made["pools"] = [*made["pools"], {"name": "tensors", "protocol": "oip-http", "endpoints": [tensors.url]}]
-    made["models"] = [*made["models"], {"name": "t", "routes": [{"to": "tensors"}]}]
-    return made
 
 
 def unfinished_uploads(folder: Path) -> list[Path]:
@@ -388,20 +222,14 @@ async def test_a_full_disk_pauses_a_batch(tmp_path: Path) -> None:
         starting_gateway(tmp_path, batched(up, tmp_path), behind=on_a_small_disk(folder)) as g,
     ):
         await g.listens()
-        disk, held = Disk(g.process.pid, folder), asyncio.Event()
-
-        async def answer(body: dict[str, Any]) -> Response:
-            await held.wait()
-            return whole("x" * 2000)
-
-        up.behaviour = answer
+        disk, release = Disk(g.process.pid, folder), held(up, text="x" * 2000)
         async with client(g, await g.key()) as sdk:
             batch = await submitted(sdk, [chat_line(str(i)) for i in range(60)])
             async with asyncio.timeout(300):
                 while not up.received:
                     await asyncio.sleep(0.05)
             disk.fill()
-            held.set()
+            release.set()
             await g.printed("waits: .*No space left on device")
             with pytest.raises(openai.InternalServerError) as refused:
                 await sdk.files.create(file=("more.jsonl", bytes(100_000)), purpose="batch")
@@ -416,13 +244,7 @@ async def test_enqueued_tokens_and_active_batches_are_bounded(tmp_path: Path) ->
     bounds = {"enqueued_tokens": 1000, "active": 2}
     tenants = [{"name": "acme", "models": ["*"], "batches": bounds}]
     async with upstream() as up, gateway(tmp_path, batched(up, tmp_path, tenants=tenants)) as g:
-        held = asyncio.Event()
-
-        async def answer(body: dict[str, Any]) -> Response:
-            await held.wait()
-            return whole("done")
-
-        up.behaviour = answer
+        release = held(up)
         async with client(g, await g.key()) as sdk:
             first = await submitted(sdk, [chat_line("a", "x" * 2400)])  # about 600 tokens
             async with asyncio.timeout(300):
@@ -434,31 +256,7 @@ async def test_enqueued_tokens_and_active_batches_are_bounded(tmp_path: Path) ->
             third = await submitted(sdk, [chat_line("c", "x" * 400)])
             with pytest.raises(openai.RateLimitError):
                 await submitted(sdk, [chat_line("d")])
-            held.set()
+            release.set()
             for batch in (first, third):
                 assert (await until_ended(sdk, batch)).status == "completed"
             assert (await until_ended(sdk, await submitted(sdk, [chat_line("e", "x" * 2400)]))).status == "completed"
-
-
-@pytest.mark.nightly
-async def test_a_batch_on_the_bundled_model(tmp_path: Path) -> None:
-    settings = {
-        "batches": {"storage": f"file:{tmp_path}/files"},
-        "pools": [{"name": "smollm2", "runtime": {"kind": "llm", "model": "bundled:smollm2-135m-instruct"}}],
-        "models": [{"name": "smollm2", "routes": [{"to": "smollm2"}]}],
-        "tenants": [{"name": "acme", "models": ["*"]}],
-    }
-    async with gateway(tmp_path, settings) as g, client(g, await g.key()) as sdk:
-        lines = [chat_line(str(i), f"Count to {i}.", model="smollm2", max_tokens=8) for i in range(24)]
-        batch = await until_ended(sdk, await submitted(sdk, lines))
-        assert (batch.status, batch.request_counts) == ("completed", counts(24, 24, 0))
-        output = await results(sdk, batch.output_file_id)
-        assert all(line["response"]["body"]["usage"]["completion_tokens"] > 0 for line in output)
-        anthropic_sdk = anthropic.AsyncAnthropic(base_url=g.url, api_key=sdk.api_key, max_retries=0)
-        params: Any = {"model": "smollm2", "max_tokens": 8, "messages": [{"role": "user", "content": "Hi"}]}
-        made = await anthropic_sdk.messages.batches.create(requests=[{"custom_id": "a", "params": params}])
-        async with asyncio.timeout(300):
-            while (made := await anthropic_sdk.messages.batches.retrieve(made.id)).processing_status != "ended":
-                await asyncio.sleep(0.1)
-        assert made.request_counts.succeeded == 1
-        await anthropic_sdk.close()

@@ -12,32 +12,13 @@ import pytest
 from aiohttp import ClientSession, web
 
 from adapters.http1.message import Response
-from tests.e2e.test_batches import batched, chat_line, client, results, submitted, until_ended
-from tests.e2e.test_usage import reported
+from tests.support.batches import COST, batched, chat_line, client, counts, held, results, submitted, until_ended
 from tests.support.processes import GatewayProcess, gateway
 from tests.support.upstreams import Upstream, upstream, whole
+from tests.support.usage import reported
 
 pytestmark = pytest.mark.timeout(1800)
-COST = (5 * 10**6 + 7 * 2 * 10**6) // 2
-"""Picos of an answer: 5 tokens and 7, at half of the price."""
 PROTOCOLS = ("openai", "anthropic")
-
-
-def by(protocol: str, folder: Path, url: str, **fields: Any) -> dict[str, Any]:
-    """The configuration of the gateway whose pool is a provider."""
-    pool = {
-        "name": "up", "endpoints": [url], "protocol": protocol, "key": f"file:{folder}/provider.key", "probe": None,
-        "provider_batches": {"poll": "100ms"},
-    }  # fmt: skip
-    price = {"prompt": "1 usd/1M", "completion": "2 usd/1M", "batch": "50%"}
-    return {
-        "pools": [pool],
-        "models": [{"name": "chat", "routes": [{"to": "up"}], "price": price}],
-        "tenants": [{"name": "acme", "models": ["*"]}],
-        "batches": {"storage": f"file:{folder}/files", "commit": "100ms", "takeover": "2s"},
-        "usage": {"flush": "100ms"},
-        **fields,
-    }
 
 
 @asynccontextmanager
@@ -107,11 +88,18 @@ async def provider(folder: Path, **tenant: Any) -> AsyncIterator[Provider]:
 
 @asynccontextmanager
 async def beside(folder: Path, protocol: str, made: Provider) -> AsyncIterator[GatewayProcess]:
+    """The gateway whose pool is a provider."""
     (folder / "own").mkdir(exist_ok=True)
     secret = folder / "own" / "provider.key"
     secret.write_text(made.key)
     secret.chmod(0o600)
-    async with gateway(folder / "own", by(protocol, folder / "own", made.url)) as g:
+    pool = {
+        "name": "up", "endpoints": [made.url], "protocol": protocol, "key": f"file:{secret}", "probe": None,
+        "provider_batches": {"poll": "100ms"},
+    }  # fmt: skip
+    settings = batched(made.up, folder / "own", pools=[pool])
+    settings["batches"]["takeover"] = "2s"
+    async with gateway(folder / "own", settings) as g:
         yield g
 
 
@@ -120,8 +108,7 @@ async def test_lines_go_to_the_provider_and_live_requests_do_not(tmp_path: Path,
     async with provider(tmp_path) as far, beside(tmp_path, protocol, far) as g, client(g, await g.key()) as sdk:
         lines = [chat_line(f"line-{i}", f"question {i}", max_tokens=9) for i in range(700)]
         batch = await until_ended(sdk, await submitted(sdk, [*lines, b"{this is not JSON"]))
-        assert batch.request_counts is not None
-        assert batch.request_counts.model_dump() == {"total": 701, "completed": 700, "failed": 1}
+        assert batch.request_counts == counts(701, 700, 1)
         output = await results(sdk, batch.output_file_id)
         assert sorted(line["custom_id"] for line in output) == sorted(line["custom_id"] for line in lines)
         assert {line["response"]["body"]["choices"][0]["message"]["content"] for line in output} == {"Hello!"}
@@ -165,14 +152,7 @@ async def test_the_provider_stops_with_the_batch(tmp_path: Path) -> None:
 
 async def check_that_the_provider_stops(folder: Path, protocol: str, stop: str) -> None:
     async with provider(folder) as far, beside(folder, protocol, far) as g, client(g, await g.key()) as sdk:
-        held = asyncio.Event()
-
-        async def answer(body: dict[str, Any]) -> Response:
-            if len(far.up.received) > 1:
-                await held.wait()
-            return whole("done")
-
-        far.up.behaviour = answer
+        release = held(far.up, after=1)
         lines = [chat_line(str(i), max_tokens=9) for i in range(100)]
         window = "24h" if stop == "cancel" else "10s"
         batch = await submitted(sdk, lines, completion_window=window)
@@ -182,7 +162,7 @@ async def check_that_the_provider_stops(folder: Path, protocol: str, stop: str) 
         if stop == "cancel":
             await sdk.batches.cancel(batch.id)
         batch = await until_ended(sdk, batch)
-        held.set()
+        release.set()
         assert batch.status == ("cancelled" if stop == "cancel" else "expired")
         output, rest = await results(sdk, batch.output_file_id), await results(sdk, batch.error_file_id)
         assert len(output) == 1
@@ -214,8 +194,7 @@ async def test_a_crash_after_the_submission_submits_nothing_twice(tmp_path: Path
             await g.stop(signal.SIGKILL)
         async with beside(tmp_path, protocol, far) as g, client(g, key) as sdk:
             batch = await until_ended(sdk, batch)
-            assert batch.request_counts is not None
-            assert batch.request_counts.model_dump() == {"total": 50, "completed": 50, "failed": 0}
+            assert batch.request_counts == counts(50, 50, 0)
             assert far.batches == 1
             assert len(far.up.received) == 50
             _, body = await reported(g, tenant="acme")

@@ -1,55 +1,18 @@
-"""The records of a real gateway's requests: over workers, killed workers, a reload and a full disk."""
+"""The records of a real gateway's requests: over workers, and over killed workers."""
 
 import asyncio
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
-import aiohttp
-import pytest
-
-from tests.e2e.test_usage import ask
-from tests.support.processes import GatewayProcess, gateway
+from tests.support.processes import gateway
+from tests.support.request_records import configuration, search, until_stored
 from tests.support.upstreams import upstream
+from tests.support.usage import ask, reported
 
 
-def configuration(url: str, workers: int) -> dict[str, Any]:
-    return {
-        "workers": workers,
-        "requests": {"flush": "100ms"},
-        "pools": [{"name": "main", "endpoints": [url]}],
-        "models": [
-            {
-                "name": "chat",
-                "price": {"prompt": "1 usd/1M", "completion": "3 usd/1M"},
-                "routes": [
-                    {"name": "long", "when": {"prompt_tokens": ">4000"}, "to": "main"},
-                    {"name": "rest", "to": "main"},
-                ],
-            }
-        ],
-        "tenants": [{"name": "acme", "models": ["*"], "limits": {"requests": "40/hour"}}],
-    }
-
-
-async def search(g: GatewayProcess, path: str = "", **query: str) -> dict[str, Any]:
-    async with aiohttp.ClientSession() as http, http.get(f"{g.admin}/admin/requests{path}", params=query) as response:
-        return dict(await response.json())
-
-
-async def until_stored(g: GatewayProcess, count: int, **query: str) -> list[dict[str, Any]]:
-    async with asyncio.timeout(300):
-        while True:
-            rows = list((await search(g, limit="1000", **query))["requests"])
-            if len(rows) >= count:
-                return rows
-            await asyncio.sleep(0.05)
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-async def test_a_request_is_stored_with_its_timeline(tmp_path: Path, workers: int) -> None:
-    async with upstream() as up, gateway(tmp_path, configuration(up.url, workers)) as g:
+async def test_a_request_is_stored_with_its_timeline(tmp_path: Path) -> None:
+    async with upstream() as up, gateway(tmp_path, configuration(up.url, 2)) as g:
         key = await g.key()
         assert await ask(g, key, 50) == 40
         rows = await until_stored(g, 50)
@@ -69,24 +32,6 @@ async def test_a_request_is_stored_with_its_timeline(tmp_path: Path, workers: in
         assert [(each["requests"], each["cost"]) for each in body["totals"]["sums"]] == [(40, "0.00104")]
 
 
-async def test_a_killed_worker_costs_the_last_requests_at_most(tmp_path: Path) -> None:
-    settings = configuration("", 2)
-    del settings["tenants"][0]["limits"]
-    async with upstream() as up:
-        settings["pools"][0]["endpoints"] = [up.url]
-        async with gateway(tmp_path, settings) as g:
-            key = await g.key()
-            before = await ask(g, key, 30)
-            await until_stored(g, before)
-            worker = (await g.state())["workers"][0]["pid"]
-            os.kill(worker, signal.SIGKILL)
-            await g.until(f"all(w['pid'] not in (None, {worker}) for w in s['workers'])", seconds=300)
-            after = await ask(g, key, 30)
-            rows = await until_stored(g, before + after)
-            assert len({row["id"] for row in rows}) == len(rows) >= before + after
-    assert list((tmp_path / "state.db.requests" / "spool").iterdir()) == []
-
-
 async def test_killed_workers_leave_records_that_add_up_to_the_invoice(tmp_path: Path) -> None:
     """Each worker is killed right after its answers, while their records are in memory."""
     settings = {**configuration("", 2), "usage": {"flush": "100ms"}}
@@ -95,23 +40,28 @@ async def test_killed_workers_leave_records_that_add_up_to_the_invoice(tmp_path:
         settings["pools"][0]["endpoints"] = [up.url]
         async with gateway(tmp_path, settings) as g:
             key = await g.key()
-            answered = 0
+            answered = await ask(g, key, 20)
+            before = {row["id"] for row in await until_stored(g, answered)}
             for _ in range(3):
                 answered += await ask(g, key, 20)
                 worker = (await g.state())["workers"][0]["pid"]
                 answered += await ask(g, key, 20)
                 os.kill(worker, signal.SIGKILL)
                 await g.until(f"all(w['pid'] not in (None, {worker}) for w in s['workers'])", seconds=300)
-            async with asyncio.timeout(300), aiohttp.ClientSession() as http:
+            async with asyncio.timeout(300):
                 while True:
-                    async with http.get(f"{g.admin}/admin/usage", params={"by": "tenant"}) as response:
-                        billed = [row for row in (await response.json())["usage"] if row["currency"]]
+                    _, body = await reported(g, by="tenant")
+                    billed = [row for row in body["usage"] if row["currency"]]
                     sums = (await search(g, totals="true"))["totals"]["sums"]
                     stored = [each for each in sums if each.get("currency")]
                     if billed and stored and billed[0]["requests"] == stored[0]["requests"]:
                         break
                     await asyncio.sleep(0.05)
             assert (billed[0]["amount"], billed[0]["requests"]) == (stored[0]["cost"], stored[0]["requests"])
-            assert answered <= billed[0]["requests"]
+            assert answered <= billed[0]["requests"] <= 140  # a killed worker may have counted what did not arrive
+            # Requests whose records were lost are in the sums by a row without an id.
+            ids = [row["id"] for row in await until_stored(g, len(before)) if "id" in row]
+            assert len(set(ids)) == len(ids)
+            assert before <= set(ids), "what was stored stays"
     assert list((tmp_path / "state.db.requests" / "spool").iterdir()) == []
     assert list((tmp_path / "state.db.usage").iterdir()) == []

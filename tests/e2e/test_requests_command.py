@@ -7,10 +7,10 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from gateway.requests.cli import app
-from tests.e2e.test_requests import configuration, until_stored
-from tests.e2e.test_usage import ask
 from tests.support.processes import gateway
+from tests.support.request_records import configuration, until_stored
 from tests.support.upstreams import upstream
+from tests.support.usage import ask
 
 
 async def test_requests_are_listed_and_shown_on_a_terminal(tmp_path: Path) -> None:

@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 
 from adapters.http1.message import Response
-from tests.e2e.test_batches import batched, chat_line, client, counts, results, submitted, until_ended
-from tests.e2e.test_usage import reported
+from tests.support.batches import COST, answers, batched, chat_line, client, counts, results, submitted, until_ended
 from tests.support.postgres import Postgres
 from tests.support.processes import gateway
 from tests.support.s3 import KEY_ID, SECRET, S3Server, s3_server
 from tests.support.upstreams import Upstream, upstream, whole
+from tests.support.usage import reported
 
-pytestmark = pytest.mark.timeout(1800)
-COST = (5 * 10**6 + 7 * 2 * 10**6) // 2
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(1800)]
 LINES = 900
 
 
@@ -72,10 +71,7 @@ async def test_another_gateway_takes_a_batch_over_while_the_storage_is_silent(tm
                     batch = await until_ended(sdk, batch)
                     assert (batch.status, batch.request_counts) == ("completed", counts(LINES, LINES, 0))
                     output = await results(sdk, batch.output_file_id)
-                answers = {made["custom_id"]: made["response"]["body"]["choices"][0]["message"]["content"]
-                           for made in output}  # fmt: skip
-                assert len(output) == LINES
-                assert answers == {f"id-{i}": f"text {i}" for i in range(LINES)}
+                assert answers(output) == {f"id-{i}": f"text {i}" for i in range(LINES)}
                 _, body = await reported(second, tenant="acme")
                 assert sum(row["requests"] for row in body["usage"]) == LINES
                 assert sum(row["picos"] for row in body["usage"]) == LINES * COST

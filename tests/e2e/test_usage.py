@@ -4,56 +4,29 @@ import asyncio
 import csv
 import io
 import json
-import os
-import signal
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import aiohttp
-import pytest
+import yaml
 
-from tests.support.processes import GatewayProcess, command, gateway
+from tests.support.processes import GatewayProcess, command, gateway, minimal
 from tests.support.upstreams import upstream
+from tests.support.usage import ask, reported
 
 PRICE = {"prompt": "1 usd/1M", "completion": "3 usd/1M"}
 COST = 5 * 10**6 + 7 * 3 * 10**6
 """Picos of an answer: 5 tokens and 7."""
 
 
-def configuration(url: str, workers: int) -> dict[str, Any]:
+def configuration(url: str) -> dict[str, Any]:
     return {
-        "workers": workers,
+        "workers": 2,
         "usage": {"flush": "100ms"},
         "pools": [{"name": "main", "endpoints": [url]}],
         "models": [{"name": "chat", "price": PRICE, "routes": [{"to": "main"}]}],
         "tenants": [{"name": name, "models": ["*"]} for name in ("acme", "beta")],
     }
-
-
-async def ask(g: GatewayProcess, key: str, count: int) -> int:
-    """Send so many chats. Returns how many were answered."""
-    body = {"model": "chat", "messages": [{"role": "user", "content": "hi"}]}
-
-    async def one(http: aiohttp.ClientSession) -> bool:
-        try:
-            async with http.post(f"{g.url}/v1/chat/completions", json=body) as response:
-                await response.read()
-                return response.status == 200
-        except aiohttp.ClientError:  # its worker was killed
-            return False
-
-    async with aiohttp.ClientSession(headers={"authorization": f"Bearer {key}"}) as http:
-        return sum(await asyncio.gather(*[one(http) for _ in range(count)]))
-
-
-async def reported(g: GatewayProcess, **query: str) -> tuple[int, Any]:
-    async with (
-        aiohttp.ClientSession() as http,
-        http.get(f"{g.admin}/admin/usage", params=query) as response,
-    ):
-        is_json = response.content_type == "application/json"
-        return response.status, await response.json() if is_json else await response.text()
 
 
 async def until_counted(g: GatewayProcess, tenant: str, requests: int) -> dict[str, Any]:
@@ -65,10 +38,9 @@ async def until_counted(g: GatewayProcess, tenant: str, requests: int) -> dict[s
             await asyncio.sleep(0.05)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-async def test_usage_is_reported_and_billed(tmp_path: Path, workers: int) -> None:
+async def test_usage_is_reported_and_billed(tmp_path: Path) -> None:
     async with upstream() as up:
-        settings = configuration(up.url, workers)
+        settings = configuration(up.url)
         async with gateway(tmp_path, settings) as g:
             acme, beta = await g.key(), await g.key("beta")
             assert await ask(g, acme, 30) == 30
@@ -103,28 +75,9 @@ async def test_usage_is_reported_and_billed(tmp_path: Path, workers: int) -> Non
         assert list((tmp_path / "state.db.usage").iterdir()) == []
 
 
-async def test_a_killed_worker_loses_no_usage(tmp_path: Path) -> None:
-    async with upstream() as up, gateway(tmp_path, configuration(up.url, 2)) as g:
-        key = await g.key()
-        answered = 0
-        for _ in range(4):
-            answered += await ask(g, key, 20)
-            worker = (await g.state())["workers"][0]["pid"]
-            os.kill(worker, signal.SIGKILL)
-            answered += await ask(g, key, 20)
-            await g.until(f"all(w['pid'] not in (None, {worker}) for w in s['workers'])", seconds=300)
-        row = await until_counted(g, "acme", answered)
-        # A worker that is killed may have counted a request whose answer did not arrive.
-        assert answered <= row["requests"] <= 160
-        assert row["picos"] == row["requests"] * COST
-
-
 async def test_a_file_without_usage_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "headrace.yaml"
-    path.write_text(
-        f"version: 1\nstate: {{database: 'sqlite:///{tmp_path}/state.db'}}\n"
-        "pools: [{name: p, endpoints: ['http://127.0.0.1:9']}]\n"
-        "models: [{name: m, routes: [{to: p}]}]\ntenants: [{name: acme, models: ['*']}]\n"
-    )
+    state = {"database": f"sqlite:///{tmp_path}/state.db"}
+    path.write_text(yaml.safe_dump({"version": 1, "state": state, **minimal("http://127.0.0.1:9")}))
     status, _, error = await command("usage", "list", "--config", str(path))
     assert (status, "no section `usage`" in error) == (0, True)

@@ -15,7 +15,7 @@ import pytest
 
 from adapters.http1.message import Response
 from loadtests.venvs import ensure
-from tests.e2e.test_batches import batched, chat_line, jsonl
+from tests.support.batches import batched, chat_line, jsonl
 from tests.support.processes import command, gateway
 from tests.support.upstreams import upstream, whole
 

@@ -1,37 +1,33 @@
-"""Usage of a host: its requests, its writer and its database."""
+"""Requests whose usage is counted, and the reports of a gateway."""
 
-from pathlib import Path
+import asyncio
 from typing import Any
 
-from adapters.types import Usage
-from config.schema.money import Money
-from gateway.telemetry.record import Record
-from gateway.usage.labels import HOUR
-from gateway.usage.report import UsageQuery
-from gateway.usage.writer import UsageWriter
-from tests.support.gateways import PEPPER, config
+import aiohttp
 
-NOVEMBER = 1_793_491_200  # 2026-11-01 in UTC
+from tests.support.processes import GatewayProcess
 
 
-def record(tenant: str = "acme", model: str = "m", at: float = NOVEMBER, picos: int = 7, **fields: Any) -> Record:
-    one = Record("id", "chat", "client", 10.0)
-    one.tenant, one.key, one.model, one.time = tenant, f"{tenant}-key", model, at
-    one.usage, one.cost = Usage(3, 2), Money(picos, "usd")
-    for name, value in fields.items():
-        setattr(one, name, value)
-    return one
+async def ask(g: GatewayProcess, key: str, count: int) -> int:
+    """Send so many chats. Returns how many were answered."""
+    body = {"model": "chat", "messages": [{"role": "user", "content": "hi"}]}
+
+    async def one(http: aiohttp.ClientSession) -> bool:
+        try:
+            async with http.post(f"{g.url}/v1/chat/completions", json=body) as response:
+                await response.read()
+                return response.status == 200
+        except aiohttp.ClientError:  # its worker was killed
+            return False
+
+    async with aiohttp.ClientSession(headers={"authorization": f"Bearer {key}"}) as http:
+        return sum(await asyncio.gather(*[one(http) for _ in range(count)]))
 
 
-class Host:
-    """A host with a writer, at a time of the test."""
-
-    def __init__(self, folder: Path, database: str) -> None:
-        self.now = float(NOVEMBER)
-        self.config = config(state={"database": database}, usage={"folder": str(folder)})
-        self.folder = folder
-        self.writer = UsageWriter(lambda: self.config, lambda: PEPPER, lambda: self.now)
-
-    async def rows(self, **query: Any) -> list[dict[str, Any]]:
-        store = await self.writer.store()
-        return store.report(UsageQuery(NOVEMBER // HOUR - 24 * 60, NOVEMBER // HOUR + 24 * 60)._replace(**query))
+async def reported(g: GatewayProcess, **query: str) -> tuple[int, Any]:
+    async with (
+        aiohttp.ClientSession() as http,
+        http.get(f"{g.admin}/admin/usage", params=query) as response,
+    ):
+        is_json = response.content_type == "application/json"
+        return response.status, await response.json() if is_json else await response.text()
