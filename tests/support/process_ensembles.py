@@ -50,6 +50,17 @@ class Model:
 DOUBLE = "def infer(self, inputs):\n    return {'y': inputs['x'] * 2}"
 
 
+def rows(x: str = "FP32, dims: [2]", y: str = "", more: str = "") -> str:
+    """The configuration of a model of `x` to `y`."""
+    return (
+        f"backend: python\nmax_batch_size: 8\n{more}\n"
+        f"inputs: [{{name: x, datatype: {x}}}]\noutputs: [{{name: y, datatype: {y or x}}}]\n"
+    )
+
+
+BATCHED = rows(more="dynamic_batching: true")
+
+
 class Server:
     """A repository of one folder, and its models in service."""
 
@@ -74,14 +85,12 @@ class Server:
         self.services.bind(self.service, self.manager)
         ensembles.calls = self.service
 
-    def add(self, name: str, body: str, head: str = PLAIN, config: str = "") -> None:
+    def add(self, name: str, body: str, head: str = PLAIN, config: str = BATCHED) -> None:
         """A model of `x` to `y`, rows of two floats, unless the configuration has others."""
         version = self.folder / name / "1"
         version.mkdir(parents=True, exist_ok=True)
         (version / "model.py").write_text(head + textwrap.indent(textwrap.dedent(body), "    "))
-        tensors = "inputs: [{name: x, datatype: FP32, dims: [2]}]\noutputs: [{name: y, datatype: FP32, dims: [2]}]\n"
-        base = "max_batch_size: 8\ndynamic_batching: true\nbackend: python\n" + tensors
-        (version.parent / "model.yaml").write_text(config or base)
+        (version.parent / "model.yaml").write_text(config)
 
     def add_ensemble(self, name: str, steps: Sequence[str], processes: int = 1, more: str = "") -> None:
         """A chain of models, of `x` to `y`."""

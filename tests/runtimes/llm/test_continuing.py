@@ -16,6 +16,7 @@ from runtimes.llm.text.tokenizer_loader import load_tokenizer
 from runtimes.llm.weights.loader import load_model
 from tests.runtimes.llm.server_fixtures import HI, MODEL, Parrot, Running, post, serving, until_idle
 from tests.support.byte_tokenizer import byte_tokenizer
+from tests.support.cases import cases
 from tests.support.llm_engines import answers, make_engine
 
 TEXT = "Hello, wörld! 😀 and so on"
@@ -154,7 +155,7 @@ def test_a_begun_answer_with_tools_may_be_the_only_message() -> None:
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"continue_final_message": True}, "continue_final_message"),
+        *cases(__file__, "refused"),
         (
             {
                 "messages": [*HI, {"role": "assistant", "content": "x"}],
@@ -163,13 +164,7 @@ def test_a_begun_answer_with_tools_may_be_the_only_message() -> None:
             },
             "continue_final_message",
         ),
-        ({"continue_token_ids": [1], "stream": False}, "continue_token_ids"),
-        ({"continue_token_ids": [1], "n": 2}, "n"),
-        ({"continue_token_ids": [10**6]}, "continue_token_ids"),
-        ({"continue_token_ids": [-1]}, "continue_token_ids"),
         ({"continue_final_message": True, "messages": [*HI, CALLED], "add_generation_prompt": False}, "continue_final"),
-        ({"continue_token_ids": ["a"]}, "continue_token_ids"),
-        ({"messages": None, "prompt": ["a", "b"], "continue_token_ids": [1]}, "prompt"),
     ],
     ids=str,
 )

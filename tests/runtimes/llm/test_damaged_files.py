@@ -21,6 +21,7 @@ from runtimes.llm.weights.loader import load_model, open_checkpoint
 from runtimes.llm.weights.safetensors_checkpoint import InvalidCheckpoint
 from tests.runtimes.llm.families import write_gguf
 from tests.runtimes.llm.reference import save_safetensors, tiny_llama
+from tests.support.cases import cases
 
 
 def load(path: Path) -> Llama:
@@ -201,17 +202,7 @@ def test_a_configuration_that_is_none(folder: Path, content: bytes, message: str
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        {"hidden_size": "many"},
-        {"num_attention_heads": 0},
-        {"num_hidden_layers": -1},
-        {"vocab_size": 0},
-        {"max_position_embeddings": 0},
-        {"max_position_embeddings": 2**40},
-        {"rms_norm_eps": None, "hidden_size": [32]},
-        {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4}},
-        {"rope_parameters": 7},
-    ],
+    cases(__file__, "nonsense"),
 )
 def test_a_configuration_of_nonsense(folder: Path, changes: dict[str, object]) -> None:
     path = folder / "config.json"

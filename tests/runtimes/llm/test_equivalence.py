@@ -8,13 +8,12 @@ import pytest
 import torch
 
 from runtimes.llm.engine.async_engine import SamplingParams
-from runtimes.llm.engine.sequence import TokenOutput
 from runtimes.llm.model.executor import TorchExecutor
 from runtimes.llm.model.llama import Llama
 from runtimes.llm.model.model_runner import ModelRunner
 from runtimes.llm.weights.loader import load_model
 from tests.runtimes.llm.reference import TIE, assert_greedy, from_gguf
-from tests.support.llm_engines import LENGTHS, NEW_TOKENS, answers, make_engine
+from tests.support.llm_engines import LENGTHS, NEW_TOKENS, answers, make_engine, run
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -52,22 +51,22 @@ def test_alone(model: Llama, prompts: list[list[int]], check: Check) -> None:
     check([answers(engine, [prompt])[0] for prompt in prompts])
 
 
-def test_all_in_one_batch(model: Llama, prompts: list[list[int]], check: Check) -> None:
-    engine = make_engine(model, max_num_batched_tokens=4096)
+@pytest.mark.parametrize(
+    ("bounds", "steps", "preempted"),
+    [
+        ({"max_num_batched_tokens": 4096}, range(NEW_TOKENS, NEW_TOKENS + 1), False),
+        ({"max_num_batched_tokens": 48, "max_num_seqs": 8}, range(sum(LENGTHS) // 48 + 1, 10**6), False),
+        ({"cache_tokens": 384, "max_num_batched_tokens": 256}, range(NEW_TOKENS, 10**6), True),
+    ],
+    ids=["one batch", "chunks", "preemptions"],
+)
+def test_together(
+    model: Llama, prompts: list[list[int]], check: Check, bounds: dict[str, int], steps: range, preempted: bool
+) -> None:
+    engine = make_engine(model, **bounds)
     check(answers(engine, prompts))
-    assert engine.stats().steps == NEW_TOKENS
-
-
-def test_prompts_in_chunks(model: Llama, prompts: list[list[int]], check: Check) -> None:
-    engine = make_engine(model, max_num_batched_tokens=48, max_num_seqs=8)
-    check(answers(engine, prompts))
-    assert engine.stats().steps > sum(LENGTHS) // 48
-
-
-def test_with_preemptions(model: Llama, prompts: list[list[int]], check: Check) -> None:
-    engine = make_engine(model, cache_tokens=384, max_num_batched_tokens=256)
-    check(answers(engine, prompts))
-    assert engine.stats().preemptions > 0
+    assert engine.stats().steps in steps
+    assert (engine.stats().preemptions > 0) == preempted
 
 
 def test_a_page_of_garbage_changes_nothing(model: Llama, prompts: list[list[int]]) -> None:
@@ -110,14 +109,9 @@ def test_log_probabilities_are_those_of_transformers(model: Llama, prompts: list
     chosen = [prompts[LENGTHS.index(length)] for length in (1, 16, 65)]
     how: list[dict[str, Any]] = [{"temperature": 0}, {"temperature": 0.9, "seed": 4}, {"presence_penalty": 1.0}]
     params = [SamplingParams(max_tokens=6, ignore_eos=True, logprobs=4, prompt_logprobs=2, **one) for one in how]
-    outputs_by_id: dict[int, list[TokenOutput]] = {
-        engine.add(prompt, one): [] for prompt, one in zip(chosen, params, strict=True)
-    }
-    while engine.stats().running or engine.stats().waiting:
-        for identity, output in engine.step().items():
-            outputs_by_id[identity].append(output)
-    engine.check_idle()
-    for prompt, outputs in zip(chosen, outputs_by_id.values(), strict=True):
+    ids_of_prompts = [engine.add(prompt, one) for prompt, one in zip(chosen, params, strict=True)]
+    outputs_by_id = run(engine)
+    for prompt, outputs in zip(chosen, map(outputs_by_id.__getitem__, ids_of_prompts), strict=True):
         ids = [*prompt, *[output.token_id for output in outputs]]
         with torch.inference_mode():
             expected = reference(torch.tensor([ids])).logits[0].log_softmax(-1)

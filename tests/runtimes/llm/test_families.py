@@ -19,6 +19,7 @@ from runtimes.llm.model.model_config import LayerKind, ModelShape
 from runtimes.llm.weights.loader import load_model, open_checkpoint
 from tests.runtimes.llm.families import CONTEXT, FAMILIES, WINDOW, tiny, write_gguf
 from tests.runtimes.llm.reference import assert_greedy, save_safetensors
+from tests.support.llm_engines import answers
 
 PROMPT = [(7 * i + i * i // 5) % 250 for i in range(150)]
 PROMPTS = [[5], [7, 3, 9], PROMPT[10:44], PROMPT]
@@ -78,13 +79,7 @@ def test_answers_are_those_of_transformers(stored: Any, family: str) -> None:
     model, folder = stored(family)
     bounds: dict[str, Any] = {"max_num_batched_tokens": 50, "max_num_seqs": 8, "kv_cache_bytes": 1 << 22}
     engine = Engine.load(EngineConfig(model=folder, dtype="float32", device="cpu", **bounds))
-    params = SamplingParams(max_tokens=WINDOW + 8, temperature=0, ignore_eos=True)
-    grown: dict[int, list[int]] = {engine.add(prompt, params): [] for prompt in PROMPTS}
-    while any(len(answer) < params.max_tokens for answer in grown.values()):
-        for identity, output in engine.step().items():
-            grown[identity].append(output.token_id)
-    engine.check_idle()
-    for prompt, answer in zip(PROMPTS, grown.values(), strict=True):
+    for prompt, answer in zip(PROMPTS, answers(engine, PROMPTS, WINDOW + 8), strict=True):
         assert_greedy(model, prompt, answer)
 
 
@@ -167,8 +162,7 @@ def test_an_engines_context_is_the_length_that_it_serves(stored: Any, max_model_
     engine = Engine.load(
         EngineConfig(model=folder, dtype="float32", device="cpu", max_model_len=max_model_len, kv_cache_bytes=1 << 20)
     )
-    engine.add(prompt, SamplingParams(max_tokens=20, temperature=0, ignore_eos=True))
-    answer = [output.token_id for _ in range(20) for output in engine.step().values()]
+    [answer] = answers(engine, [prompt], 20)
     assert_greedy(model, prompt, answer)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.runtimes.llm.server_fixtures import CONTEXT, MODEL, Running, post, serving
+from tests.support.cases import cases
 
 USER = {"role": "user", "content": "hi"}
 CHAT: dict[str, Any] = {"model": MODEL, "messages": [USER]}
@@ -44,59 +45,14 @@ async def test_a_body_that_is_no_json_object_is_refused(running: Running, body: 
 @pytest.mark.parametrize(
     ("change", "param"),
     [
-        ({"model": 5}, "model"),
-        ({"messages": []}, "messages"),
-        ({"messages": "hi"}, "messages"),
-        ({"messages": [USER | {"role": "function"}]}, "messages[0].role"),
-        ({"messages": [USER | {"role": "tool"}]}, "messages[0].tool_call_id"),
-        ({"messages": [USER, {"role": "user"}]}, "messages[1].content"),
-        ({"messages": [USER | {"content": None}]}, "messages[0].content"),
-        ({"messages": [USER | {"mood": "good"}]}, "messages[0].mood"),
-        ({"messages": [USER | {"tool_calls": [{}]}]}, "messages[0].tool_calls[0].function"),
-        ({"messages": [USER | {"content": [{"type": "image_url"}]}]}, "messages[0].content[0].type"),
-        ({"max_tokens": -1}, "max_tokens"),
-        ({"max_tokens": "9"}, "max_tokens"),
-        ({"max_tokens": 1.5}, "max_tokens"),
-        ({"max_completion_tokens": -1}, "max_completion_tokens"),
-        ({"n": 0}, "n"),
-        ({"n": 129}, "n"),
-        ({"temperature": -0.1}, "temperature"),
-        ({"temperature": 2.1}, "temperature"),
-        ({"top_p": 0}, "top_p"),
-        ({"top_p": 1.1}, "top_p"),
-        ({"top_k": -2}, "top_k"),
-        ({"seed": 2**63}, "seed"),
+        *cases(__file__, "values"),
         ({"stop": ["a"] * 1025}, "stop"),
         ({"stop": [f"{i:0256}" for i in range(65)]}, "stop"),
         ({"bad_words": ["a"] * 1025}, "bad_words"),
-        ({"bad_words": [""]}, "bad_words"),
         ({"bad_words": ["a" * 257]}, "bad_words"),
-        ({"prompt_logprobs": 21}, "prompt_logprobs"),
-        ({"prompt_logprobs": -1}, "prompt_logprobs"),
-        ({"guided_choice": []}, "guided_choice"),
-        ({"guided_regex": "(", "guided_json": {}}, "guided_json"),
-        ({"guided_whitespace_pattern": " "}, "guided_json"),
-        ({"guided_regex": "a", "structured_outputs": {"regex": "a"}}, "guided_regex"),
         ({"stop": "x" * 257}, "stop"),
-        ({"ignore_eos": 1}, "ignore_eos"),
-        ({"min_p": 1.1}, "min_p"),
-        ({"min_tokens": -1}, "min_tokens"),
-        ({"min_tokens": 5, "max_tokens": 4}, "min_tokens"),
-        ({"presence_penalty": 2.1}, "presence_penalty"),
-        ({"frequency_penalty": -2.1}, "frequency_penalty"),
-        ({"repetition_penalty": 0}, "repetition_penalty"),
-        ({"logit_bias": {"5": 101}}, "logit_bias"),
-        ({"logit_bias": {"hello": 1}}, "logit_bias"),
-        ({"logit_bias": {"-1": 1}}, "logit_bias"),
-        ({"logit_bias": {"258": 1}}, "logit_bias"),
-        ({"logit_bias": {"9" * 40: 1}}, "logit_bias"),
         ({"logit_bias": {str(token): 1 for token in range(1025)}}, "logit_bias"),
-        ({"stop_token_ids": [258]}, "stop_token_ids"),
-        ({"stop_token_ids": [-1]}, "stop_token_ids[0]"),
         ({"stop_token_ids": list(range(65))}, "stop_token_ids"),
-        ({"logprobs": 5}, "logprobs"),
-        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
-        ({"top_logprobs": 1}, "top_logprobs"),
     ],
 )
 async def test_values_that_make_no_sense(running: Running, change: Any, param: str, stream: bool) -> None:
@@ -112,12 +68,7 @@ async def test_required_fields(running: Running, missing: str) -> None:
 
 @pytest.mark.parametrize(
     ("change", "param"),
-    [
-        ({"stream": "yes"}, "stream"),
-        ({"stream_options": {"include_usage": True}}, "stream_options"),
-        ({"stream": True, "stream_options": {"usage": True}}, "stream_options.usage"),
-        ({"stream": True, "stream_options": {"include_obfuscation": True}}, "stream_options.include_obfuscation"),
-    ],
+    cases(__file__, "streams"),
 )
 async def test_wrong_options_of_streams_are_refused(running: Running, change: Any, param: str) -> None:
     await assert_refused(running, "/v1/completions", COMPLETION | change, param=param, code="invalid_request")
@@ -193,18 +144,7 @@ async def test_too_many_choices(running: Running) -> None:
 
 @pytest.mark.parametrize(
     ("change", "param"),
-    [
-        ({"logprobs": 21}, "logprobs"),
-        ({"logprobs": -1}, "logprobs"),
-        ({"logprobs": True}, "logprobs"),
-        ({"best_of": 0}, "best_of"),
-        ({"best_of": 21}, "best_of"),
-        ({"best_of": 2, "n": 3}, "best_of"),
-        ({"best_of": 2, "stream": True}, "best_of"),
-        ({"best_of": 20, "prompt": ["a"] * 7}, "best_of"),
-        ({"echo": "yes"}, "echo"),
-        ({"echo": True, "stream": True, "continue_token_ids": [65]}, "echo"),
-    ],
+    cases(__file__, "completions"),
     ids=str,
 )
 async def test_values_that_make_no_sense_of_a_completion(running: Running, change: Any, param: str) -> None:

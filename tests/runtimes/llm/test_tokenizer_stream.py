@@ -1,11 +1,13 @@
 """Streaming text: any pieces result in the same whole."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from runtimes.llm.text.detokenizer import Detokenizer
 from tests.support.byte_tokenizer import byte_tokenizer
 
+pytestmark = pytest.mark.plain
 TOKENIZER = byte_tokenizer()
 
 

@@ -1,6 +1,7 @@
 """vLLM's fields of chats and completions, through the real engine: what vLLM's clients send works here."""
 
 import asyncio
+import json
 import math
 import re
 from typing import Any
@@ -47,6 +48,21 @@ async def test_an_error_names_the_guided_field() -> None:
     async with serving(runner=Babbler(1)) as running:
         status, _, answer = await post(running, "/v1/completions", COMPLETION | {"guided_regex": "("})
         assert (status, answer["error"]["param"], answer["error"]["code"]) == (400, "guided_regex", "invalid_grammar")
+
+
+@pytest.mark.processes
+async def test_a_free_integer_of_an_answer_is_as_the_model_writes_it() -> None:
+    schema = {"type": "integer", "minimum": 10**16}
+    async with serving(runner=Babbler(3)) as running:
+        body = {"model": MODEL, "prompt": "a", "n": 20, "max_tokens": 60, "guided_json": schema}
+        (_, _, answer), (status, _, refused) = await asyncio.gather(
+            post(running, "/v1/completions", body),
+            post(running, "/v1/completions", body | {"guided_json": {"const": 2**53 + 1}}),
+        )
+        texts = [choice["text"] for choice in answer["choices"] if choice["finish_reason"] == "stop"]
+        assert texts
+        assert all(str(json.loads(text)) == text.strip() for text in texts)
+        assert (status, refused["error"]["param"]) == (400, "guided_json")
 
 
 @pytest.mark.processes

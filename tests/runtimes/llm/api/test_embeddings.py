@@ -28,6 +28,7 @@ from runtimes.llm.weights.loader import load_model
 from tests.runtimes.llm.reference import save_safetensors, tiny_llama
 from tests.runtimes.llm.server_fixtures import MODEL, Running, get, post
 from tests.support.byte_tokenizer import byte_tokenizer
+from tests.support.cases import cases
 
 SENTENCES = [
     "A headrace brings the river to the turbines.",
@@ -174,26 +175,9 @@ async def test_an_encoder_answers_nothing_else(running: Running) -> None:
 @pytest.mark.parametrize(
     ("change", "status", "param"),
     [
-        ({"input": ""}, 400, "input"),
-        ({"input": []}, 400, "input"),
-        ({"input": ["a", ""]}, 400, "input"),
-        ({"input": [[]]}, 400, "input"),
-        ({"input": ["a", 1]}, 400, "input"),
-        ({"input": [[1, "a"]]}, 400, "input"),
-        ({"input": None}, 400, "input"),
-        ({"input": [30522]}, 400, "input"),
-        ({"input": [-1]}, 400, "input"),
+        *cases(__file__, "wrong fields"),
         ({"input": ["a"] * 2049}, 400, "input"),
         ({"input": [[1] * 250] * 1300}, 400, "input"),
-        ({"encoding_format": "int8"}, 400, "encoding_format"),
-        ({"dimensions": 64}, 400, "dimensions"),
-        ({"dimensions": 0}, 400, "dimensions"),
-        ({"truncate_prompt_tokens": 257}, 400, "truncate_prompt_tokens"),
-        ({"truncate_prompt_tokens": 0}, 400, "truncate_prompt_tokens"),
-        ({"truncate_prompt_tokens": "x"}, 400, "truncate_prompt_tokens"),
-        ({"odd": 1}, 400, "odd"),
-        ({"model": "other"}, 404, "model"),
-        ({"user": "a person"}, 200, None),
     ],
 )
 async def test_wrong_fields_are_refused_by_name(

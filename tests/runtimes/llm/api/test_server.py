@@ -125,7 +125,13 @@ async def test_several_choices_in_one_stream(running: Running) -> None:
 
 @pytest.mark.parametrize(
     ("stop", "text", "tokens"),
-    [("wör", "Hello, ", 11), (["xx", "ld", "!"], "Hello, wör", 13), ("H", "", 1), ("absent", TEXT, ANSWER_TOKENS)],
+    [
+        ("wör", "Hello, ", 11),
+        (["xx", "ld", "!"], "Hello, wör", 13),
+        ("H", "", 1),
+        ("absent", TEXT, ANSWER_TOKENS),
+        ([*(f"no {i}" for i in range(1022)), "ld", "!"], "Hello, wör", 13),
+    ],
 )
 @pytest.mark.parametrize("stream", [True, False])
 async def test_stop_strings(running: Running, stop: Any, text: str, tokens: int, stream: bool) -> None:

@@ -224,14 +224,8 @@ async def test_nothing_in_a_variable_is_a_control_token() -> None:
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),
+        *cases(__file__, "contradictory options"),
         ({"chat_template_kwargs": {f"v{i}": 1 for i in range(65)}}, "chat_template_kwargs"),
-        ({"chat_template_kwargs": []}, "chat_template_kwargs"),
-        ({"reasoning_effort": "much"}, "reasoning_effort"),
-        ({"thinking": {"type": "maybe"}}, "thinking.type"),
-        ({"thinking_token_budget": -1}, "thinking_token_budget"),
-        ({"thinking": {"type": "enabled", "budget_tokens": 1.5}}, "thinking.budget_tokens"),
-        ({"messages": [{"role": "user", "content": "a", "reasoning": "b"}]}, "messages[0].reasoning_content"),
     ],
 )
 async def test_contradictory_options_are_refused(fields: dict[str, Any], param: str) -> None:

@@ -15,6 +15,7 @@ from runtimes.llm.text.tool_formats import HERMES, LLAMA, MISTRAL, ToolFormat
 from tests.runtimes.llm.babbler import Babbler, babble
 from tests.runtimes.llm.server_fixtures import END, MODEL, post, serving, until_idle
 from tests.support.byte_tokenizer import CHATML, byte_tokenizer
+from tests.support.cases import cases
 from tests.support.tool_calls import CALL, CHAT, KNOWING, PARAMETERS, TOOL, USER, check_calls
 
 pytestmark = pytest.mark.processes
@@ -128,19 +129,9 @@ async def test_an_answer_is_of_its_schema_or_calls() -> None:
 @pytest.mark.parametrize(
     ("change", "param"),
     [
-        ({"tools": [], "tool_choice": "required"}, "tool_choice"),
-        ({"tool_choice": {"type": "function", "function": {"name": "rm"}}}, "tool_choice"),
-        ({"tool_choice": "sometimes"}, "tool_choice"),
+        *cases(__file__, "contradictory fields"),
         ({"tools": [TOOL, TOOL]}, "tools"),
         ({"tools": [TOOL] * 129}, "tools"),
-        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
-        ({"tools": [{"type": "custom", "custom": {"name": "a"}}]}, "tools[0].custom"),
-        ({"functions": [{"name": "a"}]}, "functions"),
-        ({"function_call": {"name": "a"}}, "function_call"),
-        ({"messages": [USER | {"tool_calls": [{"function": {"name": "a"}}]}]}, "messages[0].tool_calls"),
-        ({"messages": [{"role": "tool", "content": "5"}]}, "messages[0].tool_call_id"),
-        ({"messages": [{"role": "assistant"}]}, "messages[0].content"),
-        ({"continue_token_ids": [5], "stream": True}, "continue_token_ids"),
     ],
 )
 def test_contradictory_fields_are_refused(change: Any, param: str) -> None:

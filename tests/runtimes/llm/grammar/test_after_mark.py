@@ -7,10 +7,8 @@ from functools import cache
 from typing import Any
 
 import pytest
-import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
 from runtimes.llm.grammar.after_mark import AfterMark, Mark
 from runtimes.llm.grammar.constraint import Compiled, Grammars
@@ -27,29 +25,20 @@ from tests.support.tool_calls import CHAT, KNOWING
 pytestmark = pytest.mark.processes
 LONG = [">\n", ">\n\n", "call>\n{", "<tool_call>\nx", "x<tool_call>", "<tool", "_call", "S][", "S]x", "[TOOL_CALLS][{"]
 FORMATS = {"hermes": HERMES, "mistral": MISTRAL}
+THINK = ThinkFormat("<think>", "</think>")
 
 
 @cache
 def tokenizer(control: bool) -> Tokenizer:
     """Single bytes, tokens that hold parts of marks, and the marks themselves, which may be control tokens."""
-    vocab = {character: i for i, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    backend = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=[]))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    backend.add_special_tokens([AddedToken("<|im_end|>", normalized=False, special=True)])
-    backend.add_tokens([AddedToken(text, normalized=False, special=False) for text in LONG])
-    marks = [AddedToken(mark, normalized=False, special=control) for mark in ("<tool_call>", "[TOOL_CALLS]")]
-    (backend.add_special_tokens if control else backend.add_tokens)(marks)
-    ends = frozenset({256})
-    return Tokenizer(
-        backend,
-        kind="byte_level",
-        bos_token=None,
-        eos_token="<|im_end|>",
-        eos_token_ids=ends,
-        add_bos=False,
-        chat_template=CHATML,
-    )
+    return byte_tokenizer(LONG, ("<tool_call>", "[TOOL_CALLS]"), control)
+
+
+@cache
+def thinking_tokenizer(control: bool) -> Tokenizer:
+    """The same for thoughts."""
+    parts = ["<thi", "nk>\n", "nk>", "</thi", "</", "nk>{", "think>", ">\n\n", ">{", '{"x', "<th"]
+    return byte_tokenizer(parts, THINK, control)
 
 
 @cache
@@ -82,7 +71,7 @@ def test_any_tokens_are_allowed_and_a_mark_begins_a_call(name: str, control: boo
                 allowed = [id for id in allowed if mask[id // 8] >> id % 8 & 1]  # type: ignore[assignment]
             likely = [id for id in allowed if id in marks]
             token_id = chance.choice(likely if likely and chance.random() < 0.6 else allowed)
-            if token_id == 256:
+            if token_id == 257:
                 break
             matcher.advance(token_id)
             token_ids.append(token_id)
@@ -140,31 +129,6 @@ async def test_an_answer_with_tools_may_hold_broken_characters(form: ToolFormat)
 
 # ── thoughts ──────────────────────────────────────────────────────────────────────────────────────────
 
-THINK = ThinkFormat("<think>", "</think>")
-
-
-@cache
-def thinking_tokenizer(control: bool) -> Tokenizer:
-    """Like `tokenizer`, with the marks of thoughts, whole and in parts."""
-    vocab = {character: i for i, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    backend = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=[]))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    backend.add_special_tokens([AddedToken("<|im_end|>", normalized=False, special=True)])
-    parts = ["<thi", "nk>\n", "nk>", "</thi", "</", "nk>{", "think>", ">\n\n", ">{", '{"x', "<th"]
-    backend.add_tokens([AddedToken(text, normalized=False, special=False) for text in parts])
-    marks = [AddedToken(mark, normalized=False, special=control) for mark in THINK]
-    (backend.add_special_tokens if control else backend.add_tokens)(marks)
-    return Tokenizer(
-        backend,
-        kind="byte_level",
-        bos_token=None,
-        eos_token="<|im_end|>",
-        eos_token_ids=frozenset({256}),
-        add_bos=False,
-        chat_template=CHATML,
-    )
-
 
 @cache
 def answer_rules(control: bool) -> Compiled:
@@ -203,7 +167,7 @@ def test_any_thought_ends_within_its_budget_and_the_answer_follows_its_form(held
             assert allowed
             likely_now = [id for id in allowed if id in likely]
             token_id = chance.choice(likely_now if likely_now and chance.random() < 0.7 else allowed)
-            if token_id == 256:
+            if token_id == 257:
                 break
             place.advance(token_id)
             token_ids.append(token_id)

@@ -9,6 +9,7 @@ import pytest
 from runtimes.llm.engine.sequence import Pooling
 from runtimes.llm.model.embedding_config import EmbeddingConfig, embedding_config
 from runtimes.llm.model.model_config import UnsupportedModel
+from tests.support.cases import cases
 
 pytestmark = pytest.mark.plain
 
@@ -62,13 +63,9 @@ def test_modules_are_obeyed(tmp_path: Path, pooling: dict[str, Any], expected: P
 @pytest.mark.parametrize(
     ("modules", "pooling", "message"),
     [
+        *cases(__file__, "unknown values"),
         ([module("Transformer"), module("Dense", "2_Dense")], None, "Dense"),
-        ([module("Pooling", "1_Pooling")], {"pooling_mode_max_tokens": True}, "max_tokens"),
         ([module("Pooling", "1_Pooling")], MEAN | {"pooling_mode_cls_token": True}, " and "),
-        ([module("Pooling", "1_Pooling")], {}, "nothing"),
-        ([module("Pooling", "1_Pooling")], [], "object"),
-        ({"a": 1}, None, "list of modules"),
-        ([{"idx": 0}], None, "list of modules"),
     ],
 )
 def test_unknown_values_are_refused(tmp_path: Path, modules: Any, pooling: Any, message: str) -> None:

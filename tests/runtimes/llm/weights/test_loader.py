@@ -196,13 +196,7 @@ def test_the_longest_answer_fits_both_model_and_cache(tmp_path: Path, cache_toke
 
 @pytest.mark.parametrize(
     ("bounds", "message"),
-    [
-        ({"max_model_len": 257}, "the model's context is 256 tokens"),
-        ({"max_model_len": 100, "kv_cache_bytes": 96 * TINY_KV_BYTES}, "the KV cache holds 96"),
-        ({"max_model_len": 0}, "max_model_len must hold"),
-        ({"kv_cache_bytes": 100}, "one page alone takes 4096"),
-        ({"block_size": 0}, "block_size must be 1 or more"),
-    ],
+    cases(__file__, "bounds"),
 )
 def test_bounds_that_the_model_cannot_meet(tmp_path: Path, bounds: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):

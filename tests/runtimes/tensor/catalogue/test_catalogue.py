@@ -1,11 +1,9 @@
 """The catalogue: every entry can be served, and a model comes into a repository whole or not at all."""
 
-import hashlib
 import os
 import shutil
 import subprocess
 import sys
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +13,8 @@ from runtimes.tensor.catalogue import repository
 from runtimes.tensor.catalogue.entries import CATALOGUE
 from runtimes.tensor.catalogue.repository import add
 from runtimes.tensor.configuration.reading import read_model
-from runtimes.wheels import ModelUnavailable, Wheel, WheelMember
+from runtimes.wheels import ModelUnavailable
+from tests.support.model_wheels import model_wheel, only_index
 
 pytestmark = pytest.mark.processes
 CONTENT = bytes(range(256)) * 64
@@ -24,20 +23,9 @@ CONTENT = bytes(range(256)) * 64
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """pip's only index, with a package that has a model in it; `magika` is that model."""
-    folder = tmp_path / "index"
-    folder.mkdir()
-    path = folder / "tiny_model-1.0-py3-none-any.whl"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("tiny/model.onnx", CONTENT)
-        archive.writestr("tiny_model-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n")
-        archive.writestr("tiny_model-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
-        archive.writestr("tiny_model-1.0.dist-info/RECORD", "")
-    member = WheelMember("tiny/model.onnx", len(CONTENT), hashlib.sha256(CONTENT).hexdigest())
-    wheel = Wheel("tiny-model==1.0", path.stat().st_size, {"1/model.onnx": member})
+    path, wheel = model_wheel(tmp_path / "index", "tiny-model", "tiny/model.onnx", CONTENT, "1/model.onnx")
     monkeypatch.setitem(CATALOGUE, "magika", replace(CATALOGUE["magika"], wheel=wheel))
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
-    monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path / "cache"))
+    only_index(path.parent, tmp_path / "cache", monkeypatch)
     return path
 
 

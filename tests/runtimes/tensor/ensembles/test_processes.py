@@ -23,7 +23,7 @@ from runtimes.tensor.ensembles.processes.scheduler import ProcessScheduler
 from runtimes.tensor.ensembles.scheduler import EnsembleScheduler
 from runtimes.tensor.nested import Computed
 from tests.runtimes.tensor.backends.onnx_models import identity
-from tests.support.process_ensembles import DOUBLE, PATIENCE, PLAIN, UTILS, Server, floats, request, serving
+from tests.support.process_ensembles import DOUBLE, PATIENCE, PLAIN, UTILS, Server, floats, request, rows, serving
 from tests.support.random_ensembles import random_ensemble
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(1800)]
@@ -46,11 +46,11 @@ async def test_members_of_all_kinds_share_a_process(tmp_path: Path) -> None:
         await server.load("fused", "steps")
         assert isinstance(server.scheduler("fused"), ProcessScheduler)
         assert isinstance(server.scheduler("steps"), EnsembleScheduler)
-        rows = [[1, 2], [3, 4], [-5, 0.5]]
-        assert (await server.infer("fused", rows)).tolist() == ((np.array(rows) * 2 + 1) * 2).tolist()
+        batch = [[1, 2], [3, 4], [-5, 0.5]]
+        assert (await server.infer("fused", batch)).tolist() == ((np.array(batch) * 2 + 1) * 2).tolist()
         before = [server.counts(name) for name in ("double", "same", "one_more")]
         assert before == [(6, 2, 2, 0), (3, 1, 1, 0), (3, 1, 1, 0)]
-        assert (await server.infer("steps", rows)).tolist() == (await server.infer("fused", rows)).tolist()
+        assert (await server.infer("steps", batch)).tolist() == (await server.infer("fused", batch)).tolist()
 
 
 ANY = """
@@ -135,8 +135,8 @@ def write_ensemble(folder: Path, name: str, config: ModelConfig, processes: int)
 
 
 def a_request(config: ModelConfig, rng: random.Random) -> Inference:
-    rows = rng.choice([1, 1, 1, 2, 3, 8])
-    array = np.random.default_rng(rng.getrandbits(32)).normal(size=(rows, 2)).astype(np.float32)
+    count = rng.choice([1, 1, 1, 2, 3, 8])
+    array = np.random.default_rng(rng.getrandbits(32)).normal(size=(count, 2)).astype(np.float32)
     inputs = [Tensor(spec.name, "FP32", array.shape, (array + at).tobytes()) for at, spec in enumerate(config.inputs)]
     names = [spec.name for spec in config.outputs]
     chosen = rng.sample(names, rng.randint(0, len(names)))
@@ -163,11 +163,7 @@ async def test_requests_of_one_turn_take_each_step_together(tmp_path: Path) -> N
 async def test_a_model_without_batching_gets_requests_one_by_one(tmp_path: Path) -> None:
     async with serving(tmp_path) as server:
         server.add("double", DOUBLE)
-        config = (
-            "backend: python\nmax_batch_size: 8\ninputs: [{name: x, datatype: FP32, dims: [2]}]\n"
-            "outputs: [{name: y, datatype: FP32, dims: [2]}]\n"
-        )
-        server.add("count", "def infer(self, inputs):\n    return {'y': inputs['x'] * len(inputs['x'])}", config=config)
+        server.add("count", "def infer(self, inputs):\n    return {'y': inputs['x'] * len(inputs['x'])}", config=rows())
         server.add_ensemble("fused", ["double", "count"])
         await server.load("fused")
         answers = await asyncio.gather(*(server.infer("fused", [at, at]) for at in range(4)))
@@ -181,15 +177,12 @@ async def test_more_rows_than_a_batch_run_step_by_step(tmp_path: Path) -> None:
         server.add("double", DOUBLE)
         server.add_ensemble("fused", ["double", "double"])
         await server.load("fused")
-        rows = np.arange(40, dtype=np.float32).reshape(20, 2)
-        assert (await server.infer("fused", rows)).tolist() == (rows * 4).tolist()
+        batch = np.arange(40, dtype=np.float32).reshape(20, 2)
+        assert (await server.infer("fused", batch)).tolist() == (batch * 4).tolist()
 
 
 async def test_texts_pass_unchanged(tmp_path: Path) -> None:
-    config = (
-        "backend: python\nmax_batch_size: 4\ninputs: [{name: x, datatype: BYTES, dims: [-1]}]\n"
-        "outputs: [{name: y, datatype: BYTES, dims: [-1]}]\ndynamic_batching: true\n"
-    )
+    config = rows("BYTES, dims: [-1]", more="dynamic_batching: true")
     async with serving(tmp_path) as server:
         server.add("same", "def infer(self, inputs):\n    return {'y': inputs['x']}", config=config)
         server.add(
@@ -312,10 +305,7 @@ NAMED: tuple[tuple[dict[str, Any], list[int]], ...] = (
 
 async def test_each_response_of_a_decoupled_model_names_its_own_sequence(tmp_path: Path) -> None:
     async with serving(tmp_path) as server:
-        decoupled = (
-            "backend: python\nmax_batch_size: 8\ndecoupled: true\ninputs: [{name: x, datatype: FP32, dims: [2]}]\n"
-            "outputs: [{name: y, datatype: FP32, dims: [2]}]\n"
-        )
+        decoupled = rows(more="decoupled: true")
         server.add("many", SEQUENCES.format(named=[named for named, _ in NAMED] * 3), UTILS, decoupled)
         server.add("same", "def infer(self, inputs):\n    return {'y': inputs['x']}")
         server.add("see", SEES, UTILS)
@@ -484,10 +474,7 @@ async def test_steps_after_the_end_of_a_request_do_not_run(tmp_path: Path, how: 
 
 async def test_a_client_mistake_stays_one_at_the_first_step_only(tmp_path: Path) -> None:
     """The second model has fixed dimensions, which the first one's output has not."""
-    loose = (
-        "backend: python\nmax_batch_size: 8\ninputs: [{name: x, datatype: FP32, dims: [-1]}]\n"
-        "outputs: [{name: y, datatype: FP32, dims: [-1]}]\n"
-    )
+    loose = rows("FP32, dims: [-1]")
     async with serving(tmp_path) as server:
         server.add("loose", "def infer(self, inputs):\n    return {'y': inputs['x']}", config=loose)
         server.add("double", DOUBLE)
@@ -522,6 +509,16 @@ async def test_a_traced_request_runs_step_by_step(tmp_path: Path) -> None:
         await server.tracer.aclose()
 
 
+def traces(folder: Path) -> list[dict[str, Any]]:
+    """The heads of the written traces."""
+    return [entry for entry in json.loads((folder / "traces.json").read_text()) if "model_name" in entry]
+
+
+def parents(heads: list[dict[str, Any]]) -> set[tuple[int, str, int]]:
+    """The number and model of each, and the number of its cause."""
+    return {(one["id"], one["model_name"], one.get("parent_id", 0)) for one in heads}
+
+
 async def test_traces_of_steps_name_the_trace_of_their_ensemble(tmp_path: Path) -> None:
     async with serving(tmp_path) as server:
         server.add("double", DOUBLE)
@@ -537,10 +534,7 @@ async def test_traces_of_steps_name_the_trace_of_their_ensemble(tmp_path: Path) 
         await server.infer("outer", [1, 1])
         await server.infer("inner", [1, 1])
         await server.tracer.aclose()
-        heads = [entry for entry in json.loads((tmp_path / "traces.json").read_text()) if "model_name" in entry]
-        assert {(one["id"], one["model_name"], one.get("parent_id", 0)) for one in heads} == {
-            (1, "outer", 0), (2, "inner", 1), (3, "double", 2), (4, "double", 1),
-        }  # fmt: skip
+        assert parents(traces(tmp_path)) == {(1, "outer", 0), (2, "inner", 1), (3, "double", 2), (4, "double", 1)}
 
 
 CALLER = """
@@ -570,10 +564,8 @@ async def test_the_trace_of_a_call_names_the_trace_of_its_cause(tmp_path: Path, 
         inference.id = "id-7"
         await server.service.infer(inference)
         await server.tracer.aclose()
-        heads = [entry for entry in json.loads((tmp_path / "traces.json").read_text()) if "model_name" in entry]
-        assert {(one["id"], one["model_name"], one.get("parent_id", 0)) for one in heads} == {
-            (1, "outer", 0), (2, "caller", 1), (3, "double", 2), (4, "double", 1),
-        }  # fmt: skip
+        heads = traces(tmp_path)
+        assert parents(heads) == {(1, "outer", 0), (2, "caller", 1), (3, "double", 2), (4, "double", 1)}
         ids = {one["id"]: one.get("request_id", "") for one in heads}
         assert ids == {1: "id-7", 2: "id-7", 3: "of id-7" if "request_id" in more else "", 4: "id-7"}
 
@@ -613,10 +605,7 @@ async def test_a_model_reads_the_context_of_its_span(tmp_path: Path) -> None:
         text = [(one.trace().get_context() or "") for one in requests]
         return [pb_utils.InferenceResponse([pb_utils.Tensor("y", np.array([[each]], object))]) for each in text]
     """
-    config = (
-        "backend: python\nmax_batch_size: 8\ninputs: [{name: x, datatype: FP32, dims: [2]}]\n"
-        "outputs: [{name: y, datatype: BYTES, dims: [1]}]\n"
-    )
+    config = rows(y="BYTES, dims: [1]")
     async with serving(tmp_path) as server:
         server.add("length", body, UTILS)
         server.add("context", returns, UTILS, config)
@@ -636,15 +625,13 @@ async def test_a_model_reads_the_context_of_its_span(tmp_path: Path) -> None:
 
 
 async def test_models_that_do_not_fit_one_process_are_refused(tmp_path: Path) -> None:
-    base = (
-        "backend: python\nmax_batch_size: 8\ninputs: [{name: x, datatype: FP32, dims: [2]}]\n"
-        "outputs: [{name: y, datatype: FP32, dims: [2]}]\n"
-    )
     async with serving(tmp_path) as server:
         server.add("double", DOUBLE)
-        server.add("many", "def infer(self, inputs):\n    yield {'y': inputs['x']}", config=base + "decoupled: true\n")
-        server.add("open", DOUBLE, config=base + "sequence_batching: {}\n")
-        server.add("bounded", DOUBLE, config=base + "parameters: {memory_limit: 4GB}\n")
+        server.add(
+            "many", "def infer(self, inputs):\n    yield {'y': inputs['x']}", config=rows(more="decoupled: true")
+        )
+        server.add("open", DOUBLE, config=rows(more="sequence_batching: {}"))
+        server.add("bounded", DOUBLE, config=rows(more="parameters: {memory_limit: 4GB}"))
         server.add("broken", "def __init__(self):\n    raise OSError('no weights')\n" + DOUBLE)
         server.add_ensemble("inner", ["double"], processes=0)
         expected = {

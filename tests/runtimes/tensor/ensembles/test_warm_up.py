@@ -8,19 +8,17 @@ from pathlib import Path
 import pytest
 
 from adapters.errors import CallerError, InferenceError
-from tests.support.process_ensembles import DOUBLE, PATIENCE, PLAIN, UTILS, Server, serving
+from tests.support.process_ensembles import BATCHED, DOUBLE, PATIENCE, PLAIN, UTILS, Server, serving
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(1800)]
-CONFIG = """\
-backend: python
-max_batch_size: 8
-dynamic_batching: true
-inputs: [{name: x, datatype: FP32, dims: [2]}]
-outputs: [{name: y, datatype: FP32, dims: [2]}]
+CONFIG = (
+    BATCHED
+    + """
 warmup:
   - {name: small, count: 2, inputs: [{name: x, datatype: FP32, dims: [2]}]}
   - {name: full, batch_size: 8, inputs: [{name: x, datatype: FP32, dims: [2], data: random}]}
 """
+)
 OF_ARRAYS = """
 def __init__(self):
     self.rows = []
