@@ -6,6 +6,7 @@ import pytest
 from tests.servers.comparison import Difference, disagreements
 from tests.servers.exchange import Reply
 
+pytestmark = pytest.mark.plain
 ERROR = {"error": True}
 RESPONSES = [Reply(200, "application/json", {"a": 1, "deep": [{"b": 2}]}), Reply(500, "error", ERROR)]
 

@@ -20,7 +20,6 @@ from tests.servers.programs import __path__ as programs
 from tests.support.absent import absent
 from tests.support.processes import GatewayProcess, gateway
 
-pytestmark = pytest.mark.timeout(1800)
 READY_SECONDS = 900.0
 KEY = r"Demo key [^:]*: (hr-\S+)"
 

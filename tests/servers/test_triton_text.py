@@ -1,30 +1,21 @@
 """Chats and completions before a real Triton, whose models have the inputs of TensorRT-LLM's and of vLLM's."""
 
-import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from adapters import registry
-from adapters.base import Adapter, Answer
-from adapters.call import Call
+from adapters.base import Answer
 from adapters.errors import BackendError, CallerError, ClientGone, Unsupported
-from adapters.registry import Address
 from adapters.requests import GenerateRequest, ModelQuery
-from adapters.types import Deadline
 from adapters.wire import sse
 from adapters.wire.openai import chat as openai
 from tests.adapters.http1.raw import until
+from tests.servers.pool_adapters import adapting, within
 from tests.servers.shared import shared, triton_of_texts
 from tests.servers.triton import Triton
-from tests.support.gateways import config, infer
+from tests.support.gateways import infer
 
-pytestmark = pytest.mark.timeout(1800)  # the first run installs it
-
-PATIENCE = 300.0
 ALL = ["llm_api", "bls", "vllm", "plain"]
 STREAMING = ["llm_api", "bls", "vllm"]
 
@@ -34,15 +25,8 @@ def server() -> Triton:
     return shared(triton_of_texts)
 
 
-@asynccontextmanager
-async def adapting(server: Triton, **options: Any) -> AsyncIterator[Adapter]:
-    protocol = {"name": "triton-generate", "chat_template": "chatml", **options}
-    pools = [{"name": "main", "protocol": protocol, "endpoints": [f"http://{server.http}"]}]
-    adapter = registry.make(config(pools=pools).pools[0], Address(f"http://{server.http}"))
-    try:
-        yield adapter
-    finally:
-        await adapter.aclose()
+def before(server: Triton, **options: Any) -> Any:
+    return adapting(f"http://{server.http}", {"name": "triton-generate", "chat_template": "chatml", **options})
 
 
 def chat(model: str, text: str = "one two three", **fields: Any) -> GenerateRequest:
@@ -54,12 +38,8 @@ def completion(model: str, prompt: Any = "one two three", **fields: Any) -> Gene
     return openai.decode_completion(json.dumps({"model": model, "prompt": prompt, **fields}).encode())
 
 
-def within() -> Call:
-    return Call(Deadline(asyncio.get_running_loop().time() + PATIENCE, PATIENCE, PATIENCE), "id-1")
-
-
 async def whole(server: Triton, request: GenerateRequest, **options: Any) -> dict[str, Any]:
-    async with adapting(server, **options) as adapter:
+    async with before(server, **options) as adapter:
         answer = await adapter.call(request, within())
         body: dict[str, Any] = json.loads(answer.body or b"")
         return body
@@ -73,7 +53,7 @@ async def chunks(answer: Answer) -> list[dict[str, Any]]:
 
 async def streamed(server: Triton, request: GenerateRequest, **options: Any) -> tuple[list[str], str, Answer]:
     """Texts, the reason and the answer."""
-    async with adapting(server, **options) as adapter:
+    async with before(server, **options) as adapter:
         answer = await adapter.call(request, within())
         choices = [choice for chunk in await chunks(answer) for choice in chunk["choices"]]
         contents = [choice["delta"].get("content") if "delta" in choice else choice["text"] for choice in choices]
@@ -82,31 +62,18 @@ async def streamed(server: Triton, request: GenerateRequest, **options: Any) -> 
 
 
 @pytest.mark.parametrize("model", ALL)
-async def test_a_chat(server: Triton, model: str) -> None:
-    """Longer than the servers' own default of 16 or 32 tokens: the request sets no lower limit."""
-    text = " ".join(["word"] * 50)
-    completion_body = await whole(server, chat(model, text))
-    assert completion_body["choices"][0]["message"]["content"] == text
-    assert (completion_body["choices"][0]["finish_reason"], completion_body["model"]) == ("stop", model)
-
-
-@pytest.mark.parametrize("model", ALL)
-async def test_a_completion(server: Triton, model: str) -> None:
-    """Without the prompt, also from a model that has no option to omit it."""
-    completion_body = await whole(server, completion(model, max_tokens=2, temperature=0.5, seed=7))
-    assert completion_body["choices"][0]["text"] == "one two"
-    assert completion_body["choices"][0]["finish_reason"] == (
-        "stop" if model == "bls" else "length"
-    )  # bls reports no counts
-
-
-@pytest.mark.parametrize("model", ALL)
-async def test_texts_at_which_it_ends(server: Triton, model: str) -> None:
-    completion_body = await whole(
-        server, completion(model, "one two three four", max_tokens=9, stop=["three", "never"])
-    )
-    assert completion_body["choices"][0]["text"].rstrip() == "one two"
-    assert completion_body["choices"][0]["finish_reason"] == "stop"
+async def test_whole_answers(server: Triton, model: str) -> None:
+    """A completion has no prompt in it, also from a model that has no option to omit it."""
+    text = " ".join(["word"] * 50)  # longer than the servers' own default of 16 or 32 tokens
+    body = await whole(server, chat(model, text))
+    choice = body["choices"][0]
+    assert (choice["message"]["content"], choice["finish_reason"], body["model"]) == (text, "stop", model)
+    (choice,) = (await whole(server, completion(model, max_tokens=2, temperature=0.5, seed=7)))["choices"]
+    reason = "stop" if model == "bls" else "length"  # bls reports no counts
+    assert (choice["text"], choice["finish_reason"]) == ("one two", reason)
+    stopped = completion(model, "one two three four", max_tokens=9, stop=["three", "never"])
+    (choice,) = (await whole(server, stopped))["choices"]
+    assert (choice["text"].rstrip(), choice["finish_reason"]) == ("one two", "stop")
 
 
 async def test_usage_of_a_model_that_reports_it(server: Triton) -> None:
@@ -118,22 +85,14 @@ async def test_usage_of_a_model_that_reports_it(server: Triton) -> None:
 
 
 @pytest.mark.parametrize("model", STREAMING)
-async def test_a_streamed_chat(server: Triton, model: str) -> None:
+async def test_streams(server: Triton, model: str) -> None:
     """Streams in pieces, from responses with the new text or with the whole text so far."""
     pieces, reason, answer = await streamed(server, chat(model, stream=True))
     assert (pieces, reason) == (["one", " two", " three"], "stop")
     assert answer.usage.completion_tokens == 3
     assert answer.error is None
-
-
-@pytest.mark.parametrize("model", STREAMING)
-async def test_a_stream_that_ends_for_its_length(server: Triton, model: str) -> None:
     pieces, reason, _ = await streamed(server, completion(model, max_tokens=2, stream=True))
     assert (pieces, reason) == (["one", " two"], "length")
-
-
-@pytest.mark.parametrize("model", STREAMING)
-async def test_a_stop_text_is_not_streamed(server: Triton, model: str) -> None:
     request = completion(model, "one two three four", max_tokens=9, stop="three", stream=True)
     pieces, reason, _ = await streamed(server, request)
     assert ("".join(pieces).rstrip(), reason) == ("one two", "stop")
@@ -163,7 +122,7 @@ async def test_names_that_are_written(server: Triton) -> None:
 
 @pytest.mark.parametrize("model", STREAMING)
 async def test_failures(server: Triton, model: str) -> None:
-    async with adapting(server) as adapter:
+    async with before(server) as adapter:
         for stream in (False, True):
             with pytest.raises(BackendError) as caught:
                 await adapter.call(chat(model, "FAIL now", stream=stream), within())
@@ -175,7 +134,7 @@ async def test_failures(server: Triton, model: str) -> None:
 
 
 async def test_a_client_may_leave(server: Triton) -> None:
-    async with adapting(server) as adapter:
+    async with before(server) as adapter:
         answer = await adapter.call(chat("bls", "word " * 2000, stream=True, max_tokens=5000), within())
         await anext(answer)
         await answer.aclose()
@@ -200,14 +159,8 @@ async def test_fields_without_an_input_of_the_model_are_refused(
     assert caught.value.param == next(iter(fields))
 
 
-async def test_models_that_it_does_not_have(server: Triton) -> None:
-    with pytest.raises(BackendError, match="does not know the model"):
-        await whole(server, chat("nobody"))
-
-
 async def test_questions_go_to_the_server_as_they_are(server: Triton) -> None:
-    async with adapting(server) as adapter:
-        await adapter.probe(PATIENCE)
+    async with before(server) as adapter:
         answer = await adapter.call(ModelQuery(model="bls", about="config"), within())
         assert json.loads(answer.body or b"")["max_batch_size"] == 4
         with pytest.raises(CallerError, match="generates text"):
