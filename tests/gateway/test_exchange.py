@@ -19,6 +19,8 @@ from gateway import exchange
 from policies.routing.rewrite import Rewrite
 from tests.support.turns import Turns, most_seconds
 
+pytestmark = pytest.mark.processes
+
 MiB = 1024 * 1024
 SIZES = (1, 1 * MiB, 31 * MiB)
 REWRITE = Rewrite(RewriteConfig(model="other", force={"a": 1}, drop=["b"], defaults={"sequence_start": True}))
@@ -81,7 +83,6 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-@pytest.mark.processes
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("wire", list(WIRES))
 async def test_no_turn_rewrites_a_large_request(wire: str, size: int, worker: list[int]) -> None:
@@ -94,7 +95,6 @@ async def test_no_turn_rewrites_a_large_request(wire: str, size: int, worker: li
     assert turns.longest < most_seconds()
 
 
-@pytest.mark.processes
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("wire", ["JSON", "binary", "gRPC"])
 async def test_no_turn_separates_a_large_request(wire: str, size: int, worker: list[int]) -> None:
@@ -106,7 +106,6 @@ async def test_no_turn_separates_a_large_request(wire: str, size: int, worker: l
     assert turns.longest < most_seconds()
 
 
-@pytest.mark.processes
 async def test_a_large_request_that_a_route_cannot_rewrite_is_refused() -> None:
     body = b"x" * (offload.SCANNED + 1)
     raw = request_view.request_of(body, model="m", version="", header_length=0)

@@ -170,12 +170,6 @@ async def test_a_form_without_a_model_gets_it_as_a_field(defaults: Door) -> None
     assert b"\x89PNG" in sent.body
 
 
-async def test_the_official_client_leaves_out_the_model_where_it_may(defaults: Door) -> None:
-    await defaults.openai.moderations.create(input="a")
-    await defaults.openai.images.generate(prompt="a")
-    assert (await defaults.openai.responses.create(input="a")).output_text == "Hello!"
-
-
 # ── counting ──────────────────────────────────────────────────────────────────────────────────────────
 
 

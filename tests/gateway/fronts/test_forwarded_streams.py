@@ -59,6 +59,8 @@ async def test_every_byte_arrives_in_order(seed: int, monkeypatch: pytest.Monkey
             size = rng.choice((1, 100, 5000, 100_000))
             writes, data = [*writes, data[:size]], data[size:]
 
+    ended = asyncio.Event()
+
     async def upstream(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         for data in writes:
@@ -66,6 +68,8 @@ async def test_every_byte_arrives_in_order(seed: int, monkeypatch: pytest.Monkey
             await (asyncio.sleep(0) if rng.random() < 0.9 else asyncio.sleep(0.001))
         await writer.drain()
         writer.close()
+        await writer.wait_closed()
+        ended.set()
 
     server = await asyncio.start_server(upstream, "127.0.0.1", 0)
     address, upstream_port = server.sockets[0].getsockname()
@@ -95,4 +99,5 @@ async def test_every_byte_arrives_in_order(seed: int, monkeypatch: pytest.Monkey
     assert record.usage.bytes == len(b"".join(events))
     await adapter.aclose()
     await front.aclose()
+    await ended.wait()
     server.close()

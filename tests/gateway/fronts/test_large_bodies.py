@@ -11,6 +11,8 @@ from tests.adapters.http1.raw import until
 from tests.support.gateways import Rig, config, listening
 from tests.support.turns import Turns, flood, most_seconds
 
+pytestmark = pytest.mark.processes  # threads send, and the CPU time of each turn is bounded
+
 MiB = 1024 * 1024
 SIZE = 24 * MiB
 MODELS = [{"name": "chat", "routes": [{"when": {"vision": True}, "to": "main"}, {"to": "main", "cache": {}}]}]

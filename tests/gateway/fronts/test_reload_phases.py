@@ -5,6 +5,7 @@ import json
 import random
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
@@ -39,6 +40,7 @@ DOORS: dict[str, dict[str, Any]] = {
     "/apps/chat/x": {},
 }
 ACME = {"name": "acme", "models": ["*"], "explain": True, "limits": {"requests": "1000/min", "concurrency": 50}}
+Turn = Callable[[], Awaitable[None]]
 OTHER = {"name": "other", "models": ["*"]}
 MODEL = {"name": "chat", "routes": [{"to": "main"}]}
 CONFIGURATIONS: list[dict[str, Any]] = [
@@ -55,6 +57,29 @@ def reload(rig: Rig, changes: dict[str, Any]) -> None:
     configuration, core = config(**changes), rig.core
     rig.ledger.configure(configuration.tenants, core.clock(), configuration.models)
     core.snapshot = build(configuration, rig._keys(), core.snapshot.pools, core.rng, core.clock)
+
+
+@asynccontextmanager
+async def reloading(rig: Rig, dice: random.Random) -> AsyncIterator[Turn]:
+    """Reloads at any time until the end of the block, and a function that lets other tasks run and may reload too."""
+
+    async def turn() -> None:
+        for _ in range(dice.randrange(4)):
+            await asyncio.sleep(0)
+        if dice.random() < 0.3:
+            reload(rig, dice.choice(CONFIGURATIONS))
+
+    async def reloads() -> None:
+        while True:
+            await asyncio.sleep(dice.uniform(0.0, 0.004))
+            reload(rig, dice.choice(CONFIGURATIONS))
+
+    background = asyncio.create_task(reloads())
+    try:
+        yield turn
+        await rig.until_idle()
+    finally:
+        background.cancel()
 
 
 async def status_line(port: int, key: str, path: str, body: bytes, turn: Any) -> bytes:
@@ -100,20 +125,7 @@ async def test_no_reload_at_any_phase_of_a_request_is_a_failure_of_the_gateway(s
     rig = Rig(config(tenants=[ACME, OTHER]), {"main": [FakeAdapter(*scripts)]})
     server = Server(Fronts(rig.core), Limits(), openai_refusal)
     _, port = await server.listen_tcp("127.0.0.1", 0)
-
-    async def turn() -> None:
-        for _ in range(dice.randrange(4)):
-            await asyncio.sleep(0)
-        if dice.random() < 0.3:
-            reload(rig, dice.choice(CONFIGURATIONS))
-
-    async def reloads() -> None:
-        while True:
-            await asyncio.sleep(dice.uniform(0.0, 0.004))
-            reload(rig, dice.choice(CONFIGURATIONS))
-
-    background = asyncio.create_task(reloads())
-    try:
+    async with reloading(rig, dice) as turn:
         for _ in range(6):
             pending = [
                 status_line(port, rig.key.plaintext, path, json.dumps(body).encode(), turn)
@@ -121,15 +133,11 @@ async def test_no_reload_at_any_phase_of_a_request_is_a_failure_of_the_gateway(s
             ]
             for path, status in zip(DOORS, await asyncio.gather(*pending), strict=True):
                 assert re.match(rb"HTTP/1.1 (200|400|401|404|429|502|503) ", status), (path, status)
-        await rig.until_idle()
-    finally:
-        background.cancel()
-        await server.aclose()
+    await server.aclose()
     rig.assert_idle()
     assert all(record.ended for record in rig.log.records)
 
 
-Turn = Callable[[], Awaitable[None]]
 REFUSALS = {
     "OK", "INVALID_ARGUMENT", "UNAUTHENTICATED", "PERMISSION_DENIED", "NOT_FOUND", "RESOURCE_EXHAUSTED", "UNAVAILABLE",
 }  # fmt: skip
@@ -177,23 +185,7 @@ async def test_no_reload_at_any_phase_of_a_grpc_call_is_a_failure_of_the_gateway
     codes = set()
     async with tensor_door(fake, tenants=[ACME, OTHER]) as d, grpc.aio.insecure_channel(d.grpc) as channel:
         stub, metadata = stubs.GRPCInferenceServiceStub(channel), list(d.keyed.items())
-
-        async def turn() -> None:
-            for _ in range(dice.randrange(4)):
-                await asyncio.sleep(0)
-            if dice.random() < 0.3:
-                reload(d.rig, dice.choice(CONFIGURATIONS))
-
-        async def reloads() -> None:
-            while True:
-                await asyncio.sleep(dice.uniform(0.0, 0.004))
-                reload(d.rig, dice.choice(CONFIGURATIONS))
-
-        background = asyncio.create_task(reloads())
-        try:
+        async with reloading(d.rig, dice) as turn:
             for _ in range(8):
                 codes |= set(await asyncio.gather(*(send(stub, metadata, turn) for send in GRPC_CALLS)))
-            await d.rig.until_idle()
-        finally:
-            background.cancel()
     assert {code.name for code in codes} <= REFUSALS

@@ -1,11 +1,8 @@
 import asyncio
-from collections.abc import Sequence
 from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from prometheus_client import generate_latest
 
 from adapters.errors import BackendError, CallerError, InferenceError, TransportError
@@ -183,43 +180,3 @@ async def test_retries_and_hedges_together_stay_within_both_budgets() -> None:
     retries = 3 + 0.2 * 200
     assert 200 < calls <= 200 + retries + 3 + 0.1 * (200 + retries)
     one.assert_idle()
-
-
-LATENCIES = st.sampled_from([0.0, 0.5, 1.0, 1.5, 2.0, 3.0])
-FAULTS = st.sampled_from([None, None, BackendError("x"), TransportError("x"), CallerError("x")])
-SCRIPTS = st.lists(
-    st.builds(Script, latency=LATENCIES, gap=LATENCIES, fault=FAULTS, fault_after=st.integers(0, 1)),
-    min_size=1,
-    max_size=6,
-)
-
-
-@settings(max_examples=40)
-@given(
-    st.lists(SCRIPTS, min_size=2, max_size=3),
-    st.lists(st.none() | LATENCIES, min_size=1, max_size=6),
-    st.integers(1, 3),
-)
-async def test_however_attempts_end_each_request_ends_once_and_nothing_is_held(
-    scripts: Sequence[Sequence[Script]], patience: Sequence[float | None], most: int
-) -> None:
-    async def one_request(one: Rig, leaves_after: float | None) -> None:
-        try:
-            async with asyncio.timeout(leaves_after):
-                answer = await one.core.handle(one.principal, chat(stream=True), {}, one.record())
-                try:
-                    async for _ in answer:
-                        pass
-                finally:
-                    await answer.aclose()
-        except (InferenceError, TimeoutError):
-            pass
-
-    hedge = {"after": "1s", "max": most, "budget": "100%"}
-    one = rig(*(FakeAdapter(*each) for each in scripts), hedge=hedge, retry={"attempts": 2, "budget": "100%"})
-    await asyncio.gather(*(one_request(one, leaves) for leaves in patience))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    one.assert_idle()
-    begun = [record for record in one.log.records if record.trace.first_chunk]
-    assert len(begun) == len(set(map(id, begun)))
