@@ -1,36 +1,42 @@
-"""Real brokers: one of each kind for a file of tests, and in it new topics for each test."""
+"""Real brokers: one of each kind for a file of tests, and in it new topics for each test.
+
+A broker's module is imported with its broker: plain tests need none.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_asyncio
 from aiokafka import AIOKafkaConsumer
 
 from adapters.brokers import kafka
-from tests.support.brokers.broker import RealBroker
-from tests.support.brokers.kafka import KafkaBroker
-from tests.support.brokers.mqtt import MqttBroker
-from tests.support.brokers.nats import NatsBroker
-from tests.support.brokers.rabbitmq import RabbitBroker, RabbitServer, rabbitmq_server
-from tests.support.brokers.redis import RedisBroker
-from tests.support.brokers.sqs import SqsBroker, sqs_server
 
-KINDS: dict[str, type[RealBroker]] = {
-    "kafka": KafkaBroker,
-    "mqtt": MqttBroker,
-    "nats": NatsBroker,
-    "rabbitmq": RabbitBroker,
-    "redis": RedisBroker,
-    "sqs": SqsBroker,
+if TYPE_CHECKING:
+    from tests.support.brokers.broker import RealBroker
+    from tests.support.brokers.rabbitmq import RabbitServer
+
+KINDS = {
+    "kafka": "KafkaBroker",
+    "mqtt": "MqttBroker",
+    "nats": "NatsBroker",
+    "rabbitmq": "RabbitBroker",
+    "redis": "RedisBroker",
+    "sqs": "SqsBroker",
 }
+SHARED = ("rabbitmq", "sqs")
+"""Kinds whose server is that of a fixture."""
 
 
 @pytest.fixture(scope="module")
-def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitServer]:
+def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator["RabbitServer"]:
     """A server that the tests of a file share: each has a virtual host of its own."""
+    from tests.support.brokers.rabbitmq import rabbitmq_server
+
     with rabbitmq_server(tmp_path_factory.mktemp("rabbitmq")) as server:
         yield server
 
@@ -38,6 +44,8 @@ def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitServer]
 @pytest.fixture(scope="module")
 def sqs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """The port of a server that the tests of a file share."""
+    from tests.support.brokers.sqs import sqs_server
+
     with sqs_server(tmp_path_factory.mktemp("sqs")) as port:
         yield port
 
@@ -50,16 +58,11 @@ def short_kafka_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest_asyncio.fixture(params=KINDS)
-async def broker(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[RealBroker]:
+async def broker(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator["RealBroker"]:
     """A running broker with the topics of `binding`."""
-    kind = KINDS[request.param]
-    made: RealBroker
-    if kind is RabbitBroker:
-        made = RabbitBroker(tmp_path, request.getfixturevalue("rabbitmq"))
-    elif kind is SqsBroker:
-        made = SqsBroker(tmp_path, request.getfixturevalue("sqs"))
-    else:
-        made = kind(tmp_path)
+    name: str = request.param
+    kind: Any = getattr(import_module(f"tests.support.brokers.{name}"), KINDS[name])
+    made: RealBroker = kind(tmp_path, request.getfixturevalue(name)) if name in SHARED else kind(tmp_path)
     try:
         await made.start()
         await made.topics("requests", "answers", "dead")

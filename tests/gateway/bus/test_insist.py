@@ -9,8 +9,9 @@ from adapters.brokers.base import BrokerUnavailable, MessageRejected
 from gateway.bus.done.table import DoneTableUnavailable
 from gateway.bus.insist import LONGEST_PAUSE, Insistence
 
+pytestmark = pytest.mark.plain
 
-@pytest.mark.looptime
+
 @pytest.mark.parametrize(
     ("error", "traceback"),
     [(BrokerUnavailable("gone"), False), (DoneTableUnavailable("gone"), False), (KeyError("QueueUrl"), True)],
