@@ -5,11 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import pytest
 
 from adapters.wire.protos.keda import SCALER, externalscaler
-from tests.e2e.test_programs import KEY
-from tests.e2e.test_scaling import metric, one, pool
+from tests.support.command_runtimes import pool
 from tests.support.processes import gateway
 from tests.support.upstreams import upstream
 
@@ -20,14 +18,13 @@ def call(channel: grpc.aio.Channel, name: str) -> Any:
     return kind(method.path, lambda m: m.SerializeToString(), method.response.FromString)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-async def test_a_request_at_a_remote_pool_of_zero_wakes_keda_and_is_answered(tmp_path: Path, workers: int) -> None:
+async def test_a_request_at_a_remote_pool_of_zero_wakes_keda_and_is_answered(tmp_path: Path) -> None:
     endpoints = tmp_path / "endpoints.yaml"
     endpoints.write_text("endpoints: []")
     scale = {"min": 0, "max": 3, "places": 4, "idle": "3s"}
     configuration = {
         "listen": {"http": "127.0.0.1:0", "admin": "127.0.0.1:0", "keda": "127.0.0.1:0"},
-        "workers": workers,
+        "workers": 2,
         "auth": {"demo_key": True},
         "pools": [{"name": "remote", "discover": {"file": str(endpoints)}, "scale": scale}],
         "models": [{"name": "chat", "routes": [{"to": "remote"}]}],
@@ -35,20 +32,19 @@ async def test_a_request_at_a_remote_pool_of_zero_wakes_keda_and_is_answered(tmp
     }
     async with upstream() as up, gateway(tmp_path, configuration) as g:
         address = (await g.printed(r"KEDA's external scaler listens on (\S+)"))[1]
-        key = (await g.printed(KEY))[1]
+        key = await g.demo_key()
         reference = externalscaler.ScaledObjectRef(name="remote", scalerMetadata={"pool": "remote"})
         async with grpc.aio.insecure_channel(address) as channel, asyncio.timeout(300):
             active = call(channel, "StreamIsActive")(reference)
             assert (await active.read()).result is False
-            request = asyncio.create_task(one(g, key))
+            request = asyncio.create_task(g.chat(key))
             assert (await active.read()).result is True, "KEDA is not woken"
             metrics = externalscaler.GetMetricsRequest(scaledObjectRef=reference, metricName="headrace-replicas")
             while (await call(channel, "GetMetrics")(metrics)).metricValues[0].metricValueFloat < 1:
                 await asyncio.sleep(0.1)
             assert not request.done()
             endpoints.write_text(f"endpoints: [{up.url}]")  # as KEDA's Deployment would
-            status, _, _ = await request
-            assert status == 200
+            assert (await request)[0] == 200
             assert (await active.read()).result is False, "it is not idle"
-            assert await metric(g, 'headrace_replicas_desired{pool="remote"} 0.0')
+            assert 'headrace_replicas_desired{pool="remote"} 0.0' in await g.metrics()
             assert pool(await g.state())["start_seconds"] > 0

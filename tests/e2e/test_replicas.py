@@ -7,17 +7,12 @@ from typing import Any
 
 import psutil
 import pytest
-import yaml
 
-from tests.e2e.test_programs import KEY, MORTAL, answered, below, configuration
+from tests.support.command_runtimes import answered, below, configuration, mortal, rewrite
 from tests.support.processes import GatewayProcess, gateway
 from tests.support.traffic import traffic
 
 HEALTHY = "[e['health'] for e in s['endpoints']] == ['healthy'] * {}"
-
-
-def mortal(**fields: Any) -> dict[str, Any]:
-    return {"kind": "command", "command": [*MORTAL, "{port}"], "ready": "/health", **fields}
 
 
 async def replicas(g: GatewayProcess, count: int) -> list[dict[str, Any]]:
@@ -26,15 +21,9 @@ async def replicas(g: GatewayProcess, count: int) -> list[dict[str, Any]]:
     return sorted(state["endpoints"], key=lambda each: each["replica"])
 
 
-def rewrite(g: GatewayProcess, runtime: dict[str, Any]) -> None:
-    written = yaml.safe_load(g.config.read_text())
-    g.config.write_text(yaml.safe_dump({**written, "pools": [{"name": "theirs", "runtime": runtime}]}))
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-async def test_a_replica_that_is_killed_restarts_alone_while_the_others_serve(tmp_path: Path, workers: int) -> None:
-    async with gateway(tmp_path, configuration(mortal(replicas=3), workers=workers)) as g:
-        key = (await g.printed(KEY))[1]
+async def test_a_replica_that_is_killed_restarts_alone_while_the_others_serve(tmp_path: Path) -> None:
+    async with gateway(tmp_path, configuration(mortal(replicas=3), workers=2)) as g:
+        key = await g.demo_key()
         before = await replicas(g, 3)
         assert [each["endpoint"] for each in before] == ["theirs/0", "theirs/1", "theirs/2"]
         assert len({each["pid"] for each in before}) == 3
@@ -49,24 +38,9 @@ async def test_a_replica_that_is_killed_restarts_alone_while_the_others_serve(tm
         assert [after[0]["pid"], after[2]["pid"]] == [before[0]["pid"], before[2]["pid"]]
 
 
-async def test_a_replica_that_never_starts_is_reported_once_and_the_other_serves(tmp_path: Path) -> None:
-    line = f'mkdir "$0" 2>/dev/null && exec {" ".join(MORTAL)} "$1"; exit 3'
-    command = ["/bin/sh", "-c", line, str(tmp_path / "first"), "{port}"]
-    async with gateway(tmp_path, configuration(mortal(command=command, replicas=2))) as g:
-        key = (await g.printed(KEY))[1]
-        await answered(g, key)
-        await g.printed(r"ERROR \S+ runtime theirs/\d ended with status 3, 3 times in a row")
-        await g.until("max(e['restarts'] for e in s['endpoints']) >= 4")
-        assert g.output.count("ended with status 3") == 3
-        state = await g.state()
-        assert sorted(each["health"] for each in state["endpoints"]) == ["healthy", "unhealthy"]
-        assert (await answered(g, key))["model"] == "chat"
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-async def test_a_reload_changes_the_replicas_without_a_lost_request(tmp_path: Path, workers: int) -> None:
-    async with gateway(tmp_path, configuration(mortal(replicas={"min": 1, "cpus": 1}), workers=workers)) as g:
-        key = (await g.printed(KEY))[1]
+async def test_a_reload_changes_the_replicas_without_a_lost_request(tmp_path: Path) -> None:
+    async with gateway(tmp_path, configuration(mortal(replicas={"min": 1, "cpus": 1}), workers=2)) as g:
+        key = await g.demo_key()
         await answered(g, key)
         [first] = await replicas(g, 1)
         async with traffic(g.url, key, clients=4) as load:

@@ -24,15 +24,13 @@ from config.protocols.openai import OpenAIProtocol
 from gateway.scaling.sleep_orders import HttpSleepOrders
 from loadtests.peers import llama_cpp as llama_cpp_peer
 from loadtests.peers import vllm as vllm_peer
-from tests.e2e import test_sleep
-from tests.e2e.test_programs import KEY
-from tests.e2e.test_scaling import one
 from tests.servers.llama_cpp import NAME, llama_cpp
 from tests.servers.shared import shared
 from tests.servers.started import Started
 from tests.servers.vllm import vllm
 from tests.support.gateways import config
 from tests.support.processes import gateway
+from tests.support.sleeping_vllm import configuration as sleeping
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1800, func_only=True)]
 PATIENCE = 300.0
@@ -104,13 +102,13 @@ async def test_vllm(real_vllm: Started) -> None:
 @pytest.mark.parametrize("level", [1, 2])
 async def test_vllm_sleeps_without_requests_and_wakes_for_them(real_vllm: Started, tmp_path: Path, level: int) -> None:
     """On the CPU vLLM releases no memory; its state and its calls are those of a GPU."""
-    written = test_sleep.configuration([real_vllm.url()], min=0, max=1, idle="2s", sleep=level)
+    written = sleeping([real_vllm.url()], min=0, max=1, idle="2s", sleep=level)
     written["pools"][0]["model"] = NAME
     async with gateway(tmp_path, written) as g:
-        key = (await g.printed(KEY))[1]
+        key = await g.demo_key()
         for _ in range(2):
             await g.until("s['replicas'][0]['asleep'] == 1 and s['replicas'][0]['replicas'] == 0")
-            status, body, _ = await one(g, key, max_tokens=8)
+            status, body = await g.chat(key, max_tokens=8)
             assert status == 200, body
             assert body["usage"]["completion_tokens"] > 0
         state = await g.until("s['replicas'][0]['asleep'] == 1")

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import parse_qs
@@ -103,3 +103,21 @@ async def sleeping_vllm(*, asleep: bool = False) -> AsyncIterator[SleepingVllm]:
     finally:
         made.awake.set()
         await server.aclose()
+
+
+def configuration(servers: Sequence[str], *, workers: int = 1, **scale: Any) -> dict[str, Any]:
+    """A gateway that puts these servers to sleep."""
+    vllm = {
+        "name": "vllm",
+        "protocol": {"name": "openai", "dialect": "vllm"},
+        "endpoints": list(servers),
+        "probe": {"interval": "1s"},
+        "scale": {"places": 2, "hold": "1s", "sleep": 1, **scale},
+    }
+    return {
+        "workers": workers,
+        "auth": {"demo_key": True},
+        "pools": [vllm],
+        "models": [{"name": "chat", "routes": [{"to": "vllm", "timeout": {"total": "5m"}}]}],
+        "tenants": [{"name": "acme", "models": ["*"]}],
+    }
