@@ -4,7 +4,6 @@ import asyncio
 import io
 import json
 import os
-import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any
 
 import aiohttp
 import pytest
-import yaml
 
 from tests.support.processes import GatewayProcess, gateway
 from tests.support.upstreams import upstream
@@ -193,52 +191,12 @@ async def test_the_last_hour_is_replayed_under_a_draft(tmp_path: Path) -> None:
 
 
 async def test_checks_do_not_hold_the_listener(tmp_path: Path) -> None:
-    """Other requests are answered while large drafts are checked."""
+    """Another request is answered before any of the large drafts is checked."""
     async with running(tmp_path) as c:
-        tenants = "".join(
-            f"  - {{name: t{number}, models: ['a', 'b*'], limits: {{requests: 1/s}}}}\n" for number in range(1_000)
-        )
-        large = f"version: 1\npools: []\nmodels: []\ntenants:\n{tenants}"
-        checks = [asyncio.create_task(c.send("POST", f"{CONFIG}/check", {"text": large})) for _ in range(3)]
-        answered = 0
-        while not all(check.done() for check in checks):
-            async with asyncio.timeout(300):
-                await c.send("GET", "/admin/pools")
-            answered += 1
-            await asyncio.sleep(0.02)  # time for the checks, which run at a lower priority
-        assert answered > 10
+        tenants = "".join(f"  - {{name: t{number}, models: ['a', 'b*']}}\n" for number in range(1_000))
+        large = {"text": f"version: 1\npools: []\nmodels: []\ntenants:\n{tenants}"}
+        checks = [asyncio.create_task(c.send("POST", f"{CONFIG}/check", large)) for _ in range(3)]
+        await c.send("GET", "/admin/pools")
+        assert not any(check.done() for check in checks)
         for status, body in await asyncio.gather(*checks):
             assert status == 422 or not body["valid"]
-
-
-async def test_no_mutated_draft_is_a_failure_of_the_gateway(tmp_path: Path) -> None:
-    """Each draft starts a process: `tests/gateway/drafts/test_work.py` reads many more without one."""
-    dice = random.Random(1)
-    async with running(tmp_path) as c:
-        shown = await c.shown()
-        for _ in range(4):
-            text = shown["text"]
-            for _ in range(dice.randrange(1, 4)):
-                at = dice.randrange(len(text))
-                text = (
-                    text[:at]
-                    + dice.choice(["", "{", "&a", "*a", "\t", "\0", "!x", "水", ": :"])
-                    + text[at + dice.randrange(9) :]
-                )
-            status, body = await c.send("POST", f"{CONFIG}/check", {"text": text})
-            assert status == 200, body
-            assert body["valid"] != bool(body["problems"])
-            data = bytearray(json.dumps({"text": text}).encode())
-            data[dice.randrange(len(data))] = dice.randrange(256)
-            status, body = await c.send("POST", f"{CONFIG}/{dice.choice(['check', 'replay'])}", bytes(data))
-            assert status in (200, 400, 409, 422), body
-        assert "Traceback" not in c.g.output
-        assert (await c.shown())["text"] == shown["text"]
-
-
-async def test_yaml_of_the_file_round_trips(tmp_path: Path) -> None:
-    async with running(tmp_path) as c:
-        shown = await c.shown()
-        status, _ = await c.send("PUT", CONFIG, {"text": shown["text"]}, shown["revision"])
-        assert status == 200
-        assert yaml.safe_load(c.g.config.read_text())["tenants"][0]["keys"][0]["hash"] == HASH

@@ -5,7 +5,7 @@ from typing import Any
 
 import aiohttp
 
-from tests.support.processes import gateway
+from tests.support.processes import gateway, minimal
 from tests.support.upstreams import upstream
 
 HEADERS = {
@@ -19,20 +19,14 @@ HEADERS = {
 
 
 async def test_a_client_names_no_host_and_no_model_by_a_picker_s_headers(tmp_path: Path) -> None:
-    async with upstream() as server:
-        configuration = {
-            "pools": [{"name": "main", "endpoints": [server.url]}],
-            "models": [{"name": "chat", "routes": [{"to": "main"}]}],
-            "tenants": [{"name": "acme", "models": ["chat"]}],
-        }
-        async with gateway(tmp_path, configuration) as running:
-            headers = {"authorization": f"Bearer {await running.key()}", **HEADERS}
-            body: dict[str, Any] = {"model": "chat", "messages": [{"role": "user", "content": "hi"}]}
-            async with (
-                aiohttp.ClientSession(headers=headers) as http,
-                http.post(f"{running.url}/v1/chat/completions", json=body) as answer,
-            ):
-                assert answer.status == 200
-                assert not HEADERS.keys() & {name.lower() for name in answer.headers}
+    async with upstream() as server, gateway(tmp_path, minimal(server.url)) as running:
+        headers = {"authorization": f"Bearer {await running.key()}", **HEADERS}
+        body: dict[str, Any] = {"model": "chat", "messages": [{"role": "user", "content": "hi"}]}
+        async with (
+            aiohttp.ClientSession(headers=headers) as http,
+            http.post(f"{running.url}/v1/chat/completions", json=body) as answer,
+        ):
+            assert answer.status == 200
+            assert not HEADERS.keys() & {name.lower() for name in answer.headers}
     assert server.received[-1]["model"] == "chat"
     assert not HEADERS.keys() & server.headers[-1].keys()

@@ -8,39 +8,19 @@ import signal
 import sys
 from pathlib import Path
 
-import aiohttp
-import pytest
-
-from tests.support.processes import command, gateway
+from tests.support.processes import command, gateway, minimal
+from tests.support.traffic import traffic
 from tests.support.upstreams import upstream
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-async def test_the_screen_shows_a_running_gateway(tmp_path: Path, workers: int) -> None:
+async def test_the_screen_shows_a_running_gateway(tmp_path: Path) -> None:
     async with upstream() as up:
-        settings = {
-            "workers": workers,
-            "pools": [{"name": "main", "endpoints": [up.url]}],
-            "models": [{"name": "chat", "routes": [{"to": "main"}]}],
-            "tenants": [{"name": "acme", "models": ["*"]}],
-        }
-        async with gateway(tmp_path, settings) as g:
-            headers = {"authorization": f"Bearer {await g.key()}"}
-            body = {"model": "chat", "messages": [{"role": "user", "content": "hi"}]}
-            async with aiohttp.ClientSession(headers=headers) as http:
-
-                async def ask() -> None:
-                    while True:
-                        async with http.post(f"{g.url}/v1/chat/completions", json=body) as response:
-                            await response.read()
-
-                load = asyncio.create_task(ask())
+        async with gateway(tmp_path, minimal(up.url, workers=2)) as g:
+            async with traffic(g.url, await g.key(), clients=1):
                 status, frame, _ = await command("top", "--once", "--url", g.admin)
-                load.cancel()
-                await asyncio.gather(load, return_exceptions=True)
             assert status == 0, frame
             assert frame.startswith("serving")
-            assert re.search(rf"main\s+{up.url}\s+healthy\s+closed", frame)
+            assert re.search(rf"up\s+{up.url}\s+healthy\s+closed", frame)
             assert re.search(r"chat\s+[1-9]\d*\.\d\s+0\.0\s+≤ ", frame)
             assert re.search(r"acme\s+[1-9]", frame)
             assert await live_screen(g.admin, up.url)
