@@ -23,21 +23,13 @@ def level(zone: str | None) -> int:
 
 @given(st.sampled_from(BALANCE), st.lists(st.sampled_from(ZONES), min_size=1, max_size=8), st.integers(0, 99))
 def test_a_pick_is_always_in_the_nearest_locality(by: dict[str, str], zones: list[str | None], seed: int) -> None:
+    """Also while each candidate in turn is away, and at once when it is back."""
     candidates = [Candidate(str(number), zone=zone) for number, zone in enumerate(zones)]
     made = picker(BalanceConfig.model_validate({**by, "locality": "nearest"}), "eu-1a", NEAR)
-    for _ in range(10):
-        picked = made.pick(candidates, ANYONE, ANYONE, 0.0, Random(seed))
-        assert level(picked.zone) == min(map(level, zones))
-
-
-@given(st.lists(st.sampled_from(ZONES), min_size=2, max_size=8, unique=True), st.integers(0, 99))
-def test_requests_fail_over_and_return_at_once(zones: list[str | None], seed: int) -> None:
-    candidates = [Candidate(str(number), zone=zone) for number, zone in enumerate(zones)]
-    made = picker(BalanceConfig(locality="nearest"), "eu-1a", NEAR)
-    first = made.pick(candidates, ANYONE, ANYONE, 0.0, Random(seed))
-    others = [candidate for candidate in candidates if candidate is not first]
-    assert level(made.pick(others, ANYONE, ANYONE, 0.0, Random(seed)).zone) >= level(first.zone)
-    assert level(made.pick(candidates, ANYONE, ANYONE, 0.0, Random(seed)).zone) == level(first.zone)
+    for away in (None, *candidates, None):
+        present = [each for each in candidates if each is not away] or candidates
+        picked = made.pick(present, ANYONE, ANYONE, 0.0, Random(seed))
+        assert level(picked.zone) == min(level(each.zone) for each in present)
 
 
 def test_none_to_pick_from_is_an_error() -> None:

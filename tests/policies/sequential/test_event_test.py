@@ -64,18 +64,17 @@ def test_over_two_shares_the_mean_is_at_most_one_within_the_hypothesis(truth: fl
 
 def ever_alarms(share: float, alpha: float, events: int) -> float:
     """The exact probability of an alarm at any of so many events of equal arms."""
-    alive, alarmed = {0: 1.0}, 0.0
+    alive, alarmed, least = {0: 1.0}, 0.0, 0
     for n in range(1, events + 1):
+        # The fewest events of the canary that alarm: the evidence grows with them, and falls with those of the other.
+        while least <= n and log_rise([EventCount(share, n, least)]) < -log(alpha):
+            least += 1
         after: dict[int, float] = {}
         for s, p in alive.items():
             after[s] = after.get(s, 0.0) + p * (1 - share)
             after[s + 1] = after.get(s + 1, 0.0) + p * share
-        alive = {}
-        for s, p in after.items():
-            if log_rise([EventCount(share, n, s)]) >= -log(alpha):
-                alarmed += p
-            elif p > 1e-12:
-                alive[s] = p
+        alarmed += sum(p for s, p in after.items() if s >= least)
+        alive = {s: p for s, p in after.items() if s < least and p > 1e-12}
     return alarmed
 
 

@@ -106,7 +106,7 @@ def test_the_evidence_of_quantiles_is_that_of_every_point_of_every_bin(
 
 def test_quantiles_of_one_distribution_rarely_differ_and_others_do() -> None:
     alarms = 0
-    for seed in range(200):
+    for seed in range(60):
         rng, arms = Random(seed), ({}, {})  # type: tuple[Random, tuple[dict[int, int], dict[int, int]]]
         for i in range(1200):
             number = bin_of(rng.lognormvariate(0, 1))
@@ -114,7 +114,7 @@ def test_quantiles_of_one_distribution_rarely_differ_and_others_do() -> None:
             if i % 40 == 39 and log_quantile_difference(*arms, 0.95) >= log(20):
                 alarms += 1
                 break
-    assert alarms <= 200 * 0.05 + 3 * (200 * 0.05 * 0.95) ** 0.5
+    assert alarms <= 60 * 0.05 + 3 * (60 * 0.05 * 0.95) ** 0.5
     rng = Random(5)
     fast = [bin_of(rng.lognormvariate(0, 0.5)) for _ in range(3000)]
     slow = [bin_of(1.5 * rng.lognormvariate(0, 0.5)) for _ in range(3000)]
@@ -139,7 +139,7 @@ def test_the_stitched_bound_is_the_one_of_the_paper(variance: float, alpha: floa
 
 def test_the_interval_of_wide_values_holds_at_every_look_and_narrows() -> None:
     misses = 0
-    for seed in range(200):
+    for seed in range(60):
         rng, tokens, missed = Random(seed), WideSum(), False
         for i in range(1500):
             tokens.add(500.0 if rng.random() < 0.2 else 20.0, 1000.0)
@@ -147,7 +147,7 @@ def test_the_interval_of_wide_values_holds_at_every_look_and_narrows() -> None:
                 low, high = tokens.interval(0.05, 1000.0)
                 missed = missed or not low <= 116 <= high
         misses += missed
-    assert misses <= 10
+    assert misses <= 3
     low, high = tokens.interval(0.05, 1000.0)
     assert high - low < 150
     assert WideSum().interval(0.05, 7.0) == (0.0, 7.0)
