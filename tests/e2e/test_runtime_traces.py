@@ -116,6 +116,9 @@ async def test_a_tensor_request_has_its_batch(setting: Setting, model: str, pool
     assert spans.keys() == {"POST /v2/models/add_sub/infer", "infer add_sub", "queue", "batch"}
     assert spans["batch"].parent == spans["queue"].parent == spans["infer add_sub"].id
     assert spans["batch"].attributes["headrace.batch.rows"] >= 1
+    ours = [span for span in setting.received.spans if span.trace == trace]
+    assert [span.attributes["headrace.rows"] for span in ours if span.parent == "00f067aa0ba902b7"] == [1]
+    assert not [name for span in ours for name in span.attributes if name.startswith("gen_ai.")], "no convention"
 
 
 async def test_a_trace_that_is_chosen_at_its_end_has_the_spans_of_its_runtime(setting: Setting) -> None:

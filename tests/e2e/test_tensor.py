@@ -4,24 +4,21 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import aiohttp
-import grpc
 import numpy as np
 import pytest
+import pytest_asyncio
 import tritonclient.grpc.aio as over_grpc
 import tritonclient.http.aio as over_http
-from tritonclient.grpc import service_pb2 as pb
-from tritonclient.grpc import service_pb2_grpc as stubs
 from tritonclient.utils import InferenceServerException
 
 from tests.servers.repositories import for_headrace
 from tests.support.processes import GatewayProcess, command, gateway
 from tests.support.tensor_runtime import explicit
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.asyncio(loop_scope="module")]
 
 NAMES = ("accumulate", "add_sub", "repeat", "text")
 RAMP = np.arange(16, dtype=np.int32).reshape(1, 16)
@@ -67,11 +64,11 @@ class Setting:
             yield client
 
 
-@pytest.fixture
-async def running(tmp_path: Path) -> AsyncIterator[Setting]:
-    repository = for_headrace(tmp_path / "models", NAMES)
-    with explicit(repository) as runtime:
-        async with gateway(tmp_path, configuration(runtime.http, runtime.grpc)) as made:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Setting]:
+    folder = tmp_path_factory.mktemp("tensor")
+    with explicit(for_headrace(folder / "models", NAMES)) as runtime:
+        async with gateway(folder, configuration(runtime.http, runtime.grpc)) as made:
             yield Setting(made, {"authorization": f"Bearer {await made.key()}"})
             await made.until_idle()
 
@@ -104,36 +101,11 @@ async def test_every_bridge_answers_the_same(running: Setting) -> None:
                     await client.infer("add_sub", wrong, headers=headers)
                 with pytest.raises(InferenceServerException, match="does not exist"):
                     await client.infer("nobody", given(module, INPUT0=RAMP), headers=headers)
-
-
-async def test_metadata_is_the_same_over_every_bridge(running: Setting) -> None:
-    async with running.http() as http, running.grpc() as grpc:
-        for wire in WIRES:
-            headers = running.to(wire)
-            assert await http.is_model_ready("add_sub", headers=headers)
-            assert await grpc.is_model_ready("add_sub", headers=headers)
-            metadata = await http.get_model_metadata("add_sub", headers=headers)
-            assert metadata["inputs"][0] == {"name": "INPUT0", "datatype": "INT32", "shape": [-1, 16]}
-            again = await grpc.get_model_metadata("add_sub", headers=headers)
-            assert [list(tensor.shape) for tensor in again.inputs] == [[-1, 16]] * 2
-            assert (await http.get_model_config("add_sub", headers=headers))["max_batch_size"] == 8
-            assert (await grpc.get_model_config("add_sub", headers=headers)).config.max_batch_size == 8
-            statistics = await http.get_inference_statistics("add_sub", headers=headers)
-            assert statistics["model_stats"][0]["name"] == "add_sub"
-            response = await grpc.get_inference_statistics("add_sub", headers=headers)
-            assert response.model_stats[0].name == "add_sub"
-
-
-async def test_each_tenant_sees_its_models(running: Setting) -> None:
-    few = {"authorization": f"Bearer {await running.process.key('few')}"}
-    async with running.http() as http, running.grpc() as grpc:
-        for headers, names in ((running.headers, set(NAMES)), (few, {"text"})):
-            index = await http.get_model_repository_index(headers=headers)
-            assert {entry["name"] for entry in index} == names
-            response = await grpc.get_model_repository_index(headers=headers)
-            assert {entry.name for entry in response.models} == names
-        with pytest.raises(InferenceServerException, match="does not exist"):
-            await http.get_model_metadata("add_sub", headers=few)
+                assert await client.is_model_ready("add_sub", headers=headers)
+    acme, _ = (await running.process.state())["tenants"]
+    (limit,) = acme["limits"]
+    assert limit["remaining"]["rows"] < 999
+    assert limit["remaining"]["device_ms"] < 100_000
 
 
 async def test_decoupled_models_stream_over_every_bridge(running: Setting) -> None:
@@ -159,38 +131,6 @@ async def test_decoupled_models_stream_over_every_bridge(running: Setting) -> No
                 events = [json.loads(line[6:]) for line in (await response.text()).splitlines() if line]
             values = [event["outputs"][0]["data"] for event in events if event["outputs"]]
             assert values == [[4], [5]]
-
-
-def message(model: str, id_: str, enabled: bool, **tensors: np.ndarray[Any, Any]) -> pb.ModelInferRequest:
-    inputs = [
-        pb.ModelInferRequest.InferInputTensor(name=name, datatype="INT32", shape=array.shape)
-        for name, array in tensors.items()
-    ]
-    raw = [array.tobytes() for array in tensors.values()]
-    request = pb.ModelInferRequest(model_name=model, id=id_, inputs=inputs, raw_input_contents=raw)
-    request.parameters["triton_enable_empty_final_response"].bool_param = enabled
-    return request
-
-
-@pytest.mark.parametrize("enabled", [False, True])
-async def test_streams_mark_the_final_response_over_every_bridge(running: Setting, enabled: bool) -> None:
-    requests = [
-        message("add_sub", "one", enabled, INPUT0=RAMP, INPUT1=RAMP),
-        message("repeat", "three", enabled, IN=np.arange(3, dtype=np.int32)),
-        message("repeat", "none", enabled, IN=np.arange(0, dtype=np.int32)),
-    ]
-    last = [(True, False)] if enabled else []
-    expected = {"one": [(True, True)], "three": [(False, True)] * 3 + last, "none": last}
-    async with grpc.aio.insecure_channel(running.process.grpc) as channel:
-        for wire in WIRES:
-            marks: dict[str, list[tuple[bool, bool]]] = {}
-            stub = stubs.GRPCInferenceServiceStub(channel)
-            async for streamed in stub.ModelStreamInfer(iter(requests), metadata=list(running.to(wire).items())):
-                assert not streamed.error_message
-                response = streamed.infer_response
-                final = response.parameters["triton_final_response"].bool_param
-                marks.setdefault(response.id, []).append((final, bool(response.outputs)))
-            assert marks == {id_: answers for id_, answers in expected.items() if answers}
 
 
 async def test_sequences_keep_their_state_over_every_bridge(running: Setting) -> None:
@@ -242,24 +182,13 @@ async def _audited(config: str) -> list[str]:
     return [entry["action"] for entry in json.loads(listed)[::-1] if entry["action"].startswith("model.")]
 
 
-async def test_plain_json_of_the_older_protocols(running: Setting) -> None:
-    async with aiohttp.ClientSession(headers=running.headers) as http:
-        row = {"INPUT0": list(range(16)), "INPUT1": [1] * 16}
-        async with http.post(f"{running.process.url}/v1/models/add_sub:predict", json={"instances": [row]}) as response:
-            body = await response.json()
-        assert body["predictions"][0]["OUTPUT0"] == [i + 1 for i in range(16)]
-        async with http.get(f"{running.process.url}/v1/models/add_sub") as response:
-            status = await response.json()
-        assert (status["ready"], status["kind"]) == (True, "tensor")
-        assert status["model_version_status"][0]["state"] == "AVAILABLE"
-
-
-async def test_device_time_is_charged(running: Setting) -> None:
-    async with running.http() as http:
-        for wire in WIRES:
-            await http.infer("add_sub", given(over_http, INPUT0=RAMP, INPUT1=RAMP), headers=running.to(wire))
-    state = await running.process.state()
-    acme = next(tenant for tenant in state["tenants"] if tenant["tenant"] == "acme")
-    (limit,) = acme["limits"]
-    assert limit["remaining"]["rows"] < 999
-    assert limit["remaining"]["device_ms"] < 100_000
+async def test_each_tenant_sees_its_models(running: Setting) -> None:
+    few = {"authorization": f"Bearer {await running.process.key('few')}"}
+    async with running.http() as http, running.grpc() as grpc:
+        for headers, names in ((running.headers, set(NAMES)), (few, {"text"})):
+            index = await http.get_model_repository_index(headers=headers)
+            assert {entry["name"] for entry in index} == names
+            response = await grpc.get_model_repository_index(headers=headers)
+            assert {entry.name for entry in response.models} == names
+        with pytest.raises(InferenceServerException, match="does not exist"):
+            await http.get_model_metadata("add_sub", headers=few)
