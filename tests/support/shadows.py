@@ -104,9 +104,15 @@ class ShadowRig(Rig):
             return answer.body
         return b"".join([piece async for piece in answer])
 
+    async def compare(self, request: ModelRequest) -> bytes:
+        """Send a request, and wait until no copy is under way."""
+        answer = await self.send(request)
+        await self.until_compared()
+        return answer
+
     async def until_compared(self) -> None:
         """Wait until no copy is under way."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(300):
             while self.copies.running:
                 await asyncio.sleep(0.001)
 

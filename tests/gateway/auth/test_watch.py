@@ -51,12 +51,6 @@ def accepts(table: KeyTable, key: ApiKey) -> bool:
         return False
 
 
-async def test_the_first_table_holds_existing_keys(watched: Watched, store: KeyStore) -> None:
-    key = store.create("acme", by=TESTER, now=NOW)
-    assert accepts(await watched.watcher.load(), key)
-    assert watched.tables == []
-
-
 async def test_only_a_change_is_handed_over(watched: Watched, store: KeyStore) -> None:
     await watched.watcher.load()
     await watched.watcher.poll()
@@ -97,16 +91,6 @@ async def test_keys_stay_valid_after_the_database_is_deleted_and_one_line_is_log
     assert watched.watcher.available
     assert [accepts(table, key) for table in watched.tables] == [False]
     assert caplog.messages[1:] == ["the key database answers again"]
-
-
-async def test_issued_keys_survive_a_reload_without_the_database(
-    watched: Watched, store: KeyStore, make_config: MakeConfig, tmp_path: Path
-) -> None:
-    key = store.create("acme", by=TESTER, now=NOW)
-    await watched.watcher.load()
-    (tmp_path / "state" / "state.db").unlink()
-    await watched.watcher.poll()
-    assert accepts(watched.watcher.configure(make_config(acme=[], new=[])), key)
 
 
 async def test_a_revoked_key_does_not_come_back_with_a_reload_while_the_database_is_away(

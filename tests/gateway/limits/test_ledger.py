@@ -33,20 +33,6 @@ def test_a_refusal_names_its_limit_and_retry_after() -> None:
     timed.reserve(1, now=refused.value.retry_after)
 
 
-def test_a_refusal_takes_nothing() -> None:
-    timed = ledger(requests="10/min", tokens="100/min", concurrency=5)
-    held = timed.reserve(100, now=0.0)
-    before = timed.left("requests")
-    with pytest.raises(LimitExceeded, match="tokens"):
-        timed.reserve(50, now=0.0)
-    account = timed.ledger.accounts["acme"]
-    assert timed.left("requests") == before
-    assert account.in_flight == 1
-    assert account.reserved_tokens == 100
-    held.settle(used(0), None, now=0.0)
-    assert timed.left("tokens") == 100
-
-
 def test_the_truth_is_charged_even_beyond_the_estimate() -> None:
     timed = ledger(tokens="100/min")
     timed.reserve(10, now=0.0).settle(used(160), None, now=0.0)

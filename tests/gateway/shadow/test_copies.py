@@ -33,12 +33,10 @@ async def test_a_copy_is_sent_when_the_answer_has_ended() -> None:
 
 async def test_equal_and_differing_answers_are_counted() -> None:
     rig = ShadowRig(shadowing(), copied_next=script("Hello"))
-    await rig.send(chat())
-    await rig.until_compared()
+    await rig.compare(chat())
     assert rig.shadow.copies == {"equal": 1}
     rig = ShadowRig(shadowing(), copied_next=script("good-bye"))
-    assert b"hello" in await rig.send(chat())
-    await rig.until_compared()
+    assert b"hello" in await rig.compare(chat())
     assert rig.shadow.copies == {"differing": 1}
     tally = rig.shadow.take()
     assert tally is not None
@@ -48,8 +46,7 @@ async def test_equal_and_differing_answers_are_counted() -> None:
 
 async def test_the_noise_arm_repeats_the_request() -> None:
     rig = ShadowRig(shadowing(noise="100%"), copied_main=script("another"), copied_next=script("hello"))
-    await rig.send(chat())
-    await rig.until_compared()
+    await rig.compare(chat())
     assert [len(rig.copied[name].calls) for name in ("main", "next")] == [1, 1]
     tally = rig.shadow.take()
     assert tally is not None
@@ -71,8 +68,7 @@ async def test_the_ledger_and_the_log_are_those_without_a_shadow() -> None:
         rig = ShadowRig(configuration, copied_next=script("no"), copied_main=script("x"))
         rig.core.clock = lambda: 1e6
         for stream in (False, True) * 10:
-            await rig.send(chat(stream=stream))
-            await rig.until_compared()
+            await rig.compare(chat(stream=stream))
         account = rig.ledger.accounts["acme"]
         left = [(unit, bucket.level) for allowance in account.always for unit, bucket in allowance.buckets.items()]
         accounts.append((left, list(account.spent.values()), account.in_flight, account.reserved_tokens))
@@ -97,8 +93,7 @@ async def test_a_failing_shadow_changes_nothing_for_clients(fault: InferenceErro
     """Its failures open its own breaker only."""
     rig = ShadowRig(shadowing(), copied_next=Script(fault=fault))
     for _ in range(10):
-        assert b"hello" in await rig.send(chat())
-        await rig.until_compared()
+        assert b"hello" in await rig.compare(chat())
     assert rig.shadow.copies[reason] >= 3
     assert rig.shadow.copies.total() == 10
     assert rig.endpoints["next"][0].breaker.allows(rig.core.clock())
@@ -109,8 +104,7 @@ async def test_a_failing_shadow_changes_nothing_for_clients(fault: InferenceErro
 async def test_an_unhealthy_shadow_receives_nothing() -> None:
     rig = ShadowRig(shadowing())
     rig.endpoints["next"][0].probed("dead", healthy_after=1, unhealthy_after=1)
-    await rig.send(chat())
-    await rig.until_compared()
+    await rig.compare(chat())
     assert rig.shadow.copies == {"unavailable": 1}
     assert rig.copied["next"].calls == []
 
@@ -120,12 +114,10 @@ async def test_the_last_slot_is_a_clients() -> None:
     endpoint, limit = rig.endpoints["next"][0], rig.core.snapshot.config.pools[1].max_in_flight
     for _ in range(limit - 1):
         endpoint.begin(rig.core.clock())
-    await rig.send(chat())
-    await rig.until_compared()
+    await rig.compare(chat())
     assert rig.shadow.copies == {"busy": 1}
     endpoint.end(None, rig.core.clock())
-    await rig.send(chat())
-    await rig.until_compared()
+    await rig.compare(chat())
     assert rig.shadow.copies == {"busy": 1, "equal": 1}
 
 
@@ -143,8 +135,7 @@ async def test_bounds_drop_copies() -> None:
     assert {call.end for call in rig.copied["next"].calls} <= {"cancelled"}
     rig = ShadowRig(shadowing(at_most={"concurrency": 8, "requests": "2/min"}))
     for _ in range(5):
-        await rig.send(chat())
-        await rig.until_compared()
+        await rig.compare(chat())
     assert rig.shadow.copies == {"equal": 2, "rate": 3}
 
 
@@ -191,8 +182,7 @@ async def test_a_client_that_leaves_is_not_copied() -> None:
 )
 async def test_chats_with_state_or_effects_are_not_copied(fields: dict[str, Any], reason: str) -> None:
     rig = ShadowRig(shadowing())
-    await rig.send(chat(**fields))
-    await rig.until_compared()
+    await rig.compare(chat(**fields))
     assert rig.shadow.copies == {reason: 1}
     assert len(rig.copied["next"].calls) == (reason == "equal")
 
@@ -209,15 +199,13 @@ async def test_chats_with_state_or_effects_are_not_copied(fields: dict[str, Any]
 )
 async def test_apps_with_effects_are_not_copied(request_fields: dict[str, Any], reason: str) -> None:
     rig = ShadowRig(shadowing())
-    await rig.send(AppRequest(model="chat", **request_fields))
-    await rig.until_compared()
+    await rig.compare(AppRequest(model="chat", **request_fields))
     assert rig.shadow.copies == {reason: 1}
 
 
 async def test_requests_of_sequences_are_not_copied() -> None:
     rig = ShadowRig(shadowing())
-    await rig.send(infer(sequence="s-1"))
-    await rig.until_compared()
+    await rig.compare(infer(sequence="s-1"))
     assert rig.shadow.copies == {"state": 1}
 
 
@@ -227,15 +215,12 @@ async def test_tensors_in_shared_memory_are_not_copied(size: int) -> None:
     rig = ShadowRig(shadowing())
     region = b'{"shared_memory_region": "r"}'
     for body, reason in ((b" " * size + region, "state"), (b" " * size, "equal")):
-        await rig.send(replace(infer(), payload=HttpPayload(body=body)))
-        await rig.until_compared()
+        await rig.compare(replace(infer(), payload=HttpPayload(body=body)))
         assert rig.shadow.copies[reason] == 1
     binary = HttpPayload(body=b"{}" + region, header_length=2)
-    await rig.send(replace(infer(), payload=binary))
-    await rig.until_compared()
+    await rig.compare(replace(infer(), payload=binary))
     assert rig.shadow.copies == {"state": 1, "equal": 2}
-    await rig.send(replace(infer(), payload=HttpPayload(body=b"compressed", encoding="gzip")))
-    await rig.until_compared()
+    await rig.compare(replace(infer(), payload=HttpPayload(body=b"compressed", encoding="gzip")))
     assert rig.shadow.copies["operation"] == 1
 
 
@@ -257,8 +242,7 @@ async def test_an_answer_of_the_cache_is_not_copied_and_no_copy_is_cached() -> N
 
 async def test_an_answer_of_the_shadows_own_pool_is_not_compared() -> None:
     rig = ShadowRig(shadowing(route={"fallback": ["next"]}), main=Script(fault=BackendError("broken")))
-    await rig.send(chat())
-    await rig.until_compared()
+    await rig.compare(chat())
     assert rig.shadow.copies == {"same": 1}
     assert rig.copied["next"].calls == []
 
@@ -272,8 +256,7 @@ async def test_a_model_is_a_target_without_its_limits_caches_and_shadows() -> No
     }
     rig = ShadowRig(shadowing(to={"model": "other"}, models=(other,)), copied_other=script("another"))
     for _ in range(3):
-        await rig.send(chat())
-        await rig.until_compared()
+        await rig.compare(chat())
     assert rig.shadow.copies == {"differing": 3}
     assert len(rig.copied["other"].calls) == 3
     assert rig.ledger.accounts["acme"].spent == {}
@@ -284,26 +267,22 @@ async def test_a_model_is_a_target_without_its_limits_caches_and_shadows() -> No
 async def test_a_target_has_its_own_version_and_parameters() -> None:
     to = {"pool": "next", "rewrite": {"force": {"temperature": 0}}}
     rig = ShadowRig(shadowing(to=to, route={"rewrite": {"force": {"top_p": 0.5}}}))
-    await rig.send(chat())
-    await rig.until_compared()
+    await rig.compare(chat())
     sent, copied = rig.live_fakes["main"].calls[0].request, rig.copied["next"].calls[0].request
     assert bytes(sent.codec.fields(sent)["top_p"]) == b"0.5"
     assert "top_p" not in copied.codec.fields(copied)
     assert bytes(copied.codec.fields(copied)["temperature"]) == b"0"
     rig = ShadowRig(shadowing(to={"pool": "next", "version": "2"}))
-    await rig.send(infer())
-    await rig.until_compared()
+    await rig.compare(infer())
     assert rig.copied["next"].calls[0].request.version == "2"
 
 
 async def test_copies_follow_the_endpoints_of_the_fleet() -> None:
     rig = ShadowRig(shadowing())
-    await rig.send(chat())
-    await rig.until_compared()
+    await rig.compare(chat())
     fake = rig.copied["next"]
     rig.pools["next"].endpoints = []
-    await rig.send(chat())
-    await rig.until_compared()
+    await rig.compare(chat())
     await asyncio.sleep(0)
     assert fake.closed
     assert rig.shadow.copies == {"equal": 1, "unavailable": 1}
@@ -312,8 +291,7 @@ async def test_copies_follow_the_endpoints_of_the_fleet() -> None:
 async def test_a_share_is_drawn() -> None:
     rig = ShadowRig(shadowing(share="20%"))
     for _ in range(300):
-        await rig.send(chat())
-        await rig.until_compared()
+        await rig.compare(chat())
     assert 30 <= rig.shadow.copies["equal"] <= 90
 
 
@@ -330,8 +308,7 @@ async def test_copies_stay_within_their_spend() -> None:
     tenants = (configuration.tenants[0].model_copy(update={"limits": ()}),)
     rig = ShadowRig(configuration.model_copy(update={"models": (model,), "tenants": tenants}), copied_next=script())
     for _ in range(3):
-        await rig.send(chat(max_tokens=1))
-        await rig.until_compared()
+        await rig.compare(chat(max_tokens=1))
     assert rig.shadow.copies["spend"] >= 1
     assert rig.shadow.copies["equal"] + rig.shadow.copies["spend"] == 3
     assert rig.shadow.cost == {"usd": rig.shadow.copies["equal"] * 7 * 10**12}
@@ -341,8 +318,7 @@ async def test_copies_stay_within_their_spend() -> None:
 async def test_the_times_of_both_answers_are_counted() -> None:
     rig = ShadowRig(shadowing(noise="100%"), copied_main=script(), copied_next=script("hello", latency=0.2))
     for stream in (False, True):
-        await rig.send(chat(stream=stream))
-        await rig.until_compared()
+        await rig.compare(chat(stream=stream))
     tally = rig.shadow.take()
     assert tally is not None
     for counted in (tally.first_byte, tally.total):

@@ -33,8 +33,7 @@ def judging(*tests: Any) -> Any:
 )
 async def test_texts_with_near_vectors_agree(rows: tuple[list[float], ...], end: str) -> None:
     rig = ShadowRig(judging({"embedding": "other"}), copied_next=script("greetings"), copied_other=vectors(*rows))
-    await rig.send(chat())
-    await rig.until_compared()
+    await rig.compare(chat())
     assert rig.shadow.copies == {end: 1}
     (embedded,) = [played.request for played in rig.copied["other"].calls]
     assert msgspec.json.decode(embedded.codec.fields(embedded)["input"]) == ["hello", "greetings"]
@@ -56,8 +55,7 @@ async def test_a_judge_prefers_the_primary_in_both_orders(verdicts: tuple[str, s
     """A verdict that changes with the order is a tie."""
     rig = ShadowRig(judging({"judge": "other"}), copied_next=script("greetings"))
     rig.copied["other"].__init__(*(script(verdict) for verdict in verdicts))  # type: ignore[misc]
-    await rig.send(chat())
-    await rig.until_compared()
+    await rig.compare(chat())
     assert rig.shadow.copies == {end: 1}
     prompts = [bytes(played.request.codec.fields(played.request)["messages"]) for played in rig.copied["other"].calls]
     assert len(prompts) == 2
@@ -69,8 +67,7 @@ async def test_a_judge_prefers_the_primary_in_both_orders(verdicts: tuple[str, s
 
 async def test_equal_texts_need_no_model() -> None:
     rig = ShadowRig(judging({"judge": "other"}), copied_next=script(" HELLO "))
-    await rig.send(chat())
-    await rig.until_compared()
+    await rig.compare(chat())
     assert rig.shadow.copies == {"equal": 1}
     assert rig.copied["other"].calls == []
 
@@ -79,8 +76,7 @@ async def test_a_judge_that_fails_decides_nothing() -> None:
     rig = ShadowRig(
         judging({"judge": "other"}), copied_next=script("greetings"), copied_other=Script(fault=BackendError("broken"))
     )
-    await rig.send(chat())
-    await rig.until_compared()
+    await rig.compare(chat())
     assert rig.shadow.copies == {"comparison": 1}
     rig.assert_idle()
 
@@ -94,8 +90,7 @@ async def test_the_tests_are_tried_in_their_order() -> None:
         copied_next=script("greetings", message={"tool_calls": called}),
         copied_other=vectors([1.0], [2.0]),
     )
-    await rig.send(chat())
-    await rig.until_compared()
+    await rig.compare(chat())
     tally = rig.shadow.take()
     assert tally is not None
     assert tally.fields == {"tools": 1}

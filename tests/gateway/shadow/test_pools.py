@@ -25,8 +25,7 @@ async def test_a_changed_pool_has_new_connections_after_its_copies() -> None:
 
 async def test_a_reload_without_changes_preserves_the_connections() -> None:
     rig = ShadowRig(shadowing())
-    await rig.send(chat())
-    await rig.until_compared()
+    await rig.compare(chat())
     before = rig.copy_pools["next"]
     rig.copy_pools.configure(rig.core.snapshot.config.pools, None)
     assert rig.copy_pools["next"] is before
@@ -41,14 +40,12 @@ async def test_a_copy_to_a_pool_that_a_reload_has_removed_is_dropped() -> None:
     rig = ShadowRig(shadowing())
     pools = rig.core.snapshot.config.pools
     rig.copy_pools.configure([pool for pool in pools if pool.name != "next"], None)
-    await rig.send(chat())
-    await rig.until_compared()
+    await rig.compare(chat())
     assert rig.shadow.copies == {"unavailable": 1}
     rig.copy_pools.configure(pools, None)
     copy_pool = rig.copy_pools["next"]
     del rig.pools["next"]
-    await rig.send(chat())
-    await rig.until_compared()
+    await rig.compare(chat())
     assert rig.shadow.copies == {"unavailable": 2}
     assert (copy_pool.in_flight, rig.copied["next"].calls) == (0, [])
 
@@ -57,14 +54,11 @@ async def test_a_protocol_that_is_not_detected_drops_the_copy() -> None:
     """With `protocol: auto` copies detect it once, by a health check of their own."""
     rig = ShadowRig(shadowing(protocol="auto"))
     rig.copied["next"].healthy = False
-    await rig.send(chat())
-    await rig.until_compared()
+    await rig.compare(chat())
     assert rig.shadow.copies == {"timeout": 1}
     rig.copied["next"].healthy = True
-    await rig.send(chat())
-    await rig.until_compared()
+    await rig.compare(chat())
     rig.copied["next"].healthy = False
-    await rig.send(chat())
-    await rig.until_compared()
+    await rig.compare(chat())
     assert rig.shadow.copies == {"timeout": 1, "equal": 2}
     rig.assert_idle()

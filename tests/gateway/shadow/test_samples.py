@@ -24,8 +24,7 @@ async def test_a_sample_has_neither_secrets_nor_configured_kinds() -> None:
     rig = ShadowRig(shadowing(samples=3), main=script(f"mail {MAIL}"), copied_next=script(f"the key is {SECRET}"))
     rig.copies.redact = ("email", "json:$.user")
     for _ in range(3):
-        await rig.send(chat(messages=[{"role": "user", "content": f"my key: {SECRET}, {MAIL}"}], user="ann"))
-        await rig.until_compared()
+        await rig.compare(chat(messages=[{"role": "user", "content": f"my key: {SECRET}, {MAIL}"}], user="ann"))
     sample, *others = rig.shadow.take_samples()  # one a second at most
     assert len(others) <= 2
     assert sample.id == "req-1"
@@ -41,8 +40,7 @@ async def test_a_sample_has_neither_secrets_nor_configured_kinds() -> None:
 
 async def test_without_samples_no_text_is_held() -> None:
     rig = ShadowRig(shadowing(), copied_next=script("another"))
-    await rig.send(chat())
-    await rig.until_compared()
+    await rig.compare(chat())
     assert rig.shadow.copies == {"differing": 1}
     assert rig.shadow.take_samples() == []
 

@@ -55,18 +55,6 @@ async def test_requests_are_summed_by_label(tmp_path: Path, any_database: str) -
     assert list(one.folder.iterdir()) == []
 
 
-async def test_large_amounts_are_exact(tmp_path: Path, any_database: str) -> None:
-    """The sum exceeds 64 bits."""
-    one, largest = Host(tmp_path / "counts", any_database), 2**63 - 1
-    for hour in range(3):
-        counter = UsageCounter(one.folder)
-        counter.count(record(at=NOVEMBER + hour * HOUR, picos=largest))
-        counter.close()
-    await one.writer.write()
-    assert [row["picos"] for row in await one.rows()] == [3 * largest]
-    await one.writer.aclose()
-
-
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("count"), st.integers(0, 2), st.sampled_from(["acme", "beta"]), st.integers(0, 10**15)),
