@@ -230,20 +230,6 @@ async def test_changes_are_handed_over_one_at_a_time(tmp_path: Path) -> None:
     assert steps == ["begin", "end"] * 2
 
 
-async def test_running_it_sees_a_change_by_itself(tmp_path: Path) -> None:
-    path = tmp_path / "file.yaml"
-    path.write_text(RIGHT)
-    seen: asyncio.Queue[Config] = asyncio.Queue()
-    watcher = Watcher(path, seen.put_nowait, lambda error: None, interval=0.01)
-    running = asyncio.create_task(watcher.run())
-    path.write_text(named("globex"))
-    config = await asyncio.wait_for(seen.get(), 300)
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    assert config.tenants[0].name == "globex"
-
-
 async def run_inline(function: Callable[..., object], *arguments: object) -> object:
     """A thread that takes no time: virtual time does not wait for a real one."""
     return function(*arguments)
