@@ -9,6 +9,7 @@ from typing import Any
 
 import aiohttp
 import anthropic
+import httpx
 import openai
 
 from adapters.base import Adapter, Answer
@@ -28,6 +29,11 @@ FOREIGN = {
     },
 }  # fmt: skip
 """Words of other doors that no error of a door may have."""
+
+
+def uncertified() -> httpx.AsyncClient:
+    """For an official client: it reads no certificates, which takes most of a test's time."""
+    return openai.DefaultAsyncHttpxClient(verify=False)
 
 
 class Before(FakeAdapter):
@@ -56,18 +62,16 @@ class Door:
 
     @cached_property
     def openai(self) -> openai.AsyncOpenAI:
-        plain = openai.DefaultAsyncHttpxClient(verify=False)  # reads no certificates, which takes most of a test's time
         client = openai.AsyncOpenAI(
-            base_url=f"{self.url}/v1", api_key=self.rig.key.plaintext, max_retries=0, http_client=plain
+            base_url=f"{self.url}/v1", api_key=self.rig.key.plaintext, max_retries=0, http_client=uncertified()
         )
         self._stack.push_async_callback(client.close)
         return client
 
     @cached_property
     def anthropic(self) -> anthropic.AsyncAnthropic:
-        plain = anthropic.DefaultAsyncHttpxClient(verify=False)
         client = anthropic.AsyncAnthropic(
-            base_url=self.url, api_key=self.rig.key.plaintext, max_retries=0, http_client=plain
+            base_url=self.url, api_key=self.rig.key.plaintext, max_retries=0, http_client=uncertified()
         )
         self._stack.push_async_callback(client.close)
         return client

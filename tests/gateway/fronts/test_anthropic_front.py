@@ -23,7 +23,7 @@ from adapters.fake import FakeAdapter, Script
 from adapters.types import ANTHROPIC, Usage
 from adapters.wire.anthropic.message_request import MessagesRequest, TokenCount
 from tests.support.chats import DONE, USAGE, chunk, completion
-from tests.support.doors import Door, door
+from tests.support.doors import Door, door, uncertified
 from tests.support.talkers import PROMPT, talkers
 
 Object = dict[str, Any]
@@ -90,7 +90,8 @@ async def test_its_key_may_come_either_way() -> None:
     async with opened() as d:
         assert (await post(d, message_body()))[0] == 200
         assert (await post(d, message_body(), authorization="", x_api_key=d.rig.key.plaintext))[0] == 200
-        async with anthropic.AsyncAnthropic(base_url=d.url, auth_token=d.rig.key.plaintext, max_retries=0) as sdk:
+        sdk = anthropic.AsyncAnthropic(base_url=d.url, auth_token=d.rig.key.plaintext, http_client=uncertified())
+        async with sdk:
             await sdk.messages.create(model="chat", max_tokens=20, messages=HELLO)
         with pytest.raises(anthropic.AuthenticationError) as refused:
             await d.anthropic.with_options(api_key="sk-ant-no").messages.create(

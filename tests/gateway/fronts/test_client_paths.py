@@ -19,10 +19,9 @@ from adapters.wire import form
 from adapters.wire.anthropic.message_request import TokenCount
 from gateway.fronts.listener import Fronts
 from gateway.fronts.paths import readdressed
-from tests.support.doors import Door, door
+from tests.support.doors import HI, Door, door, uncertified
 from tests.support.gateways import Rig, config
 
-HI: Any = [{"role": "user", "content": "hi"}]
 CHAT = {
     "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hello!"}, "finish_reason": "stop"}],
     "object": "chat.completion", "id": "1", "created": 1, "model": "m", "data": [], "results": [],
@@ -59,9 +58,10 @@ async def send(d: Door, method: str, path: str, body: Any = None, **headers: str
 
 async def test_azures_official_client_works_unchanged(plain: Door) -> None:
     key = plain.rig.key.plaintext
-    async with openai.AsyncAzureOpenAI(
-        azure_endpoint=plain.url, api_key=key, api_version="2024-10-21", max_retries=0
-    ) as azure:
+    azure = openai.AsyncAzureOpenAI(
+        azure_endpoint=plain.url, api_key=key, api_version="2024-10-21", http_client=uncertified()
+    )
+    async with azure:
         answer = await azure.chat.completions.create(model="chat", messages=HI)
         assert answer.choices[0].message.content == "Hello!"
         await azure.embeddings.create(model="chat", input="a", encoding_format="float")
@@ -69,15 +69,16 @@ async def test_azures_official_client_works_unchanged(plain: Door) -> None:
         response = await azure.responses.create(model="chat", input="hi")
         assert response.output_text == "Hello!"
         assert [model.id async for model in azure.models.list()] == ["chat"]
-    async with openai.AsyncAzureOpenAI(
-        azure_endpoint=plain.url, azure_deployment="chat", azure_ad_token=key, api_version="2024-10-21", max_retries=0
-    ) as azure:
+    azure = openai.AsyncAzureOpenAI(
+        azure_endpoint=plain.url, azure_deployment="chat", azure_ad_token=key, api_version="2024-10-21",
+        http_client=uncertified(),
+    )  # fmt: skip
+    async with azure:
         assert (await azure.chat.completions.create(model="other", messages=HI)).id == "1"
         assert isinstance(sent := plain.fake.calls[-1].request, GenerateRequest)
         assert sent.model == "chat"  # the deployment in the path decides
-    v1 = openai.AsyncOpenAI(base_url=f"{plain.url}/openai/v1/", api_key=key, max_retries=0)
+    v1 = plain.openai.with_options(base_url=f"{plain.url}/openai/v1/")
     assert (await v1.chat.completions.create(model="chat", messages=HI)).id == "1"
-    await v1.close()
 
 
 async def test_azures_header_carries_the_key(plain: Door) -> None:
