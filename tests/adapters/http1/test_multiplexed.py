@@ -17,6 +17,8 @@ from adapters.http1 import frame_receiver
 from adapters.http1.message import Request, Response
 from adapters.http1.server import Limits, Server
 from tests.adapters.http1.http2_client import Http2Client, head, http2_client
+from tests.adapters.http1.raw import until
+from tests.support.loops import VIRTUAL
 from tests.support.tls import client_side, server_side
 
 SEED = 20
@@ -91,12 +93,6 @@ async def server(**limits: float | bool) -> AsyncIterator[tuple[Server, Echo, tu
         await made.aclose()
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(GRACE):
-        while not condition():
-            await asyncio.sleep(0.005)
-
-
 # ── the same answers ──────────────────────────────────────────────────────────────────────────────────
 
 
@@ -147,9 +143,8 @@ async def test_a_body_over_the_limit_is_refused_and_the_connection_continues() -
 async def test_http1_and_fragmented_prefaces_on_the_same_port() -> None:
     async with server() as (made, _, address):
         reader, writer = await asyncio.open_connection(*address)
-        for byte in b"P":
-            writer.write(bytes([byte]))
-        await asyncio.sleep(0.01)
+        writer.write(b"P")
+        await until(lambda: len(made.connections) == 1)
         writer.write(b"OST /whole HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\nhi")
         assert (await reader.readuntil(b"hi")).startswith(b"HTTP/1.1 200")
         writer.close()
@@ -262,6 +257,7 @@ async def test_a_client_that_leaves_cancels_all_its_requests() -> None:
         await until(lambda: echo.cancelled == 10 and not made.connections)
 
 
+@VIRTUAL
 async def test_a_reader_with_a_shut_window_holds_a_bounded_part_of_a_body() -> None:
     async with server(send_timeout=0.3) as (made, echo, address), http2_client(address, window=1000) as client:
         client.read_bodies = False

@@ -17,6 +17,8 @@ from tests.adapters.http1.raw import Echo, get, post, serving, until
 from tests.adapters.http1.scripted import Peer, scripted
 from tests.support.turns import Turns, flood, most_seconds
 
+pytestmark = pytest.mark.processes  # they measure the CPU time of turns
+
 PIPELINED = 100_000
 PATIENCE_TURNS = 30
 """Turns of the loop in which a neighbour's request is answered, however many requests another connection sends."""
@@ -142,31 +144,3 @@ async def test_an_answer_in_tiny_chunks_is_read_in_short_turns() -> None:
             assert len(await response.read()) == size
         assert turns.longest < most_seconds()
         await client.aclose()
-
-
-@pytest.mark.parametrize("fields", [("Content-Length: 5",), ("Transfer-Encoding: chunked",)])
-@pytest.mark.parametrize("by_byte", [False, True])
-async def test_an_upgrade_is_ignored_and_the_body_is_read(fields: tuple[str, ...], by_byte: bool) -> None:
-    body = b"hello" if fields[0].startswith("Content") else b"5\r\nhello\r\n0\r\n\r\n"
-    request = post(
-        "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk", *fields, body=body
-    )
-    async with serving(Echo()) as served:
-        client = await served.connect()
-        for piece in [bytes([byte]) for byte in request] if by_byte else [request]:
-            client.send(piece)
-            await asyncio.sleep(0)
-        reply = await client.reply()
-        assert (reply.status, reply.decoded["body"]) == (200, "hello")
-        assert await client.rest() == b""
-
-
-async def test_an_upgrade_with_a_body_that_is_cut_off_or_too_large() -> None:
-    upgrade = ("Connection: Upgrade", "Upgrade: h2c")
-    async with serving(Echo(), Limits(max_body=10)) as served:
-        client = await served.connect()
-        client.send(post(*upgrade, "Content-Length: 11", body=b"x" * 11))
-        assert (await client.reply()).status == 413
-        client = await served.connect()
-        client.send(post(*upgrade, "Transfer-Encoding: chunked", body=b"zz\r\n"))
-        assert (await client.reply()).status == 400

@@ -13,8 +13,8 @@ import pytest
 from adapters.http2.codes import Code
 from adapters.http2.server import Limits, Server
 from tests.adapters.http1.raw import until
-from tests.adapters.http2.conftest import Reports
 from tests.adapters.http2.served import PATIENCE, UNBOUNDED, Methods, Served, in_thread, serving
+from tests.support.loops import Reports
 
 MiB = 1024 * 1024
 
@@ -246,6 +246,7 @@ async def test_more_calls_than_the_server_allows_wait_for_their_turn() -> None:
         assert await in_thread(work) == [b"%d" % i for i in range(100)]
 
 
+@pytest.mark.processes
 async def test_a_client_with_frequent_keepalive_pings_stays_connected() -> None:
     options = [("grpc.keepalive_time_ms", 50), ("grpc.keepalive_permit_without_calls", 1)]
 

@@ -16,6 +16,8 @@ from tests.adapters.http2.peer import GREETING, block, connected, framed, reques
 from tests.adapters.http2.served import Methods, serving
 from tests.support.turns import Turns, flood, most_seconds
 
+pytestmark = pytest.mark.processes  # they measure the CPU time of turns
+
 CALLS = 85_000
 PATIENCE_TURNS = 40
 
