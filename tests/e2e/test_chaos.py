@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import json
 import os
 import re
 import signal
@@ -11,14 +10,13 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 import yaml
 
+from tests.support.exchanges import Clients, ending
 from tests.support.mortal_server import words
 from tests.support.mortals import Mortal, mortals
 from tests.support.processes import GatewayProcess, gateway
@@ -26,64 +24,6 @@ from tests.support.processes import GatewayProcess, gateway
 SECONDS = float(os.environ.get("HEADRACE_CHAOS_SECONDS", "6"))
 PATIENCE = 240.0
 pytestmark = pytest.mark.timeout(SECONDS + 2 * PATIENCE)
-
-
-@dataclass
-class Exchange:
-    """One request and its answer."""
-
-    began: float
-    """By the clock of the gateway's log."""
-    status: int
-    body: dict[str, Any] = field(default_factory=dict)
-    events: list[str] = field(default_factory=list)
-    question: str = ""
-
-
-class Clients:
-    """Send requests at a steady rate, independent of their outcome, or at a lower rate on a slow machine."""
-
-    def __init__(self, g: GatewayProcess, key: str, in_flight: int = 40) -> None:
-        self._places = asyncio.Semaphore(in_flight)
-        self.ended = 0
-        self._url = f"{g.url}/v1/chat/completions"
-        self._headers = {"authorization": f"Bearer {key}"}
-        self._numbers = itertools.count()
-        self.exchanges: list[Exchange] = []
-
-    async def chat(self, http: aiohttp.ClientSession, *, stream: bool = False) -> None:
-        question = f"q{next(self._numbers)}"
-        body = {"model": "chat", "messages": [{"role": "user", "content": question}], "stream": stream}
-        exchange = Exchange(time.time(), 0, question=question)
-        self.exchanges.append(exchange)
-        async with http.post(self._url, json=body, headers=self._headers) as response:
-            text = await response.text()
-        if response.content_type == "text/event-stream":
-            exchange.events = [event.removeprefix("data: ") for event in text.split("\n\n") if event]
-        else:
-            exchange.body = json.loads(text)
-        exchange.status = response.status
-
-    async def run(self, rate: float, seconds: float, *, stream: bool = False) -> None:
-        """Send `rate` requests a second, then wait for the last answer."""
-
-        async def send(http: aiohttp.ClientSession) -> None:
-            try:
-                await self.chat(http, stream=stream)
-            finally:
-                self._places.release()
-                self.ended += 1
-
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        async with (
-            aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http,
-            asyncio.TaskGroup() as group,
-        ):
-            for number in range(int(rate * seconds)):
-                await asyncio.sleep(began + number / rate - loop.time())
-                await self._places.acquire()
-                group.create_task(send(http))
 
 
 async def every(seconds: float, act: Callable[[], Awaitable[None]]) -> None:
@@ -202,8 +142,7 @@ async def test_a_server_killed_again_and_again_fails_no_whole_answer_and_no_stre
                     lambda: len(killed) > 3,
                 )
             await g.until_idle()
-            async with aiohttp.ClientSession() as http, http.get(f"{g.admin}/metrics") as response:
-                metrics = await response.text()
+            metrics = await g.metrics()
     for exchange in wholes.exchanges:
         assert exchange.status == 200, exchange
         assert exchange.body["choices"][0]["message"]["content"] == "".join(words(exchange.question))
@@ -211,22 +150,3 @@ async def test_a_server_killed_again_and_again_fails_no_whole_answer_and_no_stre
     print(f"{len(killed)} kills, {len(wholes.exchanges)} whole answers, streams: {dict(ends)}")
     print([line for line in metrics.splitlines() if line.startswith("headrace_resume")])
     assert ends["whole"] > 0.8 * len(streams.exchanges)
-
-
-def ending(exchange: Exchange) -> str:
-    """How a stream ended; AssertionError if its text is wrong."""
-    if exchange.status != 200:
-        assert exchange.body["error"]["code"], exchange
-        return "refused"
-    truth = words(exchange.question)
-    chunks = [json.loads(event) for event in exchange.events if event != "[DONE]"]
-    choices = [choice for chunk in chunks for choice in chunk.get("choices", ())]
-    text = [choice["delta"]["content"] for choice in choices if choice["delta"].get("content")]
-    assert "".join(text) == "".join(truth)[: len("".join(text))], exchange
-    reasons = [choice["finish_reason"] for choice in choices if choice["finish_reason"]]
-    if exchange.events[-1] == "[DONE]":
-        assert (len(text), reasons) == (len(truth), ["stop"]), exchange
-        return "whole"
-    assert chunks[-1]["error"]["code"], exchange
-    assert not reasons or len(text) == len(truth), exchange  # it was killed between its last chunk and its [DONE]
-    return "broken, and said so"

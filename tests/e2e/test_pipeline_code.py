@@ -120,33 +120,6 @@ async def test_an_exception_and_a_wrong_shape_are_errors_of_the_step(tmp_path: P
         await client.process.until_idle()
 
 
-async def test_a_crash_is_an_error_of_one_request_and_the_process_restarts(tmp_path: Path) -> None:
-    async with running(tmp_path, configuration()) as client:
-        before = (await client.answer("b"))[1]["pid"]
-        status, error = await client.answer("exit")
-        assert status >= 500
-        assert error.startswith("The step `post` failed: ")
-        async with asyncio.timeout(300):
-            while (again := await client.answer("b"))[0] != 200:
-                await asyncio.sleep(0.1)
-        assert again[1]["pid"] != before
-        await client.process.until_idle()
-
-
-async def test_a_run_that_exceeds_its_time_is_ended(tmp_path: Path) -> None:
-    async with running(tmp_path, configuration({**CALL, "timeout": "1s"})) as client:
-        before = (await client.answer("b"))[1]["pid"]
-        status, error = await client.answer("sleep")
-        assert status >= 500
-        assert error.startswith("The step `post` failed: ")
-        async with asyncio.timeout(60):
-            while (again := await client.answer("b"))[0] != 200:
-                await asyncio.sleep(0.1)
-        assert again[1]["pid"] != before
-        assert not psutil.pid_exists(before[0])
-        await client.process.until_idle()
-
-
 async def test_each_row_is_a_run_of_its_own(tmp_path: Path) -> None:
     written = configuration({**CALL, "processes": 2})
     written["models"][0]["pipeline"]["steps"][0]["each"] = True
@@ -160,7 +133,9 @@ async def test_each_row_is_a_run_of_its_own(tmp_path: Path) -> None:
 
 
 async def test_a_changed_file_is_loaded_and_a_broken_one_is_not(tmp_path: Path) -> None:
-    async with running(tmp_path, configuration()) as client:
+    async with running(tmp_path, {**configuration(), "workers": 2}) as client:
+        answers = [await client.answer("b", "a") for _ in range(8)]
+        assert len({tuple(outputs["pid"]) for _, outputs in answers}) == 1, "the workers share one process"
         (tmp_path / "post.py").write_text(CODE.replace("helpers.joined(words)", "'changed'"))
         await client.until("changed")
         (tmp_path / "post.py").write_text(CODE.replace("import helpers", "import missing_module"))
@@ -173,13 +148,18 @@ async def test_a_changed_file_is_loaded_and_a_broken_one_is_not(tmp_path: Path) 
         await client.until("a b")
 
 
-async def test_workers_share_one_process(tmp_path: Path) -> None:
-    async with running(tmp_path, {**configuration(), "workers": 2}) as client:
-        pids = set[int]()
-        for _ in range(8):
-            status, outputs = await client.answer("b", "a")
-            assert status == 200
-            pids.add(*outputs["pid"])
-        assert len(pids) == 1
-        (tmp_path / "post.py").write_text(CODE.replace("helpers.joined(words)", "'changed'"))
-        await client.until("changed")
+@pytest.mark.parametrize("word", ["exit", "sleep"])
+async def test_a_crash_or_a_long_run_is_an_error_of_one_request_and_the_process_restarts(
+    tmp_path: Path, word: str
+) -> None:
+    async with running(tmp_path, configuration({**CALL, "timeout": "1s" if word == "sleep" else "60s"})) as client:
+        (before,) = (await client.answer("b"))[1]["pid"]
+        status, error = await client.answer(word)
+        assert status >= 500
+        assert error.startswith("The step `post` failed: ")
+        async with asyncio.timeout(300):
+            while (again := await client.answer("b"))[0] != 200:
+                await asyncio.sleep(0.1)
+        assert again[1]["pid"] != [before]
+        assert not psutil.pid_exists(before)
+        await client.process.until_idle()

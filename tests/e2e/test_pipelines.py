@@ -75,19 +75,3 @@ async def test_steps_of_a_real_runtime_answer_as_one_model(running: GatewayProce
     (line,) = [each for each in lines if each["model"] == "twice" and each["status"] == 200 and "rows" in each]
     assert [step["step"] for step in line["steps"]] == ["first", "second"]
     assert line["rows"] == 2
-
-
-async def test_a_bundled_model_is_added_to_a_repository_that_does_not_exist(tmp_path: Path) -> None:
-    runtime = {"kind": "tensor", "repository": str(tmp_path / "none/yet"), "bundled": ["ocr-turn"]}
-    configuration: dict[str, Any] = {
-        "pools": [{"name": "models", "runtime": runtime}],
-        "models": [{"name": "ocr-turn", "routes": [{"to": "models"}]}],
-        "tenants": [{"name": "acme", "models": ["*"]}],
-    }
-    async with gateway(tmp_path, configuration) as made:
-        await made.printed("Ready.")
-        assert (tmp_path / "none/yet/ocr-turn/1/model.py").is_file()
-        async with client.InferenceServerClient(made.url.removeprefix("http://")) as triton:
-            headers = {"authorization": f"Bearer {await made.key()}"}
-            described = await triton.get_model_metadata("ocr-turn", headers=headers)
-            assert [tensor["name"] for tensor in described["inputs"]] == ["line", "width", "scores"]

@@ -157,12 +157,14 @@ async def test_no_body_and_no_name_is_a_failure_of_the_gateway(tmp_path: Path) -
         assert "Traceback" not in p.g.output
 
 
+@pytest.mark.plain
 @given(st.text(max_size=200))
 def test_no_text_but_an_encoded_caller_is_a_principal(text: str) -> None:
     with pytest.raises(CredentialError):
         decode_caller(text)
 
 
+@pytest.mark.plain
 @given(
     st.text(max_size=20),
     st.text(max_size=20),

@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.e2e.test_chaos import Clients, ending
+from tests.support.exchanges import Clients, ending
 from tests.support.mortals import mortals
 from tests.support.processes import GatewayProcess, gateway
 from tests.support.tensor_runtime import TensorRuntime, tensor_runtime
