@@ -4,9 +4,7 @@ import asyncio
 
 import pytest
 
-from adapters.brokers.base import (
-    BrokerUnavailable,
-)
+from adapters.brokers.base import BrokerUnavailable
 from adapters.errors import BackendError, Overloaded
 from adapters.fake import Script
 from tests.support.brokers.memory import MemoryBinding

@@ -73,10 +73,7 @@ async def test_a_message_that_ends_its_processes_goes_to_the_queue_of_the_redriv
         await bus.send("good")
         assert list(await bus.answers(1)) == ["good"]
         (moved,) = await queues.read("redriven", 1)
-        assert (moved.body, moved.headers) == (
-            chat_body(user="bad"),
-            {**cloud_event("bad"), "ce_partitionkey": "k"},
-        )
+        assert (moved.body, moved.headers) == (chat_body(user="bad"), {**cloud_event("bad"), "ce_partitionkey": "k"})
         await queues.settled("requests")
         assert await queues.messages("dead") == []
         await queues.send("requests", moved.body, moved.headers)  # as its owner moves it back

@@ -37,11 +37,7 @@ def rig(
 ) -> Rig:
     """A pipeline named `whole` over a model and a pool for each fake; `tensors` names the models of tensors."""
     pools = [
-        {
-            "name": name,
-            "endpoints": ["http://127.0.0.1:9"],
-            **({"protocol": "oip-http"} if name in tensors else {}),
-        }
+        {"name": name, "endpoints": ["http://127.0.0.1:9"], **({"protocol": "oip-http"} if name in tensors else {})}
         for name in fakes
     ]
     entries: list[dict[str, Any]] = [{"name": name, "routes": [{"to": name}]} for name in fakes]

@@ -8,14 +8,7 @@ from typing import Any
 
 from adapters.base import Answer
 from adapters.call import Call
-from adapters.errors import (
-    BackendError,
-    CallerError,
-    ContextTooLong,
-    InferenceError,
-    Overloaded,
-    TransportError,
-)
+from adapters.errors import BackendError, CallerError, ContextTooLong, InferenceError, Overloaded, TransportError
 from adapters.fake import FakeAdapter, Script
 from adapters.requests import ModelQuery, ModelRequest
 from adapters.tensors import Inferred, Tensor

@@ -193,10 +193,7 @@ def test_values_alone_belong_to_branches() -> None:
 
 
 async def test_outputs_of_skipped_steps_are_left_out() -> None:
-    steps = [
-        {"name": "one", "model": "a", "on_error": "skip"},
-        {"name": "two", "model": "b", "on_error": "skip"},
-    ]
+    steps = [{"name": "one", "model": "a", "on_error": "skip"}, {"name": "two", "model": "b", "on_error": "skip"}]
     out = {"one": "one.y", "two": "two.y"}
     broken = FakeAdapter(Script(fault=BackendError("no")))
     one = rig({"steps": steps, "out": out}, {"a": broken, "b": infers(floats("y", 2))}, tensors="ab")

@@ -161,10 +161,7 @@ async def test_kserve_v1_and_tensorflow_serving() -> None:
     async with sums() as door:
         body = {"instances": [{"left": [1, 2], "right": [3, 4]}]}
         response = await door.post("/v1/models/whole:predict", body)
-        assert (response.status, await response.json()) == (
-            200,
-            {"predictions": [{"total": [4, 6], "part": [4, 6]}]},
-        )
+        assert (response.status, await response.json()) == (200, {"predictions": [{"total": [4, 6], "part": [4, 6]}]})
         request = serving.PredictRequest()
         request.model_spec.name = "whole"
         for name, array in (("left", LEFT), ("right", RIGHT)):

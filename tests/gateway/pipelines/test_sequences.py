@@ -15,12 +15,7 @@ from adapters.wire.oip.request_view import sequence_name
 from tests.gateway.pipelines.rigs import floats, infer, infers
 from tests.support.gateways import Rig, config
 
-CHAIN = {
-    "steps": [
-        {"name": "first", "model": "a"},
-        {"name": "second", "model": "b", "in": {"x": "first.y"}},
-    ]
-}
+CHAIN = {"steps": [{"name": "first", "model": "a"}, {"name": "second", "model": "b", "in": {"x": "first.y"}}]}
 NESTED = {"steps": [{"name": "inner", "model": "whole"}]}
 BY_ROW = {"steps": [{"name": "rows", "model": "a", "in": {"x": "request.x"}, "each": True}]}
 

@@ -18,22 +18,8 @@ SECRETS = (
     "https://user:pass@host/", "postgres://a:b@c",
 )  # fmt: skip
 WORDS = (
-    *SECRETS,
-    "risk-free",
-    "token",
-    "basic",
-    "ask_",
-    "asia",
-    "signal: ",
-    "://",
-    "@",
-    "a=b",
-    "日本",
-    "K",
-    "ſ",
-    " ",
-    "",
-)
+    *SECRETS, "risk-free", "token", "basic", "ask_", "asia", "signal: ", "://", "@", "a=b", "日本", "K", "ſ", " ", "",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("number", range(len(FORMS)))

@@ -105,11 +105,7 @@ def strategies(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     return bound
 
 
-@settings(
-    max_examples=12,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(stored=st.lists(lines, max_size=25), query=queries, gathered=st.sampled_from([0, 5, 5000]))
 def test_pages_are_a_filter_over_all_requests(
     any_database: str,

@@ -143,9 +143,7 @@ async def test_while_a_worker_is_away_others_take_its_connections(
         assert (load.dropped, load.refused, load.statuses) == ([], 0, {401: load.sent})
 
 
-async def test_a_limit_slot_is_reused_after_its_worker_and_no_worker_starts_without(
-    tmp_path: Path,
-) -> None:
+async def test_a_limit_slot_is_reused_after_its_worker_and_no_worker_starts_without(tmp_path: Path) -> None:
     async with running(tmp_path) as made:
         limit_slots = made._limit_slots
         limit_slots._free = {limit_slots._free.pop()}

@@ -37,8 +37,7 @@ def test_a_discount_is_the_sum_over_the_tokens(made: dict[int, int], tokens: int
     assert 0 <= result <= picos
     bounds = [*sorted(made), max([tokens, *made])]
     exact = sum(
-        (Fraction(made[low], 100) * max(0, min(tokens, high) - low) for low, high in pairwise(bounds)),
-        Fraction(0),
+        (Fraction(made[low], 100) * max(0, min(tokens, high) - low) for low, high in pairwise(bounds)), Fraction(0)
     )
     assert result == (exact * picos / tokens if tokens else 0) // 1
 

@@ -12,13 +12,7 @@ from tests.support.redis import RedisServer, redis_server
 
 pytestmark = pytest.mark.processes
 
-ALL = {
-    "requests": "9/month",
-    "tokens": "1000/month",
-    "spend": "9 usd/month",
-    "concurrency": 4,
-    "count": "exact",
-}
+ALL = {"requests": "9/month", "tokens": "1000/month", "spend": "9 usd/month", "concurrency": 4, "count": "exact"}
 
 
 @pytest.fixture

@@ -114,10 +114,7 @@ async def test_a_client_that_requests_a_stream_receives_the_best_draft_as_events
 
 @pytest.mark.parametrize(("node", "winner"), [("judge", "draft of a pipeline"), ("agree", "single draft")])
 async def test_a_draft_may_be_that_of_a_pipeline(node: str, winner: str) -> None:
-    inner = {
-        "name": "inner",
-        "pipeline": {"cascade": [{"model": "a", "accept_if": "not refusal"}, {"model": "b"}]},
-    }
+    inner = {"name": "inner", "pipeline": {"cascade": [{"model": "a", "accept_if": "not refusal"}, {"model": "b"}]}}
     fakes = {
         "a": chat_fake("I'm sorry, but I can't help with that."),
         "b": chat_fake("draft of a pipeline"),

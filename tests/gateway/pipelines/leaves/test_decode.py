@@ -112,10 +112,7 @@ async def test_a_file_that_is_no_picture_is_the_clients_mistake(value: Tensor, m
 
 
 async def test_a_picture_that_another_step_made_is_not_the_clients_mistake() -> None:
-    steps = [
-        {"name": "draw", "model": "d"},
-        {"name": "pixels", "in": {"image": "draw.image"}, "decode": {"image": {}}},
-    ]
+    steps = [{"name": "draw", "model": "d"}, {"name": "pixels", "in": {"image": "draw.image"}, "decode": {"image": {}}}]
     one = rig({"steps": steps}, {"d": infers(files(b"nothing"))}, tensors="d")
     with pytest.raises(StepFailed, match=r"pixels.*not a JPEG"):
         await one.core.handle(one.principal, infer(floats("x", 1)), {}, one.record())

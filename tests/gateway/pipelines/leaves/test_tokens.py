@@ -102,10 +102,7 @@ async def test_unusable_inputs_are_errors_of_their_origin(tmp_path: Path) -> Non
 
 
 def test_a_tokenizer_that_cannot_be_loaded_is_refused_before_it_is_in_force(tmp_path: Path) -> None:
-    models = [
-        {"name": "m", "routes": [{"to": "main"}]},
-        {"name": "whole", "pipeline": pipeline(tmp_path)},
-    ]
+    models = [{"name": "m", "routes": [{"to": "main"}]}, {"name": "whole", "pipeline": pipeline(tmp_path)}]
     resources.prepare(config(models=models))
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(FleetError, match=r"models\[1\].pipeline.steps\[0\].tokenize: tokenizer"):
