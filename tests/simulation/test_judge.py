@@ -266,11 +266,14 @@ BREAKS: tuple[tuple[Break, str], ...] = (
     (an_answer_is_begun_anew_and_not_carried_on, "in this order"),
 )
 
+FIRST: dict[Break, int] = {a_refusal_of_one_tenant_counts_for_all: 201, a_reload_fills_every_bucket: 25}
+"""Stories that reveal what most others do not: they are played first."""
+
 
 @pytest.mark.parametrize(("broken", "message"), BREAKS, ids=lambda value: getattr(value, "__name__", ""))
 def test_a_broken_rule_is_noticed(broken: Break, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     broken(monkeypatch)
-    for seed in range(SEEDS):
+    for seed in (FIRST.get(broken, 0), *range(SEEDS)):
         problems = play(seed).problems
         if any(message in line for line in problems):
             return
