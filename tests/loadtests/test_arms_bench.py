@@ -12,6 +12,8 @@ from loadtests.gateways.headrace import config
 from loadtests.gateways.workloads import Generator, Point
 from loadtests.servers import Site, Target
 
+pytestmark = pytest.mark.plain
+
 
 @pytest.mark.parametrize("name", arms.ARMS)
 def test_every_gateway_has_a_valid_file(tmp_path: Path, name: str) -> None:

@@ -6,18 +6,22 @@ from config.schema.config import BalanceConfig
 from loadtests.simulations.balancing import WAYS, main
 from loadtests.simulations.fleet import ATTEMPTS, SLOTS, SimulatedFleet, Turn
 
+pytestmark = pytest.mark.plain
+
 
 def turns(count: int, gap: float, output: float) -> list[Turn]:
     return [Turn(i * gap, "acme", f"u{i}", memoryview(bytes(1600)), output) for i in range(count)]
 
 
+@pytest.mark.benchmarks
 def test_every_way_is_reported_and_a_seed_repeats_its_report(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--endpoints", "20", "--requests", "2000"]
-    main(arguments)
+    few = ["--endpoints", "4", "--requests", "100"]
+    main(few)
     first = capsys.readouterr().out
-    main(arguments)
+    main(few)
     assert capsys.readouterr().out == first
-    report = json.loads(first.splitlines()[-1])
+    main(["--endpoints", "20", "--requests", "1000"])
+    report = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert report.keys() == WAYS.keys()
     for way in report.values():
         assert 0 < way["p50"] <= way["p99"] <= way["p99.9"]

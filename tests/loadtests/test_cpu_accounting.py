@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +20,8 @@ from loadtests.figures.cpu import (
     spent_s,
     tree,
 )
+
+pytestmark = pytest.mark.plain
 
 STAT = (
     "4242 ({}) S 17 4242 4242 0 -1 4194560 3000 500 0 0 120 30 7 3 20 0 5 0 31415 227000000 900 "
@@ -61,6 +64,7 @@ def test_threads_that_began_in_between_count_whole() -> None:
     assert spent_s({(1, 1): 2.0, (1, 2): 7.0}, {(1, 1): 2.5, (1, 3): 0.25}) == 0.75
 
 
+@pytest.mark.benchmarks
 def test_a_meter_counts_the_time_of_this_process() -> None:
     meter, began = Meter.start(os.getpid()), time.process_time()
     while time.process_time() - began < 0.05:
@@ -70,6 +74,7 @@ def test_a_meter_counts_the_time_of_this_process() -> None:
     assert usage.foreign_cores >= 0
 
 
+@pytest.mark.benchmarks
 def test_memory_counts_children_too() -> None:
     """A child that holds 64 MiB is seen from the parent's side, and no longer once it ended."""
     before = resident_bytes(os.getpid())

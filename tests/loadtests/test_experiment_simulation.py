@@ -8,6 +8,8 @@ from loadtests.simulations.experiment_runs import Arms, run
 from policies.sequential import effect
 from policies.sequential.effect import EffectSum
 
+pytestmark = pytest.mark.plain
+
 
 @pytest.mark.parametrize("scenario", experiment_runs.SCENARIOS)
 @pytest.mark.parametrize("share", [0.5, 0.1])
@@ -17,6 +19,7 @@ def test_equal_arms_have_a_winner_in_at_most_alpha_of_the_runs(scenario: str, sh
     assert np.sum(result.z >= 1.96) > rollouts.most(0.05, 200)  # the control: a z-test at every value
 
 
+@pytest.mark.benchmarks
 def test_rare_values_name_no_wrong_winner() -> None:
     """1 % against 5 %: both arms often begin without any value of 1, whose variance is 0."""
     result = run("steady", Arms(0.05, 0.01), 400, 1500, seed=9)

@@ -16,8 +16,10 @@ from loadtests.fleet.member import Member, System
 from loadtests.fleet.systems import SYSTEMS
 from loadtests.fleet.work import ADDERS
 from loadtests.servers import Launch, free_ports
-from loadtests.soaks.fleet import parse, report
+from loadtests.soaks.fleet import report
 from loadtests.tensors.targets import is_ready
+
+pytestmark = pytest.mark.plain
 
 
 def files(folder: Path, ports: Sequence[int], installed: Path) -> Launch:
@@ -38,6 +40,7 @@ def test_every_system_has_a_pool_that_the_gateway_takes(tmp_path: Path) -> None:
     assert all(any(one.url(port) in used for port in range(len(one.ports))) for one in members.values())
 
 
+@pytest.mark.benchmarks
 async def test_a_killed_server_restarts_at_its_address(tmp_path: Path) -> None:
     one = member(tmp_path)
     one.start()
@@ -65,10 +68,3 @@ def test_the_report_has_requests_and_refusals() -> None:
     assert "| chat | 10 | 1 | 20 ms | 90 ms |" in markdown
     assert "| chat | refused 503 | 1 |" in markdown
     assert "- kills: {'triton': 2}" in markdown
-
-
-@pytest.mark.parametrize("arguments", [["--minutes", "0"], ["--users", "0"], ["--kill-every", "0"]])
-def test_arguments_without_a_soak_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        parse(arguments)
-    assert "are above 0" in capsys.readouterr().err

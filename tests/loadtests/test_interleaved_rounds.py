@@ -2,12 +2,15 @@
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from loadtests.figures.rounds import ATTEMPTS_PER_ROUND, in_order, run
 from loadtests.gateways.workloads import Point
 from loadtests.servers import Gateway, Launch, Target
+
+pytestmark = pytest.mark.plain
 
 
 def target(name: str) -> Target:

@@ -14,6 +14,8 @@ from loadtests.simulations.placements import HeadracePlacement, KnativePlacement
 from loadtests.simulations.regions import Outcome, Placement, Replica, SimulatedRegion
 from loadtests.simulations.scaling_rules import RayServe
 
+pytestmark = pytest.mark.plain
+
 PLACES = 3
 MINUTE = 60.0
 
@@ -106,6 +108,7 @@ def test_the_same_seed_gives_the_same_figures(way: Way, monkeypatch: pytest.Monk
     assert first.peak <= 3
 
 
+@pytest.mark.benchmarks
 def test_the_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(internet, "WARM", MINUTE)
     assert internet.main(["--regions", "2", "--minutes", "10", "--sizes", "2", "--processes", "1"]) == 0

@@ -7,11 +7,13 @@ import pytest
 import yaml
 
 from config.loader import load
-from loadtests.bench_pipelines import EnsembleLoad, added_milliseconds, parse
+from loadtests.bench_pipelines import EnsembleLoad, added_milliseconds
 from loadtests.tensors.ensemble_targets import NAMES, PIPELINE, pipelines, repository
 from loadtests.tensors.headrace import config
 from loadtests.tensors.report import Measured, document
 from runtimes.tensor.configuration.reading import read_model
+
+pytestmark = pytest.mark.plain
 
 
 @pytest.mark.parametrize("kind", ["headrace", "triton"])
@@ -51,4 +53,3 @@ def test_ratios_are_named_after_ensemble_and_callers() -> None:
     rounds = [{"headrace": {f"rps_{workload.name}": 300.0}, "triton": {f"rps_{workload.name}": 200.0}}]
     written = json.loads(document([Measured(workload, rounds, 0, {})], {}))
     assert written["ratios"] == {"rps_ensemble_8/triton": 1.5}
-    assert parse(["--callers", "1,4"]).callers == [1, 4]

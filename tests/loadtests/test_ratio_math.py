@@ -11,6 +11,8 @@ from loadtests.figures.report import document, measured, print_tables
 from loadtests.figures.rounds import Round, Rounds
 from loadtests.gateways.workloads import WORKLOADS
 
+pytestmark = pytest.mark.plain
+
 POSITIVE = st.floats(1e-3, 1e3)
 
 

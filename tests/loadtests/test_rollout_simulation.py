@@ -13,6 +13,8 @@ from loadtests.simulations.rollout_runs import LAG, STEPS
 from policies.sequential.event_test import EventCount, e_value, log_rise
 from policies.sequential.sample_ratio import Assigned, log_mismatch
 
+pytestmark = pytest.mark.plain
+
 RESEARCHED = {
     (0.01, 5): (133, 308), (0.01, 10): (46, 97), (0.05, 2): (303, 641), (0.05, 3): (95, 205), (0.05, 5): (35, 75),
     (0.05, 10): (13, 28), (0.2, 2): (106, 219), (0.2, 3): (39, 78), (0.2, 5): (17, 34), (0.2, 10): (9, 17),
@@ -52,7 +54,7 @@ def test_the_simulated_e_value_is_that_of_the_gateway() -> None:
     assert rollout_runs._highest(total, own, shares) == pytest.approx(max(late))
 
 
-@pytest.mark.parametrize(("share", "ratio"), RESEARCHED)
+@pytest.mark.parametrize(("share", "ratio"), [(0.01, 10), (0.05, 5), (0.2, 10), (0.5, 3)])
 def test_the_power_is_that_of_the_exact_table(share: float, ratio: int) -> None:
     middle, ninth, own, most_own = rollout_runs.power(share, ratio, 0.01, 3000, 700, seed=2)
     assert middle is not None
@@ -88,8 +90,9 @@ def test_a_power_that_differs_by_more_than_a_tenth_is_reported() -> None:
     assert not same._replace(simulated=(100, None, 1, None), exact=(100, 690)).differs
 
 
+@pytest.mark.benchmarks
 def test_the_proof_of_equal_arms_takes_as_many_events_as_computed() -> None:
-    for below, events in ((1.5, 152), (2.0, 53), (3.0, 22)):
+    for below, events in ((2.0, 53), (3.0, 22)):
         assert rollout_runs.promotion(0.5, below, 0.05, 2000, 700, seed=3) == pytest.approx(events, rel=0.1, abs=1.5)
 
 
@@ -122,6 +125,7 @@ def test_a_claim_that_does_not_hold_is_reported() -> None:
     assert len(rollouts.failures(rows[1:], wrong, 2000)) == 3
 
 
+@pytest.mark.benchmarks
 def test_the_program_prints_its_tables_and_its_figures(capsys: pytest.CaptureFixture[str]) -> None:
     rollouts.main(["--runs", "4", "--peeks", "2000", "--jobs", "1"])
     printed = capsys.readouterr().out

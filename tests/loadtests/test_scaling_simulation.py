@@ -13,6 +13,8 @@ from loadtests.simulations.scaling_rules import Headrace, Knative, RayServe, Rul
 from policies.scaling.facts import ScalingFacts
 from policies.scaling.rules import ScalingRules
 
+pytestmark = pytest.mark.plain
+
 
 class Fixed:
     """A rule with a number for each time."""
@@ -90,6 +92,7 @@ def test_a_published_day_is_drawn_from_its_clients(tmp_path: Path) -> None:
         published(tmp_path, 5, 0.5, seed=2)
 
 
+@pytest.mark.benchmarks
 def test_the_command_prints_ratios(capsys: pytest.CaptureFixture[str]) -> None:
     scaling.main(["--days", "1", "--rate", "0.2"])
     last = json.loads(capsys.readouterr().out.splitlines()[-1])

@@ -2,19 +2,14 @@
 
 import json
 import os
-import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 import yaml
 
 from config.schema.config import Config, MatchConfig
-from loadtests.bench_gateway import install, parse
+from loadtests.bench_gateway import install
 from loadtests.gateways.headrace import config
 from loadtests.gateways.replies import (
     NO_KEY,
@@ -25,7 +20,6 @@ from loadtests.gateways.replies import (
     http_request,
     is_equivalent,
 )
-from loadtests.peers import PEERS
 from loadtests.peers.envoy import envoy_config
 from loadtests.peers.litellm import LITELLM_KEY, litellm_config
 from loadtests.peers.nginx import nginx_config
@@ -33,6 +27,9 @@ from loadtests.peers.portkey import launch_portkey
 from loadtests.peers.sglang import launch_router
 from loadtests.servers import Gateway, Launch, Site, StartError, running
 from loadtests.venvs import InstallError
+from tests.loadtests.answering import answering
+
+pytestmark = pytest.mark.plain
 
 SITE = Site(Path("/somewhere"), 18080, 19090)
 
@@ -83,20 +80,6 @@ def test_requests_differ_in_nothing_but_the_key() -> None:
     assert one.endswith(b"\r\n\r\n" + body)
 
 
-def test_the_command_line_names_peers_and_workloads() -> None:
-    options = parse(["--peers", "none", "--only", "closed32,stream8", "--quick"])
-    assert (options.peers, options.only, options.rounds, options.seconds) == ([], ["closed32", "stream8"], 2, 1.0)
-    assert parse([]).peers == list(PEERS)
-
-
-@pytest.mark.parametrize("argv", [["--peers", "apache"], ["--only", "closed33"], ["--rounds", "0"]])
-def test_unknown_names_are_refused(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        parse(argv)
-    assert ended.value.code == 2
-    assert "not one of" in (errors := capsys.readouterr().err) or "at least 1" in errors
-
-
 def test_a_peer_that_cannot_be_had_is_named() -> None:
     def refuse() -> Path:
         raise InstallError("nginx: not on PATH")
@@ -110,6 +93,7 @@ def test_a_peer_that_cannot_be_had_is_named() -> None:
     assert missing == {"nginx": "nginx: not on PATH"}
 
 
+@pytest.mark.benchmarks
 def test_a_server_that_ends_at_once_is_an_error_with_its_last_words(tmp_path: Path) -> None:
     broken = Gateway(
         "broken",
@@ -123,51 +107,26 @@ def test_a_server_that_ends_at_once_is_an_error_with_its_last_words(tmp_path: Pa
         pass
 
 
-@contextmanager
-def answering(status: int, body: bytes) -> Iterator[int]:
-    """A server that gives one answer to everything; yields its port."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield server.server_port
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 ANSWER = b'{"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":1,"completion_tokens":2}}'
 
 
 def test_a_changed_reply_is_refused_unless_the_peer_rewrites() -> None:
     rewritten = json.dumps({**json.loads(ANSWER), "id": "another"}).encode()
-    with answering(200, rewritten) as port:
+    with answering(lambda *_: (200, rewritten)) as port:
         check_answer(port, "key", ANSWER, verbatim=False)
         with pytest.raises(CheckError, match="the upstream"):
             check_answer(port, "key", ANSWER, verbatim=True)
 
 
 def test_an_error_is_no_answer_even_with_the_right_body() -> None:
-    with answering(500, ANSWER) as port, pytest.raises(CheckError, match="answers 500"):
+    with answering(lambda *_: (500, ANSWER)) as port, pytest.raises(CheckError, match="answers 500"):
         check_answer(port, "key", ANSWER, verbatim=True)
 
 
 def test_a_wrong_key_must_be_refused() -> None:
-    with answering(200, ANSWER) as port, pytest.raises(CheckError, match="answers 200 to a wrong key"):
+    with answering(lambda *_: (200, ANSWER)) as port, pytest.raises(CheckError, match="answers 200 to a wrong key"):
         check_refusal(port, "sk-zzzz", 401)
-    with answering(401, b"") as port:
+    with answering(lambda *_: (401, b"")) as port:
         check_refusal(port, "sk-0000", 401)
 
 
@@ -176,10 +135,3 @@ def test_malformed_answers_are_not_equivalent() -> None:
     assert not is_equivalent(b"not json", ANSWER)
     assert not is_equivalent(ANSWER.replace(b"hi", b"ho"), ANSWER)
     assert not is_equivalent(ANSWER.replace(b":2}", b":3}"), ANSWER)
-
-
-def test_the_help_text_can_be_printed() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "loadtests.bench_gateway", "--help"], capture_output=True, text=True, check=True
-    )
-    assert "--foreign-limit" in done.stdout

@@ -3,16 +3,13 @@
 import json
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from adapters.wire.oip import requests as oip
-from loadtests.bench_tensor import PEERS, parse, serves
+from loadtests.bench_tensor import PEERS, serves
 from loadtests.figures.rounds import Rounds
 from loadtests.peers import triton
 from loadtests.peers.torchserve import properties
@@ -24,6 +21,9 @@ from loadtests.tensors.perf_analyzer import parse as parse_table
 from loadtests.tensors.report import BEST, DELAYED, TRITON, document, markdown, measured
 from loadtests.tensors.targets import Counts, Door, Target, counts
 from loadtests.tensors.workloads import LENGTHS, WORKLOADS, figures, write_requests
+from tests.loadtests.answering import answering
+
+pytestmark = pytest.mark.plain
 
 TABLE = """Concurrency,Inferences/Second,Client Send,Network+Server Send/Recv,Server Queue,Server Compute Input,\
 Server Compute Infer,Server Compute Output,Client Recv,p50 latency,p90 latency,p95 latency,p99 latency
@@ -77,14 +77,6 @@ def test_the_table_of_a_page_has_a_row_for_each_workload_and_no_target_twice() -
 def test_a_round_without_triton_has_no_better_setting() -> None:
     result = measured(WORKLOADS["magika_grpc_1"], Rounds([{DIRECT: {"rps_magika_grpc_1": 1.0}}]))
     assert result.targets == [DIRECT]
-
-
-def test_workloads_are_chosen_by_pattern_and_unknown_names_are_refused() -> None:
-    assert parse(["--only", "mixed_*_32,add_sub_json_1"]).only == ["add_sub_json_1", "mixed_binary_32", "mixed_grpc_32"]
-    assert parse(["--peers", "none"]).peers == []
-    for wrong in (["--only", "nothing*"], ["--peers", "nobody"], ["--rounds", "0"], ["--seconds", "0"]):
-        with pytest.raises(SystemExit):
-            parse(wrong)
 
 
 def test_a_target_receives_the_workloads_that_it_serves(tmp_path: Path) -> None:
@@ -146,34 +138,15 @@ def test_a_large_request_is_one_of_its_model(kind: str, datatype: str) -> None:
     assert len(tensor.data) == 5 * len(tensor.data[:5] if kind == "texts" else tensor.data[:4])
 
 
+@pytest.mark.benchmarks
 def test_waits_are_those_of_small_requests_while_a_large_one_is_under_way() -> None:
-    held = threading.Event()
+    def slow(_: str, body: bytes) -> tuple[int, Any]:
+        if body:
+            threading.Event().wait(0.05)
+        return 200, b""
 
-    class Holding(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["content-length"]))
-            held.wait(0.05)
-            self._well()
-
-        def do_GET(self) -> None:
-            self._well()
-
-        def _well(self) -> None:
-            self.send_response(200)
-            self.send_header("content-length", "0")
-            self.end_headers()
-
-        def log_message(self, format: str, *arguments: object) -> None:
-            """Quietly."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Holding) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}).start()
-        try:
-            measured_waits = waits.measure(server.server_address[1], "floats", 0.2, "key", count=10)
-        finally:
-            server.shutdown()
+    with answering(slow) as port:
+        measured_waits = waits.measure(port, "floats", 0.2, "key", count=10)
     assert measured_waits["p50_ms"] >= 50
     assert 0 < measured_waits["wait_p50_ms"] <= measured_waits["wait_p99_ms"]
     name = "echo_floats_waits_1"
@@ -181,47 +154,24 @@ def test_waits_are_those_of_small_requests_while_a_large_one_is_under_way() -> N
     assert "| echo_floats_waits_1 | 1 / 1 / 1 · 1 |" in markdown([result])
 
 
-class Handler(BaseHTTPRequestHandler):
+def add_sub(path: str, body: bytes) -> tuple[int, Any]:
     """Adds and subtracts, and reports its statistics."""
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        (one, other) = (tensor["data"] for tensor in body["inputs"])
-        pairs = list(zip(one, other, strict=True))
-        self._answer({"outputs": [[x + y for x, y in pairs], [x - y for x, y in pairs]]})
-
-    def do_GET(self) -> None:
+    if not path.startswith("/v2"):
+        return 404, b""
+    if not body:
         done = {"inference_stats": {"success": {"count": 5}}, "inference_count": 9, "execution_count": 3}
-        self._answer({"model_stats": [done]})
-
-    def _answer(self, document: Any) -> None:
-        body = json.dumps(document).encode()
-        self.send_response(200 if self.path.startswith("/v2") else 404)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        """Quietly."""
+        return 200, {"model_stats": [done]}
+    one, other = (tensor["data"] for tensor in json.loads(body)["inputs"])
+    pairs = list(zip(one, other, strict=True))
+    return 200, {"outputs": [[x + y for x, y in pairs], [x - y for x, y in pairs]]}
 
 
-@contextmanager
-def listening() -> Iterator[int]:
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield server.server_address[1]
-        finally:
-            server.shutdown()
-            thread.join()
-
-
+@pytest.mark.benchmarks
 def test_a_server_receives_requests_of_a_program_of_its_own(tmp_path: Path) -> None:
     file = tmp_path / "request.http"
     file.write_bytes(http_request("/v2/models/add_sub/infer", OIP, {"x-key": "k"}))
     assert b"x-key: k\r\n" in file.read_bytes()
-    with listening() as port:
+    with answering(add_sub) as port:
         body = post(port, file, [])
         assert counts(port, "add_sub") == Counts(5, 9, 3)
         file.write_bytes(http_request("/elsewhere", OIP))

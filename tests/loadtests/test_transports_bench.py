@@ -4,6 +4,8 @@ import pytest
 
 from loadtests.bench_transports import CASES, Case, Point, measure, table
 
+pytestmark = pytest.mark.plain
+
 
 def test_ratios_are_of_rounds_beside_each_other() -> None:
     ours, other = CASES[3], CASES[4]
@@ -19,6 +21,7 @@ def test_each_comparison_has_one_baseline() -> None:
         assert len([one for one in CASES if one.baseline and one.family == case.family]) == 1, case
 
 
+@pytest.mark.benchmarks
 @pytest.mark.parametrize(
     "case", [case for case in CASES if case.baseline], ids=lambda case: f"{case.name}, {case.role}"
 )

@@ -1,6 +1,8 @@
 import pytest
 
-from loadtests.bench_workers import Point, bound, gateway, parse, report
+from loadtests.bench_workers import Point, bound, report
+
+pytestmark = pytest.mark.plain
 
 
 @pytest.mark.parametrize(
@@ -18,8 +20,3 @@ def test_ratios_are_those_of_single_rounds(capsys: pytest.CaptureFixture[str]) -
     last = capsys.readouterr().out.splitlines()[-1]
     assert '"rps/2_workers_to_1": 1.5' in last
     assert '"rps_bound/2_workers_to_1": 1.6' in last
-
-
-def test_each_requested_number_is_measured_once() -> None:
-    assert parse(["--workers", "4,1,4"]).workers == [1, 4]
-    assert gateway(4).name == "headrace-4"

@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 
 from loadtests.llm.events import BadAnswer, Segment, read_answer
 
+pytestmark = pytest.mark.plain
+
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 TEXTS = [" one", " two", " three"]

@@ -1,7 +1,6 @@
 """The start and the suspension of servers: real processes, and the files that are written for them."""
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -16,13 +15,11 @@ from loadtests.llm.headrace import WEIGHTS, config, launch
 from loadtests.llm.targets import Target, awake, running
 from loadtests.llm.workloads import LONGEST
 from loadtests.peers import llama_cpp, transformers
-from loadtests.servers import Launch, StartError
+from loadtests.servers import Launch, StartError, free_ports
 from runtimes.llm.__main__ import _parser
 
-SERVER = """
-import http.server, sys
-http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), http.server.SimpleHTTPRequestHandler).serve_forever()
-"""
+pytestmark = pytest.mark.plain
+
 CORES = ",".join(str(core) for core in sorted(os.sched_getaffinity(0)))
 
 
@@ -32,14 +29,15 @@ def state(pid: int) -> str:
 
 
 def until(pid: int, stopped: bool) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 300
     while (state(pid) == "T") != stopped:
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
+@pytest.mark.benchmarks
 def test_idle_servers_are_stopped() -> None:
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     try:
         target = Target("sleeper", Door(1, "m"), (process.pid,))
         with awake(target):
@@ -53,17 +51,18 @@ def test_idle_servers_are_stopped() -> None:
         process.wait()
 
 
+@pytest.mark.benchmarks
 def test_a_server_that_rests_can_be_ended(tmp_path: Path) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with running("files", Launch([sys.executable, "-c", SERVER, str(port)]), port, CORES, tmp_path, path="/") as pid:
+    (port,) = free_ports(1)
+    launch = Launch([sys.executable, "-m", "http.server", str(port), "--bind", "127.0.0.1"])
+    with running("files", launch, port, CORES, tmp_path, path="/") as pid:
         with awake(Target("files", Door(port, "m"), (pid,))):
             pass
         until(pid, stopped=True)
     assert not Path(f"/proc/{pid}").exists()
 
 
+@pytest.mark.benchmarks
 def test_the_error_of_an_ended_server_has_its_output(tmp_path: Path) -> None:
     with (
         pytest.raises(StartError, match="no model here"),

@@ -12,6 +12,8 @@ from loadtests.llm.workloads import LONGEST, W1, W3, W5, WORKLOADS, Word, Worklo
 from runtimes.llm.text.tokenizer_loader import load_tokenizer
 from runtimes.llm.weights.store import resolve
 
+pytestmark = pytest.mark.plain
+
 WORDS = [Word(index, f" w{index}") for index in range(100)]
 
 
@@ -52,6 +54,7 @@ def test_a_few_requests_are_the_first_of_all() -> None:
     assert W1.build(WORDS, "1", 3) == W1.build(WORDS, "1")[:3]
 
 
+@pytest.mark.benchmarks
 def test_prompts_are_the_same_as_text_and_as_tokens() -> None:
     model = resolve("bundled:smollm2-135m-instruct")
     words, tokenizer = vocabulary(model), load_tokenizer(model)
