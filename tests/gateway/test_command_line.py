@@ -46,30 +46,33 @@ tenants:
 """
 
 
-def test_warnings_are_printed_and_fail_only_with_the_option(tmp_path: Path) -> None:
-    path = tmp_path / "warned.yaml"
+@pytest.fixture
+def policy(tmp_path: Path) -> Path:
+    path = tmp_path / "policy.yaml"
     path.write_text(WARNED)
-    lenient, strict = run(app, ["check", str(path)]), run(app, ["check", "--strict", str(path)])
-    warning = f"{path}:4: warning: pools[1].name: no route leads here\n"
-    assert (lenient.exit_code, lenient.output) == (0, f"{warning}{path}: ok, 1 warning\n")
+    return path
+
+
+def test_warnings_are_printed_and_fail_only_with_the_option(policy: Path) -> None:
+    lenient, strict = run(app, ["check", str(policy)]), run(app, ["check", "--strict", str(policy)])
+    warning = f"{policy}:4: warning: pools[1].name: no route leads here\n"
+    assert (lenient.exit_code, lenient.output) == (0, f"{warning}{policy}: ok, 1 warning\n")
     assert (strict.exit_code, strict.output) == (1, warning)
 
 
-def test_check_runs_the_tests_beside_a_file_or_those_it_is_given(tmp_path: Path) -> None:
-    path = tmp_path / "policy.yaml"
-    path.write_text(WARNED)
-    other = tmp_path / "other.yaml"
+def test_check_runs_the_tests_beside_a_file_or_those_it_is_given(policy: Path) -> None:
+    other = policy.parent / "other.yaml"
     other.write_text("tests: [{request: {tenant: acme, model: chat, stream: true}, expect: {pool: a}}]\n")
-    assert "1 test passed" in run(app, ["check", str(path), "--tests", str(other)]).output
-    beside = tmp_path / "policy.tests.yaml"
+    assert "1 test passed" in run(app, ["check", str(policy), "--tests", str(other)]).output
+    beside = policy.parent / "policy.tests.yaml"
     beside.write_text("tests:\n  - {request: {tenant: acme, model: chat, stream: true}, expect: {pool: b}}\n")
-    failed = run(app, ["check", str(path)])
+    failed = run(app, ["check", str(policy)])
     assert failed.exit_code == 1
     assert f"{beside}:2: acme requests chat: expected pool b, got a\n" in failed.output
     assert "routes[0], line 8: yes: stream true (is true)" in failed.output
     beside.write_text("tests:\n  - {}\n")
-    assert f"{beside}:2: tests[0].request: is required" in run(app, ["check", str(path)]).output
-    missing = run(app, ["check", str(path), "--tests", str(tmp_path / "nowhere.yaml")])
+    assert f"{beside}:2: tests[0].request: is required" in run(app, ["check", str(policy)]).output
+    missing = run(app, ["check", str(policy), "--tests", str(policy.parent / "nowhere.yaml")])
     assert (missing.exit_code, "cannot be read" in missing.output) == (1, True)
 
 
@@ -86,10 +89,8 @@ def explain(path: Path, *options: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_explain_prints_the_decision(tmp_path: Path) -> None:
-    path = tmp_path / "policy.yaml"
-    path.write_text(WARNED)
-    status, text = explain(path, "--user", "ann", "--max-tokens", "500", "--at", "2026-03-02T10:30")
+def test_explain_prints_the_decision(policy: Path) -> None:
+    status, text = explain(policy, "--user", "ann", "--max-tokens", "500", "--at", "2026-03-02T10:30")
     assert status == 0
     lines = text.splitlines()
     assert lines[:3] == [
@@ -97,21 +98,16 @@ def test_explain_prints_the_decision(tmp_path: Path) -> None:
         "  routes[0], line 8: no: stream true (is false)",
         "  routes[1], line 10: yes: takes everything",
     ]
-    assert lines[3] in (
-        "goes to a, arm a (25% of such requests)",
-        "goes to a, arm new (75% of such requests)",
-    )
+    assert lines[3] in ("goes to a, arm a (25% of such requests)", "goes to a, arm new (75% of such requests)")
     assert "  sends max_tokens: 100" in lines
     assert "  limit per tenant: requests 600/min" in lines
     assert "  timeout: first_byte 1m, idle 30s, total 5s" in lines
-    _, drawn = explain(path)
+    _, drawn = explain(policy)
     assert "selected for each request, at random or by a key of the request:" in drawn
 
 
-def test_explain_as_json(tmp_path: Path) -> None:
-    path = tmp_path / "policy.yaml"
-    path.write_text(WARNED)
-    status, text = explain(path, "--stream", "--header", "x-a=b", "--label", "team=x", "--role", "operator", "--json")
+def test_explain_as_json(policy: Path) -> None:
+    status, text = explain(policy, "--stream", "--header", "x-a=b", "--label", "team=x", "--role", "operator", "--json")
     explanation = json.loads(text)
     assert status == 0
     assert explanation["to"] == {"pool": "a", "share": 1.0}
@@ -125,10 +121,8 @@ def test_explain_as_json(tmp_path: Path) -> None:
     ]
 
 
-def test_explain_of_a_refused_or_wrong_request(tmp_path: Path) -> None:
-    path = tmp_path / "policy.yaml"
-    path.write_text(WARNED)
-    assert explain(path, "--model", "chta") == (
+def test_explain_of_a_refused_or_wrong_request(policy: Path) -> None:
+    assert explain(policy, "--model", "chta") == (
         1,
         'acme requests "chta": no model\n'
         'refused (model_not_found): no model has the name "chta" (did you mean "chat"?)\n',
@@ -137,9 +131,9 @@ def test_explain_of_a_refused_or_wrong_request(tmp_path: Path) -> None:
         (("--at", "noon"), "at: expected a moment"),
         (("--header", "x"), "--header: expected NAME=VALUE, got 'x'"),
         (("--front", "chatt"), 'did you mean "chat"?'),
-        (("--config", str(tmp_path / "nowhere.yaml")), "cannot be read"),
+        (("--config", str(policy.parent / "nowhere.yaml")), "cannot be read"),
     ):
-        status, text = explain(path, *options)
+        status, text = explain(policy, *options)
         assert status == 2, text
         assert expected in text
 

@@ -26,14 +26,7 @@ REQUIREMENTS = [
 
 @pytest.mark.parametrize(
     ("extra", "installed"),
-    [
-        ("present", True),
-        ("unbounded", True),
-        ("nested", False),
-        ("old", False),
-        ("absent", False),
-        ("other", False),
-    ],
+    [("present", True), ("unbounded", True), ("nested", False), ("old", False), ("absent", False), ("other", False)],
 )
 def test_an_extra_is_installed_if_all_of_its_packages_are(extra: str, installed: bool) -> None:
     assert is_installed(extra, REQUIREMENTS) is installed

@@ -31,16 +31,22 @@ def read_all(reader: int) -> bytes:
     return shown
 
 
-@pytest.mark.processes
-def test_a_terminal_shows_the_count_and_the_output_is_unchanged() -> None:
+def on_a_terminal(program: str) -> tuple[bytes, list[bytes]]:
+    """What a program shows on its terminal, and the words of its output."""
     reader, writer = pty.openpty()
-    process = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, stderr=writer)
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=writer)
     os.close(writer)
     shown = read_all(reader)
     output = process.communicate(timeout=300)[0]
     assert process.returncode == 0
+    return shown, output.split()
+
+
+@pytest.mark.processes
+def test_a_terminal_shows_the_count_and_the_output_is_unchanged() -> None:
+    shown, output = on_a_terminal(PROGRAM)
     assert b" rows" in shown
-    assert output.split() == [str(number).encode() for number in range(1234)]
+    assert output == [str(number).encode() for number in range(1234)]
 
 
 @pytest.mark.processes
@@ -62,15 +68,10 @@ for number in measured(range(7), "tests", 7):
 
 @pytest.mark.processes
 def test_a_terminal_shows_parts_and_shares() -> None:
-    reader, writer = pty.openpty()
-    process = subprocess.Popen([sys.executable, "-c", CHECK], stdout=subprocess.PIPE, stderr=writer)
-    os.close(writer)
-    shown = read_all(reader)
-    output = process.communicate(timeout=300)[0]
-    assert process.returncode == 0
+    shown, output = on_a_terminal(CHECK)
     assert b"reads [file]" in shown
     assert b"/7" in shown
-    assert output.split() == [b"0", b"1", b"2", b"3", b"4", b"5", b"6"]
+    assert output == [b"0", b"1", b"2", b"3", b"4", b"5", b"6"]
     silent = subprocess.run([sys.executable, "-c", CHECK], capture_output=True, check=True, timeout=300)
     assert silent.stderr == b""
 

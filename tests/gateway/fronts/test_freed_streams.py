@@ -89,6 +89,7 @@ async def check(rig: Rig, doors: dict[str, dict[str, Any]]) -> None:
         await rig.until_idle()
         await until(lambda: not server.connections)
         rig.core.telemetry.flush()
+        assert [record.status for record in rig.log.records] == [499] * CLIENTS, path
         rig.log.records.clear()
         await asyncio.sleep(0)
         new = [object_ for object_ in held() if not any(object_ is older for older in before)]
@@ -97,9 +98,10 @@ async def check(rig: Rig, doors: dict[str, dict[str, Any]]) -> None:
 
 
 @pytest.mark.usefixtures("no_collection")
-async def test_a_client_that_leaves_a_stream_frees_it_at_every_door() -> None:
+async def test_a_client_that_leaves_a_stream_stops_and_frees_it_at_every_door() -> None:
     adapter = FakeAdapter(Script(gap=0.001, chunks=(b"data: {}\n\n",) * 10_000))
     await check(Rig(config(), {"main": [adapter]}), DOORS)
+    assert [call.end for call in adapter.calls] == ["cancelled"] * CLIENTS * len(DOORS)
 
 
 @pytest.mark.usefixtures("no_collection")

@@ -62,8 +62,7 @@ async def test_a_break_is_the_calls_status_after_the_sent_messages() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metadata", "code"),
-    [({}, grpc.StatusCode.UNIMPLEMENTED), ({"application": "nobody"}, grpc.StatusCode.NOT_FOUND)],
+    ("metadata", "code"), [({}, grpc.StatusCode.UNIMPLEMENTED), ({"application": "nobody"}, grpc.StatusCode.NOT_FOUND)]
 )
 async def test_a_call_that_names_no_model(metadata: dict[str, str], code: grpc.StatusCode) -> None:
     async with tensor_door(Messages(script(b"one"))) as d:

@@ -93,17 +93,6 @@ async def test_a_break_in_a_stream_is_reported_and_nothing_is_added() -> None:
             [c async for c in stream]
 
 
-async def test_a_client_that_leaves_stops_the_upstream() -> None:
-    fake = FakeAdapter(Script(chunks=HELLO * 100, gap=0.01))
-    async with opened(fake) as d:
-        stream = await d.openai.chat.completions.create(model="chat", messages=HI, stream=True)
-        await stream.__anext__()
-        await stream.close()
-        await d.rig.until_idle()
-        assert fake.calls[0].end == "cancelled"
-    assert d.rig.log.records[0].status == 499
-
-
 @pytest.mark.parametrize(
     ("body", "status", "code", "param"),
     [

@@ -21,6 +21,12 @@ async def create(d: AdminDoor, key: str | None = None, tenant: str = "acme", **b
     return dict(made)
 
 
+def write_key(d: AdminDoor, **fields: str) -> None:
+    """A key of the first tenant in the file."""
+    written = [{**TENANTS[0], "keys": [{"id": "aaaaaaaaaaaa", "hash": "0" * 64, **fields}]}, *TENANTS[1:]]
+    d.backend.config = config(tenants=written)
+
+
 async def test_a_key_is_issued_listed_rotated_and_revoked(admin_door: OpenDoor) -> None:
     async with admin_door() as d:
         made = await create(
@@ -55,10 +61,7 @@ async def test_a_key_is_issued_listed_rotated_and_revoked(admin_door: OpenDoor) 
 
 async def test_keys_are_listed_in_pages_newest_first(admin_door: OpenDoor) -> None:
     async with admin_door() as d:
-        written = {"id": "aaaaaaaaaaaa", "hash": "0" * 64}
-        tenants = d.backend.config.tenants
-        keyed = tenants[0].model_validate({**tenants[0].model_dump(exclude={"limits"}), "keys": (written,)})
-        d.backend.config = d.backend.config.model_copy(update={"tenants": (keyed, *tenants[1:])})
+        write_key(d)
         other = await create(d, tenant="beta%2Feu")
         made = [(await create(d))["id"] for _ in range(4)]
         newest = [*reversed(made), "aaaaaaaaaaaa"]
@@ -209,10 +212,7 @@ async def test_wrong_rotations(admin_door: OpenDoor) -> None:
 
 async def test_a_key_of_the_file_is_shown_and_changed_in_the_file(admin_door: OpenDoor) -> None:
     async with admin_door() as d:
-        written = {"id": "aaaaaaaaaaaa", "hash": "0" * 64, "role": "operator"}
-        tenants = d.backend.config.tenants
-        keyed = tenants[0].model_validate({**tenants[0].model_dump(exclude={"limits"}), "keys": (written,)})
-        d.backend.config = d.backend.config.model_copy(update={"tenants": (keyed, *tenants[1:])})
+        write_key(d, role="operator")
         _, listed = await d.send("GET", KEYS)
         assert [(key["id"], key["stored_in"], key["role"]) for key in listed["keys"]] == [
             ("aaaaaaaaaaaa", "file", "operator")

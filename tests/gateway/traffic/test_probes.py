@@ -1,6 +1,8 @@
 """Health checks over a real socket."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -11,15 +13,21 @@ from config.schema.config import ProbeConfig
 from gateway.traffic import probes
 from gateway.traffic.endpoint import Endpoint
 from policies.breaker import Breaker
-from tests.support.upstreams import upstream
+from tests.support.upstreams import Upstream, upstream
 
 PROBE = ProbeConfig(ask="tiny", unhealthy_after=1, timeout="5s")
 
 
-async def test_a_probe_with_a_request_detects_a_server_that_only_listens() -> None:
+@asynccontextmanager
+async def probed() -> AsyncIterator[tuple[Upstream, Endpoint]]:
     async with upstream() as up:
         adapter = OpenAIAdapter(Client(up.url))
-        endpoint = Endpoint("p/0", adapter, Breaker(5, 10.0))
+        yield up, Endpoint("p/0", adapter, Breaker(5, 10.0))
+        await adapter.aclose()
+
+
+async def test_a_probe_with_a_request_detects_a_server_that_only_listens() -> None:
+    async with probed() as (up, endpoint):
         await probes.check(endpoint, PROBE)
         assert endpoint.health == "healthy"
         assert up.received[-1]["max_tokens"] == 1
@@ -29,25 +37,18 @@ async def test_a_probe_with_a_request_detects_a_server_that_only_listens() -> No
         assert endpoint.health == "healthy"
         await probes.check(endpoint, PROBE)
         assert (endpoint.health, endpoint.in_flight) == ("unhealthy", 0)
-        await adapter.aclose()
 
 
 @pytest.mark.parametrize("status", [429, 503])
 async def test_one_that_is_too_busy_for_the_probe_is_not_ill(status: int) -> None:
-    async with upstream() as up:
-        adapter = OpenAIAdapter(Client(up.url))
-        endpoint = Endpoint("p/0", adapter, Breaker(5, 10.0))
+    async with probed() as (up, endpoint):
         up.behaviour = lambda body: asyncio.sleep(0, Response(status))
         await probes.check(endpoint, PROBE)
         assert endpoint.health == "healthy"
-        await adapter.aclose()
 
 
 async def test_one_that_never_answers_the_question_is_ill() -> None:
-    async with upstream() as up:
-        adapter = OpenAIAdapter(Client(up.url))
-        endpoint = Endpoint("p/0", adapter, Breaker(5, 10.0))
+    async with probed() as (up, endpoint):
         up.behaviour = lambda body: asyncio.sleep(60, Response(200))
         await probes.check(endpoint, ProbeConfig(ask="tiny", unhealthy_after=1, timeout="100ms"))
         assert endpoint.health == "unhealthy"
-        await adapter.aclose()

@@ -7,14 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
 
-from adapters.errors import (
-    BackendError,
-    CallerError,
-    DeadlineError,
-    InferenceError,
-    TransportError,
-    UpstreamTimeout,
-)
+from adapters.errors import BackendError, CallerError, DeadlineError, InferenceError, TransportError, UpstreamTimeout
 from adapters.fake import FakeAdapter
 from adapters.requests import GenerateRequest
 from adapters.types import Usage

@@ -10,12 +10,7 @@ from hypothesis import strategies as st
 from adapters.spans import Attribute
 from adapters.types import Usage
 from adapters.wire.openai import chat as wire
-from gateway.traffic.span_attributes import (
-    request_attributes,
-    response_attributes,
-    server_attributes,
-    usage_attributes,
-)
+from gateway.traffic.span_attributes import request_attributes, response_attributes, server_attributes, usage_attributes
 
 leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
 values = st.recursive(
