@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from config.node import Node
@@ -70,6 +70,7 @@ def test_an_absent_field_has_the_default_of_the_schema(place: Place, section: ty
         assert Node({}, place)[field.alias or name].read(object) == default
 
 
+@settings(max_examples=10)
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner).map(tuple)))
 def test_no_value_raises(value: object) -> None:
     for place, section in PLACES:

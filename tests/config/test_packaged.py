@@ -46,12 +46,10 @@ def test_the_default_needs_nothing() -> None:
     assert demo.limit_list()[0].requests == RateLimit(600, 60)
 
 
-def test_every_example_loads_and_has_a_test_here(example: Path) -> None:
+def test_every_example_has_a_test_here(example: Path) -> None:
     names = sorted(path.stem for path in example.glob("*.yaml") if not path.stem.endswith(".tests"))
     first = ["canary", "discovery", "experiment", "hosted", "pipelines", "programs", "queue", "ray", "replicas"]
     assert names == [*first, "resilient", "shadow", "shared-limits", "sidecar", "tenants", "tensors"]
-    for name in names:
-        load(example / f"{name}.yaml")
 
 
 def test_experiment(example: Path) -> None:
