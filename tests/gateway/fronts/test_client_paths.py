@@ -164,7 +164,7 @@ async def test_a_form_without_a_model_gets_it_as_a_field(defaults: Door) -> None
     data = aiohttp.FormData()
     data.add_field("image", b"\x89PNG", filename="a.png")
     assert (await send(defaults, "POST", "/v1/images/variations", data))[0] == 200
-    sent = defaults.fake.calls[-1].request
+    sent: Any = defaults.fake.calls[-1].request
     target_path = form.field_of(sent.content_type, sent.body, "model")
     assert target_path is not None
     assert target_path.value == "chat"

@@ -94,7 +94,7 @@ async def test_an_unreadable_page_is_reported_and_the_last_report_ages(
         assert scraper is not None
         await until(lambda: signal.seen)
         page.text, page.status = text, status
-        await until(lambda: scraper.error)
+        await until(lambda: bool(scraper.error))
         assert error in scraper.error
         now = asyncio.get_running_loop().time()
         await until(lambda: signal.trust(asyncio.get_running_loop().time()) < 0.2)
@@ -111,7 +111,7 @@ async def test_a_server_that_does_not_answer_is_given_up_in_time(fleet: Fleet) -
         (member,) = fleet
         scraper = member.scraper
         assert scraper is not None
-        await until(lambda: scraper.error)
+        await until(lambda: bool(scraper.error))
         assert not member.endpoint.signal.seen
 
 
