@@ -1,12 +1,18 @@
-"""The judge of the differential suite: it must detect every kind of difference, and accept only deliberate
-differences."""
+"""The judge of the differential suite, which must accept only deliberate differences, and the table of these."""
+
+from pathlib import Path
 
 import pytest
 
+from tests.servers.cases import CASES
 from tests.servers.comparison import Difference, disagreements
+from tests.servers.differences import AT_THE_GATEWAY, DIFFERENCES
 from tests.servers.exchange import Reply
+from tests.servers.record import recorded
 
 pytestmark = pytest.mark.plain
+RECORDED = recorded()
+PAGE = Path(__file__).parents[2] / "docs/tensor-runtime.md"
 ERROR = {"error": True}
 RESPONSES = [Reply(200, "application/json", {"a": 1, "deep": [{"b": 2}]}), Reply(500, "error", ERROR)]
 
@@ -64,3 +70,28 @@ def test_calls_have_words_for_statuses_and_no_bodies_when_they_fail() -> None:
     assert disagreements("case", theirs, [Reply(0, "INVALID_ARGUMENT", [])], table) == []
     assert len(disagreements("case", theirs, [Reply(0, "INVALID_ARGUMENT", [{"id": "1"}])], table)) == 1
     assert len(disagreements("case", theirs, [Reply(0, "OK", [])], table)) == 1
+
+
+def test_every_recorded_answer_has_a_case() -> None:
+    assert list(RECORDED) == list(CASES)
+
+
+def test_every_difference_belongs_to_a_case_and_differs_from_triton() -> None:
+    for one in (*DIFFERENCES, *AT_THE_GATEWAY):
+        assert one.cases or one.free or one.leaves_out, one.topic
+        assert {*one.cases, *one.free, *one.leaves_out} <= set(CASES), one.topic
+        for name, statuses in one.cases.items():
+            differ = [
+                expected for expected, reply in zip(statuses, RECORDED[name], strict=True) if expected is not None
+            ]
+            assert differ, f"{name}: no answer differs"
+            theirs = [reply.status or reply.kind for reply in RECORDED[name]]
+            assert any(expected not in (None, their) for expected, their in zip(statuses, theirs, strict=True)), name
+
+
+def test_the_page_has_every_difference() -> None:
+    every = (*DIFFERENCES, *AT_THE_GATEWAY)
+    rows = [f"| {one.topic} | {one.triton} | {one.ours} | {one.why} |" for one in every]
+    text = PAGE.read_text()
+    missing = [row for row in rows if row not in text]
+    assert not missing, "docs/tensor-runtime.md lacks:\n" + "\n".join(missing)

@@ -130,14 +130,12 @@ async def test_it_is_detected(server: Started) -> None:
     assert [model.name for model in detected.pools[0].models] == ["add_sub"]
 
 
-@pytest.mark.plain
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"m": 3}', b"\xff", b"[" * 5000])
 def test_a_state_that_cannot_be_read(body: bytes) -> None:
     with pytest.raises(BackendError):
         ovms.state_of(body, "m")
 
 
-@pytest.mark.plain
 def test_states() -> None:
     body = b'{"m": {"model_version_status": [{"version": "1", "state": "LOADING"}]}, "n": {"model_version_status": []}}'
     assert [ovms.state_of(body, name) for name in ("m", "n", "o")] == [False, False, None]

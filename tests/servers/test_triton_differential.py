@@ -1,33 +1,26 @@
 """The same bytes to a real Triton and to ours.
 
-Triton's responses are recorded in a file, so that each side has its test. `differences.py` lists our intended
+Triton's responses are recorded in a file, so that each side has its test. `differences.yaml` lists our intended
 differences, with the reasons.
 """
 
-import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import pytest
 
-from loadtests.tensors.headrace import running_gateway
-from loadtests.tensors.targets import Door, Target
+from loadtests.tensors.targets import Target
 from tests.servers.calls import Call
 from tests.servers.cases import CASES
 from tests.servers.comparison import Difference, disagreements
-from tests.servers.differences import DIFFERENCES
+from tests.servers.differences import AT_THE_GATEWAY, DIFFERENCES, REFUSED
 from tests.servers.exchange import HttpRequest, Reply
-from tests.servers.gateway_differences import AT_THE_GATEWAY, REFUSED
+from tests.servers.gateways import address, in_front
 from tests.servers.headrace import Headrace, headrace
 from tests.servers.record import recorded, replies_to
 from tests.servers.repositories import NAMES, for_headrace
 from tests.servers.triton import Triton
 
-pytestmark = pytest.mark.timeout(1800)
 RECORDED = recorded()
-PAGE = Path(__file__).parents[2] / "docs/tensor-runtime.md"
-
-
 THROUGH = [name for name in CASES if not name.startswith("control: ") and name not in REFUSED]
 
 
@@ -39,11 +32,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headrace]:
 
 @pytest.fixture(scope="module")
 def gateway(ours: Headrace, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    """A gateway in front of our runtime: HTTP is forwarded as HTTP, gRPC as gRPC."""
-    folder = tmp_path_factory.mktemp("gateway")
-    doors = {"http": Door(ours.ports.http, ours.pid), "grpc": Door(ours.ports.grpc, ours.pid)}
-    cores = ",".join(str(core) for core in sorted(os.sched_getaffinity(0)))
-    with running_gateway("gateway", Target("headrace", doors, folder), cores, folder, NAMES) as target:
+    with in_front(ours, tmp_path_factory.mktemp("gateway"), NAMES) as target:
         yield target
 
 
@@ -81,35 +70,9 @@ def is_an_order(one: HttpRequest | Call) -> bool:
 
 
 def through(gateway: Target, name: str) -> list[Reply]:
-    http, grpc = (f"127.0.0.1:{gateway.doors[kind].port}" for kind in ("http", "grpc"))
-    return replies_to(name, http, grpc, gateway.keys)
+    return replies_to(name, address(gateway, "http"), address(gateway, "grpc"), gateway.keys)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_real_triton_answers_as_recorded(real_triton: Triton, name: str) -> None:
     assert replies_to(name, real_triton.http, real_triton.grpc) == RECORDED[name]
-
-
-def test_every_recorded_answer_has_a_case() -> None:
-    assert list(RECORDED) == list(CASES)
-
-
-def test_every_difference_belongs_to_a_case_and_differs_from_triton() -> None:
-    for one in (*DIFFERENCES, *AT_THE_GATEWAY):
-        assert one.cases or one.free or one.leaves_out, one.topic
-        assert {*one.cases, *one.free, *one.leaves_out} <= set(CASES), one.topic
-        for name, statuses in one.cases.items():
-            differ = [
-                expected for expected, reply in zip(statuses, RECORDED[name], strict=True) if expected is not None
-            ]
-            assert differ, f"{name}: no answer differs"
-            theirs = [reply.status or reply.kind for reply in RECORDED[name]]
-            assert any(expected not in (None, their) for expected, their in zip(statuses, theirs, strict=True)), name
-
-
-def test_the_page_has_every_difference() -> None:
-    every = (*DIFFERENCES, *AT_THE_GATEWAY)
-    rows = [f"| {one.topic} | {one.triton} | {one.ours} | {one.why} |" for one in every]
-    text = PAGE.read_text()
-    missing = [row for row in rows if row not in text]
-    assert not missing, "docs/tensor-runtime.md lacks:\n" + "\n".join(missing)

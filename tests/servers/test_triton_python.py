@@ -3,17 +3,19 @@ the same errors."""
 
 import json
 import os
+import shutil
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tritonclient.grpc
 
-from loadtests.tensors.headrace import running_gateway
-from loadtests.tensors.targets import Door, Target
+from loadtests.tensors.targets import Target
 from tests.servers import repositories
+from tests.servers.gateways import address, credential, in_front
 from tests.servers.headrace import Headrace, headrace
 from tests.servers.triton import Triton, triton
 from tests.servers.triton_python import (
@@ -31,7 +33,6 @@ from tests.servers.triton_python import (
     unary_http,
 )
 
-pytestmark = pytest.mark.timeout(1800)
 OPTIONS = ("--mode", "explicit", "--load", "*", "--pass-env", "BLS_KIND", "--pass-env", "TRITON_DIR")
 INTS = np.array([3], np.int32)
 TWO = {"INPUT0": floats(16), "INPUT1": floats(16)[::-1].copy()}
@@ -96,36 +97,6 @@ STREAMS: dict[str, tuple[str, Mapping[str, Array]]] = {
 }  # fmt: skip
 
 
-CONTROLLER = """
-import numpy as np
-import triton_python_backend_utils as pb_utils
-
-
-class TritonPythonModel:
-    @staticmethod
-    def auto_complete_config(config):
-        config.add_input({"name": "MODEL", "data_type": "TYPE_STRING", "dims": [1]})
-        config.add_output({"name": "STEPS", "data_type": "TYPE_STRING", "dims": [-1]})
-        config.set_max_batch_size(0)
-        return config
-
-    def execute(self, requests):
-        return [self.response(request.inputs()[0].as_numpy()[0].decode()) for request in requests]
-
-    def response(self, name):
-        steps = [self.step(pb_utils.is_model_ready, name), self.step(pb_utils.unload_model, name),
-                 self.step(pb_utils.is_model_ready, name), self.step(pb_utils.load_model, name),
-                 self.step(pb_utils.is_model_ready, name, "1"), self.step(pb_utils.load_model, name, "{wrong")]
-        return pb_utils.InferenceResponse([pb_utils.Tensor("STEPS", np.array(steps, object))])
-
-    def step(self, operation, *arguments):
-        try:
-            return str(operation(*arguments))
-        except pb_utils.TritonModelException as error:
-            return f"error: {error}"
-"""
-
-
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Triton]:
     names = [name for name in NAMES if name not in TORCH | NEWER | FAILING]
@@ -142,7 +113,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headrace]:
     try:
         repository(base, NAMES)
         (base / "controller/1").mkdir(parents=True)
-        (base / "controller/1/model.py").write_text(CONTROLLER)
+        shutil.copy(Path(__file__).parent / "python_models/controller.py", base / "controller/1/model.py")
         (base / "example_add_sub").rename(base / "add_sub")  # other examples call it so
         with headrace(repository(base, ["example_add_sub"]), OPTIONS) as server:
             yield server
@@ -161,10 +132,7 @@ def behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headrace]:
 
 @pytest.fixture(scope="module")
 def gateway(behind: Headrace, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    folder = tmp_path_factory.mktemp("gateway")
-    doors = {"http": Door(behind.ports.http, behind.pid), "grpc": Door(behind.ports.grpc, behind.pid)}
-    cores = ",".join(str(core) for core in sorted(os.sched_getaffinity(0)))
-    with running_gateway("gateway", Target("headrace", doors, folder), cores, folder, ["add_sub", *NAMES]) as target:
+    with in_front(behind, tmp_path_factory.mktemp("gateway"), ["add_sub", *NAMES]) as target:
         yield target
 
 
@@ -184,10 +152,10 @@ def test_a_model_with_state_gives_the_same_responses(real: Triton, ours: Headrac
 
 def test_a_sequence_is_the_same(real: Triton, ours: Headrace) -> None:
     flags = [(True, False), (False, False), (False, True)]
-    for address, call in (("http", unary_http), ("grpc", unary_grpc)):
+    for wire, call in (("http", unary_http), ("grpc", unary_grpc)):
         for start, end in flags:
-            more = {"sequence_id": 7 + (address == "grpc"), "sequence_start": start, "sequence_end": end}
-            our, their = (call(getattr(server, address), "sequence_py", ROW, **more) for server in (ours, real))
+            more = {"sequence_id": 7 + (wire == "grpc"), "sequence_start": start, "sequence_end": end}
+            our, their = (call(getattr(server, wire), "sequence_py", ROW, **more) for server in (ours, real))
             assert alike(our, their)
 
 
@@ -213,11 +181,10 @@ def test_a_stream_is_the_same(real: Triton, ours: Headrace, name: str) -> None:
 def test_the_gateway_passes_it_on(behind: Headrace, gateway: Target, name: str) -> None:
     model, arrays = UNARY[name]
     direct = unary_http(behind.http, model, arrays), unary_grpc(behind.grpc, model, arrays)
-    http, grpc = (f"127.0.0.1:{gateway.doors[kind].port}" for kind in ("http", "grpc"))
-    through = (
-        unary_http(http, model, arrays, headers={"authorization": f"Bearer {gateway.keys['http']}"}),
-        unary_grpc(grpc, model, arrays, headers={"authorization": f"Bearer {gateway.keys['grpc']}"}),
-    )
+    through = [
+        send(address(gateway, wire), model, arrays, headers=credential(gateway, wire))
+        for wire, send in (("http", unary_http), ("grpc", unary_grpc))
+    ]
     for one, other in zip(through, direct, strict=True):
         assert one.outputs == other.outputs
         assert one.parameters == other.parameters
@@ -227,8 +194,7 @@ def test_the_gateway_passes_it_on(behind: Headrace, gateway: Target, name: str) 
 def test_a_stream_through_the_gateway(behind: Headrace, gateway: Target) -> None:
     requests = [("square_int32", {"IN": np.array([count], np.int32)}) for count in (4, 2, 0, 1)]
     direct = stream(behind.grpc, requests)
-    address, key = f"127.0.0.1:{gateway.doors['grpc'].port}", gateway.keys["grpc"]
-    through = stream(address, requests, {"authorization": f"Bearer {key}"})
+    through = stream(address(gateway, "grpc"), requests, credential(gateway, "grpc"))
     assert [[one.outputs for one in each] for each in through] == [[one.outputs for one in each] for each in direct]
 
 

@@ -20,27 +20,11 @@ import tritonclient.http
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 MODELS = Path(__file__).parent / "triton_models"
-TORCH = frozenset(
-    {
-        "bls_async",
-        "decoupled_bls",
-        "dlpack_add_sub",
-        "dlpack_io_identity",
-        "dlpack_square",
-        "identity_bf16",
-        "pytorch",
-    }
-)
+_DLPACK = {f"dlpack_{name}" for name in ("add_sub", "io_identity", "square")}
+TORCH = frozenset({"bls_async", "decoupled_bls", "identity_bf16", "pytorch", *_DLPACK})
 """Models that import PyTorch, which the environment of the real Triton lacks."""
-NEWER = frozenset(
-    {
-        "bls_parameters",
-        "decoupled_bls_cancel",
-        "response_parameters",
-        "response_parameters_bls",
-        "response_parameters_decoupled",
-    }
-)
+_PARAMETERS = {f"response_parameters{suffix}" for suffix in ("", "_bls", "_decoupled")}
+NEWER = frozenset({"bls_parameters", "decoupled_bls_cancel", *_PARAMETERS})
 """Models for releases of Triton after 2.51."""
 FAILING = frozenset({"auto_complete_error", "init_error", "init_args"})
 """Models that cannot be loaded, or only from a certain folder."""

@@ -16,6 +16,7 @@ from typing import Any
 from aiohttp import web
 from anthropic.types import message_count_tokens_params, message_create_params
 
+from tests.servers.stand_ins.serving import serving
 from tests.servers.stand_ins.typed_dicts import mistakes
 
 KEY = "sk-ant-stand-in"
@@ -77,15 +78,8 @@ async def anthropic() -> AsyncIterator[Anthropic]:
             web.get("/v1/models", _models),
         ]
     )
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    host, port = runner.addresses[0][:2]
-    state.url = f"http://{host}:{port}"
-    try:
+    async with serving(app) as state.url:
         yield state
-    finally:
-        await runner.cleanup()
 
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -253,12 +247,7 @@ def _events(message: Object) -> Iterator[Object]:
     yield {"type": "message_start", "message": begun}
     yield {"type": "ping"}
     for i, block in enumerate(message["content"]):
-        empty: dict[str, Object] = {
-            "text": {"text": ""},
-            "thinking": {"thinking": "", "signature": ""},
-            "tool_use": {"input": {}},
-        }
-        yield {"type": "content_block_start", "index": i, "content_block": {**block, **empty[block["type"]]}}
+        yield {"type": "content_block_start", "index": i, "content_block": {**block, **_EMPTY[block["type"]]}}
         for delta in _deltas(block):
             yield {"type": "content_block_delta", "index": i, "delta": delta}
         yield {"type": "content_block_stop", "index": i}
