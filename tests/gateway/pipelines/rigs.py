@@ -2,7 +2,7 @@
 
 import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from adapters.base import Answer
@@ -11,8 +11,11 @@ from adapters.requests import InferRequest
 from adapters.tensors import Inference, Inferred, Tensor
 from adapters.types import Form, Usage
 from adapters.upstreams.inferred import decode
+from adapters.wire import sse
+from adapters.wire.oip import generate as oip_generate
 from adapters.wire.oip import request_view as oip_view
 from adapters.wire.oip import responses as oip_responses
+from adapters.wire.oip.proto_responses import encode_infer_response, encode_stream_response
 from tests.support.gateways import Rig, chat, config
 
 EACH = {"name": "rec", "model": "a", "in": {"x": "request.x"}, "each": True}
@@ -119,3 +122,12 @@ async def text(one: Rig, **fields: Any) -> str:
     if answer.body is None:
         return b"".join([piece async for piece in answer]).decode()
     return str(json.loads(answer.body)["choices"][0]["message"]["content"])
+
+
+def streamed(made: Iterable[Inferred], form: Form) -> tuple[bytes, ...]:
+    """The pieces of a stream of responses, in the form of a server."""
+    if form.wire == "oip-grpc":
+        return tuple(encode_stream_response(encode_infer_response(each)) for each in made)
+    if form.generates:
+        return tuple(sse.encode(oip_generate.encode_generate(each)) for each in made)
+    return tuple(sse.encode(oip_responses.encode_response(each)[0]) for each in made)

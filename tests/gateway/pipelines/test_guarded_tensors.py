@@ -14,11 +14,10 @@ from adapters.fake import FakeAdapter, Script
 from adapters.tensors import FINAL, Inferred, Tensor, join_bytes, split_bytes
 from adapters.types import OIP_GENERATE, OIP_GRPC, OIP_JSON, Form
 from adapters.wire import sse
-from adapters.wire.oip import generate as oip_generate
 from adapters.wire.oip import request_view
 from adapters.wire.oip import responses as oip_responses
-from adapters.wire.oip.proto_responses import encode_infer_response, encode_stream_response
-from tests.gateway.pipelines.rigs import infer, rig
+from adapters.wire.oip.proto_responses import encode_infer_response
+from tests.gateway.pipelines.rigs import infer, rig, streamed
 from tests.support.gateways import Rig
 from tests.support.guards import FORBIDDEN, Classifier
 
@@ -35,11 +34,7 @@ def events(texts: Sequence[bytes], form: Form, *, marks: str = "", **parameters:
         made.append(Inferred("m", "1", "", {**final, **parameters}, outputs))
     if marks == "empty":
         made.append(Inferred("m", "1", "", {FINAL: True}))
-    if form.wire == "oip-grpc":
-        return tuple(encode_stream_response(encode_infer_response(each)) for each in made)
-    if form.generates:
-        return tuple(sse.encode(oip_generate.encode_generate(each)) for each in made)
-    return tuple(sse.encode(oip_responses.encode_response(each)[0]) for each in made)
+    return streamed(made, form)
 
 
 def guarded(chunks: tuple[bytes, ...], form: Form, window: int = 3, overlap: int = 2, **script: Any) -> Rig:

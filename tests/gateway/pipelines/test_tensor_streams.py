@@ -15,12 +15,10 @@ from adapters.fake import FakeAdapter, Played, Script
 from adapters.requests import InferRequest, ModelRequest
 from adapters.tensors import EMPTY_FINAL, FINAL, Inferred, Tensor, join_bytes
 from adapters.types import OIP_GENERATE, OIP_GRPC, OIP_JSON, Form, Usage
-from adapters.wire import sse
-from adapters.wire.oip import generate as oip_generate
 from adapters.wire.oip import responses as oip_responses
-from adapters.wire.oip.proto_responses import encode_infer_response, encode_stream_response
 from adapters.wire.protos import METHODS, inference
 from tests.gateway.fronts.oip import TensorDoor, TensorFake, tensor_door
+from tests.gateway.pipelines.rigs import streamed
 
 HANGS = 3600.0
 WORDS = ("one ", "two ", "three")
@@ -43,11 +41,7 @@ def messages(words: Sequence[str], form: Form, *, marks: bool = False) -> tuple[
     made = [response(word, **({FINAL: False} if marks else {})) for word in words]
     if marks:
         made.append(Inferred("chat", "1", "", {FINAL: True}))
-    if form.wire == "oip-grpc":
-        return tuple(encode_stream_response(encode_infer_response(each)) for each in made)
-    if form.generates:
-        return tuple(sse.encode(oip_generate.encode_generate(each)) for each in made)
-    return tuple(sse.encode(oip_responses.encode_response(each)[0]) for each in made)
+    return streamed(made, form)
 
 
 class Writer(TensorFake):

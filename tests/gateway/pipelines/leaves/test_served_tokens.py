@@ -1,6 +1,5 @@
 """Tokens of texts, and texts of tokens, by the tokenizer of a language model's own server."""
 
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -20,9 +19,9 @@ from adapters.requests import ModelRequest
 from adapters.tensors import Tensor, join_bytes
 from adapters.upstreams.openai.client import OpenAIAdapter
 from gateway.pipelines.arrays import array_of
-from tests.gateway.pipelines.rigs import infer, infers, outputs, rig
+from tests.gateway.pipelines.rigs import infer, infers, outputs, rig, text
 from tests.runtimes.llm.server_fixtures import MODEL, Running, post, serving
-from tests.support.gateways import Rig, chat
+from tests.support.gateways import Rig
 
 pytestmark = pytest.mark.runtimes
 
@@ -110,10 +109,7 @@ async def test_decoding_restores_every_batch(texts: list[str]) -> None:
 async def test_a_chat_without_a_model_of_tensors() -> None:
     steps = [{"name": "t", "in": {"text": "request.text"}, "tokenize": {"model": "lm"}}, BACK]
     async with language(steps, {"text": "d.text"}) as (one, _):
-        answer = await one.core.handle(
-            one.principal, chat("whole", messages=[{"role": "user", "content": "hello"}]), {}, one.record()
-        )
-        assert json.loads(answer.body or b"")["choices"][0]["message"]["content"] == "hello"
+        assert await text(one, messages=[{"role": "user", "content": "hello"}]) == "hello"
 
 
 async def test_mistakes_of_the_client_and_of_the_server() -> None:
