@@ -3,8 +3,12 @@ from pathlib import Path
 import pytest
 
 from config.loader import ConfigError, Problem, load
+from config.protocols.openai import OpenAIProtocol
+from config.runtimes.llm import LlmRuntime
+from config.runtimes.tensor import TensorRuntime
 from config.schema.config import Config
 from config.schema.pool import PoolConfig
+from config.schema.section import Section
 
 from .checks.changes import document
 from .conftest import RIGHT, Complaints, fields_of
@@ -19,9 +23,27 @@ def test_a_right_file_loads(tmp_path: Path) -> None:
     assert config.models[0].routes[0].pools() == ("vllm", "spare")
 
 
-def test_the_fields_beside_an_unknown_one_are_listed(complaints: Complaints) -> None:
-    (problem,) = complaints(RIGHT.replace("name: spare", "name: spare\n    qqq: 1"))
-    assert problem == f"6: pools[1].qqq: unknown field: the fields here are {fields_of(PoolConfig)}"
+SPARE = "endpoints: [http://10.0.0.7:8000]"
+OPENAI = "protocol: {name: openai, binary: false}"
+TENSOR = "runtime: {kind: tensor, repository: models"
+LLM = "runtime: {kind: llm, model: m"
+UNKNOWN = "unknown field: the fields here are {}"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem", "section"),
+    [
+        ("name: spare", "name: spare\n    qqq: 1", f"6: pools[1].qqq: {UNKNOWN}", PoolConfig),
+        ("name: spare", f"name: spare\n    {OPENAI}", f"6: pools[1].protocol.binary: {UNKNOWN}", OpenAIProtocol),
+        (SPARE, f"{TENSOR}, max_num_seqs: 4}}", f"6: pools[1].runtime.max_num_seqs: {UNKNOWN}", TensorRuntime),
+        (SPARE, f"{LLM}, repository: models}}", f"6: pools[1].runtime.repository: {UNKNOWN}", LlmRuntime),
+        (SPARE, "runtime: llm", "6: pools[1].runtime: expected fields ({})", LlmRuntime),
+    ],
+)
+def test_the_fields_that_are_listed_are_those_of_the_section(
+    complaints: Complaints, old: str, new: str, problem: str, section: type[Section]
+) -> None:
+    assert complaints(RIGHT.replace(old, new)) == [problem.format(fields_of(section))]
 
 
 def test_every_mistake_is_reported_at_once_in_the_files_order(complaints: Complaints) -> None:

@@ -5,7 +5,7 @@ files     files beside it: name to content
 cases     changes, each with all problems or warnings that it causes
   change    texts to their replacements
   add       texts to fields that are added below their lines, as deep as they are
-  problem   or `problems`, `warning`, `warnings`; a text that ends with … is the beginning of one
+  problem   or `problems`, `warning`, `warnings`
 """
 
 from functools import cache
@@ -40,11 +40,7 @@ def changed(text: str, case: dict[str, Any]) -> str:
     return text
 
 
-def differs(reported: list[str], case: dict[str, Any], kind: str) -> bool:
-    """Whether the problems or the warnings are others than those of a case."""
-    one = case.get(kind.removesuffix("s"))
-    lines = case.get(kind, []) if one is None else [one]
-    return len(reported) != len(lines) or any(
-        not text.startswith(line[:-1]) if line.endswith("…") else text != line
-        for text, line in zip(reported, lines, strict=True)
-    )
+def expected(case: dict[str, Any], kind: str) -> list[str]:
+    """The problems, or the warnings, of a case."""
+    lines: list[str] = case.get(kind, [])
+    return [case[one]] if (one := kind.removesuffix("s")) in case else lines
