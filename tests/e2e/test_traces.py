@@ -204,8 +204,8 @@ async def test_requests_and_steps_have_the_redacted_content_of_routes_that_opt_i
                 assert (await post(g, key, {**body, "model": model, "stream": stream}))[0] == 200
             await received.until(lambda _: len(received.roots()) == 4)
     piped, whole, streamed, closed = sorted(received.roots(), key=lambda span: span.start)
-    steps = {span.name: span for span in received.trace(piped)}
-    opened = [whole, streamed, steps.pop("step first"), third := steps.pop("step third")]
+    by_name = {span.name: span for span in received.trace(piped)}
+    opened = [whole, streamed, by_name.pop("step first"), third := by_name.pop("step third")]
     for span in opened:
         [answer] = json.loads(span.attributes["gen_ai.output.messages"])
         assert answer["finish_reason"] == "stop"
@@ -213,6 +213,6 @@ async def test_requests_and_steps_have_the_redacted_content_of_routes_that_opt_i
         if span is not third:
             [sent] = json.loads(span.attributes["gen_ai.input.messages"])
             assert sent == {"role": "user", "parts": [{"type": "text", "content": "from [email]"}]}
-    others = [piped, closed, *steps.values()]
+    others = [piped, closed, *by_name.values()]
     assert not [name for span in others for name in span.attributes if name.endswith(".messages")]
     assert ".example" not in str(received.spans)
