@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from gateway.commands import app
-from tests.adapters.conformance.test_suite import Model, listening
 from tests.adapters.detection import systems
 from tests.adapters.detection.paths import Paths, answering
+from tests.support.correct_server import Model, listening
 
 run = CliRunner().invoke
 
