@@ -19,8 +19,8 @@ from policies.rollouts.outcome import ArmOutcome
 from policies.rollouts.progress import RolloutProgress
 from policies.rollouts.tally import ArmTally, ShareOrder, StratumTally
 from policies.routing.facts import Facts
-from tests.policies.rollouts.test_decide import plan
 from tests.support.gateways import PEPPER, config
+from tests.support.planned_rollouts import plan
 
 OPERATOR = Actor("ann", "operator", "127.0.0.1")
 FACTS = Facts("acme", "k", "chat", {}, False, 1, None, "r")
