@@ -30,7 +30,7 @@ from tests.support.brokers.sqs import SqsBroker
 from tests.support.processes import GatewayProcess, gateway
 from tests.support.upstreams import Upstream, upstream, whole
 
-pytestmark = pytest.mark.timeout(7200)
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(7200)]
 KINDS: Mapping[str, type[RealBroker]] = {
     "kafka": KafkaBroker,
     "mqtt": MqttBroker,

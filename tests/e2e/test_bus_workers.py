@@ -21,6 +21,7 @@ from tests.support.brokers.redis import RedisBroker
 from tests.support.processes import GatewayProcess, gateway
 from tests.support.upstreams import Events, Upstream, upstream, whole
 
+pytestmark = pytest.mark.servers
 KINDS: Mapping[str, type[RealBroker]] = {
     "kafka": KafkaBroker,
     "mqtt": MqttBroker,

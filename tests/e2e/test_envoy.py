@@ -18,6 +18,7 @@ from tests.servers.started import Started
 from tests.support.processes import GatewayProcess, gateway
 from tests.support.upstreams import Upstream, stream, upstream
 
+pytestmark = pytest.mark.servers
 BODY: dict[str, Any] = {"model": "chat", "messages": [{"role": "user", "content": "hi"}]}
 
 
@@ -115,14 +116,10 @@ async def test_envoy_follows_the_picker(tmp_path: Path, cluster: Cluster, mode: 
 async def test_refusals_reach_the_client_in_the_shape_of_the_door(tmp_path: Path, mode: Mode) -> None:
     tenants = [{"name": "acme", "models": ["chat"], "limits": {"requests": "1/min"}}]
     async with site(tmp_path, mode=mode, tenants=tenants) as at:
-        status, body, headers = await at.chat({"authorization": "Bearer hr-wrong"})
-        assert (status, json.loads(body)["error"]["code"]) == (401, "invalid_api_key")
-        assert headers["content-type"] == "application/json"
-        status, body, _ = await at.chat(model="other")
-        assert (status, json.loads(body)["error"]["code"]) == (404, "model_not_found")
         assert (await at.chat())[0] == 200
         status, body, headers = await at.chat()
         assert (status, json.loads(body)["error"]["type"]) == (429, "rate_limit_error")
+        assert headers["content-type"] == "application/json"
         assert 0 < int(headers["retry-after"]) <= 60
         assert sum(at.received) == 1
         await at.gateway.until_idle()
@@ -134,29 +131,6 @@ async def test_a_subset_limits_the_pick(tmp_path: Path) -> None:
         assert at.received == [0, 6, 0]
         state = await at.gateway.until_idle()
         assert len(state["endpoints"]) == 3
-
-
-async def test_an_empty_subset_is_refused(tmp_path: Path) -> None:
-    async with site(tmp_path, subset=[]) as at:
-        status, body, headers = await at.chat()
-        assert (status, json.loads(body)["error"]["code"]) == (503, "no_permitted_endpoint")
-        assert "retry-after" in headers
-        assert at.received == [0, 0, 0]
-
-
-async def test_no_ready_endpoint_is_a_503(tmp_path: Path) -> None:
-    probe = {"path": "/health", "interval": "100ms", "unhealthy_after": 1, "healthy_after": 1}
-    async with site(tmp_path, pool={"probe": probe}) as at:
-        assert (await at.chat())[0] == 200
-        for server in at.servers:
-            server.healthy = False
-        await at.gateway.until("all(e['health'] == 'unhealthy' for e in s['endpoints'])")
-        status, body, headers = await at.chat()
-        assert (status, json.loads(body)["error"]["type"], "retry-after" in headers) == (503, "server_error", True)
-        for server in at.servers:
-            server.healthy = True
-        await at.gateway.until("all(e['health'] == 'healthy' for e in s['endpoints'])")
-        assert (await at.chat())[0] == 200
 
 
 async def test_envoy_tries_the_alternatives_and_reports_the_endpoint_that_served(tmp_path: Path) -> None:
@@ -217,51 +191,3 @@ async def test_a_lost_picker_fails_closed_or_open_as_the_pool_demands(tmp_path: 
                 await response.read()
                 assert (response.status == 200) is fail_open
         assert len(server.received) == fail_open
-
-
-async def test_weighted_pools_share_the_requests(tmp_path: Path) -> None:
-    async with upstream("a") as a, upstream("b") as b:
-        pools = [
-            {"name": name, "endpoints": [server.url], "probe": None} for name, server in (("heavy", a), ("light", b))
-        ]
-        arms = [{"pool": "heavy", "weight": 70}, {"pool": "light", "weight": 30}]
-        models = [{"name": "chat", "routes": [{"split": {"arms": arms}}]}]
-        async with site(tmp_path, cluster="original_dst", pools=pools, models=models) as at:
-            assert {(await at.chat())[0] for _ in range(200)} == {200}
-            assert len(a.received) + len(b.received) == 200
-            assert 100 < len(a.received) < 180  # 70 %; beyond six standard deviations of chance
-
-
-async def hits(at: Site, url: str) -> float:
-    """The share of requests whose long beginning their server has received before."""
-    before: list[set[str]] = [set() for _ in at.servers]
-    hit = total = 0
-    async with aiohttp.ClientSession(headers=at.headers) as http:
-        for turn in range(8):
-            for user in range(11):
-                messages = [{"role": "system", "content": f"{user} " * 2000}, {"role": "user", "content": str(turn)}]
-                seen = at.received
-                async with http.post(url, json={**BODY, "messages": messages}) as response:
-                    assert response.status == 200
-                    await response.read()
-                index = next(i for i, count in enumerate(at.received) if count != seen[i])
-                hit += str(user) in before[index]
-                total += 1
-                before[index].add(str(user))
-    return hit / total
-
-
-async def test_prefix_affinity_raises_hits_as_in_the_bare_gateway(tmp_path: Path) -> None:
-    shares: dict[str, tuple[float, float]] = {}
-    for by in ("prefix_affinity", "round_robin"):
-        folder = tmp_path / by
-        folder.mkdir()
-        async with site(folder, pool={"balance": {"by": by}}) as at:
-            bare = await hits(at, f"{at.gateway.url}/v1/chat/completions")
-        (folder / "picker").mkdir()
-        async with site(folder / "picker", pool={"balance": {"by": by}}) as at:
-            shares[by] = await hits(at, at.url), bare
-    picked, bare = shares["prefix_affinity"]
-    assert picked > 0.75  # the first request of each user misses: at most 0.875
-    assert abs(picked - bare) < 0.1
-    assert shares["round_robin"][0] < picked

@@ -22,7 +22,7 @@ from tests.servers.shared import shared
 from tests.servers.started import Started
 from tests.support.processes import GatewayProcess, gateway
 
-pytestmark = pytest.mark.timeout(1800)  # the first run installs them
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(1800)]  # the first run installs them
 
 RAMP = np.arange(16, dtype=np.int32).reshape(1, 16)
 ROW = {"INPUT0": list(range(16)), "INPUT1": [1] * 16}

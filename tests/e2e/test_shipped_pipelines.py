@@ -109,19 +109,6 @@ async def test_the_guard_blocks_the_request_of_the_page_and_no_other(running: Ga
             assert text
 
 
-async def test_a_guarded_stream_is_the_guarded_answer(running: GatewayProcess, key: str) -> None:
-    async with openai.AsyncOpenAI(base_url=f"{running.url}/v1", api_key=key) as client:
-        whole, _ = await spent(running, client, "guarded", "What is the capital of Spain?")
-        stream = await client.chat.completions.create(
-            model="guarded",
-            messages=[{"role": "user", "content": "What is the capital of Spain?"}],
-            temperature=0,
-            stream=True,
-        )
-        parts = [chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices]
-    assert "".join(parts) == whole
-
-
 async def test_the_answers_of_retrieval_are_in_the_passages(running: GatewayProcess, key: str) -> None:
     guessed = 0
     async with openai.AsyncOpenAI(base_url=f"{running.url}/v1", api_key=key) as client:

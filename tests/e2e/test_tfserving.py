@@ -23,7 +23,7 @@ from tests.support.absent import absent
 from tests.support.processes import GatewayProcess, gateway
 from tests.support.tensor_runtime import TensorRuntime, explicit
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(1800)]
 
 X = np.array([[1, 2], [3, 4]], dtype=np.float32)
 THEIRS = ("rest", "grpc")

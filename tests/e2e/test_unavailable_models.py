@@ -69,7 +69,7 @@ def has_reason(reason: str) -> bool:
 
 
 @pytest.mark.parametrize("protocol", ["oip-http", "oip-grpc"])
-@pytest.mark.parametrize("server", ["runtime", "foreign"])
+@pytest.mark.parametrize("server", ["runtime", pytest.param("foreign", marks=pytest.mark.servers)])
 async def test_every_door_reports_a_model_that_cannot_be_loaded(
     request: pytest.FixtureRequest, tmp_path: Path, server: str, protocol: str
 ) -> None:
