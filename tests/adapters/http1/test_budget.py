@@ -5,6 +5,7 @@ import gzip
 import importlib
 import random
 import zlib
+from functools import partial
 from typing import Any
 
 import pytest
@@ -164,7 +165,7 @@ ENCODERS = {
     "x-gzip": gzip.compress,
     "deflate": zlib.compress,
     "zstd": zstandard.ZstdCompressor().compress,
-    "br": brotli.compress,
+    "br": partial(brotli.compress, quality=5),
 }
 
 
