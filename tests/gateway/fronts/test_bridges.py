@@ -29,6 +29,8 @@ from tests.adapters.tensor_service import Service, echo, serving
 from tests.gateway.fronts.oip import TensorDoor, tensor_door
 from tests.support.doors import Before
 
+pytestmark = pytest.mark.realtime  # gRPC has threads
+
 INPUTS = [TensorMetadata("x", "INT32", (-1, 2)), TensorMetadata("s", "BYTES", (-1, 1))]
 METADATA = ModelMetadata("chat", ["1"], "test", INPUTS, INPUTS)
 WORDS = np.array([[b"a"], ["é".encode()]], dtype=np.object_)

@@ -10,6 +10,8 @@ from adapters.wire.oip.parameters import OF_A_REQUEST
 from tests.gateway.fronts.oip import INFER_BODY, TensorFake, tensor_door
 from tests.support.grpc_doors import failing, grpc_door, message
 
+pytestmark = pytest.mark.realtime  # gRPC has threads
+
 DROPPED = sorted({*OF_A_REQUEST, "custom"} - {"binary_data_output"})
 VALUES = [None, True, 0, -1, 1.5, 2**70, "", "soon", [], [1], {}, {"a": 1}]
 PLAIN = [True, 7, -1, "soon"]

@@ -7,6 +7,8 @@ import pytest
 from gateway.auth.keys import id_of
 from tests.gateway.fronts.conftest import AdminDoor, OpenDoor
 
+pytestmark = pytest.mark.realtime  # the database has threads
+
 WHY = "/admin/explain"
 
 

@@ -15,6 +15,8 @@ from adapters.wire.torchserve import proto as wire
 from gateway.fronts.grpc.apps import PROTOBUF
 from tests.gateway.fronts.oip import TensorDoor, tensor_door
 
+pytestmark = pytest.mark.realtime  # gRPC has threads
+
 METHOD = "/any.Service/Method"
 
 

@@ -11,6 +11,8 @@ import tritonclient.grpc.aio as triton
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.utils import InferenceServerException
 
+from adapters.base import Answer
+from adapters.call import Call
 from adapters.errors import (
     BackendError,
     CallerError,
@@ -23,6 +25,7 @@ from adapters.errors import (
     UpstreamTimeout,
 )
 from adapters.fake import Script
+from adapters.requests import ModelRequest
 from adapters.tensors import FINAL, Inferred, Tensor
 from adapters.types import OIP_GRPC, OIP_JSON, Usage
 from adapters.wire import sse
@@ -37,6 +40,8 @@ from adapters.wire.protos import health
 from tests.adapters.http1.raw import until
 from tests.gateway.fronts.oip import METADATA, WHOLE, TensorFake
 from tests.support.grpc_doors import DATA, SUM, failing, grpc_door, message, response
+
+pytestmark = pytest.mark.realtime  # gRPC has threads
 
 
 async def test_messages_pass_unchanged_both_ways() -> None:
@@ -318,21 +323,18 @@ async def test_a_failure_can_be_the_status_of_the_call() -> None:
 
 
 async def test_requests_of_one_sequence_are_sent_one_after_another() -> None:
-    async with grpc_door(TensorFake(streamed(response(), latency=0.1))) as g:
+    class Counting(TensorFake):
         most = 0
 
-        async def watch() -> None:
-            nonlocal most
-            while True:
-                most = max(most, g.door.fake.in_flight)
-                await asyncio.sleep(0.005)
+        async def call(self, request: ModelRequest, call: Call) -> Answer:
+            self.most = max(self.most, self.in_flight + 1)
+            return await super().call(request, call)
 
-        watching = asyncio.create_task(watch())
+    fake = Counting(streamed(response(), latency=0.1))
+    async with grpc_door(fake) as g:
         messages = [message(id=str(i), parameters={"sequence_id": 5, "sequence_start": i == 0}) for i in range(4)]
         answers = await g.stream(*messages)
-        watching.cancel()
-        assert len(answers) == 4
-        assert most == 1
+        assert (len(answers), fake.most) == (4, 1)
         assert [request.inference.id for request in g.door.fake.received] == ["0", "1", "2", "3"]
         assert [request.starts for request in g.door.fake.received] == [True, False, False, False]
 

@@ -9,6 +9,8 @@ from adapters.requests import ModelOrder
 from tests.gateway.fronts.conftest import OpenDoor
 from tests.gateway.fronts.oip import TensorFake, tensor_door
 
+pytestmark = pytest.mark.realtime  # the database has threads
+
 LOAD = "/v2/repository/models/chat/load"
 UNLOAD = "/v2/repository/models/chat/unload"
 

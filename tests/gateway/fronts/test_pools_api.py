@@ -8,6 +8,8 @@ from msgspec.structs import replace
 from gateway.traffic.operations import Operation
 from tests.gateway.fronts.conftest import OpenDoor
 
+pytestmark = pytest.mark.realtime  # the database has threads
+
 PATH = "/admin/pools/main/endpoints"
 URL = "http://10.0.0.7:8000"
 

@@ -177,6 +177,7 @@ async def stream(stub: stubs.GRPCInferenceServiceStub, metadata: Any, turn: Turn
 GRPC_CALLS = (infer, stream, metadata_of)
 
 
+@pytest.mark.realtime  # gRPC has threads
 @pytest.mark.parametrize("seed", range(4))
 async def test_no_reload_at_any_phase_of_a_grpc_call_is_a_failure_of_the_gateway(seed: int) -> None:
     dice = random.Random(seed)

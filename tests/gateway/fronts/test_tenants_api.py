@@ -12,6 +12,8 @@ from gateway.auth.keys import id_of
 from tests.gateway.fronts.conftest import TENANTS, AdminDoor, OpenDoor
 from tests.support.gateways import config
 
+pytestmark = pytest.mark.realtime  # the database has threads
+
 KEYS = "/admin/tenants/acme/keys"
 
 

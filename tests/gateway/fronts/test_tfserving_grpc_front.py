@@ -21,6 +21,8 @@ from adapters.wire.tfserving.tensors import decode
 from tests.adapters.http1.raw import until
 from tests.gateway.fronts.oip import TensorDoor, TensorFake, tensor_door
 
+pytestmark = pytest.mark.realtime  # gRPC has threads
+
 METHODS = {**PREDICTION, **MODEL}
 SCORED: dict[str, Any] = {
     "name": "chat",

@@ -41,6 +41,7 @@ class Echo:
         return Response(200, [(oip.HEADER, str(length))] if length is not None else [], body)
 
 
+@pytest.mark.realtime  # gRPC has threads
 @pytest.mark.parametrize("more", [{}, {"model": "theirs", "key": "secret-of-theirs"}])
 async def test_oip_grpc(fleet: Fleet, more: dict[str, Any]) -> None:
     service = Service()

@@ -13,6 +13,8 @@ from tests.gateway.fronts.conftest import AdminDoor, OpenDoor
 from tests.support.batch_specs import spec
 from tests.support.gateways import PEPPER
 
+pytestmark = pytest.mark.realtime  # the database has threads
+
 
 @asynccontextmanager
 async def running(open_door: OpenDoor, folder: Path) -> AsyncIterator[AdminDoor]:

@@ -10,6 +10,8 @@ from adapters.http1.budget import COPIES, Budget
 from gateway.fronts.admin import body
 from tests.gateway.fronts.conftest import AdminDoor, OpenDoor
 
+pytestmark = pytest.mark.realtime  # the database has threads
+
 LOAD = "/v2/repository/models/chat/load"
 Sent = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -69,7 +71,7 @@ async def test_no_mix_of_bodies_exceeds_or_leaks_the_budget(admin_door: OpenDoor
         async def one() -> None:
             length = dice.choice([None, 2, 20_000, largest // 3, largest, largest + 1])
             _, writer = await send(door, length)
-            await asyncio.sleep(dice.uniform(0, 0.05))
+            await asyncio.sleep(dice.uniform(0, 0.01))
             writer.transport.abort()
 
         await asyncio.gather(*(one() for _ in range(40)))

@@ -8,6 +8,8 @@ from aiohttp import web
 from gateway.fronts.admin.guard import acted
 from tests.gateway.fronts.conftest import OpenDoor
 
+pytestmark = pytest.mark.realtime  # the database has threads
+
 CHANGE = "/admin/things/main/endpoints/1"
 
 

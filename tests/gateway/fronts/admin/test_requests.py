@@ -13,6 +13,8 @@ from tests.support.gateways import config
 from tests.support.stored_requests import record
 from tests.support.usage_hosts import NOVEMBER
 
+pytestmark = pytest.mark.realtime  # the database has threads
+
 
 async def storing(door: AdminDoor, folder: Path) -> AdminDoor:
     """The door, with stored requests of two tenants."""

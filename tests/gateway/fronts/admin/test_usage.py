@@ -13,6 +13,8 @@ from gateway.usage.counter import UsageCounter
 from tests.gateway.fronts.conftest import AdminDoor, OpenDoor
 from tests.support.gateways import config
 
+pytestmark = pytest.mark.realtime  # the database has threads
+
 MONTH = time.strftime("%Y-%m", time.gmtime())
 
 
