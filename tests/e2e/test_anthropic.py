@@ -1,9 +1,8 @@
 """Anthropic's client, unchanged, before a gateway process: over our own engine, and over a server of its own wire."""
 
-import asyncio
-import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import anthropic as sdk
@@ -39,7 +38,7 @@ def prompt(usage: Usage) -> int:
     return usage.input_tokens + (usage.cache_read_input_tokens or 0)
 
 
-def configuration(server: Anthropic) -> dict[str, Any]:
+def configuration(server: Anthropic, key: Path) -> dict[str, Any]:
     runtime = {"kind": "llm", "model": "bundled:smollm2-135m-instruct", "dtype": "float32", "max_model_len": 1024}
     return {
         "auth": {"demo_key": True},
@@ -50,7 +49,7 @@ def configuration(server: Anthropic) -> dict[str, Any]:
                 "protocol": "anthropic",
                 "endpoints": [server.url],
                 "model": MODEL,
-                "key": "file:anthropic.key",
+                "key": f"file:{key}",
             },
         ],
         "models": [
@@ -68,8 +67,8 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Run
     secret = folder / "anthropic.key"
     secret.write_text(KEY)
     secret.chmod(0o600)
-    async with anthropic() as server, gateway(folder, configuration(server)) as g:
-        key = (await g.printed(r"Demo key [^:]*: (hr-\S+)"))[1]
+    async with anthropic() as server, gateway(folder, configuration(server, secret)) as g:
+        key = await g.demo_key()
         yield Running(g, key, server)
 
 
@@ -97,17 +96,6 @@ async def test_our_own_engine_answers_messages(running: Running) -> None:
         message = await client.messages.create(model="local", messages=begun, max_tokens=5)
         assert message.content[0].type == "text"
         assert not message.content[0].text.startswith("The capital")
-    await running.gateway.until_idle()
-
-
-async def test_requests_beyond_the_engines_abilities_are_refused(running: Running) -> None:
-    async with running.client as client:
-        long: Any = [{"role": "user", "content": "river " * 3000}]
-        with pytest.raises(sdk.BadRequestError, match="prompt is too long"):
-            await client.messages.create(model="local", messages=long, max_tokens=5)
-        wrong: Any = [{"name": "look", "input_schema": {"type": "object", "properties": {"x": {"type": "strnig"}}}}]
-        with pytest.raises(sdk.BadRequestError, match="strnig"):
-            await client.messages.create(model="local", messages=CAPITAL, max_tokens=5, tools=wrong)
     await running.gateway.until_idle()
 
 
@@ -146,17 +134,6 @@ async def test_a_server_of_messages_answers_both_kinds_of_clients(running: Runni
         message = await client.messages.create(model="claude", messages=turns, max_tokens=50, tools=TOOLS)
         assert message.content[0].type == "text"
         assert message.content[0].text == "what the tool found"
-        think: Any = {"type": "enabled", "budget_tokens": 1024}
-        beta = await client.beta.messages.create(
-            model="claude",
-            messages=[{"role": "user", "content": "think"}],
-            max_tokens=50,
-            thinking=think,
-            betas=["x-1"],
-        )
-        assert [block.type for block in beta.content] == ["thinking", "text"]
-        assert running.server.headers["anthropic-beta"] == "x-1"
-        assert (await client.messages.count_tokens(model="claude", messages=call)).input_tokens > 1
     url = f"{running.gateway.url}/v1"
     async with openai.AsyncOpenAI(base_url=url, api_key=running.key, max_retries=0, timeout=300) as client:
         chunks = await client.chat.completions.create(
@@ -176,16 +153,4 @@ async def test_another_pool_answers_while_anthropic_is_overloaded(running: Runni
         assert message.stop_reason in ("end_turn", "max_tokens")
         async with client.messages.stream(model="either", **request) as stream:
             assert (await stream.get_final_message()).usage.output_tokens > 0
-    await running.gateway.until_idle()
-
-
-async def test_the_synchronous_client(running: Running) -> None:
-    def chat() -> str:
-        with sdk.Anthropic(base_url=running.gateway.url, auth_token=running.key, max_retries=0, timeout=120) as client:
-            message = client.messages.create(
-                model="claude", max_tokens=5, messages=[{"role": "user", "content": "a b"}], stream=False
-            )
-            return json.dumps([block.to_dict() for block in message.content])
-
-    assert json.loads(await asyncio.to_thread(chat)) == [{"type": "text", "text": "a b"}]
     await running.gateway.until_idle()

@@ -50,6 +50,7 @@ async def test_the_printed_command_works_for_every_first_model(tmp_path: Path) -
             assert '"error"' not in answer, (name, answer)
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(
     ("described", "body"),
     [

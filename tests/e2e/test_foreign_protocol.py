@@ -71,7 +71,7 @@ def written(url: str, protocol: Any = "abacus") -> dict[str, Any]:
 
 async def test_requests_reach_it_through_a_gateway(installed: Path, tmp_path: Path) -> None:
     async with serving() as url, gateway(tmp_path, written(url, {"name": "abacus", "largest": 3})) as g:
-        key = (await g.printed(r"Demo key [^:]*: (hr-\S+)"))[1]
+        key = await g.demo_key()
         headers = {"authorization": f"Bearer {key}"}
         await g.until("all(e['health'] == 'healthy' for e in s['endpoints'])")
         async with aiohttp.ClientSession(headers=headers) as http:

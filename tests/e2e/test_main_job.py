@@ -5,11 +5,9 @@ import os
 import shlex
 import signal
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import openai
-import psutil
 import pytest
 import pytest_asyncio
 from pydantic import BaseModel, Field
@@ -18,30 +16,15 @@ from tests.support.processes import GatewayProcess, gateway
 
 pytestmark = [pytest.mark.timeout(1800), pytest.mark.asyncio(loop_scope="module")]
 
+LLM = {"kind": "llm", "model": "bundled:smollm2-135m-instruct", "max_model_len": 1024}
+STEPS = [
+    {"name": "t", "in": {"text": "request.text"}, "tokenize": {"model": "smollm2"}},
+    {"name": "d", "in": {"ids": "t.ids"}, "detokenize": {"model": "smollm2"}},
+]
 MODEL: dict[str, Any] = {
     "auth": {"demo_key": True},
-    "pools": [
-        {
-            "name": "smollm2",
-            "runtime": {
-                "kind": "llm",
-                "model": "bundled:smollm2-135m-instruct",
-                "max_model_len": 1024,
-            },
-        }
-    ],
-    "models": [
-        {"name": "smollm2", "routes": [{"to": "smollm2"}]},
-        {
-            "name": "echo",
-            "pipeline": {
-                "steps": [
-                    {"name": "t", "in": {"text": "request.text"}, "tokenize": {"model": "smollm2"}},
-                    {"name": "d", "in": {"ids": "t.ids"}, "detokenize": {"model": "smollm2"}},
-                ]
-            },
-        },
-    ],
+    "pools": [{"name": "smollm2", "runtime": LLM}],
+    "models": [{"name": "smollm2", "routes": [{"to": "smollm2"}]}, {"name": "echo", "pipeline": {"steps": STEPS}}],
     "tenants": [
         {"name": "demo", "models": ["*"], "limits": {"concurrency": 64}},
         {"name": "other", "models": ["*"]},
@@ -62,7 +45,7 @@ CAPITAL: Any = [{"role": "user", "content": "What is the capital of France? Answ
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[GatewayProcess, str]]:
     async with gateway(tmp_path_factory.mktemp("main"), MODEL, forked=False) as g:
-        key = (await g.printed(r"Demo key [^:]*: (hr-\S+)"))[1]
+        key = await g.demo_key()
         yield g, key
 
 
@@ -84,19 +67,13 @@ async def test_the_official_client_gets_sensible_english(running: tuple[GatewayP
         assert "Paris" in (answer.choices[0].message.content or "")
         assert answer.usage is not None
         assert answer.usage.prompt_tokens > 10
+        usage: Any = {"include_usage": True}
         chunks = await sdk.chat.completions.create(
-            model="smollm2",
-            messages=CAPITAL,
-            temperature=0,
-            max_tokens=20,
-            stream=True,
-            stream_options={"include_usage": True},
+            model="smollm2", messages=CAPITAL, temperature=0, max_tokens=20, stream=True, stream_options=usage
         )
         received = [c async for c in chunks]
-        assert (
-            "".join(c.choices[0].delta.content or "" for c in received if c.choices)
-            == answer.choices[0].message.content
-        )
+        streamed = "".join(c.choices[0].delta.content or "" for c in received if c.choices)
+        assert streamed == answer.choices[0].message.content
         assert received[-1].usage is not None
         assert received[-1].usage.total_tokens == answer.usage.total_tokens
         assert [m.id async for m in sdk.models.list()] == ["smollm2", "echo"]
@@ -142,16 +119,6 @@ async def test_responses_are_the_same_answers_in_other_words(running: tuple[Gate
             final = await stream.get_final_response()
         assert "".join(texts) == final.output_text == answer.output_text
         assert final.usage == answer.usage
-        parsed = await sdk.responses.parse(model="smollm2", input=question, temperature=0, max_output_tokens=20)
-        assert parsed.output_text == answer.output_text
-        cut = await sdk.responses.create(model="smollm2", input="Count to a hundred.", max_output_tokens=3)
-        assert (cut.status, cut.incomplete_details and cut.incomplete_details.reason) == (
-            "incomplete",
-            "max_output_tokens",
-        )
-        with pytest.raises(openai.BadRequestError) as refused:
-            await sdk.responses.create(model="smollm2", input="river " * 3000)
-        assert refused.value.code == "context_length_exceeded"
         formed = await sdk.responses.parse(
             model="smollm2", input=question, temperature=0, max_output_tokens=60, text_format=City
         )
@@ -175,30 +142,7 @@ async def test_answers_of_a_schema_and_calls_of_tools(running: tuple[GatewayProc
         assert final.choices[0].finish_reason == "tool_calls"
         (call,) = final.choices[0].message.tool_calls or []
         assert City.model_validate_json(call.function.arguments)
-        turn = final.choices[0].message.model_dump(exclude_unset=True, exclude_none=True)
-        turn["tool_calls"] = [{"id": call.id, "type": "function", "function": {"name": "visit", "arguments": "{}"}}]
-        turns: Any = [*CAPITAL, turn, {"role": "tool", "tool_call_id": call.id, "content": "It rains."}]
-        after = await sdk.chat.completions.create(**(request | {"messages": turns, "tool_choice": "none"}))
-        assert after.choices[0].message.content
-        broken: Any = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "strnig"}}}
-        with pytest.raises(openai.BadRequestError) as refused:
-            await sdk.chat.completions.create(model="smollm2", messages=CAPITAL, response_format=broken)
-        assert "strnig" in refused.value.message
     await running[0].until_idle()
-
-
-async def test_the_synchronous_client_and_completions(running: tuple[GatewayProcess, str]) -> None:
-    g, key = running
-
-    def complete() -> str:
-        with openai.OpenAI(base_url=f"{g.url}/v1", api_key=key, max_retries=0) as sdk:
-            return (
-                sdk.completions.create(model="smollm2", prompt="The capital of France is", temperature=0)
-                .choices[0]
-                .text
-            )
-
-    assert "Paris" in await asyncio.to_thread(complete)
 
 
 async def test_the_curl_line_works_as_printed(running: tuple[GatewayProcess, str]) -> None:
@@ -211,13 +155,6 @@ async def test_the_curl_line_works_as_printed(running: tuple[GatewayProcess, str
     out, _ = await process.communicate()
     assert process.returncode == 0
     assert b"river" in out.lower()
-
-
-async def test_thirty_two_at_once(running: tuple[GatewayProcess, str]) -> None:
-    async with client(running) as sdk:
-        answers = await asyncio.gather(*(stream_text(sdk, f"Count to {i}.", 16) for i in range(32)))
-    assert all(answers)
-    await running[0].until_idle()
 
 
 async def test_a_prompt_beyond_the_context_is_the_caller_s_mistake(running: tuple[GatewayProcess, str]) -> None:
@@ -242,12 +179,9 @@ async def test_killing_the_engine_under_streams_ends_each_with_an_error(running:
         async def one(i: int) -> BaseException | None:
             nonlocal counted
             try:
+                messages: Any = [{"role": "user", "content": f"Tell a long story about the number {i}."}]
                 chunks = await sdk.chat.completions.create(
-                    model="smollm2",
-                    messages=[{"role": "user", "content": f"Tell a long story about the number {i}."}],
-                    max_tokens=800,
-                    stream=True,
-                    extra_body={"ignore_eos": True},
+                    model="smollm2", messages=messages, max_tokens=800, stream=True, extra_body={"ignore_eos": True}
                 )
                 first = True
                 async for chunk in chunks:
@@ -275,28 +209,3 @@ async def test_killing_the_engine_under_streams_ends_each_with_an_error(running:
     async with client(running) as sdk:
         assert await stream_text(sdk, "Say hello.", 8)
     await g.until_idle()
-
-
-async def test_a_client_that_leaves_frees_the_engine(running: tuple[GatewayProcess, str]) -> None:
-    g, _ = running
-    async with client(running) as sdk:
-        chunks = await sdk.chat.completions.create(
-            model="smollm2",
-            messages=CAPITAL,
-            max_tokens=900,
-            stream=True,
-            extra_body={"ignore_eos": True},
-        )
-        await chunks.__anext__()
-        await chunks.close()
-        await g.until_idle()
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-async def test_however_the_gateway_ends_no_engine_stays(tmp_path: Path, number: int) -> None:
-    async with gateway(tmp_path, MODEL) as g:
-        await g.printed("Ready")
-        engine = psutil.Process((await g.state())["endpoints"][0]["pid"])
-        status = await g.stop(number)
-        assert status == (0 if number == signal.SIGTERM else -signal.SIGKILL)
-        await asyncio.to_thread(engine.wait, 20)

@@ -9,7 +9,6 @@ import openai
 import pytest
 from aiohttp import ClientSession, FormData
 
-from loadtests.servers import free_port
 from tests.servers.stand_ins import hosted
 from tests.servers.stand_ins.hosted import KEY, MODEL, SOUND, Hosted
 from tests.support.processes import GatewayProcess, gateway
@@ -52,7 +51,7 @@ async def family(folder: Path) -> AsyncIterator[Family]:
             }
             for name, server in servers.items()
         ]
-        gone = {**pools[0], "name": "gone", "endpoints": [f"http://127.0.0.1:{free_port()}"], "probe": None}
+        gone = {**pools[0], "name": "gone", "endpoints": ["http://127.0.0.1:9"], "probe": None}
         models: list[dict[str, Any]] = [{"name": name, "routes": [{"to": name}]} for name in servers]
         models.append({"name": "spread", "routes": [{"to": "gone", "fallback": ["openai"]}]})
         models.append({"name": MODEL, "routes": [{"to": "groq"}]})

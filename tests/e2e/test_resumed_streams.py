@@ -101,7 +101,7 @@ class Story:
 async def test_streams_survive_the_engine_that_is_killed_under_them(tmp_path: Path) -> None:
     sockets = [tmp_path / "a.sock", tmp_path / "b.sock"]
     async with engine(sockets[0]) as doomed, engine(sockets[1]), gateway(tmp_path, configuration(sockets)) as g:
-        key = (await g.printed(r"Demo key [^:]*: (hr-\S+)"))[1]
+        key = await g.demo_key()
         await g.until("all(e['health'] == 'healthy' for e in s['endpoints'])")
         async with openai.AsyncOpenAI(base_url=f"{g.url}/v1", api_key=key, max_retries=0, timeout=200) as sdk:
             unbroken = {prompt: await Story(sdk, "tokens", prompt).task for prompt in PROMPTS}
