@@ -125,7 +125,7 @@ def test_empty_messages_take_little_memory(flag: int) -> None:
 
 
 def test_a_message_in_tiny_pieces_takes_little_memory() -> None:
-    message = framed(random.Random(1).randbytes(500_000))
+    message = framed(random.Random(1).randbytes(100_000))
     inbox = Inbox(1_000_000)
     tracemalloc.start()
     try:
