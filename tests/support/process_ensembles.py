@@ -64,9 +64,9 @@ BATCHED = rows(more="dynamic_batching: true")
 class Server:
     """A repository of one folder, and its models in service."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, cache: int) -> None:
         self.folder = folder
-        store, table, self.services = ResponseStore(1 << 20), ModelTable(), ModelServices()
+        store, table, self.services = ResponseStore(cache), ModelTable(), ModelServices()
         ensembles = EnsembleSchedulers(table.describe, store)
         parts = Parts(
             placement.complete,
@@ -123,8 +123,8 @@ class Server:
 
 
 @contextlib.asynccontextmanager
-async def serving(folder: Path) -> AsyncIterator[Server]:
-    server = Server(folder)
+async def serving(folder: Path, cache: int = 1 << 20) -> AsyncIterator[Server]:
+    server = Server(folder, cache)
     await server.manager.look()
     try:
         yield server

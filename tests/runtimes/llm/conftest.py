@@ -1,6 +1,7 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,22 @@ def prompts(bundled_model: Path) -> list[list[int]]:
     from tests.support.llm_engines import prompts_of  # imports torch, which the plain shelf does not have
 
     return prompts_of(bundled_model)
+
+
+@pytest.fixture(scope="session")
+def tokenizer(bundled_model: Path) -> Any:
+    """The tokenizer of the bundled model."""
+    from runtimes.llm.text.tokenizer_loader import load_tokenizer
+
+    return load_tokenizer(bundled_model)
+
+
+@pytest.fixture(scope="session")
+def theirs(bundled_model: Path) -> Any:
+    """transformers' own."""
+    from tests.runtimes.llm.reference import transformers_tokenizer
+
+    return transformers_tokenizer(bundled_model)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,5 @@
 """A server whose model generates the test's script, through the real engine, scheduler and HTTP."""
 
-import asyncio
 import json
 import threading
 from collections.abc import AsyncIterator, Sequence
@@ -28,6 +27,7 @@ from runtimes.llm.text.tokenizer import Tokenizer
 from runtimes.spans import SpanBuffer
 from runtimes.traced_handler import TracedHandler
 from tests.support.byte_tokenizer import CHATML, byte_tokenizer
+from tests.support.conditions import until
 
 MODEL = "parrot"
 TEXT = "Hello, wörld! 😀"
@@ -142,9 +142,12 @@ async def serving(
 
 async def until_idle(engine: AsyncEngine) -> None:
     """Return when nothing runs and every page is free."""
-    async with asyncio.timeout(300):
-        while (stats := engine.stats()).running or stats.waiting or stats.kv_blocks_free != stats.kv_blocks_total:
-            await asyncio.sleep(0.005)
+
+    def is_idle() -> bool:
+        stats = engine.stats()
+        return not (stats.running or stats.waiting) and stats.kv_blocks_free == stats.kv_blocks_total
+
+    await until(is_idle)
 
 
 async def post(running: Running, path: str, body: Any, **headers: str) -> tuple[int, dict[str, str], Any]:

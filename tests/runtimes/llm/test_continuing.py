@@ -39,7 +39,7 @@ class StreamedAnswer:
         self.pieces = [(text, c["token_ids"]) for text, c in zip(pieces, choices, strict=True) if "token_ids" in c]
         self.text = "".join(pieces)
         self.reason = choices[-1]["finish_reason"]
-        self.usage = next((event["usage"] for event in events if event.get("usage")), None)
+        self.usage: Any = next((event["usage"] for event in events if event.get("usage")), None)
 
 
 async def answer_of(running: Running, **fields: Any) -> StreamedAnswer:

@@ -83,7 +83,7 @@ def test_a_page_of_garbage_changes_nothing(model: Llama, prompts: list[list[int]
 
 
 def test_a_seed_gives_the_same_answer_in_any_company(model: Llama, prompts: list[list[int]]) -> None:
-    how = {"temperature": 0.9, "top_p": 0.95, "top_k": 200, "seed": 1234}
+    how: dict[str, Any] = {"temperature": 0.9, "top_p": 0.95, "top_k": 200, "seed": 1234}
     some = [prompts[index] for index in (2, 3, 4)]
     alone = [answers(make_engine(model), [prompt], **how)[0] for prompt in some]
     crowded = make_engine(model, cache_tokens=80)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 from runtimes.llm.engine.sequence import Sampled, StepBatch
 from tests.runtimes.llm.server_fixtures import MODEL, Running, post, serving
+from tests.support.conditions import until
 
 PLACES, CONNECTIONS, CHOICES, ANSWER = 32, 4, 128, 40
 OWN_ANSWER = 10
@@ -43,9 +44,7 @@ async def flood(running: Running) -> AsyncIterator[list[int]]:
 
     tasks = [asyncio.create_task(connection()) for _ in range(CONNECTIONS)]
     try:
-        async with asyncio.timeout(300):
-            while running.engine.stats().waiting < CHOICES:
-                await asyncio.sleep(0.005)
+        await until(lambda: running.engine.stats().waiting >= CHOICES)
         yield statuses
     finally:
         for task in tasks:

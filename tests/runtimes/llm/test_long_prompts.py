@@ -3,12 +3,9 @@
 import asyncio
 import json
 import threading
-import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable
-from math import inf
-from pathlib import Path
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -18,15 +15,14 @@ from runtimes.llm.api import encoding_thread
 from runtimes.llm.api.encoding_thread import INLINE, EncodingThread
 from runtimes.llm.text.chat_template import ChatTemplate
 from runtimes.llm.text.tokenizer import Tokenizer
-from runtimes.llm.text.tokenizer_loader import load_tokenizer
 from tests.runtimes.llm.server_fixtures import MODEL, Running, post, serving
 from tests.support.byte_tokenizer import CHATML
 from tests.support.pace import slowness
+from tests.support.turns import Turns
 
 CONTEXT = 8192
 LONGEST_TURN = 0.25
-"""Seconds: far above the milliseconds that a turn takes, far below the seconds that it took."""
-TRIES = 4
+"""Seconds of CPU time: far above the milliseconds that a turn takes, far below the seconds that it took."""
 TEXTS = {
     "angle brackets": "<" * 200_000,
     "control tokens": "<|im_start|>" * 16_000,
@@ -49,48 +45,10 @@ def bodies(text: str) -> dict[str, dict[str, Any]]:
     }
 
 
-@pytest.fixture(scope="module")
-def tokenizer(bundled_model: Path) -> Tokenizer:
-    return load_tokenizer(bundled_model)
-
-
 @pytest.fixture
 async def running(tokenizer: Tokenizer) -> AsyncIterator[Running]:
     async with serving("x", tokenizer=tokenizer, max_body=4 << 20, context=CONTEXT) as running:
         yield running
-
-
-class Watchdog:
-    """The longest turn of the loop while it watches."""
-
-    def __init__(self) -> None:
-        self.longest = 0.0
-
-    async def __aenter__(self) -> "Watchdog":
-        self._task = asyncio.create_task(self._watch())
-        await asyncio.sleep(0)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._task.cancel()
-
-    async def _watch(self) -> None:
-        last = time.perf_counter()
-        while True:
-            await asyncio.sleep(0.001)
-            now = time.perf_counter()
-            self.longest = max(self.longest, now - last)
-            last = now
-
-
-async def longest_turn(send: Callable[[], Awaitable[None]]) -> float:
-    """The longest turn during a request: the least of some tries, as the loop of a busy machine waits for a core."""
-    tries: list[float] = []
-    while len(tries) < TRIES and min(tries, default=inf) >= LONGEST_TURN:
-        async with Watchdog() as watchdog:
-            await send()
-        tries.append(watchdog.longest)
-    return min(tries)
 
 
 def status_of(url: str, path: str, body: bytes) -> int:
@@ -109,24 +67,20 @@ def status_of(url: str, path: str, body: bytes) -> int:
 async def test_a_prompt_beyond_the_context_holds_no_turn_of_the_loop(running: Running, kind: str) -> None:
     written = {path: json.dumps(body | {"model": MODEL}).encode() for path, body in bodies(TEXTS[kind]).items()}
     for path, body in written.items():
-
-        async def send(path: str = path, body: bytes = body) -> None:
+        with Turns() as turns:
             statuses = await asyncio.gather(*[asyncio.to_thread(status_of, running.url, path, body) for _ in range(2)])
-            assert statuses == ([200, 200] if path == "/tokenize" else [400, 400]), path
-
-        assert await longest_turn(send) < LONGEST_TURN * slowness(), path
+        assert statuses == ([200, 200] if path == "/tokenize" else [400, 400]), path
+        assert turns.longest < LONGEST_TURN * slowness(), path
     status, _, _ = await post(running, "/v1/completions", {"model": MODEL, "prompt": "x", "max_tokens": 1})
     assert status == 200
 
 
 async def test_a_conversation_of_more_turns_than_the_context_has_tokens_is_refused(running: Running) -> None:
-    turns = [{"role": "user", "content": ""}] * 100_000
-    body = json.dumps({"model": MODEL, "messages": turns}).encode()
-
-    async def send() -> None:
+    messages = [{"role": "user", "content": ""}] * 100_000
+    body = json.dumps({"model": MODEL, "messages": messages}).encode()
+    with Turns() as turns:
         assert await asyncio.to_thread(status_of, running.url, "/v1/chat/completions", body) == 400
-
-    assert await longest_turn(send) < 2 * LONGEST_TURN * slowness()
+    assert turns.longest < 2 * LONGEST_TURN * slowness()
 
 
 async def test_a_refusal_names_the_prompt_and_the_context(running: Running) -> None:
@@ -175,12 +129,9 @@ async def test_many_prompts_and_many_tokens_hold_no_turn_of_the_loop(running: Ru
     prompts = {"model": MODEL, "prompt": ["1" * INLINE] * 128, "max_tokens": 1}
     tokens = {"model": MODEL, "tokens": [100] * 200_000}
     for path, body in (("/v1/completions", prompts), ("/detokenize", tokens)):
-        written = json.dumps(body).encode()
-
-        async def send(path: str = path, written: bytes = written) -> None:
-            await asyncio.to_thread(status_of, running.url, path, written)
-
-        assert await longest_turn(send) < LONGEST_TURN * slowness(), path
+        with Turns() as turns:
+            await asyncio.to_thread(status_of, running.url, path, json.dumps(body).encode())
+        assert turns.longest < LONGEST_TURN * slowness(), path
 
 
 async def test_templates_are_rendered_by_several_threads_at_a_time(tokenizer: Tokenizer) -> None:

@@ -10,6 +10,7 @@ import pytest
 from adapters.wire import spans as wire
 from adapters.wire.spans import PATH, ReportedSpan
 from tests.runtimes.llm.server_fixtures import MODEL, Running, serving, until_idle
+from tests.support.conditions import until
 
 CHAT: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}
 COMPLETION: dict[str, Any] = {"model": MODEL, "prompt": "ab"}
@@ -78,14 +79,10 @@ async def test_a_client_that_leaves_ends_the_phase_that_lasts() -> None:
     async with serving(max_num_seqs=1) as running:
         running.parrot.gate.clear()
         calls = [asyncio.create_task(send(running, "/v1/completions", COMPLETION)) for _ in range(2)]
-        async with asyncio.timeout(300):
-            while running.engine.stats().waiting != 1:
-                await asyncio.sleep(0.005)
+        await until(lambda: running.engine.stats().waiting == 1)
         for call in calls:
             call.cancel()
-        async with asyncio.timeout(300):
-            while running.engine.stats().waiting or running.engine.stats().running:
-                await asyncio.sleep(0.005)
+        await until(lambda: not (running.engine.stats().waiting or running.engine.stats().running))
         running.parrot.gate.set()
         spans = await fetch(running, enough=5)
         roots = [span for span in spans if span.kind == "server"]

@@ -17,6 +17,7 @@ from runtimes.llm.engine.sequence import Sampled, SamplingParams, StepBatch
 from runtimes.llm.text.detokenizer import Detokenizer
 from tests.runtimes.llm.server_fixtures import HI, MODEL, Parrot, get, post, serving, until_idle
 from tests.support.byte_tokenizer import byte_tokenizer
+from tests.support.conditions import until
 
 CHAT: dict[str, Any] = {"model": MODEL, "messages": HI}
 COMPLETION: dict[str, Any] = {"model": MODEL, "prompt": "a"}
@@ -80,9 +81,7 @@ async def test_a_client_that_leaves_frees_the_engine(stream: bool) -> None:
         body = CHAT | {"stream": stream, "n": 4}
         async with aiohttp.ClientSession() as session:
             leaving = asyncio.ensure_future(session.post(f"{running.url}/v1/chat/completions", json=body))
-            async with asyncio.timeout(300):
-                while running.engine.stats().running + running.engine.stats().waiting < 4:
-                    await asyncio.sleep(0.005)
+            await until(lambda: running.engine.stats().running + running.engine.stats().waiting >= 4)
             leaving.cancel()
         # The step in which they were is still under way.
         await until_idle(running.engine)

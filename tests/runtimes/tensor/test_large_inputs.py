@@ -4,7 +4,6 @@ model."""
 from __future__ import annotations
 
 import contextlib
-import functools
 import textwrap
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,20 +12,8 @@ import numpy as np
 import pytest
 
 from adapters.tensors import Inference, Tensor
-from runtimes.tensor.api.log_settings import LogSettings
-from runtimes.tensor.api.trace import Tracer
-from runtimes.tensor.api.trace_settings import TraceSettings
-from runtimes.tensor.ensembles.scheduler import EnsembleSchedulers
-from runtimes.tensor.instances import placement
-from runtimes.tensor.models.loading import Parts
-from runtimes.tensor.models.manager import ManagerOptions, ModelManager
-from runtimes.tensor.models.repository import Repository
-from runtimes.tensor.models.table import ModelTable
-from runtimes.tensor.requests.services import ModelServices
-from runtimes.tensor.scheduling.response_store import ResponseStore
-from runtimes.tensor.scheduling.scheduler import make_scheduler
 from runtimes.tensor.service import InferenceService
-from runtimes.tensor.shared_memory import SharedMemory
+from tests.support.process_ensembles import serving
 from tests.support.turns import Turns, most_seconds
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(1800)]
@@ -108,23 +95,11 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextlib.asynccontextmanager
-async def serving(repository: Path, model: str) -> AsyncIterator[InferenceService]:
+async def served(repository: Path, model: str) -> AsyncIterator[InferenceService]:
     """The service of one model, and of those that it calls."""
-    store, table, services = ResponseStore(64 * MiB), ModelTable(), ModelServices()
-    ensembles = EnsembleSchedulers(table.describe, store)
-    schedulers = functools.partial(make_scheduler, store=store, ensembles=ensembles)
-    parts = Parts(placement.complete, functools.partial(placement.start, services=services), schedulers)
-    manager = ModelManager(Repository(repository), parts, ManagerOptions(mode="explicit"), table)
-    service = InferenceService(manager, SharedMemory(), Tracer(TraceSettings()), LogSettings())
-    services.bind(service, manager)
-    ensembles.calls = service
-    try:
-        await manager.start()
-        for name in ("process", model) if model == "caller" else (model,):
-            await manager.load(name)
-        yield service
-    finally:
-        await manager.aclose()
+    async with serving(repository, cache=64 * MiB) as server:
+        await server.load(*(("process", model) if model == "caller" else (model,)))
+        yield server.service
 
 
 async def responses(service: InferenceService, inference: Inference) -> list[list[Tensor]]:
@@ -171,7 +146,7 @@ async def test_no_turn_copies_a_large_input_or_output(repository: Path, model: s
     inference = request(model, rows, size * MiB)
     (tensor,) = inference.inputs
     expected = tensor.shape, bytes(tensor.data)
-    async with serving(repository, inference.model_name) as service:
+    async with served(repository, inference.model_name) as service:
         with Turns() as turns:
             got = await responses(service, inference)
     assert [[output.shape for output in outputs] for outputs in got] == [[tensor.shape]] * (1 + ("stream" in model))

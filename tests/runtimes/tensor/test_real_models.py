@@ -13,7 +13,7 @@ import tritonclient.http as triton
 
 from runtimes.tensor.catalogue.repository import add
 from tests.support import ocr
-from tests.support.tensor_runtime import TensorRuntime, explicit
+from tests.support.tensor_runtime import TensorRuntime
 
 pytestmark = pytest.mark.processes
 Array = npt.NDArray[Any]
@@ -27,12 +27,6 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("magika", "minilm", *OCR):
         add(name, folder)
     return folder
-
-
-@pytest.fixture(scope="module")
-def runtime(repository: Path) -> Iterator[TensorRuntime]:
-    with explicit(repository) as runtime:
-        yield runtime
 
 
 @pytest.fixture

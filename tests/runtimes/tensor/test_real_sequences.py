@@ -1,7 +1,6 @@
 """A model with a memory: many streams of sound through few copies of Silero's voice activity detector."""
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 import tritonclient.http.aio as triton
 
 from runtimes.tensor.catalogue.repository import add
-from tests.support.tensor_runtime import TensorRuntime, explicit
+from tests.support.tensor_runtime import TensorRuntime
 
 pytestmark = pytest.mark.processes
 Array = npt.NDArray[Any]
@@ -26,12 +25,6 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("silero-vad", "silero-vad-jit"):
         add(name, folder)
     return folder
-
-
-@pytest.fixture(scope="module")
-def runtime(repository: Path) -> Iterator[TensorRuntime]:
-    with explicit(repository) as runtime:
-        yield runtime
 
 
 def sound(seed: int) -> Array:

@@ -145,7 +145,7 @@ def test_regions_are_bounded_and_their_files_closed(memory: SharedMemory, monkey
     with pytest.raises(CallerError):
         memory.register("a", "/input", 0, 8)
     memory.unregister()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before  # the garbage of other tests may close its own
 
 
 def open_files() -> set[str]:

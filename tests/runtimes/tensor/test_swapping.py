@@ -15,6 +15,7 @@ from runtimes.tensor.models.loading import Parts
 from runtimes.tensor.models.manager import ManagerOptions, ModelManager
 from runtimes.tensor.models.repository import Repository
 from runtimes.tensor.scheduling.scheduler import make_scheduler
+from tests.support.conditions import until
 
 CONFIG = """
 backend: python
@@ -115,6 +116,4 @@ async def test_unloading_ends_the_process(tmp_path: Path, manager: ModelManager)
     assert psutil.pid_exists(pid)
     served.release()
     await manager.unload("m")
-    async with asyncio.timeout(300):
-        while psutil.pid_exists(pid):
-            await asyncio.sleep(0.01)
+    await until(lambda: not psutil.pid_exists(pid))

@@ -13,8 +13,8 @@ from adapters.offload import LARGE
 from adapters.tensors import Inference, Tensor, join_bytes, row_ends, split_bytes
 from runtimes.tensor import text_index, texts
 from runtimes.tensor.instances import frames
-from runtimes.tensor.instances.arena import Arena
 from runtimes.tensor.texts import as_array, expanded, is_texts, joined, packed
+from tests.runtimes.tensor.scheduling.instances import crossed
 
 pytestmark = pytest.mark.plain
 ELEMENTS = st.binary(max_size=6)
@@ -72,28 +72,17 @@ def test_a_batch_crosses_to_a_process_and_back(members: list[Any], answered: boo
     tail = members[0].shape[1:]
     same = [array for array in members if array.shape[1:] == tail]
     batch = [{"x": as_array(packed(array)) if at % 2 == 0 else array} for at, array in enumerate(same)]
-    arena = Arena()
-    try:
-        kind = frames.OUTPUTS if answered else frames.INFER
-        packet = frames.parse(frames.packed(frames.tensors_frame(kind, 1, batch), arena), arena)
-        got = expanded(frames.tensors_of(frames.owned(packet, arena))["x"])
-        assert got.tolist() == np.concatenate(same).tolist()
-        assert joined([member["x"] for member in batch]).tolist() == got.tolist()
-    finally:
-        arena.close()
+    got = expanded(crossed(batch, frames.OUTPUTS if answered else frames.INFER)["x"])
+    assert got.tolist() == np.concatenate(same).tolist()
+    assert joined([member["x"] for member in batch]).tolist() == got.tolist()
 
 
 @pytest.mark.parametrize("width", [1, 3])
 def test_a_large_answer_of_a_model_comes_in_binary_form(width: int) -> None:
     array = np.array([[b"x" * (1 + at % 3)] * width for at in range(60_000)], object)
-    arena = Arena()
-    try:
-        packet = frames.parse(frames.packed(frames.tensors_frame(frames.OUTPUTS, 1, [{"x": array}]), arena), arena)
-        got = frames.tensors_of(frames.owned(packet, arena))["x"]
-        assert is_texts(got)
-        assert got[1000:1003].array().tolist() == array[1000:1003].tolist()
-    finally:
-        arena.close()
+    got = crossed([{"x": array}], frames.OUTPUTS)["x"]
+    assert is_texts(got)
+    assert got[1000:1003].array().tolist() == array[1000:1003].tolist()
 
 
 @pytest.mark.processes

@@ -1,6 +1,7 @@
 """A client that disconnects removes its request from the queue, over HTTP and gRPC."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -29,6 +30,7 @@ from runtimes.tensor.scheduling.scheduler import ModelScheduler, make_scheduler
 from runtimes.tensor.service import InferenceService
 from runtimes.tensor.shared_memory import SharedMemory
 from runtimes.tensor.statistics import ModelStatistics
+from tests.support.conditions import until
 
 pytestmark = pytest.mark.plain
 CONFIG = ModelConfig(
@@ -39,6 +41,8 @@ CONFIG = ModelConfig(
     max_batch_size=8,
 )
 BODY = json.dumps({"inputs": [{"name": "IN", "datatype": "INT32", "shape": [1, 1], "data": [1]}]}).encode()
+TENSOR = pb.ModelInferRequest.InferInputTensor(name="IN", datatype="INT32", shape=[1, 1])
+MESSAGE = pb.ModelInferRequest(model_name="m", inputs=[TENSOR], raw_input_contents=[b"\1\0\0\0"]).SerializeToString()
 PATIENCE = 300.0
 
 
@@ -70,17 +74,19 @@ class Running:
         self.http = HttpServer(HttpDoor(service, control, Metrics(manager), Restrictions()))
         self.grpc = GrpcServer(GrpcDoor(service, control, Restrictions()))
 
+    @contextlib.asynccontextmanager
+    async def channel(self) -> AsyncIterator[grpc.aio.Channel]:
+        host, port = await self.grpc.listen_tcp("127.0.0.1", 0)
+        async with grpc.aio.insecure_channel(f"{host}:{port}") as channel:
+            yield channel
+
     async def until_waiting(self, count: int) -> None:
-        async with asyncio.timeout(PATIENCE):
-            while self.scheduler.waiting != count:
-                await asyncio.sleep(0.005)
+        await until(lambda: self.scheduler.waiting == count)
 
     async def until_unused(self) -> None:
         """Nothing waits, and every lease has been given back."""
         await self.until_waiting(0)
-        async with asyncio.timeout(PATIENCE):
-            while self.served.leases:
-                await asyncio.sleep(0.005)
+        await until(lambda: not self.served.leases)
 
 
 @pytest.fixture
@@ -103,38 +109,29 @@ async def test_a_connection_that_closes(running: Running) -> None:
 
 
 async def test_a_call_that_is_cancelled(running: Running) -> None:
-    host, port = await running.grpc.listen_tcp("127.0.0.1", 0)
-    tensor = pb.ModelInferRequest.InferInputTensor(name="IN", datatype="INT32", shape=[1, 1])
-    sent = pb.ModelInferRequest(model_name="m", inputs=[tensor], raw_input_contents=[b"\1\0\0\0"])
-    async with grpc.aio.insecure_channel(f"{host}:{port}") as channel:
+    async with running.channel() as channel:
         unary = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
-        call = unary(sent.SerializeToString(), timeout=PATIENCE)
+        call = unary(MESSAGE, timeout=PATIENCE)
         await running.until_waiting(1)
         call.cancel()
         await running.until_unused()
 
 
 async def test_a_stream_that_is_cancelled(running: Running) -> None:
-    host, port = await running.grpc.listen_tcp("127.0.0.1", 0)
-    tensor = pb.ModelInferRequest.InferInputTensor(name="IN", datatype="INT32", shape=[1, 1])
-    sent = pb.ModelInferRequest(model_name="m", inputs=[tensor], raw_input_contents=[b"\1\0\0\0"])
-    async with grpc.aio.insecure_channel(f"{host}:{port}") as channel:
+    async with running.channel() as channel:
         stream = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")(timeout=PATIENCE)
         for _ in range(3):
-            await stream.write(sent.SerializeToString())
+            await stream.write(MESSAGE)
         await running.until_waiting(3)
         stream.cancel()
         await running.until_unused()
 
 
 async def test_a_deadline(running: Running) -> None:
-    host, port = await running.grpc.listen_tcp("127.0.0.1", 0)
-    tensor = pb.ModelInferRequest.InferInputTensor(name="IN", datatype="INT32", shape=[1, 1])
-    sent = pb.ModelInferRequest(model_name="m", inputs=[tensor], raw_input_contents=[b"\1\0\0\0"])
-    async with grpc.aio.insecure_channel(f"{host}:{port}") as channel:
+    async with running.channel() as channel:
         unary = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
         with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await unary(sent.SerializeToString(), timeout=0.3)
+            await unary(MESSAGE, timeout=0.3)
         assert raised.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
         await running.until_unused()
 

@@ -202,12 +202,6 @@ def used(manager: ModelManager, name: str = "m", version: str = "") -> ServedMod
     return served
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(300):
-        while not condition():
-            await asyncio.sleep(0.005)
-
-
 def memory_used(manager: ModelManager) -> int:
     """Bytes that are counted against the memory budget."""
     return manager._rotation.residency.budget.used

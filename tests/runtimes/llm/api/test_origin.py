@@ -9,7 +9,8 @@ import pytest
 
 from adapters.wire.internal_headers import InternalHeaders
 from runtimes.llm.api.origin import RequestOrigin
-from tests.runtimes.llm.server_fixtures import MODEL, Running, post, serving, until_idle
+from tests.runtimes.llm.server_fixtures import MODEL, post, serving, until_idle
+from tests.support.conditions import until
 
 BODY = {"model": MODEL, "prompt": "hi", "max_tokens": 5}
 
@@ -52,12 +53,6 @@ async def test_unreadable_values_are_refused(headers: dict[str, str], fields: di
     assert (status, answer["error"]["param"]) == (400, param)
 
 
-async def waiting(running: Running, count: int) -> None:
-    async with asyncio.timeout(300):
-        while running.engine.stats().waiting != count:
-            await asyncio.sleep(0.005)
-
-
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_request_past_its_deadline_gets_504_and_frees_its_pages(stream: bool) -> None:
     async with serving() as running:
@@ -65,9 +60,7 @@ async def test_a_request_past_its_deadline_gets_504_and_frees_its_pages(stream: 
         pending = asyncio.create_task(
             post(running, "/v1/completions", BODY | {"stream": stream}, **{"x-headrace-timeout": "60"})
         )
-        async with asyncio.timeout(300):
-            while not running.engine.stats().running:
-                await asyncio.sleep(0.005)
+        await until(lambda: running.engine.stats().running)
         running.engine._engine.clock = lambda: time.monotonic() + 61
         running.parrot.gate.set()
         if stream:  # its first token had come
@@ -85,19 +78,15 @@ async def test_a_flood_of_one_tenants_is_answered_with_429_and_another_is_served
     async with serving(max_queue=3, max_num_seqs=1) as running:
         running.parrot.gate.clear()
         flood = [asyncio.create_task(post(running, "/v1/completions", BODY, **{"x-headrace-tenant": "a"}))]
-        async with asyncio.timeout(300):
-            while not running.engine.stats().running:
-                await asyncio.sleep(0.005)
+        await until(lambda: running.engine.stats().running)
         for number in range(3):
             flood.append(asyncio.create_task(post(running, "/v1/completions", BODY, **{"x-headrace-tenant": "a"})))
-            await waiting(running, number + 1)
+            await until(lambda count=number + 1: running.engine.stats().waiting == count)  # type: ignore[misc]
         status, headers, answer = await post(running, "/v1/completions", BODY, **{"x-headrace-tenant": "a"})
         assert (status, headers["retry-after"], answer["error"]["code"]) == (429, "1", "overloaded")
         assert headers["x-headrace-refused"] == "tenant"
         other = asyncio.create_task(post(running, "/v1/completions", BODY, **{"x-headrace-tenant": "b"}))
-        async with asyncio.timeout(300):
-            while not running.engine._engine._scheduler._failures:
-                await asyncio.sleep(0.005)
+        await until(lambda: running.engine._engine._scheduler._failures)
         running.parrot.gate.set()
         assert (await other)[0] == 200
         assert sorted([(await one)[0] for one in flood]) == [200, 200, 200, 429]

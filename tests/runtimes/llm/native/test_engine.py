@@ -55,7 +55,7 @@ def test_one_batch_chunks_preemptions_and_the_prefix_cache_change_nothing(
 
 
 def test_a_seed_gives_the_same_answer_in_any_company(model: Llama, prompts: list[list[int]]) -> None:
-    how = {"temperature": 0.9, "top_p": 0.95, "seed": 1234}
+    how: dict[str, Any] = {"temperature": 0.9, "top_p": 0.95, "seed": 1234}
     some = [prompt for prompt in prompts[::-1] if 16 <= len(prompt) <= 48]  # one fits in the small cache, two do not
     one_by_one = [answers(make_engine(model), [prompt], **how)[0] for prompt in some]
     small = make_engine(model, cache_tokens=80)

@@ -1,6 +1,5 @@
 """Prompts equal to those of transformers, and messages that cannot write control tokens."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,22 +9,10 @@ from hypothesis import strategies as st
 from adapters.errors import CallerError
 from runtimes.llm.text.chat_template import ChatTemplate
 from runtimes.llm.text.tokenizer import Tokenizer, UnsupportedTokenizer
-from runtimes.llm.text.tokenizer_loader import load_tokenizer
-from tests.runtimes.llm.reference import transformers_tokenizer
 from tests.support.byte_tokenizer import CHATML, byte_tokenizer
 
 BYTES = byte_tokenizer()
 START, END = BYTES.special_tokens["<|im_start|>"], BYTES.special_tokens["<|im_end|>"]
-
-
-@pytest.fixture(scope="module")
-def tokenizer(bundled_model: Path) -> Tokenizer:
-    return load_tokenizer(bundled_model)
-
-
-@pytest.fixture(scope="module")
-def theirs(bundled_model: Path) -> Any:
-    return transformers_tokenizer(bundled_model)
 
 
 turns = st.lists(

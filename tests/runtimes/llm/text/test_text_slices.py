@@ -1,7 +1,5 @@
 """Slices of a text: together they are the text, and their ids are the ids of the text."""
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,17 +7,11 @@ from hypothesis import strategies as st
 from runtimes.llm.text import text_slices
 from runtimes.llm.text.text_slices import cuts_exactly, slices
 from runtimes.llm.text.tokenizer import Tokenizer, TooManyTokens
-from runtimes.llm.text.tokenizer_loader import load_tokenizer
 from tests.support.byte_tokenizer import byte_tokenizer
 
 words = st.lists(
     st.sampled_from(["word", "12", " ", "\n", "  ", "中文", "é", "'s", "<", "_", "\t", "٣", "x="]), max_size=99
 )
-
-
-@pytest.fixture(scope="module")
-def tokenizer(bundled_model: Path) -> Tokenizer:
-    return load_tokenizer(bundled_model)
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from tokenizers import pre_tokenizers
 
 from runtimes.llm.text.tokenizer import Tokenizer, UnsupportedTokenizer, byte_level_alphabet
 from runtimes.llm.text.tokenizer_loader import load_tokenizer
-from tests.runtimes.llm.reference import transformers_tokenizer
 
 CORPUS = [
     "",
@@ -29,16 +28,6 @@ CORPUS = [
     "\u00a0no-break\u200bzero\ufefflast\x00nul",
     "https://example.com/?q=1&r=%20#x <b>&amp;</b> \\n $\\frac{1}{2}$",
 ]
-
-
-@pytest.fixture(scope="module")
-def tokenizer(bundled_model: Path) -> Tokenizer:
-    return load_tokenizer(bundled_model)
-
-
-@pytest.fixture(scope="module")
-def theirs(bundled_model: Path) -> Any:
-    return transformers_tokenizer(bundled_model)
 
 
 @pytest.fixture(scope="module")

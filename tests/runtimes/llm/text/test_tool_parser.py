@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from runtimes.llm.text.tool_formats import HERMES, LLAMA, MISTRAL, ToolFormat, format_of
 from runtimes.llm.text.tool_parser import AnswerText, CallBegun, Part, ToolParser
+from tests.support.cases import cases
 
 pytestmark = pytest.mark.plain
 NAMES = {"add", "get_weather"}
+FORMATS = {form.name: form for form in (HERMES, MISTRAL, LLAMA)}
 
 
 def read(tool_format: ToolFormat, pieces: list[str], most: int | None = None) -> tuple[str, list[tuple[str, str]]]:
@@ -31,45 +33,10 @@ def read(tool_format: ToolFormat, pieces: list[str], most: int | None = None) ->
     return text, calls
 
 
-def written(call: tuple[str, str], arguments: str = "arguments") -> str:
-    return f'{{"name": "{call[0]}", "{arguments}": {call[1]}}}'
-
-
-ADD, WEATHER = ("add", '{"a": 1, "b": [2, {"c": "}"}]}'), ("get_weather", '{"city": "P\\"aris {"}')
-CASES = [
-    (HERMES, "Just text.", "Just text.", []),
-    (HERMES, " 1 < 2 <tool", " 1 < 2 <tool", []),
-    (HERMES, 'Sure.\n<tool_call>\n{"name": "add", "arguments": ' + ADD[1] + "}\n</tool_call>", "Sure.", [ADD]),
-    (
-        HERMES,
-        "".join(f'<tool_call>\n{{"name": "{n}", "arguments": {a}}}\n</tool_call>\n' for n, a in (ADD, WEATHER)),
-        "",
-        [ADD, WEATHER],
-    ),
-    (HERMES, '<tool_call>{"arguments": {"a": 1}, "name": "add"}</tool_call>', "", [("add", '{"a": 1}')]),
-    (HERMES, '<tool_call>{"name": "add"}</tool_call>', "", [("add", "{}")]),
-    (HERMES, '<tool_call>\n{"name": "add", "arguments": {"a": 1', "", [("add", '{"a": 1')]),
-    (HERMES, '<tool_call>\n{"name": "rm", "arguments": {}}', '<tool_call>\n{"name": "rm", "arguments": {}}', []),
-    (HERMES, "a <tool_call> b", "a <tool_call> b", []),
-    (HERMES, "a <tool_call>\n{broken", "a <tool_call>\n{broken", []),
-    (
-        MISTRAL,
-        f"[TOOL_CALLS] [{written(ADD)}, {written(WEATHER)}]",
-        "",
-        [ADD, WEATHER],
-    ),
-    (MISTRAL, "[1, 2]", "[1, 2]", []),
-    (LLAMA, f'{{"name": "add", "parameters": {ADD[1]}}}', "", [ADD]),
-    (LLAMA, f"<|python_tag|>{written(ADD, 'parameters')}; {written(WEATHER, 'parameters')}", "", [ADD, WEATHER]),
-    (LLAMA, '{"name": "Tom", "age": 3} is JSON', '{"name": "Tom", "age": 3} is JSON', []),
-    (LLAMA, 'It is {"name": "add", "parameters": {}}', 'It is {"name": "add", "parameters": {}}', []),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("tool_format", "answer", "text", "calls"), CASES)
-def test_texts_and_calls(tool_format: ToolFormat, answer: str, text: str, calls: list[tuple[str, str]]) -> None:
+@pytest.mark.parametrize(("tool_format", "answer", "text", "calls"), cases(__file__, "answers"))
+def test_texts_and_calls(tool_format: str, answer: str, text: str, calls: list[list[str]]) -> None:
     for pieces in ([answer], list(answer)):
-        assert read(tool_format, pieces) == (text, calls)
+        assert read(FORMATS[tool_format], pieces) == (text, list(map(tuple, calls)))
 
 
 @settings(max_examples=100, deadline=None)

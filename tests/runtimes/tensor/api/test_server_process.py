@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -54,34 +55,27 @@ def test_requests_in_flight_end_before_it_does(slow: Path) -> None:
 
 
 def in_flight(address: str) -> bool:
-    connection = http.client.HTTPConnection(address, timeout=PATIENCE)
-    try:
-        connection.request("GET", "/metrics")
-        text = connection.getresponse().read().decode()
-    finally:
-        connection.close()
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=PATIENCE) as response:
+        text = response.read().decode()
     return 'headrace_tensor_in_flight{model="slow",version="1"} 1' in text
 
 
-def test_a_repository_that_is_not_there(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [*COMMAND, "--repository", str(tmp_path / "nowhere"), "--http-port", "0"],
-        capture_output=True, text=True, timeout=PATIENCE, check=False,
-    )  # fmt: skip
+def refusal(*options: str) -> str:
+    """The error of a runtime that does not start."""
+    done = subprocess.run([*COMMAND, *options], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 1
-    assert "cannot be read" in done.stderr
     assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def test_a_repository_that_is_not_there(tmp_path: Path) -> None:
+    assert "cannot be read" in refusal("--repository", str(tmp_path / "nowhere"), "--http-port", "0")
 
 
 def test_a_port_that_is_taken(slow: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        done = subprocess.run(
-            [*COMMAND, "--repository", str(slow), "--http-port", port],
-            capture_output=True, text=True, timeout=PATIENCE, check=False,
-        )  # fmt: skip
-    assert done.returncode == 1
-    assert "cannot listen" in done.stderr
+        assert "cannot listen" in refusal("--repository", str(slow), "--http-port", port)
 
 
 def test_a_model_that_cannot_be_loaded_prevents_no_other(tmp_path: Path) -> None:

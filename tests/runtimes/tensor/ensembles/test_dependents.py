@@ -10,7 +10,8 @@ import pytest
 
 from adapters.errors import CallerError, InferenceError, Unavailable
 from runtimes.tensor.models.manager import ModelManager
-from tests.runtimes.tensor.workshop import CONFIG, Workshop, manager_of, managing, put, until, used
+from tests.runtimes.tensor.workshop import CONFIG, Workshop, manager_of, managing, put, used
+from tests.support.conditions import until
 
 pytestmark = pytest.mark.plain
 OTHER = CONFIG.replace("FP32", "INT32")

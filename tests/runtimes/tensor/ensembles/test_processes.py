@@ -23,6 +23,7 @@ from runtimes.tensor.ensembles.processes.scheduler import ProcessScheduler
 from runtimes.tensor.ensembles.scheduler import EnsembleScheduler
 from runtimes.tensor.nested import Computed
 from tests.runtimes.tensor.backends.onnx_models import identity
+from tests.support.conditions import until
 from tests.support.process_ensembles import DOUBLE, PATIENCE, PLAIN, UTILS, Server, floats, request, rows, serving
 from tests.support.random_ensembles import random_ensemble
 
@@ -456,9 +457,7 @@ async def test_steps_after_the_end_of_a_request_do_not_run(tmp_path: Path, how: 
         deadline = loop.time() + 0.3 if how == "late" else inf
         parameters = {"timeout": 300_000} if how == "timeout" else {}
         task = asyncio.ensure_future(server.infer("fused", [1, 1], deadline, **parameters))
-        async with asyncio.timeout(PATIENCE):
-            while not begun.exists():
-                await asyncio.sleep(0.01)
+        await until(lambda: begun.exists())
         if how == "cancelled":
             task.cancel()
             with pytest.raises(asyncio.CancelledError):

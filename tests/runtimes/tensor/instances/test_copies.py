@@ -23,6 +23,7 @@ from tests.runtimes.tensor.instances.support import (
     running,
     write,
 )
+from tests.support.conditions import until
 
 KINDS = ["thread", pytest.param("process", marks=pytest.mark.processes)]
 pytestmark = pytest.mark.parametrize("kind", KINDS)
@@ -128,9 +129,7 @@ async def test_an_exception_of_a_model_is_logged_with_its_line(
     source = "class Model:\n    def infer(self, inputs):\n        return {'y': 1 / 0}"
     async with running(one_to_one(kind), write(tmp_path, source)) as instance:
         assert isinstance(await outcome(instance, {"x": floats([1, 1])}), ModelFailed)
-        async with asyncio.timeout(PATIENCE):
-            while "return {'y': 1 / 0}" not in caplog.text:
-                await asyncio.sleep(0.01)
+        await until(lambda: "return {'y': 1 / 0}" in caplog.text)
         assert "model_0_0: " in caplog.text
 
 

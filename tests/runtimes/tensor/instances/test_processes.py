@@ -30,6 +30,7 @@ from tests.runtimes.tensor.instances.support import (
     running,
     write,
 )
+from tests.support.conditions import until
 
 pytestmark = pytest.mark.processes
 DO = """
@@ -143,9 +144,7 @@ async def test_a_replacement_that_cannot_be_loaded_is_tried_again(tmp_path: Path
     async with running(one_to_one("process"), write(tmp_path, DO)) as instance:
         (tmp_path / "model.py").rename(tmp_path / "away.py")
         assert isinstance(await outcome(instance, {"x": EXIT}), InstanceLost)
-        async with asyncio.timeout(PATIENCE):
-            while instance.restarts < 2:
-                await asyncio.sleep(0.01)
+        await until(lambda: instance.restarts >= 2)
         assert not instance.ready
         (tmp_path / "away.py").rename(tmp_path / "model.py")
         await ready(instance)
@@ -222,9 +221,7 @@ async def test_loading_can_be_cancelled_and_no_process_stays(tmp_path: Path) -> 
     time.sleep(1000)
     """
     task = asyncio.create_task(placement.start(one_to_one("process"), write(tmp_path, source)))
-    async with asyncio.timeout(PATIENCE):
-        while not (tmp_path / "pid").exists():
-            await asyncio.sleep(0.01)
+    await until(lambda: (tmp_path / "pid").exists())
     process = psutil.Process(int((tmp_path / "pid").read_text()))
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -245,9 +242,7 @@ async def test_child_processes_of_a_model_end_with_it(tmp_path: Path) -> None:
         got = await outputs(instance, {"x": np.zeros((1, 2), np.int64)})
         child = psutil.Process(int(got["y"][0, 0]))
         assert alive(child)
-    async with asyncio.timeout(PATIENCE):
-        while alive(child):
-            await asyncio.sleep(0.01)
+    await until(lambda: not alive(child))
 
 
 async def test_a_failed_spawn_is_reported_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,9 +255,7 @@ async def test_a_failed_spawn_is_reported_and_leaves_nothing(tmp_path: Path, mon
         with pytest.raises(ModelLoadError, match=r"no process could be started with .*: Too many open files"):
             await placement.start(one_to_one("process"), tmp_path)
         assert isinstance(await outcome(instance, {"x": EXIT}), InstanceLost)
-        async with asyncio.timeout(PATIENCE):
-            while instance.restarts < 2:
-                await asyncio.sleep(0.01)
+        await until(lambda: instance.restarts >= 2)
         monkeypatch.undo()
         assert (await at_last(instance, {"x": FINE}))["y"].tolist() == FINE.tolist()
     assert psutil.Process().num_fds() <= before

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -14,7 +13,6 @@ from runtimes.tensor.backends.base import InstanceLost, ModelFailed, ModelLoadEr
 from runtimes.tensor.instances import copy, placement, thread
 from runtimes.tensor.models.manager import ModelManager
 from tests.runtimes.tensor.instances.support import (
-    PATIENCE,
     at_last,
     floats,
     one_to_one,
@@ -23,6 +21,7 @@ from tests.runtimes.tensor.instances.support import (
     running,
     write,
 )
+from tests.support.conditions import until
 
 GATES: list[threading.Event] = []
 WAIT = """
@@ -40,12 +39,6 @@ class Model:
 CLOSED: list[object] = []
 NO_MODELS = Metrics(cast(ModelManager, SimpleNamespace(table=SimpleNamespace(records=list))))
 FINE, HANG = floats([0, 0]), floats([1, 0])
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 @pytest.fixture(autouse=True)

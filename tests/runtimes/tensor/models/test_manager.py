@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import random
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
@@ -16,17 +15,8 @@ from adapters.errors import CallerError, NotFound, Unavailable
 from runtimes.tensor.models.manager import ModelManager
 from runtimes.tensor.models.override import Override, unpack
 from runtimes.tensor.models.repository import RepositoryError
-from tests.runtimes.tensor.workshop import (
-    CONFIG,
-    WARMED,
-    Workshop,
-    manager_of,
-    managing,
-    put,
-    scheduler_of,
-    until,
-    used,
-)
+from tests.runtimes.tensor.workshop import CONFIG, WARMED, Workshop, manager_of, managing, put, scheduler_of, used
+from tests.support.conditions import until
 
 pytestmark = pytest.mark.plain
 
@@ -344,9 +334,9 @@ async def test_an_unload_that_is_ordered_after_a_load_wins(
     sent_to = tmp_path.with_name(f"{tmp_path.name}-sent")
     sent_to.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(sent_to))
-    for _ in range(20):  # at whatever step the load is
+    for at in range(20):  # at whatever step the load is
         load = asyncio.create_task(manager.load("m", Override('{"backend": "python"}', {"1/model.py": b"fine"})))
-        await asyncio.sleep(random.random() * 0.01)
+        await asyncio.sleep(at / 2000)
         await manager.unload("m")
         with suppress(Unavailable):  # unless it was done before
             await load

@@ -17,16 +17,8 @@ from adapters.errors import CallerError, CapacityError, NotFound, Unavailable
 from runtimes.tensor.models import residency
 from runtimes.tensor.models.manager import ModelManager
 from runtimes.tensor.models.served_model import ServedModel
-from tests.runtimes.tensor.workshop import (
-    CONFIG,
-    FakeInstance,
-    Workshop,
-    manager_of,
-    memory_used,
-    put,
-    scheduler_of,
-    until,
-)
+from tests.runtimes.tensor.workshop import CONFIG, FakeInstance, Workshop, manager_of, memory_used, put, scheduler_of
+from tests.support.conditions import until
 
 pytestmark = pytest.mark.plain
 NAMES = st.sampled_from("ab")

@@ -11,7 +11,8 @@ import pytest
 from runtimes.tensor.models import manifest
 from runtimes.tensor.models.poller import Poller
 from runtimes.tensor.models.repository import Listing, Repository, RepositoryError
-from tests.runtimes.tensor.workshop import Workshop, managing, put, until
+from tests.runtimes.tensor.workshop import Workshop, managing, put
+from tests.support.conditions import until
 
 pytestmark = pytest.mark.plain
 

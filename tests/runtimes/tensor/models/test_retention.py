@@ -8,7 +8,8 @@ import pytest
 
 from adapters.errors import NotFound, Unavailable
 from runtimes.tensor.models.manager import ModelManager
-from tests.runtimes.tensor.workshop import CONFIG, Workshop, managing, memory_used, put, until
+from tests.runtimes.tensor.workshop import CONFIG, Workshop, managing, memory_used, put
+from tests.support.conditions import until
 
 pytestmark = pytest.mark.plain
 NEWEST = CONFIG + "memory: 40B\nversions: {latest: 1}\n"

@@ -11,6 +11,8 @@ import numpy as np
 from adapters.tensors import Inference, Parameter, RequestedOutput, Tensor
 from runtimes.tensor.backends.base import Batch, Done, InstanceLost, LoadReport, ModelFailed, Tensors
 from runtimes.tensor.configuration.model_config import DynamicBatching, ModelConfig, TensorSpec
+from runtimes.tensor.instances import frames
+from runtimes.tensor.instances.arena import Arena
 from runtimes.tensor.texts import joined
 
 POISON = -1
@@ -150,3 +152,13 @@ def values_of(outputs: list[Tensor]) -> list[int]:
     array = np.frombuffer(output.data, "<i4").reshape(output.shape)
     assert (array == array[:, :1]).all()
     return [int(value) for value in array[:, 0]]
+
+
+def crossed(members: Sequence[Tensors], kind: int = frames.INFER) -> Tensors:
+    """What the process of a model receives, or what it returns."""
+    arena = Arena()
+    try:
+        packet = frames.parse(frames.packed(frames.tensors_frame(kind, 1, members), arena), arena)
+        return frames.tensors_of(frames.owned(packet, arena))
+    finally:
+        arena.close()

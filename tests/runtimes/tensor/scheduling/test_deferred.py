@@ -20,8 +20,6 @@ from runtimes.tensor.backends.base import Array, Batch, Done, Tensors
 from runtimes.tensor.configuration.model_config import DynamicBatching, ModelConfig, ResponseCache, TensorSpec
 from runtimes.tensor.datatypes import DTYPES
 from runtimes.tensor.deferred_input import is_deferred
-from runtimes.tensor.instances import frames
-from runtimes.tensor.instances.arena import Arena
 from runtimes.tensor.scheduling import intake, joint, outlet
 from runtimes.tensor.scheduling.batcher import Batcher, rows_of
 from runtimes.tensor.scheduling.intake import Intake
@@ -31,7 +29,7 @@ from runtimes.tensor.scheduling.response_store import ResponseStore
 from runtimes.tensor.scheduling.scheduler import make_scheduler
 from runtimes.tensor.scheduling.unfinished import UnfinishedOutputs
 from runtimes.tensor.texts import as_array, expanded, joined, packed
-from tests.runtimes.tensor.scheduling.instances import VirtualInstance
+from tests.runtimes.tensor.scheduling.instances import VirtualInstance, crossed
 
 pytestmark = pytest.mark.plain
 PADS = (2, 5)
@@ -76,12 +74,7 @@ def read(config: ModelConfig, tensor: Tensor, large: int) -> PreparedRequest:
 
 def through_a_process(members: list[Tensors]) -> Array:
     """What the process of a model receives."""
-    arena = Arena()
-    try:
-        packet = frames.parse(frames.packed(frames.tensors_frame(frames.INFER, 1, members), arena), arena)
-        return expanded(frames.tensors_of(frames.owned(packet, arena))["T"])
-    finally:
-        arena.close()
+    return expanded(crossed(members)["T"])
 
 
 def same(one: Array, other: Array) -> bool:
