@@ -191,3 +191,38 @@ async def test_a_lost_picker_fails_closed_or_open_as_the_pool_demands(tmp_path: 
                 await response.read()
                 assert (response.status == 200) is fail_open
         assert len(server.received) == fail_open
+
+
+async def hits(at: Site, url: str) -> float:
+    """The share of requests whose long beginning their server has received before."""
+    before: list[set[str]] = [set() for _ in at.servers]
+    hit = total = 0
+    async with aiohttp.ClientSession(headers=at.headers) as http:
+        for turn in range(8):
+            for user in range(11):
+                messages = [{"role": "system", "content": f"{user} " * 2000}, {"role": "user", "content": str(turn)}]
+                seen = at.received
+                async with http.post(url, json={**BODY, "messages": messages}) as response:
+                    assert response.status == 200
+                    await response.read()
+                index = next(i for i, count in enumerate(at.received) if count != seen[i])
+                hit += str(user) in before[index]
+                total += 1
+                before[index].add(str(user))
+    return hit / total
+
+
+async def test_prefix_affinity_raises_hits_as_in_the_bare_gateway(tmp_path: Path) -> None:
+    shares: dict[str, tuple[float, float]] = {}
+    for by in ("prefix_affinity", "round_robin"):
+        folder = tmp_path / by
+        folder.mkdir()
+        async with site(folder, pool={"balance": {"by": by}}) as at:
+            bare = await hits(at, f"{at.gateway.url}/v1/chat/completions")
+        (folder / "picker").mkdir()
+        async with site(folder / "picker", pool={"balance": {"by": by}}) as at:
+            shares[by] = await hits(at, at.url), bare
+    picked, bare = shares["prefix_affinity"]
+    assert picked > 0.75  # the first request of each user misses: at most 0.875
+    assert abs(picked - bare) < 0.1
+    assert shares["round_robin"][0] < picked

@@ -235,3 +235,11 @@ async def test_changes_of_a_pool_by_operators_apply_in_every_worker_and_its_succ
                 g.process.send_signal(signal.SIGUSR2)
                 await g.printed("all workers restarted")
                 await g.until_ready(3)
+
+
+async def test_no_worker_outlives_a_killed_supervisor(tmp_path: Path) -> None:
+    async with upstream() as up, gateway(tmp_path, minimal(up.url, workers=3)) as g:
+        workers = [psutil.Process(worker["pid"]) for worker in (await g.until_ready(3))["workers"]]
+        await g.stop(signal.SIGKILL)
+        _, alive = await asyncio.to_thread(psutil.wait_procs, workers, 30)
+        assert alive == []
