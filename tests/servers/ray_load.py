@@ -59,20 +59,25 @@ class Load:
                 self.failures[re.sub(r"\d+", "N", str(answer))[:200]] += 1
 
 
-def ask(url: str, key: str, numbers: list[int]) -> tuple[str, Any]:
-    """The status of one request, and its answer."""
-    shape = {"shape": [1, 16], "datatype": "INT32", "data": numbers}
-    body = {"inputs": [{"name": name, **shape} for name in ("INPUT0", "INPUT1")], "outputs": [{"name": "OUTPUT0"}]}
+def sent(url: str, key: str, path: str, body: Any = None) -> tuple[int, bytes]:
+    """The status and the body of the answer to one request, a POST if it has a body."""
     parts = urlsplit(url)
     connection = HTTPConnection(parts.hostname or "", parts.port, timeout=WAIT_SECONDS)
     try:
         headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
-        connection.request("POST", "/v2/models/add_sub/infer", json.dumps(body), headers)
+        connection.request("GET" if body is None else "POST", path, None if body is None else json.dumps(body), headers)
         response = connection.getresponse()
-        answer = json.loads(response.read())
-        return str(response.status), answer
+        return response.status, response.read()
     finally:
         connection.close()
+
+
+def ask(url: str, key: str, numbers: list[int]) -> tuple[str, Any]:
+    """The status of one request, and its answer."""
+    shape = {"shape": [1, 16], "datatype": "INT32", "data": numbers}
+    body = {"inputs": [{"name": name, **shape} for name in ("INPUT0", "INPUT1")], "outputs": [{"name": "OUTPUT0"}]}
+    status, answer = sent(url, key, "/v2/models/add_sub/infer", body)
+    return str(status), json.loads(answer)
 
 
 def code(url: str, key: str) -> str:
@@ -82,28 +87,15 @@ def code(url: str, key: str) -> str:
 
 def is_accepted(url: str, key: str) -> bool:
     """Whether the gateway accepts a key."""
-    parts = urlsplit(url)
-    connection = HTTPConnection(parts.hostname or "", parts.port, timeout=WAIT_SECONDS)
-    try:
-        connection.request("GET", "/v1/models", headers={"authorization": f"Bearer {key}"})
-        return connection.getresponse().status == 200
-    finally:
-        connection.close()
+    return sent(url, key, "/v1/models")[0] == 200
 
 
 def streamed(url: str, key: str, prompt: str) -> str:
     """The text of a streamed chat. Raises `AssertionError` if the stream is not whole."""
     body = {"model": "chat", "messages": [{"role": "user", "content": prompt}], "max_tokens": 8, "stream": True}
-    parts = urlsplit(url)
-    connection = HTTPConnection(parts.hostname or "", parts.port, timeout=WAIT_SECONDS)
-    try:
-        headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
-        connection.request("POST", "/v1/chat/completions", json.dumps({**body, "temperature": 0}), headers)
-        response = connection.getresponse()
-        lines = response.read().decode().split("\n\n")
-    finally:
-        connection.close()
-    assert response.status == 200, lines
+    status, answer = sent(url, key, "/v1/chat/completions", {**body, "temperature": 0})
+    lines = answer.decode().split("\n\n")
+    assert status == 200, lines
     *events, end = [line.removeprefix("data: ") for line in lines if line]
     assert end == "[DONE]", lines
     return "".join(choice["delta"].get("content") or "" for event in events for choice in json.loads(event)["choices"])

@@ -11,15 +11,16 @@ import aiohttp
 import psutil
 import pytest
 
-from loadtests.peers import llama_cpp, vllm
-from loadtests.peers.mlserver import REQUIREMENTS
-from loadtests.venvs import InstallError, ensure
+from loadtests.peers import vllm
+from loadtests.venvs import InstallError
 from runtimes.llm.weights.store import resolve
+from tests.servers import mlserver
 from tests.servers.llm import MODEL
 from tests.servers.programs import __path__ as programs
 from tests.support.absent import absent
 from tests.support.processes import GatewayProcess, gateway
 
+PATIENCE = 300.0
 READY_SECONDS = 900.0
 KEY = r"Demo key [^:]*: (hr-\S+)"
 
@@ -52,28 +53,17 @@ async def ready(g: GatewayProcess) -> list[psutil.Process]:
     return psutil.Process(state["endpoints"][0]["pid"]).children(recursive=True)
 
 
-async def killed_and_back(g: GatewayProcess, processes: list[psutil.Process]) -> list[psutil.Process]:
-    """Its processes after those were killed."""
-    processes[0].kill()
-    await g.until("s['endpoints'][0]['restarts'] == 1")
-    _, alive = await asyncio.to_thread(psutil.wait_procs, processes, 60)
-    assert alive == []
-    return await ready(g)
-
-
 async def gone(g: GatewayProcess, processes: list[psutil.Process]) -> None:
     assert await g.stop() == 0
-    _, alive = await asyncio.to_thread(psutil.wait_procs, processes, 60)
+    _, alive = await asyncio.to_thread(psutil.wait_procs, processes, PATIENCE)
     assert alive == []
 
 
 async def test_an_mlserver_by_its_command(tmp_path: Path) -> None:
-    venv = installed(lambda: ensure("mlserver-sklearn", (*REQUIREMENTS, "mlserver-sklearn==1.7.1")))
+    venv = installed(mlserver.install)
     shutil.copy(Path(programs[0]) / "mlserver_models.py", tmp_path / "models.py")
     (tmp_path / "words").mkdir()
-    (tmp_path / "words/model-settings.json").write_text(
-        json.dumps({"name": "words", "implementation": "models.Words", "inputs": [TEXT], "outputs": [TEXT]})
-    )
+    (tmp_path / "words/model-settings.json").write_text(json.dumps({"name": "words", **mlserver.MODELS["words"]}))
     runtime = {
         "kind": "command",
         "command": [str(venv / "bin/mlserver"), "start", str(tmp_path)],
@@ -93,41 +83,22 @@ async def test_an_mlserver_by_its_command(tmp_path: Path) -> None:
         processes = await ready(g)
         before = await post(g, key, "/v2/models/words/infer", body)
         assert before[0] == 200, before
-        processes = await killed_and_back(g, processes)
+        processes[0].kill()
+        await g.until("s['endpoints'][0]['restarts'] == 1")
+        _, alive = await asyncio.to_thread(psutil.wait_procs, processes, PATIENCE)
+        assert alive == []
+        processes = await ready(g)
         after = await post(g, key, "/v2/models/words/infer", body)
         assert after[1]["outputs"] == before[1]["outputs"]
         await gone(g, processes)
 
 
-TEXT = {"name": "text", "datatype": "BYTES", "shape": [1], "parameters": {"content_type": "str"}}
 CHAT = {
     "model": "smollm2",
     "messages": [{"role": "user", "content": "What is the capital of France?"}],
     "max_tokens": 12,
     "temperature": 0,
 }
-
-
-@pytest.mark.nightly
-async def test_a_llama_cpp_by_its_command(tmp_path: Path) -> None:
-    venv = installed(llama_cpp.install)
-    server = llama_cpp.program(venv)
-    options = ["-c", 2048, "-t", 2, "--no-repack", "--no-ui", "--host", "127.0.0.1", "--port", "{port}"]
-    runtime = {
-        "kind": "command",
-        "command": [str(server), "-m", str(resolve(MODEL)), "--alias", "smollm2", *options],
-        "env": {"LD_LIBRARY_PATH": str(server.parent)},
-        "ready": "/health",
-    }
-    async with gateway(tmp_path, pool(runtime)) as g:
-        key = (await g.printed(KEY, READY_SECONDS))[1]
-        processes = await ready(g)
-        before = await post(g, key, "/v1/chat/completions", CHAT)
-        assert before[1]["choices"][0]["message"]["content"]
-        processes = await killed_and_back(g, processes)
-        after = await post(g, key, "/v1/chat/completions", CHAT)
-        assert after[1]["choices"] == before[1]["choices"]
-        await gone(g, processes)
 
 
 @pytest.mark.nightly
