@@ -201,7 +201,7 @@ async def test_a_request_that_does_not_fit_reads_the_signature_again(
     monkeypatch.setattr("adapters.upstreams.tfserving.models.DOUBT", -1.0)
     async with before(server, wire) as adapter:
         await adapter.call(infer("json", X), within())
-        models = adapter._models  # type: ignore[attr-defined]
+        models = adapter._models
         ((key, (at, signatures)),) = models._cached.items()
         old = json.loads(json.dumps(signatures).replace('"x"', '"z"'))
         models._cached[key] = (at, old)
