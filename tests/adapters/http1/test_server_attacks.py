@@ -9,7 +9,7 @@ import pytest
 
 from adapters.http1.message import Request, Response
 from adapters.http1.server import Limits
-from tests.adapters.http1.raw import Echo, get, post, serving, until
+from tests.adapters.http1.raw import Echo, Raw, Served, get, post, serving, until
 from tests.hostile.corpus.cases import CANARY, cases
 from tests.support.loops import Reports
 
@@ -37,25 +37,24 @@ OVERSIZED = {
 REFUSED |= {name: (sent, 431) for name, sent in OVERSIZED.items()}
 
 
-@pytest.mark.parametrize(("data", "status"), REFUSED.values(), ids=REFUSED.keys())
-async def test_refused_once_and_closed(data: bytes, status: int) -> None:
-    echo = Echo()
-    async with serving(echo, LIMITS) as served:
-        client = await served.connect()
-        client.send(data + CANARY)
-        [reply] = await client.replies()
-    assert (reply.status, reply.headers["connection"]) == (status, "close")
-    assert "/smuggled" not in echo.seen
-
-
-@pytest.mark.parametrize(("data", "status"), REFUSED.values(), ids=REFUSED.keys())
-async def test_an_attack_byte_by_byte_is_refused_alike(data: bytes, status: int) -> None:
-    echo = Echo()
-    async with serving(echo, LIMITS) as served:
-        client = await served.connect()
-        connection = await served.accepted()
-        for byte in data + CANARY:
+async def deliver(served: Served, data: bytes, by_byte: bool) -> Raw:
+    """Send the data at once, or hand it to the parser in pieces of a byte."""
+    client = await served.connect()
+    connection = await served.accepted()
+    if by_byte:
+        for byte in data:
             connection.data_received(bytes([byte]))
+    else:
+        client.send(data)
+    return client
+
+
+@pytest.mark.parametrize("by_byte", [False, True])
+@pytest.mark.parametrize(("data", "status"), REFUSED.values(), ids=REFUSED.keys())
+async def test_refused_once_and_closed(data: bytes, status: int, by_byte: bool) -> None:
+    echo = Echo()
+    async with serving(echo, LIMITS) as served:
+        client = await deliver(served, data + CANARY, by_byte)
         [reply] = await client.replies()
     assert (reply.status, reply.headers["connection"]) == (status, "close")
     assert "/smuggled" not in echo.seen
@@ -64,25 +63,14 @@ async def test_an_attack_byte_by_byte_is_refused_alike(data: bytes, status: int)
 ACCEPTED = {case.name: (case.sent, case.body.decode()) for case in cases("http1") if case.expect == "answered"}
 
 
+@pytest.mark.parametrize("by_byte", [False, True])
 @pytest.mark.parametrize(("data", "body"), ACCEPTED.values(), ids=ACCEPTED.keys())
-async def test_accepted_and_the_next_request_too(data: bytes, body: str) -> None:
+async def test_accepted_and_the_next_request_too(data: bytes, body: str, by_byte: bool) -> None:
     async with serving(Echo(), LIMITS) as served:
-        client = await served.connect()
-        client.send(data + get("/next", "Connection: close"))
+        client = await deliver(served, data + get("/next", "Connection: close"), by_byte)
         first, second = await client.replies()
     assert (first.status, first.decoded["path"], first.decoded["body"]) == (200, "/", body)
     assert second.decoded["path"] == "/next"
-
-
-@pytest.mark.parametrize(("data", "body"), ACCEPTED.values(), ids=ACCEPTED.keys())
-async def test_a_request_byte_by_byte_is_accepted_alike(data: bytes, body: str) -> None:
-    async with serving(Echo(), LIMITS) as served:
-        client = await served.connect()
-        connection = await served.accepted()
-        for byte in data:
-            connection.data_received(bytes([byte]))
-        reply = await client.reply()
-    assert (reply.status, reply.decoded["body"]) == (200, body)
 
 
 TARGETS = {

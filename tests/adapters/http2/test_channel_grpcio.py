@@ -35,8 +35,8 @@ async def test_a_message_there_and_back(size: int) -> None:
         assert await channel.unary(ECHO, message, deadline=soon(channel)) == message
 
 
-async def test_messages_of_32_mib_in_parallel() -> None:
-    messages = [os.urandom(32 * MiB) for _ in range(3)]
+async def test_messages_of_8_mib_in_parallel() -> None:
+    messages = [os.urandom(8 * MiB) for _ in range(3)]
     async with grpcio_serving(Service()) as url, calling(url) as channel:
         answers = await asyncio.gather(*[channel.unary(ECHO, m, deadline=soon(channel)) for m in messages])
         assert answers == messages

@@ -44,8 +44,8 @@ async def test_a_message_there_and_back(size: int) -> None:
         await served.quiet()
 
 
-async def test_messages_of_32_mib_in_parallel() -> None:
-    messages = [os.urandom(32 * MiB) for _ in range(3)]
+async def test_messages_of_8_mib_in_parallel() -> None:
+    messages = [os.urandom(8 * MiB) for _ in range(3)]
 
     def work() -> list[bytes]:
         with served.channel() as channel:
