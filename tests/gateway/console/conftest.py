@@ -25,6 +25,10 @@ def browser() -> Iterator[str]:
         yield address
 
 
+ROLES = {"llm-admins": "operator", "acme-leads": "tenant-admin"}
+"""Groups of an OpenID provider, and their roles."""
+
+
 class ConsoleRig:
     """A gateway and a page of its console."""
 
@@ -45,6 +49,14 @@ class ConsoleRig:
                     if response.status == 200:
                         return key
                 await asyncio.sleep(0.02)
+
+    async def chat(self, key: str = "", content: str = "hi", model: str = "chat") -> tuple[int, str]:
+        """Send a chat; return its status and the id of the request."""
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        body = {"model": model, "messages": [{"role": "user", "content": content}]}
+        url = f"{self.g.url}/v1/chat/completions" if key else f"{self.g.admin}/admin/playground/chat"
+        async with aiohttp.ClientSession(headers=headers) as http, http.post(url, json=body) as response:
+            return response.status, response.headers.get("x-request-id", "")
 
     async def until_stored(self, count: int, key: str = "") -> None:
         """Wait until the gateway has the records of so many requests: they are written behind the requests."""

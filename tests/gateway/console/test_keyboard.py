@@ -150,11 +150,8 @@ async def rollouts(c: ConsoleRig, keys: Keyboard) -> None:
 
 
 async def pipelines(c: ConsoleRig, keys: Keyboard) -> None:
-    async with aiohttp.ClientSession(headers={"authorization": f"Bearer {await c.issue()}"}) as http:
-        body = {"model": "piped", "messages": [{"role": "user", "content": "hi"}]}
-        async with http.post(f"{c.g.url}/v1/chat/completions", json=body) as response:
-            assert response.status == 200, await response.text()
-            id = response.headers["x-request-id"]
+    sent, id = await c.chat(await c.issue(), model="piped")
+    assert sent == 200
     await open_screen(c, keys, "Pipelines")
     await keys.write("Id of a request", id)
     await c.page.press("Enter")

@@ -35,11 +35,8 @@ async def test_a_person_follows_a_request_through_a_pipeline(console: OpenConsol
             await c.page.shows("first")
             assert await c.page.evaluate("document.querySelectorAll('.graph .node').length") == 5
             await check_accessibility(c.page)
-            async with aiohttp.ClientSession() as http:
-                body = {"model": "piped", "messages": [{"role": "user", "content": "hi"}]}
-                async with http.post(f"{c.g.admin}/admin/playground/chat", json=body) as response:
-                    assert response.status == 200, await response.text()
-                    id = response.headers["x-request-id"]
+            sent, id = await c.chat(model="piped")
+            assert sent == 200
             counts = "[...document.querySelectorAll('tbody tr')].map((row) => row.cells[4].textContent)"
             await c.page.until(f"{counts}.join() === '1,1,1,1,1'")
             await c.page.fill("Id of a request", id)
@@ -75,11 +72,8 @@ async def test_a_stored_request_shows_the_reasons_and_the_cost_of_its_steps(cons
             settings(up.url, requests={"flush": "100ms"}, models=[piped, *models], tenants=tenants)
         ) as c:
             key, operator = await c.issue(), await c.issue(role="operator")
-            async with aiohttp.ClientSession(headers={"authorization": f"Bearer {key}"}) as http:
-                body = {"model": "piped", "messages": [{"role": "user", "content": "hi"}]}
-                async with http.post(f"{c.g.url}/v1/chat/completions", json=body) as response:
-                    assert response.status == 200, await response.text()
-                    id = response.headers["x-request-id"]
+            sent, id = await c.chat(key, model="piped")
+            assert sent == 200
             await c.until_stored(1, operator)
             async with aiohttp.ClientSession(headers={"authorization": f"Bearer {operator}"}) as http:
                 steps = (await (await http.get(f"{c.g.admin}/admin/requests/{id}")).json())["steps"]

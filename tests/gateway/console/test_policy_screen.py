@@ -4,7 +4,6 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
 from tests.gateway.console.conftest import ConsoleRig, OpenConsole, settings
@@ -37,11 +36,8 @@ async def edit(c: ConsoleRig, old: str, new: str) -> None:
 async def test_an_operator_checks_replays_applies_and_returns(console: OpenConsole, tmp_path: Path) -> None:
     async with upstream() as up, console(configuration(tmp_path, up.url)) as c:
         key = await c.issue(role="operator")
-        async with aiohttp.ClientSession(headers={"authorization": f"Bearer {key}"}) as http:
-            chat = {"model": "chat", "messages": [{"role": "user", "content": HOSTILE}]}
-            for _ in range(3):
-                async with http.post(f"{c.g.url}/v1/chat/completions", json=chat) as response:
-                    assert response.status == 200
+        for _ in range(3):
+            assert (await c.chat(key, HOSTILE))[0] == 200
         before = c.g.config.read_text()
         await c.open("/policy")
         await c.sign_in(key)

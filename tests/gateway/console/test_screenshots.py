@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 from PIL import Image
 
@@ -150,11 +149,8 @@ async def models(c: ConsoleRig, gallery: Gallery) -> None:
     await c.open("/rollouts")
     await c.page.until("!!document.querySelector('.chart canvas')")
     await gallery.take("rollouts")
-    body = {"model": "piped", "messages": [{"role": "user", "content": "What is a river?"}]}
-    url = f"{c.g.admin}/admin/playground/chat"
-    async with aiohttp.ClientSession() as http, http.post(url, json=body) as response:
-        assert response.status == 200, await response.text()
-        id = response.headers["x-request-id"]
+    sent, id = await c.chat(content="What is a river?", model="piped")
+    assert sent == 200
     await c.until_stored(6)
     await c.open(f"/requests/{id}")
     await c.page.until("document.body.innerText.includes('Steps of the pipeline')")

@@ -111,13 +111,8 @@ async def test_hostile_texts_of_clients_and_servers_stay_texts(console: OpenCons
 async def test_requests_are_searched_page_by_page(console: OpenConsole) -> None:
     async with upstream() as up, console(configuration(up.url)) as c:
         key, other = await c.issue(), await c.issue("beta")
-        url, body = f"{c.g.url}/v1/chat/completions", {"model": "chat", "messages": [{"role": "user", "content": "hi"}]}
-        async with aiohttp.ClientSession() as http:
-            for number in range(60):
-                sender = other if number % 10 == 0 else key
-                sent = {**body, "model": "none"} if number % 7 == 0 else body
-                async with http.post(url, json=sent, headers={"authorization": f"Bearer {sender}"}) as response:
-                    await response.read()
+        for number in range(60):
+            await c.chat(other if number % 10 == 0 else key, model="none" if number % 7 == 0 else "chat")
         await c.open("/requests")
         operator = await c.issue(role="operator")
         await c.until_stored(60, operator)

@@ -1,6 +1,5 @@
 """The screen of tenants in a real browser: limits, usage, and the life of a key."""
 
-import asyncio
 from typing import Any
 
 import aiohttp
@@ -10,6 +9,7 @@ from tests.gateway.console.conftest import ConsoleRig, OpenConsole, settings
 from tests.gateway.console.hostile import HOSTILE, check_inert
 from tests.support.browsing.axe import check_accessibility
 from tests.support.upstreams import upstream
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(1800)]
 
@@ -25,19 +25,13 @@ def configuration(url: str) -> dict[str, Any]:
     )
 
 
-async def chat(c: ConsoleRig, key: str) -> int:
-    body = {"model": "chat", "messages": [{"role": "user", "content": "hi"}]}
-    headers = {"authorization": f"Bearer {key}"}
-    url = f"{c.g.url}/v1/chat/completions"
-    async with aiohttp.ClientSession(headers=headers) as http, http.post(url, json=body) as response:
-        return response.status
-
-
 async def until_answered(c: ConsoleRig, key: str, status: int) -> None:
     """Send chats until one has the status: a change of keys takes a moment."""
-    async with asyncio.timeout(300):
-        while await chat(c, key) != status:
-            await asyncio.sleep(0.05)
+
+    async def answered() -> bool:
+        return (await c.chat(key))[0] == status
+
+    await until(answered)
 
 
 async def test_a_tenant_s_admin_issues_rotates_and_revokes_a_key(console: OpenConsole) -> None:
