@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 import time
@@ -20,12 +21,12 @@ def test_this_installation_has_the_core() -> None:
 
 def test_generated_sequences_have_one_outcome() -> None:
     count = fuzz.Count()
-    seed = time.time_ns()
-    for i in range(10):
+    seed = 1 if os.environ.get("CI") else time.time_ns()  # as Hypothesis does: in CI the same in each run
+    for i in range(4):
         fuzz.compare(fuzz.installed(), seed + i, 1000, count)
-    assert count.sequences == 30_250
-    assert count.parsed > 6_000, "the core declined too much for the comparison to mean anything"
-    assert count.operations > 500
+    assert count.sequences == 12_100
+    assert count.parsed > 2_400, "the core declined too much for the comparison to mean anything"
+    assert count.operations > 200
 
 
 def test_the_comparison_finds_a_difference() -> None:
