@@ -9,7 +9,7 @@ PIP_ARGS ?=
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 JOBS ?= $(shell cores=$(CORES); echo $$((cores < 4 ? cores + 1 : 4)))
 SHELF = $(BIN)/pytest -n $(JOBS) -p no:randomly --durations=10 --shelf
-FAST = $(BIN)/pytest -n $(CORES) --shelf plain
+FAST = $(BIN)/pytest -n $(CORES) -m "not nightly" --shelf plain
 
 .PHONY: accuracy-llm serve test test-runtimes test-processes test-servers test-benchmarks test-all check format help protos screenshots vendor conformance bench-gateway bench-memory bench-picker bench-shadows bench-transports bench-workers bench-balancing bench-bus bench-tensor bench-llm bench-pipelines bench-batch simulate-experiments simulate-rollouts simulate-scaling simulate-internet soak-llm clean
 
@@ -42,7 +42,7 @@ test-benchmarks: $(VENV)/.dev ## the tests of loadtests/
 
 # With the servers that take many minutes to install or to start, and a new interpreter for each gateway.
 test-all: $(VENV)/.dev check ## all tests, nightly ones included
-	HEADRACE_FORKED_STARTS=0 $(BIN)/pytest -n $(JOBS) -p no:randomly --durations=10 --examples many $(ARGS)
+	HEADRACE_FORKED_STARTS=0 HEADRACE_SIMULATION_SEEDS=800 $(BIN)/pytest -n $(JOBS) -p no:randomly --durations=10 --examples many $(ARGS)
 
 check: $(VENV)/.test ## ruff, mypy, import-linter
 	$(static)

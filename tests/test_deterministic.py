@@ -81,7 +81,7 @@ async def test_virtual_time_passes_at_once() -> None:
     assert time.monotonic() - began < 50
 
 
-def test_what_a_test_may_do() -> None:
+def test_a_test_may_listen_on_free_ports_and_join_them() -> None:
     bound(0)
     with socket.socket() as listener, socket.socket() as client:
         listener.bind(("127.0.0.1", 0))

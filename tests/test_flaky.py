@@ -72,7 +72,7 @@ def test_a_plain_test_has_no_second_try(tmp_path: Path) -> None:
 
 
 def test_the_list_of_flaky_tests_has_causes_and_shrinks() -> None:
-    entries = flaky.known()
+    entries = flaky.listed_causes()
     assert len(entries) == MOST
     for name, cause in entries.items():
         path, _, test = name.partition("::")

@@ -117,7 +117,7 @@ def _called_by_a_test() -> bool:
 def _is_virtual(loop: asyncio.AbstractEventLoop | None) -> bool:
     """Whether the clock of a loop jumps: looptime's, or that of the simulation."""
     if isinstance(loop, LoopTimeEventLoop):
-        return loop.looptime_on
+        return bool(loop.looptime_on)
     return isinstance(loop, asyncio.BaseEventLoop) and type(loop).time is not asyncio.BaseEventLoop.time
 
 
@@ -161,7 +161,7 @@ def _install() -> None:
         return name
 
     time.sleep = sleep
-    socket.socket.getsockname = getsockname  # type: ignore[method-assign]
+    socket.socket.getsockname = getsockname  # type: ignore[assignment,method-assign]
     asyncio.sleep = asyncio.tasks.sleep = wait
     selectors.EpollSelector.select = select  # type: ignore[method-assign]
     multiprocessing.util.spawnv_passfds = spawnv  # type: ignore[assignment]

@@ -17,13 +17,13 @@ TRIED_AGAIN = frozenset({"processes", "servers"})
 MOST = 10
 """If more tests fail, the change is to blame and not chance."""
 
-KNOWN = Path(__file__).parents[1] / "flaky.txt"
+LIST = Path(__file__).parents[1] / "flaky.txt"
 _INNER = "HEADRACE_SECOND_TRY"
 
 
-def known() -> dict[str, str]:
+def listed_causes() -> dict[str, str]:
     """The tests of `flaky.txt` and the cause of each."""
-    lines = (line.split("#", 1) for line in KNOWN.read_text().splitlines() if line and not line.startswith("#"))
+    lines = (line.split("#", 1) for line in LIST.read_text().splitlines() if line and not line.startswith("#"))
     return {name.strip(): cause[0].strip() if cause else "" for name, *cause in lines}
 
 
@@ -52,9 +52,9 @@ class SecondTry:
             if _passes_alone(session.config.rootpath, name):
                 self.flaky[name] = next(_reason(report) for report in reports if report.nodeid == name)
         for kind in ("failed", "error"):
-            kept = [report for report in reporter.stats.pop(kind, []) if report.nodeid not in self.flaky]
-            if kept:
-                reporter.stats[kind] = kept
+            others = [report for report in reporter.stats.pop(kind, []) if report.nodeid not in self.flaky]
+            if others:
+                reporter.stats[kind] = others
         if self.flaky:
             reporter.stats["flaky"] = [report for report in reports if report.nodeid in self.flaky]
         if len(self.flaky) == len(names):
@@ -62,9 +62,9 @@ class SecondTry:
             session.testsfailed = 0
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        listed = known()
+        causes = listed_causes()
         for name, reason in self.flaky.items():
-            note = "known" if name in listed else "new: find its cause and mend it, or list it in tests/flaky.txt"
+            note = "listed" if name in causes else "new: find its cause and mend it, or list it in tests/flaky.txt"
             terminalreporter.write_line(f"flaky ({note}): {name}: failed, then passed alone: {reason}", yellow=True)
 
 

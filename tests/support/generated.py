@@ -54,6 +54,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if getattr(function, "is_hypothesis_test", False) and function not in done:
             done.add(function)
             own = getattr(function, _SETTINGS, None) or settings.default
+            assert own is not None
             few = chosen == "few" and shelves.item_shelf(item) == shelves.PLAIN
             most = min(own.max_examples, FEW) if few else own.max_examples * FACTORS[chosen]
             setattr(function, _SETTINGS, settings(own, max_examples=most))
