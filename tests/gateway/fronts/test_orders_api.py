@@ -8,6 +8,7 @@ from adapters.errors import CallerError, InferenceError, NotFound, Unavailable
 from adapters.requests import ModelOrder
 from tests.gateway.fronts.conftest import OpenDoor
 from tests.gateway.fronts.oip import TensorFake, tensor_door
+from tests.support.gateways import config
 
 pytestmark = pytest.mark.realtime  # the database has threads
 
@@ -54,6 +55,7 @@ async def test_a_page_gives_no_orders(admin_door: OpenDoor) -> None:
 
 async def test_a_large_model_fits_and_its_size_is_bounded(admin_door: OpenDoor) -> None:
     async with admin_door() as door:
+        door.backend.config = config(http={"max_body": "4MB"})
         assert (await door.send("POST", LOAD, body=b"x" * 2 * 1024**2))[0] == 200
         assert (await door.send("POST", LOAD, body=b"x" * (door.backend.config.http.max_body + 1)))[0] == 413
         assert len(door.backend.orders) == 1

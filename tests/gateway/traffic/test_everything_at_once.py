@@ -59,7 +59,7 @@ def moody_rig(dice: random.Random, illness: float) -> Rig:
     return Rig(config(pools=pools, models=[{"name": "chat", "routes": [route]}]), fakes, seed=dice.randint(0, 99))
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(st.integers(0, 2**32), st.sampled_from([0.0, 0.3, 1.0]), st.booleans())
 async def test_each_request_ends_once_truthfully_and_within_every_budget(
     seed: int, illness: float, shared: bool
