@@ -152,7 +152,7 @@ def admin_door(tmp_path: Path) -> OpenDoor:
         backend = StubBackend(config(tenants=TENANTS, auth={"admin": auth}), tmp_path)
         app = make_app(backend)
         add(app)
-        runner = web.AppRunner(app, access_log=None)
+        runner = web.AppRunner(app, access_log=None, lingering_time=0.5)  # of a body that is not read
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         host, port = runner.addresses[0][:2]
