@@ -1,6 +1,7 @@
 """Another implementation of HTTP/2 (`h2`) at the other end, which also checks that received frames are legal."""
 
 import asyncio
+import random
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -36,6 +37,21 @@ def block(path: str, *more: tuple[bytes, bytes]) -> bytes:
 
 def framed(message: bytes, flag: int = 0) -> bytes:
     return PREFIX.pack(flag, len(message)) + message
+
+
+def mutated(data: bytes, rng: random.Random, changes: int) -> bytes:
+    """The data with some bits, pieces or gaps that do not belong there."""
+    out = bytearray(data)
+    for _ in range(changes):
+        at = rng.randrange(len(out))
+        match rng.randrange(3):
+            case 0:
+                out[at] ^= 1 << rng.randrange(8)
+            case 1:
+                out[at:at] = rng.randbytes(rng.randint(1, 9))
+            case _:
+                del out[at : at + rng.randint(1, 9)]
+    return bytes(out)
 
 
 def as_text(fields: Iterable[Sequence[object]] | None) -> dict[str, str]:

@@ -29,7 +29,7 @@ from adapters.http2.status import GrpcError
 from adapters.types import Deadline
 from tests.adapters.http1.raw import until
 from tests.adapters.http2.channels import PATIENCE, calling, soon
-from tests.adapters.http2.peer import framed
+from tests.adapters.http2.peer import framed, mutated
 from tests.adapters.http2.scripted import SETTINGS, Other, answer, answering, data, head, scripted, trailers
 from tests.adapters.http2.served import Methods, serving
 from tests.support.loops import VIRTUAL
@@ -478,17 +478,8 @@ async def test_noise_ends_every_call(seed: int) -> None:
     rng = random.Random(seed)
 
     def noise(stream_id: int) -> bytes:
-        out = bytearray(rng.choice([answer(stream_id, b"!" * 30), head(stream_id) + trailers(stream_id, "3")]))
-        for _ in range(rng.randint(1, 4)):
-            at = rng.randrange(len(out))
-            match rng.randrange(3):
-                case 0:
-                    out[at] ^= 1 << rng.randrange(8)
-                case 1:
-                    out[at:at] = rng.randbytes(rng.randint(1, 9))
-                case _:
-                    del out[at : at + rng.randint(1, 9)]
-        return bytes(out) or b"\0"
+        whole = rng.choice([answer(stream_id, b"!" * 30), head(stream_id) + trailers(stream_id, "3")])
+        return mutated(whole, rng, rng.randint(1, 4)) or b"\0"
 
     async with scripted(answering(noise)) as url, calling(url) as channel:
         for _ in range(30):

@@ -9,7 +9,7 @@ from adapters.http2 import frames
 from adapters.http2.fields import encode
 from adapters.http2.frames import END_HEADERS, END_STREAM, PADDED, PREFACE, WITH_PRIORITY, ErrorCode, frame
 from adapters.http2.server import Limits
-from tests.adapters.http2.peer import connected, framed, plainly, request
+from tests.adapters.http2.peer import connected, framed, mutated, plainly, request
 from tests.adapters.http2.served import Methods, Served, serving
 
 METHODS = ["Echo", "Total", "Count", "Talk", "Late", "Flood", "Nothing"]
@@ -41,21 +41,6 @@ def sentence(rng: random.Random) -> bytes:
     return b"".join(rng.choice(kinds)() for _ in range(rng.randint(1, 8)))
 
 
-def mutated(data: bytes, rng: random.Random) -> bytes:
-    """A few small changes."""
-    out = bytearray(data)
-    for _ in range(rng.randrange(3)):
-        at = rng.randrange(len(out))
-        match rng.randrange(3):
-            case 0:
-                out[at] ^= 1 << rng.randrange(8)
-            case 1:
-                out[at:at] = rng.randbytes(rng.randint(1, 9))
-            case _:
-                del out[at : at + rng.randint(1, 9)]
-    return bytes(out)
-
-
 async def attack(served: Served, data: bytes, rng: random.Random) -> None:
     """Send `data` in pieces, and wait for the end of the connection; what came must be whole frames."""
     async with plainly(served.port) as plain:
@@ -79,7 +64,10 @@ async def test_noise_is_answered_or_closed(seed: int) -> None:
     )  # fmt: skip
     async with serving(Methods(), limits) as served:
         greeting = PREFACE + frames.settings_frame({})
-        noise = [(greeting if rng.random() < 0.9 else b"") + mutated(sentence(rng), rng) for _ in range(CASES)]
+        noise = [
+            (greeting if rng.random() < 0.9 else b"") + mutated(sentence(rng), rng, rng.randrange(3))
+            for _ in range(CASES)
+        ]
         await asyncio.gather(*[attack(served, data, random.Random(i)) for i, data in enumerate(noise)])
         async with connected(served.port) as peer:
             assert (await peer.request(request(), framed(b"after"))).messages == [b"after"]
