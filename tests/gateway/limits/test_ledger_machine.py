@@ -106,5 +106,5 @@ class SharedLedgerMachine(LedgerMachine):
 
 
 @pytest.mark.parametrize("machine", [LedgerMachine, SharedLedgerMachine])
-def test_the_counts_are_those_of_what_is_held(machine: type[LedgerMachine]) -> None:
+def test_the_counts_match_the_reservations_over_any_schedule(machine: type[LedgerMachine]) -> None:
     run_state_machine_as_test(machine, settings=settings(max_examples=25, stateful_step_count=30, deadline=None))
