@@ -84,12 +84,12 @@ def watched(
     cores = ",".join(str(core) for core in sorted(os.sched_getaffinity(0)))
     with child(name, launch, cores, folder) as process:
         end = time.monotonic() + seconds
-        while not (found := ready()):
+        while not (readiness := ready()):
             if process.poll() is not None or time.monotonic() > end:
                 raise StartError(f"{name} is not ready:\n{log_tail(name, folder, 200)}")
             time.sleep(0.05)
         try:
-            yield process.pid, found
+            yield process.pid, readiness
         except BaseException as error:
             error.add_note(f"{name}'s log:\n{log_tail(name, folder, 60)}")
             raise
