@@ -136,7 +136,7 @@ def _install() -> None:
 
     def wait(delay: float, result: Any = None) -> Any:
         watched = _guard.active and delay > LONGEST_PAUSE and _called_by_a_test()
-        if watched and not _is_virtual(asyncio.get_running_loop()):
+        if watched and not _is_virtual(asyncio._get_running_loop()):
             _guard.refuse(f"sleeps {delay} s")
         return real_wait(delay, result)
 
@@ -187,15 +187,17 @@ def taken() -> list[str]:
     return refusals
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
     _guard.refusals.clear()
     _guard.ports.clear()
     _guard.active = shelves.item_shelf(item) == shelves.PLAIN
-    try:
-        return (yield)
-    finally:
-        _guard.active = False
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown() -> None:
+    """Fixtures of a module or of the session may belong to tests of other shelves, and end here."""
+    _guard.active = False
 
 
 @pytest.hookimpl(wrapper=True)

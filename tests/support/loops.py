@@ -11,8 +11,6 @@ import uvloop
 from tests.support.tls import make_certificate
 
 Reports = list[dict[str, Any]]
-VIRTUAL = pytest.mark.asyncio(loop_factories=["asyncio"])
-"""For tests that let time pass: uvloop's clock is the real one."""
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:

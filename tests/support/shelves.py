@@ -42,6 +42,9 @@ FIXTURES: Mapping[str, str] = {"any_database": "processes"}
 PACKAGE = "torch"
 """Its tests import this package, on every shelf but the plain one."""
 
+WAITS = "waits"
+"""The mark of a test that lets time pass. On uvloop, whose clock is always the real one, it is on `processes`."""
+
 _NAMES = "|".join(SHELVES)
 _FILE_MARK = re.compile(rf"^pytestmark = \[?pytest\.mark\.({_NAMES})\b", re.MULTILINE)
 _MARK = re.compile(rf"\bpytest\.mark\.({_NAMES})\b")
@@ -61,11 +64,15 @@ def file_shelf(path: str, source: str) -> str:
 def shelves_of(path: str, source: str) -> set[str]:
     """The shelves that have tests of a file. The file is read and not imported, since it may import what is absent."""
     values = {shelf for name, shelf in FIXTURES.items() if name in source}
+    if f"pytest.mark.{WAITS}" in source:
+        values.add("processes")
     return {file_shelf(path, source), *_MARK.findall(source)} | values
 
 
 def item_shelf(item: pytest.Item) -> str:
     """The shelf of a test: the nearest mark, or that of its folder."""
+    if item.get_closest_marker(WAITS) is not None and "uvloop" in item.name:
+        return "processes"
     names = (mark.name for mark in item.iter_markers() if mark.name in SHELVES)
     return next(names, folder_shelf(item.nodeid))
 
@@ -88,6 +95,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", f"{WAITS}: a test that lets time pass, which on uvloop is not plain")
     for name, needs in SHELVES.items():
         config.addinivalue_line("markers", f"{name}: a test of the shelf that needs {needs}")
 

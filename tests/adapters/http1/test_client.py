@@ -16,7 +16,6 @@ from adapters.http1.server import Server
 from adapters.types import Deadline
 from tests.adapters.http1.raw import Echo, until
 from tests.adapters.http1.scripted import OK, Peer, Play, ReceivedRequest, always_ok, answers, scripted
-from tests.support.loops import VIRTUAL
 from tests.support.tls import client_side, make_certificate, server_side
 
 SOON = 0.05
@@ -525,7 +524,7 @@ async def test_repeated_fields_are_joined() -> None:
         assert response.headers["x-a"] == "b, c"
 
 
-@VIRTUAL
+@pytest.mark.waits
 async def test_a_fast_upstream_waits_for_a_slow_reader() -> None:
     sent = 0
 
@@ -557,7 +556,7 @@ async def test_a_fast_upstream_waits_for_a_slow_reader() -> None:
 # ── leaving ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@VIRTUAL
+@pytest.mark.waits
 @pytest.mark.parametrize("play", [silence, half_a_head, half_a_body])
 async def test_a_call_that_is_cancelled_drops_its_connection(play: Play) -> None:
     async with scripted(play) as upstream:

@@ -18,7 +18,6 @@ from adapters.http1.message import Request, Response
 from adapters.http1.server import Limits, Server
 from tests.adapters.http1.http2_client import Http2Client, head, http2_client
 from tests.adapters.http1.raw import until
-from tests.support.loops import VIRTUAL
 from tests.support.tls import client_side, server_side
 
 SEED = 20
@@ -257,7 +256,7 @@ async def test_a_client_that_leaves_cancels_all_its_requests() -> None:
         await until(lambda: echo.cancelled == 10 and not made.connections)
 
 
-@VIRTUAL
+@pytest.mark.waits
 async def test_a_reader_with_a_shut_window_holds_a_bounded_part_of_a_body() -> None:
     async with server(send_timeout=0.3) as (made, echo, address), http2_client(address, window=1000) as client:
         client.read_bodies = False

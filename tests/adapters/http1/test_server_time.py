@@ -13,7 +13,6 @@ from adapters.http1.connection import Connection
 from adapters.http1.message import Request, Response
 from adapters.http1.server import Limits, Server
 from tests.adapters.http1.raw import PATIENCE, Echo, Raw, Served, get, post, serving, until
-from tests.support.loops import VIRTUAL
 from tests.support.tls import client_side
 
 SOON = 0.05
@@ -161,7 +160,7 @@ async def test_a_body_must_keep_the_least_rate(rate: int, status: int) -> None:
 # ── a client that reads too slowly ────────────────────────────────────────────────────────────────────────
 
 
-@VIRTUAL
+@pytest.mark.waits
 async def test_a_stream_is_pulled_only_as_fast_as_it_is_read() -> None:
     body = Body(pieces=1000, size=8192)
     async with serving(Streams(body)) as served, narrow(served) as (client, connection):
@@ -188,7 +187,7 @@ async def test_a_client_that_does_not_read_is_cut_off(whole: bool) -> None:
     assert body.closed == (0 if whole else 1)
 
 
-@VIRTUAL
+@pytest.mark.waits
 async def test_a_client_that_reads_slowly_is_not() -> None:
     size = 300_000
 
@@ -395,7 +394,7 @@ async def test_drain_answers_connections_that_were_not_accepted_yet(tls: bool, c
         assert await drained
 
 
-@VIRTUAL
+@pytest.mark.waits
 async def test_drain_leaves_an_idle_connection_to_the_request_on_its_way() -> None:
     async with serving(Echo()) as served:
         client = await served.connect()

@@ -32,7 +32,6 @@ from tests.adapters.http2.channels import PATIENCE, calling, soon
 from tests.adapters.http2.peer import framed, mutated
 from tests.adapters.http2.scripted import SETTINGS, Other, answer, answering, data, head, scripted, trailers
 from tests.adapters.http2.served import Methods, serving
-from tests.support.loops import VIRTUAL
 
 ECHO = b"/test.Service/Echo"
 SOON = 0.1
@@ -278,7 +277,7 @@ async def test_an_answer_that_stops_in_the_middle(begun: bytes) -> None:
             await call_echo(channel, Deadline(channel.now() + PATIENCE, PATIENCE, SOON))
 
 
-@VIRTUAL
+@pytest.mark.waits
 async def test_a_stream_is_not_late_while_it_continues_or_is_unread() -> None:
     async def script(other: Other) -> None:
         other.send(SETTINGS)

@@ -18,7 +18,7 @@ from tests.adapters.http1.raw import until
 from tests.adapters.http2.channels import calling, soon
 from tests.adapters.http2.peer import GREETING, Peer, connected, framed, plainly, request
 from tests.adapters.http2.served import PATIENCE, Methods, serving
-from tests.support.loops import VIRTUAL, Reports
+from tests.support.loops import Reports
 
 HELLO = framed(b"hello")
 SOON = 0.05
@@ -68,7 +68,7 @@ async def test_a_stream_may_be_silent_between_messages() -> None:
         assert (answer.messages, answer.status) == ([b"hello", b"hello"], 0)
 
 
-@VIRTUAL
+@pytest.mark.waits
 async def test_a_large_message_gets_the_time_that_its_bytes_take() -> None:
     limits = Limits(message_timeout=SOON, min_message_rate=10)
     async with serving(Methods(), limits) as served, connected(served.port) as peer:
@@ -80,7 +80,7 @@ async def test_a_large_message_gets_the_time_that_its_bytes_take() -> None:
         assert (await peer.answer(stream_id)).status == 0
 
 
-@VIRTUAL
+@pytest.mark.waits
 async def test_a_message_that_the_handler_lets_wait_is_not_late() -> None:
     read = asyncio.Event()
 
@@ -121,7 +121,7 @@ async def test_a_window_that_stays_shut_ends_the_call() -> None:
         await served.quiet()
 
 
-@VIRTUAL
+@pytest.mark.waits
 async def test_a_client_that_takes_slowly_is_waited_for() -> None:
     async with serving(Methods(), Limits(send_timeout=1.0)) as served, connected(served.port) as peer:
         await shut(peer)
@@ -347,7 +347,7 @@ async def test_a_drain_shortens_the_wait_for_a_preface() -> None:
         await plain.until(lambda: plain.closed)
 
 
-@VIRTUAL
+@pytest.mark.waits
 async def test_a_drain_waits_for_a_handler_that_continues_after_its_answer() -> None:
     ended: list[str] = []
 
