@@ -13,6 +13,8 @@ from adapters.grpc_health import Health
 from adapters.http2.server import Server
 from adapters.wire.protos import health
 
+pytestmark = pytest.mark.realtime
+
 PATIENCE = 300.0
 SERVING, NOT_SERVING, SERVICE_UNKNOWN = 1, 2, 3
 

@@ -46,6 +46,8 @@ from tests.adapters.tensor_service import PATIENCE, Service, echo, failing, serv
 from tests.adapters.wire.tensors import load_body, same
 from tests.support.openai_answers import chat
 
+pytestmark = pytest.mark.realtime
+
 X = Tensor("x", "INT32", (2, 1), b"\x01\0\0\0\x02\0\0\0")
 
 

@@ -5,6 +5,7 @@ import gzip
 import importlib
 import random
 import zlib
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -160,7 +161,7 @@ async def test_however_exchanges_end_nothing_stays_held(seed: int) -> None:
 
 # ── content codings ───────────────────────────────────────────────────────────────────────────────────────
 
-ENCODERS = {
+ENCODERS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
     "x-gzip": gzip.compress,
     "deflate": zlib.compress,

@@ -16,6 +16,8 @@ from tests.adapters.http1.raw import until
 from tests.adapters.http2.channels import calling, soon
 from tests.adapters.http2.grpcio_server import PATIENCE, Service, grpcio_serving
 
+pytestmark = pytest.mark.realtime
+
 MiB = 1024 * 1024
 ECHO = b"/test.Service/Echo"
 

@@ -16,6 +16,8 @@ from tests.adapters.http1.raw import until
 from tests.adapters.http2.served import PATIENCE, UNBOUNDED, Methods, Served, in_thread, serving
 from tests.support.loops import Reports
 
+pytestmark = pytest.mark.realtime
+
 MiB = 1024 * 1024
 
 

@@ -13,6 +13,8 @@ from tests.adapters.http2.peer import connected, framed, request
 from tests.adapters.http2.served import PATIENCE, Methods, Served, in_thread, serving
 from tests.support.tls import client_side, make_certificate, server_side
 
+pytestmark = pytest.mark.realtime
+
 ECHO = b"/test.Service/Echo"
 
 

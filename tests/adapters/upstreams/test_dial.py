@@ -13,6 +13,8 @@ from tests.adapters.http1.scripted import OK, Peer, ReceivedRequest, scripted
 from tests.adapters.tensor_service import PATIENCE, Service, serving
 from tests.support.gateways import config
 
+pytestmark = pytest.mark.realtime
+
 
 def pool(**fields: Any) -> PoolConfig:
     (made,) = config(pools=[{"name": "main", "endpoints": ["http://127.0.0.1:9"], **fields}]).pools

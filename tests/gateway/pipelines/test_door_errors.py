@@ -32,6 +32,8 @@ from tests.gateway.fronts.oip import SUM, TensorDoor, TensorFake, tensor_door
 from tests.gateway.pipelines.rigs import chat_script, chunks, rig
 from tests.support.gateways import listening
 
+pytestmark = pytest.mark.realtime
+
 STEPS = "x-headrace-steps"
 DATA = struct.pack("<2i", 4, 6)
 

@@ -21,6 +21,8 @@ from tests.gateway.fronts.oip import TensorDoor, TensorFake, tensor_door
 from tests.gateway.pipelines.rigs import TWO, chat_fake, chat_script, chunks, rig
 from tests.support.gateways import Rig, listening
 
+pytestmark = pytest.mark.realtime
+
 SUMS = {
     "steps": [
         {"name": "first", "model": "chat", "in": {"A": "request.left", "B": "request.right"}},
@@ -68,7 +70,6 @@ async def test_the_metadata_of_a_pipeline_is_that_of_its_graph() -> None:
         assert "whole" in (await (await door.get("/v2/models")).json())["models"]
 
 
-@pytest.mark.realtime
 async def test_the_configuration_and_the_statistics_of_a_pipeline() -> None:
     """perf_analyzer reads both."""
     async with sums() as door:

@@ -20,6 +20,8 @@ from adapters.wire.protos import METHODS, inference
 from tests.gateway.fronts.oip import TensorDoor, TensorFake, tensor_door
 from tests.gateway.pipelines.rigs import streamed
 
+pytestmark = pytest.mark.realtime
+
 HANGS = 3600.0
 WORDS = ("one ", "two ", "three")
 METADATA = {

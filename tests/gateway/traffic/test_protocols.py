@@ -20,6 +20,8 @@ from tests.adapters.http1.raw import until
 from tests.adapters.tensor_service import Service, serving
 from tests.support.gateways import config
 
+pytestmark = pytest.mark.realtime
+
 REQUEST = b'{"inputs":[{"name":"x","datatype":"INT32","shape":[2],"data":[1,2]}]}'
 
 

@@ -32,7 +32,7 @@ from runtimes.tensor.shared_memory import SharedMemory
 from runtimes.tensor.statistics import ModelStatistics
 from tests.support.conditions import until
 
-pytestmark = pytest.mark.plain
+pytestmark = [pytest.mark.plain, pytest.mark.realtime]  # gRPC has threads
 CONFIG = ModelConfig(
     "m",
     "python",
