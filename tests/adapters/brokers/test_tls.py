@@ -88,6 +88,8 @@ async def test_a_client_checks_the_certificate_for_the_name_of_the_configuration
         with suppress(asyncio.CancelledError, BrokerUnavailable):
             await opening
         await client.aclose()
+        async with asyncio.timeout(300):  # a thread that connects goes on after its call, and closes its socket then
+            await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()}, return_exceptions=True)
         assert set(server.names) == {NAME}
 
 
