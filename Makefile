@@ -8,8 +8,8 @@ PIP_ARGS ?=
 # Processes that run tests side by side. Tests of the last four shelves wait for servers: one more than there are cores.
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 JOBS ?= $(shell cores=$(CORES); echo $$((cores < 4 ? cores + 1 : 4)))
-SHELF = $(BIN)/pytest -n $(JOBS) -p no:randomly --durations=10 --shelf
-FAST = $(BIN)/pytest -n $(CORES) -m "not nightly" --shelf plain
+SHELF = $(BIN)/pytest -n $(JOBS) -p no:randomly --durations=10
+FAST = $(BIN)/pytest -n $(CORES) -m "not nightly" --shelf=plain
 
 .PHONY: accuracy-llm serve test test-runtimes test-processes test-servers test-benchmarks test-all check format help protos screenshots vendor conformance bench-gateway bench-memory bench-picker bench-shadows bench-transports bench-workers bench-balancing bench-bus bench-tensor bench-llm bench-pipelines bench-batch simulate-experiments simulate-rollouts simulate-scaling simulate-internet soak-llm clean
 
@@ -29,16 +29,16 @@ test: $(VENV)/.test ## ruff, mypy, import-linter, and the tests without processe
 	  wait $$checked; typed=$$?; cat .mypy.log; exit $$((tested ? tested : typed))
 
 test-runtimes: $(VENV)/.dev ## the tests of both runtimes in process: torch, ONNX, OpenVINO, scikit-learn
-	$(SHELF) runtimes -m "not nightly" $(ARGS)
+	$(SHELF) --shelf=runtimes -m "not nightly" $(ARGS)
 
 test-processes: $(VENV)/.dev ## the tests with processes, a browser, Redis and Postgres
-	$(SHELF) processes -m "not nightly" $(ARGS)
+	$(SHELF) --shelf=processes -m "not nightly" $(ARGS)
 
 test-servers: $(VENV)/.dev ## the tests with foreign servers, brokers and clients
-	$(SHELF) servers -m "not nightly" $(ARGS)
+	$(SHELF) --shelf=servers -m "not nightly" $(ARGS)
 
 test-benchmarks: $(VENV)/.dev ## the tests of loadtests/
-	$(SHELF) benchmarks -m "not nightly" $(ARGS)
+	$(SHELF) --shelf=benchmarks -m "not nightly" $(ARGS)
 
 # With the servers that take many minutes to install or to start, and a new interpreter for each gateway.
 test-all: $(VENV)/.dev check ## all tests, nightly ones included

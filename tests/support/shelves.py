@@ -1,8 +1,9 @@
 """The shelves of tests: what a test needs decides which target runs it.
 
 A test stands on the shelf of its folder, unless a mark names another one: `@pytest.mark.processes` on a test, or
-`pytestmark = pytest.mark.processes` for a file. `--shelf NAME` collects one shelf and imports no file that has no test
-on it, so a shelf collects whole where only its own packages are installed.
+`pytestmark = pytest.mark.processes` for a file. `--shelf=NAME` collects one shelf and imports no file that has no test
+on it, so a shelf collects whole where only its own packages are installed. (After a blank instead of `=`, pytest takes
+the name of a folder for a path of tests before it knows the option.)
 """
 
 import re
