@@ -123,7 +123,7 @@ async def test_a_batch_of_a_revoked_key_calls_nothing_more(tmp_path: Path) -> No
             batch = await submitted(revoked, [chat_line(str(i), "line") for i in range(600)])
         await until_counted(sdk, batch.id, 600, 1)
         assert (await command("keys", "revoke", own.split("-")[1], "--config", str(g.config)))[0] == 0
-        await g.until_status(own, 401)
+        await g.until_refused(own)
         sent = len(up.received)
         release.set()
         batch = await until_ended(sdk, batch)

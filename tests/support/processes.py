@@ -96,6 +96,12 @@ class GatewayProcess:
                     await asyncio.sleep(0.02)
         return key
 
+    async def until_refused(self, key: str) -> None:
+        """Wait until a revoked key is refused, without a call of a model."""
+        async with asyncio.timeout(300):
+            while await self._accepts(key):
+                await asyncio.sleep(0.02)
+
     async def _accepts(self, key: str) -> bool:
         headers = {"authorization": f"Bearer {key}"}
         async with aiohttp.ClientSession() as http, http.get(f"{self.url}/v1/models", headers=headers) as response:
