@@ -17,6 +17,9 @@ TRIED_AGAIN = frozenset({"processes", "servers"})
 MOST = 10
 """If more tests fail, the change is to blame and not chance."""
 
+SHOWN = 60
+"""Lines of the first failure that are printed."""
+
 LIST = Path(__file__).parents[1] / "flaky.txt"
 _INNER = "HEADRACE_SECOND_TRY"
 
@@ -63,6 +66,9 @@ class SecondTry:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         causes = listed_causes()
+        for report in terminalreporter.stats.get("flaky", []):
+            terminalreporter.write_sep("_", f"first try of {report.nodeid}")
+            terminalreporter.write_line("\n".join(report.longreprtext.splitlines()[-SHOWN:]))
         for name, reason in self.flaky.items():
             note = "listed" if name in causes else "new: find its cause and mend it, or list it in tests/flaky.txt"
             terminalreporter.write_line(f"flaky ({note}): {name}: failed, then passed alone: {reason}", yellow=True)
