@@ -31,11 +31,10 @@ def listed_causes() -> dict[str, str]:
 
 
 class SecondTry:
-    """The hooks of the process that reports. `rerun` gives the tests of `--rerun-shelf` another try."""
+    """The hooks of the process that reports. `flaky` has the tests that passed alone, with their first failure."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self._shelf: dict[str, str] = {}
         self.flaky: dict[str, str] = {}
 
     @pytest.hookimpl(tryfirst=True)
