@@ -15,7 +15,8 @@ C = TypeVar("C", bound=ServedConnection)
 class Accepting(Listeners, Generic[C]):
     """Listeners with a limited number of open connections, which can be drained.
 
-    A drain leaves an idle connection open for `lull` seconds, for a request that may be in transit.
+    A drain leaves an idle connection open for `lull` seconds, for a request that may be in transit, and a connection
+    whose client has not spoken yet for half of the drain.
     """
 
     def __init__(self, protocol: Callable[[], asyncio.Protocol], max_connections: int, lull: float) -> None:
@@ -60,7 +61,7 @@ class Accepting(Listeners, Generic[C]):
                 if self.arriving:
                     await asyncio.wait(self.arriving)
                 for connection in list(self.connections):
-                    connection.hurry(min(self._lull, grace / 2))
+                    connection.hurry(min(self._lull, grace / 2), grace / 2)
                 while self.connections:
                     self._idle.clear()
                     await self._idle.wait()

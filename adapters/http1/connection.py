@@ -258,10 +258,10 @@ class Connection(RequestReceiver):
         self._transport.close()
         self._await_taking("closing")
 
-    def hurry(self, seconds: float) -> None:
-        """Prepare for the drain: an idle connection closes unless a request arrives within `seconds`."""
+    def hurry(self, lull: float, patience: float) -> None:
+        """Prepare for the drain: an idle connection closes unless a request arrives within `lull` seconds."""
         if not self._answering and self.phase in ("idle", "linger"):
-            self.deadline = min(self.deadline, self._server.loop.time() + seconds)
+            self.deadline = min(self.deadline, self._server.loop.time() + lull)
 
     @property
     def spare(self) -> bool:

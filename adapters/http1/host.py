@@ -20,8 +20,11 @@ class ServedConnection(Protocol):
     def expire(self) -> None:
         """Handle the end of the deadline."""
 
-    def hurry(self, seconds: float) -> None:
-        """Close after the requests in progress; without a request, after at most `seconds`."""
+    def hurry(self, lull: float, patience: float) -> None:
+        """Close after the requests in progress; without a request, after at most `lull` seconds.
+
+        A protocol that its client has to open first may wait for `patience` seconds until it does.
+        """
 
     def give_way(self) -> None:
         """Close at once, to make room for another connection."""

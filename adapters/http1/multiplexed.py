@@ -205,13 +205,16 @@ class Multiplexed(FrameReceiver):
 
     def expire(self) -> None:
         if self._can_write:
-            self.hurry(0.0)
+            self._leave()
         elif self.transport.get_write_buffer_size() < self._unsent:
             self._expect_taking()  # the client is slow, but reads its responses
         else:
             self.abort()
 
-    def hurry(self, seconds: float) -> None:
+    def hurry(self, lull: float, patience: float) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
         """Announce the close: requests in progress are answered; later requests are refused and may be retried."""
         if self._closed or self._leaving:
             return
@@ -239,7 +242,7 @@ class Multiplexed(FrameReceiver):
 
     def give_way(self) -> None:
         if self._can_write:
-            self.hurry(0.0)
+            self._leave()
         self.transport.abort()
 
     def abort(self) -> asyncio.Task[None] | None:

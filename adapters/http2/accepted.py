@@ -282,10 +282,13 @@ class Accepted(Connection[RequestHead]):
         super().connection_lost(exc)
         self.server.closed(self)
 
-    def hurry(self, seconds: float) -> None:
-        """Drain the connection. A client that has not sent its preface yet has `seconds` to send it."""
+    def hurry(self, lull: float, patience: float) -> None:
+        """Drain the connection. A client that has not sent its preface yet has `patience` seconds to send it.
+
+        Clients take a connection that closes before its first frame for a server that is down, and fail their calls.
+        """
         if self._phase == "greeting":
-            self._wait_until(self.loop.time() + seconds)
+            self._wait_until(min(self._due, self.loop.time() + patience))
         else:
             self.drain()
 

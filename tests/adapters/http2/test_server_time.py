@@ -340,10 +340,21 @@ async def test_a_drain_ends_with_its_grace() -> None:
         assert methods.ends == ["cancelled"]
 
 
+@pytest.mark.waits
+async def test_a_client_that_connected_before_the_drain_and_speaks_after_the_lull_is_answered() -> None:
+    async with serving(Methods(), Limits(lull=SOON)) as served, plainly(served.port) as plain:
+        await until(lambda: len(served.server.connections) == 1)
+        draining = asyncio.create_task(served.server.drain(PATIENCE))
+        await asyncio.sleep(4 * SOON)
+        plain.send(GREETING + head("/test.Service/Echo") + frame(frames.DATA, frames.END_STREAM, 1, HELLO))
+        await plain.until(lambda: (frames.DATA, 1, HELLO) in plain.frames)
+        assert await draining
+
+
 async def test_a_drain_shortens_the_wait_for_a_preface() -> None:
     async with serving(Methods(), Limits(lull=SOON)) as served, plainly(served.port) as plain:
         await until(lambda: len(served.server.connections) == 1)
-        assert await served.server.drain(PATIENCE)
+        assert await served.server.drain(20 * SOON)
         await plain.until(lambda: plain.closed)
 
 
