@@ -15,6 +15,7 @@ from hyperframe.frame import DataFrame, PingFrame, PriorityFrame, RstStreamFrame
 
 from adapters.http1 import frame_receiver
 from adapters.http1.message import Request, Response
+from adapters.http1.multiplexed import Multiplexed
 from adapters.http1.server import Limits, Server
 from tests.adapters.http1.http2_client import Http2Client, head, http2_client
 from tests.adapters.http1.raw import until
@@ -269,6 +270,18 @@ async def test_a_reader_with_a_shut_window_holds_a_bounded_part_of_a_body() -> N
         await asyncio.wait_for(reply.ended.wait(), GRACE)
         assert reply.reset is not None
         await until(lambda: len(made.connections) == 1)
+
+
+async def test_a_client_that_takes_nothing_has_the_send_timeout() -> None:
+    async with server(send_timeout=7.0) as (made, _, address), http2_client(address) as client:
+        _, reply = client.open(head("GET", "/wait"))
+        await until(lambda: len(made.connections) == 1)
+        (connection,) = made.connections
+        assert isinstance(connection, Multiplexed)
+        before = made.loop.time()
+        connection.pause_writing()
+        assert before + 7.0 <= connection.deadline <= made.loop.time() + 7.0
+        assert not reply.ended.is_set()
 
 
 async def test_a_drain_answers_pending_requests_and_refuses_later_ones() -> None:

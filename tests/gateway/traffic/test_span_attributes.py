@@ -1,5 +1,6 @@
 """The attributes of requests and responses, from any body."""
 
+from random import Random
 from typing import Any
 
 import msgspec
@@ -10,7 +11,11 @@ from hypothesis import strategies as st
 from adapters.spans import Attribute
 from adapters.types import Usage
 from adapters.wire.openai import chat as wire
+from config.schema.config import ClientModelConfig
 from gateway.traffic.span_attributes import request_attributes, response_attributes, server_attributes, usage_attributes
+from gateway.traffic.spans import decision_event
+from policies.routing.rules import Rules
+from tests.support.route_conditions import facts
 
 leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
 values = st.recursive(
@@ -138,3 +143,12 @@ def test_usage_has_the_parts_of_its_tokens() -> None:
 )
 def test_the_address_of_a_server(url: str, expected: dict[str, Attribute]) -> None:
     assert server_attributes(url, "pool/1") == expected
+
+
+@pytest.mark.parametrize(("named", "expected"), [({"name": "first"}, "first"), ({}, "0")])
+def test_a_route_goes_by_its_name_or_by_its_place(named: dict[str, str], expected: str) -> None:
+    model = ClientModelConfig.model_validate({"name": "m", "routes": [{"to": "main", **named}]})
+    decision = Rules(model).decide(facts(), Random(1))
+    assert decision_event(decision, 5.0) == (
+        5.0, "decision", {"headrace.route": expected, "headrace.pools": ("main",)},
+    )  # fmt: skip

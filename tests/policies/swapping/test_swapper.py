@@ -127,3 +127,9 @@ def test_the_most_requests_for_a_second_of_a_start_come_first() -> None:
 def test_a_small_model_takes_no_memory_from_one_that_has_waited_too_long() -> None:
     large = SharedModel("large", 8, waiting=1, waited=30.0)
     assert swaps([SharedModel("a", 4, "stopping"), large, SharedModel("b", 4, waiting=9)], 8, 10).load == []
+
+
+def test_memory_that_a_stopping_model_frees_soon_stops_no_other_model() -> None:
+    models = [SharedModel("going", 4, "stopping"), SharedModel("idle", 4, "loaded", unused=90)]
+    assert swaps([*models, SharedModel("next", 4, waiting=1)], 8, 10).stop == []
+    assert swaps([*models, SharedModel("next", 5, waiting=1)], 8, 10).stop == ["idle"]

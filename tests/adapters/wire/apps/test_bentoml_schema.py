@@ -1,6 +1,7 @@
 """BentoML's schema, calls and refusals, as bytes."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -170,3 +171,17 @@ def test_invalid_utf8_is_refused_as_json() -> None:
     method = taking(x={"type": "string"})
     with pytest.raises(CallerError):
         bentoml_calls.encode_call(method, Inference("m", inputs=[Tensor("x", "BYTES", (1,), join_bytes([b"\xff"]))]))
+
+
+@pytest.mark.parametrize(
+    ("schema", "tensor", "expected"),
+    [
+        ({"type": "string"}, Tensor("input", "BYTES", (1,), join_bytes([b"hi"])), (b"hi", "text/plain")),
+        ({"type": "file"}, Tensor("input", "BYTES", (1,), join_bytes([b"\xff"])), (b"\xff", bentoml_calls.OCTETS)),
+        ({"type": "integer"}, Tensor("input", "INT64", (1,), b"\7" + bytes(7)), (b"7", bentoml_calls.JSON)),
+    ],
+)
+def test_the_only_argument_is_the_body(schema: dict[str, Any], tensor: Tensor, expected: tuple[bytes, str]) -> None:
+    method = api({**schema, "root_input": True})
+    (field,) = method.inputs
+    assert bentoml_calls.encode_call(method, Inference("m", inputs=[replace(tensor, name=field)])) == expected

@@ -137,3 +137,10 @@ def test_a_parameter_of_the_model_s_own_has_any_type() -> None:
         sent = message("request", "mine", value)
         assert sent is not None
         assert oip_proto.decode_infer_request(sent).parameters == {"mine": value}
+
+
+def test_a_refusal_names_the_parameter_and_its_tensor() -> None:
+    with pytest.raises(CallerError, match=r"^invalid value type for 'priority' parameter, expected"):
+        oip.decode_request(body("request", "priority", "high"), None, "m")
+    with pytest.raises(CallerError, match=r"^invalid value type for 'classification' parameter of `Y`, expected"):
+        oip.decode_request(body("output", "classification", "yes"), None, "m")

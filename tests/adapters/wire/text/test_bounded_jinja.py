@@ -58,6 +58,7 @@ def test_any_program_is_refused_or_rendered_as_a_step(source: str) -> None:
         ("{{ 'a' ~ 1 ~ [2] }}", "a1[2]"),
         ("{{ [1, 2] + [3] }}{{ 'ab' * 2 }}{{ 2 ** 3 }}{{ 7 // 2 }}{{ 7 % 4 }}", "[1, 2, 3]abab833"),
         ("{{ messages | map(attribute='role') | join(',') }}", "user,assistant"),
+        ("{% set seven = '7' %}{{ seven | int }}{{ seven | float }}", "77.0"),
         ("{{ messages | selectattr('role', 'equalto', 'user') | list | length }}", "1"),
         ("{{ messages | groupby('role') | map('first') | list }}", "['assistant', 'user']"),
         ("{% for m in messages recursive %}{{ m.role if m is mapping else m }}{% endfor %}", "userassistant"),

@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.errors import LimitExceeded
+from config.schema.limits import LimitsConfig
 from gateway.limits.ledger import Reservation
 from gateway.limits.remote import redis_ledger as module
+from gateway.limits.remote.leased import LeasedAllowance
 from policies.limits.lease import Lease
 from tests.gateway.limits.remote.gateways import Gateway, gateways
 from tests.support.redis import RedisServer, redis_server
@@ -106,3 +108,24 @@ def test_a_lease_never_exceeds_its_part_or_one_request(amount: int, steps: list[
         assert lent - used == pytest.approx(lease.level)
         assert used <= lent + max(lease.most, most)
         assert lease.level <= max(2 * lease.most, 0) + 1e-9
+
+
+class Unasked:
+    """Redis is there, and is never asked."""
+
+    up, patience = True, 1.0
+
+    def owe(self, *owed: object) -> None:
+        raise AssertionError(owed)
+
+    def request_refill(self, allowance: LeasedAllowance) -> None: ...
+
+
+def test_a_reload_keeps_what_a_gateway_has_leased() -> None:
+    config = LimitsConfig.model_validate({"tokens": "1000/hour", "concurrency": 40})
+    allowance = LeasedAllowance(Unasked(), "tenant", "acme", config, 0.0, 0.0)
+    leased = dict(zip((lease.amount for lease in allowance._all()), (17.0, 3.0), strict=True))
+    for lease in allowance._all():
+        lease.level = leased[lease.amount]
+    allowance.configure(LimitsConfig.model_validate({"tokens": "500/hour", "concurrency": 20}), 1.0, 1.0)
+    assert [(lease.amount, lease.level) for lease in allowance._all()] == [(500.0, 17.0), (20, 3.0)]
