@@ -85,17 +85,17 @@ def read(path: Path, text: str | None = None, trusted: Sequence[str] | None = No
 
 def _uses(doc: Document, trusted: Sequence[str]) -> frozenset[external.Use]:
     """The uses of environment variables in trusted texts; none if the document itself has none."""
-    found: set[external.Use] = set()
+    permitted: set[external.Use] = set()
     for text in trusted if "${" in doc.text else ():
         with suppress(ConfigError):
-            found.update(external.uses(parse_text(text, doc.file).data))
-    return frozenset(found)
+            permitted.update(external.uses(parse_text(text, doc.file).data))
+    return frozenset(permitted)
 
 
 def _ordered(problems: Iterable[Problem], resolved: Resolved) -> tuple[Problem, ...]:
     """The problems in the order of the file, without values from the environment."""
-    found = sorted(problems, key=lambda problem: problem.line or 0)
-    return tuple(problem.hiding(resolved.variables) for problem in found) if resolved.variables else tuple(found)
+    ordered = sorted(problems, key=lambda problem: problem.line or 0)
+    return tuple(problem.hiding(resolved.variables) for problem in ordered) if resolved.variables else tuple(ordered)
 
 
 def _lines(doc: Document, root: Node) -> dict[Place, int]:

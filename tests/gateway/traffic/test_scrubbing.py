@@ -26,7 +26,7 @@ from adapters.upstreams.provided.making import make as make_batches
 from adapters.upstreams.provided.provider import ProviderLines
 from adapters.wire import sse
 from adapters.wire.responses import requests as responses
-from config.schema.config import PoolConfig
+from config.schema.config import PoolConfig, ProbeConfig
 from gateway.discovery.target import DiscoveredEndpoint
 from gateway.traffic import probes
 from gateway.traffic.member import PoolMember, make
@@ -195,7 +195,7 @@ async def test_no_error_shows_the_credential_or_the_address(name: str) -> None:
                 for act.status, act.form in [*product(STATUSES, FORMS), *product([200], in_success)]:
                     await spoken(serving, request, stood)
             act.status, act.form = 400, FORMS[0]
-            await probes.check(member.endpoint, probes.ProbeConfig())
+            await probes.check(member.endpoint, ProbeConfig())
             check(iter([member.endpoint.probe_error]), stood.url, raw=False)
         finally:
             await member.stop()
