@@ -33,7 +33,7 @@ class Resolved:
     sources: set[Path] = field(default_factory=set)
     """Files whose content is part of the configuration, even if they do not exist."""
     variables: dict[str, str] = field(default_factory=dict)
-    """The values from the environment, each with its ``${NAME}``."""
+    """The values from the environment, each with its ``${NAME}``. A secret's own value is in no message."""
 
 
 Use = tuple[Place, str]
@@ -115,7 +115,7 @@ class _Resolver:
         if value.startswith("file:"):
             secret = self._secret_file(self._folder / self._expand(value.removeprefix("file:")))
         elif (reference := _REFERENCE.fullmatch(value)) and reference[1] and reference[2] is None:
-            secret = self._expand(value)
+            secret = _variable(reference)
         else:
             raise _UnresolvedError(_INLINE)
         if not secret:
@@ -172,18 +172,20 @@ class _Resolver:
         return content
 
     def _expand(self, text: str) -> str:
-        return _REFERENCE.sub(self._variable, text)
+        for reference in _REFERENCE.finditer(text):
+            if value := os.environ.get(reference[1] or "", ""):
+                self.done.variables[value] = f"${{{reference[1]}}}"
+        return _REFERENCE.sub(_variable, text)
 
-    def _variable(self, reference: re.Match[str]) -> str:
-        name, default = reference[1], reference[3]
-        if name is None:
-            raise _UnresolvedError("write ${NAME} or ${NAME:-default}")
-        value = os.environ.get(name, "")
-        if value:
-            self.done.variables[value] = f"${{{name}}}"
-        if value or default is not None:
-            return value or default
-        raise _UnresolvedError(f"the environment variable {name} is {'empty' if name in os.environ else 'not set'}")
+
+def _variable(reference: re.Match[str]) -> str:
+    name, default = reference[1], reference[3]
+    if name is None:
+        raise _UnresolvedError("write ${NAME} or ${NAME:-default}")
+    value = os.environ.get(name, "")
+    if value or default is not None:
+        return value or default
+    raise _UnresolvedError(f"the environment variable {name} is {'empty' if name in os.environ else 'not set'}")
 
 
 def _refuse(name: str) -> None:
