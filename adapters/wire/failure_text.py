@@ -97,8 +97,8 @@ class Scrubber:
         return Scrubber(self._secrets, (address,))
 
     def text(self, text: str) -> str:
-        """The text for a client or for the log."""
-        text = _SCHEME.sub(r"\1\2[secret]", self.without_values(text))
+        """The text for a client or for the log, with at most `MAX_SCANNED` characters of it."""
+        text = _SCHEME.sub(r"\1\2[secret]", self.without_values(text[:MAX_SCANNED]))
         return _printable(_SECRET.sub("[secret]", _CREDENTIAL.sub(r"\1[secret]", text)))
 
     def error(self, error: E) -> E:
