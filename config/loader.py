@@ -4,8 +4,9 @@ The text is parsed and references out of the file are resolved. Then three check
 (each section), ``references`` (names) and ``combinations`` (fields that conflict).
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -36,6 +37,8 @@ class Reading:
     """Warnings about a file without problems: settings that are probably a mistake."""
     unchecked: tuple[Problem, ...] = ()
     """Parts of a file without problems that cannot be checked, because the file does not declare their types."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """The values from the environment, each with its ``${NAME}``."""
 
 
 def load(path: Path) -> Config:
@@ -54,32 +57,45 @@ def read_sections(path: Path) -> Reading:
         return Reading(None, tuple(error.problems), frozenset({path}))
     resolved = external.resolve(doc, path.parent)
     config, complaints = _validate(doc, resolved)
-    return Reading(config, _ordered([*doc.problems, *complaints]), frozenset({path, *resolved.sources}))
+    return Reading(config, _ordered([*doc.problems, *complaints], resolved), frozenset({path, *resolved.sources}))
 
 
-def read(path: Path, text: str | None = None) -> Reading:
+def read(path: Path, text: str | None = None, trusted: Sequence[str] | None = None) -> Reading:
     """Like ``load``, without raising, and with the files that it depends on. Blocks for the disk.
 
-    ``text`` replaces the content of the file.
+    ``text`` replaces the content of the file. It is a draft if there are ``trusted`` texts: then only their uses of
+    environment variables are permitted, and ``${NAME}`` for a secret.
     """
     try:
         doc = parse(path) if text is None else parse_text(text, str(path))
     except ConfigError as error:
         return Reading(None, tuple(error.problems), frozenset({path}))
-    resolved = external.resolve(doc, path.parent)
+    resolved = external.resolve(doc, path.parent, None if trusted is None else _uses(doc, trusted))
     config, complaints = _validate(doc, resolved)
     root = Node(resolved.data)
     problems = [*doc.problems, *resolved.problems, *complaints]
     problems += [*references.check(doc, root), *combinations.check(doc, root)]
     sources = frozenset({path, *resolved.sources})
     if config is None or problems:
-        return Reading(None, _ordered(problems), sources)
-    warnings, untyped = _ordered(advice.advise(doc, root)), _ordered(unchecked(doc, root))
-    return Reading(config.written_at(_lines(doc, root), resolved.data, doc.text), (), sources, warnings, untyped)
+        return Reading(None, _ordered(problems, resolved), sources, variables=resolved.variables)
+    warnings, untyped = _ordered(advice.advise(doc, root), resolved), _ordered(unchecked(doc, root), resolved)
+    config = config.written_at(_lines(doc, root), resolved.data, doc.text)
+    return Reading(config, (), sources, warnings, untyped, resolved.variables)
 
 
-def _ordered(problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    return tuple(sorted(problems, key=lambda problem: problem.line or 0))
+def _uses(doc: Document, trusted: Sequence[str]) -> frozenset[external.Use]:
+    """The uses of environment variables in trusted texts; none if the document itself has none."""
+    permitted: set[external.Use] = set()
+    for text in trusted if "${" in doc.text else ():
+        with suppress(ConfigError):
+            permitted.update(external.uses(parse_text(text, doc.file).data))
+    return frozenset(permitted)
+
+
+def _ordered(problems: Iterable[Problem], resolved: Resolved) -> tuple[Problem, ...]:
+    """The problems in the order of the file, without values from the environment."""
+    ordered = sorted(problems, key=lambda problem: problem.line or 0)
+    return tuple(problem.hiding(resolved.variables) for problem in ordered) if resolved.variables else tuple(ordered)
 
 
 def _lines(doc: Document, root: Node) -> dict[Place, int]:

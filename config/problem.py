@@ -1,8 +1,11 @@
 """A problem of a file, with its place and the change that solves it."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
+
+LEAST = 4
+"""Characters of a value that texts are searched for: a shorter one occurs in ordinary words, and is no secret."""
 
 
 @dataclass(frozen=True)
@@ -17,6 +20,11 @@ class Problem:
     message: str
     suggestion: str | None = None
     is_warning: bool = False
+
+    def hiding(self, names: Mapping[str, str]) -> "Problem":
+        """The problem with the name of each value instead of the value."""
+        suggestion = self.suggestion and hidden(self.suggestion, names)
+        return replace(self, message=hidden(self.message, names), suggestion=suggestion)
 
     def __str__(self) -> str:
         place = self.file if self.line is None else f"{self.file}:{self.line}"
@@ -34,6 +42,14 @@ class ConfigError(Exception):
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.problems))
+
+
+def hidden(text: str, names: Mapping[str, str]) -> str:
+    """A text with the name of each value instead of the value, the longest value first."""
+    for value in sorted(names, key=len, reverse=True):
+        if len(value) >= LEAST:
+            text = text.replace(value, names[value])
+    return text
 
 
 def closest(word: str, names: Iterable[str]) -> str | None:

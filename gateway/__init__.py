@@ -39,6 +39,7 @@ extras.py             the optional packages that a configuration needs and that 
 first_request.py      prints a first request to try
 host_writers.py       the writers of a host: usage and the records of requests
 local_folder.py       folders of this host where data waits for the state database
+private_folder.py     folders for this user alone
 auth/                 keys, tokens and client certificates; the tables that requests read
 limits/               the ledger: reserves before a request, settles after it
 traffic/              endpoints and their health, pools, retries, fallbacks; fleet.py preserves them across reloads

@@ -8,12 +8,15 @@ import ssl
 from dataclasses import dataclass
 from typing import cast
 
-from aiohttp import web
+from aiohttp import web, web_response
 from aiohttp.typedefs import Handler, Middleware
 
 from adapters.http1.listeners import Listeners
 from adapters.http1.room import Room
 from adapters.http1.sweeper import NEVER, sweeper
+
+# aiohttp would name its version and Python's in each response, those to malformed requests included.
+web_response.SERVER_SOFTWARE = "headrace"  # type: ignore[attr-defined]
 
 LINGER_SECONDS = 2.0
 """Seconds in which the listener reads and discards the rest of a body after its response."""

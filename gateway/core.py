@@ -214,9 +214,10 @@ class Core:
         deadline = Deadline(now + ORDER_SECONDS, ORDER_SECONDS, ORDER_SECONDS)
         endpoints = [endpoint for pool in pools for endpoint in snapshot.pools[pool].endpoints]
         calls = [endpoint.adapter.call(order, Call(deadline)) for endpoint in endpoints]
-        for end in await asyncio.gather(*calls, return_exceptions=True):
+        ends = await asyncio.gather(*calls, return_exceptions=True)
+        for endpoint, end in zip(endpoints, ends, strict=True):
             if isinstance(end, BaseException):
-                raise end
+                raise endpoint.scrubber.error(end)
 
     def end(self, record: Record, error: BaseException | None = None, status: int | None = None) -> None:
         """End an exchange: the one place for responses, failures, cancellations and streams of every front.

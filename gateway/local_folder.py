@@ -7,6 +7,7 @@ from pathlib import Path
 
 from gateway.auth.database import sqlite_path
 from gateway.errors import StartError
+from gateway.private_folder import make_private
 
 
 def local_folder(database: str, name: str, chosen: str | None) -> Path:
@@ -23,7 +24,7 @@ def local_folder(database: str, name: str, chosen: str | None) -> Path:
 def prepare_private(folder: Path, section: str) -> None:
     """Create the folder for this user alone. Raises `StartError`."""
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(folder)
         status = folder.stat()
     except OSError as error:
         raise StartError(f"{section}: {folder}: {error.strerror or error}") from None

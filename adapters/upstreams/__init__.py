@@ -13,6 +13,7 @@ dial.py               connections to a pool's servers: addresses, keys, timeouts
 tls.py                TLS to endpoints
 health.py             one health check over HTTP
 readiness.py          the reason why a server reports a model as not ready
+scrubbing.py          what no text of a pool's servers may show: credentials and addresses
 failed_status.py      typed errors for HTTP statuses
 grpc_refusals.py      typed errors for gRPC statuses
 body_stream.py        a body, forwarded unchanged as it arrives

@@ -18,7 +18,7 @@ compression.py       compressed bodies, with a bound on the result
 decoding.py          decodes upstream responses; any malformed response raises the same error
 canonical.py         cache keys
 field_names.py       errors with the field names of each front door
-failure_text.py      the text of a model's failure, for clients and for the log
+failure_text.py      the texts of servers, without secrets and addresses
 model_failures.py    typed errors for failures that servers report as text
 internal_headers.py  headers from the gateway to its own LLM runtime
 spans.py             spans from a bundled runtime to the gateway

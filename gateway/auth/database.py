@@ -11,6 +11,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, OperationalError
 from sqlalchemy.schema import CreateColumn
 
 from gateway.auth.errors import KeyConfigError, StoreUnavailable
+from gateway.private_folder import make_private
 
 _LIBPQ: dict[str, dict[str, object]] = {"psycopg": {"prepare_threshold": None}, "psycopg2": {}}
 """Drivers that accept libpq's settings, with additional arguments: prepared statements do not work behind PgBouncer."""
@@ -131,7 +132,7 @@ def use_write_ahead_log(connection: Connection) -> None:
 def private_folder(folder: Path) -> None:
     """Create a folder with access for its owner only; an existing folder is not changed."""
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(folder)
     except OSError as error:
         raise StoreUnavailable(f"cannot create the folder {folder}: {error.strerror}") from error
 

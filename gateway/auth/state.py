@@ -4,6 +4,7 @@ Every method blocks: call it in a thread from async code.
 """
 
 import hmac
+import logging
 import socket
 import time
 from collections.abc import Iterator
@@ -22,6 +23,10 @@ from gateway.auth.tables import add_tables_of_teams, create_tables, has_tables_o
 
 _LOCK_TIMEOUT = "SET LOCAL lock_timeout = '5s'"
 
+_log = logging.getLogger(__name__)
+_opened: set[str] = set()
+"""The databases that this process has opened."""
+
 
 class StateDatabase:
     """Creates missing tables when it opens. Raises `StoreUnavailable` and `StoreMismatch`."""
@@ -30,6 +35,7 @@ class StateDatabase:
         """`url` is an SQLAlchemy URL. Raises `KeyConfigError` for one that cannot be used."""
         self.pepper = pepper
         self._pepper_check = digest(pepper, "headrace pepper check").hex()
+        self._url = url
         self._engine = open_engine(url)
         try:
             self._prepare()
@@ -79,6 +85,11 @@ class StateDatabase:
         if version is None:
             with self.transaction() as connection:
                 create_tables(connection, self._pepper_check)
+            if self._url in _opened:
+                _log.error("the state database was deleted or replaced while in use: a new, empty one is made")
+            else:
+                _log.info("the state database is new and empty")
+        _opened.add(self._url)
         with self.transaction() as connection:
             has_teams = has_tables_of_teams(connection)
         if not has_teams:

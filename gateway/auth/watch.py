@@ -17,6 +17,8 @@ POLL_INTERVAL = 0.25
 """Seconds between two reads of the epoch: the longest time until a process applies a revocation, beside the read."""
 _FULL_LOOK = 5.0
 """Seconds after which the epoch is read although the database's file appears unchanged."""
+MOST_CHANGES = 1_000_000
+"""Changes of keys between two polls: more, or fewer than none, show another database."""
 _PATIENCE = 10.0
 """Seconds after which a database that neither answers nor fails counts as unavailable."""
 
@@ -96,6 +98,9 @@ class KeyWatcher:
             _log.warning("the key database answers again")
         self.available = True
         if live is not None:
+            if self._live is not None and not 0 <= live.epoch - self._live.epoch < MOST_CHANGES:
+                counts = len(live.records), len(self._live.records)
+                _log.error("another key database is in place of the one before: %d keys instead of %d", *counts)
             self._live = live
             self._on_change(self._build(self._config))
 

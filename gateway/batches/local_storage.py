@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from gateway.batches.storage import NoObject, StorageError
+from gateway.private_folder import make_private
 
 _NEW = ".new"
 
@@ -21,7 +22,7 @@ class LocalWriter:
         self._path = path
         self._new = path.with_name(f"{path.name}.{uuid.uuid4().hex}{_NEW}")
         with _storage_errors(path):
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(path.parent)
             self._fd = os.open(self._new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         self._open = True
 
@@ -57,7 +58,7 @@ class LocalStorage:
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder).absolute()
         with _storage_errors(self._folder):
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(self._folder)
 
     def create(self, name: str) -> LocalWriter:
         return LocalWriter(self._folder / name)
@@ -73,7 +74,7 @@ class LocalStorage:
     def append(self, name: str, at: int, data: bytes) -> None:
         path = self._folder / name
         with _storage_errors(path):
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(path.parent)
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 os.lseek(fd, at, os.SEEK_SET)

@@ -9,13 +9,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
-from config.problem import Problem
+from config.problem import Problem, hidden
 from gateway.drafts.spans import spans_of
 
 _FORM = re.compile(r"redacted-[0-9a-f]{24}(?![0-9a-f])")
-
-_LEAST = 4
-"""Characters of a secret that messages are searched for."""
 
 
 class Placeholders:
@@ -62,10 +59,7 @@ class Placeholders:
 
     def hide(self, text: str) -> str:
         """A message without the secrets."""
-        for placeholder, secret in self._secrets.items():
-            if len(secret) >= _LEAST:
-                text = text.replace(secret, placeholder)
-        return text
+        return hidden(text, {secret: placeholder for placeholder, secret in self._secrets.items()})
 
     def _of(self, secret: str, field: str) -> str:
         digest = hmac.digest(self._key, f"{field}\0{secret}".encode(errors="surrogatepass"), "sha256").hex()

@@ -1,6 +1,7 @@
 """The work of each order: shows the file, checks a draft, replays recorded traffic under a draft."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import msgspec
 
 from config.cases import Cases, load_cases
 from config.loader import Reading, read
-from config.problem import ConfigError, Problem
+from config.problem import ConfigError, Problem, hidden
 from config.schema.config import Config
 from gateway.auth.errors import KeyConfigError
 from gateway.auth.table import written_keys
@@ -40,15 +41,16 @@ def done(order: DraftOrder) -> DraftResult:
     if len(draft.encode()) > MOST_TEXT:
         return _refused(413, "draft_too_large", f"the draft is larger than {MOST_TEXT // 1024**2} MiB")
     text, problems = placeholders.restore(draft, order.path)
-    reading = _read(Path(order.path), text, problems)
+    # A version of the history was in force.
+    reading = _read(Path(order.path), text, (order.in_force, disk, order.text or ""), problems)
     if order.task == "replay":
         return _replayed(order, reading, placeholders)
     return _checked(order, text, reading, placeholders)
 
 
-def _read(path: Path, text: str, problems: list[Problem]) -> Reading:
-    """Read a draft as `headrace check` reads a file."""
-    reading = read(path, text)
+def _read(path: Path, text: str, trusted: Sequence[str], problems: list[Problem]) -> Reading:
+    """Read a draft as `headrace check` reads a file, but expand only the variables of trusted texts."""
+    reading = read(path, text, trusted)
     config = reading.config
     more = list(problems)
     if config is not None:
@@ -59,34 +61,39 @@ def _read(path: Path, text: str, problems: list[Problem]) -> Reading:
             more.append(Problem(str(path), None, "", str(error)))
     if not more:
         return reading
-    return Reading(None, (*more, *reading.problems), reading.sources)
+    return replace(reading, config=None, problems=(*more, *reading.problems))
 
 
 def _checked(order: DraftOrder, text: str, reading: Reading, placeholders: Placeholders) -> DraftResult:
     tests = _tested(Path(order.path), reading.config)
     body = {
         "valid": reading.config is not None,
-        "problems": _described(reading.problems, placeholders),
-        "warnings": _described((*reading.warnings, *reading.unchecked), placeholders),
+        "problems": _described(reading.problems),
+        "warnings": _described((*reading.warnings, *reading.unchecked)),
         "tests": tests,
-        "diff": difference(placeholders.redact(order.in_force), placeholders.redact(text)),
     }
+    body = _hidden(body, reading, placeholders)
+    body["diff"] = difference(placeholders.redact(order.in_force), placeholders.redact(text))
     failed = len(tests["failures"]) if tests is not None else 0
     encoded = msgspec.json.encode(body)
     return DraftResult(encoded, text=text if reading.config is not None else "", tests_failed=failed)
 
 
-def _described(problems: tuple[Problem, ...], placeholders: Placeholders) -> list[dict[str, Any]]:
-    """Problems for a client, without secrets and without more than can be read."""
-    return [
-        {
-            "line": problem.line,
-            "path": placeholders.hide(problem.path),
-            "message": placeholders.hide(problem.message),
-            "suggestion": problem.suggestion,
-        }
-        for problem in problems[:MOST_PROBLEMS]
-    ]
+def _described(problems: tuple[Problem, ...]) -> list[dict[str, Any]]:
+    """Problems for a client, without more than can be read."""
+    fields = ("line", "path", "message", "suggestion")
+    return [{name: getattr(problem, name) for name in fields} for problem in problems[:MOST_PROBLEMS]]
+
+
+def _hidden(value: Any, reading: Reading, placeholders: Placeholders) -> Any:
+    """A result without secrets of the file and values of variables."""
+    if isinstance(value, str):
+        return placeholders.hide(hidden(value, reading.variables))
+    if isinstance(value, list | tuple):
+        return [_hidden(item, reading, placeholders) for item in value]
+    if isinstance(value, dict):
+        return {name: _hidden(item, reading, placeholders) for name, item in value.items()}
+    return value
 
 
 def _tested(path: Path, config: Config | None) -> dict[str, Any] | None:
@@ -105,7 +112,7 @@ def _tested(path: Path, config: Config | None) -> dict[str, Any] | None:
 
 def _replayed(order: DraftOrder, reading: Reading, placeholders: Placeholders) -> DraftResult:
     if reading.config is None:
-        problems = _described(reading.problems, placeholders)
+        problems = _hidden(_described(reading.problems), reading, placeholders)
         return _json(
             422, {"error": {"code": "invalid_config", "message": "the draft is not valid"}, "problems": problems}
         )
@@ -114,7 +121,7 @@ def _replayed(order: DraftOrder, reading: Reading, placeholders: Placeholders) -
         report = replay_policies(_recent(order.record), reading.config)
     except RecordError as error:
         return _refused(409, "no_record", str(error))
-    return _json(200, {**report.as_json(), "since": order.record.since})
+    return _json(200, {**_hidden(report.as_json(), reading, placeholders), "since": order.record.since})
 
 
 def _recent(source: RecordedSource) -> Iterator[RecordedRequest]:

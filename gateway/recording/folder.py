@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from gateway.private_folder import make_private
 from gateway.recording.segments import KEY_SUFFIX, SUFFIX, key_path, remove_segment
 
 OPEN_SECONDS = 60.0
@@ -17,7 +18,7 @@ OLDEST_SHARE = 16
 
 def new_path(folder: Path, now: float) -> Path:
     """The path of a new segment. Names sort by time. Raises `OSError`."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(folder)
     return folder / f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(now))}-{secrets.token_hex(6)}{SUFFIX}"
 
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from gateway.private_folder import make_private
 from gateway.requests.lines import RequestLine
 
 SUFFIX = ".spool"
@@ -37,7 +38,7 @@ class SpoolFile:
 
     def __init__(self, folder: Path, process: str | None = None) -> None:
         """`process` begins the name of the file. Raises `OSError`."""
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(folder)
         self.path = folder / f"{process or uuid.uuid4().hex}-{uuid.uuid4().hex[:12]}{SUFFIX}"
         self.size = len(_MAGIC)
         new = self.path.with_suffix(".new")
@@ -68,7 +69,7 @@ class ProcessMark:
 
     def __init__(self, folder: Path, process: str) -> None:
         """Raises `OSError`."""
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(folder)
         self._fd = os.open(folder / f"{process}{MARK}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 

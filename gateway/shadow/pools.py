@@ -31,6 +31,7 @@ class CopyMember:
         self.live = live
         self.adapter = adapter
         self.own = Endpoint(live.id, adapter, breaker, address=live.address)
+        self.own.scrubber = live.scrubber
 
 
 class Servers(Protocol):

@@ -1,11 +1,16 @@
 """The listening sockets for clients, bound once for each worker slot."""
 
+import asyncio
+import errno
 import socket
 
 from adapters.http1.listeners import BACKLOG
 from config.schema.listen import ListenerKind
 from config.schema.units import HostPort
 from gateway.supervisor.handover import Pair, inbox
+
+ORPHANS_SECONDS = 5.0
+"""Seconds in which workers notice the end of their supervisor and stop listening."""
 
 
 class Sockets:
@@ -28,6 +33,18 @@ class Sockets:
             self.kinds += [kind] * len(resolved)
         self.slots: list[list[socket.socket]] = []
         self.inboxes: list[Pair] = []
+
+    async def begin(self, slots: int) -> None:
+        """Like `grow`, at the start. Waits while the workers of a supervisor that was killed still have the port."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + ORPHANS_SECONDS
+        while True:
+            try:
+                return self.grow(slots)
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE or loop.time() >= end:
+                    raise
+            await asyncio.sleep(0.05)
 
     def grow(self, slots: int) -> None:
         """Bind sockets for at least `slots` slots. Raises `OSError`."""

@@ -153,7 +153,7 @@ class Supervisor:
         admin = AdminListener(supervisor_app(self._backend, self.restart))
         self._exits.push_async_callback(admin.aclose)
         try:
-            self._sockets.grow(self.config.workers)
+            await self._sockets.begin(self.config.workers)
             self.keda_address = await listen_to_keda(self.config, self.autoscaler, self._exits)
             self.admin_address = await admin.listen_tcp(address.host, address.port, self._admin_tls.context)
         except OSError as error:

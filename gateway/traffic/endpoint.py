@@ -5,6 +5,7 @@ from typing import Literal, Protocol
 from adapters.base import Adapter
 from adapters.errors import CapacityError, InferenceError, ModelNotReady
 from adapters.spans import Span
+from adapters.wire.failure_text import Scrubber
 from policies.balancing.latency import PeakEwma
 from policies.balancing.signal import Signal
 from policies.breaker import Breaker
@@ -35,7 +36,7 @@ class Endpoint:
     __slots__ = (
         "__weakref__", "_bad", "_good", "_since", "_slow_start", "_weight", "adapter", "address", "breaker", "health",
         "id", "in_flight", "latency", "not_ready", "outliers", "probe_error", "provider", "refusals", "runtime",
-        "signal", "tally", "waiting", "warming", "weight", "zone",
+        "scrubber", "signal", "tally", "waiting", "warming", "weight", "zone",
     )  # fmt: skip
 
     def __init__(self, id_: str, adapter: Adapter, breaker: Breaker, weight: float = 1.0, address: str = "") -> None:
@@ -43,6 +44,8 @@ class Endpoint:
         self.address = address or id_
         self.adapter = adapter
         self.breaker = breaker
+        self.scrubber = Scrubber()
+        """Removes credentials and addresses from all texts of the server, for clients and for the log."""
         self.refusals = Refusals()
         self.latency = PeakEwma()
         self.signal = Signal()
@@ -73,6 +76,7 @@ class Endpoint:
     def moved(self, url: str) -> None:
         """Follow a bundled runtime to another address."""
         self.runtime = url
+        self.scrubber = self.scrubber.at(url)
 
     @property
     def configured_weight(self) -> float:
@@ -127,6 +131,8 @@ class Endpoint:
     def end(self, error: BaseException | None, now: float, tenant: str = "", span: Span | None = None) -> None:
         """Count the end of that request. Only failures that the endpoint causes count against it. The request's span,
         if it is traced, records a change of the breaker."""
+        if error is not None:
+            self.scrubber.error(error)
         self.in_flight -= 1
         was_open = self.breaker.is_open
         self._judge(error, now, tenant, was_out=was_open)

@@ -25,6 +25,7 @@ from adapters.upstreams import tls
 from adapters.upstreams.dial import credentials
 from adapters.upstreams.oip.http_client import OipHttpAdapter
 from adapters.upstreams.openai.client import OpenAIAdapter
+from adapters.upstreams.scrubbing import scrubber
 from adapters.upstreams.tls import FileTimes
 from config.runtimes.code import CodeRuntime
 from config.runtimes.ray import PlacedRuntime
@@ -161,6 +162,7 @@ def make(pool: PoolConfig, id_: str, target: DiscoveredEndpoint, source: object)
         raise FleetError(f"pool {pool.name}: {error}") from None
     breaker = Breaker(pool.breaker.failures, pool.breaker.open_for)
     endpoint = Endpoint(id_, adapter, breaker, address=target.url)
+    endpoint.scrubber = scrubber(pool, target.url)
     endpoint.provider = provider_of(pool)
     if pool.runtime_spans and not target.url.startswith("https://"):  # a discovered one may
         endpoint.runtime, endpoint.provider = target.url, "headrace"
@@ -186,6 +188,7 @@ def make_replica(pool: PoolConfig, id_: str, source: RuntimeSource, runtimes: Ru
         raise FleetError(f"pool {pool.name}: runtime: {error}") from None
     breaker = Breaker(pool.breaker.failures, pool.breaker.open_for)
     endpoint = Endpoint(id_, adapter, breaker)
+    endpoint.scrubber = scrubber(pool, runtime.address)
     endpoint.provider = provider_of(pool)
     endpoint.runtime = "" if isinstance(pool.runtime, ProgramRuntime) else runtime.address
     if isinstance(runtime, RayRuntime):

@@ -10,6 +10,7 @@ from adapters.errors import InferenceError, ModelNotReady, NonePermitted, Overlo
 from adapters.http1.relay import Relay
 from adapters.requests import ModelRequest
 from adapters.types import Usage
+from adapters.upstreams.scrubbing import clean
 from gateway.picker.leases import alternatives, carried, served
 from gateway.scaling.cold import ColdStart
 from gateway.scaling.meter import PoolMeter
@@ -122,6 +123,8 @@ class Pool:
             else:
                 others = alternatives(endpoint, self._ready(relay, call.tenant, started), relay.alternatives)
                 answer = await carried(relay, endpoint, others, request, call)
+            if answer.status >= 400:
+                await clean(answer, endpoint.scrubber)
         except BaseException as error:
             now = self._clock()
             if relay is not None:

@@ -25,7 +25,7 @@ async def check(endpoint: Endpoint, config: ProbeConfig) -> None:
                 await _request_token(endpoint, config.ask, config.timeout)
         error, endpoint.not_ready = "", None
     except InferenceError as failure:
-        error = failure.message
+        error = endpoint.scrubber.error(failure).message
         endpoint.not_ready = failure if isinstance(failure, ModelNotReady) else None
     except TimeoutError:
         error = "The health check timed out."

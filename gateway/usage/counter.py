@@ -4,6 +4,7 @@ import logging
 from pathlib import Path
 from uuid import uuid4
 
+from gateway.private_folder import make_private
 from gateway.telemetry.record import Record
 from gateway.usage.files import CounterFile, FileFull
 from gateway.usage.labels import OTHERS, UsageLabels, hour_of
@@ -67,7 +68,7 @@ class UsageCounter:
         # A clock that jumps back begins another file of an hour that has one already: both are summed.
         if (hour := hour_of(record.time)) != self._hour:
             self.close()
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(self.folder)
             self._file, self._hour = CounterFile(self.folder, hour, self._process), hour
         currency = self.currency if record.cost is None else record.cost.currency
         labels = UsageLabels(record.tenant, record.key, record.model, record.arm or "", currency, record.team)

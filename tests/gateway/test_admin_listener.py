@@ -142,3 +142,12 @@ async def test_clients_of_all_kinds_never_keep_an_operator_out(seed: int) -> Non
                 client.close()
             assert await served.alive()
             assert len(served.listener.connections) <= 61
+
+
+@pytest.mark.parametrize("sent", [get("/livez"), get("/none"), b"GET / HTTP/1.1\r\n:\r\n\r\n", b"nonsense\r\n\r\n"])
+async def test_no_response_names_a_version_of_the_software(sent: bytes) -> None:
+    async with listening(AdminLimits(idle_timeout=0.5, head_timeout=0.5)) as served:
+        head = (await (await served.connect(sent)).rest()).lower()
+        assert head.startswith(b"http/1.")
+        assert b"python" not in head
+        assert b"aiohttp" not in head

@@ -13,6 +13,7 @@ from adapters.upstreams.bus.client import BusClient
 from adapters.upstreams.dial import names
 from adapters.upstreams.oip.http_client import OipHttpAdapter
 from adapters.upstreams.openai.client import OpenAIAdapter
+from adapters.upstreams.scrubbing import scrubber
 from config.protocols.bus import BusProtocol
 from config.schema.bus.broker import BrokerConfig
 
@@ -39,7 +40,7 @@ def make(pool: PoolConfig, address: Address) -> BusAdapter:
     except BrokerLibraryMissing as error:
         raise MissingExtra(str(error)) from None
     client = BusClient(broker, section, pool.max_connections, pool.connect_timeout)
-    inner: Adapter = OpenAIAdapter(client, **names(pool))
+    inner: Adapter = OpenAIAdapter(client, scrubber=scrubber(pool, address.url), **names(pool))
     if section.speaks == "oip-http":
         inner = OipHttpAdapter(client, **names(pool))
     return BusAdapter(client, inner)

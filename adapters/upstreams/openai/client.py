@@ -33,10 +33,12 @@ from adapters.upstreams.openai.refusals import MAX_ERROR_BODY as MAX_ERROR_BODY
 from adapters.upstreams.openai.refusals import about_the_model, error_of, judged, refusal
 from adapters.upstreams.openai.responses_stream import ResponsesStream
 from adapters.upstreams.openai.token_count import TokenCounter
+from adapters.upstreams.scrubbing import scrubber
 from adapters.upstreams.text.one_kind import OneKind
 from adapters.upstreams.text.prompts import prompts
 from adapters.wire import decoding, internal_headers
 from adapters.wire.anthropic.message_request import MessagesRequest, TokenCount
+from adapters.wire.failure_text import Scrubber
 from adapters.wire.openai import chat as wire
 from adapters.wire.openai import thinking
 from adapters.wire.openai.dialects import AUTO, DIALECTS, MODELS, OURS, PLAIN, OpenAIDialect, of_owners
@@ -60,7 +62,8 @@ def make(pool: PoolConfig, address: Address) -> Adapter:
     """Return the adapter of one endpoint of a pool. Raises `Unmakeable`."""
     section = pool.protocol
     assert isinstance(section, OpenAIProtocol)
-    adapter = OpenAIAdapter(http1_client(pool, address), options=section, **names(pool), **probe_path(pool))
+    client, scrubbed = http1_client(pool, address), scrubber(pool, address.url)
+    adapter = OpenAIAdapter(client, options=section, scrubber=scrubbed, **names(pool), **probe_path(pool))
     if section.only is None:
         return adapter
     return OneKind(adapter, section.only, prompts(section), section.max_tokens)
@@ -83,9 +86,11 @@ class OpenAIAdapter:
         options: OpenAIProtocol | None = None,
         ours: bool = False,
         share_prefixes: bool = False,
+        scrubber: Scrubber | None = None,
     ) -> None:
         self._client = client
         self._ours = ours
+        self._scrubber = scrubber or Scrubber()
         self._share_prefixes = share_prefixes or (options is not None and options.share_prefixes)
         self._model = model
         self._options = options or OpenAIProtocol()
@@ -138,8 +143,9 @@ class OpenAIAdapter:
             call.ignored.add(ignored.split(", "))
         kind = (response.headers.get("content-type") or "").partition(";")[0].strip().lower()
         if request.stream and (kind == "text/event-stream" or kind in _VAGUE):
-            stream = ResponsesStream if isinstance(request, ResponsesRequest) else ChunkStream
-            return await stream(response, request).begun(call.deadline.first_byte)  # type: ignore[arg-type]
+            if isinstance(request, ResponsesRequest):
+                return await ResponsesStream(response, request, self._scrubber).begun(call.deadline.first_byte)
+            return await ChunkStream(response, request).begun(call.deadline.first_byte)
         return _whole(request, kind, await response.read())
 
     async def _refuse(self, request: GenerateRequest, response: ClientResponse) -> NoReturn:

@@ -5,6 +5,7 @@ from adapters.requests import ResponsesRequest
 from adapters.types import Usage
 from adapters.upstreams.event_stream import EventStream
 from adapters.wire import sse
+from adapters.wire.failure_text import Scrubber
 from adapters.wire.openai.chat import DONE
 from adapters.wire.responses import native
 
@@ -12,10 +13,11 @@ from adapters.wire.responses import native
 class ResponsesStream(EventStream):
     """A stream that begins with the model's output: opening events, which precede generation, are held back."""
 
-    __slots__ = ("_opening", "_started")
+    __slots__ = ("_opening", "_scrubber", "_started")
 
-    def __init__(self, response: ClientResponse, request: ResponsesRequest) -> None:
+    def __init__(self, response: ClientResponse, request: ResponsesRequest, scrubber: Scrubber) -> None:
         super().__init__(response, Usage(prompt_tokens=request.prompt_tokens))
+        self._scrubber = scrubber
         self._opening = b""
         self._started = False
 
@@ -29,7 +31,7 @@ class ResponsesStream(EventStream):
         if decoded.error is not None:
             if not self._started:
                 raise decoded.error
-            self._failure = decoded.error  # raised after the client has received the event
+            self._failure = self._scrubber.error(decoded.error)  # raised after the client has received the event
             return True
         self._started = self._started or not decoded.opening
         self._done = decoded.last
@@ -39,6 +41,11 @@ class ResponsesStream(EventStream):
         elif not decoded.opening:
             self.usage.completion_tokens += 1  # an estimate; the last event reports the count
         return True
+
+    def _worded(self, event: bytes) -> bytes:
+        if self._failure is None:
+            return super()._worded(event)
+        return native.failed_event(event, self._failure.message, self._scrubber.body)
 
     def _read(self, piece: bytes) -> bytes:
         out = self._opening + super()._read(piece)

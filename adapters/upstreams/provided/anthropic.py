@@ -14,6 +14,7 @@ from adapters.upstreams.provided.deferral import DeferredRequest, ProvidedResult
 from adapters.upstreams.provided.exchanges import Exchanges, Missing
 from adapters.upstreams.provided.provider import ProviderLines, ProviderResult, ProviderState, Unsure
 from adapters.wire import decoding
+from adapters.wire.failure_text import Scrubber
 
 PATH = "/messages/batches"
 SKEW = 300.0
@@ -83,12 +84,12 @@ _failure = msgspec.json.Decoder(_Failure).decode
 class AnthropicBatches:
     """See `ProviderBatches`. These batches have no metadata: a submission is recognised by its results."""
 
-    def __init__(self, client: Client, version: str, betas: Sequence[str]) -> None:
+    def __init__(self, client: Client, version: str, betas: Sequence[str], scrubber: Scrubber) -> None:
         self._client = client
         fields = [("accept", "application/json"), ("anthropic-version", version)]
         if betas:
             fields.append(("anthropic-beta", ",".join(betas)))
-        self._api = Exchanges(client, fields)
+        self._api = Exchanges(client, fields, scrubber)
 
     def line(self, custom_id: str, request: DeferredRequest) -> bytes:
         return _encode({"custom_id": custom_id, "params": Raw(request.body)})

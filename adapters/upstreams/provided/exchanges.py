@@ -1,7 +1,7 @@
 """Calls of a provider's batch API: JSON and lines, with bounded waits."""
 
 from collections.abc import AsyncIterator
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
@@ -11,6 +11,7 @@ from adapters.http1.message import encode_fields
 from adapters.types import Deadline
 from adapters.upstreams.failed_status import CALLER_STATUS, upstream_error
 from adapters.wire import decoding
+from adapters.wire.failure_text import Scrubber
 
 MOST_JSON = 8 * 1024 * 1024
 LONGEST_LINE = 64 * 1024 * 1024
@@ -31,10 +32,11 @@ class Missing(InferenceError):
 
 
 class Exchanges:
-    """Sends the requests of one provider. `base` ends with the API's root."""
+    """Sends the requests of one provider. `base` ends with the API's root. `scrubber` takes the provider's texts."""
 
-    def __init__(self, client: Client, fields: list[tuple[str, str]]) -> None:
+    def __init__(self, client: Client, fields: list[tuple[str, str]], scrubber: Scrubber) -> None:
         self._client = client
+        self.scrubber = scrubber
         self.base = client.base_path.removesuffix("/v1") + "/v1"
         self._fields = encode_fields([("user-agent", "headrace"), *fields])
 
@@ -70,22 +72,22 @@ class Exchanges:
             method.encode(), (self.base + path).encode(), fields, body, deadline, once=method == "POST"
         )
         if response.status not in (200, 201, 202, 204):
-            await _fail(response)
+            raise self.scrubber.error(await _failure_of(response))
         return response
 
 
-async def _fail(response: ClientResponse) -> NoReturn:
-    """Raise the typed error of a status, with the provider's message."""
+async def _failure_of(response: ClientResponse) -> InferenceError:
+    """The typed error of a status, with the provider's message."""
     try:
         body = await response.read(MOST_JSON)
     finally:
         response.close()
     message = _message(body)
     if response.status == 404:
-        raise Missing(message or "The provider has no such batch.")
+        return Missing(message or "The provider has no such batch.")
     if response.status in CALLER_STATUS:
-        raise CallerError(message or "The provider refused the batch.")
-    raise upstream_error(response.status, response.headers, message)
+        return CallerError(message or "The provider refused the batch.")
+    return upstream_error(response.status, response.headers, message)
 
 
 def _message(body: bytes) -> str:

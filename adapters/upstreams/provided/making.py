@@ -6,6 +6,7 @@ from adapters.upstreams.dial import plain_client
 from adapters.upstreams.provided.anthropic import AnthropicBatches
 from adapters.upstreams.provided.openai import OpenAIBatches
 from adapters.upstreams.provided.provider import ProviderBatches
+from adapters.upstreams.scrubbing import scrubber
 from config.protocols.anthropic import AnthropicProtocol
 from config.schema.config import PoolConfig
 
@@ -14,7 +15,7 @@ def make(pool: PoolConfig) -> ProviderBatches:
     """The batches of a pool with `provider_batches`, with the pool's address, key and TLS."""
     (endpoint,) = pool.endpoints
     checked = tls.context(pool, pool.protocol.name) if endpoint.url.startswith("https://") else None
-    client = plain_client(pool, Address(endpoint.url, tls=checked))
+    client, scrubbed = plain_client(pool, Address(endpoint.url, tls=checked)), scrubber(pool, endpoint.url)
     if isinstance(pool.protocol, AnthropicProtocol):
-        return AnthropicBatches(client, pool.protocol.version, pool.protocol.betas)
-    return OpenAIBatches(client)
+        return AnthropicBatches(client, pool.protocol.version, pool.protocol.betas, scrubbed)
+    return OpenAIBatches(client, scrubbed)

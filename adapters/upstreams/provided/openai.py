@@ -14,6 +14,7 @@ from adapters.upstreams.provided.deferral import DeferredRequest, ProvidedResult
 from adapters.upstreams.provided.exchanges import Exchanges, Missing
 from adapters.upstreams.provided.provider import ProviderLines, ProviderResult, ProviderState
 from adapters.wire import decoding
+from adapters.wire.failure_text import Scrubber
 
 MARK = "headrace_submission"
 """The entry of a batch's metadata by which a submission is recognised after a crash."""
@@ -72,9 +73,9 @@ _line = msgspec.json.Decoder(_Line).decode
 class OpenAIBatches:
     """See `ProviderBatches`."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, scrubber: Scrubber) -> None:
         self._client = client
-        self._api = Exchanges(client, [("accept", "application/json")])
+        self._api = Exchanges(client, [("accept", "application/json")], scrubber)
 
     def line(self, custom_id: str, request: DeferredRequest) -> bytes:
         body = Raw(request.body)
@@ -108,7 +109,8 @@ class OpenAIBatches:
             return ProviderState(shown.status in _ENDED)
         errors = (shown.errors.data if shown.errors is not None else None) or [_Error()]
         text = "; ".join(str(error.message or error.code) for error in errors[:3])
-        return ProviderState(True, text or "the provider gave no reason", any(e.code in _FULL for e in errors))
+        text = self._api.scrubber.text(text) or "the provider gave no reason"
+        return ProviderState(True, text, any(e.code in _FULL for e in errors))
 
     async def cancel(self, batch: str) -> None:
         try:

@@ -1,7 +1,8 @@
 """Reads usage and failures from the responses of servers with the Responses API, which are forwarded unchanged."""
 
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec import Meta, Raw
@@ -96,6 +97,20 @@ def read_event(data: bytes) -> ResponseEvent:
         error = _failure((decoded.response and decoded.response.error) or _Error())
     usage = _usage(decoded.response) if decoded.response is not None else None
     return ResponseEvent(decoded.type in _OPENINGS, decoded.type in _LAST, usage, error)
+
+
+def failed_event(event: bytes, message: str, clean: Callable[[bytes], bytes]) -> bytes:
+    """An event that reports a failure, with this message. `clean` takes the rest of its JSON."""
+    data = sse.data_of(event)
+    decoded: dict[str, Any] = msgspec.json.decode(data)
+    failure = decoded["response"].get("error") if isinstance(decoded.get("response"), dict) else decoded
+    if isinstance(failure, dict) and failure.get("message") not in (None, message):
+        failure["message"] = message
+        data = _encode(decoded)
+    cleaned = clean(data)
+    if cleaned == sse.data_of(event):
+        return event + b"\n\n"
+    return b"event: %b\ndata: %b\n\n" % (decoded["type"].encode(), cleaned)
 
 
 def _usage(response: _Response) -> Usage | None:

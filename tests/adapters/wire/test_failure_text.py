@@ -1,12 +1,17 @@
-"""Whatever a model raises, clients get one bounded line without credentials, addresses and paths."""
+"""Whatever a server says, clients get no credential and no address; of a model's failure, one bounded line."""
 
+import base64
+import json
+import re
 import time
+from collections.abc import Callable
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.wire.failure_text import MAX_TEXT, for_clients, for_log
+from adapters.wire.failure_text import MAX_TEXT, Scrubber, for_clients, for_log
 from tests.support.pace import slowness
 
 OCTET = st.integers(0, 255)
@@ -72,6 +77,41 @@ def test_plain_words_stay_as_they_are(text: str) -> None:
     assert for_clients(text) == for_log(text) == text
 
 
+PRINTABLE = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=9, max_size=40)
+FORMS: dict[str, Callable[[str], tuple[str, str]]] = {
+    "alone": lambda key: (key, key),
+    "in JSON": lambda key: (json.dumps({"authorization": f"Bearer {key}"}), json.dumps(key)[1:-1]),
+    "in a URL": lambda key: (f"?q={quote(f'a {key}', safe='')}", quote(key, safe="")),
+    "in base64": lambda key: (base64.b64encode(key.encode()).decode(), base64.b64encode(key.encode()).decode()[:-4]),
+    "within base64": lambda key: (base64.b64encode(f"ke:{key}".encode()).decode(), _inner(f"ke:{key}")),
+    "within base64 for URLs": lambda key: (base64.urlsafe_b64encode(f"k:{key}".encode()).decode(), _inner(f"k:{key}")),
+}
+
+
+def _inner(text: str) -> str:
+    return base64.urlsafe_b64encode(text.encode()).decode()[4:-4]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(before=WORDS, key=PRINTABLE, after=WORDS)
+def test_no_text_shows_a_value_of_its_server(form: str, before: str, key: str, after: str) -> None:
+    written, needle = FORMS[form](key)
+    scrubber = Scrubber([key], ["http://10.0.0.5:8000/base", "unix:/run/x.sock", "kafka://triton:1"])
+    addresses = "http://10.0.0.5:8000/base/v1 10.0.0.5:8000 HTTP://10.0.0.5 /run/x.sock triton:8001 "
+    for text in (scrubber.text, scrubber.without_values):
+        shown = text(f"{before} {addresses}{written} {after}").replace("+", "-").replace("/", "_")
+        assert needle.replace("+", "-").replace("/", "_") not in shown or needle in before + after + addresses
+        assert not {"10.0.0.5", "_run_x.sock", "triton"} & set(re.split(r"[^\w.]", shown))
+    assert scrubber.text(before + " " + key[:-1]) == scrubber.text(before + " ") + "[secret]"  # the text was cut
+    body = scrubber.body(json.dumps({"a": [1, {"b": f"{before} {written}"}]}).encode())
+    assert needle not in json.loads(body)["a"][1]["b"] or needle in before
+
+
+def test_a_body_without_a_value_is_unchanged() -> None:
+    for body in (b'{ "a": 1e2, "b":"\\u0041" }', b"\xff\x1b[2J<b>", b"", b"[" * 3_000):
+        assert Scrubber(["credential"], ["http://10.0.0.5:8000"]).body(body) == body
+
+
 def test_the_traceback_is_left_out() -> None:
     frames = '  File "/srv/m/model.py", line 3, in infer\n    boom()\n'
     assert for_clients(f"Traceback (most recent call last):\n{frames}ValueError: no") == "ValueError: no"
@@ -79,12 +119,31 @@ def test_the_traceback_is_left_out() -> None:
     assert for_clients(f"{message}\n\nAt:\n  /m/1/model.py(3): execute\n") == message
 
 
-PARTS = ["/a", "a.", "1.", ":a", "a:1", "token=", "bearer ", "=", "eyJ.", "h-", "[::", "\n", "A1", "  At:\n"]
+PARTS = [
+    "/a",
+    "a.",
+    "1.",
+    ":a",
+    "a:1",
+    "token=",
+    "bearer ",
+    "=",
+    "eyJ.",
+    "h-",
+    "a-",
+    "http://",
+    "[::",
+    "\n",
+    "A1",
+    "  At:\n",
+]
 
 
 @pytest.mark.parametrize("part", PARTS)
 def test_no_text_takes_long(part: str) -> None:
     text = part * (1_000_000 // len(part))
-    began = time.thread_time()
+    scrubber, began = Scrubber(["credential"], ["http://h:1"]), time.thread_time()
     for_clients(text)
+    scrubber.text(text)
+    scrubber.body(text.encode())
     assert time.thread_time() - began < slowness()

@@ -168,8 +168,8 @@ async def test_a_writer_in_the_middle_does_not_hold_up_the_watcher(
     assert len(watched.tables) == 1
 
 
-async def test_another_database_in_its_place_is_read(
-    watched: Watched, store: KeyStore, open_store: OpenStore, tmp_path: Path
+async def test_another_database_in_its_place_is_read_and_reported(
+    watched: Watched, store: KeyStore, open_store: OpenStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     old = store.create("acme", by=TESTER, now=NOW)
     await watched.watcher.load()
@@ -178,6 +178,13 @@ async def test_another_database_in_its_place_is_read(
     new = open_store().create("acme", by=TESTER, now=NOW)
     await watched.watcher.poll()
     assert [(accepts(table, old), accepts(table, new)) for table in watched.tables] == [(False, True)]
+    assert caplog.messages == [
+        "the state database was deleted or replaced while in use: a new, empty one is made",
+        "another key database is in place of the one before: 1 keys instead of 1",
+    ]
+    store.revoke(new.id, by=TESTER, now=NOW)
+    await watched.watcher.poll()
+    assert len(caplog.messages) == 2
 
 
 async def test_a_configuration_is_joined_with_later_changes(

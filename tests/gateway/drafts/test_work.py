@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from config import default_path
 from gateway.drafts.differences import difference
-from gateway.drafts.orders import DraftOrder, DraftResult
+from gateway.drafts.orders import DraftOrder, DraftResult, DraftTask, RecordedSource
 from gateway.drafts.work import MOST_PROBLEMS, done
+from tests.support.gateways import chat
+from tests.support.recorded import SECRET, recorder_of, recorder_rig
 
 PASSWORD = "Correct-Horse-9"
 FILE = f"""version: 1
@@ -124,6 +126,90 @@ def test_a_draft_with_placeholders_has_its_secrets_again(tmp_path: Path) -> None
     assert PASSWORD not in redacted
     result = done(order(tmp_path, redacted.replace("chat", "talk")))
     assert result.text == FILE.replace("chat", "talk")
+
+
+VALUE = "Zqx7 == (wvk9) | {{ jkq3 }}/hjp8.u"
+"""A variable's value whose parts would show in messages of every parser."""
+USES = ["{}", "a-{}", "{{{{ {} }}}}", "file:{}/x", "request.user == {}", "http://u:{}@h:1", "sqlite:///{}"]
+
+
+@pytest.fixture
+def variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OTHER", "POOL"):
+        monkeypatch.setenv(name, VALUE if name == "OTHER" else "pool-of-the-file")
+
+
+def places(data: Any) -> list[tuple[Any, Any]]:
+    """The scalars of a file: each with the list or the mapping that has it."""
+    items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    return [place for key, value in items for place in places(value) or [(data, key)]]
+
+
+@st.composite
+def with_variable(draw: st.DrawFn) -> str:
+    """A file with a variable at any place, perhaps under another field's name or in a list."""
+    data = yaml.safe_load(draw(st.sampled_from(SOURCES)))
+    reference = draw(st.sampled_from(["${OTHER}", "${OTHER:-x}"]))
+    for node, key in draw(st.lists(st.sampled_from(places(data)), min_size=1, max_size=3)):
+        use = draw(st.sampled_from(USES)).format(reference)
+        node[key] = draw(st.sampled_from([use, [use], {"name": use}, {use: use}]))
+    return yaml.safe_dump(data, allow_unicode=True)
+
+
+@pytest.mark.usefixtures("variables")
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=with_variable(), task=st.sampled_from(["check", "replay"]))
+def test_no_draft_shows_a_variable(tmp_path: Path, text: str, task: DraftTask) -> None:
+    source = RecordedSource(str(tmp_path), "k" * 32, 0.0)
+    body = done(msgspec.structs.replace(order(tmp_path, text), task=task, record=source)).body.decode()
+    assert not [part for part in ("Zqx7", "wvk9", "jkq3", "hjp8") if part in body]
+
+
+OF_THE_FILE = FILE.replace("name: up,", 'name: "${POOL}",').replace("to: up", 'to: "${POOL}"')
+MOVED = {
+    "another field": OF_THE_FILE.replace("name: chat", 'name: "${POOL}"'),
+    "another text": OF_THE_FILE.replace('to: "${POOL}"', 'to: "x${POOL}"'),
+    "another variable": OF_THE_FILE.replace('to: "${POOL}"', 'to: "${OTHER}"'),
+}
+
+
+@pytest.mark.usefixtures("variables")
+@pytest.mark.parametrize("change", MOVED)
+def test_a_variable_stays_where_the_file_has_it(tmp_path: Path, change: str) -> None:
+    draft = msgspec.structs.replace(order(tmp_path, MOVED[change]), in_force=OF_THE_FILE)
+    problems = msgspec.json.decode(done(draft).body)["problems"]
+    name = "OTHER" if "OTHER" in MOVED[change] else "POOL"
+    assert f"may use the environment variable {name} only in a field for secrets" in problems[0]["message"]
+    permitted = msgspec.structs.replace(draft, on_disk=MOVED[change].encode())
+    assert "may use" not in done(permitted).body.decode()
+    of_the_history = msgspec.structs.replace(draft, text=MOVED[change])
+    assert "may use" not in done(of_the_history).body.decode()
+
+
+@pytest.mark.usefixtures("variables")
+def test_a_draft_may_repeat_a_use_and_name_secrets(tmp_path: Path) -> None:
+    text = OF_THE_FILE.replace(
+        "models:\n", 'models:\n  - {name: talk, routes: [{name: a, to: main}, {to: "${POOL}"}]}\n'
+    )
+    text = text.replace("\nmodels:", '\n  - {name: main, endpoints: ["http://127.0.0.1:8"], key: "${OTHER}"}\nmodels:')
+    draft = msgspec.structs.replace(order(tmp_path, text), in_force=OF_THE_FILE)
+    assert msgspec.json.decode(done(draft).body)["problems"] == []
+    near = msgspec.structs.replace(
+        draft, body=msgspec.json.encode({"text": text.replace("to: main", "to: pool-of-fil")})
+    )
+    (problem,) = msgspec.json.decode(done(near).body)["problems"]
+    assert problem["suggestion"] == "${POOL}"
+
+
+@pytest.mark.usefixtures("variables")
+async def test_a_replay_names_the_variables(tmp_path: Path) -> None:
+    rig = recorder_rig(tmp_path / "traffic")
+    async with recorder_of(rig):
+        await rig.send(chat())
+    draft = msgspec.structs.replace(order(tmp_path, OF_THE_FILE), in_force=OF_THE_FILE, task="replay")
+    source = RecordedSource(str(tmp_path / "traffic"), SECRET, 0.0)
+    moves = msgspec.json.decode(done(msgspec.structs.replace(draft, record=source)).body)["moves"]
+    assert {(move["from"], move["to"]) for move in moves if move["change"] == "pool"} == {("main", "${POOL}")}, moves
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,4 @@
+import asyncio
 import socket
 
 import pytest
@@ -63,3 +64,14 @@ def test_a_port_that_another_process_listens_on_is_not_shared_with_it(shared: bo
         other.listen()
         with pytest.raises(OSError, match="in use"):
             Sockets(HostPort("127.0.0.1", other.getsockname()[1])).grow(2)
+
+
+async def test_a_start_waits_for_the_workers_of_a_killed_supervisor() -> None:
+    orphans = socket.create_server(("127.0.0.1", 0))
+    sockets = Sockets(HostPort("127.0.0.1", orphans.getsockname()[1]))
+    asyncio.get_running_loop().call_later(2.0, orphans.close)
+    await sockets.begin(2)
+    assert len(sockets.slots) == 2
+    with pytest.raises(OSError, match="in use"):
+        await Sockets(HostPort("127.0.0.1", sockets.address[1])).begin(1)
+    sockets.close()
