@@ -9,6 +9,7 @@
 ``venvs``          one cached virtual environment for each peer; ``native``: compiles the C programs below
 ``servers``        a pinned child process that is ready when it answers, and is always stopped
 ``bench_shadows``  the latencies of clients with and without a shadow; ``bench_recording``: the cost of records
+``bench_bombs``    what other tenants wait while one sends pictures that cost much
 ``bench_bus``      messages of a broker beside HTTP and beside FastStream; ``bus``: its programs
 ``locustfile``     chat users for locust
 

@@ -24,7 +24,8 @@ INLINE: Final = 4096
 _PIECE: Final = 4 * 1024 * 1024
 """Bytes of one system call."""
 _NUMBER: Final = struct.Struct("<Q")
-
+SECONDS: Final = struct.Struct("d")
+"""The message beside a job's file: the processor time that it may take."""
 
 _BREAK: Final = 1000
 """Objects that a reader creates before other threads can run."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Final, ParamSpec, TypeVar
 
 from adapters.offload.density import has_many_values
-from adapters.offload.jobs import CodecCall
+from adapters.offload.jobs import BODY, CodecCall, CodecJob, Cost
 from adapters.offload.worker_queue import WorkerQueue
 
 LARGE: Final = 64 * 1024
@@ -19,26 +19,33 @@ _MEDIUM: Final = 2 * _MiB
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_medium = WorkerQueue(512 * _MiB)
 _large = WorkerQueue(2048 * _MiB)
-"""A separate lane for huge bodies, so that usual bodies do not wait behind them."""
+_medium = WorkerQueue(512 * _MiB, beyond=_large)
+"""A separate lane for usual bodies, so that they do not wait behind huge ones."""
+
+TENANT: Final = ContextVar("tenant", default="")
+"""The tenant whose request this task serves. The tenants' jobs take turns; "" is the server itself.
+
+Whoever establishes a tenant sets it: the record of a request, a batch, a binding of a bus. Tasks inherit it.
+"""
 
 
 async def run(size: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Call the function. `size` is the number of bytes that it reads or writes element by element.
 
     The function belongs to a module, works on plain data, has no side effects and raises `InferenceError` only.
-    Raises `CapacityError` if too many large bodies wait, and `TooLarge` if one takes too much memory.
+    Raises `CapacityError` if too many large bodies of the tenant wait, and `TooLarge` if one takes too much memory or
+    processor time.
     """
     if size < LARGE:
         return function(*args, **kwargs)
-    lane = _medium if size < _MEDIUM else _large
-    future = lane.submit(CodecCall(function, args, dict(kwargs)))
-    try:
-        value: T = await asyncio.wrap_future(future)
-    except asyncio.CancelledError:
-        lane.abandon(future)
-        raise
+    return await decode_file(BODY, size, function, *args, **kwargs)
+
+
+async def decode_file(cost: Cost, size: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Like `run`, for a file that a native library decodes: never in this process."""
+    job = CodecJob(CodecCall(function, args, dict(kwargs)), TENANT.get(), cost, size)
+    value: T = await (_medium if size < _MEDIUM else _large).run(job)
     return value
 
 

@@ -1,125 +1,173 @@
-"""One worker process, its queue of calls, and the thread that passes them on."""
+"""One worker process, the jobs that wait for it, and the thread that passes them on."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import queue
 import threading
-from concurrent.futures import Future
 from typing import Any, Final
 
-from adapters.errors import CapacityError, InferenceError, TooLarge
-from adapters.offload.jobs import CodecCall, Crashed, Done, Failed, Outcome
+from adapters.errors import CapacityError, InferenceError, LimitExceeded
+from adapters.offload.jobs import CodecJob, Crashed, Done, Failed, MemoryExceeded, Outcome, TimeExceeded
 from adapters.offload.process import CodecWorkerLost, Process
+from adapters.offload.tenant_queue import TenantQueue
 
 IDLE_SECONDS: Final = 60.0
 """The process ends after this time without a job."""
 MAX_WAITING: Final = 64
+"""Jobs of one tenant."""
+SHORT: Final = 1.0
+"""Seconds of processor time of a job in a lane of short jobs: three times the slowest body of 2 MiB."""
 log = logging.getLogger(__name__)
 
 
 class WorkerQueue:
-    """Runs one call at a time, in order of arrival. `memory` bounds the process, in bytes."""
+    """Runs one job at a time; tenants take turns. `memory` bounds the process, in bytes.
 
-    def __init__(self, memory: int) -> None:
+    With `beyond` it is a lane of short jobs. One that takes longer than `SHORT` starts again in the other lane: no
+    function has side effects. Until it ends there, the next ones of its tenant go there too.
+    """
+
+    def __init__(self, memory: int, beyond: WorkerQueue | None = None) -> None:
         self._memory = memory
-        self._jobs: queue.SimpleQueue[tuple[Future[Any], CodecCall]] = queue.SimpleQueue()
-        self._lock = threading.Lock()
+        self._beyond = beyond
+        self._waiting = TenantQueue[CodecJob]()
+        self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._process: Process | None = None
-        self._waiting: set[Future[Any]] = set()
-        self._running: Future[Any] | None = None
+        self._moved: set[CodecJob] = set()
+        """The jobs that were too long for the lane of short jobs and have not ended."""
+        self.running: CodecJob | None = None
 
-    def submit(self, job: CodecCall) -> Future[Any]:
-        """Add a call. Raises `CapacityError` if the queue is full."""
-        future: Future[Any] = Future()
-        with self._lock:
-            if len(self._waiting) >= MAX_WAITING:
-                raise CapacityError("Too many large bodies wait to be decoded. Try again later.", retry_after=1.0)
-            self._waiting.add(future)
-            self._jobs.put((future, job))
+    async def run(self, job: CodecJob) -> Any:
+        """The result of a job. Raises `CapacityError` if too many of its tenant wait, and `TooLarge` for its cost."""
+        self.submit(job)
+        try:
+            return await asyncio.wrap_future(job.future)
+        except asyncio.CancelledError:
+            self.abandon(job)
+            raise
+
+    def submit(self, job: CodecJob) -> None:
+        """Add a job. Raises `CapacityError` if too many of its tenant wait."""
+        with self._changed:
+            if self._waiting.count(job.tenant) >= MAX_WAITING:
+                raise _too_many(job.tenant)
+            self._waiting.put(job.tenant, job)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="codec", daemon=True)
                 self._thread.start()
-        return future
+            self._changed.notify()
 
-    def abandon(self, future: Future[Any]) -> None:
-        """Cancel the call of a request that has ended."""
-        cancelled = future.cancel()
-        with self._lock:
-            if cancelled:
-                self._waiting.discard(future)
-            elif self._running is future and self._process is not None:
+    def abandon(self, job: CodecJob) -> None:
+        """Cancel the job of a request that has ended. A short one that runs ends by itself."""
+        job.future.cancel()
+        with self._changed:
+            if self._waiting.remove(job.tenant, job):
+                self._moved.discard(job)
+            elif self.running is job and self._process is not None and self._beyond is None:
                 self._process.kill()
+        if self._beyond is not None:
+            self._beyond.abandon(job)  # afterwards, since a job moves only there
 
-    # The following methods run on the thread.
+    # The following methods run on a thread: of this lane, or of the one of short jobs.
+
+    def _take_over(self, job: CodecJob, *, is_long: bool) -> None:
+        """Add a job from the lane of short jobs. Its tenant may have too many here."""
+        with self._changed:
+            if job.future.cancelled():
+                return
+            try:
+                self.submit(job)
+            except CapacityError as error:
+                job.end(error=error)
+            else:
+                if is_long:
+                    self._moved.add(job)
+
+    def _has_long(self, tenant: str) -> bool:
+        with self._changed:
+            return any(job.tenant == tenant for job in self._moved)
 
     def _run(self) -> None:
-        while (entry := self._next()) is not None:
-            future, job = entry
-            with self._lock:
-                self._waiting.discard(future)
-            if future.set_running_or_notify_cancel():
-                self._perform(future, job)
-            del entry, future, job  # the next one may arrive much later
+        while (job := self._next()) is not None:
+            if self._beyond is not None and job.tenant and self._beyond._has_long(job.tenant):
+                self._beyond._take_over(job, is_long=False)
+            else:
+                self._perform(job)
+            with self._changed:
+                self.running = None
+                self._moved.discard(job)
+                if job.future.cancelled() and self._beyond is None:
+                    self._end()  # `abandon` may have killed it
+            del job  # the next one may arrive much later
 
-    def _next(self) -> tuple[Future[Any], CodecCall] | None:
-        """The next call; None after `IDLE_SECONDS` without one."""
-        while True:
-            try:
-                return self._jobs.get(timeout=IDLE_SECONDS)
-            except queue.Empty:
-                with self._lock:
-                    if self._jobs.empty():
-                        self._thread = None
-                        self._end()
-                        return None
+    def _next(self) -> CodecJob | None:
+        """The next job; None after `IDLE_SECONDS` without one."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._waiting, IDLE_SECONDS):
+                self._thread = None
+                self._end()
+                return None
+            self.running = self._waiting.take()
+            return self.running
 
-    def _perform(self, future: Future[Any], job: CodecCall) -> None:
+    def _perform(self, job: CodecJob) -> None:
         try:
-            outcome = self._outcome(future, job)
+            outcome = self._outcome(job)
         except (CodecWorkerLost, OSError) as error:
-            log.warning("the process that decodes large bodies was lost: %s", error)
-            future.set_exception(CapacityError("The process that decodes large bodies was lost. Try again."))
+            if not job.future.cancelled():
+                log.warning("the process that decodes large bodies was lost: %s", error)
+            job.end(error=CapacityError("The process that decodes large bodies was lost. Try again."))
         except BaseException as error:
-            future.set_exception(error)
+            job.end(error=error)
         else:
-            self._settle(future, outcome)
+            self._settle(job, outcome)
 
-    def _outcome(self, future: Future[Any], job: CodecCall) -> Outcome:
-        with self._lock:
+    def _outcome(self, job: CodecJob) -> Outcome:
+        with self._changed:
             if self._process is not None and not self._process.alive:
                 self._end()
             if self._process is None:
                 self._process = Process(self._memory)
-            self._running = future
         reusable = False
         try:
-            outcome = self._process.run(job)
-            reusable = True
+            outcome = self._process.run(job.call, self._seconds(job))
+            reusable = not isinstance(outcome, TimeExceeded)
             return outcome
         finally:
-            with self._lock:
-                self._running = None
-                if not reusable:
+            if not reusable:
+                with self._changed:
                     self._end()
 
-    def _settle(self, future: Future[Any], outcome: Outcome) -> None:
+    def _seconds(self, job: CodecJob) -> float:
+        return job.cost.limit(job.size) if self._beyond is None else SHORT
+
+    def _settle(self, job: CodecJob, outcome: Outcome) -> None:
         if isinstance(outcome, Done):
-            future.set_result(outcome.value)
+            job.end(outcome.value)
         elif isinstance(outcome, Failed):
-            future.set_exception(_rebuilt(outcome))
+            job.end(error=_rebuilt(outcome))
         elif isinstance(outcome, Crashed):
-            future.set_exception(RuntimeError(f"a codec raised in its process:\n{outcome.text}"))
+            job.end(error=RuntimeError(f"a codec raised in its process:\n{outcome.text}"))
+        elif isinstance(outcome, MemoryExceeded):
+            job.end(error=job.cost.exceeded(f"{self._memory // 1024**2} MiB of memory"))
+        elif self._beyond is not None:
+            self._beyond._take_over(job, is_long=True)
         else:
-            limit = self._memory // 1024**2
-            message = f"The body takes more than {limit} MiB of memory to decode."
-            future.set_exception(TooLarge(f"{message} Send fewer values, or tensors in binary form."))
+            job.end(error=job.cost.exceeded(f"{self._seconds(job):.3g} s of processor time"))
 
     def _end(self) -> None:
         if self._process is not None:
             self._process.close()
             self._process = None
+
+
+def _too_many(tenant: str) -> CapacityError:
+    if not tenant:
+        return CapacityError("Too many large bodies wait to be decoded. Try again later.", retry_after=1.0)
+    message = f"{MAX_WAITING} large bodies of {tenant} wait to be decoded. Try again in 1 s."
+    return LimitExceeded(message, limit="large_bodies", retry_after=1.0)
 
 
 def _rebuilt(failed: Failed) -> InferenceError:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 
+from adapters import offload
 from gateway.auth.errors import KeysError
 from gateway.batches.examination import Examination
 from gateway.batches.finishing import Finishing
@@ -112,6 +113,7 @@ class BatchRunner:
         task.add_done_callback(self._ended)
 
     async def _run(self, unit: Unit) -> None:
+        offload.TENANT.set(unit.claim.spec.tenant)
         try:
             await self._first_status(unit)
             await unit.run()

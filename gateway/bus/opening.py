@@ -47,6 +47,7 @@ class Opener:
     async def open(self, delivery: BrokerDelivery) -> MessageWork:
         """The message in work. Raises `Unanswerable`."""
         binding = self._binding
+        offload.TENANT.set(self._of_binding.tenant or self._of_binding.key_id)
         if len(delivery.body) > binding.max_message:
             raise Unanswerable("message_too_large", f"The message exceeds {binding.max_message} bytes.")
         event = await self._event(delivery)

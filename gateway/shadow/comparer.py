@@ -1,9 +1,9 @@
 """Comparisons of answers: small ones at once, large ones in a worker process of their own."""
 
-import asyncio
 from typing import Any
 
-from adapters.offload.jobs import CodecCall
+from adapters import offload
+from adapters.offload.jobs import CodecCall, CodecJob
 from adapters.offload.worker_queue import WorkerQueue
 from adapters.requests import ModelRequest
 from config.schema.config import CompareConfig
@@ -45,9 +45,4 @@ class AnswerComparer:
         return texts
 
     async def _run(self, call: CodecCall) -> Any:
-        future = self._queue.submit(call)
-        try:
-            return await asyncio.wrap_future(future)
-        except asyncio.CancelledError:
-            self._queue.abandon(future)
-            raise
+        return await self._queue.run(CodecJob(call, offload.TENANT.get()))

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from adapters import offload
 from adapters.call import CallTrace
 from adapters.errors import InferenceError
 from adapters.http1.relay import Relay
@@ -83,7 +84,8 @@ class Record:
         self.time = 0.0
 
     def hold(self, principal: Principal) -> None:
-        """Set the identity of the client."""
+        """Set the identity of the client, also for the large bodies that this task decodes."""
+        offload.TENANT.set(principal.tenant)
         self.tenant, self.key, self.team, self.roles = (
             principal.tenant, principal.key_id, principal.team, principal.roles
         )  # fmt: skip

@@ -12,6 +12,7 @@ from PIL import Image, ImageOps
 
 from adapters.errors import CallerError, TooLarge
 from adapters.tensors import Tensor
+from adapters.wire.media.picture_parts import MAX_PARTS, PictureParts, parts_of
 
 MAX_PIXELS = {"JPEG": 24_000_000, "MPO": 24_000_000, "PNG": 24_000_000, "WEBP": 14_000_000}
 """Pixels of one picture before resizing, by its format: with these a worker process stays within its memory."""
@@ -21,6 +22,12 @@ MAX_PICTURES = 64
 MAX_BYTES = 64 * 1024 * 1024
 """Bytes of the tensor."""
 MAX_SIDE = 16_384
+MAX_SCANS = 32
+"""Scans of a JPEG. Progressive encoders make 10 to 15; libjpeg leaves a limit to its callers."""
+MAX_METADATA = 8 * 1024 * 1024
+"""Bytes of colour profile, EXIF, XMP and texts."""
+MAX_COMPRESSED = 32
+"""Compressed texts and profiles. Pillow decompresses 1 MiB of each at most."""
 _FORMATS = ("JPEG", "PNG", "WEBP")
 _RESAMPLING = {
     "nearest": Image.Resampling.NEAREST, "bilinear": Image.Resampling.BILINEAR,
@@ -54,6 +61,20 @@ class ImageOptions:
     """Colour behind transparent pixels and beside padded pictures."""
 
 
+def decoding_cost(files: Sequence[bytes], options: ImageOptions, name: str) -> int:
+    """The size of the work for `offload`, from the headers of the files, without decoding.
+
+    A pixel counts as a byte, each scan as an eighth of the pixels. Raises `CallerError` or `TooLarge`.
+    """
+    cost = 0
+    for index, file in enumerate(files):
+        parts = _checked(file, _place(files, index, name), name)
+        width, height = target_size(max(parts.width, 1), max(parts.height, 1), options)
+        cost += parts.width * parts.height * (8 + parts.scans) // 8 + width * height
+        cost += parts.compressed * 2**16 + parts.parts * 2**6 + parts.metadata // 2**4
+    return cost
+
+
 def decode_images(files: Sequence[bytes], options: ImageOptions, name: str) -> Tensor:
     """The pictures as one tensor of the shape [pictures, …], by the options. Raises `CallerError` or `TooLarge`.
 
@@ -64,7 +85,8 @@ def decode_images(files: Sequence[bytes], options: ImageOptions, name: str) -> T
     rows: list[NDArray[np.uint8]] = []
     pixels = 0
     for index, file in enumerate(files):
-        place = f"`{name}`" if len(files) == 1 else f"Picture {index + 1} of `{name}`"
+        place = _place(files, index, name)
+        _checked(file, place, name)
         picture = _opened(file, place, name)
         pixels += picture.width * picture.height
         if pixels > MAX_ALL_PIXELS:
@@ -79,6 +101,26 @@ def decode_images(files: Sequence[bytes], options: ImageOptions, name: str) -> T
     if options.layout == "chw":
         batch = batch.transpose(0, 3, 1, 2)
     return Tensor(name, options.datatype, batch.shape, np.ascontiguousarray(batch).tobytes())
+
+
+def _place(files: Sequence[bytes], index: int, name: str) -> str:
+    return f"`{name}`" if len(files) == 1 else f"Picture {index + 1} of `{name}`"
+
+
+def _checked(file: bytes, place: str, name: str) -> PictureParts:
+    """The parts of a file whose decoding is bounded."""
+    parts = parts_of(file)
+    if parts.frames > 1:
+        raise CallerError(f"{place} is an animation: send one frame.", code="invalid_image", param=name)
+    for count, most, noun, advice in (
+        (parts.scans, MAX_SCANS, "scans", "a baseline JPEG"),
+        (parts.metadata, MAX_METADATA, "bytes of metadata", "it without metadata"),
+        (parts.compressed, MAX_COMPRESSED, "compressed texts or profiles", "it without metadata"),
+        (parts.parts, MAX_PARTS, "parts", "it as another encoder writes it"),
+    ):
+        if count > most:
+            raise TooLarge(f"{place} has more than {most} {noun}: send {advice}.", param=name)
+    return parts
 
 
 def _size(row: NDArray[np.uint8]) -> str:
@@ -98,8 +140,6 @@ def _opened(file: bytes, place: str, name: str) -> Image.Image:
     kind = picture.format or ""
     if picture.width * picture.height > MAX_PIXELS[kind]:
         raise _too_many_pixels(place, name, MAX_PIXELS[kind])
-    if kind in ("PNG", "WEBP") and getattr(picture, "n_frames", 1) > 1:
-        raise CallerError(f"{place} is an animation: send one frame.", code="invalid_image", param=name)
     return picture
 
 

@@ -42,6 +42,16 @@ class _Format(NamedTuple):
     bits: int
 
 
+def decoding_cost(file: bytes, options: SoundOptions, name: str) -> int:
+    """The size of the work for `offload`: a sample, before and after resampling, counts as a byte.
+
+    Raises `CallerError`.
+    """
+    layout, data = _parts(file, name)
+    samples = len(data) * 8 // layout.bits
+    return samples + (0 if options.rate is None else samples * options.rate // layout.rate)
+
+
 def decode_wav(file: bytes, options: SoundOptions, name: str) -> Tensor:
     """The sound as a tensor of the shape [1, samples] or [1, channels, samples]. Raises `CallerError` or `TooLarge`.
 

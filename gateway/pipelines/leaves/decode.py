@@ -5,9 +5,8 @@ from __future__ import annotations
 from adapters import offload
 from adapters.errors import CallerError
 from adapters.tensors import Tensor, element_count, split_bytes
+from adapters.wire.media import images, sound
 from adapters.wire.media.encoded import file_bytes
-from adapters.wire.media.images import ImageOptions, decode_images
-from adapters.wire.media.sound import SoundOptions, decode_wav
 from config.schema.pipelines.decode import DecodeConfig
 from gateway.pipelines.scope import Bound, Estimate, Output, StepScope
 from gateway.pipelines.values import Value
@@ -21,21 +20,22 @@ class DecodeNode:
     """Decodes each input in a worker process, which a malformed file may crash without any other effect."""
 
     def __init__(self, config: DecodeConfig) -> None:
-        self._image = None if config.image is None else ImageOptions(**dict(config.image))
-        self._sound = None if config.sound is None else SoundOptions(**dict(config.sound))
+        self._image = None if config.image is None else images.ImageOptions(**dict(config.image))
+        self._sound = None if config.sound is None else sound.SoundOptions(**dict(config.sound))
 
     async def run(self, scope: StepScope) -> Output:
         inputs = scope.inputs or {}
         return Output({name: await self._decoded(files_of(value, name), name) for name, value in inputs.items()})
 
     async def _decoded(self, files: list[bytes], name: str) -> Tensor:
-        size = max(sum(map(len, files)), offload.LARGE)
-        if self._image is not None:
-            return await offload.run(size, decode_images, files, self._image, name)
+        if (options := self._image) is not None:
+            cost = await offload.run(sum(map(len, files)), images.decoding_cost, files, options, name)
+            return await offload.decode_file(offload.PICTURE, cost, images.decode_images, files, options, name)
         assert self._sound is not None
         if len(files) != 1:
             raise CallerError(f"`{name}` has {len(files)} files: send one WAV file.", param=name)
-        return await offload.run(size, decode_wav, files[0], self._sound, name)
+        cost = sound.decoding_cost(files[0], self._sound, name)
+        return await offload.decode_file(offload.SOUND, cost, sound.decode_wav, files[0], self._sound, name)
 
     def bound(self, estimate: Estimate) -> Bound:
         return Bound()

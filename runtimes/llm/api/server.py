@@ -16,6 +16,7 @@ from adapters.errors import (
     Unsupported,
 )
 from adapters.http1.message import Request, Response
+from adapters.wire import internal_headers
 from adapters.wire.field_names import RESPONSES
 from adapters.wire.internal_headers import decode as decode_standing
 from adapters.wire.openai.ignored_fields import IgnoredFields
@@ -72,6 +73,7 @@ class App:
         }
 
     async def __call__(self, request: Request) -> Response:
+        offload.TENANT.set(request.headers.get(internal_headers.TENANT) or "")
         try:
             return await self._route(request)(request)
         except InferenceError as error:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from adapters import offload
 from adapters.errors import CallerError, CapacityError, LimitExceeded, TooLarge
 from adapters.offload import density, packets
 from adapters.offload import worker_queue as lanes
-from adapters.offload.jobs import CodecCall
+from adapters.offload.jobs import BODY, PICTURE, CodecCall, CodecJob, Cost
 from adapters.offload.worker_queue import MAX_WAITING, WorkerQueue
 from adapters.requests import ModelRequest
 from adapters.tensors import NO_PARAMETERS, Inference, Tensor
@@ -174,6 +175,14 @@ def divides() -> float:
     return 1 / 0
 
 
+def eventually(holds: Callable[[], bool]) -> bool:
+    """Wait for a state of a lane."""
+    ends = time.monotonic() + 300
+    while not holds() and time.monotonic() < ends:
+        time.sleep(0.001)
+    return holds()
+
+
 @pytest.fixture
 def lane(monkeypatch: pytest.MonkeyPatch) -> WorkerQueue:
     """Its process ends soon after its last job."""
@@ -183,7 +192,7 @@ def lane(monkeypatch: pytest.MonkeyPatch) -> WorkerQueue:
 
 async def on(lane: WorkerQueue, function: Any, *args: Any) -> Any:
     async with asyncio.timeout(300):
-        return await asyncio.wrap_future(lane.submit(CodecCall(function, args, {})))
+        return await lane.run(CodecJob(CodecCall(function, args, {})))
 
 
 async def test_a_small_body_stays_and_a_large_one_leaves() -> None:
@@ -228,29 +237,78 @@ async def test_an_error_of_ours_names_its_place(lane: WorkerQueue) -> None:
         await on(lane, divides)
 
 
+def begun(lane: WorkerQueue, job: CodecJob) -> CodecJob:
+    """A job that runs."""
+    lane.submit(job)
+    assert eventually(lambda: lane.running is job)
+    return job
+
+
+def job(function: Any, *args: Any, tenant: str = "", cost: Cost = BODY) -> CodecJob:
+    return CodecJob(CodecCall(function, args, {}), tenant, cost)
+
+
 async def test_a_job_ends_with_its_request(lane: WorkerQueue) -> None:
     worker = await on(lane, of_process)
-    job = lane.submit(CodecCall(sleeps, (60.0,), {}))
-    async with asyncio.timeout(300):
-        while not job.running():
-            await asyncio.sleep(0.001)
-        lane.abandon(job)
-        assert await on(lane, of_process) != worker
+    lane.abandon(begun(lane, job(sleeps, 60.0)))
+    assert await on(lane, of_process) != worker
 
 
-async def test_no_more_jobs_wait_than_may(lane: WorkerQueue) -> None:
+async def test_a_tenant_with_too_many_jobs_is_refused_and_no_other(lane: WorkerQueue) -> None:
     await on(lane, of_process)
-    first = lane.submit(CodecCall(sleeps, (60.0,), {}))
+    first = begun(lane, job(sleeps, 60.0, tenant="acme"))
+    waiting = [job(of_process, tenant="acme") for _ in range(MAX_WAITING)]
+    for each in waiting:
+        lane.submit(each)
+    with pytest.raises(LimitExceeded, match="64 large bodies of acme wait"):
+        lane.submit(job(of_process, tenant="acme"))
+    other = job(of_process, tenant="beta")
+    lane.submit(other)
+    for each in [*waiting, first]:
+        lane.abandon(each)
+    assert all(each.future.cancelled() for each in waiting)
+    assert await asyncio.wrap_future(other.future) != os.getpid()
+
+
+def spins(until: str = "") -> None:
+    """Take processor time without end, in native code. The file `until` receives a byte at each begin."""
+    if until:
+        with Path(until).open("ab") as file:
+            file.write(b".")
+    sum(range(10**12))
+
+
+async def test_a_job_beyond_its_processor_time_ends_alone_and_starts_once_more(
+    lane: WorkerQueue, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(lanes, "SHORT", 0.1)
+    short, begins = WorkerQueue(256 * MiB, beyond=lane), tmp_path / "begins"
+    worker = await on(short, of_process)
+    long = job(spins, str(begins), tenant="acme", cost=PICTURE._replace(seconds=0.2))
+    behind = [job(sleeps, 0.3, tenant=tenant) for tenant in ("acme", "beta", "acme", "beta")]
+    for each in (long, *behind):
+        short.submit(each)
     async with asyncio.timeout(300):
-        while not first.running():
-            await asyncio.sleep(0.001)
-    waiting = [lane.submit(CodecCall(of_process, (), {})) for _ in range(MAX_WAITING)]
-    with pytest.raises(CapacityError):
-        lane.submit(CodecCall(of_process, (), {}))
-    for job in [*waiting, first]:
-        lane.abandon(job)
-    assert all(job.cancelled() for job in waiting)
-    assert await on(lane, of_process) != os.getpid()
+        with pytest.raises(TooLarge, match=r"The picture takes more than 0.2 s of processor time to decode"):
+            await asyncio.wrap_future(long.future)
+        assert [await asyncio.wrap_future(each.future) for each in behind] == [None] * 4
+    assert begins.read_bytes() == b".."
+    assert await on(short, of_process) != worker
+
+
+async def test_jobs_of_a_tenant_follow_its_long_one(lane: WorkerQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "SHORT", 0.1)
+    short = WorkerQueue(256 * MiB, beyond=lane)
+    long = job(spins, tenant="acme")
+    short.submit(long)
+    assert eventually(lambda: lane.running is long)
+    behind, other = job(of_process, tenant="acme"), job(of_process, tenant="beta")
+    short.submit(behind)
+    short.submit(other)
+    assert await asyncio.wrap_future(other.future) != os.getpid()
+    assert not behind.future.done()
+    short.abandon(long)
+    assert await asyncio.wrap_future(behind.future) != await asyncio.wrap_future(other.future)
 
 
 async def test_a_worker_without_jobs_ends(lane: WorkerQueue) -> None:

@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
+from adapters import offload
 from adapters.errors import CapacityError, ContextTooLong
+from adapters.offload.jobs import CodecJob
+from adapters.offload.worker_queue import WorkerQueue
 from runtimes.llm.api import encoding_thread
 from runtimes.llm.api.encoding_thread import INLINE, EncodingThread
 from runtimes.llm.text.chat_template import ChatTemplate
@@ -95,7 +98,7 @@ async def test_a_refusal_names_the_prompt_and_the_context(running: Running) -> N
 
 
 async def test_large_texts_wait_for_each_other_and_a_flood_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoding_thread, "MAX_WAITING", 2)
+    monkeypatch.setattr(encoding_thread, "MAX_WAITING", 1)
     thread, gate, loop = EncodingThread(), threading.Event(), threading.get_ident()
     first = asyncio.create_task(thread.run(INLINE + 1, gate.wait))
     second = asyncio.create_task(thread.run(INLINE + 1, threading.get_ident))
@@ -107,6 +110,40 @@ async def test_large_texts_wait_for_each_other_and_a_flood_is_refused(monkeypatc
     assert await first
     assert await second != loop
     assert await thread.run(INLINE + 1, threading.get_ident) != loop
+
+
+async def test_tenants_take_turns_and_one_that_leaves_gives_its_own_away() -> None:
+    thread, gate = EncodingThread(), threading.Event()
+    order: list[str] = []
+
+    def started(tenant: str) -> asyncio.Task[None]:
+        async def encoded() -> None:
+            offload.TENANT.set(tenant)
+            await thread.run(INLINE + 1, lambda: order.append(tenant) if gate.wait() else None)
+
+        return asyncio.create_task(encoded())
+
+    tasks = [started(tenant) for tenant in ("acme", "acme", "gone", "acme", "acme", "beta", "beta")]
+    await asyncio.sleep(0)
+    tasks[2].cancel()
+    gate.set()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert order == ["acme", "acme", "beta", "acme", "beta", "acme"]
+    assert await thread.run(INLINE + 1, lambda: 7) == 7
+
+
+async def test_the_header_of_the_gateway_names_the_tenant(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    tenants: list[str] = []
+
+    async def run(lane: WorkerQueue, job: CodecJob) -> Any:
+        tenants.append(job.tenant)
+        return job.call.function(*job.call.args, **job.call.kwargs)
+
+    monkeypatch.setattr(WorkerQueue, "run", run)
+    body = {"model": MODEL, "messages": [{"role": "user", "content": ""}] * 10_000}
+    for headers in ({"x-headrace-tenant": "acme"}, {}):
+        await post(running, "/v1/chat/completions", body, **headers)
+    assert tenants == ["acme", ""]
 
 
 async def test_many_small_texts_take_many_turns() -> None:

@@ -15,7 +15,17 @@ from adapters import offload
 from adapters.errors import CallerError, TooLarge
 from adapters.tensors import Tensor
 from adapters.wire.media.encoded import file_bytes
-from adapters.wire.media.images import MAX_PICTURES, ImageOptions, decode_images, target_size
+from adapters.wire.media.images import (
+    MAX_COMPRESSED,
+    MAX_METADATA,
+    MAX_PICTURES,
+    MAX_SCANS,
+    ImageOptions,
+    decode_images,
+    decoding_cost,
+    target_size,
+)
+from adapters.wire.media.picture_parts import MAX_PARTS, parts_of
 
 DTYPES = {"UINT8": "u1", "FP16": "<f2", "FP32": "<f4"}
 
@@ -119,11 +129,110 @@ def png(width: int, height: int, rows: bytes = b"") -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
-def text_bomb() -> bytes:
+def png_with(*chunks: tuple[bytes, bytes]) -> bytes:
+    """A PNG with chunks behind its header."""
     file = encoded(picture())
-    data = b"Comment\0\0" + zlib.compress(b"a" * 100_000_000)
-    bomb = struct.pack(">I", len(data)) + b"zTXt" + data + struct.pack(">I", zlib.crc32(b"zTXt" + data))
-    return file[:33] + bomb + file[33:]
+    added = [
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
+    ]
+    return file[:33] + b"".join(added) + file[33:]
+
+
+def text_bomb() -> bytes:
+    return png_with((b"zTXt", b"Comment\0\0" + zlib.compress(b"a" * 100_000_000)))
+
+
+def jpeg_with(scans: int = 1, metadata: int = 0) -> bytes:
+    """A JPEG with so many scans, of which the later ones repeat the last, and with so many bytes of comments."""
+    file = encoded(Image.new("L", (16, 16), 128), "JPEG", progressive=scans > 1)
+    last, end = file.rfind(b"\xff\xda"), len(file) - 2
+    more = file[last:end] * (scans - file.count(b"\xff\xda"))
+    comments = b""
+    while metadata:
+        size = min(metadata, 0xFFFF)
+        comments += b"\xff\xfe" + struct.pack(">H", size) + b"\xda\xff" * (size // 2 - 1) + b"x" * (size % 2)
+        metadata -= size
+    return file[:2] + comments + file[2:end] + more + file[end:]
+
+
+def webp_with(frames: int = 1, metadata: int = 0) -> bytes:
+    """A WebP file, by its structure; its frames are no pictures."""
+    parts = [(b"VP8X", struct.pack("<I", 2) + b"\3\0\0\3\0\0"), *[(b"ANMF", b"\0" * 16)] * frames]
+    chunks = b"".join(kind + struct.pack("<I", len(data)) + data for kind, data in [*parts, (b"EXIF", bytes(metadata))])
+    return b"RIFF" + struct.pack("<I", len(chunks) + 4) + b"WEBP" + chunks
+
+
+def near(most: int) -> st.SearchStrategy[int]:
+    """Counts at a limit, and anywhere around it."""
+    return st.sampled_from([most, most + 1]) | st.integers(1, 3 * most)
+
+
+def png_chunks(kind: bytes, data: bytes) -> Any:
+    return lambda count: png_with(*[(kind, data)] * count)
+
+
+LIMITS: dict[str, tuple[int, Any]] = {
+    "scans": (MAX_SCANS, jpeg_with),
+    "animation": (1, lambda count: png_with(*[(b"fcTL", b"\0" * 26)] * count)),
+    "an animation": (1, webp_with),
+    "bytes of metadata": (MAX_METADATA // 2**10 - 1, lambda count: jpeg_with(metadata=count * 2**10)),
+    "8388608 bytes of metadata": (MAX_METADATA // 2**10, lambda count: webp_with(metadata=count * 2**10)),
+    "bytes of": (MAX_METADATA // 2**16, png_chunks(b"tEXt", b"a\0" + b"x" * (2**16 - 2))),
+    "compressed texts": (MAX_COMPRESSED, png_chunks(b"zTXt", b"a\0\0" + zlib.compress(b"a" * 1000))),
+    "compressed": (MAX_COMPRESSED, png_chunks(b"iTXt", b"a\0\1\0\0\0" + zlib.compress(b"a"))),
+    "profiles": (MAX_COMPRESSED, png_chunks(b"iCCP", b"p\0\0" + zlib.compress(b"a" * 1000))),
+    "parts": (MAX_PARTS - 3, png_chunks(b"IDAT", b"")),
+}
+"""By a part of the error: the largest number, and a file of any number."""
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(sorted(LIMITS)).flatmap(lambda part: st.tuples(st.just(part), near(LIMITS[part][0]))))
+def test_a_picture_of_many_parts_is_refused_by_its_header(drawn: tuple[str, int]) -> None:
+    part, count = drawn
+    most, made = LIMITS[part]
+    file = made(count)
+    if count <= most:
+        assert decoding_cost([file], ImageOptions(), "image") > 0
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delattr(Image, "open")  # nothing is decoded
+        for check in (decoding_cost, decode_images):
+            with pytest.raises(CallerError, match=part) as caught:
+                check([file], ImageOptions(), "image")
+            assert caught.value.param == "image"
+            assert isinstance(caught.value, TooLarge) == ("animation" not in part)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(["PNG", "JPEG", "WEBP"]),
+    st.tuples(st.integers(1, 300), st.integers(1, 300)),
+    st.sampled_from([{}, {"progressive": True}, {"lossless": True}]),
+    st.binary(max_size=3000),
+)
+def test_the_cost_is_that_of_the_decoded_picture(
+    kind: str, size: tuple[int, int], options: dict[str, bool], profile: bytes
+) -> None:
+    file = encoded(Image.new("RGB", size), kind, icc_profile=profile or None, **options)
+    parts = parts_of(file)
+    assert (parts.width, parts.height) == size
+    assert parts.frames == 1
+    assert (parts.scans > 1) == (kind == "JPEG" and "progressive" in options)
+    assert parts.metadata >= len(profile) * (kind != "PNG")
+    assert decoding_cost([file], ImageOptions(), "image") >= 2 * size[0] * size[1]
+    assert decoded(file, height=2, width=2).shape == (1, 3, 2, 2)
+
+
+def test_no_part_of_a_jpeg_hides_its_scans_or_its_size() -> None:
+    file = jpeg_with(MAX_SCANS + 1)
+    first = file.find(b"\xff\xda")
+    for hidden in (b"\xff\xff", b"\xff\x02\x7f\xff", b"\xff\x01\xff\xff", b"\xff\xd0\x7f\xff", b"\0" * 9):
+        assert parts_of(file[:first] + hidden + file[first:]).scans > MAX_SCANS
+    for junk in (b"\xff" * 2**20, b"\xff\xd0" * 2**20, b"\0" * 2**20):
+        assert parts_of(b"\xff\xd8\xff" + junk).parts > MAX_PARTS
+    trailing = encoded(picture(), "JPEG")
+    assert parts_of(trailing + file).scans == 1  # such as a second picture
 
 
 ANIMATED = encoded(

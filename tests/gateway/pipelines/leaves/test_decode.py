@@ -89,9 +89,16 @@ def bomb() -> bytes:
     return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(b"\0" * 1000)) + chunk(b"IEND", b"")
 
 
+def scanned(times: int) -> bytes:
+    """A small JPEG with so many scans."""
+    file = picture(16, 16, "JPEG")
+    return file[:-2] + file[file.rfind(b"\xff\xda") : -2] * (times - 1) + file[-2:]
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [
+        (files(scanned(33)), "more than 32 scans"),
         (files(bomb()), "more than .* pixels"),
         (files(picture(400, 400, "JPEG")[:800]), "truncated or damaged"),
         (files(b"GIF89a" + b"\0" * 100), "not a JPEG, PNG or WebP"),
@@ -107,7 +114,7 @@ async def test_a_file_that_is_no_picture_is_the_clients_mistake(value: Tensor, m
     one = vision(image={})
     with pytest.raises(CallerError, match=message) as caught:
         await received(one, value)
-    assert isinstance(caught.value, TooLarge) == ("pixels" in message)
+    assert isinstance(caught.value, TooLarge) == ("more than" in message)
     assert one.adapters["m"][0].calls == []
 
 
