@@ -60,6 +60,15 @@ class PlaneBackend:
         """Every pool with its endpoints."""
         return describe_pools(self._plane.fleet, self._plane.clock())
 
+    async def count(self, principal: Principal, size: int) -> None:
+        """Count a request of the admin API against the limits of its tenant. Raises `NotDone`."""
+        core, tenant, key, team = self._plane.core, principal.tenant, principal.key_id, principal.team
+        try:
+            reservation = await core.ledger.reserve_state(tenant, key, team, size, core.clock())
+        except InferenceError as error:
+            raise NotDone(statuses.http_status(error), error.code, error.message) from None
+        reservation.settle((1, 0, 0, size, 0), None, core.clock())
+
     async def operate(self, operation: Operation) -> dict[str, Any]:
         """Change a pool. Returns the endpoint after the change. Raises `NotDone`."""
         member = operate(self._plane.fleet, operation)

@@ -79,6 +79,16 @@ class Request:
         return False
 
     @property
+    def length(self) -> int:
+        """The declared bytes of the body; 0 if they are unknown."""
+        return 0
+
+    @property
+    def size(self) -> int:
+        """The received bytes of the body."""
+        return 0
+
+    @property
     def encoded(self) -> bool:
         """Whether the body has a `content-encoding`."""
         return b"content-encoding" in self.headers.raw

@@ -32,10 +32,10 @@ class ConversationsFront:
     def __init__(self, door: Door, keeper: Keeper | None) -> None:
         self._door = door
         self._keeper = keeper
-        self._create = DoorPath(("POST",), "chat", self._created)
-        self._one = DoorPath(("GET", "POST", "DELETE"), "chat", self._changed)
-        self._items = DoorPath(("GET", "POST"), "chat", self._listed)
-        self._item = DoorPath(("GET", "DELETE"), "chat", self._single)
+        self._create = DoorPath("/v1/conversations", self._created)
+        self._one = DoorPath("/v1/conversations/{id}", self._changed)
+        self._items = DoorPath("/v1/conversations/{id}/items", self._listed)
+        self._item = DoorPath("/v1/conversations/{id}/items/{item}", self._single)
 
     def routes(self) -> list[DoorPath]:
         """All routes."""

@@ -34,7 +34,7 @@ class InputTokens:
         self._door = door
         self._keeper = keeper
         self._core = door.core
-        self.route = DoorPath(("POST",), "chat", self._answer)
+        self.route = DoorPath("/v1/responses/input_tokens", self._answer)
 
     async def _answer(self, principal: Principal, http: Request, record: Record) -> Response:
         require_json(http)

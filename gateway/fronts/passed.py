@@ -24,7 +24,7 @@ class PassedFront:
         self._door = door
         self._core = door.core
         self._routes = {
-            path.encode(): DoorPath(("POST",), AppRequest.operation, partial(self._call, path)) for path in PASSTHROUGH
+            path.encode(): DoorPath(path, partial(self._call, path)) for path in PASSTHROUGH
         }
 
     def routes(self) -> list[DoorPath]:

@@ -30,6 +30,14 @@ class Readdressed(Request):
     def peer_certificate(self) -> Mapping[str, Any] | None:
         return self._received.peer_certificate
 
+    @property
+    def length(self) -> int:
+        return self._received.length
+
+    @property
+    def size(self) -> int:
+        return self._received.size
+
     def pieces(self) -> AsyncIterator[bytes]:
         return self._received.pieces()
 

@@ -39,7 +39,7 @@ class ResponsesFront:
         self._door = door
         self._core = door.core
         self._keeper = keeper
-        self._create = DoorPath(("POST",), "chat", self._answer)
+        self._create = DoorPath("/v1/responses", self._answer)
         self._counts = input_tokens.InputTokens(door, keeper).route
         self._stored = StoredResponses(door, keeper)
 

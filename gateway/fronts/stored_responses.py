@@ -26,10 +26,10 @@ class StoredResponses:
     def __init__(self, door: Door, keeper: Keeper | None) -> None:
         self._door = door
         self._keeper = keeper
-        self._one = DoorPath(("GET", "DELETE"), "chat", self._answer)
-        self._input = DoorPath(("GET",), "chat", self._input_items)
-        self._cancel = DoorPath(("POST",), "chat", self._cancelled)
-        self._other = DoorPath(("GET", "POST", "DELETE"), "chat", self._unknown)
+        self._one = DoorPath("/v1/responses/{id}", self._answer)
+        self._input = DoorPath("/v1/responses/{id}/input_items", self._input_items)
+        self._cancel = DoorPath("/v1/responses/{id}/cancel", self._cancelled)
+        self._other = DoorPath("/v1/responses/{path}", self._unknown)
 
     def routes(self) -> list[DoorPath]:
         """All routes."""

@@ -76,6 +76,10 @@ class AdminBackend(Protocol):
         """The holder of a credential. Raises `CredentialError`."""
         ...
 
+    async def count(self, principal: Principal, size: int) -> None:
+        """Count a request of `size` bytes against the limits of its tenant. Raises `NotDone`."""
+        ...
+
     def holds(self, principal: Principal, now_utc: float) -> bool:
         """Whether the key of a principal is still valid, with the same rights."""
         ...

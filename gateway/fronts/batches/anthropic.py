@@ -91,10 +91,10 @@ class MessageBatchesFront:
     def __init__(self, door: Door, service: BatchService | None) -> None:
         self._door = door
         self._service = service
-        self._all = DoorPath(("GET", "POST"), "batches", self._answer)
-        self._one = DoorPath(("GET", "DELETE"), "batches", self._answer_one)
-        self._cancel = DoorPath(("POST",), "batches", self._cancelled)
-        self._results = DoorPath(("GET",), "batches", self._answer_results)
+        self._all = DoorPath("/v1/messages/batches", self._answer)
+        self._one = DoorPath("/v1/messages/batches/{id}", self._answer_one)
+        self._cancel = DoorPath("/v1/messages/batches/{id}/cancel", self._cancelled)
+        self._results = DoorPath("/v1/messages/batches/{id}/results", self._answer_results)
 
     def routes(self) -> list[DoorPath]:
         """All routes."""

@@ -38,9 +38,9 @@ class FilesFront:
     def __init__(self, door: Door, service: BatchService | None) -> None:
         self._door = door
         self._service = service
-        self._all = DoorPath(("GET", "POST"), "files", self._answer)
-        self._one = DoorPath(("GET", "DELETE"), "files", self._answer_one)
-        self._content = DoorPath(("GET",), "files", self._answer_content)
+        self._all = DoorPath("/v1/files", self._answer)
+        self._one = DoorPath("/v1/files/{id}", self._answer_one)
+        self._content = DoorPath("/v1/files/{id}/content", self._answer_content)
 
     def routes(self) -> list[DoorPath]:
         """All routes."""

@@ -50,9 +50,9 @@ class BatchesFront:
     def __init__(self, door: Door, service: BatchService | None) -> None:
         self._door = door
         self._service = service
-        self._all = DoorPath(("GET", "POST"), "batches", self._answer)
-        self._one = DoorPath(("GET",), "batches", self._answer_one)
-        self._cancel = DoorPath(("POST",), "batches", self._cancelled)
+        self._all = DoorPath("/v1/batches", self._answer)
+        self._one = DoorPath("/v1/batches/{id}", self._answer_one)
+        self._cancel = DoorPath("/v1/batches/{id}/cancel", self._cancelled)
 
     def routes(self) -> list[DoorPath]:
         """All routes."""

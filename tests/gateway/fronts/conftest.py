@@ -57,6 +57,7 @@ class StubBackend:
         self.http_address = ("127.0.0.1", 8080)
         self.demo: ApiKey | None = None
         self.acts: list[Act] = []
+        self.counted: list[tuple[str, int]] = []
         self.operations: list[Operation] = []
         self.orders: list[tuple[Order, str, bytes]] = []
         self.ready = True
@@ -78,6 +79,9 @@ class StubBackend:
 
     def holds(self, principal: Principal, now_utc: float) -> bool:
         return KeyTable.build(self.config, PEPPER, self.store.read_live(now_utc).records).holds(principal, now_utc)
+
+    async def count(self, principal: Principal, size: int) -> None:
+        self.counted.append((principal.tenant, size))
 
     def note(self, act: Act) -> None:
         self.acts.append(act)

@@ -178,7 +178,7 @@ async def test_a_tenant_is_shown_with_its_usage(admin_door: OpenDoor) -> None:
         ({"role": "root"}, 400, "role", "expected 'user', 'tenant-admin' or 'operator'"),
         (
             {"scopes": {"models": ["cat"]}}, 400, "scopes.models",
-            "no model 'cat' in the configuration; did you mean 'chat'?",
+            "tenant acme has no model 'cat'; did you mean 'chat'?",
         ),
         ({"scopes": {"modles": ["chat"]}}, 400, "scopes.modles", "unknown field"),
         ({"scopes": {"models": []}}, 400, "scopes.models", "needs 1 or more entries"),
