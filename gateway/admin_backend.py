@@ -20,6 +20,7 @@ from gateway.fronts.admin.pools import describe_endpoint, describe_pools
 from gateway.fronts.admin.state import describe, describe_load
 from gateway.host_writers import HostWriters
 from gateway.lifecycle import Lifecycle
+from gateway.quota.report import StorageReport
 from gateway.requests.writer import RequestWriter
 from gateway.rollouts.decider import Decider
 from gateway.scaling.autoscaler import Autoscaler
@@ -130,6 +131,11 @@ class GatewayBackend(PlaneBackend):
     def alerts(self) -> AlertWriter:
         """The writer of alerts."""
         return self._writers.alerts
+
+    @property
+    def storage(self) -> StorageReport:
+        """The bytes that tenants store."""
+        return self._writers.storage
 
     @property
     def store(self) -> KeyStore:

@@ -4,6 +4,7 @@ from sqlalchemy import BigInteger, Column, Connection, Double, Index, Integer, M
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from gateway.auth.database import exclude_schema_changes
+from gateway.quota.meter import Metered, meter
 
 _metadata = MetaData()
 _LOCK = 0x6865616462617463
@@ -66,6 +67,9 @@ _INDEXES = (
 )
 
 
+METERED = (Metered(files, ("filename",), ("bytes",)), Metered(batches, ("spec",)))
+
+
 def create_tables(connection: Connection) -> None:
     """Create the missing tables. Several processes may try at once."""
     exclude_schema_changes(connection, _LOCK)
@@ -73,3 +77,4 @@ def create_tables(connection: Connection) -> None:
         connection.execute(CreateTable(table, if_not_exists=True))
     for index in _INDEXES:
         connection.execute(CreateIndex(index, if_not_exists=True))
+    meter(connection, *METERED)

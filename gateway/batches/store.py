@@ -13,6 +13,8 @@ from gateway.auth.state import StateDatabase
 from gateway.batches.rows import BatchSpec, StoredBatch, StoredFile, decode_progress, decode_spec, encode
 from gateway.batches.schema import batches, create_tables, files, tasks
 from gateway.batches.tasks import EXAMINE, FINISH, NEW_TASK, shards_in
+from gateway.quota.meter import ROW_BYTES
+from gateway.quota.room import Quota, default_quota, require_room
 from policies.batches.states import ENDED, BatchProgress, add_shards, may_cancel
 
 _FILE = (
@@ -32,8 +34,9 @@ class TooMany(Exception):
 class BatchStore:
     """The files and batches of one state database. Creates missing tables when it opens."""
 
-    def __init__(self, url: str, pepper: bytes) -> None:
+    def __init__(self, url: str, pepper: bytes, quota: Quota = default_quota) -> None:
         """`url` is an SQLAlchemy URL. Raises `KeyConfigError` for one that cannot be used."""
+        self._quota = quota
         self.database = StateDatabase(url, pepper)
         with self.database.transaction() as connection:
             create_tables(connection)
@@ -49,12 +52,16 @@ class BatchStore:
 
     # ── files ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def add_file(self, file: StoredFile, most_bytes: int, now: float) -> None:
-        """Add a file whose content is stored. Raises `TooMany` if the tenant's files would be too large."""
+    def require_room(self, tenant: str, size: int) -> None:
+        """Whether a tenant may store `size` more bytes. Raises `StorageFull`."""
         with self.database.change(moves_epoch=False) as connection:
-            stored = select(func.sum(files.c.bytes)).where(files.c.tenant == file.tenant, files.c.expires_at > now)
-            if (connection.execute(stored).scalar() or 0) + file.bytes > most_bytes:
-                raise TooMany
+            require_room(connection, tenant, size, self._quota(tenant))
+
+    def add_file(self, file: StoredFile) -> None:
+        """Add a file whose content is stored. Raises `StorageFull`."""
+        with self.database.change(moves_epoch=False) as connection:
+            size = ROW_BYTES + len(file.filename.encode()) + file.bytes
+            require_room(connection, file.tenant, size, self._quota(file.tenant))
             put_file(connection, file)
 
     def file(self, tenant: str, id_: str, now: float) -> StoredFile | None:
@@ -100,7 +107,7 @@ class BatchStore:
     # ── batches ───────────────────────────────────────────────────────────────────────────────────────
 
     def create(self, spec: BatchSpec, most_active: int, delete_at: float) -> StoredBatch:
-        """Add a batch, whose input will be examined. Raises `TooMany`."""
+        """Add a batch, whose input will be examined. Raises `TooMany` and `StorageFull`."""
         progress = BatchProgress(times={"validating": spec.created_at})
         row = {
             "id": spec.id, "tenant": spec.tenant, "api": spec.api, "status": progress.status, "tokens": 0,
@@ -110,6 +117,7 @@ class BatchStore:
             active = select(func.count()).where(batches.c.tenant == spec.tenant, batches.c.status.not_in(ENDED))
             if connection.execute(active).scalar_one() >= most_active:
                 raise TooMany
+            require_room(connection, spec.tenant, ROW_BYTES + len(row["spec"]), self._quota(spec.tenant))
             connection.execute(insert(batches).values(row))
             connection.execute(
                 insert(tasks).values(batch=spec.id, number=EXAMINE, expires_at=spec.expires_at, **NEW_TASK)

@@ -85,7 +85,7 @@ async def opened(keeper: Keeper, tenant: str, body: bytes) -> tuple[bytes, Store
     if previous is not None and conversation is not None:
         message = "Give either `previous_response_id` or `conversation`."
         raise CallerError(message, param="previous_response_id")
-    keeper.require_room()
+    await keeper.require_room(tenant, len(body) if stores or conversation is not None else 0)
     fields = open_body(body)
     exchange = StoredExchange(keeper, tenant, stores, previous, conversation, items_of(fields.get("input")))
     history = await _history(exchange)

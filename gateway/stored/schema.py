@@ -4,6 +4,7 @@ from sqlalchemy import BigInteger, Column, Connection, Double, Index, MetaData, 
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from gateway.auth.database import exclude_schema_changes
+from gateway.quota.meter import Metered, meter
 
 _metadata = MetaData()
 _LOCK = 0x6865616473746F72
@@ -46,6 +47,13 @@ _INDEXES = (
 )
 
 
+METERED = (
+    Metered(responses, ("input", "answer")),
+    Metered(conversations, ("metadata",)),
+    Metered(items, ("item",)),
+)
+
+
 def make_tables(connection: Connection) -> None:
     """Create the missing tables. Several processes may try at once."""
     exclude_schema_changes(connection, _LOCK)
@@ -53,3 +61,4 @@ def make_tables(connection: Connection) -> None:
         connection.execute(CreateTable(table, if_not_exists=True))
     for index in _INDEXES:
         connection.execute(CreateIndex(index, if_not_exists=True))
+    meter(connection, *METERED)

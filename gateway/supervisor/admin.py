@@ -53,6 +53,7 @@ class SupervisorBackend:
         self.decider = decider
         self._autoscaler = autoscaler
         self.usage, self.requests, self.alerts = writers.usage, writers.requests, writers.alerts
+        self.storage = writers.storage
         self.lifecycle = lifecycle
         self.batches = _batches(lifecycle.config, identity)
         self._identity = identity

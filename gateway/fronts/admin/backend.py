@@ -13,6 +13,7 @@ from gateway.auth.keys import ApiKey, Principal
 from gateway.auth.store import KeyStore
 from gateway.batches.service import BatchService
 from gateway.lifecycle import Lifecycle
+from gateway.quota.report import StorageReport
 from gateway.requests.writer import RequestWriter
 from gateway.rollouts.decider import Decider
 from gateway.traffic.operations import Operation
@@ -60,6 +61,11 @@ class AdminBackend(Protocol):
     @property
     def alerts(self) -> AlertWriter:
         """The writer of alerts of soft budgets, and its store."""
+        ...
+
+    @property
+    def storage(self) -> StorageReport:
+        """The bytes that tenants store."""
         ...
 
     @property

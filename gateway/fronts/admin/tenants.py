@@ -13,7 +13,7 @@ from aiohttp import web
 
 from config.schema.config import TenantConfig
 from gateway.auth.audit_cli import as_object
-from gateway.auth.errors import NoSuchKey
+from gateway.auth.errors import KeysError, NoSuchKey
 from gateway.auth.grants import check_label, models_of, parse_end, parse_grant, parse_overlap
 from gateway.auth.keys import ApiKey
 from gateway.auth.listing import ListedKey, listed, utc
@@ -62,10 +62,15 @@ class Tenants:
         return web.json_response(self._described(tenant_of(request, self._backend.config), await self._used()))
 
     async def _used(self) -> dict[str, dict[str, Any]]:
-        return {entry["tenant"]: entry for entry in (await self._backend.state())["tenants"]}
+        used = {entry["tenant"]: entry for entry in (await self._backend.state())["tenants"]}
+        try:
+            stored = await self._backend.storage.read()
+        except KeysError:
+            return used  # without the database, the limits in memory are still known
+        return {name: {**used.get(name, {"tenant": name}), "storage": stored[name]} for name in stored}
 
     def _described(self, tenant: TenantConfig, used: dict[str, dict[str, Any]]) -> dict[str, Any]:
-        """A tenant's models, its limits with the remaining amounts, and the spend of its keys."""
+        """A tenant's models, its limits with the remaining amounts, the spend of its keys, and what it stores."""
         return {"models": list(tenant.models), **used.get(tenant.name, {"tenant": tenant.name})}
 
     # ── keys ──────────────────────────────────────────────────────────────────────────────────────────

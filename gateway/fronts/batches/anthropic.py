@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Raw
 
 from adapters import offload
-from adapters.errors import CallerError, InferenceError, LimitExceeded, NotFound
+from adapters.errors import CallerError, InferenceError, NotFound, StorageFull
 from adapters.http1.message import Request, Response
 from adapters.wire.field_names import MESSAGES
 from gateway.auth.keys import Principal
@@ -18,6 +18,7 @@ from gateway.batches.storage import Storage
 from gateway.batches.store import HIDDEN, TooMany
 from gateway.fronts import errors
 from gateway.fronts.batches.content import ContentStream
+from gateway.fronts.batches.openai import too_many_batches
 from gateway.fronts.batches.pages import limit_of, page_of, query_of
 from gateway.fronts.door import Door, DoorPath, Fields
 from gateway.fronts.openai import require_json
@@ -131,6 +132,7 @@ class MessageBatchesFront:
         file = StoredFile(
             input_file, principal.tenant, HIDDEN, f"{id_}.jsonl", len(lines), now, now + window + retention
         )
+        await service.query(lambda store: store.require_room(file.tenant, file.bytes))
         await service.stored(lambda storage: _store(storage, input_file, lines))
         spec = BatchSpec(
             id_, BatchHolder.of(principal), "anthropic", _ENDPOINT, input_file, new_id("file-"), new_id("file-"),
@@ -139,13 +141,13 @@ class MessageBatchesFront:
         standing = self._door.core.snapshot.standings.get(principal.tenant)
         active = 1 if standing is None else standing.batches.active
         try:
-            await service.query(lambda store: store.add_file(file, service.config.stored, now))
+            await service.query(lambda store: store.add_file(file))
             batch = await service.query(lambda store: store.create(spec, active, spec.expires_at + retention))
-        except TooMany:
-            await service.query(lambda store: store.delete_file(file.tenant, file.id, now))
-            await service.stored(lambda storage: storage.delete(file_object(input_file)))
-            message = f"This tenant has {active} unfinished batches, or its files have reached their limit."
-            raise LimitExceeded(message, limit="batches", retry_after=60.0) from None
+        except (TooMany, StorageFull) as error:
+            await self._delete_file(file.tenant, input_file)
+            if isinstance(error, StorageFull):
+                raise
+            raise too_many_batches(active) from None
         service.created()
         return batch
 
@@ -158,9 +160,14 @@ class MessageBatchesFront:
             raise CallerError("A batch that has not ended cannot be deleted: cancel it first.")
         await service.query(lambda store: store.delete_batch(tenant, id_, "anthropic"))
         for file in (batch.spec.input_file, batch.spec.output_file):
-            await service.query(lambda store, file=file: store.delete_file(tenant, file, 0.0))  # type: ignore[misc]
-            await service.stored(lambda storage, file=file: storage.delete(file_object(file)))  # type: ignore[misc]
+            await self._delete_file(tenant, file)
         return self._respond(record, {"id": id_, "type": "message_batch_deleted"})
+
+    async def _delete_file(self, tenant: str, id_: str) -> None:
+        """The content first: a crash leaves none that is not counted."""
+        service = self._open()
+        await service.stored(lambda storage: storage.delete(file_object(id_)))
+        await service.query(lambda store: store.delete_file(tenant, id_, 0.0))
 
     async def _cancelled(self, principal: Principal, http: Request, record: Record) -> Response:
         service, tenant, now = self._open(), principal.tenant, self._open().wall()

@@ -85,8 +85,7 @@ class BatchesFront:
         try:
             batch = await service.query(lambda store: store.create(spec, most, delete_at))
         except TooMany:
-            message = f"This tenant has {most} unfinished batches, its limit: wait until one has ended."
-            raise LimitExceeded(message, limit="batches", retry_after=60.0) from None
+            raise too_many_batches(most) from None
         service.created()
         return batch
 
@@ -158,6 +157,12 @@ class BatchesFront:
         if self._service is None:
             raise NotFound(_NONE, code="batches_disabled")
         return self._service
+
+
+def too_many_batches(most: int) -> LimitExceeded:
+    """The error for a tenant that may create no further batch now."""
+    message = f"This tenant has {most} unfinished batches, its limit: wait until one has ended."
+    return LimitExceeded(message, limit="batches", retry_after=60.0)
 
 
 def _no_batch(id_: str) -> NotFound:

@@ -30,6 +30,7 @@ from gateway.auth.tokens import Tokens
 from gateway.batches.service import BatchService
 from gateway.fronts.admin.front import make_app
 from gateway.lifecycle import Lifecycle
+from gateway.quota.report import StorageReport
 from gateway.requests.writer import RequestWriter
 from gateway.rollouts.decider import Decider
 from gateway.telemetry.families import Families
@@ -54,6 +55,7 @@ class StubBackend:
         self.requests = RequestWriter(lambda: self.config)
         self.batches: BatchService | None = None
         self.alerts = AlertWriter(lambda: self.config, lambda: PEPPER, self.usage)
+        self.storage = StorageReport(lambda: self.config, lambda: PEPPER)
         self.http_address = ("127.0.0.1", 8080)
         self.demo: ApiKey | None = None
         self.acts: list[Act] = []
@@ -165,6 +167,7 @@ def admin_door(tmp_path: Path) -> OpenDoor:
                 yield AdminDoor(backend, f"http://{host}:{port}", http)
         finally:
             await runner.cleanup()
+            await backend.storage.aclose()
             await asyncio.to_thread(backend.store.close)
 
     return open_door
