@@ -14,7 +14,7 @@ from gateway.auth.keys import Principal
 from gateway.fronts import errors
 from gateway.fronts.door import Door, DoorPath
 from gateway.fronts.openai import require_json
-from gateway.stored.exchange import no_conversation, stored
+from gateway.stored.exchange import conversation_of, stored
 from gateway.stored.keeper import Keeper
 from gateway.stored.store import Conversation, StoredTurn
 from gateway.telemetry import Record
@@ -102,11 +102,7 @@ class ConversationsFront:
     async def _conversation(self, principal: Principal, http: Request) -> Conversation:
         match, keeper = _TARGET.fullmatch(http.target), self._open_keeper()
         assert match is not None
-        id_, now = match[1].decode(), keeper.wall()
-        conversation = await keeper.read(lambda store: store.conversation(principal.tenant, id_, now))
-        if conversation is None:
-            raise no_conversation(id_)
-        return conversation
+        return await conversation_of(keeper, principal, match[1].decode())
 
     def _open_keeper(self) -> Keeper:
         if self._keeper is None:

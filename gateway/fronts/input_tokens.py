@@ -40,7 +40,7 @@ class InputTokens:
         require_json(http)
         body = await http.read()
         if self._keeper is not None:
-            body, _ = await opened(self._keeper, principal.tenant, body)
+            body, _ = await opened(self._keeper, principal, body)
         request = await decoding.decode(
             self._core.snapshot, messages.decode_response_count, body, wire.route_names, wire.OPERATION
         )

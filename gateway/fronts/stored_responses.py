@@ -11,6 +11,7 @@ from adapters.http1.message import Request, Response
 from adapters.wire.responses.stored_items import Item, Page, encode
 from gateway.auth.keys import Principal
 from gateway.fronts.door import Door, DoorPath
+from gateway.stored.exchange import may_read
 from gateway.stored.keeper import Keeper
 from gateway.stored.store import ResponseDatabase, StoredResponse
 from gateway.telemetry import Record
@@ -77,7 +78,7 @@ class StoredResponses:
         stored = keeper.pending(tenant, id_)
         if stored is None:
             stored = await keeper.read(partial(_read, tenant, id_, keeper.wall()))
-        if stored is None:
+        if stored is None or not may_read(principal, stored.model):
             raise NotFound(f"Response with id '{id_}' not found.", code="response_not_found")
         return stored
 

@@ -45,6 +45,8 @@ class StoredResponse(NamedTuple):
     previous: str | None
     input: bytes
     answer: bytes
+    model: str = ""
+    """The model by the name that the client requested."""
 
 
 class Conversation(NamedTuple):
@@ -66,6 +68,8 @@ class StoredTurn(NamedTuple):
     items: tuple[StoredItem, ...] = ()
     expires_at: float = 0.0
     """The expiry of the conversation."""
+    model: str = ""
+    """The model that answered; empty for items that a client adds."""
 
     @property
     def size(self) -> int:
@@ -208,6 +212,12 @@ class ResponseDatabase:
                     raise TooLong
         return stored_items
 
+    def models(self, tenant: str, conversation: str) -> list[str]:
+        """The models that answered in a conversation."""
+        own = (items.c.tenant == tenant, items.c.conversation == conversation, items.c.model != "")
+        with self._transaction() as connection:
+            return list(connection.execute(select(items.c.model).where(*own).distinct()).scalars())
+
     def delete_item(self, tenant: str, conversation: str, id_: str) -> bool:
         """Delete an item of a conversation. Returns whether it existed."""
         with self._transaction() as connection:
@@ -258,8 +268,8 @@ def _response(connection: Connection, tenant: str, id_: str, now: float) -> Stor
     row = connection.execute(query).one_or_none()
     if row is None:
         return None
-    tenant, id_, created_at, expires_at, previous, given, answer = row
-    return StoredResponse(tenant, id_, created_at, expires_at, previous, given.encode(), answer.encode())
+    tenant, id_, created_at, expires_at, previous, given, answer, model = row
+    return StoredResponse(tenant, id_, created_at, expires_at, previous, given.encode(), answer.encode(), model)
 
 
 def _append(connection: Connection, turn: StoredTurn) -> None:
@@ -272,4 +282,4 @@ def _append(connection: Connection, turn: StoredTurn) -> None:
         own = (*_is(items, turn.tenant, item.id), items.c.conversation == turn.conversation)
         connection.execute(delete(items).where(*own))
         row = {"tenant": turn.tenant, "conversation": turn.conversation, "id": item.id, "position": position + index}
-        connection.execute(insert(items).values({**row, "item": item.item.decode()}))
+        connection.execute(insert(items).values({**row, "item": item.item.decode(), "model": turn.model}))

@@ -111,11 +111,11 @@ class MessageBatchesFront:
     async def _answer(self, principal: Principal, http: Request, record: Record) -> Response:
         if http.method == "POST":
             return self._respond(record, shown_message_batch(await self._created(principal, http)))
-        service, query, tenant = self._open(), query_of(http.query), principal.tenant
+        service, query = self._open(), query_of(http.query)
         limit, after, before = limit_of(query, LONGEST_PAGE), query.get("after_id"), query.get("before_id")
         if after is not None and before is not None:
             raise CallerError("Give `after_id` or `before_id`.", param="before_id")
-        stored = await service.query(lambda store: store.page(tenant, "anthropic", limit + 1, after, before))
+        stored = await service.query(lambda store: store.page(principal, "anthropic", limit + 1, after, before))
         if stored is not None and before is not None and len(stored) > limit:
             page = page_of([shown_message_batch(batch) for batch in stored[1:]], limit, before)
             return self._respond(record, {**page, "has_more": True})
@@ -170,9 +170,9 @@ class MessageBatchesFront:
         await service.query(lambda store: store.delete_file(tenant, id_, 0.0))
 
     async def _cancelled(self, principal: Principal, http: Request, record: Record) -> Response:
-        service, tenant, now = self._open(), principal.tenant, self._open().wall()
+        service, now = self._open(), self._open().wall()
         id_ = (await self._batch(principal, http)).spec.id
-        batch = await service.query(lambda store: store.cancel(tenant, id_, "anthropic", now))
+        batch = await service.query(lambda store: store.cancel(principal, id_, "anthropic", now))
         if batch is None:
             raise _no_batch(id_)
         if not may_cancel(batch.progress.status):
@@ -181,21 +181,21 @@ class MessageBatchesFront:
         return self._respond(record, shown_message_batch(batch))
 
     async def _answer_results(self, principal: Principal, http: Request, record: Record) -> Response:
-        service, batch, tenant = self._open(), await self._batch(principal, http), principal.tenant
+        service, batch = self._open(), await self._batch(principal, http)
         if batch.progress.status not in ENDED:
             raise CallerError("The batch has not ended: its results are not available yet.")
         now = service.wall()
-        file = await service.query(lambda store: store.file(tenant, batch.spec.output_file, now))
+        file = await service.query(lambda store: store.file(principal, batch.spec.output_file, now))
         if file is None:
             raise NotFound("The batch has no results.", code="not_found")
         content = ContentStream(service, self._door.core, record, file.id, file.bytes)
         return Response(200, [("content-type", "application/binary"), *self._headers(record)], content)
 
     async def _batch(self, principal: Principal, http: Request) -> StoredBatch:
-        match, tenant, service = _ONE.fullmatch(http.target), principal.tenant, self._open()
+        match, service = _ONE.fullmatch(http.target), self._open()
         assert match is not None
         id_ = match[1].decode()
-        batch = await service.query(lambda store: store.batch(tenant, id_, "anthropic"))
+        batch = await service.query(lambda store: store.batch(principal, id_, "anthropic"))
         if batch is None:
             raise _no_batch(id_)
         return batch

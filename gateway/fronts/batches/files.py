@@ -55,11 +55,11 @@ class FilesFront:
     async def _answer(self, principal: Principal, http: Request, record: Record) -> Response:
         if http.method == "POST":
             return self._door.respond(record, _encode(await self._uploaded(principal, http)))
-        service, query, tenant = self._open(), query_of(http.query), principal.tenant
+        service, query = self._open(), query_of(http.query)
         limit, ascending = limit_of(query, LONGEST_PAGE, LONGEST_PAGE), is_ascending(query)
         purpose, after, now = query.get("purpose"), query.get("after"), service.wall()
         page = await service.query(
-            lambda store: store.file_page(tenant, purpose, after, limit + 1, now, ascending=ascending)
+            lambda store: store.file_page(principal, purpose, after, limit + 1, now, ascending=ascending)
         )
         shown = None if page is None else [shown_file(file) for file in page]
         return self._door.respond(record, _encode(page_of(shown, limit, after, object="list")))
@@ -87,8 +87,8 @@ class FilesFront:
     async def _file(self, principal: Principal, http: Request) -> StoredFile:
         match, service = _ONE.fullmatch(http.target), self._open()
         assert match is not None
-        tenant, id_, now = principal.tenant, match[1].decode(), service.wall()
-        file = await service.query(lambda store: store.file(tenant, id_, now))
+        id_, now = match[1].decode(), service.wall()
+        file = await service.query(lambda store: store.file(principal, id_, now))
         if file is None:
             raise no_file(id_)
         return file

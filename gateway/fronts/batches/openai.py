@@ -66,12 +66,12 @@ class BatchesFront:
         return await self._door.serve(http, route, _UNKNOWN, errors.openai_response)
 
     async def _answer(self, principal: Principal, http: Request, record: Record) -> Response:
-        service, tenant = self._open(), principal.tenant
+        service = self._open()
         if http.method == "POST":
             return self._door.respond(record, _encode(shown_batch(await self._created(principal, http))))
         query = query_of(http.query)
         limit, after = limit_of(query, LONGEST_PAGE), query.get("after")
-        page = await service.query(lambda store: store.page(tenant, "openai", limit + 1, after))
+        page = await service.query(lambda store: store.page(principal, "openai", limit + 1, after))
         shown = None if page is None else [shown_batch(batch) for batch in page]
         return self._door.respond(record, _encode(page_of(shown, limit, after, object="list")))
 
@@ -116,11 +116,11 @@ class BatchesFront:
 
     async def _input(self, principal: Principal, id_: object) -> str:
         """The id of the input file. Raises `CallerError` and `NotFound`."""
-        service, tenant = self._open(), principal.tenant
+        service = self._open()
         if not isinstance(id_, str) or not id_:
             raise CallerError("`input_file_id` is the id of an uploaded file.", param="input_file_id")
         now = service.wall()
-        file = await service.query(lambda store: store.file(tenant, id_, now))
+        file = await service.query(lambda store: store.file(principal, id_, now))
         if file is None:
             raise no_file(id_)
         if file.purpose != "batch":
@@ -129,16 +129,16 @@ class BatchesFront:
         return file.id
 
     async def _answer_one(self, principal: Principal, http: Request, record: Record) -> Response:
-        id_, tenant = self._id(http), principal.tenant
-        batch = await self._open().query(lambda store: store.batch(tenant, id_, "openai"))
+        id_ = self._id(http)
+        batch = await self._open().query(lambda store: store.batch(principal, id_, "openai"))
         if batch is None:
             raise _no_batch(id_)
         return self._door.respond(record, _encode(shown_batch(batch)))
 
     async def _cancelled(self, principal: Principal, http: Request, record: Record) -> Response:
-        service, id_, tenant = self._open(), self._id(http), principal.tenant
+        service, id_ = self._open(), self._id(http)
         now = service.wall()
-        batch = await service.query(lambda store: store.cancel(tenant, id_, "openai", now))
+        batch = await service.query(lambda store: store.cancel(principal, id_, "openai", now))
         if batch is None:
             raise _no_batch(id_)
         if not may_cancel(batch.progress.status):
