@@ -128,6 +128,7 @@ async def test_a_tenant_admin_manages_its_own_tenant_and_no_more_than_it_has(adm
         for method, path in (
             ("DELETE", f"{KEYS}/{id_of(operator_of_acme)}"),
             ("POST", f"{KEYS}/{id_of(operator_of_acme)}/rotate"),
+            ("PUT", f"{KEYS}/{id_of(operator_of_acme)}/team"),
         ):
             assert (await d.send(method, path, admin))[0] == 403
         assert (await d.send("POST", KEYS, operator_of_acme, {"role": "operator"}))[0] == 201
