@@ -56,6 +56,10 @@ class Request:
     """
 
     __slots__ = ("headers", "method", "peer", "query", "target")
+    length: int = 0
+    """The declared bytes of the body; 0 if they are unknown."""
+    size: int = 0
+    """The received bytes of the body."""
 
     def __init__(self, method: str, target: bytes, headers: Headers, peer: str) -> None:
         self.method = method
@@ -77,16 +81,6 @@ class Request:
     def pending(self) -> bool:
         """Whether the body is still incomplete."""
         return False
-
-    @property
-    def length(self) -> int:
-        """The declared bytes of the body; 0 if they are unknown."""
-        return 0
-
-    @property
-    def size(self) -> int:
-        """The received bytes of the body."""
-        return 0
 
     @property
     def encoded(self) -> bool:

@@ -121,7 +121,7 @@ class BatchStore:
             active = select(func.count()).where(batches.c.tenant == spec.tenant, batches.c.status.not_in(ENDED))
             if connection.execute(active).scalar_one() >= most_active:
                 raise TooMany
-            require_room(connection, spec.tenant, ROW_BYTES + len(row["spec"]), self._quota(spec.tenant))
+            require_room(connection, spec.tenant, ROW_BYTES + len(str(row["spec"])), self._quota(spec.tenant))
             connection.execute(insert(batches).values(row))
             connection.execute(
                 insert(tasks).values(batch=spec.id, number=EXAMINE, expires_at=spec.expires_at, **NEW_TASK)
@@ -209,11 +209,11 @@ def _page(query: "Select[Any]", principal: Principal, limit: int) -> "Select[Any
     return query if restricted else query.limit(limit)
 
 
-def _sees_batch(principal: Principal, row: "Row[Any]") -> bool:
+def _sees_batch(principal: Principal, row: Any) -> bool:
     return principal.scope is None or principal.scope.allows_models(decode_spec(row.spec).holder.models)
 
 
-def _sees_file(principal: Principal, row: "Row[Any]") -> bool:
+def _sees_file(principal: Principal, row: Any) -> bool:
     return principal.scope is None or principal.scope.allows_models(json.loads(row.models or "[]"))
 
 

@@ -39,10 +39,8 @@ class InMemory(Request):
         yield self.body
 
     @property
-    def size(self) -> int:
+    def size(self) -> int:  # type: ignore[override]
         return len(self.body)
-
-    length = size
 
 
 @dataclass
@@ -85,7 +83,7 @@ async def state_gateway(folder: Path, tenants: Sequence[Any], **changes: Any) ->
     rig = Rig(config(tenants=list(tenants), **changes), {"main": [FakeAdapter(answers)]})
     url, quota = f"sqlite:///{folder}/state/state.db", rig.core.storage_quota
     keeper = Keeper(url, StoredResponsesConfig(), 1 << 20, lambda: made.now, quota)
-    settings = BatchesConfig(storage=f"file:{folder}/files", retention="2h")  # type: ignore[arg-type]
+    settings = BatchesConfig(storage=f"file:{folder}/files", retention="2h")
     batches = BatchService(settings, url, lambda: PEPPER, lambda: made.now, quota)
     made = StateGateway(rig, Fronts(rig.core, keeper=keeper, batches=batches), keeper, batches, folder)
     writing = asyncio.create_task(keeper.run())

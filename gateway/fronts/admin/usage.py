@@ -59,7 +59,9 @@ class UsageFront:
         after = [rows[-1][name] for name in groups] if len(rows) == query.limit else None
         following = {} if after is None else {"x-next": msgspec.json.encode(after).decode("latin-1")}
         if form == "json":
-            return web.json_response({"usage": [shown(row) for row in rows], "next": after})
+            stored, within = await self._backend.storage.read(), visit(request).within
+            storage = {name: each for name, each in stored.items() if within in (None, name)}
+            return web.json_response({"usage": [shown(row) for row in rows], "next": after, "storage": storage})
         if form == "parquet":
             headers = {**following, "content-disposition": 'attachment; filename="usage-focus.parquet"'}
             body = await asyncio.to_thread(_parquet, rows)

@@ -15,22 +15,23 @@ from gateway.batches.store import BatchStore
 from tests.support.batch_specs import spec
 from tests.support.gateways import PEPPER
 
-SCOPES = (None, ("chat",), ("chat", "embed"), ("ch*",), ("secret",), ("*",))
-SEES = {  # by the reader's models: those of the batches that it sees
+Globs = tuple[str, ...] | None
+SCOPES: tuple[Globs, ...] = (None, ("chat",), ("chat", "embed"), ("ch*",), ("secret",), ("*",))
+SEES: dict[Globs, tuple[Globs, ...]] = {  # by the reader's models: those of the batches that it sees
     None: SCOPES, ("*",): SCOPES, ("chat",): (("chat",),), ("chat", "embed"): (("chat",), ("chat", "embed")),
     ("ch*",): (("chat",), ("ch*",)), ("secret",): (("secret",),),
 }  # fmt: skip
 scopes = st.sampled_from(SCOPES)
 
 
-def principal(models: tuple[str, ...] | None) -> Principal:
+def principal(models: Globs) -> Principal:
     return Principal("acme", "k", scope=None if models is None else Scope(models=models))
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(makers=st.lists(scopes, min_size=1, max_size=8), reads=scopes, limit=st.integers(1, 4))
 def test_pages_files_and_single_reads_are_a_filter_by_scope(
-    any_database: str, makers: list[tuple[str, ...] | None], reads: tuple[str, ...] | None, limit: int
+    any_database: str, makers: list[Globs], reads: Globs, limit: int
 ) -> None:
     with closing(BatchStore(any_database, PEPPER)) as store:
         with store.database.change(moves_epoch=False) as connection:

@@ -52,8 +52,9 @@ class Stores:
         self.batches = [BatchStore(url, PEPPER, lambda tenant: QUOTA) for _ in range(2)]
 
     def close(self) -> None:
-        for store in (*self.responses, *self.batches):
-            store.close()
+        for first, second in zip(self.responses, self.batches, strict=True):
+            first.close()
+            second.close()
 
     def act(self, draw: random.Random, of: int) -> None:
         """One act of one tenant at one of the processes. What exceeds the quota is refused."""
