@@ -72,14 +72,14 @@ async def test_state_counts_against_the_limits_and_the_quota_of_its_tenant(tmp_p
             async with http.post(f"{c.g.url}/v1/conversations", json=talk, headers=sent) as response:
                 return response.status, ((await response.json()).get("error") or {}).get("code", "")
 
-        async def known() -> tuple[int, str]:
+        async def answered() -> tuple[int, str]:
             """The answer of a process that knows the key."""
             while (answer := await begun())[0] == 401:
                 await asyncio.sleep(0.05)
             return answer
 
         refused = (429, "storage_quota_exceeded")
-        assert [await known() for _ in range(3)] == [(200, ""), refused, refused]
+        assert [await answered() for _ in range(3)] == [(200, ""), refused, refused]
         assert [(await c.admin("POST", keys, admin))[0] for _ in range(4)] == [201, 201, 201, 429]
         assert (await c.admin("POST", keys, operator))[0] == 201
         _, shown = await c.admin("GET", "/admin/tenants/acme", admin)

@@ -37,8 +37,8 @@ async def reaches(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 def routes_of(app: web.Application) -> set[str]:
     """The routes of an application, as the rows of the table name them."""
-    known = [(route.method, route.resource) for route in app.router.routes()]
-    return {f"{method} {resource.canonical}" for method, resource in known if resource and method != "HEAD"}
+    routes = [(route.method, route.resource) for route in app.router.routes()]
+    return {f"{method} {resource.canonical}" for method, resource in routes if resource and method != "HEAD"}
 
 
 def client_routes() -> dict[str, DoorPath]:
@@ -100,7 +100,7 @@ async def status_of(http: aiohttp.ClientSession, url: str, method: str, path: st
 
 
 @pytest.mark.realtime  # the database has threads
-async def test_every_admin_route_admits_whom_the_table_names(admin_door: OpenDoor) -> None:
+async def test_every_admin_route_follows_the_table(admin_door: OpenDoor) -> None:
     def add(app: web.Application) -> None:
         app.router.add_post("/admin/restart", reaches)  # type: ignore[arg-type]
         app.middlewares.append(reaches)
@@ -144,7 +144,7 @@ class _NoBody(Request):
     size = 100
 
 
-async def test_every_client_route_admits_and_counts_as_the_table_says() -> None:
+async def test_every_client_route_follows_the_table() -> None:
     limits = {"requests": "100000/min", "bytes": "100MiB/min"}
     tenants = [{"name": name, "models": ["*"], "limits": limits} for name in TENANT_NAMES]
     rig = Rig(config(tenants=tenants), {"main": [FakeAdapter()]})

@@ -253,7 +253,7 @@ async def test_a_page_that_cannot_be_is_refused(door: Opener, query: str) -> Non
             await d.openai.conversations.items.list(made.id, after="msg_none")
 
 
-async def test_a_key_with_a_scope_of_models_reads_what_these_have_answered_and_no_more(door: Opener) -> None:
+async def test_a_scope_of_models_hides_stored_answers_of_other_models(door: Opener) -> None:
     models = [{"name": name, "routes": [{"to": "main"}]} for name in ("chat", "secret", "secret-2")]
     async with door(ONE, models=models) as d:
 

@@ -118,7 +118,7 @@ async def refusal(g: StateGateway, method: str, path: str, body: Any, name: str)
     return status, own, sorted((k, v.replace(name, "NAME")) for k, v in headers.items() if k not in ids)
 
 
-async def test_a_client_cannot_tell_foreign_names_from_unknown_ones(tmp_path: Path) -> None:
+async def test_a_client_gets_one_refusal_for_foreign_and_unknown_names(tmp_path: Path) -> None:
     draw = random.Random(7)
     async with state_gateway(tmp_path, TENANTS, models=MODELS) as g:
         names = await theirs(g)
@@ -169,7 +169,9 @@ async def answer(d: AdminDoor, key: str, method: str, path: str, body: Any, name
     return status, json.dumps(text).replace(name, "NAME"), headers
 
 
-async def test_a_tenant_admin_cannot_tell_foreign_names_from_unknown_ones(admin_door: OpenDoor, tmp_path: Path) -> None:
+async def test_a_tenant_admin_gets_one_refusal_for_foreign_and_unknown_names(
+    admin_door: OpenDoor, tmp_path: Path
+) -> None:
     draw, url = random.Random(7), f"sqlite:///{tmp_path}/state/state.db"
     async with admin_door(required=True) as d:
         d.backend.config = config(
