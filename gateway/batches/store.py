@@ -17,7 +17,7 @@ from gateway.batches.rows import BatchSpec, StoredBatch, StoredFile, decode_prog
 from gateway.batches.schema import batches, create_tables, files, tasks
 from gateway.batches.tasks import EXAMINE, FINISH, NEW_TASK, shards_in
 from gateway.quota.meter import ROW_BYTES
-from gateway.quota.room import Quota, default_quota, require_room
+from gateway.quota.room import Quota, check_room, default_quota, require_room
 from policies.batches.states import ENDED, BatchProgress, add_shards, may_cancel
 
 _FILE = (
@@ -55,10 +55,10 @@ class BatchStore:
 
     # ── files ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def require_room(self, tenant: str, size: int) -> None:
-        """Whether a tenant may store `size` more bytes. Raises `StorageFull`."""
-        with self.database.change(moves_epoch=False) as connection:
-            require_room(connection, tenant, size, self._quota(tenant))
+    def check_room(self, tenant: str, size: int) -> None:
+        """Whether a tenant may store `size` more bytes now. Raises `StorageFull`."""
+        with self.database.transaction() as connection:
+            check_room(connection, tenant, size, self._quota(tenant))
 
     def add_file(self, file: StoredFile) -> None:
         """Add a file whose content is stored. Raises `StorageFull`."""

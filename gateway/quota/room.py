@@ -22,22 +22,30 @@ def default_quota(tenant: str) -> int:
     return DEFAULT_STORAGE
 
 
-def require_room(connection: Connection, tenant: str, size: int, quota: int) -> None:
-    """Refuse `size` more bytes beyond the quota. Raises `StorageFull`.
+def check_room(connection: Connection, tenant: str, size: int, quota: int) -> int:
+    """Refuse `size` more bytes beyond the quota as it is used now. Raises `StorageFull`.
 
-    The first statement of a transaction, before those that lock rows; for several tenants, in the order of their names.
-    Until the transaction ends, no other one asks for the same tenant, so that together they do not exceed the quota.
+    For work that comes before the transaction that stores. Returns the number of parts.
+    """
+    counted = select(func.coalesce(func.sum(stored_bytes.c.bytes), 0), func.count()).where(_own == tenant)
+    used, parts = connection.execute(counted).one()
+    if int(used) + size > quota:
+        raise full(quota)
+    return int(parts)
+
+
+def require_room(connection: Connection, tenant: str, size: int, quota: int) -> None:
+    """The same for the transaction that stores. Raises `StorageFull`.
+
+    The first statement of it, before those that lock rows; for several tenants, in the order of their names. Until the
+    transaction ends, no other one stores for the same tenant, so that together they do not exceed the quota.
     """
     if connection.dialect.name == "postgresql":
         lock = text("SELECT pg_advisory_xact_lock(:lock, hashtext(:tenant))")
         connection.execute(lock, {"lock": _LOCK, "tenant": tenant})
     else:  # a statement that writes takes SQLite's one lock
         connection.execute(update(stored_bytes).where(_own == tenant).values(bytes=stored_bytes.c.bytes))
-    counted = select(func.coalesce(func.sum(stored_bytes.c.bytes), 0), func.count()).where(_own == tenant)
-    used, parts = connection.execute(counted).one()
-    if int(used) + size > quota:
-        raise full(quota)
-    if parts > MOST_PARTS:
+    if check_room(connection, tenant, size, quota) > MOST_PARTS:
         _fold(connection, tenant)
 
 

@@ -15,7 +15,7 @@ from functools import partial
 from threading import Lock
 from typing import TypeVar
 
-from adapters.errors import CallerError, CapacityError, StorageFull
+from adapters.errors import CallerError, CapacityError
 from config.schema.state import StoredResponsesConfig
 from gateway.auth.errors import KeysError
 from gateway.quota.room import Quota, default_quota
@@ -89,11 +89,10 @@ class Keeper:
         if not size or self._away:
             return
         try:
-            await self.read(lambda store: store.require_room(tenant, size))
-        except StorageFull:
-            raise
-        except CapacityError:
-            return
+            async with asyncio.timeout(PATIENCE):
+                await self._in_thread(lambda store: store.check_room(tenant, size))
+        except (KeysError, TimeoutError) as error:
+            self._report(str(error) or "the state database does not answer")
 
     async def keep(self, turn: StoredTurn) -> None:
         """Store a turn. Returns when it is written, or after `PATIENCE`."""

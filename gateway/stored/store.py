@@ -5,7 +5,7 @@ A method with a tenant reads and changes rows of that tenant only. Expired rows 
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from adapters.errors import StorageFull
 from gateway.auth.database import open_engine
 from gateway.auth.errors import StoreUnavailable
 from gateway.quota.meter import ROW_BYTES
-from gateway.quota.room import Quota, default_quota, require_room
+from gateway.quota.room import Quota, check_room, default_quota, require_room
 from gateway.stored.schema import conversations, items, make_tables, responses
 
 MAX_TURNS = 1000
@@ -105,7 +105,7 @@ class ResponseDatabase:
         with self._transaction() as connection:
             for turn in sorted(turns, key=attrgetter("tenant")):  # the order of the locks of `require_room`
                 try:
-                    self.require_room(turn.tenant, turn.size, connection)
+                    require_room(connection, turn.tenant, turn.size, self._quota(turn.tenant))
                 except StorageFull:
                     refused.append(turn)
                     continue
@@ -118,11 +118,10 @@ class ResponseDatabase:
                     _append(connection, turn)
         return refused
 
-    def require_room(self, tenant: str, size: int, connection: Connection | None = None) -> None:
-        """Whether a tenant may store `size` more bytes, in a transaction that stores them or alone. Raises
-        `StorageFull`."""
-        with self._transaction() if connection is None else nullcontext(connection) as used:
-            require_room(used, tenant, size, self._quota(tenant))
+    def check_room(self, tenant: str, size: int) -> None:
+        """Whether a tenant may store `size` more bytes now. Raises `StorageFull`."""
+        with self._transaction() as connection:
+            check_room(connection, tenant, size, self._quota(tenant))
 
     def response(self, tenant: str, id_: str, now: float) -> StoredResponse | None:
         """One response."""
@@ -162,7 +161,8 @@ class ResponseDatabase:
         row = {**conversation._asdict(), "metadata": conversation.metadata.decode()}
         turn = StoredTurn(tenant, None, id_, first, conversation.expires_at)
         with self._transaction() as connection:
-            self.require_room(tenant, ROW_BYTES + len(conversation.metadata) + turn.size, connection)
+            size = ROW_BYTES + len(conversation.metadata) + turn.size
+            require_room(connection, tenant, size, self._quota(tenant))
             connection.execute(insert(conversations).values(row))
             _append(connection, turn)
 
@@ -180,7 +180,7 @@ class ResponseDatabase:
         """Set the metadata of a conversation. Returns whether it exists. Raises `StorageFull`."""
         change = update(conversations).where(*_live(tenant, id_, now))
         with self._transaction() as connection:
-            self.require_room(tenant, len(metadata), connection)
+            require_room(connection, tenant, len(metadata), self._quota(tenant))
             changed = connection.execute(change.values(metadata=metadata.decode(), expires_at=expires_at))
             return changed.rowcount > 0
 
@@ -194,7 +194,7 @@ class ResponseDatabase:
     def append(self, turn: StoredTurn) -> None:
         """Add items to a conversation at once. Raises `TooLong` and `StorageFull`."""
         with self._transaction() as connection:
-            self.require_room(turn.tenant, turn.size, connection)
+            require_room(connection, turn.tenant, turn.size, self._quota(turn.tenant))
             _append(connection, turn)
             held = select(func.count()).where(items.c.tenant == turn.tenant, items.c.conversation == turn.conversation)
             if connection.execute(held).scalar_one() > MAX_ITEMS:

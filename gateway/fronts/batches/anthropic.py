@@ -132,7 +132,7 @@ class MessageBatchesFront:
         file = StoredFile(
             input_file, principal.tenant, HIDDEN, f"{id_}.jsonl", len(lines), now, now + window + retention
         )
-        await service.query(lambda store: store.require_room(file.tenant, file.bytes))
+        await service.query(lambda store: store.check_room(file.tenant, file.bytes))
         await service.stored(lambda storage: _store(storage, input_file, lines))
         spec = BatchSpec(
             id_, BatchHolder.of(principal), "anthropic", _ENDPOINT, input_file, new_id("file-"), new_id("file-"),

@@ -98,7 +98,7 @@ class FilesFront:
     async def _uploaded(self, principal: Principal, http: Request) -> dict[str, Any]:
         service, form = self._open(), UploadForm(http.headers.get("content-type") or "")
         id_, tenant = new_id("file-"), principal.tenant
-        await service.query(lambda store: store.require_room(tenant, http.length))
+        await service.query(lambda store: store.check_room(tenant, http.length))
         writer = await service.stored(lambda storage: storage.create(file_object(id_)))
         try:
             size = await self._receive(http, form, writer)
