@@ -7,6 +7,7 @@ listener without a row is for operators, and a house test fails.
 from typing import Literal, NamedTuple
 
 from adapters.wire.openai.passthrough import PASSTHROUGH
+from adapters.wire.torchserve import proto as torchserve_proto
 
 Access = Literal["anyone", "scrapers", "tenant-admins", "operators"]
 """`scrapers`: everyone, unless `auth.admin.metrics` is set. `tenant-admins`: those of `{tenant}` in the path, and
@@ -84,6 +85,27 @@ CLIENT: dict[str, ClientRight] = {
     "/apps/{model}": ClientRight(("GET", "POST", "PUT", "PATCH", "DELETE"), "app", "inference"),
     **{path: ClientRight(_POST, "app", "inference") for path in PASSTHROUGH},
 }
+
+_OIP, _TF = "/inference.GRPCInferenceService/", "/tensorflow.serving."
+_OIP_MODELS = (
+    "ModelReady", "ServerMetadata", "ModelMetadata", "ModelConfig", "ModelStatistics", "RepositoryIndex",
+    "RepositoryModelLoad", "RepositoryModelUnload", "SystemSharedMemoryStatus", "SystemSharedMemoryRegister",
+    "SystemSharedMemoryUnregister", "CudaSharedMemoryStatus", "CudaSharedMemoryRegister", "CudaSharedMemoryUnregister",
+    "TraceSetting", "LogSettings",
+)  # fmt: skip
+GRPC_APPLICATION = "application"
+"""The row of calls whose metadata names a model."""
+GRPC: dict[str, str] = {
+    **{f"{_OIP}{name}": "infer" for name in ("ModelInfer", "ModelStreamInfer")},
+    **{f"{_OIP}{name}": "models" for name in _OIP_MODELS},
+    **{f"{_TF}PredictionService/{name}": "infer" for name in ("Predict", "Classify", "Regress", "MultiInference")},
+    f"{_TF}PredictionService/GetModelMetadata": "models",
+    **{f"{_TF}ModelService/{name}": "models" for name in ("GetModelStatus", "HandleReloadConfigRequest")},
+    **{path.decode(): "app" for path in (torchserve_proto.PREDICTIONS, torchserve_proto.STREAM_PREDICTIONS)},
+    GRPC_APPLICATION: "app",
+}
+"""The operation of each method of the gRPC listener. Those with `infer` and `app` are counted by the core, none is
+state; probes of health need no key."""
 
 _OPEN, _ADMINS, _OPERATORS = AdminRight("anyone"), AdminRight("tenant-admins"), AdminRight()
 _ORDERS = AdminRight("tenant-admins", counts="state")

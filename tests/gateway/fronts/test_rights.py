@@ -16,9 +16,13 @@ from gateway.auth.scope import Scope
 from gateway.auth.table import KeyTable
 from gateway.fronts import errors
 from gateway.fronts.admin.guard import Handler
-from gateway.fronts.door import DoorPath
+from gateway.fronts.door import Door, DoorPath
+from gateway.fronts.grpc.apps import GrpcAppsFront
+from gateway.fronts.grpc.oip import OipGrpcFront
+from gateway.fronts.grpc.tfserving import TfServingFront
 from gateway.fronts.listener import Fronts
-from gateway.fronts.rights import ADMIN, CLIENT, AdminRight, admin_right
+from gateway.fronts.metadata import Metadata
+from gateway.fronts.rights import ADMIN, CLIENT, GRPC, GRPC_APPLICATION, AdminRight, admin_right
 from gateway.snapshot import with_keys
 from gateway.supervisor.admin import SupervisorBackend, supervisor_app
 from gateway.telemetry import Record
@@ -52,6 +56,10 @@ async def test_the_table_has_every_route_of_the_running_listeners_and_no_other(a
         app = supervisor_app(cast(SupervisorBackend, d.backend), lambda: True)
         assert routes_of(app) == set(ADMIN)
     assert set(client_routes()) == set(CLIENT)
+    door = Door(Rig(config(), {"main": [FakeAdapter()]}).core)
+    fronts = (OipGrpcFront(door, lambda: True), TfServingFront(door, Metadata(door.core)), GrpcAppsFront(door))
+    methods = {path: method.operation for front in fronts for path, method in front.methods.items()}
+    assert methods | {GRPC_APPLICATION: "app"} == GRPC
 
 
 def test_every_change_of_a_key_checks_its_role() -> None:
