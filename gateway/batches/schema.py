@@ -69,7 +69,7 @@ _INDEXES = (
 )
 
 
-METERED = (Metered(files, ("filename",), ("bytes",)), Metered(batches, ("spec",)))
+METERED = (Metered(files, ("filename",), ("bytes",)), Metered(batches, ("spec", "progress")))
 
 
 def create_tables(connection: Connection) -> None:

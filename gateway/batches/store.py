@@ -121,7 +121,8 @@ class BatchStore:
             active = select(func.count()).where(batches.c.tenant == spec.tenant, batches.c.status.not_in(ENDED))
             if connection.execute(active).scalar_one() >= most_active:
                 raise TooMany
-            require_room(connection, spec.tenant, ROW_BYTES + len(str(row["spec"])), self._quota(spec.tenant))
+            size = ROW_BYTES + len(str(row["spec"]).encode()) + len(str(row["progress"]))
+            require_room(connection, spec.tenant, size, self._quota(spec.tenant))
             connection.execute(insert(batches).values(row))
             connection.execute(
                 insert(tasks).values(batch=spec.id, number=EXAMINE, expires_at=spec.expires_at, **NEW_TASK)
