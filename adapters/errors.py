@@ -12,6 +12,7 @@
     ├── Forbidden             credential  no                   no     the key is valid, but does not permit this
     ├── CapacityError         capacity    yes                  yes    the upstream is full
     │   ├── LimitExceeded     capacity    no                   no     the tenant exceeds a limit of the gateway
+    │   │   └── StorageFull   capacity    no                   no     the tenant stores as much as it may
     │   ├── ComputationLost   capacity    no                   no     a runtime lost the copy that computed the request
     │   └── Unavailable       capacity    no                   yes    no endpoint of the pool may be selected
     │       ├── ModelNotReady capacity    no                   yes    the healthy endpoint has not loaded the model
@@ -32,6 +33,7 @@
 A message is for the client: it never contains a secret, a path of this machine or the address of an upstream.
 """
 
+from math import inf
 from typing import ClassVar, Literal
 
 MODEL_FAILED, INSTANCE_LOST, MODEL_NOT_READY = "model_failed", "instance_lost", "model_not_ready"
@@ -186,6 +188,15 @@ class LimitExceeded(CapacityError):
     def __init__(self, message: str, *, limit: str, retry_after: float) -> None:
         super().__init__(message, retry_after=retry_after)
         self.limit = limit
+
+
+class StorageFull(LimitExceeded):
+    """The tenant stores as much as it may. Only deletions help, so that no retry is advised."""
+
+    code = "storage_quota_exceeded"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, limit="storage", retry_after=inf)
 
 
 class ComputationLost(CapacityError):

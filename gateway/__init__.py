@@ -41,6 +41,7 @@ host_writers.py       the writers of a host: usage and the records of requests
 local_folder.py       folders of this host where data waits for the state database
 private_folder.py     folders for this user alone
 auth/                 keys, tokens and client certificates; the tables that requests read
+quota/                the bytes that each tenant stores, counted and bounded by the state database
 limits/               the ledger: reserves before a request, settles after it
 traffic/              endpoints and their health, pools, retries, fallbacks; fleet.py preserves them across reloads
 discovery/            endpoints from DNS, a file or Kubernetes

@@ -20,6 +20,7 @@ from gateway.fronts.admin.pools import describe_endpoint, describe_pools
 from gateway.fronts.admin.state import describe, describe_load
 from gateway.host_writers import HostWriters
 from gateway.lifecycle import Lifecycle
+from gateway.quota.report import StorageReport
 from gateway.requests.writer import RequestWriter
 from gateway.rollouts.decider import Decider
 from gateway.scaling.autoscaler import Autoscaler
@@ -59,6 +60,15 @@ class PlaneBackend:
     async def pools(self) -> list[dict[str, Any]]:
         """Every pool with its endpoints."""
         return describe_pools(self._plane.fleet, self._plane.clock())
+
+    async def count(self, principal: Principal, size: int) -> None:
+        """Count a request of the admin API against the limits of its tenant. Raises `NotDone`."""
+        core, tenant, key, team = self._plane.core, principal.tenant, principal.key_id, principal.team
+        try:
+            reservation = await core.ledger.reserve_state(tenant, key, team, size, core.clock())
+        except InferenceError as error:
+            raise NotDone(statuses.http_status(error), error.code, error.message) from None
+        reservation.settle((1, 0, 0, size, 0), None, core.clock())
 
     async def operate(self, operation: Operation) -> dict[str, Any]:
         """Change a pool. Returns the endpoint after the change. Raises `NotDone`."""
@@ -121,6 +131,11 @@ class GatewayBackend(PlaneBackend):
     def alerts(self) -> AlertWriter:
         """The writer of alerts."""
         return self._writers.alerts
+
+    @property
+    def storage(self) -> StorageReport:
+        """The bytes that tenants store."""
+        return self._writers.storage
 
     @property
     def store(self) -> KeyStore:

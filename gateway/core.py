@@ -219,6 +219,11 @@ class Core:
             if isinstance(end, BaseException):
                 raise endpoint.scrubber.error(end)
 
+    def storage_quota(self, tenant: str) -> int:
+        """The most bytes that a tenant stores. One that has left the file stores nothing more."""
+        standing = self.snapshot.standings.get(tenant)
+        return 0 if standing is None else standing.storage_quota
+
     def end(self, record: Record, error: BaseException | None = None, status: int | None = None) -> None:
         """End an exchange: the one place for responses, failures, cancellations and streams of every front.
 

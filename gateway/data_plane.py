@@ -260,7 +260,8 @@ class DataPlane:
         config = self.config
         if config.stored_responses.store == "never":
             return None
-        keeper = Keeper(config.state.database, config.stored_responses, config.http.max_body)
+        quota, database = self.core.storage_quota, config.state.database
+        keeper = Keeper(database, config.stored_responses, config.http.max_body, quota=quota)
         self._exits.push_async_callback(keeper.aclose)
         self._run(keeper.run(), "stored responses")
         return keeper

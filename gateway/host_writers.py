@@ -8,6 +8,7 @@ from prometheus_client.registry import Collector
 from config.schema.config import Config
 from gateway.alerts.metrics import AlertMetrics
 from gateway.alerts.writer import AlertWriter
+from gateway.quota.report import StorageReport
 from gateway.requests import writer as request_writer
 from gateway.requests.metrics import RequestsMetrics
 from gateway.requests.writer import RequestWriter
@@ -23,6 +24,7 @@ class HostWriters:
         self.usage = UsageWriter(config, pepper)
         self.requests = RequestWriter(config, usage=self.usage)
         self.alerts = AlertWriter(config, pepper, self.usage)
+        self.storage = StorageReport(config, pepper)
 
     def prepare(self, config: Config) -> None:
         """Create the folders where data waits. Raises `StartError`."""
@@ -31,7 +33,7 @@ class HostWriters:
 
     def collectors(self) -> tuple[Collector, ...]:
         """The metrics of the writers."""
-        return UsageMetrics(self.usage), RequestsMetrics(self.requests), AlertMetrics(self.alerts)
+        return UsageMetrics(self.usage), RequestsMetrics(self.requests), AlertMetrics(self.alerts), self.storage
 
     def works(self) -> tuple[tuple[str, Coroutine[Any, Any, None]], ...]:
         """The background tasks, with their names."""
@@ -40,6 +42,7 @@ class HostWriters:
             ("requests", self.requests.run()),
             ("budgets", self.alerts.run_comparisons()),
             ("webhooks", self.alerts.run_deliveries()),
+            ("storage", self.storage.run()),
         )
 
     async def aclose(self) -> None:
@@ -48,3 +51,4 @@ class HostWriters:
         await self.usage.write()  # a process is complete once its usage is
         await self.requests.aclose()
         await self.usage.aclose()
+        await self.storage.aclose()

@@ -56,6 +56,10 @@ class Request:
     """
 
     __slots__ = ("headers", "method", "peer", "query", "target")
+    length: int = 0
+    """The declared bytes of the body; 0 if they are unknown."""
+    size: int = 0
+    """The received bytes of the body."""
 
     def __init__(self, method: str, target: bytes, headers: Headers, peer: str) -> None:
         self.method = method

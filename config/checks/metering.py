@@ -140,7 +140,7 @@ def _given_again(doc: Document, limits: list[Node]) -> Iterator[Problem]:
     """Report two limits of one scope, unit and period: only the lower has an effect. A shadow must be the lower."""
     seen: dict[tuple[object, ...], tuple[Node, float]] = {}
     for limit in sorted(limits, key=is_shadow):  # the enforced ones first
-        for unit in UNITS:
+        for unit in (*UNITS, "storage"):
             if (limited := amount(limit[unit])) is None:
                 continue
             granted, period = limited

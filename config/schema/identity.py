@@ -163,3 +163,6 @@ class AuthConfig(Section):
     """Issuers whose JSON Web Tokens are accepted beside keys."""
     admin: AdminAuthConfig = AdminAuthConfig()
     """Authentication on the admin listener."""
+    keys_per_tenant: int = Field(1000, ge=1, le=1_000_000)
+    """Most valid keys of one tenant in the state database. As many more are valid for the overlap of a rotation, and as
+    many ended ones stay in lists."""

@@ -1,19 +1,21 @@
 """The ``limits`` of a tenant: one section for the tenant, or a list of sections with scopes."""
 
 from math import ceil
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from config.schema.money import Spend
 from config.schema.section import Section
 from config.schema.text import Glob
-from config.schema.units import ByteRate, Rate
+from config.schema.units import ByteRate, Rate, Size
 
 Per = Literal["tenant", "team", "key", "model", "user"]
 TeamPer = Literal["team", "key", "model", "user"]
 Count = Literal["host", "exact", "leased"]
 _SECONDS = {"hour": 3600.0, "day": 86400.0, "month": 31 * 86400.0}
+DEFAULT_STORAGE = 20 * 1024**3
+"""The bytes that a tenant may store whose limits have no ``storage``."""
 ONE, SEVERAL = "[one]", "[several]"
 """Steps that pydantic inserts into the place of an error; they are not in the file."""
 
@@ -60,6 +62,20 @@ class LimitsConfig(QuotaConfig):
     """Count only requests for these models; all when absent."""
 
 
+class TenantLimitsConfig(LimitsConfig):
+    """Limits of a tenant, and of what it stores."""
+
+    storage: Size | None = None
+    """Most bytes that the whole tenant stores: responses, conversations, files, inputs and results of batches. Without
+    it 20GiB. What would exceed it is refused until the tenant deletes something, or something expires."""
+
+    @model_validator(mode="after")
+    def _of_the_whole_tenant(self) -> Self:
+        if self.storage is not None and (self.per, self.models, self.enforce) != ("tenant", None, "always"):
+            raise ValueError("`storage` is a limit of the whole tenant: give it without `per`, `models` and `enforce`")
+        return self
+
+
 class TeamLimitsConfig(LimitsConfig):
     """Limits of a team, beside those of its tenant."""
 
@@ -72,7 +88,8 @@ def _form(value: object) -> str:
 
 
 Limits = Annotated[
-    Annotated[LimitsConfig, Tag(ONE)] | Annotated[tuple[LimitsConfig, ...], Tag(SEVERAL)], Discriminator(_form)
+    Annotated[TenantLimitsConfig, Tag(ONE)] | Annotated[tuple[TenantLimitsConfig, ...], Tag(SEVERAL)],
+    Discriminator(_form),
 ]
 
 TeamLimits = Annotated[

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from config.schema.batches.batches import TenantBatchesConfig
 from config.schema.identity import CertificateConfig, GrantConfig
-from config.schema.limits import Limits, LimitsConfig, TeamLimits, TeamLimitsConfig
+from config.schema.limits import DEFAULT_STORAGE, Limits, TeamLimits, TeamLimitsConfig, TenantLimitsConfig
 from config.schema.pricing.soft_budget import SoftBudgetConfig
 from config.schema.queue import Priority
 from config.schema.section import Section
@@ -50,7 +50,7 @@ class TenantConfig(Section):
     """Client certificates of the tenant, for requests without a key or token."""
     models: tuple[Glob, ...] = Field(min_length=1)
     """Models that the tenant may use; ``*`` for all."""
-    limits: Limits = LimitsConfig()
+    limits: Limits = TenantLimitsConfig()
     """Limits of the whole tenant, or a list of limits with ``per``."""
     teams: tuple[TeamConfig, ...] = ()
     """Teams of the tenant that this file defines. Others are in the state database: an operator or a tenant-admin
@@ -69,6 +69,11 @@ class TenantConfig(Section):
     """Whether the header ``x-headrace-explain: 1`` makes the response explain its route. The explanation names routes,
     pools and lines of this file."""
 
-    def limit_list(self) -> tuple[LimitsConfig, ...]:
+    def limit_list(self) -> tuple[TenantLimitsConfig, ...]:
         """The tenant's limits, from either form."""
         return self.limits if isinstance(self.limits, tuple) else (self.limits,)
+
+    @property
+    def storage_quota(self) -> int:
+        """The most bytes that the tenant stores."""
+        return min([limit.storage for limit in self.limit_list() if limit.storage is not None], default=DEFAULT_STORAGE)

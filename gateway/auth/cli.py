@@ -49,19 +49,19 @@ def create(
     now = time.time()
     with plain_errors():
         settings = settings_of(config)
-        check_tenant(settings, tenant)
+        owner = check_tenant(settings, tenant)
         check_label(label)
         ends = parse_end(expires, now)
         written = _written(role, {"models": models, "fronts": fronts, "routes": routes}, labels)
-        grant = parse_grant(settings, written if team is None else written | {"team": team})
+        grant = parse_grant(settings, owner, written if team is None else written | {"team": team})
         if grant.team is not None:
-            owner = next(each for each in settings.tenants if each.name == tenant)
             check_team_of_key(owner, grant.team, () if yaml else open_store(settings).teams.read_all(tenant))
         if yaml:
             _create_yaml(settings, tenant, label, ends, grant)
             return
         store = open_store(settings)
-        key = store.create(tenant, label, by=terminal_user(), now=now, expires_at=ends, grant=grant)
+        most = settings.auth.keys_per_tenant
+        key = store.create(tenant, label, by=terminal_user(), now=now, expires_at=ends, grant=grant, most=most)
     print_status(f"Key {key.id} for tenant {tenant}{f', until {utc(ends)}' if ends else ''}. It is shown only once:")
     typer.echo(key.plaintext)
 
@@ -106,7 +106,8 @@ def rotate(
         _check_issued(settings, key_id)
         ends = parse_end(expires, now)
         seconds = parse_overlap(overlap, now)
-        key = open_store(settings).rotate(key_id, seconds, by=terminal_user(), now=now, expires_at=ends)
+        rotate, most = open_store(settings).rotate, settings.auth.keys_per_tenant
+        key = rotate(key_id, seconds, by=terminal_user(), now=now, expires_at=ends, most=most)
     print_status(f"Key {key.id} replaces {key_id}, which expires at {utc(now + seconds)}. It is shown only once:")
     typer.echo(key.plaintext)
 

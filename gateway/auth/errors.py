@@ -5,6 +5,7 @@
     ├── WrongGrant          the requested rights of a new key, or limits of a team, are not possible
     ├── NoSuchKey           no key has this id
     ├── KeyEnded            the key is revoked, expired or replaced already
+    ├── TooManyKeys         the tenant has as many keys as it may have
     ├── NoSuchTeam          no team of the database has this name
     ├── TeamConflict        the team has keys, or the tenant too many teams
     ├── StoreMismatch       the database was written with another pepper or by another release
@@ -38,6 +39,10 @@ class NoSuchKey(KeysError):
 
 class KeyEnded(KeysError):
     """The key has ended, so the change has no effect."""
+
+
+class TooManyKeys(KeysError):
+    """Revoke a key of the tenant, then try again."""
 
 
 class NoSuchTeam(KeysError):

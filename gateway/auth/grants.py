@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from config.problem import closest
-from config.schema.config import Config
+from config.schema.config import ClientModelConfig, Config, TenantConfig
 from config.schema.globs import may_overlap
 from config.schema.identity import GrantConfig
 from config.schema.units import parse_duration
@@ -22,29 +22,36 @@ _DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _LAST_MOMENT = end_of_day("9999-12-31") - 1
 
 
-def parse_grant(config: Config, written: Mapping[str, Any]) -> GrantConfig:
-    """Role, scopes and labels of a key. Raises `WrongGrant`."""
+def models_of(config: Config, tenant: TenantConfig) -> list[ClientModelConfig]:
+    """The models that a tenant may use. For its admins, the others do not exist."""
+    return [model for model in config.models if any(may_overlap(glob, model.name) for glob in tenant.models)]
+
+
+def parse_grant(config: Config, tenant: TenantConfig, written: Mapping[str, Any]) -> GrantConfig:
+    """Role, scopes and labels of a key of a tenant. Raises `WrongGrant`."""
     try:
         grant = GrantConfig.model_validate_json(json.dumps(written), strict=True)
     except ValidationError as error:
         raise _wrong(error.errors(include_url=False, include_input=False)[0]) from None
     if grant.scopes is not None:
-        models = [model.name for model in config.models]
-        routes = [route.name for model in config.models for route in model.routes if route.name is not None]
+        usable = models_of(config, tenant)
+        models = [model.name for model in usable]
+        routes = [route.name for model in usable for route in model.routes if route.name is not None]
         for glob in grant.scopes.models or ():
             if not any(may_overlap(glob, name) for name in models):
-                raise WrongGrant("scopes.models", _unknown("model", glob, models))
+                raise WrongGrant("scopes.models", _unknown(f"tenant {tenant.name} has no model", glob, models))
         for name in grant.scopes.routes or ():
             if name not in routes:
-                raise WrongGrant("scopes.routes", _unknown("route", name, routes))
+                raise WrongGrant("scopes.routes", _unknown(f"tenant {tenant.name} has no route", name, routes))
     return grant
 
 
-def check_tenant(config: Config, tenant: str) -> None:
-    """Raises `WrongGrant` for a tenant that the file does not have."""
-    names = [one.name for one in config.tenants]
-    if tenant not in names:
-        raise WrongGrant("tenant", _unknown("tenant", tenant, names))
+def check_tenant(config: Config, name: str) -> TenantConfig:
+    """The tenant of a name. Raises `WrongGrant` for one that the file does not have."""
+    tenants = {tenant.name: tenant for tenant in config.tenants}
+    if name not in tenants:
+        raise WrongGrant("tenant", _unknown("the configuration has no tenant", name, tenants))
+    return tenants[name]
 
 
 def check_label(label: str) -> None:
@@ -80,9 +87,9 @@ def parse_overlap(text: str, now: float) -> float:
     return seconds
 
 
-def _unknown(kind: str, name: str, names: Iterable[str]) -> str:
+def _unknown(problem: str, name: str, names: Iterable[str]) -> str:
     suggestion = closest(name, names)
-    return f"no {kind} {name[:128]!r} in the configuration" + (f"; did you mean {suggestion!r}?" if suggestion else "")
+    return f"{problem} {name[:128]!r}" + (f"; did you mean {suggestion!r}?" if suggestion else "")
 
 
 def _wrong(details: ErrorDetails) -> WrongGrant:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from adapters.errors import Forbidden
+from config.schema.globs import covers
 from config.schema.identity import ScopesConfig
 from policies.globs import GlobSet
 
@@ -45,6 +46,16 @@ class Scope:
     def allows_model(self, name: str) -> bool:
         """Whether the scope includes a model, by the name that the client requests."""
         return self._models is None or name in self._models
+
+    @property
+    def restricts_models(self) -> bool:
+        """Whether the scope includes some models only."""
+        return self._models is not None
+
+    def allows_models(self, globs: Iterable[str]) -> bool:
+        """Whether the scope includes every model of these globs: those of another scope, or all with ``*``."""
+        own = self.names.get("models")
+        return own is None or all(any(covers(wide, glob) for wide in own) for glob in globs)
 
     def allows_route(self, name: str | None) -> bool:
         """Whether the scope includes the route of that name. A list of routes never includes a route without a name."""

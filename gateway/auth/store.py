@@ -20,6 +20,7 @@ from gateway.auth.audit import Act, Actor, AuditEntry, Verdict
 from gateway.auth.database import Stamp, stamp
 from gateway.auth.errors import KeyEnded, NoSuchKey
 from gateway.auth.keys import NO_LABELS, USER, ApiKey, KeyRecord, Principal, digest, new_key
+from gateway.auth.room import make_room
 from gateway.auth.schema import keys, team_keys
 from gateway.auth.scope import Scope
 from gateway.auth.state import StateDatabase
@@ -81,11 +82,13 @@ class KeyStore:
         now: float,
         expires_at: float | None = None,
         grant: GrantConfig = _NOTHING,
+        most: int | None = None,
     ) -> ApiKey:
-        """Issue a key."""
+        """Issue a key. Raises `TooManyKeys` for a tenant that has `most` valid ones."""
         key = new_key()
         row = {"tenant": tenant, "label": label, "expires_at": expires_at, **_columns(grant)}
         with self._database.change(moves_epoch=True) as connection:
+            make_room(connection, tenant, now, most, rotates=False)
             self._insert(connection, key, row, now)
             join_team(connection, key.id, grant.team)
             given = grant.model_dump(mode="json", exclude_defaults=True)
@@ -112,12 +115,13 @@ class KeyStore:
         now: float,
         expires_at: float | None = None,
         tenant: str | None = None,
+        most: int | None = None,
     ) -> ApiKey:
         """Issue a key in place of another one; the old one ends after `overlap` seconds, or at its own expiry if that
         is earlier.
 
         Without `expires_at` the new key has the expiry of the old one. Role, scopes, labels and team stay. Raises
-        `NoSuchKey`, and `KeyEnded` when the old one is revoked, expired or replaced already.
+        `NoSuchKey`, `KeyEnded` when the old one is revoked, expired or replaced already, and `TooManyKeys`.
         """
         new = new_key()
         with self._database.change(moves_epoch=True) as connection:
@@ -125,6 +129,7 @@ class KeyStore:
             if (status := old.status(now)) != "active":
                 by_key = f" by {old.replaced_by}" if status == "replaced" else ""
                 raise KeyEnded(f"key {key_id} is {status}{by_key} already")
+            make_room(connection, old.tenant, now, most, rotates=True)
             columns = select(keys.c.tenant, keys.c.label, keys.c.role, keys.c.scopes, keys.c.labels)
             row = dict(connection.execute(columns.where(keys.c.id == key_id)).mappings().one())
             row["expires_at"] = old.expires_at if expires_at is None else expires_at
@@ -136,10 +141,10 @@ class KeyStore:
             self._audit(connection, Act(by, "key.rotate", f"{old.tenant}/{key_id}", detail=detail), now)
         return new
 
-    def find(self, key_id: str) -> StoredKey:
-        """One key, also an ended one. Raises `NoSuchKey`."""
+    def find(self, key_id: str, tenant: str | None = None) -> StoredKey:
+        """One key, also an ended one. Raises `NoSuchKey`; with `tenant`, for another's too."""
         with self._database.transaction() as connection:
-            return _find(connection, key_id)
+            return _find(connection, key_id, tenant)
 
     def read_all(self, tenant: str | None = None) -> tuple[StoredKey, ...]:
         """Every key ever issued, oldest first; or those of one tenant."""

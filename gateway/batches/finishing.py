@@ -6,7 +6,7 @@ from sqlalchemy import Connection, update
 
 from gateway.batches import outputs
 from gateway.batches.recovery import durable_results
-from gateway.batches.rows import StoredFile, batch_folder, file_object, order_object
+from gateway.batches.rows import StoredFile, batch_folder, encode, file_object, order_object
 from gateway.batches.schema import batches
 from gateway.batches.storage import NoObject, Storage, StorageWriter
 from gateway.batches.store import change_progress, put_file
@@ -131,5 +131,6 @@ class _Files:
             if self._sizes[id_]:
                 writer.commit()
                 name, expires = f"{spec.id}_{suffix}.jsonl", now + spec.output_lifetime
-                stored.append(StoredFile(id_, spec.tenant, "batch_output", name, self._sizes[id_], now, expires))
+                size, models = self._sizes[id_], encode(spec.holder.models)
+                stored.append(StoredFile(id_, spec.tenant, "batch_output", name, size, now, expires, models))
         return stored

@@ -4,6 +4,7 @@ from typing import Final, NamedTuple, get_args
 
 from sqlalchemy import select
 
+from gateway.auth.keys import Principal
 from gateway.batches.rows import StoredBatch
 from gateway.batches.schema import batches
 from gateway.batches.store import BatchStore, batch_of
@@ -54,4 +55,4 @@ def one_of(store: BatchStore, id_: str, tenant: str | None) -> StoredBatch | Non
 def cancel(store: BatchStore, id_: str, tenant: str | None, now: float) -> StoredBatch | None:
     """Let no further line of a batch begin. A batch that has ended, or is ending, does not change."""
     batch = one_of(store, id_, tenant)
-    return None if batch is None else store.cancel(batch.spec.tenant, id_, batch.spec.api, now)
+    return None if batch is None else store.cancel(Principal(batch.spec.tenant, ""), id_, batch.spec.api, now)

@@ -28,7 +28,7 @@ class BatchPlane:
     def __init__(self, config: Callable[[], Config], core: Core, pepper: Callable[[], bytes]) -> None:
         first = config()
         assert first.batches is not None
-        self.service = BatchService(first.batches, first.state.database, pepper, core.wall)
+        self.service = BatchService(first.batches, first.state.database, pepper, core.wall, core.storage_quota)
         self.gate = Gate(lambda: core.snapshot, core.clock, first.batches.concurrency, first.batches.reserve)
         self.service.waits = self.gate.waits_of
         self._providers = Providers(lambda: core.snapshot)

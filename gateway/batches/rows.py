@@ -13,7 +13,10 @@ Api = Literal["openai", "anthropic"]
 
 
 class StoredFile(NamedTuple):
-    """A file. `expires_at` is Unix seconds."""
+    """A file. `expires_at` is Unix seconds.
+
+    `models` is empty for a file of a client. For results it is a JSON array of globs: models that may have answered.
+    """
 
     id: str
     tenant: str
@@ -22,6 +25,7 @@ class StoredFile(NamedTuple):
     bytes: int
     created_at: float
     expires_at: float
+    models: str = ""
 
 
 class BatchHolder(msgspec.Struct, frozen=True):
@@ -40,6 +44,11 @@ class BatchHolder(msgspec.Struct, frozen=True):
         scope = None if principal.scope is None else {name: list(v) for name, v in principal.scope.names.items()}
         roles, labels = sorted(principal.roles), dict(principal.labels)
         return cls(principal.tenant, principal.key_id, roles, labels, scope, principal.team)
+
+    @property
+    def models(self) -> list[str]:
+        """Globs of the models that the lines may reach."""
+        return ["*"] if self.scope is None else self.scope.get("models", ["*"])
 
     def principal(self) -> Principal:
         """The principal of the lines."""

@@ -3,7 +3,8 @@
 from sqlalchemy import BigInteger, Column, Connection, Double, Index, Integer, MetaData, String, Table, Text
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from gateway.auth.database import exclude_schema_changes
+from gateway.auth.database import add_missing_columns, exclude_schema_changes
+from gateway.quota.meter import Metered, meter
 
 _metadata = MetaData()
 _LOCK = 0x6865616462617463
@@ -21,6 +22,8 @@ files = Table(
     Column("bytes", BigInteger, nullable=False),
     Column("created_at", Double, nullable=False),
     Column("expires_at", Double, nullable=False),
+    # The models of results, as a JSON array.
+    Column("models", Text, nullable=False, server_default=""),
 )
 batches = Table(
     "batches",
@@ -66,10 +69,15 @@ _INDEXES = (
 )
 
 
+METERED = (Metered(files, ("filename",), ("bytes",)), Metered(batches, ("spec", "progress")))
+
+
 def create_tables(connection: Connection) -> None:
     """Create the missing tables. Several processes may try at once."""
     exclude_schema_changes(connection, _LOCK)
     for table in (files, batches, tasks):
         connection.execute(CreateTable(table, if_not_exists=True))
+    add_missing_columns(connection, files)
     for index in _INDEXES:
         connection.execute(CreateIndex(index, if_not_exists=True))
+    meter(connection, *METERED)

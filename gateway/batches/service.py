@@ -14,6 +14,7 @@ from gateway.auth.errors import KeysError, StoreUnavailable
 from gateway.batches.opening import open_storage
 from gateway.batches.storage import Storage, StorageError
 from gateway.batches.store import BatchStore
+from gateway.quota.room import Quota, default_quota
 
 log = logging.getLogger(__name__)
 ANSWERS_WITHIN = 30.0
@@ -26,7 +27,15 @@ T = TypeVar("T")
 class BatchService:
     """The storage and the database of one process. Both are opened when they are first needed."""
 
-    def __init__(self, config: BatchesConfig, url: str, pepper: Callable[[], bytes], wall: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        config: BatchesConfig,
+        url: str,
+        pepper: Callable[[], bytes],
+        wall: Callable[[], float],
+        quota: Quota = default_quota,
+    ) -> None:
+        self._quota = quota
         self.config = config
         self.wall = wall
         self.threads = ThreadPoolExecutor(THREADS, "batches")
@@ -45,7 +54,7 @@ class BatchService:
         """The database. Blocks. Raises `KeysError`."""
         with self._opening:
             if self._store is None:
-                self._store = BatchStore(self._url, self._pepper())
+                self._store = BatchStore(self._url, self._pepper(), self._quota)
             return self._store
 
     def storage(self) -> Storage:

@@ -1,23 +1,28 @@
 """Files and batches in the state database. Every method blocks: call it in a thread.
 
-A method with a tenant reads and changes rows of that tenant only. Expired files are hidden. Methods raise
-`StoreUnavailable` and `StoreMismatch`.
+A method with a tenant or a principal reads and changes rows of that tenant only. A principal whose scope has models
+sees results of these models only. Expired files are hidden. Methods raise `StoreUnavailable` and `StoreMismatch`.
 """
 
+import json
 from collections.abc import Callable
-from typing import TypeVar
+from itertools import islice
+from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, Select, delete, func, insert, select, update
 
+from gateway.auth.keys import Principal
 from gateway.auth.state import StateDatabase
 from gateway.batches.rows import BatchSpec, StoredBatch, StoredFile, decode_progress, decode_spec, encode
 from gateway.batches.schema import batches, create_tables, files, tasks
 from gateway.batches.tasks import EXAMINE, FINISH, NEW_TASK, shards_in
+from gateway.quota.meter import ROW_BYTES
+from gateway.quota.room import Quota, check_room, default_quota, require_room
 from policies.batches.states import ENDED, BatchProgress, add_shards, may_cancel
 
 _FILE = (
     files.c.id, files.c.tenant, files.c.purpose, files.c.filename, files.c.bytes, files.c.created_at,
-    files.c.expires_at,
+    files.c.expires_at, files.c.models,
 )  # fmt: skip
 
 T = TypeVar("T")
@@ -32,8 +37,9 @@ class TooMany(Exception):
 class BatchStore:
     """The files and batches of one state database. Creates missing tables when it opens."""
 
-    def __init__(self, url: str, pepper: bytes) -> None:
+    def __init__(self, url: str, pepper: bytes, quota: Quota = default_quota) -> None:
         """`url` is an SQLAlchemy URL. Raises `KeyConfigError` for one that cannot be used."""
+        self._quota = quota
         self.database = StateDatabase(url, pepper)
         with self.database.transaction() as connection:
             create_tables(connection)
@@ -49,37 +55,42 @@ class BatchStore:
 
     # ── files ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def add_file(self, file: StoredFile, most_bytes: int, now: float) -> None:
-        """Add a file whose content is stored. Raises `TooMany` if the tenant's files would be too large."""
+    def check_room(self, tenant: str, size: int) -> None:
+        """Whether a tenant may store `size` more bytes now. Raises `StorageFull`."""
+        with self.database.transaction() as connection:
+            check_room(connection, tenant, size, self._quota(tenant))
+
+    def add_file(self, file: StoredFile) -> None:
+        """Add a file whose content is stored. Raises `StorageFull`."""
         with self.database.change(moves_epoch=False) as connection:
-            stored = select(func.sum(files.c.bytes)).where(files.c.tenant == file.tenant, files.c.expires_at > now)
-            if (connection.execute(stored).scalar() or 0) + file.bytes > most_bytes:
-                raise TooMany
+            size = ROW_BYTES + len(file.filename.encode()) + file.bytes
+            require_room(connection, file.tenant, size, self._quota(file.tenant))
             put_file(connection, file)
 
-    def file(self, tenant: str, id_: str, now: float) -> StoredFile | None:
+    def file(self, principal: Principal, id_: str, now: float) -> StoredFile | None:
         """One file."""
-        query = select(*_FILE).where(files.c.tenant == tenant, files.c.id == id_, files.c.expires_at > now)
+        query = select(*_FILE).where(files.c.tenant == principal.tenant, files.c.id == id_, files.c.expires_at > now)
         with self.database.transaction() as connection:
             row = connection.execute(query).one_or_none()
-        return None if row is None else StoredFile(*row)
+        return None if row is None or not _sees_file(principal, row) else StoredFile(*row)
 
     def file_page(
-        self, tenant: str, purpose: str | None, after: str | None, limit: int, now: float, *, ascending: bool
+        self, principal: Principal, purpose: str | None, after: str | None, limit: int, now: float, *, ascending: bool
     ) -> list[StoredFile] | None:
         """Files after a file; None if that file does not exist."""
-        own = [files.c.tenant == tenant, files.c.expires_at > now, files.c.purpose != HIDDEN]
-        query = select(*_FILE).where(*own).limit(limit)
+        own = [files.c.tenant == principal.tenant, files.c.expires_at > now, files.c.purpose != HIDDEN]
+        query = _page(select(*_FILE).where(*own), principal, limit)
         if purpose is not None:
             query = query.where(files.c.purpose == purpose)
         with self.database.transaction() as connection:
             if after is not None:
-                number = connection.execute(select(files.c.number).where(*own, files.c.id == after)).scalar()
-                if number is None:
+                last = connection.execute(select(files).where(*own, files.c.id == after)).one_or_none()
+                if last is None or not _sees_file(principal, last):
                     return None
-                query = query.where(files.c.number > number if ascending else files.c.number < number)
+                query = query.where(files.c.number > last.number if ascending else files.c.number < last.number)
             query = query.order_by(files.c.number.asc() if ascending else files.c.number.desc())
-            return [StoredFile(*row) for row in connection.execute(query)]
+            seen = (row for row in connection.execute(query) if _sees_file(principal, row))
+            return [StoredFile(*row) for row in islice(seen, limit)]
 
     def delete_file(self, tenant: str, id_: str, now: float) -> bool:
         """Delete a file's row. Returns whether it existed."""
@@ -100,7 +111,7 @@ class BatchStore:
     # ── batches ───────────────────────────────────────────────────────────────────────────────────────
 
     def create(self, spec: BatchSpec, most_active: int, delete_at: float) -> StoredBatch:
-        """Add a batch, whose input will be examined. Raises `TooMany`."""
+        """Add a batch, whose input will be examined. Raises `TooMany` and `StorageFull`."""
         progress = BatchProgress(times={"validating": spec.created_at})
         row = {
             "id": spec.id, "tenant": spec.tenant, "api": spec.api, "status": progress.status, "tokens": 0,
@@ -110,38 +121,42 @@ class BatchStore:
             active = select(func.count()).where(batches.c.tenant == spec.tenant, batches.c.status.not_in(ENDED))
             if connection.execute(active).scalar_one() >= most_active:
                 raise TooMany
+            size = ROW_BYTES + len(str(row["spec"]).encode()) + len(str(row["progress"]))
+            require_room(connection, spec.tenant, size, self._quota(spec.tenant))
             connection.execute(insert(batches).values(row))
             connection.execute(
                 insert(tasks).values(batch=spec.id, number=EXAMINE, expires_at=spec.expires_at, **NEW_TASK)
             )
             return batch_of(connection, _one(connection, spec.tenant, spec.id))
 
-    def batch(self, tenant: str, id_: str, api: str) -> StoredBatch | None:
+    def batch(self, principal: Principal, id_: str, api: str) -> StoredBatch | None:
         """One batch."""
         with self.database.transaction() as connection:
-            row = _one(connection, tenant, id_)
-            return None if row is None or row.api != api else batch_of(connection, row)
+            row = _one(connection, principal.tenant, id_)
+            hidden = row is None or row.api != api or not _sees_batch(principal, row)
+            return None if hidden else batch_of(connection, row)
 
     def page(
-        self, tenant: str, api: str, limit: int, after: str | None, before: str | None = None
+        self, principal: Principal, api: str, limit: int, after: str | None, before: str | None = None
     ) -> list[StoredBatch] | None:
         """Batches, newest first, after (or before) a batch; None if that batch does not exist."""
-        own = (batches.c.tenant == tenant, batches.c.api == api)
-        query = select(batches).where(*own).limit(limit)
+        own = (batches.c.tenant == principal.tenant, batches.c.api == api)
+        query = _page(select(batches).where(*own), principal, limit)
         with self.database.transaction() as connection:
             for cursor, is_older in ((after, True), (before, False)):
                 if cursor is None:
                     continue
-                number = connection.execute(select(batches.c.number).where(*own, batches.c.id == cursor)).scalar()
-                if number is None:
+                last = connection.execute(select(batches).where(*own, batches.c.id == cursor)).one_or_none()
+                if last is None or not _sees_batch(principal, last):
                     return None
-                query = query.where(batches.c.number < number if is_older else batches.c.number > number)
+                query = query.where(batches.c.number < last.number if is_older else batches.c.number > last.number)
             newest_first = after is not None or before is None
             order = batches.c.number.desc() if newest_first else batches.c.number.asc()
-            rows = connection.execute(query.order_by(order)).all()
+            seen = (row for row in connection.execute(query.order_by(order)) if _sees_batch(principal, row))
+            rows = list(islice(seen, limit))
             return [batch_of(connection, row) for row in (rows if newest_first else rows[::-1])]
 
-    def cancel(self, tenant: str, id_: str, api: str, now: float) -> StoredBatch | None:
+    def cancel(self, principal: Principal, id_: str, api: str, now: float) -> StoredBatch | None:
         """Let no further line begin. A batch that has ended, or is ending, does not change."""
 
         def cancelling(progress: BatchProgress) -> None:
@@ -149,11 +164,11 @@ class BatchStore:
                 progress.move("cancelling", now)
 
         with self.database.change(moves_epoch=False) as connection:
-            row = _one(connection, tenant, id_)
-            if row is None or row.api != api:
+            row = _one(connection, principal.tenant, id_)
+            if row is None or row.api != api or not _sees_batch(principal, row):
                 return None
             change_progress(connection, id_, cancelling)
-            return batch_of(connection, _one(connection, tenant, id_))
+            return batch_of(connection, _one(connection, principal.tenant, id_))
 
     def delete_batch(self, tenant: str, id_: str, api: str) -> StoredBatch | None:
         """Delete a batch that has ended; None if there is none. One that has not ended is returned unchanged."""
@@ -187,6 +202,20 @@ class BatchStore:
              each.progress.succeeded + each.progress.failed)
             for each in stored
         ]  # fmt: skip
+
+
+def _page(query: "Select[Any]", principal: Principal, limit: int) -> "Select[Any]":
+    """The query of a page. With a scope of models, the rows of other models are left out afterwards."""
+    restricted = principal.scope is not None and principal.scope.restricts_models
+    return query if restricted else query.limit(limit)
+
+
+def _sees_batch(principal: Principal, row: Any) -> bool:
+    return principal.scope is None or principal.scope.allows_models(decode_spec(row.spec).holder.models)
+
+
+def _sees_file(principal: Principal, row: Any) -> bool:
+    return principal.scope is None or principal.scope.allows_models(json.loads(row.models or "[]"))
 
 
 def put_file(connection: Connection, file: StoredFile) -> None:

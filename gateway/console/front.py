@@ -9,7 +9,7 @@ from gateway.console.oidc import OidcFront
 from gateway.console.quickstart import QuickstartFront
 from gateway.console.sign_in import SignIn
 from gateway.fronts.admin.backend import AdminBackend
-from gateway.fronts.admin.guard import AdminRefused, for_anyone
+from gateway.fronts.admin.guard import AdminRefused
 
 
 class ConsoleFront:
@@ -38,15 +38,12 @@ class ConsoleFront:
         """End the event streams."""
         await self._live.close(app)
 
-    @for_anyone
     async def _to_page(self, _: web.Request) -> web.Response:
         return web.Response(status=302, headers={"Location": "/console/"})
 
-    @for_anyone
     async def _page(self, request: web.Request) -> web.Response:
         return self._file("index.html", request)
 
-    @for_anyone
     async def _asset(self, request: web.Request) -> web.Response:
         return self._file(request.match_info["path"], request)
 

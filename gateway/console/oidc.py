@@ -22,7 +22,7 @@ from gateway.console.cookies import cookie_name, is_secure, remove_cookie, set_c
 from gateway.console.provider import Provider, ProviderError, authorization_url
 from gateway.console.sign_in import SignIn
 from gateway.fronts.admin.backend import AdminBackend
-from gateway.fronts.admin.guard import AdminRefused, for_anyone
+from gateway.fronts.admin.guard import AdminRefused
 
 _log = logging.getLogger(__name__)
 
@@ -57,7 +57,6 @@ class OidcFront:
         """All routes."""
         return [web.get("/console/oidc/start", self._start), web.get("/console/oidc/callback", self._return)]
 
-    @for_anyone
     async def _start(self, request: web.Request) -> web.Response:
         check_reader(request)
         provider = self._current()
@@ -76,7 +75,6 @@ class OidcFront:
         set_cookie(response, self._cookie(request), id, int(STARTED_SECONDS))
         return response
 
-    @for_anyone
     async def _return(self, request: web.Request) -> web.Response:
         provider = self._current()
         started = self._started.pop(_hash(request.cookies.get(self._cookie(request), "")), None)

@@ -14,7 +14,7 @@ from gateway.console.admission import SessionAdmission, check_origin
 from gateway.console.cookies import remove_cookie, session_cookie, set_cookie
 from gateway.fronts.admin.backend import AdminBackend
 from gateway.fronts.admin.body import read_object
-from gateway.fronts.admin.guard import AdminRefused, authority, for_anyone
+from gateway.fronts.admin.guard import AdminRefused, authority
 
 
 class SignIn:
@@ -29,7 +29,6 @@ class SignIn:
         path = "/console/api/session"
         return [web.get(path, self._show), web.post(path, self._open), web.delete(path, self._end)]
 
-    @for_anyone
     async def _show(self, request: web.Request) -> web.Response:
         """The session of the browser, and how to sign in without one."""
         session = self._admission.session_of(request)
@@ -40,7 +39,6 @@ class SignIn:
             return web.json_response({"signed_in": False, "oidc": config.console.oidc is not None})
         return web.json_response(_described(session.principal, session.label, session.token))
 
-    @for_anyone
     async def _open(self, request: web.Request) -> web.Response:
         check_origin(request)
         if not self._backend.config.console.enabled:
@@ -71,7 +69,6 @@ class SignIn:
         set_cookie(response, session_cookie(request, self._backend.config), id)
         self._note(request, principal, "console.sign_in")
 
-    @for_anyone
     async def _end(self, request: web.Request) -> web.Response:
         check_origin(request)
         principal = self._forget(request)

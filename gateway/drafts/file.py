@@ -37,11 +37,16 @@ def revision_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def check_enabled(config: Config) -> None:
+    """Whether the admin API may replace a file at all. Raises `NotEditable`."""
+    if not config.auth.admin.edit:
+        raise NotEditable("changes over the admin API are not enabled: set `auth: {admin: {edit: true}}` in the file")
+
+
 def check_editable(path: Path, config: Config) -> None:
     """Raises `NotEditable`."""
     target = path.resolve()
-    if not config.auth.admin.edit:
-        raise NotEditable("changes over the admin API are not enabled: set `auth: {admin: {edit: true}}` in the file")
+    check_enabled(config)
     for folder in target.parents:
         if (folder / ".git").exists():
             raise NotEditable(f"{path} is in the Git work tree {folder}: change it there")

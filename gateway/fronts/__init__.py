@@ -4,6 +4,7 @@ listener.py          selects the front of a request to the HTTP listener by its 
 paths.py             alternative paths of client libraries
 inner.py             requests of the gateway's own tasks, such as messages of brokers
 door.py              the base of all HTTP fronts: credentials, ids, headers, errors
+rights.py            the table of all routes: who may call each one, and what it counts against
 errors.py            an error as a response in the shape of each front (adapters/statuses.py: its status)
 decoding.py          decodes a body; a route may drop a field that is not valid
 rate_limits.py       headers that report the remaining limits

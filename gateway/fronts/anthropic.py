@@ -43,11 +43,11 @@ class AnthropicFront:
         self._door = door
         self._core = door.core
         self._created = created
-        self._one = DoorPath(("GET",), "models", self._model)
+        self._one = DoorPath("/v1/models/{model}", self._model)
         self._routes = {
-            PATH: DoorPath(("POST",), "chat", self._message),
-            PATH + b"/count_tokens": DoorPath(("POST",), "chat", self._count),
-            MODELS: DoorPath(("GET",), "models", self._models),
+            PATH: DoorPath("/v1/messages", self._message),
+            PATH + b"/count_tokens": DoorPath("/v1/messages/count_tokens", self._count),
+            MODELS: DoorPath("/v1/models", self._models),
         }
 
     def routes(self) -> list[DoorPath]:

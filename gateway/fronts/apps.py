@@ -15,7 +15,6 @@ from gateway.fronts.door import UNBUFFERED, Door, DoorPath, Fields
 from gateway.telemetry import Record
 
 PATHS = (b"/apps/", b"/predictions/", b"/explanations/")
-METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 _APP = re.compile(r"/apps/([^/]+)(/.*)?")
 _SERVE = re.compile(r"/(predictions|explanations)/([^/]+)(?:/([^/]+))?/?")
@@ -56,7 +55,7 @@ class AppsFront:
     def __init__(self, door: Door) -> None:
         self._door = door
         self._core = door.core
-        self._route = DoorPath(METHODS, "app", self._call)
+        self._route = DoorPath("/apps/{model}", self._call)
 
     def routes(self) -> list[DoorPath]:
         """All routes."""

@@ -14,7 +14,7 @@ from gateway.auth.keys import Principal
 from gateway.fronts import errors
 from gateway.fronts.door import Door, DoorPath
 from gateway.fronts.openai import require_json
-from gateway.stored.exchange import no_conversation, stored
+from gateway.stored.exchange import conversation_of, stored
 from gateway.stored.keeper import Keeper
 from gateway.stored.store import Conversation, StoredTurn
 from gateway.telemetry import Record
@@ -32,10 +32,10 @@ class ConversationsFront:
     def __init__(self, door: Door, keeper: Keeper | None) -> None:
         self._door = door
         self._keeper = keeper
-        self._create = DoorPath(("POST",), "chat", self._created)
-        self._one = DoorPath(("GET", "POST", "DELETE"), "chat", self._changed)
-        self._items = DoorPath(("GET", "POST"), "chat", self._listed)
-        self._item = DoorPath(("GET", "DELETE"), "chat", self._single)
+        self._create = DoorPath("/v1/conversations", self._created)
+        self._one = DoorPath("/v1/conversations/{id}", self._changed)
+        self._items = DoorPath("/v1/conversations/{id}/items", self._listed)
+        self._item = DoorPath("/v1/conversations/{id}/items/{item}", self._single)
 
     def routes(self) -> list[DoorPath]:
         """All routes."""
@@ -102,11 +102,7 @@ class ConversationsFront:
     async def _conversation(self, principal: Principal, http: Request) -> Conversation:
         match, keeper = _TARGET.fullmatch(http.target), self._open_keeper()
         assert match is not None
-        id_, now = match[1].decode(), keeper.wall()
-        conversation = await keeper.read(lambda store: store.conversation(principal.tenant, id_, now))
-        if conversation is None:
-            raise no_conversation(id_)
-        return conversation
+        return await conversation_of(keeper, principal, match[1].decode())
 
     def _open_keeper(self) -> Keeper:
         if self._keeper is None:

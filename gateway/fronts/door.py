@@ -5,8 +5,8 @@ import itertools
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Mapping, Sized
+from typing import Any
 
 from adapters.errors import CallerError, InferenceError, NotFound
 from adapters.http1.message import Request, Response
@@ -19,6 +19,7 @@ from gateway.core import Core
 from gateway.explain import header
 from gateway.fronts import rate_limits
 from gateway.fronts.comments import EventOf, commented
+from gateway.fronts.rights import client_right
 from gateway.telemetry import Record
 from policies.routing.rules import ResolvedModel
 
@@ -35,12 +36,19 @@ HeadersOf = Callable[[Record], Fields]
 """The headers of a front's responses."""
 
 
-class DoorPath(NamedTuple):
-    """One path: its methods, its operation in the access log, and its handler."""
+Answering = Callable[[Principal, Request, Record], Awaitable[Response]]
 
-    methods: tuple[str, ...]
-    operation: str
-    answer: Callable[[Principal, Request, Record], Awaitable[Response]]
+
+class DoorPath:
+    """One path with its right: its methods, its operation in the access log, and its handler."""
+
+    __slots__ = ("answer", "counts", "methods", "operation", "path")
+
+    def __init__(self, path: str, answer: Answering) -> None:
+        """`path` is the row of the route in `rights.CLIENT`."""
+        self.path = path
+        self.methods, self.operation, self.counts = client_right(path)
+        self.answer = answer
 
 
 class Door:
@@ -96,6 +104,8 @@ class Door:
             if principal.scope is not None:
                 principal.scope.check_front(route.operation)
             http.charge_to(core.memory.of(principal.tenant))
+            if route.counts == "state":
+                return await self._counted(route, principal, http, record)
             if http.pending or http.encoded:
                 record.early = core.ledger.reserve_early(
                     principal.tenant, principal.key_id, principal.team, core.clock()
@@ -108,6 +118,19 @@ class Door:
         except (Exception, asyncio.CancelledError) as error:
             core.end(record, error)
             raise
+
+    async def _counted(self, route: DoorPath, principal: Principal, http: Request, record: Record) -> Response:
+        """Answer a request that reaches no model: it and its bytes count against the limits of the credential."""
+        core, size = self.core, 0
+        tenant, key, team = principal.tenant, principal.key_id, principal.team
+        reservation = await core.ledger.reserve_state(tenant, key, team, http.length, core.clock())
+        record.shadowed = reservation.shadowed
+        try:
+            response = await route.answer(principal, http, record)
+            size = len(response.body) if isinstance(response.body, Sized) else 0
+        finally:
+            reservation.settle((1, 0, 0, http.size + size, 0), None, core.clock())
+        return response
 
     def record(self, headers: Mapping[str, str], operation: str, peer: str) -> Record:
         """The record of a new request. Its id is the client's own id if that is harmless, so that the logs of both

@@ -37,7 +37,7 @@ class FeedbackFront:
     def __init__(self, door: Door, inbox: FeedbackInbox | None) -> None:
         self._door = door
         self._inbox = inbox
-        self._create = DoorPath(("POST",), "feedback", self._report)
+        self._create = DoorPath("/v1/feedback", self._report)
 
     def routes(self) -> list[DoorPath]:
         """All routes."""

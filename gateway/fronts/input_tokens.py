@@ -34,13 +34,13 @@ class InputTokens:
         self._door = door
         self._keeper = keeper
         self._core = door.core
-        self.route = DoorPath(("POST",), "chat", self._answer)
+        self.route = DoorPath("/v1/responses/input_tokens", self._answer)
 
     async def _answer(self, principal: Principal, http: Request, record: Record) -> Response:
         require_json(http)
         body = await http.read()
         if self._keeper is not None:
-            body, _ = await opened(self._keeper, principal.tenant, body)
+            body, _ = await opened(self._keeper, principal, body)
         request = await decoding.decode(
             self._core.snapshot, messages.decode_response_count, body, wire.route_names, wire.OPERATION
         )

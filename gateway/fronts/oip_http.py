@@ -92,18 +92,18 @@ class OipFront:
         self._door = door
         self._core = door.core
         self._ready = ready
-        infer, query = DoorPath(("POST",), "infer", self._infer), DoorPath(("GET",), "models", self._query)
-        elsewhere = DoorPath(("GET", "POST"), "models", _elsewhere)
+        infer, query = DoorPath("/v2/models/{model}/{kind}", self._infer), DoorPath("/v2/models/{model}", self._query)
+        elsewhere = DoorPath("/v2/{part}", _elsewhere)
         self._routes = {
-            "/v2": DoorPath(("GET",), "models", self._server),
-            "/v2/models": DoorPath(("GET",), "models", self._names),
-            _STATISTICS: DoorPath(("GET",), "models", self._statistics),
-            "index": DoorPath(("POST",), "models", self._index),
+            "/v2": DoorPath("/v2", self._server),
+            "/v2/models": DoorPath("/v2/models", self._names),
+            _STATISTICS: DoorPath(_STATISTICS, self._statistics),
+            "index": DoorPath("/v2/repository/index", self._index),
             "of_a_server": elsewhere,
             "trace/setting": elsewhere,
             **dict.fromkeys(_KINDS, infer),
             **dict.fromkeys(get_args(ModelPart), query),
-            **dict.fromkeys(get_args(Order), DoorPath(("POST",), "models", _order)),
+            **dict.fromkeys(get_args(Order), DoorPath("/v2/repository/models/{model}/{order}", _order)),
         }
 
     def routes(self) -> list[DoorPath]:

@@ -32,10 +32,10 @@ class OpenAIFront:
         self._created = created
         generate = partial(partial, self._generate)
         self._routes = {
-            b"/v1/chat/completions": DoorPath(("POST",), "chat", generate("chat", wire.decode_chat)),
-            b"/v1/completions": DoorPath(("POST",), "text_completion", generate("completions", wire.decode_completion)),
-            b"/v1/embeddings": DoorPath(("POST",), "embeddings", generate("embeddings", wire.decode_embedding)),
-            b"/v1/models": DoorPath(("GET",), "models", self._models),
+            b"/v1/chat/completions": DoorPath("/v1/chat/completions", generate("chat", wire.decode_chat)),
+            b"/v1/completions": DoorPath("/v1/completions", generate("completions", wire.decode_completion)),
+            b"/v1/embeddings": DoorPath("/v1/embeddings", generate("embeddings", wire.decode_embedding)),
+            b"/v1/models": DoorPath("/v1/models", self._models),
         }
 
     def routes(self) -> list[DoorPath]:

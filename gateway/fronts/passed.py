@@ -23,9 +23,7 @@ class PassedFront:
     def __init__(self, door: Door) -> None:
         self._door = door
         self._core = door.core
-        self._routes = {
-            path.encode(): DoorPath(("POST",), AppRequest.operation, partial(self._call, path)) for path in PASSTHROUGH
-        }
+        self._routes = {path.encode(): DoorPath(path, partial(self._call, path)) for path in PASSTHROUGH}
 
     def routes(self) -> list[DoorPath]:
         """All routes."""

@@ -30,6 +30,14 @@ class Readdressed(Request):
     def peer_certificate(self) -> Mapping[str, Any] | None:
         return self._received.peer_certificate
 
+    @property
+    def length(self) -> int:  # type: ignore[override]  # the body is still being received
+        return self._received.length
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        return self._received.size
+
     def pieces(self) -> AsyncIterator[bytes]:
         return self._received.pieces()
 

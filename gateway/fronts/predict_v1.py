@@ -58,9 +58,9 @@ class PredictFront:
         self._metadata = metadata
         self._created = created
         self._routes = {
-            **dict.fromkeys(get_args(Verb), DoorPath(("POST",), "infer", self._infer)),
-            "status": DoorPath(("GET",), "models", self._status),
-            "metadata": DoorPath(("GET",), "models", self._described),
+            **dict.fromkeys(get_args(Verb), DoorPath("/v1/models/{model}:{verb}", self._infer)),
+            "status": DoorPath("/v1/models/{model}", self._status),
+            "metadata": DoorPath("/v1/models/{model}/metadata", self._described),
         }
 
     def routes(self) -> list[DoorPath]:

@@ -39,7 +39,7 @@ class ResponsesFront:
         self._door = door
         self._core = door.core
         self._keeper = keeper
-        self._create = DoorPath(("POST",), "chat", self._answer)
+        self._create = DoorPath("/v1/responses", self._answer)
         self._counts = input_tokens.InputTokens(door, keeper).route
         self._stored = StoredResponses(door, keeper)
 
@@ -63,9 +63,12 @@ class ResponsesFront:
         require_json(http)
         body, exchange = await http.read(), None
         if self._keeper is not None:
-            body, exchange = await opened(self._keeper, principal.tenant, body)
+            body, exchange = await opened(self._keeper, principal, body)
             record.stored = exchange is not None
         request, shell = await self._read(body)
+        if exchange is not None:
+            resolved = self._core.snapshot.catalogue.find(request.model)
+            exchange.model = request.model if resolved is None else resolved.name or request.model
         answer = await self._handled(principal, request, http, record)
         record.ignored = [RESPONSES.field(name) for name in record.ignored]
         if exchange is not None and "store" in record.trace.ignored.dropped:

@@ -11,6 +11,7 @@ from adapters.http1.message import Request, Response
 from adapters.wire.responses.stored_items import Item, Page, encode
 from gateway.auth.keys import Principal
 from gateway.fronts.door import Door, DoorPath
+from gateway.stored.exchange import may_read
 from gateway.stored.keeper import Keeper
 from gateway.stored.store import ResponseDatabase, StoredResponse
 from gateway.telemetry import Record
@@ -26,10 +27,10 @@ class StoredResponses:
     def __init__(self, door: Door, keeper: Keeper | None) -> None:
         self._door = door
         self._keeper = keeper
-        self._one = DoorPath(("GET", "DELETE"), "chat", self._answer)
-        self._input = DoorPath(("GET",), "chat", self._input_items)
-        self._cancel = DoorPath(("POST",), "chat", self._cancelled)
-        self._other = DoorPath(("GET", "POST", "DELETE"), "chat", self._unknown)
+        self._one = DoorPath("/v1/responses/{id}", self._answer)
+        self._input = DoorPath("/v1/responses/{id}/input_items", self._input_items)
+        self._cancel = DoorPath("/v1/responses/{id}/cancel", self._cancelled)
+        self._other = DoorPath("/v1/responses/{path}", self._unknown)
 
     def routes(self) -> list[DoorPath]:
         """All routes."""
@@ -77,7 +78,7 @@ class StoredResponses:
         stored = keeper.pending(tenant, id_)
         if stored is None:
             stored = await keeper.read(partial(_read, tenant, id_, keeper.wall()))
-        if stored is None:
+        if stored is None or not may_read(principal, stored.model):
             raise NotFound(f"Response with id '{id_}' not found.", code="response_not_found")
         return stored
 

@@ -91,6 +91,11 @@ class Account:
         limits = [limit for limit in self.limits if limit.is_for_each_request and limit.config.count == "host"]
         return tuple(limit.of_key(key, team, now, utc) for limit in limits if limit.config.enforce != "shadow")
 
+    def of_state(self, key: str, team: str, now: float, utc: float) -> tuple[Allowance, ...]:
+        """The allowances that a request without a model uses."""
+        limits = [limit for limit in self.limits if limit.models is None and limit.config.per != "model"]
+        return tuple(limit.of_key(key, team, now, utc) for limit in limits)
+
     def charge(self, key: str, cost: Money) -> None:
         """Add to the spend of a key."""
         entry = (key, cost.currency)

@@ -197,6 +197,18 @@ class Ledger:
             return None
         return self._reserve(tenant, key, allowances, NOTHING, None, now)
 
+    async def reserve_state(self, tenant: str, key: str, team: str, size: int, now: float) -> Reservation:
+        """For a request of `size` bytes that reaches no model: take it from the limits of its tenant, team and key.
+
+        An end user's limit counts it for the key, as every request without a user. Raises `LimitExceeded` and
+        `LimitsUnavailable`.
+        """
+        utc = self._wall()
+        accounts = [self.accounts[tenant], *([self.teams[tenant, team]] if (tenant, team) in self.teams else ())]
+        allowances = [allowance for account in accounts for allowance in account.of_state(key, team, now, utc)]
+        take = partial(self._reserve, tenant, key)
+        return await self._with_exact(take, tenant, allowances, (1, 0, 0, size, 0), None, now)
+
     def reserve(
         self, facts: Facts, allowances: Sequence[Allowance], amounts: Amounts, cost: Money | None, now: float
     ) -> Reservation:
@@ -214,7 +226,7 @@ class Ledger:
         Raises `LimitExceeded` and `LimitsUnavailable`.
         """
         take = partial(self._reserve, facts.tenant, facts.key, part=True)
-        return await self._with_exact(take, facts, allowances, amounts, cost, now)
+        return await self._with_exact(take, facts.tenant, allowances, amounts, cost, now)
 
     def _reserve(
         self,
@@ -253,12 +265,12 @@ class Ledger:
         self, facts: Facts, allowances: Sequence[Allowance], amounts: Amounts, cost: Money | None, now: float
     ) -> Reservation:
         """`reserve` for a tenant with limits that Redis counts exactly. Raises `LimitsUnavailable` too."""
-        return await self._with_exact(partial(self.reserve, facts), facts, allowances, amounts, cost, now)
+        return await self._with_exact(partial(self.reserve, facts), facts.tenant, allowances, amounts, cost, now)
 
     async def _with_exact(
         self,
         take: Callable[[Sequence[Allowance], Amounts, Money | None, float], Reservation],
-        facts: Facts,
+        tenant: str,
         allowances: Sequence[Allowance],
         amounts: Amounts,
         cost: Money | None,
@@ -279,7 +291,7 @@ class Ledger:
             raise
         if enforced := [allowance for allowance in refused if not allowance.in_shadow]:
             reservation.undo(now)
-            raise self._exceeded(facts.tenant, enforced[0], allowances, amounts, picos, now, utc)
+            raise self._exceeded(tenant, enforced[0], allowances, amounts, picos, now, utc)
         shadows = [shadow for a in refused for shadow in _shadowed(a, amounts, picos, now, utc)]
         reservation.add(holds, tuple(shadows))
         return reservation

@@ -10,8 +10,9 @@ from msgspec import Raw
 from adapters.errors import CallerError, NotFound
 from adapters.wire.body import open_body
 from adapters.wire.responses.stored_items import Item, encode, items_of
+from gateway.auth.keys import Principal
 from gateway.stored.keeper import Keeper
-from gateway.stored.store import StoredItem, StoredResponse, StoredTurn
+from gateway.stored.store import Conversation, StoredItem, StoredResponse, StoredTurn
 
 
 class _StorageFields(msgspec.Struct):
@@ -35,11 +36,13 @@ class StoredExchange:
     """The part of an answered request that is stored. `items` are the request's own."""
 
     keeper: Keeper
-    tenant: str
+    principal: Principal
     stores: bool
     previous: str | None
     conversation: str | None
     items: list[Item] = field(repr=False)
+    model: str = ""
+    """The model by the name that the client requests, once it is known."""
 
     @property
     def repeated(self) -> dict[str, Any]:
@@ -52,14 +55,16 @@ class StoredExchange:
         """Store a whole Response, which is JSON."""
         if not self.stores and self.conversation is None:
             return
-        keeper, decoded = self.keeper, _answer(answer)
+        keeper, tenant, decoded = self.keeper, self.principal.tenant, _answer(answer)
         response, added = None, tuple[StoredItem, ...]()
         if self.stores:
             now, given = keeper.wall(), encode(self.items)
-            response = StoredResponse(self.tenant, decoded.id, now, keeper.expires_at, self.previous, given, answer)
+            response = StoredResponse(
+                tenant, decoded.id, now, keeper.expires_at, self.previous, given, answer, self.model
+            )
         if self.conversation is not None:
             added = stored([*self.items, *decoded.output])
-        await keeper.keep(StoredTurn(self.tenant, response, self.conversation, added, keeper.expires_at))
+        await keeper.keep(StoredTurn(tenant, response, self.conversation, added, keeper.expires_at, self.model))
 
 
 def stored(items: list[Item]) -> tuple[StoredItem, ...]:
@@ -67,7 +72,7 @@ def stored(items: list[Item]) -> tuple[StoredItem, ...]:
     return tuple([StoredItem(item["id"], encode(item)) for item in items])
 
 
-async def opened(keeper: Keeper, tenant: str, body: bytes) -> tuple[bytes, StoredExchange | None]:
+async def opened(keeper: Keeper, principal: Principal, body: bytes) -> tuple[bytes, StoredExchange | None]:
     """The body with the stored items before its own, and without the fields about storage; None if the request neither
     stores nor continues a response. Raises `InferenceError`."""
     try:
@@ -85,9 +90,9 @@ async def opened(keeper: Keeper, tenant: str, body: bytes) -> tuple[bytes, Store
     if previous is not None and conversation is not None:
         message = "Give either `previous_response_id` or `conversation`."
         raise CallerError(message, param="previous_response_id")
-    keeper.require_room()
+    await keeper.require_room(principal.tenant, len(body) if stores or conversation is not None else 0)
     fields = open_body(body)
-    exchange = StoredExchange(keeper, tenant, stores, previous, conversation, items_of(fields.get("input")))
+    exchange = StoredExchange(keeper, principal, stores, previous, conversation, items_of(fields.get("input")))
     history = await _history(exchange)
     if history or "input" in fields:
         fields["input"] = Raw(encode([*history, *exchange.items])) if history else fields["input"]
@@ -104,20 +109,37 @@ def not_stored(exchange: StoredExchange) -> StoredExchange:
 
 async def _history(exchange: StoredExchange) -> list[Item]:
     """The items before the request's own."""
-    keeper, tenant, now = exchange.keeper, exchange.tenant, exchange.keeper.wall()
+    keeper, principal, now = exchange.keeper, exchange.principal, exchange.keeper.wall()
+    tenant = principal.tenant
     if (previous := exchange.previous) is not None:
         pending = partial(keeper.pending, tenant)
         turns = await keeper.read(lambda store: store.history(tenant, previous, now, pending, keeper.max_bytes))
-        if turns is None:
+        if turns is None or not all(may_read(principal, turn.model) for turn in turns):
             message = f"Previous response with id '{previous[:128]}' not found."
             raise CallerError(message, code="previous_response_not_found", param="previous_response_id")
         return [item for turn in turns for item in (*_items(turn.input), *_answer(turn.answer).output)]
     if (conversation := exchange.conversation) is not None:
-        if await keeper.read(lambda store: store.conversation(tenant, conversation, now)) is None:
-            raise no_conversation(conversation)
+        await conversation_of(keeper, principal, conversation)
         held = await keeper.read(lambda store: store.items(tenant, conversation, keeper.max_bytes))
         return [msgspec.json.decode(item.item) for item in held]
     return []
+
+
+def may_read(principal: Principal, model: str) -> bool:
+    """Whether a principal may read what a model has answered: one with a scope of models, what these have answered."""
+    return principal.scope is None or principal.scope.allows_model(model)
+
+
+async def conversation_of(keeper: Keeper, principal: Principal, id_: str) -> Conversation:
+    """A conversation that a principal may read. Raises `NotFound`."""
+    tenant, now = principal.tenant, keeper.wall()
+    conversation = await keeper.read(lambda store: store.conversation(tenant, id_, now))
+    if conversation is not None and principal.scope is not None and principal.scope.restricts_models:
+        models = await keeper.read(lambda store: store.models(tenant, id_))
+        conversation = conversation if all(may_read(principal, model) for model in models) else None
+    if conversation is None:
+        raise no_conversation(id_)
+    return conversation
 
 
 def no_conversation(id_: str) -> NotFound:

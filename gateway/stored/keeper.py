@@ -7,6 +7,7 @@ memory. The database is opened when it is first needed.
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -17,6 +18,7 @@ from typing import TypeVar
 from adapters.errors import CallerError, CapacityError
 from config.schema.state import StoredResponsesConfig
 from gateway.auth.errors import KeysError
+from gateway.quota.room import Quota, default_quota
 from gateway.stored.store import ResponseDatabase, StoredResponse, StoredTurn, TooLong
 
 _log = logging.getLogger(__name__)
@@ -47,9 +49,15 @@ class Keeper:
     """`keep` turns, `read` with any method of a `ResponseDatabase`; `run` writes until cancelled."""
 
     def __init__(
-        self, url: str, config: StoredResponsesConfig, max_bytes: int, wall: Callable[[], float] = time.time
+        self,
+        url: str,
+        config: StoredResponsesConfig,
+        max_bytes: int,
+        wall: Callable[[], float] = time.time,
+        quota: Quota = default_quota,
     ) -> None:
         """`max_bytes` bounds one request's history."""
+        self._quota = quota
         self.config = config
         self.max_bytes = max_bytes
         self.wall = wall
@@ -70,10 +78,21 @@ class Keeper:
 
     # ── writes ────────────────────────────────────────────────────────────────────────────────────────
 
-    def require_room(self) -> None:
-        """Refuse a request whose response could not be stored. Raises `CapacityError`."""
+    async def require_room(self, tenant: str, size: int) -> None:
+        """Refuse a request whose response could not be stored: it adds `size` bytes at least, 0 for none.
+
+        Raises `StorageFull`, and `CapacityError` if too many responses wait. While the database is unavailable,
+        they wait, and the quota is checked where they are written.
+        """
         if len(self._waiting) >= MAX_WAITING or self._size >= MAX_WAITING_BYTES:
             raise _unavailable()
+        if not size or self._away:
+            return
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self._in_thread(lambda store: store.check_room(tenant, size))
+        except (KeysError, TimeoutError) as error:
+            self._report(str(error) or "the state database does not answer")
 
     async def keep(self, turn: StoredTurn) -> None:
         """Store a turn. Returns when it is written, or after `PATIENCE`."""
@@ -119,7 +138,9 @@ class Keeper:
 
     async def _write_out(self) -> None:
         while batch := self._waiting[:]:
-            await self._in_thread(partial(_write, [one.turn for one in batch]))
+            refused = await self._in_thread(partial(_write, [one.turn for one in batch]))
+            for tenant, count in Counter(turn.tenant for turn in refused).items():
+                _log.warning("%d responses of %s are not stored: its quota is used up", count, tenant)
             del self._waiting[: len(batch)]
             self._away = False
             for one in batch:
@@ -178,12 +199,12 @@ class Keeper:
         """In a thread."""
         with self._opening:
             if self._store is None:
-                self._store = ResponseDatabase(self._url)
+                self._store = ResponseDatabase(self._url, self._quota)
             return self._store
 
 
-def _write(turns: list[StoredTurn], store: ResponseDatabase) -> None:
-    store.write(turns)
+def _write(turns: list[StoredTurn], store: ResponseDatabase) -> list[StoredTurn]:
+    return store.write(turns)
 
 
 def _unavailable() -> CapacityError:

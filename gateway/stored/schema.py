@@ -3,7 +3,8 @@
 from sqlalchemy import BigInteger, Column, Connection, Double, Index, MetaData, String, Table, Text
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from gateway.auth.database import exclude_schema_changes
+from gateway.auth.database import add_missing_columns, exclude_schema_changes
+from gateway.quota.meter import Metered, meter
 
 _metadata = MetaData()
 _LOCK = 0x6865616473746F72
@@ -20,6 +21,8 @@ responses = Table(
     # A JSON array of items, and the JSON object that the client got.
     Column("input", Text, nullable=False),
     Column("answer", Text, nullable=False),
+    # The model by the name that the client requested.
+    Column("model", Text, nullable=False, server_default=""),
 )
 conversations = Table(
     "stored_conversations",
@@ -38,6 +41,8 @@ items = Table(
     Column("id", String(128), primary_key=True),
     Column("position", BigInteger, nullable=False),
     Column("item", Text, nullable=False),
+    # The model whose request added the item; empty for the client's own.
+    Column("model", Text, nullable=False, server_default=""),
 )
 _INDEXES = (
     Index("stored_responses_age", responses.c.tenant, responses.c.created_at),
@@ -46,10 +51,19 @@ _INDEXES = (
 )
 
 
+METERED = (
+    Metered(responses, ("input", "answer")),
+    Metered(conversations, ("metadata",)),
+    Metered(items, ("item",)),
+)
+
+
 def make_tables(connection: Connection) -> None:
     """Create the missing tables. Several processes may try at once."""
     exclude_schema_changes(connection, _LOCK)
     for table in (responses, conversations, items):
         connection.execute(CreateTable(table, if_not_exists=True))
+        add_missing_columns(connection, table)
     for index in _INDEXES:
         connection.execute(CreateIndex(index, if_not_exists=True))
+    meter(connection, *METERED)

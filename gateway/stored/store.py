@@ -6,14 +6,18 @@ A method with a tenant reads and changes rows of that tenant only. Expired rows 
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Table, delete, exists, func, insert, select, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from adapters.errors import StorageFull
 from gateway.auth.database import open_engine
 from gateway.auth.errors import StoreUnavailable
+from gateway.quota.meter import ROW_BYTES
+from gateway.quota.room import Quota, check_room, default_quota, require_room
 from gateway.stored.schema import conversations, items, make_tables, responses
 
 MAX_TURNS = 1000
@@ -41,6 +45,8 @@ class StoredResponse(NamedTuple):
     previous: str | None
     input: bytes
     answer: bytes
+    model: str = ""
+    """The model by the name that the client requested."""
 
 
 class Conversation(NamedTuple):
@@ -62,20 +68,24 @@ class StoredTurn(NamedTuple):
     items: tuple[StoredItem, ...] = ()
     expires_at: float = 0.0
     """The expiry of the conversation."""
+    model: str = ""
+    """The model that answered; empty for items that a client adds."""
 
     @property
     def size(self) -> int:
-        """The size in bytes."""
-        response = 0 if self.response is None else len(self.response.input) + len(self.response.answer)
-        return response + sum(len(item.item) for item in self.items)
+        """The size in bytes, as it counts against the quota."""
+        response, rows = self.response, len(self.items) + (self.response is not None)
+        texts = 0 if response is None else len(response.input) + len(response.answer)
+        return texts + sum(len(item.item) for item in self.items) + rows * ROW_BYTES
 
 
 class ResponseDatabase:
     """The stored responses of a state database. Creates missing tables when it opens. Methods raise
     `StoreUnavailable`."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, quota: Quota = default_quota) -> None:
         """`url` is an SQLAlchemy URL. Raises `KeyConfigError` for a URL that cannot be used."""
+        self._quota = quota
         self._engine = open_engine(url)
         with self._transaction() as connection:
             make_tables(connection)
@@ -86,10 +96,19 @@ class ResponseDatabase:
 
     # ── responses ─────────────────────────────────────────────────────────────────────────────────────
 
-    def write(self, turns: Sequence[StoredTurn]) -> None:
-        """Write all turns or none. Items of a deleted conversation are omitted."""
+    def write(self, turns: Sequence[StoredTurn]) -> list[StoredTurn]:
+        """Write all turns or none, but those that exceed the quota of their tenant: they are returned.
+
+        Items of a deleted conversation are omitted.
+        """
+        refused = list[StoredTurn]()
         with self._transaction() as connection:
-            for turn in turns:
+            for turn in sorted(turns, key=attrgetter("tenant")):  # the order of the locks of `require_room`
+                try:
+                    require_room(connection, turn.tenant, turn.size, self._quota(turn.tenant))
+                except StorageFull:
+                    refused.append(turn)
+                    continue
                 if (response := turn.response) is not None:
                     connection.execute(delete(responses).where(*_is(responses, turn.tenant, response.id)))
                     row = response._replace(input=b"", answer=b"")._asdict()
@@ -97,6 +116,12 @@ class ResponseDatabase:
                     connection.execute(insert(responses).values(row))
                 if turn.conversation is not None:
                     _append(connection, turn)
+        return refused
+
+    def check_room(self, tenant: str, size: int) -> None:
+        """Whether a tenant may store `size` more bytes now. Raises `StorageFull`."""
+        with self._transaction() as connection:
+            check_room(connection, tenant, size, self._quota(tenant))
 
     def response(self, tenant: str, id_: str, now: float) -> StoredResponse | None:
         """One response."""
@@ -131,12 +156,15 @@ class ResponseDatabase:
     # ── conversations ─────────────────────────────────────────────────────────────────────────────────
 
     def create(self, conversation: Conversation, first: tuple[StoredItem, ...]) -> None:
-        """Begin a conversation with some items."""
+        """Begin a conversation with some items. Raises `StorageFull`."""
         tenant, id_ = conversation.tenant, conversation.id
         row = {**conversation._asdict(), "metadata": conversation.metadata.decode()}
+        turn = StoredTurn(tenant, None, id_, first, conversation.expires_at)
         with self._transaction() as connection:
+            size = ROW_BYTES + len(conversation.metadata) + turn.size
+            require_room(connection, tenant, size, self._quota(tenant))
             connection.execute(insert(conversations).values(row))
-            _append(connection, StoredTurn(tenant, None, id_, first, conversation.expires_at))
+            _append(connection, turn)
 
     def conversation(self, tenant: str, id_: str, now: float) -> Conversation | None:
         """One conversation without its items."""
@@ -149,9 +177,10 @@ class ResponseDatabase:
         return Conversation(owner, name, created_at, expires_at, metadata.encode())
 
     def set_metadata(self, tenant: str, id_: str, metadata: bytes, now: float, expires_at: float) -> bool:
-        """Set the metadata of a conversation. Returns whether it exists."""
+        """Set the metadata of a conversation. Returns whether it exists. Raises `StorageFull`."""
         change = update(conversations).where(*_live(tenant, id_, now))
         with self._transaction() as connection:
+            require_room(connection, tenant, len(metadata), self._quota(tenant))
             changed = connection.execute(change.values(metadata=metadata.decode(), expires_at=expires_at))
             return changed.rowcount > 0
 
@@ -163,8 +192,9 @@ class ResponseDatabase:
             return deleted
 
     def append(self, turn: StoredTurn) -> None:
-        """Add items to a conversation at once. Raises `TooLong`."""
+        """Add items to a conversation at once. Raises `TooLong` and `StorageFull`."""
         with self._transaction() as connection:
+            require_room(connection, turn.tenant, turn.size, self._quota(turn.tenant))
             _append(connection, turn)
             held = select(func.count()).where(items.c.tenant == turn.tenant, items.c.conversation == turn.conversation)
             if connection.execute(held).scalar_one() > MAX_ITEMS:
@@ -181,6 +211,12 @@ class ResponseDatabase:
                 if size > max_bytes or len(stored_items) > MAX_ITEMS:
                     raise TooLong
         return stored_items
+
+    def models(self, tenant: str, conversation: str) -> list[str]:
+        """The models that answered in a conversation."""
+        own = (items.c.tenant == tenant, items.c.conversation == conversation, items.c.model != "")
+        with self._transaction() as connection:
+            return list(connection.execute(select(items.c.model).where(*own).distinct()).scalars())
 
     def delete_item(self, tenant: str, conversation: str, id_: str) -> bool:
         """Delete an item of a conversation. Returns whether it existed."""
@@ -232,8 +268,8 @@ def _response(connection: Connection, tenant: str, id_: str, now: float) -> Stor
     row = connection.execute(query).one_or_none()
     if row is None:
         return None
-    tenant, id_, created_at, expires_at, previous, given, answer = row
-    return StoredResponse(tenant, id_, created_at, expires_at, previous, given.encode(), answer.encode())
+    tenant, id_, created_at, expires_at, previous, given, answer, model = row
+    return StoredResponse(tenant, id_, created_at, expires_at, previous, given.encode(), answer.encode(), model)
 
 
 def _append(connection: Connection, turn: StoredTurn) -> None:
@@ -246,4 +282,4 @@ def _append(connection: Connection, turn: StoredTurn) -> None:
         own = (*_is(items, turn.tenant, item.id), items.c.conversation == turn.conversation)
         connection.execute(delete(items).where(*own))
         row = {"tenant": turn.tenant, "conversation": turn.conversation, "id": item.id, "position": position + index}
-        connection.execute(insert(items).values({**row, "item": item.item.decode()}))
+        connection.execute(insert(items).values({**row, "item": item.item.decode(), "model": turn.model}))

@@ -26,7 +26,7 @@ from gateway.lifecycle import Lifecycle
 from gateway.rollouts.decider import Decider
 from gateway.scaling.autoscaler import Autoscaler
 from gateway.supervisor import states
-from gateway.supervisor.messages import calls_path, encode
+from gateway.supervisor.messages import CountOrder, calls_path, encode
 from gateway.supervisor.process import Reply, WorkerLost, WorkerProcess
 from gateway.supervisor.runtimes import SharedRuntimes
 from gateway.supervisor.workers import Workers
@@ -53,6 +53,7 @@ class SupervisorBackend:
         self.decider = decider
         self._autoscaler = autoscaler
         self.usage, self.requests, self.alerts = writers.usage, writers.requests, writers.alerts
+        self.storage = writers.storage
         self.lifecycle = lifecycle
         self.batches = _batches(lifecycle.config, identity)
         self._identity = identity
@@ -165,11 +166,18 @@ class SupervisorBackend:
         endpoint: dict[str, Any] = msgspec.json.decode(reply.body)
         return endpoint
 
+    async def count(self, principal: Principal, size: int) -> None:
+        """Count a request against the limits of its tenant through one worker. Raises `NotDone`."""
+        order = CountOrder(principal.tenant, principal.key_id, principal.team, size)
+        await self._through_one("/count", encode(order), seconds=10.0)
+
     async def order(self, model: str, order: Order, body: bytes) -> None:
         """Load or unload a model through one worker, as all workers share the servers. Raises `NotDone`."""
-        path = f"/order/{order}?model={quote(model, safe='')}"
+        await self._through_one(f"/order/{order}?model={quote(model, safe='')}", body, seconds=ORDER_SECONDS + 10)
+
+    async def _through_one(self, path: str, body: bytes, *, seconds: float) -> None:
         try:
-            reply = await self._workers.ready[0].call("POST", path, body, seconds=ORDER_SECONDS + 10)
+            reply = await self._workers.ready[0].call("POST", path, body, seconds=seconds)
         except (IndexError, WorkerLost):
             raise NotDone(503, "no_worker", "no worker process responded: retry later") from None
         if reply.status != 200:

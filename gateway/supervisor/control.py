@@ -9,8 +9,9 @@ from aiohttp import web
 
 from adapters.types import Order
 from gateway.admin_backend import PlaneBackend
+from gateway.auth.keys import Principal
 from gateway.scaling.messages import ScalingExchange
-from gateway.supervisor.messages import RolloutExchange, WorkerSettings, decode, encode
+from gateway.supervisor.messages import CountOrder, RolloutExchange, WorkerSettings, decode, encode
 from gateway.supervisor.worker import Worker
 from gateway.telemetry import families
 from gateway.traffic.member import FleetError
@@ -82,6 +83,14 @@ def _operations(worker: Worker, backend: PlaneBackend) -> list[web.RouteDef]:
             return _not_done(error)
         return web.Response(body=msgspec.json.encode(done))
 
+    async def count(request: web.Request) -> web.Response:
+        order = decode(await request.read(), CountOrder)
+        try:
+            await backend.count(Principal(order.tenant, order.key, team=order.team), order.size)
+        except NotDone as error:
+            return _not_done(error)
+        return web.Response()
+
     async def order(request: web.Request) -> web.Response:
         kind: Order = "load" if request.match_info["order"] == "load" else "unload"
         try:
@@ -99,6 +108,7 @@ def _operations(worker: Worker, backend: PlaneBackend) -> list[web.RouteDef]:
 
     return [
         web.post("/operate", operate),
+        web.post("/count", count),
         web.post("/order/{order:load|unload}", order),
         web.get("/overrides", get_overrides),
         web.put("/overrides", put_overrides),

@@ -62,6 +62,15 @@ class StartReport(msgspec.Struct, frozen=True):
     """The reason why the worker cannot serve; empty if it can."""
 
 
+class CountOrder(msgspec.Struct, frozen=True):
+    """A request of the admin API that a worker counts against the limits of its tenant."""
+
+    tenant: str
+    key: str
+    team: str
+    size: int
+
+
 T = TypeVar("T")
 
 

@@ -6,8 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from config.schema.config import Config, TenantConfig
-from gateway.auth.errors import WrongGrant
 from gateway.auth.grants import check_tenant
 from gateway.auth.terminal import ConfigFile, open_store, plain_errors, print_status, settings_of, stop, terminal_user
 from gateway.teams.limits import check_team_of_key, parse_team, with_teams
@@ -31,7 +29,7 @@ def list_teams(
         stored = open_store(settings).teams.read_all(tenant)
     rows: list[dict[str, Any]] = []
     for owner in with_teams(settings, stored):
-        in_file = {team.name for team in _tenant(settings, owner.name).teams}
+        in_file = {team.name for team in check_tenant(settings, owner.name).teams}
         for team in owner.teams if tenant in (None, owner.name) else ():
             limits = [limit.model_dump(mode="json", exclude_defaults=True) for limit in team.limit_list()]
             place = "file" if team.name in in_file else "database"
@@ -70,8 +68,7 @@ def set_team(
             stop(f"--limits: not JSON: {error}")
     with plain_errors():
         settings = settings_of(config)
-        check_tenant(settings, tenant)
-        parse_team(settings, _tenant(settings, tenant), team, amounts)
+        parse_team(settings, check_tenant(settings, tenant), team, amounts)
         teams = open_store(settings).teams
         is_new = teams.put(tenant, team, amounts, by=terminal_user(), now=time.time())
     print_status(f"The team {team} of {tenant} is {'created' if is_new else 'changed'}.")
@@ -96,15 +93,8 @@ def move(
         settings = settings_of(config)
         store = open_store(settings)
         tenant = store.find(key_id).tenant
-        check_tenant(settings, tenant)
+        owner = check_tenant(settings, tenant)
         if team:
-            check_team_of_key(_tenant(settings, tenant), team, store.teams.read_all(tenant))
+            check_team_of_key(owner, team, store.teams.read_all(tenant))
         store.teams.move_key(tenant, key_id, team, by=terminal_user(), now=time.time())
     print_status(f"Key {key_id} is in {f'the team {team}' if team else 'no team'}.")
-
-
-def _tenant(settings: Config, name: str) -> TenantConfig:
-    for tenant in settings.tenants:
-        if tenant.name == name:
-            return tenant
-    raise WrongGrant("tenant", f"no tenant {name!r} in the configuration")

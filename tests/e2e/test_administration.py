@@ -50,6 +50,42 @@ async def running(folder: Path, settings: dict[str, Any]) -> AsyncIterator[Clien
         yield Client(g, http)
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_state_counts_against_the_limits_and_the_quota_of_its_tenant(tmp_path: Path, workers: int) -> None:
+    """Changes by a tenant-admin, files and conversations, in whichever process they are counted."""
+    limits = {"requests": "6/h", "storage": "100KiB"}
+    tenants = [{"name": "acme", "models": ["*"], "limits": limits}, {"name": "ops", "models": ["*"]}]
+    auth = {"admin": {"required": True}}
+    settings = minimal("http://127.0.0.1:9", auth=auth, tenants=tenants, workers=workers)
+    async with running(tmp_path, settings) as c, aiohttp.ClientSession() as http:
+        operator, admin = await asyncio.gather(
+            issue(c.g, "--tenant", "ops", "--role", "operator"),
+            issue(c.g, "--tenant", "acme", "--role", "tenant-admin"),
+        )
+        keys, talk = "/admin/tenants/acme/keys", {"items": [{"role": "user", "content": "x" * 60_000}]}
+        async with asyncio.timeout(300):
+            while (await c.admin("GET", keys, admin))[0] == 401:
+                await asyncio.sleep(0.05)
+
+        async def begun() -> tuple[int, str]:
+            sent = {"authorization": f"Bearer {admin}"}
+            async with http.post(f"{c.g.url}/v1/conversations", json=talk, headers=sent) as response:
+                return response.status, ((await response.json()).get("error") or {}).get("code", "")
+
+        async def answered() -> tuple[int, str]:
+            """The answer of a process that knows the key."""
+            while (answer := await begun())[0] == 401:
+                await asyncio.sleep(0.05)
+            return answer
+
+        refused = (429, "storage_quota_exceeded")
+        assert [await answered() for _ in range(3)] == [(200, ""), refused, refused]
+        assert [(await c.admin("POST", keys, admin))[0] for _ in range(4)] == [201, 201, 201, 429]
+        assert (await c.admin("POST", keys, operator))[0] == 201
+        _, shown = await c.admin("GET", "/admin/tenants/acme", admin)
+        assert 60_000 < shown["storage"]["used"] < shown["storage"]["quota"] == 100 * 1024
+
+
 async def test_a_tenant_s_admin_manages_its_keys_and_all_of_it_is_on_record(tmp_path: Path) -> None:
     auth = {"admin": {"required": True}}
     async with upstream() as up, running(tmp_path, minimal(up.url, auth=auth, tenants=TENANTS)) as c:

@@ -41,8 +41,6 @@ class BatchesConfig(Section):
     """Largest uploaded file. A file is streamed to the storage, so that ``http.max_body`` does not bound it."""
     max_lines: int = Field(50_000, ge=1, le=1_000_000)
     """Most lines of a batch. Anthropic's batches may have twice as many."""
-    stored: Size = 20 * 1024**3
-    """Most bytes of all files of one tenant."""
     retention: Duration = 30 * 86400.0
     """How long a file is stored, and a batch after its end. A client may choose an earlier end."""
     window: Duration = 86400.0

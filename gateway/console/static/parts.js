@@ -77,6 +77,10 @@ const amount = new Intl.NumberFormat("en", { maximumSignificantDigits: 6 });
 export const money = (value) => amount.format(value);
 export const seconds = (value) =>
   value === null || value === undefined ? "–" : value < 1 ? `${number.format(value * 1000)} ms` : `${number.format(value)} s`;
+export const bytes = (value) => {
+  const power = Math.min(4, Math.floor(Math.log2(Math.max(value, 1)) / 10));
+  return `${number.format(value / 1024 ** power)} ${["B", "KiB", "MiB", "GiB", "TiB"][power]}`;
+};
 export const share = (value) => `${number.format(value * 100)} %`;
 
 export function Time({ at }) {

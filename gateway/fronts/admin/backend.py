@@ -13,6 +13,7 @@ from gateway.auth.keys import ApiKey, Principal
 from gateway.auth.store import KeyStore
 from gateway.batches.service import BatchService
 from gateway.lifecycle import Lifecycle
+from gateway.quota.report import StorageReport
 from gateway.requests.writer import RequestWriter
 from gateway.rollouts.decider import Decider
 from gateway.traffic.operations import Operation
@@ -63,6 +64,11 @@ class AdminBackend(Protocol):
         ...
 
     @property
+    def storage(self) -> StorageReport:
+        """The bytes that tenants store."""
+        ...
+
+    @property
     def http_address(self) -> tuple[str, int]:
         """The address of the HTTP listener for clients."""
         ...
@@ -74,6 +80,10 @@ class AdminBackend(Protocol):
 
     def authenticate(self, token: str | None, certificate: PeerCertificate | None, now_utc: float) -> Principal:
         """The holder of a credential. Raises `CredentialError`."""
+        ...
+
+    async def count(self, principal: Principal, size: int) -> None:
+        """Count a request of `size` bytes against the limits of its tenant. Raises `NotDone`."""
         ...
 
     def holds(self, principal: Principal, now_utc: float) -> bool:

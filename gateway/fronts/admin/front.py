@@ -12,7 +12,7 @@ from gateway.fronts.admin.body import bound_bodies
 from gateway.fronts.admin.configuration import ConfigurationFront
 from gateway.fronts.admin.experiments import ExperimentsFront
 from gateway.fronts.admin.explain import Explain
-from gateway.fronts.admin.guard import AdminGuard, for_anyone, for_scrapers
+from gateway.fronts.admin.guard import AdminGuard
 from gateway.fronts.admin.orders import Orders
 from gateway.fronts.admin.pipelines import PipelinesFront
 from gateway.fronts.admin.playground import PlaygroundFront
@@ -36,11 +36,9 @@ def make_app(backend: AdminBackend) -> web.Application:
     bound_bodies(app, backend.config.http.max_body)
     app.on_cleanup.extend((tenants.close, explain.close, shadows.close))
 
-    @for_anyone
     async def livez(_: web.Request) -> web.Response:
         return web.json_response({"status": "alive"})
 
-    @for_anyone
     async def readyz(request: web.Request) -> web.Response:
         """200 while requests are accepted and each model has an endpoint. For load balancers.
 
@@ -60,12 +58,11 @@ def make_app(backend: AdminBackend) -> web.Application:
     async def state(_: web.Request) -> web.Response:
         return web.json_response(await backend.state())
 
-    protected = backend.config.auth.admin.metrics
     app.add_routes(
         [
             web.get("/livez", livez),
             web.get("/readyz", readyz),
-            web.get("/metrics", for_scrapers(metrics) if protected else for_anyone(metrics)),
+            web.get("/metrics", metrics),
             web.get("/admin/state", state),
             *tenants.routes(),
             *TeamsFront(backend).routes(),

@@ -1,31 +1,34 @@
 """Authorizes every request of the admin API, records changes in the audit log, and encodes errors.
 
-A handler is for operators unless a decorator permits others (`for_anyone`, `for_tenant_admins`, `for_scrapers`), and
-the
-audit log records each change. So a new handler is protected and recorded by default.
+`gateway/fronts/rights.py` has the right of each route: the guard applies it, and handlers check nothing that it names.
+A route without a row is for operators, and the audit log records each change.
 """
 
+import asyncio
 import ipaddress
 import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 from aiohttp import web
 
 from adapters.errors import CredentialError
+from config.schema.config import Config
+from config.schema.tenant import TenantConfig
 from gateway.auth.audit import Act, Actor, Outcome
-from gateway.auth.errors import KeyEnded, KeysError, NoSuchKey, NoSuchTeam, TeamConflict, WrongGrant
+from gateway.auth.errors import KeyEnded, KeysError, NoSuchKey, NoSuchTeam, TeamConflict, TooManyKeys, WrongGrant
 from gateway.auth.keys import Principal, bearer
 from gateway.console.admission import CrossSite, SessionAdmission
+from gateway.drafts.file import NotEditable, check_enabled
 from gateway.fronts.admin.backend import AdminBackend
+from gateway.fronts.rights import AdminRight, admin_right
+from gateway.traffic.operations import NotDone
 
 _log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-H = TypeVar("H", bound=Callable[..., Any])
-Access = Literal["anyone", "scrapers", "tenant-admins", "operators"]
 
 _LOCAL = "local"
 
@@ -57,21 +60,6 @@ class AdminRefused(Exception):
         self.param = param
 
 
-def for_anyone(handler: H) -> H:
-    """Mark a handler that needs no credential, for load balancers and kubelets."""
-    return _mark(handler, "anyone")
-
-
-def for_scrapers(handler: H) -> H:
-    """Mark a handler for credentials with the front `metrics` in their scopes, and for operators."""
-    return _mark(handler, "scrapers")
-
-
-def for_tenant_admins(handler: H) -> H:
-    """Mark a handler for operators and tenant-admins. `{tenant}` in the path must be the admin's own tenant."""
-    return _mark(handler, "tenant-admins")
-
-
 def visit(request: web.Request) -> Visit:
     """The identity behind a request."""
     return request[_VISIT]
@@ -88,6 +76,12 @@ def recorded(request: web.Request) -> None:
     request[_VISIT].recorded = True
 
 
+def check_role(request: web.Request, role: str) -> None:
+    """Reject a key's role that exceeds the client's own. Raises `AdminRefused`."""
+    if role == "operator" and visit(request).within is not None:
+        raise AdminRefused(403, "forbidden", "only an operator manages operators' keys")
+
+
 class AdminGuard:
     """Authorizes requests. Its `middleware` is the outermost."""
 
@@ -95,6 +89,7 @@ class AdminGuard:
         self._backend = backend
         self._admission = admission
         self._required = backend.config.auth.admin.required
+        self._protects_metrics = backend.config.auth.admin.metrics
         self._loopback = backend.config.listen.admin.is_loopback
 
     @web.middleware
@@ -102,7 +97,7 @@ class AdminGuard:
         """Check a request, call its handler, record it in the audit log, and encode errors in one shape."""
         try:
             self._check_browser(request)
-            self._admit(request)
+            await self._admit(request)
             _check_json(request)
             response = await handler(request)
         except Exception as error:
@@ -121,26 +116,43 @@ class AdminGuard:
         if origin is not None and urlsplit(origin).netloc != host:
             raise AdminRefused(403, "cross_origin", "requests from pages of another origin are refused")
 
-    def _admit(self, request: web.Request) -> None:
-        access: Access = getattr(request.match_info.handler, "access", "operators")
-        if access == "anyone":
+    async def _admit(self, request: web.Request) -> None:
+        right = right_of(request)
+        if right.access == "anyone" or (right.access == "scrapers" and not self._protects_metrics):
             return
-        peer = request.remote or ""
-        if not self._required:
-            request[_VISIT] = Visit(Actor(_LOCAL, "operator", peer))
-            return
+        if self._required:
+            self._check_access(request, right)
+        else:
+            request[_VISIT] = Visit(Actor(_LOCAL, "operator", request.remote or ""))
+        if right.counts == "state" and (visitor := request[_VISIT]).within is not None:
+            assert visitor.principal is not None
+            await self._backend.count(visitor.principal, request.content_length or 0)
+        if right.edits:
+            check_enabled(self._backend.config)
+        if right.changes_key:
+            await self._check_key(request)
+
+    def _check_access(self, request: web.Request, right: AdminRight) -> None:
         principal = self._authenticate(request)
         role = authority(principal)
-        admitted = Visit(Actor(principal.key_id, role, peer), principal=principal)
+        admitted = Visit(Actor(principal.key_id, role, request.remote or ""), principal=principal)
         if role != "user":  # a user without rights cannot fill the audit log
             request[_VISIT] = admitted
-        if role == "operator" or (access == "scrapers" and _scrapes(principal)):
+        if role == "operator" or (right.access == "scrapers" and _scrapes(principal)):
             return
         tenant = request.match_info.get("tenant", principal.tenant)
-        if access == "tenant-admins" and role == "tenant-admin" and tenant == principal.tenant:
+        if right.access == "tenant-admins" and role == "tenant-admin" and tenant == principal.tenant:
             admitted.within = tenant
             return
         raise AdminRefused(403, "forbidden", "this credential may not do that")
+
+    async def _check_key(self, request: web.Request) -> None:
+        """Whether the client may change the key. A key's role never changes, so that this stays valid."""
+        tenant, key_id = tenant_of(request, self._backend.config), request.match_info["id"]
+        if any(key.id == key_id for key in tenant.keys):
+            raise AdminRefused(409, "stored_in_file", "this key is defined in the configuration file: change it there")
+        stored = await asyncio.to_thread(self._backend.store.find, key_id, tenant.name)
+        check_role(request, stored.role)
 
     def _authenticate(self, request: web.Request) -> Principal:
         token = bearer(request.headers.get("Authorization"), request.headers.get("x-api-key"))
@@ -163,9 +175,19 @@ class AdminGuard:
         self._backend.note(Act(act.actor, act.action, act.target, outcome, detail))
 
 
-def _mark(handler: H, access: Access) -> H:
-    handler.access = access  # type: ignore[attr-defined]
-    return handler
+def tenant_of(request: web.Request, config: Config) -> TenantConfig:
+    """The tenant in the path. Raises `AdminRefused`."""
+    name = request.match_info["tenant"]
+    for tenant in config.tenants:
+        if tenant.name == name:
+            return tenant
+    raise AdminRefused(404, "no_such_tenant", f"no tenant is named {name[:128]!r}")
+
+
+def right_of(request: web.Request) -> AdminRight:
+    """The right of the route of a request. An unknown path is an operator's."""
+    resource = request.match_info.route.resource
+    return AdminRight() if resource is None else admin_right(request.method, resource.canonical)
 
 
 def authority(principal: Principal) -> str:
@@ -204,10 +226,10 @@ def _error_response(request: web.Request, error: Exception) -> web.Response:
     if refused is None:
         _log.error("admin: %s %s failed", request.method, request.path, exc_info=error)
         refused = AdminRefused(500, "internal_error", "the gateway failed on this request")
-    if refused.status == 401:
-        headers["WWW-Authenticate"] = "Bearer"
     if isinstance(error, web.HTTPMethodNotAllowed):
         headers["Allow"] = ", ".join(sorted(error.allowed_methods))
+    if refused.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
     body = {"error": {"code": refused.code, "message": str(refused), "param": refused.param}}
     return web.json_response(body, status=refused.status, headers=headers)
 
@@ -220,12 +242,18 @@ def _refusal(error: Exception) -> AdminRefused | None:
         return AdminRefused(403, "cross_site", str(error))
     if isinstance(error, CredentialError):
         return AdminRefused(401, error.code, error.message)
+    if isinstance(error, NotDone):
+        return AdminRefused(error.status, error.code, str(error))
+    if isinstance(error, NotEditable):
+        return AdminRefused(403, "not_editable", str(error))
     if isinstance(error, WrongGrant):
         return AdminRefused(400, "invalid_request", error.reason, param=error.field or None)
     if isinstance(error, NoSuchKey):
         return AdminRefused(404, "no_such_key", str(error))
     if isinstance(error, KeyEnded):
         return AdminRefused(409, "key_ended", str(error))
+    if isinstance(error, TooManyKeys):
+        return AdminRefused(409, "too_many_keys", str(error))
     if isinstance(error, NoSuchTeam):
         return AdminRefused(404, "no_such_team", str(error))
     if isinstance(error, TeamConflict):

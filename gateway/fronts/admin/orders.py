@@ -5,8 +5,7 @@ from aiohttp import web
 from adapters.types import Order
 from gateway.fronts.admin.backend import AdminBackend
 from gateway.fronts.admin.body import body_of
-from gateway.fronts.admin.guard import AdminRefused, acted
-from gateway.traffic.operations import NotDone
+from gateway.fronts.admin.guard import acted
 
 BODY_SECONDS = 60.0
 """Time for a body to arrive. A load may contain the model's files."""
@@ -33,10 +32,7 @@ class Orders:
         model = request.match_info["model"]
         acted(request, f"model.{order}", model)
         async with body_of(request, self._backend.config.http.max_body, BODY_SECONDS) as body:
-            try:
-                if order == "unload" and request.query.get("force") != "true":
-                    self._backend.decider.check_unload(model)
-                await self._backend.order(model, order, body)
-            except NotDone as error:
-                raise AdminRefused(error.status, error.code, str(error)) from None
+            if order == "unload" and request.query.get("force") != "true":
+                self._backend.decider.check_unload(model)
+            await self._backend.order(model, order, body)
         return web.json_response({"name": model, order: True})

@@ -10,7 +10,7 @@ from aiohttp import web
 from gateway.auth.keys import Principal
 from gateway.fronts.admin.backend import AdminBackend
 from gateway.fronts.admin.body import body_of
-from gateway.fronts.admin.guard import AdminRefused, acted, for_tenant_admins, recorded, visit
+from gateway.fronts.admin.guard import AdminRefused, acted, recorded, visit
 from gateway.playground.relay import NoProcess, PlaygroundCall, PlaygroundRelay
 
 BODY_SECONDS = 60.0
@@ -35,23 +35,18 @@ class PlaygroundFront:
             web.post(f"{base}/infer/{{model:[^/].{{0,255}}}}", self._infer),
         ]
 
-    @for_tenant_admins
     async def _models(self, request: web.Request) -> web.StreamResponse:
         return await self._forward(request, "GET", "/v1/models")
 
-    @for_tenant_admins
     async def _metadata(self, request: web.Request) -> web.StreamResponse:
         return await self._forward(request, "GET", f"/v2/models/{_model(request)}")
 
-    @for_tenant_admins
     async def _generate(self, request: web.Request) -> web.StreamResponse:
         return await self._post(request, _PATHS[request.match_info["kind"]])
 
-    @for_tenant_admins
     async def _infer(self, request: web.Request) -> web.StreamResponse:
         return await self._post(request, f"/v2/models/{_model(request)}/infer")
 
-    @for_tenant_admins
     async def _outcome(self, request: web.Request) -> web.Response:
         try:
             outcome = await self._relay.outcome(request.match_info["id"], visit(request).within)

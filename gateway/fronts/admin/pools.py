@@ -17,7 +17,7 @@ from gateway.fronts.admin.guard import AdminRefused, acted
 from gateway.traffic import protocol_sync
 from gateway.traffic.fleet import Fleet
 from gateway.traffic.member import PoolMember
-from gateway.traffic.operations import NotDone, Operation, Verb
+from gateway.traffic.operations import Operation, Verb
 from gateway.traffic.signals import Scraper
 
 S = TypeVar("S", bound=Section)
@@ -80,10 +80,7 @@ class Pools:
         fields = {"url": operation.url, "weight": operation.weight, "expires": operation.expires}
         detail = {name: value for name, value in fields.items() if value}
         acted(request, f"endpoint.{operation.verb}", operation.endpoint or operation.pool, **detail)
-        try:
-            return web.json_response(await self._backend.operate(operation))
-        except NotDone as error:
-            raise AdminRefused(error.status, error.code, str(error)) from None
+        return web.json_response(await self._backend.operate(operation))
 
 
 def describe_pools(fleet: Fleet, now: float) -> list[dict[str, Any]]:

@@ -8,12 +8,11 @@ from typing import Any
 
 from aiohttp import web
 
-from config.schema.config import TenantConfig
 from config.schema.tenant import TeamConfig
 from gateway.auth.errors import WrongGrant
 from gateway.fronts.admin.backend import AdminBackend
 from gateway.fronts.admin.body import read_json, read_object
-from gateway.fronts.admin.guard import AdminRefused, for_tenant_admins, recorded, visit
+from gateway.fronts.admin.guard import AdminRefused, recorded, tenant_of, visit
 from gateway.teams.limits import check_team_of_key, parse_team, with_teams
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}", re.ASCII)
@@ -35,9 +34,8 @@ class TeamsFront:
             web.put("/admin/tenants/{tenant}/keys/{id}/team", self._move),
         ]
 
-    @for_tenant_admins
     async def _list(self, request: web.Request) -> web.Response:
-        tenant = self._tenant(request)
+        tenant = tenant_of(request, self._backend.config)
         stored = await asyncio.to_thread(self._backend.store.teams.read_all, tenant.name)
         states = [each for each in (await self._backend.state())["tenants"] if each["tenant"] == tenant.name]
         used = {team["team"]: team["limits"] for state in states for team in state.get("teams", ())}
@@ -45,10 +43,9 @@ class TeamsFront:
         in_file = {team.name for team in tenant.teams}
         return web.json_response({"teams": [_shown(team, used, in_file) for team in whole.teams]})
 
-    @for_tenant_admins
     async def _put(self, request: web.Request) -> web.Response:
         """Create a team, or replace all of its limits. They are in force in every process within a second."""
-        tenant, name = self._tenant(request), request.match_info["team"]
+        tenant, name = tenant_of(request, self._backend.config), request.match_info["team"]
         if not _NAME.fullmatch(name):
             raise WrongGrant("team", "a name has up to 128 letters, digits and . _ : / - (not first)")
         body = await read_json(request)
@@ -61,9 +58,8 @@ class TeamsFront:
         recorded(request)
         return web.json_response({"team": name, "limits": limits}, status=201 if is_new else 200)
 
-    @for_tenant_admins
     async def _remove(self, request: web.Request) -> web.Response:
-        tenant, name = self._tenant(request), request.match_info["team"]
+        tenant, name = tenant_of(request, self._backend.config), request.match_info["team"]
         if any(team.name == name for team in tenant.teams):
             raise AdminRefused(409, "stored_in_file", "this team is defined in the configuration file: change it there")
         remove = partial(self._backend.store.teams.remove, tenant.name, name, by=visit(request).actor)
@@ -71,13 +67,10 @@ class TeamsFront:
         recorded(request)
         return web.json_response({"team": name, "status": "removed"})
 
-    @for_tenant_admins
     async def _move(self, request: web.Request) -> web.Response:
         """Move an issued key to a team; an empty name takes it out of its team."""
-        tenant, key_id = self._tenant(request), request.match_info["id"]
+        tenant, key_id = tenant_of(request, self._backend.config), request.match_info["id"]
         team = (await read_object(request, team=str)).get("team", "")
-        if any(key.id == key_id for key in tenant.keys):
-            raise AdminRefused(409, "stored_in_file", "this key is defined in the configuration file: change it there")
         teams = self._backend.store.teams
         if team:
             check_team_of_key(tenant, team, await asyncio.to_thread(teams.read_all, tenant.name))
@@ -85,13 +78,6 @@ class TeamsFront:
         await asyncio.to_thread(partial(move, now=time.time()))
         recorded(request)
         return web.json_response({"id": key_id, "team": team})
-
-    def _tenant(self, request: web.Request) -> TenantConfig:
-        name = request.match_info["tenant"]
-        for tenant in self._backend.config.tenants:
-            if tenant.name == name:
-                return tenant
-        raise AdminRefused(404, "no_such_tenant", f"no tenant is named {name[:128]!r}")
 
 
 def _shown(team: TeamConfig, used: dict[str, Any], in_file: set[str]) -> dict[str, Any]:

@@ -13,13 +13,13 @@ from aiohttp import web
 
 from config.schema.config import TenantConfig
 from gateway.auth.audit_cli import as_object
-from gateway.auth.errors import NoSuchKey
-from gateway.auth.grants import check_label, parse_end, parse_grant, parse_overlap
+from gateway.auth.errors import KeysError, NoSuchKey
+from gateway.auth.grants import check_label, models_of, parse_end, parse_grant, parse_overlap
 from gateway.auth.keys import ApiKey
 from gateway.auth.listing import ListedKey, listed, utc
 from gateway.fronts.admin.backend import AdminBackend
 from gateway.fronts.admin.body import number_of, read_object
-from gateway.fronts.admin.guard import AdminRefused, for_tenant_admins, recorded, visit
+from gateway.fronts.admin.guard import AdminRefused, check_role, recorded, tenant_of, visit
 from gateway.teams.limits import check_team_of_key
 
 T = TypeVar("T")
@@ -53,29 +53,32 @@ class Tenants:
 
     # ── tenants ───────────────────────────────────────────────────────────────────────────────────────
 
-    @for_tenant_admins
     async def _list(self, request: web.Request) -> web.Response:
         only, used = visit(request).within, await self._used()
         tenants = [t for t in self._backend.config.tenants if only in (None, t.name)]
         return web.json_response({"tenants": [self._described(t, used) for t in tenants]})
 
-    @for_tenant_admins
     async def _show(self, request: web.Request) -> web.Response:
-        return web.json_response(self._described(self._tenant(request), await self._used()))
+        return web.json_response(self._described(tenant_of(request, self._backend.config), await self._used()))
 
     async def _used(self) -> dict[str, dict[str, Any]]:
-        return {entry["tenant"]: entry for entry in (await self._backend.state())["tenants"]}
+        used = {entry["tenant"]: entry for entry in (await self._backend.state())["tenants"]}
+        try:
+            stored = await self._backend.storage.read()
+        except KeysError:
+            return used  # without the database, the limits in memory are still known
+        return {name: {**used.get(name, {"tenant": name}), "storage": stored[name]} for name in stored}
 
     def _described(self, tenant: TenantConfig, used: dict[str, dict[str, Any]]) -> dict[str, Any]:
-        """A tenant's models, its limits with the remaining amounts, and the spend of its keys."""
+        """A tenant's models, its limits with the remaining amounts, the spend of its keys, and what it stores."""
         return {"models": list(tenant.models), **used.get(tenant.name, {"tenant": tenant.name})}
 
     # ── keys ──────────────────────────────────────────────────────────────────────────────────────────
 
-    @for_tenant_admins
     async def _keys(self, request: web.Request) -> web.Response:
         """A page of the issued keys, newest first. The keys of the file follow on the last page."""
-        tenant, limit = self._tenant(request).name, min(number_of(request, "limit") or 50, _MAX_ENTRIES)
+        limit = min(number_of(request, "limit") or 50, _MAX_ENTRIES)
+        tenant = tenant_of(request, self._backend.config).name
         read = partial(self._backend.store.read_page, tenant, limit + 1, request.query.get("after"))
         try:
             page = await self._in_thread(read)
@@ -87,61 +90,43 @@ class Tenants:
         shown = [_shown(key) for key in keys if following is None or key.stored_in == "database"]
         return web.json_response({"keys": shown, "next": following})
 
-    @for_tenant_admins
     async def _create(self, request: web.Request) -> web.Response:
-        tenant, now = self._tenant(request), time.time()
+        tenant, now = tenant_of(request, self._backend.config), time.time()
         body = await read_object(request, label=str, expires=str, role=str, scopes=dict, labels=dict, team=str)
         label, ends = body.pop("label", ""), parse_end(body.pop("expires", None), now)
         check_label(label)
-        grant = parse_grant(self._backend.config, body)
-        self._check_role(request, grant.role)
-        self._check_labels(request, grant.labels)
+        grant = parse_grant(self._backend.config, tenant, body)
+        check_role(request, grant.role)
+        self._check_labels(request, tenant, grant.labels)
         if grant.team is not None:
             check_team_of_key(tenant, grant.team, await self._in_thread(self._backend.store.teams.read_all))
         create = partial(self._backend.store.create, tenant.name, label, by=visit(request).actor, now=now)
-        key = await self._in_thread(partial(create, expires_at=ends, grant=grant))
+        key = await self._in_thread(partial(create, expires_at=ends, grant=grant, most=self._most))
         recorded(request)
         return _issued(tenant.name, key, status=201, expires=None if ends is None else utc(ends))
 
-    @for_tenant_admins
     async def _rotate(self, request: web.Request) -> web.Response:
-        tenant, key_id, now = self._tenant(request), request.match_info["id"], time.time()
+        tenant, key_id, now = tenant_of(request, self._backend.config), request.match_info["id"], time.time()
         body = await read_object(request, overlap=str, expires=str)
         overlap, ends = parse_overlap(body.get("overlap", _OVERLAP), now), parse_end(body.get("expires"), now)
-        await self._check_key(request, tenant, key_id)
         rotate = partial(self._backend.store.rotate, key_id, overlap, by=visit(request).actor, now=now)
-        key = await self._in_thread(partial(rotate, expires_at=ends, tenant=tenant.name))
+        key = await self._in_thread(partial(rotate, expires_at=ends, tenant=tenant.name, most=self._most))
         recorded(request)
         return _issued(tenant.name, key, status=201, replaces=key_id, replaced_ends_by=utc(now + overlap))
 
-    @for_tenant_admins
     async def _revoke(self, request: web.Request) -> web.Response:
-        tenant, key_id = self._tenant(request), request.match_info["id"]
-        await self._check_key(request, tenant, key_id)
+        tenant, key_id = tenant_of(request, self._backend.config), request.match_info["id"]
         revoke = partial(self._backend.store.revoke, key_id, by=visit(request).actor, now=time.time())
         await self._in_thread(partial(revoke, tenant=tenant.name))
         recorded(request)
         return web.json_response({"id": key_id, "tenant": tenant.name, "status": "revoked"})
 
-    async def _check_key(self, request: web.Request, tenant: TenantConfig, key_id: str) -> None:
-        """Check that the client may change a key. A key's role never changes, so the check before the change stays
-        valid."""
-        if any(key.id == key_id for key in tenant.keys):
-            raise AdminRefused(409, "stored_in_file", "this key is defined in the configuration file: change it there")
-        stored = await self._in_thread(partial(self._backend.store.find, key_id))
-        if stored.tenant == tenant.name:
-            self._check_role(request, stored.role)
-
-    def _check_role(self, request: web.Request, role: str) -> None:
-        """Reject a role that exceeds the client's own."""
-        if role == "operator" and visit(request).within is not None:
-            raise AdminRefused(403, "forbidden", "only an operator manages operators' keys")
-
-    def _check_labels(self, request: web.Request, labels: Mapping[str, str]) -> None:
-        """Reject labels from a tenant-admin, as labels select the routes of requests."""
+    def _check_labels(self, request: web.Request, tenant: TenantConfig, labels: Mapping[str, str]) -> None:
+        """Reject labels from a tenant-admin, as labels select the routes of requests. Only routes of models that the
+        tenant may use count: the others are no concern of its keys, and their labels stay unknown."""
         if visit(request).within is None:
             return
-        routes = (route for model in self._backend.config.models for route in model.routes)
+        routes = (route for model in models_of(self._backend.config, tenant) for route in model.routes)
         matched = {name for route in routes for name in route.when.label or ()}
         for name in labels:
             if name in matched:
@@ -155,12 +140,9 @@ class Tenants:
         read = partial(self._backend.store.read_audit, min(limit, _MAX_ENTRIES), before)
         return web.json_response({"entries": [as_object(entry) for entry in await self._in_thread(read)]})
 
-    def _tenant(self, request: web.Request) -> TenantConfig:
-        name = request.match_info["tenant"]
-        for tenant in self._backend.config.tenants:
-            if tenant.name == name:
-                return tenant
-        raise AdminRefused(404, "no_such_tenant", f"no tenant is named {name[:128]!r}")
+    @property
+    def _most(self) -> int:
+        return self._backend.config.auth.keys_per_tenant
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)

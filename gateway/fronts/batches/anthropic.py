@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Raw
 
 from adapters import offload
-from adapters.errors import CallerError, InferenceError, LimitExceeded, NotFound
+from adapters.errors import CallerError, InferenceError, NotFound, StorageFull
 from adapters.http1.message import Request, Response
 from adapters.wire.field_names import MESSAGES
 from gateway.auth.keys import Principal
@@ -18,6 +18,7 @@ from gateway.batches.storage import Storage
 from gateway.batches.store import HIDDEN, TooMany
 from gateway.fronts import errors
 from gateway.fronts.batches.content import ContentStream
+from gateway.fronts.batches.openai import too_many_batches
 from gateway.fronts.batches.pages import limit_of, page_of, query_of
 from gateway.fronts.door import Door, DoorPath, Fields
 from gateway.fronts.openai import require_json
@@ -91,10 +92,10 @@ class MessageBatchesFront:
     def __init__(self, door: Door, service: BatchService | None) -> None:
         self._door = door
         self._service = service
-        self._all = DoorPath(("GET", "POST"), "batches", self._answer)
-        self._one = DoorPath(("GET", "DELETE"), "batches", self._answer_one)
-        self._cancel = DoorPath(("POST",), "batches", self._cancelled)
-        self._results = DoorPath(("GET",), "batches", self._answer_results)
+        self._all = DoorPath("/v1/messages/batches", self._answer)
+        self._one = DoorPath("/v1/messages/batches/{id}", self._answer_one)
+        self._cancel = DoorPath("/v1/messages/batches/{id}/cancel", self._cancelled)
+        self._results = DoorPath("/v1/messages/batches/{id}/results", self._answer_results)
 
     def routes(self) -> list[DoorPath]:
         """All routes."""
@@ -110,11 +111,11 @@ class MessageBatchesFront:
     async def _answer(self, principal: Principal, http: Request, record: Record) -> Response:
         if http.method == "POST":
             return self._respond(record, shown_message_batch(await self._created(principal, http)))
-        service, query, tenant = self._open(), query_of(http.query), principal.tenant
+        service, query = self._open(), query_of(http.query)
         limit, after, before = limit_of(query, LONGEST_PAGE), query.get("after_id"), query.get("before_id")
         if after is not None and before is not None:
             raise CallerError("Give `after_id` or `before_id`.", param="before_id")
-        stored = await service.query(lambda store: store.page(tenant, "anthropic", limit + 1, after, before))
+        stored = await service.query(lambda store: store.page(principal, "anthropic", limit + 1, after, before))
         if stored is not None and before is not None and len(stored) > limit:
             page = page_of([shown_message_batch(batch) for batch in stored[1:]], limit, before)
             return self._respond(record, {**page, "has_more": True})
@@ -131,6 +132,7 @@ class MessageBatchesFront:
         file = StoredFile(
             input_file, principal.tenant, HIDDEN, f"{id_}.jsonl", len(lines), now, now + window + retention
         )
+        await service.query(lambda store: store.check_room(file.tenant, file.bytes))
         await service.stored(lambda storage: _store(storage, input_file, lines))
         spec = BatchSpec(
             id_, BatchHolder.of(principal), "anthropic", _ENDPOINT, input_file, new_id("file-"), new_id("file-"),
@@ -139,13 +141,13 @@ class MessageBatchesFront:
         standing = self._door.core.snapshot.standings.get(principal.tenant)
         active = 1 if standing is None else standing.batches.active
         try:
-            await service.query(lambda store: store.add_file(file, service.config.stored, now))
+            await service.query(lambda store: store.add_file(file))
             batch = await service.query(lambda store: store.create(spec, active, spec.expires_at + retention))
-        except TooMany:
-            await service.query(lambda store: store.delete_file(file.tenant, file.id, now))
-            await service.stored(lambda storage: storage.delete(file_object(input_file)))
-            message = f"This tenant has {active} unfinished batches, or its files have reached their limit."
-            raise LimitExceeded(message, limit="batches", retry_after=60.0) from None
+        except (TooMany, StorageFull) as error:
+            await self._delete_file(file.tenant, input_file)
+            if isinstance(error, StorageFull):
+                raise
+            raise too_many_batches(active) from None
         service.created()
         return batch
 
@@ -158,14 +160,19 @@ class MessageBatchesFront:
             raise CallerError("A batch that has not ended cannot be deleted: cancel it first.")
         await service.query(lambda store: store.delete_batch(tenant, id_, "anthropic"))
         for file in (batch.spec.input_file, batch.spec.output_file):
-            await service.query(lambda store, file=file: store.delete_file(tenant, file, 0.0))  # type: ignore[misc]
-            await service.stored(lambda storage, file=file: storage.delete(file_object(file)))  # type: ignore[misc]
+            await self._delete_file(tenant, file)
         return self._respond(record, {"id": id_, "type": "message_batch_deleted"})
 
+    async def _delete_file(self, tenant: str, id_: str) -> None:
+        """The content first: a crash leaves none that is not counted."""
+        service = self._open()
+        await service.stored(lambda storage: storage.delete(file_object(id_)))
+        await service.query(lambda store: store.delete_file(tenant, id_, 0.0))
+
     async def _cancelled(self, principal: Principal, http: Request, record: Record) -> Response:
-        service, tenant, now = self._open(), principal.tenant, self._open().wall()
+        service, now = self._open(), self._open().wall()
         id_ = (await self._batch(principal, http)).spec.id
-        batch = await service.query(lambda store: store.cancel(tenant, id_, "anthropic", now))
+        batch = await service.query(lambda store: store.cancel(principal, id_, "anthropic", now))
         if batch is None:
             raise _no_batch(id_)
         if not may_cancel(batch.progress.status):
@@ -174,21 +181,21 @@ class MessageBatchesFront:
         return self._respond(record, shown_message_batch(batch))
 
     async def _answer_results(self, principal: Principal, http: Request, record: Record) -> Response:
-        service, batch, tenant = self._open(), await self._batch(principal, http), principal.tenant
+        service, batch = self._open(), await self._batch(principal, http)
         if batch.progress.status not in ENDED:
             raise CallerError("The batch has not ended: its results are not available yet.")
         now = service.wall()
-        file = await service.query(lambda store: store.file(tenant, batch.spec.output_file, now))
+        file = await service.query(lambda store: store.file(principal, batch.spec.output_file, now))
         if file is None:
             raise NotFound("The batch has no results.", code="not_found")
         content = ContentStream(service, self._door.core, record, file.id, file.bytes)
         return Response(200, [("content-type", "application/binary"), *self._headers(record)], content)
 
     async def _batch(self, principal: Principal, http: Request) -> StoredBatch:
-        match, tenant, service = _ONE.fullmatch(http.target), principal.tenant, self._open()
+        match, service = _ONE.fullmatch(http.target), self._open()
         assert match is not None
         id_ = match[1].decode()
-        batch = await service.query(lambda store: store.batch(tenant, id_, "anthropic"))
+        batch = await service.query(lambda store: store.batch(principal, id_, "anthropic"))
         if batch is None:
             raise _no_batch(id_)
         return batch

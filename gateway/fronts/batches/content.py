@@ -21,6 +21,9 @@ class ContentStream:
         self._at = 0
         self._size = size
 
+    def __len__(self) -> int:
+        return self._size
+
     def __aiter__(self) -> "ContentStream":
         return self
 

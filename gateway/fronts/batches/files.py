@@ -5,13 +5,12 @@ from typing import Any
 
 import msgspec
 
-from adapters.errors import CallerError, LimitExceeded, NotFound
+from adapters.errors import CallerError, NotFound
 from adapters.http1.message import Request, Response
 from gateway.auth.keys import Principal
 from gateway.batches.rows import StoredFile, file_object, new_id
 from gateway.batches.service import BatchService
 from gateway.batches.storage import Storage, StorageWriter
-from gateway.batches.store import TooMany
 from gateway.fronts import errors
 from gateway.fronts.batches.content import ContentStream
 from gateway.fronts.batches.form import UploadForm
@@ -38,9 +37,9 @@ class FilesFront:
     def __init__(self, door: Door, service: BatchService | None) -> None:
         self._door = door
         self._service = service
-        self._all = DoorPath(("GET", "POST"), "files", self._answer)
-        self._one = DoorPath(("GET", "DELETE"), "files", self._answer_one)
-        self._content = DoorPath(("GET",), "files", self._answer_content)
+        self._all = DoorPath("/v1/files", self._answer)
+        self._one = DoorPath("/v1/files/{id}", self._answer_one)
+        self._content = DoorPath("/v1/files/{id}/content", self._answer_content)
 
     def routes(self) -> list[DoorPath]:
         """All routes."""
@@ -56,11 +55,11 @@ class FilesFront:
     async def _answer(self, principal: Principal, http: Request, record: Record) -> Response:
         if http.method == "POST":
             return self._door.respond(record, _encode(await self._uploaded(principal, http)))
-        service, query, tenant = self._open(), query_of(http.query), principal.tenant
+        service, query = self._open(), query_of(http.query)
         limit, ascending = limit_of(query, LONGEST_PAGE, LONGEST_PAGE), is_ascending(query)
         purpose, after, now = query.get("purpose"), query.get("after"), service.wall()
         page = await service.query(
-            lambda store: store.file_page(tenant, purpose, after, limit + 1, now, ascending=ascending)
+            lambda store: store.file_page(principal, purpose, after, limit + 1, now, ascending=ascending)
         )
         shown = None if page is None else [shown_file(file) for file in page]
         return self._door.respond(record, _encode(page_of(shown, limit, after, object="list")))
@@ -70,8 +69,8 @@ class FilesFront:
         if http.method != "DELETE":
             return self._door.respond(record, _encode(shown_file(file)))
         tenant, id_, now = file.tenant, file.id, service.wall()
+        await service.stored(lambda storage: storage.delete(file_object(id_)))  # a crash leaves no content uncounted
         await service.query(lambda store: store.delete_file(tenant, id_, now))
-        await service.stored(lambda storage: storage.delete(file_object(id_)))
         return self._door.respond(record, _encode({"id": id_, "object": "file", "deleted": True}))
 
     async def _answer_content(self, principal: Principal, http: Request, record: Record) -> Response:
@@ -88,8 +87,8 @@ class FilesFront:
     async def _file(self, principal: Principal, http: Request) -> StoredFile:
         match, service = _ONE.fullmatch(http.target), self._open()
         assert match is not None
-        tenant, id_, now = principal.tenant, match[1].decode(), service.wall()
-        file = await service.query(lambda store: store.file(tenant, id_, now))
+        id_, now = match[1].decode(), service.wall()
+        file = await service.query(lambda store: store.file(principal, id_, now))
         if file is None:
             raise no_file(id_)
         return file
@@ -98,14 +97,15 @@ class FilesFront:
 
     async def _uploaded(self, principal: Principal, http: Request) -> dict[str, Any]:
         service, form = self._open(), UploadForm(http.headers.get("content-type") or "")
-        id_ = new_id("file-")
+        id_, tenant = new_id("file-"), principal.tenant
+        await service.query(lambda store: store.check_room(tenant, http.length))
         writer = await service.stored(lambda storage: storage.create(file_object(id_)))
         try:
             size = await self._receive(http, form, writer)
             file = self._row(principal, form, id_, size)
             await service.in_thread(writer.commit)
             try:
-                await self._add(file)
+                await service.query(lambda store: store.add_file(file))
             except BaseException:
                 await service.stored(lambda storage: _discard(storage, id_))
                 raise
@@ -142,14 +142,6 @@ class FilesFront:
             anchor, seconds = fields.get("expires_after[anchor]"), fields.get("expires_after[seconds]", "")
             lifetime = lifetime_of(anchor, int(seconds) if seconds.isdigit() else None, lifetime)
         return StoredFile(id_, principal.tenant, purpose, form.filename or "file", size, now, now + lifetime)
-
-    async def _add(self, file: StoredFile) -> None:
-        service, most = self._open(), self._open().config.stored
-        try:
-            await service.query(lambda store: store.add_file(file, most, file.created_at))
-        except TooMany:
-            message = f"The files of this tenant have reached {most} bytes: delete some."
-            raise LimitExceeded(message, limit="stored", retry_after=60.0) from None
 
     def _open(self) -> BatchService:
         if self._service is None:

@@ -50,9 +50,9 @@ class BatchesFront:
     def __init__(self, door: Door, service: BatchService | None) -> None:
         self._door = door
         self._service = service
-        self._all = DoorPath(("GET", "POST"), "batches", self._answer)
-        self._one = DoorPath(("GET",), "batches", self._answer_one)
-        self._cancel = DoorPath(("POST",), "batches", self._cancelled)
+        self._all = DoorPath("/v1/batches", self._answer)
+        self._one = DoorPath("/v1/batches/{id}", self._answer_one)
+        self._cancel = DoorPath("/v1/batches/{id}/cancel", self._cancelled)
 
     def routes(self) -> list[DoorPath]:
         """All routes."""
@@ -66,12 +66,12 @@ class BatchesFront:
         return await self._door.serve(http, route, _UNKNOWN, errors.openai_response)
 
     async def _answer(self, principal: Principal, http: Request, record: Record) -> Response:
-        service, tenant = self._open(), principal.tenant
+        service = self._open()
         if http.method == "POST":
             return self._door.respond(record, _encode(shown_batch(await self._created(principal, http))))
         query = query_of(http.query)
         limit, after = limit_of(query, LONGEST_PAGE), query.get("after")
-        page = await service.query(lambda store: store.page(tenant, "openai", limit + 1, after))
+        page = await service.query(lambda store: store.page(principal, "openai", limit + 1, after))
         shown = None if page is None else [shown_batch(batch) for batch in page]
         return self._door.respond(record, _encode(page_of(shown, limit, after, object="list")))
 
@@ -85,8 +85,7 @@ class BatchesFront:
         try:
             batch = await service.query(lambda store: store.create(spec, most, delete_at))
         except TooMany:
-            message = f"This tenant has {most} unfinished batches, its limit: wait until one has ended."
-            raise LimitExceeded(message, limit="batches", retry_after=60.0) from None
+            raise too_many_batches(most) from None
         service.created()
         return batch
 
@@ -117,11 +116,11 @@ class BatchesFront:
 
     async def _input(self, principal: Principal, id_: object) -> str:
         """The id of the input file. Raises `CallerError` and `NotFound`."""
-        service, tenant = self._open(), principal.tenant
+        service = self._open()
         if not isinstance(id_, str) or not id_:
             raise CallerError("`input_file_id` is the id of an uploaded file.", param="input_file_id")
         now = service.wall()
-        file = await service.query(lambda store: store.file(tenant, id_, now))
+        file = await service.query(lambda store: store.file(principal, id_, now))
         if file is None:
             raise no_file(id_)
         if file.purpose != "batch":
@@ -130,16 +129,16 @@ class BatchesFront:
         return file.id
 
     async def _answer_one(self, principal: Principal, http: Request, record: Record) -> Response:
-        id_, tenant = self._id(http), principal.tenant
-        batch = await self._open().query(lambda store: store.batch(tenant, id_, "openai"))
+        id_ = self._id(http)
+        batch = await self._open().query(lambda store: store.batch(principal, id_, "openai"))
         if batch is None:
             raise _no_batch(id_)
         return self._door.respond(record, _encode(shown_batch(batch)))
 
     async def _cancelled(self, principal: Principal, http: Request, record: Record) -> Response:
-        service, id_, tenant = self._open(), self._id(http), principal.tenant
+        service, id_ = self._open(), self._id(http)
         now = service.wall()
-        batch = await service.query(lambda store: store.cancel(tenant, id_, "openai", now))
+        batch = await service.query(lambda store: store.cancel(principal, id_, "openai", now))
         if batch is None:
             raise _no_batch(id_)
         if not may_cancel(batch.progress.status):
@@ -158,6 +157,12 @@ class BatchesFront:
         if self._service is None:
             raise NotFound(_NONE, code="batches_disabled")
         return self._service
+
+
+def too_many_batches(most: int) -> LimitExceeded:
+    """The error for a tenant that may create no further batch now."""
+    message = f"This tenant has {most} unfinished batches, its limit: wait until one has ended."
+    return LimitExceeded(message, limit="batches", retry_after=60.0)
 
 
 def _no_batch(id_: str) -> NotFound:

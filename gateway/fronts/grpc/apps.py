@@ -12,7 +12,7 @@ from gateway.auth.keys import Principal
 from gateway.fronts import tensors
 from gateway.fronts.door import Door
 from gateway.fronts.grpc import rpcs
-from gateway.fronts.grpc.rpcs import Method
+from gateway.fronts.rights import GRPC_APPLICATION
 from gateway.telemetry import Record
 
 APPLICATION = "application"
@@ -28,11 +28,9 @@ class GrpcAppsFront:
     def __init__(self, door: Door) -> None:
         self._door = door
         self._core = door.core
-        self.methods = {
-            torchserve_proto.PREDICTIONS.decode(): Method("app", self._predict),
-            torchserve_proto.STREAM_PREDICTIONS.decode(): Method("app", self._predict),
-        }
-        self.named = Method("app", self._call)
+        predictions = (torchserve_proto.PREDICTIONS.decode(), torchserve_proto.STREAM_PREDICTIONS.decode())
+        self.methods = rpcs.methods_of(dict.fromkeys(predictions, self._predict))
+        self.named = rpcs.methods_of({GRPC_APPLICATION: self._call})[GRPC_APPLICATION]
 
     async def _predict(self, principal: Principal, call: GrpcCall, record: Record) -> None:
         prediction = torchserve_proto.decode_request(await call.unary())

@@ -31,7 +31,6 @@ from gateway.fronts.decoding import decode_inference
 from gateway.fronts.door import Door
 from gateway.fronts.grpc import rpcs
 from gateway.fronts.grpc.oip_stream import InferStream
-from gateway.fronts.grpc.rpcs import Method
 from gateway.fronts.statistics import statistics
 from gateway.telemetry import Record
 
@@ -53,7 +52,9 @@ class OipGrpcFront:
     def __init__(self, door: Door, ready: Callable[[], bool]) -> None:
         self._door = door
         self._core = door.core
-        methods: dict[str, rpcs.Answer] = {
+        answers: dict[str, rpcs.Answer] = {
+            "ModelInfer": self._infer,
+            "ModelStreamInfer": self._stream,
             "ServerMetadata": self._server,
             "RepositoryIndex": self._index,
             "ModelStatistics": self._statistics,
@@ -61,9 +62,8 @@ class OipGrpcFront:
             **dict.fromkeys(_ABOUT, self._query),
             **dict.fromkeys(_ELSEWHERE, _elsewhere),
         }
-        self.methods = {METHODS[name].path: Method("models", answer) for name, answer in methods.items()}
-        self.methods[METHODS["ModelInfer"].path] = Method("infer", self._infer)
-        self.methods[METHODS["ModelStreamInfer"].path] = Method("infer", self._stream, streams=True)
+        paths = {METHODS[name].path: answer for name, answer in answers.items()}
+        self.methods = rpcs.methods_of(paths, streams=METHODS["ModelStreamInfer"].path)
         self.probes = {
             METHODS["ServerLive"].path: _probe(lambda: inference.ServerLiveResponse(live=True)),
             METHODS["ServerReady"].path: _probe(lambda: inference.ServerReadyResponse(ready=ready())),

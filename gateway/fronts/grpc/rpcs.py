@@ -12,6 +12,7 @@ from adapters.http2.call import GrpcCall
 from adapters.http2.status import GrpcError
 from gateway.auth.keys import Principal, bearer
 from gateway.fronts.door import Door
+from gateway.fronts.rights import GRPC
 from gateway.telemetry import Record
 
 Answer = Callable[[Principal, GrpcCall, Record], Awaitable[None]]
@@ -24,6 +25,11 @@ class Method(NamedTuple):
     answer: Answer
     streams: bool = False
     """Whether a call may have several messages, each a separate request."""
+
+
+def methods_of(answers: Mapping[str, Answer], streams: str = "") -> dict[str, Method]:
+    """The methods by path, with the operations that the table of rights has. `streams` is the path of one that does."""
+    return {path: Method(GRPC[path], answer, path == streams) for path, answer in answers.items()}
 
 
 class Rpcs:

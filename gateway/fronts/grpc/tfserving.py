@@ -27,7 +27,6 @@ from gateway.auth.keys import Principal
 from gateway.fronts import tensors
 from gateway.fronts.door import Door
 from gateway.fronts.grpc import rpcs
-from gateway.fronts.grpc.rpcs import Method
 from gateway.fronts.metadata import Metadata
 from gateway.fronts.states import states
 from gateway.telemetry import Record
@@ -45,15 +44,16 @@ class TfServingFront:
         self._door = door
         self._core = door.core
         self._metadata = metadata
-        self.methods = {
-            PREDICTION["Predict"].path: Method("infer", self._predict),
-            PREDICTION["Classify"].path: Method("infer", self._classify),
-            PREDICTION["Regress"].path: Method("infer", self._regress),
-            PREDICTION["MultiInference"].path: Method("infer", _multi_inference),
-            PREDICTION["GetModelMetadata"].path: Method("models", self._described),
-            MODEL["GetModelStatus"].path: Method("models", self._status),
-            MODEL["HandleReloadConfigRequest"].path: Method("models", _reload),
+        answers: dict[str, rpcs.Answer] = {
+            PREDICTION["Predict"].path: self._predict,
+            PREDICTION["Classify"].path: self._classify,
+            PREDICTION["Regress"].path: self._regress,
+            PREDICTION["MultiInference"].path: _multi_inference,
+            PREDICTION["GetModelMetadata"].path: self._described,
+            MODEL["GetModelStatus"].path: self._status,
+            MODEL["HandleReloadConfigRequest"].path: _reload,
         }
+        self.methods = rpcs.methods_of(answers)
 
     # ── inference ─────────────────────────────────────────────────────────────────────────────────────
 

@@ -158,8 +158,8 @@ FRONTS = (
     [
         (["--role", "admin"], "--role: expected 'user', 'tenant-admin' or 'operator'"),
         (["--role", "operator", "--models", "chat"], "scopes leave nothing of the role operator: give one of the two"),
-        (["--models", "cat"], "--models: no model 'cat' in the configuration; did you mean 'chat'?"),
-        (["--routes", "gold"], "--routes: no route 'gold' in the configuration"),
+        (["--models", "cat"], "--models: tenant acme has no model 'cat'; did you mean 'chat'?"),
+        (["--routes", "gold"], "--routes: tenant acme has no route 'gold'"),
         (["--fronts", "images"], f"--fronts: expected {FRONTS}"),
         (["--labels", "team"], "--labels: expected NAME=VALUE, got 'team'"),
         (["--labels", "=x"], "--labels: expected a label's name: letters, digits and . _ / -"),
@@ -286,8 +286,8 @@ def test_a_list_fits_80_columns_and_cuts_nothing(tenant: str, label: str, status
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--tenant", "acmee"], "--tenant: no tenant 'acmee' in the configuration; did you mean 'acme'?"),
-        (["--tenant", "zzz"], "--tenant: no tenant 'zzz' in the configuration"),
+        (["--tenant", "acmee"], "--tenant: the configuration has no tenant 'acmee'; did you mean 'acme'?"),
+        (["--tenant", "zzz"], "--tenant: the configuration has no tenant 'zzz'"),
         (["--tenant", "acme", "--expires", "2020-01-01"], "--expires: 2020-01-01 has already passed"),
         (
             ["--tenant", "acme", "--expires", "99999999d"],

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from config.schema.identity import GrantConfig, ScopesConfig
-from gateway.auth.errors import KeyEnded, NoSuchKey, StoreMismatch
+from gateway.auth.errors import KeyEnded, NoSuchKey, StoreMismatch, TooManyKeys
 from gateway.auth.keys import USER, Principal, digest, id_of
 from gateway.auth.scope import Scope
 from gateway.auth.store import KeyStore
@@ -184,3 +184,21 @@ def test_the_pepper_may_change_while_there_are_no_keys(store: KeyStore, open_sto
     with pytest.raises(StoreMismatch, match="another pepper"):
         store.read_live(NOW)
     assert live_ids(other) == {key.id}
+
+
+def test_a_tenant_has_a_bounded_number_of_keys_whatever_its_admin_does(store: KeyStore) -> None:
+    """Valid keys, those in the overlap of a rotation, and ended ones: the rows of a tenant have a bound too."""
+    other, now, most = store.create("other", by=TESTER, now=NOW), NOW, 3
+    valid = [store.create("acme", by=TESTER, now=now, most=most).id for _ in range(most)]
+    with pytest.raises(TooManyKeys, match="has 3 valid keys"):
+        store.create("acme", by=TESTER, now=now, most=most)
+    valid = [store.rotate(key, 3600, by=TESTER, now=now, most=most).id for key in valid]
+    with pytest.raises(TooManyKeys):
+        store.rotate(valid[0], 3600, by=TESTER, now=now, most=most)
+    for _ in range(30):
+        now += 3600
+        valid.append(store.rotate(valid.pop(0), 0, by=TESTER, now=now, most=most).id)
+        store.revoke(valid.pop(0), by=TESTER, now=now)
+        valid.append(store.create("acme", by=TESTER, now=now, most=most).id)
+        assert live_ids(store, now) == {other.id, *valid}
+    assert len(store.read_all("acme")) <= 2 * most + 1

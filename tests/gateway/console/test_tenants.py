@@ -39,6 +39,7 @@ async def test_a_tenant_s_admin_issues_rotates_and_revokes_a_key(console: OpenCo
         await c.open("/tenants")
         await c.sign_in(await c.issue(role="tenant-admin"))
         await c.page.shows("50 usd/month")
+        await c.page.shows("0 B of 20 GiB")
         await c.page.click("Issue a key")
         await c.page.fill("Label", HOSTILE)
         await c.page.fill("Expires", "90d")

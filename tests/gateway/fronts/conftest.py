@@ -30,6 +30,7 @@ from gateway.auth.tokens import Tokens
 from gateway.batches.service import BatchService
 from gateway.fronts.admin.front import make_app
 from gateway.lifecycle import Lifecycle
+from gateway.quota.report import StorageReport
 from gateway.requests.writer import RequestWriter
 from gateway.rollouts.decider import Decider
 from gateway.telemetry.families import Families
@@ -54,9 +55,11 @@ class StubBackend:
         self.requests = RequestWriter(lambda: self.config)
         self.batches: BatchService | None = None
         self.alerts = AlertWriter(lambda: self.config, lambda: PEPPER, self.usage)
+        self.storage = StorageReport(lambda: self.config, lambda: PEPPER)
         self.http_address = ("127.0.0.1", 8080)
         self.demo: ApiKey | None = None
         self.acts: list[Act] = []
+        self.counted: list[tuple[str, int]] = []
         self.operations: list[Operation] = []
         self.orders: list[tuple[Order, str, bytes]] = []
         self.ready = True
@@ -78,6 +81,9 @@ class StubBackend:
 
     def holds(self, principal: Principal, now_utc: float) -> bool:
         return KeyTable.build(self.config, PEPPER, self.store.read_live(now_utc).records).holds(principal, now_utc)
+
+    async def count(self, principal: Principal, size: int) -> None:
+        self.counted.append((principal.tenant, size))
 
     def note(self, act: Act) -> None:
         self.acts.append(act)
@@ -161,6 +167,7 @@ def admin_door(tmp_path: Path) -> OpenDoor:
                 yield AdminDoor(backend, f"http://{host}:{port}", http)
         finally:
             await runner.cleanup()
+            await backend.storage.aclose()
             await asyncio.to_thread(backend.store.close)
 
     return open_door

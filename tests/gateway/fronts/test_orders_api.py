@@ -1,7 +1,5 @@
 """Orders to models on the admin listener: each credential, each model, each answer of the servers."""
 
-from typing import Any
-
 import pytest
 
 from adapters.errors import CallerError, InferenceError, NotFound, Unavailable
@@ -30,18 +28,6 @@ async def test_an_operator_gives_orders_and_they_are_in_the_audit_log(admin_door
             ("model.unload", "chat", "done", "operator"),
             ("model.load", "nobody", "refused", "operator"),
         ]
-
-
-@pytest.mark.parametrize(
-    "grant", [{}, {"role": "tenant-admin"}, {"scopes": {"models": ["*"]}}, {"scopes": {"fronts": ["models", "infer"]}}]
-)
-async def test_orders_are_for_operators(admin_door: OpenDoor, grant: dict[str, Any]) -> None:
-    async with admin_door(required=True) as door:
-        key = door.backend.key(**grant)
-        for path in (LOAD, UNLOAD):
-            assert (await door.send("POST", path, key))[0] == 403
-            assert (await door.send("POST", path))[0] == 401
-        assert not door.backend.orders
 
 
 async def test_a_page_gives_no_orders(admin_door: OpenDoor) -> None:

@@ -52,19 +52,6 @@ async def test_a_duration_is_reported_as_its_end_time(admin_door: OpenDoor) -> N
         assert before + 600 <= operation.expires <= time.time() + 600
 
 
-@pytest.mark.parametrize("role", ["user", "tenant-admin"])
-async def test_pools_are_for_operators(admin_door: OpenDoor, role: str) -> None:
-    async with admin_door(required=True) as door:
-        key = door.backend.key(role=role)
-        for method, path in (("GET", "/admin/pools"), ("POST", PATH), ("DELETE", f"{PATH}/ab12")):
-            status, _ = await door.send(method, path, key, {"url": URL} if method == "POST" else None)
-            assert status == 403
-        assert door.backend.operations == []
-        assert (await door.send("GET", "/admin/pools", door.backend.key(role="operator")))[1] == {
-            "pools": [{"pool": "main"}]
-        }
-
-
 async def test_refused_operations_are_in_the_log_too(admin_door: OpenDoor) -> None:
     async with admin_door(required=True) as door:
         operator = door.backend.key(role="operator")

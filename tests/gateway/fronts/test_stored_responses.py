@@ -15,6 +15,7 @@ from adapters.fake import FakeAdapter, Script
 from adapters.http1.server import Limits, Server
 from adapters.requests import ChatRequest, GenerateRequest, ResponsesRequest
 from config.schema.state import StoredResponsesConfig
+from gateway.auth.scope import Scope
 from gateway.fronts.errors import openai_refusal
 from gateway.fronts.listener import Fronts
 from gateway.stored.keeper import Keeper
@@ -250,3 +251,34 @@ async def test_a_page_that_cannot_be_is_refused(door: Opener, query: str) -> Non
             await d.openai.get(f"/conversations/{made.id}/items?{query}", cast_to=object)
         with pytest.raises(openai.NotFoundError):
             await d.openai.conversations.items.list(made.id, after="msg_none")
+
+
+async def test_a_scope_of_models_hides_stored_answers_of_other_models(door: Opener) -> None:
+    models = [{"name": name, "routes": [{"to": "main"}]} for name in ("chat", "secret", "secret-2")]
+    async with door(ONE, models=models) as d:
+
+        async def ask(model: str, **fields: Any) -> dict[str, Any]:
+            response = await d.send("POST", "/v1/responses", {"model": model, "input": "x", "store": True, **fields})
+            return {**await response.json(), "status": response.status}
+
+        async def read(path: str, id_: str) -> tuple[int, str]:
+            response = await d.send("GET", path.format(id_))
+            return response.status, (await response.text()).replace(id_, "ID")
+
+        talk = (await (await d.send("POST", "/v1/conversations", {})).json())["id"]
+        own, foreign = [(await ask(model))["id"] for model in ("chat", "secret")]
+        assert (await ask("secret", conversation=talk))["status"] == 200
+        d.rig.hold(scope=Scope(models=["chat", "secret-*"]))
+        paths = ("/v1/responses/{}", "/v1/responses/{}/input_items")
+        assert [(await read(path, own))[0] for path in paths] == [200, 200]
+        for path in paths:
+            assert await read(path, foreign) == await read(path, "resp_unknown")
+        for path in ("/v1/conversations/{}", "/v1/conversations/{}/items"):
+            assert await read(path, talk) == await read(path, "conv_unknown")
+        assert (await ask("chat", previous_response_id=own))["status"] == 200
+        for field, id_, unknown in (("previous_response_id", foreign, "resp_u"), ("conversation", talk, "conv_u")):
+            refused, as_unknown = [json.dumps(await ask("chat", **{field: name})) for name in (id_, unknown)]
+            assert refused.replace(id_, "ID") == as_unknown.replace(unknown, "ID")
+        assert (await d.send("DELETE", f"/v1/responses/{foreign}")).status == 404
+        d.rig.hold(scope=Scope(models=["*"]))
+        assert (await read("/v1/responses/{}", foreign))[0] == 200

@@ -128,6 +128,7 @@ async def test_a_tenant_admin_manages_its_own_tenant_and_no_more_than_it_has(adm
         for method, path in (
             ("DELETE", f"{KEYS}/{id_of(operator_of_acme)}"),
             ("POST", f"{KEYS}/{id_of(operator_of_acme)}/rotate"),
+            ("PUT", f"{KEYS}/{id_of(operator_of_acme)}/team"),
         ):
             assert (await d.send(method, path, admin))[0] == 403
         assert (await d.send("POST", KEYS, operator_of_acme, {"role": "operator"}))[0] == 201
@@ -178,7 +179,7 @@ async def test_a_tenant_is_shown_with_its_usage(admin_door: OpenDoor) -> None:
         ({"role": "root"}, 400, "role", "expected 'user', 'tenant-admin' or 'operator'"),
         (
             {"scopes": {"models": ["cat"]}}, 400, "scopes.models",
-            "no model 'cat' in the configuration; did you mean 'chat'?",
+            "tenant acme has no model 'cat'; did you mean 'chat'?",
         ),
         ({"scopes": {"modles": ["chat"]}}, 400, "scopes.modles", "unknown field"),
         ({"scopes": {"models": []}}, 400, "scopes.models", "needs 1 or more entries"),

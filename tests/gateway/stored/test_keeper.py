@@ -37,10 +37,10 @@ async def test_while_the_database_is_away_responses_wait_in_memory(
 ) -> None:
     away, write = asyncio.Event(), ResponseDatabase.write
 
-    def fails(store: ResponseDatabase, turns: Sequence[StoredTurn]) -> None:
+    def fails(store: ResponseDatabase, turns: Sequence[StoredTurn]) -> list[StoredTurn]:
         if not away.is_set():
             raise StoreUnavailable("it is away")
-        write(store, turns)
+        return write(store, turns)
 
     monkeypatch.setattr(ResponseDatabase, "write", fails)
     monkeypatch.setattr(module, "PATIENCE", 0.01)
@@ -49,15 +49,15 @@ async def test_while_the_database_is_away_responses_wait_in_memory(
     keeper = opened(tmp_path)
     running = asyncio.create_task(keeper.run())
     for i in range(3):
-        keeper.require_room()
+        await keeper.require_room("a", 0)
         await keeper.keep(StoredTurn("a", response("a", str(i))))
         assert keeper.pending("a", str(i)) is not None
     with pytest.raises(CapacityError):
-        keeper.require_room()
+        await keeper.require_room("a", 0)
     assert keeper.pending("b", "1") is None
     away.set()
     await until(lambda: keeper.pending("a", "2") is None)
-    keeper.require_room()
+    await keeper.require_room("a", 0)
     assert await keeper.read(lambda store: store.response("a", "2", NOW)) is not None
     running.cancel()
     await keeper.aclose()

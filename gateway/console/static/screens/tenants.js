@@ -1,7 +1,7 @@
 // Tenants: limits with the remaining amounts, spend, teams, keys.
 import { html, useState } from "../html.js";
 import { get, path } from "../api.js";
-import { Loading, Notice, To, count, money, useLoaded } from "../parts.js";
+import { Loading, Notice, To, bytes, count, money, useLoaded } from "../parts.js";
 import { Table } from "../table.js";
 import { Keys } from "./tenants/keys.js";
 import { Limits, tightest } from "./tenants/limits.js";
@@ -60,6 +60,9 @@ function Tenant({ name, session }) {
       <dd>${value.models.join(", ")}</dd>
       <dt>Requests under way</dt>
       <dd>${count(value.in_flight)}</dd>
+      ${value.storage &&
+      html`<dt>Stored</dt>
+        <dd>${bytes(value.storage.used)} of ${bytes(value.storage.quota)}</dd>`}
     </dl>
     <h3>Limits</h3>
     <${Limits} limits=${value.limits ?? []} />
