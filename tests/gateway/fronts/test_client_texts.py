@@ -218,3 +218,26 @@ async def test_no_text_of_a_header_becomes_a_failure(tmp_path: Path, name: str) 
                 with contextlib.suppress(UnicodeEncodeError):
                     await d.send("POST", path, json.dumps(sample).encode(), **{name: text})
         d.assert_unharmed()
+
+
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [("/v1/responses", "previous_response_id"), ("/v1/responses", "conversation"), ("/v1/batches", "input_file_id")],
+)
+@pytest.mark.parametrize("id_", ["a\0b", "a\nb", "x" * 600])
+async def test_an_id_that_no_database_stores_is_refused_before_a_query(
+    tmp_path: Path, path: str, field: str, id_: str
+) -> None:
+    async with strict(tmp_path) as d:
+        sample = next(sample for where, sample, _ in SAMPLES if where == path)
+        status, where = await d.send("POST", path, json.dumps({**sample, field: id_}).encode())
+        assert status == 400, where
+        assert not (tmp_path / "state.db").exists()
+
+
+async def test_a_stored_item_has_an_id_that_every_database_can_store(tmp_path: Path) -> None:
+    async with strict(tmp_path) as d:
+        items = [{"role": "user", "id": id_, "content": "x"} for id_ in ("good", "a\0b", "\x7f", "x" * 200)]
+        made = await d.door.openai.conversations.create(items=items)  # type: ignore[arg-type]
+        listed = (await d.door.openai.conversations.items.list(made.id, order="asc")).data
+        assert [item.id == "good" or (item.id or "").startswith("msg_") for item in listed] == [True] * 4
