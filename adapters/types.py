@@ -14,6 +14,8 @@ Verb = Literal["predict", "explain", "classify", "regress"]
 ModelPart = Literal["metadata", "ready", "config", "stats"]
 """The subject of a query. Responses are JSON in the protocol's HTTP form for every upstream."""
 Order = Literal["load", "unload"]
+BYTES_PER_TOKEN = 4
+"""For estimates, for every tokenizer."""
 ERROR_CODE = "x-headrace-error"
 """The field with the stable code of an error: a header, over gRPC a trailer, in a stream a parameter."""
 DEVICE_MS = "headrace-device-ms"
@@ -43,6 +45,11 @@ class Usage:
     @property
     def total_tokens(self) -> int:
         return self.prompt_tokens + self.completion_tokens
+
+    def estimate(self, prompt_tokens: int) -> None:
+        """Replace the server's count of tokens by an estimate from the bytes of the answer."""
+        self.prompt_tokens, self.completion_tokens, self.exact = prompt_tokens, self.bytes // BYTES_PER_TOKEN, False
+        self.cached_tokens = self.reasoning_tokens = self.cache_write_tokens = 0
 
 
 class Form(NamedTuple):

@@ -29,6 +29,7 @@ admin_backend.py      the operations behind the admin API
 lifecycle.py          audit entries of the process, and the status of its configuration
 snapshot.py           everything that one request reads, replaced as a whole
 progress.py           the progress of a long command on a terminal
+terminal_text.py      foreign texts on a terminal
 background.py         background tasks whose failures are logged
 errors.py             errors of the gateway's own start
 answer_tap.py         a stream whose pieces a record or a shadow receives too

@@ -152,6 +152,8 @@ class Exchange(Feeding):
     def on_headers_complete(self) -> None:
         if self._head_done:  # it was `CHUNKED_HEAD`
             return
+        if self._llhttp().get_http_version() not in ("1.1", "1.0"):
+            raise _WrongVersion
         self.status = self._llhttp().get_status_code()
         if self.status < 200:
             self._fields = {}
@@ -296,6 +298,10 @@ class Exchange(Feeding):
         if self._error is None:
             self._error = error
         self._arrived.wake()
+
+
+class _WrongVersion(Exception):
+    """Raised for a status line of another version than HTTP/1.0 and HTTP/1.1, which llhttp accepts."""
 
 
 class _Unsolicited(Exception):

@@ -20,6 +20,7 @@ from adapters.types import DEVICE_MS, ERROR_CODE, Deadline
 from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.wire import decoding, model_failures
 from adapters.wire.oip import responses as oip_responses
+from adapters.wire.valid_text import whole_number
 
 _CALLERS = frozenset({Code.INVALID_ARGUMENT, Code.OUT_OF_RANGE, Code.FAILED_PRECONDITION, Code.ALREADY_EXISTS})
 FAILED = frozenset({Code.INTERNAL, Code.UNKNOWN})
@@ -68,8 +69,8 @@ def check_time(error: GrpcError, deadline: Deadline, now: float) -> None:
 
 def _pushback(error: GrpcError) -> float | None:
     """Return the seconds after which gRPC's own clients may retry; None if the server sends no such trailer."""
-    pushback = _trailer(error, "grpc-retry-pushback-ms")
-    return int(pushback) / 1000 if pushback is not None and pushback.isdigit() and len(pushback) < 9 else None
+    pushback = whole_number(_trailer(error, "grpc-retry-pushback-ms") or "")
+    return None if pushback is None else pushback / 1000
 
 
 def _trailer(error: GrpcError, name: str) -> str | None:

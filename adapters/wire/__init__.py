@@ -12,6 +12,7 @@ cloudevents/         events of message brokers
 media/               pictures and sound as tensors
 protos/              the published gRPC messages
 body.py              a JSON object decoded one level deep
+valid_text.py        texts of clients before anything else reads them
 form.py              `multipart/form-data`, to read and replace the model's name
 sse.py               server-sent events
 compression.py       compressed bodies, with a bound on the result

@@ -8,6 +8,7 @@ from msgspec import Raw
 from adapters.errors import CallerError
 from adapters.wire import decoding
 from adapters.wire.openai.operation_fields import FIELDS, is_misspelled
+from adapters.wire.valid_text import check_json
 
 T = TypeVar("T")
 
@@ -20,8 +21,10 @@ _fields = msgspec.json.Decoder(dict[str, Raw]).decode
 def open_body(body: bytes) -> dict[str, Raw]:
     """Decode a body's fields.
 
-    Raises `CallerError` if it is not a JSON object of at most `MAX_FIELDS` fields, or has a field in the wrong case.
+    Raises `CallerError` if it is not a JSON object of at most `MAX_FIELDS` fields, has a field in the wrong case, or
+    fails `check_json`.
     """
+    check_json(body)
     try:
         fields = _fields(body)
     except RecursionError:

@@ -15,6 +15,8 @@ from config.problem import ConfigError, Problem, closest
 Router = Literal["Sequence", "Switch", "Ensemble", "Splitter"]
 ROUTERS: Final[tuple[str, ...]] = get_args(Router)
 ROOT: Final = "root"
+MOST_NODES: Final = 100
+"""More than any graph has. A chain of them is a pipeline of that depth."""
 _TARGETS: Final = ("serviceName", "serviceUrl", "nodeName")
 
 
@@ -110,6 +112,21 @@ def _problems(document: Document, at: Node, nodes: Mapping[str, GraphNode]) -> I
     if circle := cycle(edges):
         path = " -> ".join(reversed((circle[-1], *circle)))
         yield document.problem((*at.place, circle[0]), f"calls itself: {path}. KServe's router would not end")
+    elif len(nodes) > MOST_NODES or (ROOT in nodes and _written(edges, ROOT) > MOST_NODES):
+        message = f"has too many nodes: a pipeline repeats a node wherever it is called, and can have {MOST_NODES}"
+        yield document.problem(at.place, message)
+
+
+def _written(edges: Mapping[str, list[str]], name: str) -> int:
+    """How many nodes the pipeline of a node has."""
+    counted: dict[str, int] = {}
+
+    def count(node: str) -> int:
+        if node not in counted:
+            counted[node] = 1 + sum(map(count, edges[node]))
+        return counted[node]
+
+    return count(name)
 
 
 def _mistakes(

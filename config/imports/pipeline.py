@@ -54,10 +54,15 @@ def convert(graph: InferenceGraph) -> tuple[dict[str, Any], list[str]]:
 def render(graph: InferenceGraph) -> str:
     """The YAML, with the differences as comments before it."""
     written, differences = convert(graph)
-    head = [f"# Imported from KServe's InferenceGraph {graph.name}. It differs in these points:"]
+    head = [f"# Imported from KServe's InferenceGraph {_printable(graph.name)}. It differs in these points:"]
     for difference in differences:
-        head += wrap(difference, 100, initial_indent="# - ", subsequent_indent="#   ")
+        head += wrap(_printable(difference), 100, initial_indent="# - ", subsequent_indent="#   ")
     return "\n".join(head) + "\n" + yaml.safe_dump(written, sort_keys=False, width=100)
+
+
+def _printable(text: str) -> str:
+    """A text of the graph in a comment: a line break would end the comment."""
+    return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text)
 
 
 class _Conversion:

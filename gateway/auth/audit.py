@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, insert, select
 
+from adapters.wire.valid_text import whole_number
 from gateway.auth.keys import digest
 from gateway.auth.schema import audit
 
@@ -116,11 +117,11 @@ def verify(connection: Connection, pepper: bytes) -> Verdict:
 def holds(connection: Connection, head: str) -> bool:
     """Whether the log still contains the entry that was its head: `SEQ:DIGEST`, as `verify` reported it."""
     seq, _, recorded = head.partition(":")
-    if not seq.isdecimal():
+    if (number := whole_number(seq)) is None:
         return False
-    if int(seq) == 0:
+    if number == 0:
         return recorded == _START
-    stored = connection.execute(select(audit.c.digest).where(audit.c.seq == int(seq))).scalar_one_or_none()
+    stored = connection.execute(select(audit.c.digest).where(audit.c.seq == number)).scalar_one_or_none()
     return stored is not None and hmac.compare_digest(stored, recorded)
 
 

@@ -26,14 +26,15 @@ def list_entries(
         typer.echo(json_text.dumps([as_object(entry) for entry in entries], indent=2))
         return
     from rich.console import Console  # as in `listing`
-    from rich.markup import escape
     from rich.table import Column, Table
+
+    from gateway.terminal_text import plain
 
     table = Table(Column("seq", justify="right"), "time", "actor", "from", "action", "target", "outcome", "detail")
     for entry in entries:
         detail = "" if entry.detail == "{}" else entry.detail
         cells = (entry.actor, entry.peer, entry.action, entry.target, entry.outcome, detail)
-        table.add_row(str(entry.seq), utc(entry.at), *map(escape, cells))
+        table.add_row(str(entry.seq), utc(entry.at), *map(plain, cells))
     Console().print(table)
 
 

@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 
 from adapters.errors import InferenceError
 from adapters.upstreams.provided.deferral import ProvidedResult
+from adapters.wire.valid_text import whole_number
 from gateway.batches.line_runs import LineRuns
 from gateway.batches.provided.submissions import EndedSubmission, Submissions
 from gateway.batches.recovery import recover
@@ -218,4 +219,5 @@ class ShardRun(Unit):
 def _parts_of(custom_id: str) -> tuple[int, str]:
     """The number of the line and the key of the request; a foreign id has the number -1."""
     parts = custom_id.split("-")
-    return (int(parts[1]), parts[2]) if len(parts) == 3 and parts[1].isdigit() else (-1, "")
+    number = whole_number(parts[1]) if len(parts) == 3 else None
+    return (-1, "") if number is None else (number, parts[2])

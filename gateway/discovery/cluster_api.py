@@ -8,6 +8,7 @@ from typing import Any
 
 import aiohttp
 
+from adapters.wire.valid_text import whole_number
 from config.schema.discovery import ClusterConfig
 from gateway.discovery.target import DiscoveryError
 
@@ -77,5 +78,4 @@ def check(response: aiohttp.ClientResponse, resource: str) -> None:
 
 def _pause(response: aiohttp.ClientResponse) -> float:
     """The seconds after which the API server accepts requests again, if it is overloaded."""
-    written = response.headers.get("retry-after", "")
-    return min(float(written), LONGEST_PAUSE) if written.isascii() and written.isdigit() else 0.0
+    return min(float(whole_number(response.headers.get("retry-after", "")) or 0), LONGEST_PAUSE)

@@ -11,6 +11,7 @@ from adapters.detection.detect import detect
 from adapters.registry import make
 from config.schema.config import PoolConfig
 from gateway.foreign.address import address_of, stop
+from gateway.terminal_text import plain
 
 MARKS = {"passed": "[green]passed[/]", "failed": "[red]failed[/]", "absent": "[dim]–[/]"}
 
@@ -46,9 +47,9 @@ def _speaking(pool: PoolConfig, protocol: dict[str, Any]) -> PoolConfig:
 def table_of(cells: list[Cell]) -> Table:
     """One row for each feature."""
     first = cells[0]
-    table = Table(title=f"{first.system} {first.version}".strip())
+    table = Table(title=plain(f"{first.system} {first.version}".strip()), title_style="italic")
     for column in ("feature", "", "why"):
         table.add_column(column, overflow="fold")
     for cell in cells:
-        table.add_row(cell.feature, MARKS[cell.verdict], cell.why)
+        table.add_row(cell.feature, MARKS[cell.verdict], plain(cell.why))
     return table

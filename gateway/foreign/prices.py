@@ -1,10 +1,11 @@
 """`headrace prices`: prices of models from published lists."""
 
-import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+import yaml
 
 from config.imports.price_list import PriceListError, entry_of, price_of, read_list, unread
 from config.schema.config import Config
@@ -45,7 +46,7 @@ def import_prices(
             missing += 1
             print_status(f"{model}: the list has no price of tokens.")
         else:
-            typer.echo(f"{json.dumps(model)}: {_flow(price)}")
+            typer.echo(f"{_flow(model)}: {_flow(price)}")
             if left := unread(entry):
                 print_status(f"{model}: not imported: {', '.join(left)}.")
     if missing == len(models):
@@ -58,10 +59,10 @@ def _models_of(config: Config) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _flow(value: object) -> str:
-    """A price in YAML's flow style."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{name}: {_flow(part)}" for name, part in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_flow, value)) + "]"
-    return str(value)
+def _flow(value: str | Mapping[str, Any]) -> str:
+    """One line of YAML: a name in quotes, or a price."""
+    style = '"' if isinstance(value, str) else None
+    written: str = yaml.safe_dump(
+        value, default_flow_style=True, default_style=style, sort_keys=False, width=float("inf"), allow_unicode=True
+    )
+    return written.rstrip()

@@ -1,7 +1,6 @@
 """`/v1/conversations`: OpenAI's conversations, which contain the items of several responses."""
 
 import re
-from urllib.parse import parse_qsl
 
 import msgspec
 from msgspec import Raw
@@ -12,6 +11,7 @@ from adapters.wire.body import open_body
 from adapters.wire.responses.stored_items import Item, Page, encode, items_of, metadata_of, new_id
 from gateway.auth.keys import Principal
 from gateway.fronts import errors
+from gateway.fronts.batches.pages import query_of
 from gateway.fronts.door import Door, DoorPath
 from gateway.fronts.openai import require_json
 from gateway.stored.exchange import conversation_of, stored
@@ -73,7 +73,7 @@ class ConversationsFront:
     # ── items ─────────────────────────────────────────────────────────────────────────────────────────
 
     async def _listed(self, principal: Principal, http: Request, record: Record) -> Response:
-        keeper, page = self._open_keeper(), Page.of(dict(parse_qsl(http.query)))
+        keeper, page = self._open_keeper(), Page.of(query_of(http.query))
         if http.method != "POST":
             conversation = await self._conversation(principal, http)
             return self._door.respond(record, encode(page.of_items(await self._all(conversation))))

@@ -2,7 +2,6 @@
 
 import re
 from functools import partial
-from urllib.parse import parse_qsl
 
 import msgspec
 
@@ -10,6 +9,7 @@ from adapters.errors import CallerError, NotFound
 from adapters.http1.message import Request, Response
 from adapters.wire.responses.stored_items import Item, Page, encode
 from gateway.auth.keys import Principal
+from gateway.fronts.batches.pages import query_of
 from gateway.fronts.door import Door, DoorPath
 from gateway.stored.exchange import may_read
 from gateway.stored.keeper import Keeper
@@ -46,7 +46,7 @@ class StoredResponses:
     async def _answer(self, principal: Principal, http: Request, record: Record) -> Response:
         if http.method == "DELETE":
             return await self._delete(principal, http, record)
-        query = dict(parse_qsl(http.query))
+        query = query_of(http.query)
         if query.get("stream", "false").lower() not in ("false", "0"):
             raise CallerError("A stored response has no stream: leave out `stream`.", param="stream")
         return self._door.respond(record, (await self._stored(principal, http)).answer)
@@ -59,7 +59,7 @@ class StoredResponses:
         return self._door.respond(record, encode(deleted))
 
     async def _input_items(self, principal: Principal, http: Request, record: Record) -> Response:
-        page = Page.of(dict(parse_qsl(http.query)))
+        page = Page.of(query_of(http.query))
         stored = await self._stored(principal, http)
         return self._door.respond(record, encode(page.of_items(_items(stored.input))))
 

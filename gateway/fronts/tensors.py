@@ -49,7 +49,7 @@ def named(snapshot: Snapshot, model: str, version: str) -> tuple[str, str]:
 
 
 def _is_number(version: str) -> bool:
-    return version.replace(".", "").isdigit()
+    return version.isascii() and version.replace(".", "").isdigit()
 
 
 def listed(door: Door, principal: Principal) -> list[oip_bodies.IndexEntry]:

@@ -13,6 +13,7 @@ from adapters.http2.codes import Code
 from adapters.http2.status import GrpcError
 from adapters.types import Deadline
 from adapters.wire.ext_proc import Field
+from adapters.wire.valid_text import whole_number
 from gateway.picker.destinations import Subset, destination
 
 ENVOY_FIELDS = (b":", b"x-envoy-", b"x-forwarded-")
@@ -116,7 +117,7 @@ class UpstreamHalf(asyncio.Transport):
         response, given = self._response, dict(fields)
         assert response is not None
         status = given.get(b":status", b"")
-        if not (status.isdigit() and 200 <= int(status) <= 599):
+        if whole_number(status, 200, 599) is None:
             raise GrpcError(Code.INVALID_ARGUMENT, "The response has no status.")
         self.names = [name.decode("latin-1") for name in given if not name.startswith(b":")]
         self.ended = self.empty = last

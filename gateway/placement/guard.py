@@ -31,6 +31,11 @@ _SET_DEATH_SIGNAL, _SET_SUBREAPER = 1, 36
 _COLOURS = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]")
 
 
+def printable(text: str) -> str:
+    """A server's text in a log: control characters would be terminal commands, or forge another line."""
+    return "".join(sign if sign.isprintable() or sign == "\t" else "?" for sign in text)
+
+
 class OutputLines:
     """Converts the server's output to lines of the gateway's log."""
 
@@ -57,7 +62,7 @@ class OutputLines:
         line = _COLOURS.sub(b"", line).rstrip()
         for start in range(0, len(line), MAX_LINE):
             text = line[start : start + MAX_LINE].decode(errors="replace")
-            shown = "".join(sign if sign.isprintable() or sign == "\t" else "?" for sign in text)
+            shown = printable(text)
             now = time.time()
             stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
             self._write(f"{stamp},{int(now * 1000) % 1000:03} INFO {self._name} {shown}\n".encode())

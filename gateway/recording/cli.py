@@ -14,6 +14,7 @@ from gateway.recording.entries import EntriesFrame, PolicyFrame, decode
 from gateway.recording.folder import segments
 from gateway.recording.keys import RecordError, RecordKey
 from gateway.recording.segments import CONTENTS, ENTRIES, POLICY, SegmentReader, rewrap
+from gateway.terminal_text import plain
 
 app = typer.Typer(name="record", help="List recorded traffic, and rotate its key.", no_args_is_help=True)
 
@@ -44,7 +45,7 @@ def list_segments(
                 state = f"not closed, {reader.torn} bytes torn"
         except RecordError as error:
             state, failed = str(error), True
-        table.add_row(path.stem, start, share, f"{count:,}", f"{path.stat().st_size:,}", state)
+        table.add_row(plain(path.stem), start, share, f"{count:,}", f"{path.stat().st_size:,}", plain(state))
     Console().print(table)
     raise typer.Exit(1 if failed else 0)
 

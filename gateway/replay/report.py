@@ -9,6 +9,7 @@ from rich.table import Table
 from config.schema.money import PICOS
 from gateway.recording.entries import RecordEntry
 from gateway.replay.outcomes import RequestOutcome
+from gateway.terminal_text import plain
 
 MOST_MOVES = 20
 """Lines of the table of moves."""
@@ -87,7 +88,7 @@ class Report:
         if self.moves:
             moves = Table("model", "change", "from", "to", "requests", title="Most frequent", title_justify="left")
             for (model, kind, old, new), count in self.moves.most_common(MOST_MOVES):
-                moves.add_row(model, kind, old or "–", new or "–", f"{count:,}")
+                moves.add_row(plain(model), kind, plain(old or "–"), plain(new or "–"), f"{count:,}")
             console.print(moves)
         for note in self.notes:
             console.print(note, highlight=False, markup=False)

@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
+from adapters.wire.valid_text import whole_number
 from gateway.requests.lines import DAY_MICROS, LABELS, MICROS, MOST_TEXT
 from gateway.requests.search import MOST_ROWS, LabelTest, RequestQuery
 from gateway.usage.query import BadQuery
@@ -31,7 +32,7 @@ def query_of(texts: Mapping[str, str], within: str | None = None) -> RequestQuer
             raise BadQuery("tenant", f"this key may read the requests of {within} alone")
         tests.append(LabelTest("tenant", within))
     for name in ("id", "trace"):
-        if len(texts.get(name, "")) > MOST_TEXT or "\0" in texts.get(name, ""):
+        if len(texts.get(name, "")) > MOST_TEXT:
             raise BadQuery(name, f"must have at most {MOST_TEXT} characters")
     after = _after(texts.get("after"))
     return RequestQuery(begin, end, tuple(tests), texts.get("id"), texts.get("trace"), after, _limit(texts))
@@ -43,7 +44,7 @@ def _test(name: str, text: str) -> LabelTest:
             raise BadQuery(name, "must be a status such as 429, or a class such as 5xx")
         first = int(text.replace("x", "0"))
         return LabelTest(name, first, first + 99 if text.endswith("xx") else None)
-    if len(text) > 2 * MOST_TEXT or "\0" in text:
+    if len(text) > 2 * MOST_TEXT:
         raise BadQuery(name, f"must have at most {2 * MOST_TEXT} characters")
     return LabelTest(name, None) if text == ANY and name in ("error", "code") else LabelTest(name, text)
 
@@ -72,7 +73,6 @@ def _after(text: str | None) -> tuple[int, int] | None:
 
 
 def _limit(texts: Mapping[str, str]) -> int:
-    text = texts.get("limit", "50")
-    if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:9]) <= MOST_ROWS:
+    if (limit := whole_number(texts.get("limit", "50"), 1, MOST_ROWS)) is None:
         raise BadQuery("limit", f"must be a number from 1 to {MOST_ROWS}")
-    return int(text)
+    return limit

@@ -154,7 +154,7 @@ class ShadowCopies:
         shadow, request, first = copy.shadow, copy.request, copy.primary()
         if first is None:
             raise NotCompared("size")
-        if reason := await exclusion(request.received):
+        if reason := exclusion(request.received):
             raise NotCompared(reason)
         to = shadow.plan.to
         primary = shadow.plan.source or RolloutArmConfig(pool=copy.answer.pool)

@@ -1,6 +1,5 @@
 """Requests that are never copied: a copy would change state, or have effects outside of the model."""
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,9 +8,8 @@ from msgspec import Raw
 
 from adapters.errors import CallerError
 from adapters.requests import AppRequest, GenerateRequest, InferRequest, ModelRequest
-from adapters.tensors import SHARED_MEMORY
 from adapters.wire.anthropic.message_request import MessagesRequest
-from adapters.wire.oip.payloads import HttpPayload, header_length
+from adapters.wire.oip.payloads import HttpPayload
 from adapters.wire.openai.model_field import CODEC as PASSED
 
 STATEFUL = ("previous_response_id", "conversation", "background", "container")
@@ -20,8 +18,6 @@ ON_THE_SERVER = ("mcp_servers", "web_search_options", "plugins")
 """Fields that let the server itself act."""
 OF_THE_CLIENT = frozenset({None, "function", "custom"})
 """Kinds of tools that the client executes, not the server."""
-SCANNED = 1024 * 1024
-"""Bytes of a body that are scanned at once."""
 MOST_TOOLS = 64 * 1024
 """Bytes of tools that are decoded. A request with more is not copied."""
 SAFE_METHODS = frozenset({"GET", "HEAD"})
@@ -35,33 +31,23 @@ class _Tool(msgspec.Struct):
 _tools = msgspec.json.Decoder(list[_Tool]).decode
 
 
-async def exclusion(request: ModelRequest) -> str:
+def exclusion(request: ModelRequest) -> str:
     """The reason why a request is not copied: `state`, `effects` or `operation`; empty if it may be."""
     if request.sequence:
         return "state"
     if isinstance(request, GenerateRequest):
         return _of_text(request)
     if isinstance(request, InferRequest):
-        return await _of_tensors(request)
+        return _of_tensors(request)
     if isinstance(request, AppRequest):
         return _of_app(request)
     return "operation"
 
 
-async def _of_tensors(request: InferRequest) -> str:
-    """Tensors in shared memory are state: an output region would be written twice. Other tasks run between two parts of
-    a large body."""
-    payload, word = request.payload, SHARED_MEMORY.encode()
+def _of_tensors(request: InferRequest) -> str:
+    payload = request.payload
     if isinstance(payload, HttpPayload) and payload.encoding and not payload.opened:
         return "operation"  # it is forwarded compressed, and is not decompressed for a copy
-    body = payload.plain
-    head = header_length(payload)
-    end = len(body) if head is None else head
-    for start in range(0, end, SCANNED):
-        if body.find(word, start, min(start + SCANNED + len(word), end)) >= 0:
-            return "state"
-        if end > SCANNED:
-            await asyncio.sleep(0)
     return ""
 
 

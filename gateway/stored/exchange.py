@@ -10,6 +10,7 @@ from msgspec import Raw
 from adapters.errors import CallerError, NotFound
 from adapters.wire.body import open_body
 from adapters.wire.responses.stored_items import Item, encode, items_of
+from adapters.wire.valid_text import is_id
 from gateway.auth.keys import Principal
 from gateway.stored.keeper import Keeper
 from gateway.stored.store import Conversation, StoredItem, StoredResponse, StoredTurn
@@ -90,6 +91,9 @@ async def opened(keeper: Keeper, principal: Principal, body: bytes) -> tuple[byt
     if previous is not None and conversation is not None:
         message = "Give either `previous_response_id` or `conversation`."
         raise CallerError(message, param="previous_response_id")
+    for name, id_ in (("previous_response_id", previous), ("conversation", conversation)):
+        if id_ is not None and not is_id(id_):
+            raise CallerError(f"`{name}` is not an id.", param=name)
     await keeper.require_room(principal.tenant, len(body) if stores or conversation is not None else 0)
     fields = open_body(body)
     exchange = StoredExchange(keeper, principal, stores, previous, conversation, items_of(fields.get("input")))

@@ -26,6 +26,9 @@ _FAMILIES = {
     "hedge_win": _Family("headrace_hedge_wins", "Second attempts that answered before the first.", "pool"),
     "resume": _Family("headrace_resumes", "Broken streams that another endpoint continued.", "pool"),
     "resume_failure": _Family("headrace_resume_failures", "Broken streams that no endpoint could continue.", "pool"),
+    "implausible_usage": _Family(
+        "headrace_implausible_usage", "Answers whose server reported an impossible number of tokens.", "pool"
+    ),
     "cache_hit": _Family(*_CACHE, "hit"),
     "cache_miss": _Family(*_CACHE, "miss"),
     "cache_coalesced": _Family(*_CACHE, "coalesced"),

@@ -7,6 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from gateway.terminal_text import plain
 from gateway.top.rates import Rates
 from gateway.top.source import GatewaySample
 
@@ -22,11 +23,6 @@ def frame(sample: GatewaySample, rates: Rates) -> RenderableType:
     if any(scale["max"] > 1 or scale["failure"] for scale in sample.state.get("replicas", ())):
         parts.append(_replicas(sample))
     return Group(*parts, _models(rates), _tenants(sample, rates))
-
-
-def plain(value: object) -> Text:
-    """A text without control characters and markup."""
-    return Text("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(value)))
 
 
 def _summary(sample: GatewaySample, rates: Rates) -> Text:

@@ -23,6 +23,8 @@ from policies.health import panics
 from policies.queueing import BATCH
 
 RETRY_AFTER = 1.0
+MOST_UNSEEN = 2**20
+"""Tokens that a server may report beyond the bytes that it has received and sent: the context of a large model."""
 
 
 class Pool:
@@ -174,6 +176,9 @@ class Pool:
         error: BaseException | None,
     ) -> None:
         now = self._clock()
+        if not _is_possible(request, answer.usage):
+            answer.usage.estimate(request.prompt_tokens)
+            call.trace.event("implausible_usage", self.name)
         if self._queue is not None:
             self._queue.settle(request, call, waiter, answer.usage)
         if span is not None:
@@ -301,6 +306,16 @@ class Pool:
     def _retry_after(self, tenant: str, now: float) -> float:
         waits = [wait for e in self._endpoints if (wait := e.retry_after(tenant, now)) > 0]
         return max(RETRY_AFTER, min(waits, default=0.0))
+
+
+def _is_possible(request: ModelRequest, usage: Usage) -> bool:
+    """Whether a server can have counted so many tokens.
+
+    A byte of a request is at most one token. Pictures by URL, the results of a server's own tools and hidden reasoning
+    need no bytes, so `MOST_UNSEEN` tokens are possible beside them.
+    """
+    most = MOST_UNSEEN * max(request.n, 1)
+    return usage.prompt_tokens <= request.size + MOST_UNSEEN and usage.completion_tokens <= usage.bytes + most
 
 
 def _begun(request: ModelRequest, error: BaseException) -> Usage | None:

@@ -145,7 +145,10 @@ def hours_of(begin: datetime, end: datetime) -> tuple[int, int]:
 def month_of(month: str) -> tuple[int, int]:
     """The hours of a month (YYYY-MM) in UTC. Raises `ValueError`."""
     begin = datetime.strptime(month, "%Y-%m").replace(tzinfo=UTC)
-    return hours_of(begin, _next_month(begin))
+    try:
+        return hours_of(begin, _next_month(begin))
+    except OverflowError:
+        raise ValueError("the month after it has no date") from None
 
 
 def _time(seconds: int) -> str:

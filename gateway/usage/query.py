@@ -7,6 +7,7 @@ from typing import cast, get_args
 
 import msgspec
 
+from adapters.wire.valid_text import whole_number
 from gateway.usage.labels import HOUR
 from gateway.usage.report import MOST_ROWS, Label, Period, UsageQuery, groups_of
 
@@ -67,9 +68,9 @@ def _period(text: str | None) -> Period | None:
 def _limit(text: str | None) -> int:
     if text is None:
         return MOST_ROWS
-    if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:9]) <= MOST_ROWS:
+    if (limit := whole_number(text, 1, MOST_ROWS)) is None:
         raise BadQuery("limit", f"must be a number from 1 to {MOST_ROWS}")
-    return int(text)
+    return limit
 
 
 def _group(text: str | None, query: UsageQuery) -> list[str | int]:

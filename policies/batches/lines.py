@@ -71,8 +71,10 @@ def is_endpoint(endpoint: str) -> bool:
 
 
 def decode_line(raw: bytes) -> BatchLine | None:
-    """Decode a line; None if it is not a JSON object."""
+    """Decode a line; None if it is not a JSON object in UTF-8."""
     try:
+        if not raw.isascii():
+            raw.decode()  # the decoder skips the body
         return _line(raw)
     except _UNREADABLE:
         return None

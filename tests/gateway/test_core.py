@@ -2,6 +2,7 @@ import asyncio
 import gc
 import itertools
 import weakref
+from copy import copy
 from dataclasses import replace
 from typing import Any, cast
 
@@ -270,6 +271,32 @@ async def test_a_failure_is_recorded_with_the_last_failed_pool() -> None:
     with pytest.raises(NotFound):
         await one.core.handle(one.principal, chat(model="unknown"), {}, record := one.record())
     assert record.pool == ""
+
+
+@pytest.mark.parametrize(
+    ("reported", "charged", "is_believed"),
+    [
+        (Usage(2**20 + 90, 2**20 + 8, exact=True, bytes=8), (2**20 + 90, 2**20 + 8), True),
+        (Usage(2**20 + 101, 1, exact=True, bytes=8), (50, 2), False),
+        (Usage(1, 2**20 + 9, exact=True, bytes=8), (50, 2), False),
+        (Usage(2**31 - 1, 2**31 - 1, exact=True, cached_tokens=9, reasoning_tokens=9), (50, 0), False),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_impossible_number_of_tokens_is_not_charged(
+    reported: Usage, charged: tuple[int, int], is_believed: bool, stream: bool
+) -> None:
+    one = rig(FakeAdapter(Script(usage=copy(reported))))
+    request = structs.replace(chat(stream=stream), size=100, prompt_tokens=50)
+    answer = await one.core.handle(one.principal, request, {}, record := one.record())
+    if stream:
+        assert [piece async for piece in answer]
+    usage = record.usage
+    assert usage is not None
+    assert (usage.prompt_tokens, usage.completion_tokens, usage.exact) == (*charged, is_believed)
+    assert record.trace.events == (() if is_believed else (("implausible_usage", "main"),))
+    assert is_believed or not usage.cached_tokens + usage.reasoning_tokens
+    one.assert_idle()
 
 
 UNITS: list[tuple[dict[str, Any], Usage, str]] = [

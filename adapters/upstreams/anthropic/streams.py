@@ -3,13 +3,12 @@
 from adapters.errors import InferenceError
 from adapters.http1.client import ClientResponse
 from adapters.requests import ChatRequest
-from adapters.types import ANTHROPIC, OPENAI, Form, Usage
+from adapters.types import ANTHROPIC, BYTES_PER_TOKEN, OPENAI, Form, Usage
 from adapters.upstreams.event_stream import EventStream
 from adapters.wire import decoding, sse
 from adapters.wire.anthropic import errors
 from adapters.wire.anthropic.chunks import ChatChunks, MessageEvent, read_event
 from adapters.wire.anthropic.usage import MessageUsage
-from adapters.wire.openai.chat import BYTES_PER_TOKEN
 
 ENVELOPE = 90
 """Bytes of an event besides its text."""

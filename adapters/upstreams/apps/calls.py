@@ -15,6 +15,7 @@ from adapters.upstreams.body_stream import ForwardedBody
 from adapters.upstreams.failed_status import upstream_error
 from adapters.wire.openai import errors
 from adapters.wire.openai.model_field import with_model
+from adapters.wire.valid_text import whole_number
 
 MAX_REFUSAL = 1024 * 1024
 MAX_TEXT = 64 * 1024
@@ -111,8 +112,7 @@ class AppCalls:
             if (error := self._judge(request, status, headers, body)) is not None:
                 raise error
             return self._with_headers(Answer(**_head(response), body=body, usage=_usage(body)), headers)
-        length = headers.get("content-length") or ""
-        if status in (204, 304) or (length.isdigit() and len(length) < 7 and int(length) <= WHOLE):
+        if status in (204, 304) or whole_number(headers.get("content-length") or "", most=WHOLE) is not None:
             body = await response.read(WHOLE)
             return self._with_headers(Answer(**_head(response), body=body, usage=_usage(body)), headers)
         stream = ForwardedBody(response, **_head(response), usage=Usage(exact=True))

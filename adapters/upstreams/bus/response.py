@@ -11,6 +11,7 @@ from adapters.http1.message import Headers
 from adapters.types import Deadline
 from adapters.wire import sse
 from adapters.wire.cloudevents.event import CloudEvent
+from adapters.wire.valid_text import whole_number
 
 PIECE, END = "com.headrace.piece", "com.headrace.end"
 DONE = sse.encode(b"[DONE]")
@@ -60,8 +61,8 @@ class BusResponse(ClientResponse):
         self.status, self.headers, self._started = status, Headers(raw), True
 
     def _receive_piece(self, event: CloudEvent) -> None:
-        stream, number = event.extensions.get("streamid", ""), event.extensions.get("sequence", "")
-        if not number.isdecimal() or len(number) > 9:
+        stream, number = event.extensions.get("streamid", ""), whole_number(event.extensions.get("sequence", ""))
+        if number is None:
             self._error = BackendError("A message of a stream has no number.")
             return
         if not self._started:
@@ -71,7 +72,7 @@ class BusResponse(ClientResponse):
         if stream != self._stream:
             self._error = TransportError("The worker has begun the stream again.")
             return
-        self._ahead[int(number)] = sse.encode(event.data) if event.type == PIECE else b""
+        self._ahead[number] = sse.encode(event.data) if event.type == PIECE else b""
         while (piece := self._ahead.pop(self._turn, None)) is not None:
             self._turn += 1
             if not piece:
@@ -156,5 +157,4 @@ def _nothing() -> None:
 
 
 def _status(event: CloudEvent) -> int:
-    text = event.extensions.get("status", "")
-    return int(text) if text.isdecimal() and 200 <= int(text[:4]) <= 599 else 502
+    return whole_number(event.extensions.get("status", ""), 200, 599) or 502

@@ -17,6 +17,7 @@ from adapters.errors import (
 from adapters.requests import InferRequest, ModelRequest
 from adapters.wire import failure_text
 from adapters.wire.oip.bodies import IndexEntry
+from adapters.wire.valid_text import whole_number
 
 
 def takes_tensors(request: ModelRequest) -> Unsupported:
@@ -45,7 +46,7 @@ def not_ready(query: ModelRequest, entries: Sequence[IndexEntry] = ()) -> ModelN
 
 
 def _number(version: str) -> int:
-    return int(version) if version.isdecimal() and len(version) < 19 else 0
+    return whole_number(version) or 0
 
 
 def no_such_version(request: ModelRequest) -> NotFound:

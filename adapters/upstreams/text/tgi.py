@@ -25,6 +25,7 @@ from adapters.wire.text import tgi as wire
 from adapters.wire.text.generated_text import TextEncoder
 from adapters.wire.text.prompt_request import Options
 from adapters.wire.text.stop_texts import StopTexts
+from adapters.wire.valid_text import whole_number
 from config.protocols.tgi import TgiProtocol
 from config.schema.config import PoolConfig
 
@@ -122,9 +123,9 @@ async def _whole(
     text, details = wire.decode_whole(body)
     stops = StopTexts(options.stops)
     text = stops.feed(text) + stops.rest()
-    counted = response.headers.get("x-prompt-tokens") or ""
-    exact = counted.isdigit() and len(counted) < 10
-    usage = Usage(int(counted) if exact else request.prompt_tokens, details.generated_tokens, exact, bytes=len(body))
+    counted = whole_number(response.headers.get("x-prompt-tokens") or "", most=2**31 - 1)
+    exact, prompt_tokens = counted is not None, request.prompt_tokens if counted is None else counted
+    usage = Usage(prompt_tokens, details.generated_tokens, exact, bytes=len(body))
     reason = wire.REASONS.get(details.finish_reason, "stop")
     if options.echo:
         text = prompt + text

@@ -13,7 +13,7 @@ from adapters.call import Call
 from adapters.errors import BackendError, CallerError, ContextTooLong, InferenceError, Unsupported
 from adapters.registry import Address
 from adapters.requests import ChatRequest, CompletionRequest, GenerateRequest, ModelOrder, ModelQuery, ModelRequest
-from adapters.types import InferKind, Usage
+from adapters.types import BYTES_PER_TOKEN, InferKind, Usage
 from adapters.upstreams.dial import http1_client, probe_path
 from adapters.upstreams.failed_status import MAX_MESSAGE
 from adapters.upstreams.oip.http_client import OipHttpAdapter
@@ -23,7 +23,6 @@ from adapters.upstreams.transcoded_stream import GeneratedStream
 from adapters.wire import model_failures
 from adapters.wire.oip import request_view as oip_view
 from adapters.wire.openai import refusals
-from adapters.wire.openai.chat import BYTES_PER_TOKEN
 from adapters.wire.text import prompt_request
 from adapters.wire.text.generated_text import TextEncoder
 from adapters.wire.text.prompt_request import Options

@@ -32,6 +32,7 @@ from adapters.wire.oip.bodies import IndexEntry
 from adapters.wire.tfserving import predict_v1_upstream
 from adapters.wire.tfserving import rest as tfserving
 from adapters.wire.tfserving.payloads import PredictV1Payload
+from adapters.wire.valid_text import whole_number
 
 if TYPE_CHECKING:
     from adapters.registry import Address
@@ -54,7 +55,7 @@ def _target(base: str, model: str, version: str, suffix: str) -> bytes:
     """Return the target of a call of a model. A version that is not a number is a label."""
     path = f"{base}/v1/models/{segment(model)}"
     if version:
-        path += f"/{'versions' if version.isdigit() else 'labels'}/{segment(version)}"
+        path += f"/{'labels' if whole_number(version) is None else 'versions'}/{segment(version)}"
     return f"{path}{suffix}".encode()
 
 
@@ -112,7 +113,7 @@ class TfServingAdapter:
         size = sum([len(tensor.data) for tensor in inference.inputs])
         body = await offload.run(size, predict_v1_upstream.encode_request, inference)
         content = await self._post(request, "predict", body, call)
-        version = request.version if request.version.isdigit() else ""
+        version = "" if whole_number(request.version) is None else request.version
         inferred = await offload.run(
             len(content), predict_v1_upstream.decode_answer, content, metadata.outputs, request.model, version
         )

@@ -16,13 +16,12 @@ from adapters.errors import CallerError, NotFound
 from adapters.payloads import Fields
 from adapters.requests import ChatRequest, Codec, ModelRequest, R
 from adapters.tensors import Data
-from adapters.types import Feature
+from adapters.types import BYTES_PER_TOKEN, Feature
 from adapters.wire import canonical
 from adapters.wire.anthropic import chat as anthropic_chat
 from adapters.wire.anthropic.message_request import MessagePayload, MessagesRequest, TokenCount
 from adapters.wire.body import field, open_body
 from adapters.wire.openai import features, operation_fields
-from adapters.wire.openai.chat import BYTES_PER_TOKEN
 from adapters.wire.openai.request_codec import LENGTHS, MAX_TOKENS
 
 VERSION = "2023-06-01"

@@ -6,7 +6,9 @@ A value of another type is refused. Parameters with other names are the model's 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from adapters.errors import CallerError
+import msgspec
+
+from adapters.errors import CallerError, Unsupported
 from adapters.tensors import (
     BINARY,
     BINARY_OUTPUT,
@@ -38,6 +40,14 @@ def _is_id(value: Any) -> bool:
 
 _FLAG, _COUNT, _TEXT = (_is_flag, "true or false"), (_is_count, "a whole number of 0 or more"), (_is_text, "a string")
 _MEMORY = {SHARED_MEMORY: _TEXT, "shared_memory_byte_size": _COUNT, "shared_memory_offset": _COUNT}
+
+
+class MemoryRegion(msgspec.Struct, gc=False):
+    """The parameter of a tensor in shared memory; empty without it."""
+
+    shared_memory_region: msgspec.Raw = msgspec.Raw()
+
+
 OF_A_REQUEST: Mapping[str, tuple[Fits, str]] = {
     "sequence_id": (_is_id, "a whole number of 0 or more, or a string"),
     "sequence_start": _FLAG,
@@ -58,3 +68,8 @@ def check(parameters: Parameters, declared: Mapping[str, tuple[Fits, str]] = OF_
         if not fits(parameters[name]):
             where = f" of `{of}`" if of else ""
             raise CallerError(f"invalid value type for '{name}' parameter{where}, expected {kind}", param=name)
+
+
+def in_shared_memory() -> Unsupported:
+    """The error of a gateway for a tensor in shared memory: its clients share no memory with its servers."""
+    return Unsupported("A gateway takes no tensors in shared memory: send the data.", param=SHARED_MEMORY)

@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from adapters.errors import CallerError
 from adapters.payloads import Fields
 from adapters.requests import Codec, InferRequest, ModelRequest, R
-from adapters.tensors import Data, Inference, Parameter, Parameters
+from adapters.tensors import SHARED_MEMORY, Data, Inference, Parameter, Parameters
 from adapters.types import InferKind
+from adapters.wire.oip import parameters as oip_parameters
 from adapters.wire.oip.payloads import GrpcPayload
 from adapters.wire.oip.proto_requests import decode_infer_request, encode_infer_request
 from adapters.wire.oip.request_view import rows_of, separate, sequence_name, with_model, without_model
@@ -26,6 +27,9 @@ def request_of(
     inference: Inference, message: bytes, *, model: str, version: str, kind: InferKind, timeout: float | None = None
 ) -> InferRequest:
     """The request of a decoded message. Raises `CallerError` for an invalid sequence id."""
+    described = [*[each.parameters for each in inference.inputs], *[each.parameters for each in inference.outputs]]
+    if any(SHARED_MEMORY in each for each in described):
+        raise oip_parameters.in_shared_memory()
     parameters = inference.parameters
     id_ = parameters.get("sequence_id")
     if isinstance(id_, float | bool):

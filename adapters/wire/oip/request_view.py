@@ -16,8 +16,10 @@ from adapters.requests import Codec, InferRequest, ModelRequest, R
 from adapters.tensors import Data, Inference
 from adapters.types import InferKind
 from adapters.wire import decoding
+from adapters.wire.oip import parameters as oip_parameters
 from adapters.wire.oip import requests as oip
 from adapters.wire.oip.payloads import HttpPayload
+from adapters.wire.valid_text import check_json
 
 MODEL = "model"
 SEQUENCE = "sequence_id"
@@ -25,8 +27,9 @@ LONGEST_NAME = 128
 _NULL = Raw(b"null")
 
 
-class _Shape(msgspec.Struct, gc=False):
+class _Tensor(msgspec.Struct, gc=False):
     shape: tuple[int, ...] = ()
+    parameters: oip_parameters.MemoryRegion | None = None
 
 
 class _Parameters(msgspec.Struct, gc=False):
@@ -42,7 +45,8 @@ class _Parameters(msgspec.Struct, gc=False):
 
 
 class _Fields(msgspec.Struct, gc=False):
-    inputs: list[_Shape] = []
+    inputs: list[_Tensor] = []
+    outputs: list[_Tensor] | None = None
     parameters: _Parameters | None = None
 
 
@@ -142,6 +146,7 @@ def summarize(body: bytes, kind: InferKind, header_length: int | None) -> Reques
     if header_length == 0:
         return RequestSummary()
     head, _ = oip.split(body, header_length)
+    check_json(head)
     try:
         if kind in ("generate", "generate_stream"):
             prompt = _prompt(head)
@@ -149,6 +154,9 @@ def summarize(body: bytes, kind: InferKind, header_length: int | None) -> Reques
         request = _decode_fields(head)
     except decoding.MALFORMED_JSON as error:
         raise oip.not_json(error) from None
+    for tensor in (*request.inputs, *(request.outputs or ())):
+        if tensor.parameters is not None and tensor.parameters.shared_memory_region:
+            raise oip_parameters.in_shared_memory()
     rows = rows_of(request.inputs[0].shape) if request.inputs else 1
     return _summary(rows, request.parameters) if request.parameters is not None else RequestSummary(rows)
 

@@ -31,6 +31,7 @@ from adapters.tensors import (
 from adapters.wire import decoding
 from adapters.wire.oip import json_data as oip_data
 from adapters.wire.oip import parameters as oip_parameters
+from adapters.wire.valid_text import whole_number
 
 HEADER = "inference-header-content-length"
 RAW = "raw_input"
@@ -73,9 +74,9 @@ def header_length(value: str | None) -> int | None:
     """Decode `Inference-Header-Content-Length`; None without a value. Raises `CallerError`."""
     if value is None:
         return None
-    if not (value.isascii() and value.isdigit() and len(value) <= 12):
+    if (length := whole_number(value)) is None:
         raise CallerError("Inference-Header-Content-Length is not a number of bytes.", param=HEADER)
-    return int(value)
+    return length
 
 
 def split(body: bytes, length: int | None) -> tuple[Data, memoryview]:

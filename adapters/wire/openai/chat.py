@@ -22,7 +22,7 @@ from adapters.requests import (
     GenerateRequest,
     ResponsesRequest,
 )
-from adapters.types import Usage
+from adapters.types import BYTES_PER_TOKEN, Usage
 from adapters.wire import decoding, model_failures
 from adapters.wire.body import field as _field
 from adapters.wire.body import open_body as _open
@@ -34,7 +34,6 @@ from adapters.wire.openai.errors import decode_error as decode_error
 from adapters.wire.openai.request_codec import CODEC, OpenAIPayload, choices, max_tokens
 
 DONE = b"[DONE]"
-BYTES_PER_TOKEN = 4
 MAX_MESSAGE = 2_000
 CACHE_SALT = "cache_salt"
 FAILED_MID_STREAM = "The upstream failed in the middle of its answer."

@@ -8,6 +8,7 @@ from msgspec import Raw
 
 from adapters.errors import CallerError, NotFound
 from adapters.wire import decoding
+from adapters.wire.valid_text import is_id, whole_number
 
 MAX_PAGE = 100
 DEFAULT_PAGE = 20
@@ -47,7 +48,8 @@ def items_of(raw: Raw | None, param: str = "input") -> list[Item]:
 def _complete(item: Item) -> Item:
     kind = item.get("type") or "message"
     item = {**item, "type": kind}
-    if not isinstance(item.get("id"), str) or not 0 < len(item["id"]) <= 128:
+    id_ = item.get("id")
+    if not isinstance(id_, str) or len(id_) > 128 or not is_id(id_):
         item["id"] = new_id(_PREFIXES.get(kind, "item") if isinstance(kind, str) else "item")
     if kind == "message":
         item.setdefault("status", "completed")
@@ -85,12 +87,12 @@ class Page(NamedTuple):
     @classmethod
     def of(cls, query: dict[str, str]) -> "Page":
         """Raises `CallerError`."""
-        limit, order = query.get("limit", str(DEFAULT_PAGE)), query.get("order", "desc")
-        if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:4]) <= MAX_PAGE):
+        limit, order = whole_number(query.get("limit", str(DEFAULT_PAGE)), 1, MAX_PAGE), query.get("order", "desc")
+        if limit is None:
             raise CallerError(f"`limit` is a whole number from 1 to {MAX_PAGE}.", param="limit")
         if order not in ("asc", "desc"):
             raise CallerError("`order` is asc or desc.", param="order")
-        return cls(int(limit), order == "asc", query.get("after"))
+        return cls(limit, order == "asc", query.get("after"))
 
     def of_items(self, items: list[Item]) -> dict[str, Any]:
         """A page of items, given oldest first. Raises `NotFound` for an unknown `after`."""

@@ -10,15 +10,14 @@ from adapters.wire import decoding
 from adapters.wire.protos.tfserving import serving
 from adapters.wire.tfserving import tensors as tfserving_tensors
 from adapters.wire.tfserving.predict_v1 import SERVING, SIGNATURE
-
-_MOST = 2**63 - 1
+from adapters.wire.valid_text import whole_number
 
 
 def put_spec(spec: Any, model: str, version: str, signature: str = "") -> None:
     """Set the name of a model. A version that is not a number is a label."""
     spec.name = model
-    if version.isdigit() and int(version) <= _MOST:
-        spec.version.value = int(version)
+    if (number := whole_number(version)) is not None:
+        spec.version.value = number
     elif version:
         spec.version_label = version
     spec.signature_name = signature

@@ -14,6 +14,7 @@ from adapters.wire.oip import json_data as oip_data
 from adapters.wire.oip.bodies import ModelMetadata, TensorMetadata
 from adapters.wire.tfserving import datatypes as tensorflow_types
 from adapters.wire.tfserving.predict_v1 import SERVING
+from adapters.wire.valid_text import whole_number
 
 encode = msgspec.json.Encoder().encode
 
@@ -171,4 +172,4 @@ def encode_status(versions: Sequence[str], state: str, reason: str, more: Mappin
 
 def number(version: str) -> int:
     """Return a version's number, by which versions are sorted; 0 for a version that is not a number."""
-    return int(version) if version.isdigit() else 0
+    return whole_number(version) or 0

@@ -20,6 +20,7 @@ from adapters.wire.oip.bodies import ModelMetadata
 from adapters.wire.oip.request_view import rows_of, with_model, without_model
 from adapters.wire.tfserving.payloads import PredictV1Payload
 from adapters.wire.tfserving.predict_v1 import SIGNATURE, decode_examples, decode_predict
+from adapters.wire.valid_text import check_json
 
 _MOST_CLASSES = 1000
 _SPACE = b" \t\r\n"
@@ -66,6 +67,7 @@ def request_of(
 
 def summarize(body: bytes) -> tuple[int, bool]:
     """Return the number of rows, and whether a request has its tensors row by row."""
+    check_json(body)
     try:
         request = _decode_fields(body)
         rows = request.instances if isinstance(request.instances, list) else request.examples
@@ -105,6 +107,8 @@ def _read(body: bytes) -> dict[str, Any]:
     """Decode a body with Python's own parser, which accepts NaN and takes three times as long."""
     try:
         decoded = json.loads(body)
+        if b"\\u" in body:  # this parser accepts a half of a surrogate pair
+            json.dumps(decoded, ensure_ascii=False).encode()
     except RecursionError:
         raise CallerError("The JSON body is nested too deeply.", code="invalid_json") from None
     except ValueError as why:

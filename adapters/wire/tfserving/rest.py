@@ -10,6 +10,7 @@ from adapters.wire import decoding
 from adapters.wire.oip.bodies import ModelMetadata, TensorMetadata
 from adapters.wire.tfserving.datatypes import DATATYPES
 from adapters.wire.tfserving.predict_v1 import SERVING
+from adapters.wire.valid_text import whole_number
 
 PLATFORM = "tensorflow_savedmodel"
 STATES = {
@@ -135,7 +136,7 @@ def _tensor(name: str, info: _Info) -> TensorMetadata:
 
 
 def _number(version: str) -> int:
-    return int(version) if version.isdigit() else 0
+    return whole_number(version) or 0
 
 
 def _read(decoder: Any, body: bytes) -> Any:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import aiohttp
 
+from adapters.wire.valid_text import whole_number
 from gateway.batches.client.progress import RunProgress
 from gateway.batches.client.sources import InputLine
 from gateway.traffic.queue import PRIORITY_HEADER
@@ -81,4 +82,5 @@ class LineSender:
 
 
 def _seconds(text: str | None) -> float | None:
-    return float(text) if text is not None and text.isdigit() else None
+    seconds = whole_number(text or "")
+    return None if seconds is None else float(seconds)

@@ -6,6 +6,7 @@ from typing import TypeVar
 from aiohttp import web
 
 from adapters.errors import CapacityError
+from adapters.wire.valid_text import whole_number
 from gateway.batches.listing import MOST_ROWS, STATES, BatchSearch, cancel, one_of, page_of
 from gateway.batches.report import described, summary
 from gateway.batches.service import BatchService
@@ -81,16 +82,17 @@ def _search(texts: dict[str, str], within: str | None) -> BatchSearch:
     if unknown := sorted(set(texts) - set(_PARAMETERS)):
         raise AdminRefused(400, "bad_query", f"`{unknown[0][:64]}` is not a parameter", param=unknown[0][:64])
     for name in ("tenant", "after"):
-        if len(texts.get(name, "")) > _LONGEST or "\0" in texts.get(name, ""):
+        if len(texts.get(name, "")) > _LONGEST:
             raise AdminRefused(400, "bad_query", f"`{name}` must have at most {_LONGEST} characters", param=name)
-    tenant, state, limit = texts.get("tenant", within), texts.get("status"), texts.get("limit", "50")
+    tenant, state = texts.get("tenant", within), texts.get("status")
+    limit = whole_number(texts.get("limit", "50"), 1, MOST_ROWS)
     if within is not None and tenant != within:
         raise AdminRefused(403, "bad_query", f"this key may read the batches of {within} alone", param="tenant")
     if state is not None and state not in STATES:
         raise AdminRefused(400, "bad_query", f"`status` must be one of {', '.join(STATES)}", param="status")
-    if not (limit.isascii() and limit.isdecimal() and len(limit) < 6 and 1 <= int(limit) <= MOST_ROWS):
+    if limit is None:
         raise AdminRefused(400, "bad_query", f"`limit` must be a number from 1 to {MOST_ROWS}", param="limit")
-    return BatchSearch(tenant, state, texts.get("after"), int(limit))
+    return BatchSearch(tenant, state, texts.get("after"), limit)
 
 
 def _no_batch() -> AdminRefused:

@@ -1,15 +1,17 @@
 """Request bodies and numbers in queries of the admin API, bodies within a budget of bytes for the whole listener."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 from aiohttp import web
 
 from adapters.errors import InferenceError
 from adapters.http1.budget import COPIES, FREE_BYTES, Budget
+from adapters.wire.decoding import MALFORMED_JSON
+from adapters.wire.valid_text import whole_number
 from config.problem import closest
 from gateway.fronts.admin.guard import AdminRefused
 
@@ -57,15 +59,20 @@ async def _read(request: web.Request, limit: int, seconds: float) -> bytes:
             return await request.clone(client_max_size=limit).read()
     except TimeoutError:
         raise AdminRefused(408, "request_timeout", f"the body did not arrive within {seconds:g} s") from None
+    except ConnectionError:  # nobody receives this answer, and the audit log has it
+        raise AdminRefused(400, "client_gone", "the client left before the end of the body") from None
 
 
 async def read_json(request: web.Request) -> Any:
     """The value of a JSON body; an empty body is an empty object. Raises `AdminRefused`."""
     async with body_of(request, OBJECT_BYTES, OBJECT_SECONDS) as body:
         try:
-            return json.loads(body) if body.strip() else {}
-        except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
+            value = msgspec.json.decode(body) if body.strip() else {}
+        except MALFORMED_JSON:
             raise AdminRefused(400, "invalid_json", "the body is not JSON") from None
+        if b"\\u0000" in body.replace(b"\\\\", b""):
+            raise AdminRefused(400, "invalid_json", "the body contains the character NUL, which no database stores")
+        return value
 
 
 async def read_object(request: web.Request, **fields: type) -> dict[str, Any]:
@@ -88,6 +95,6 @@ def number_of(request: web.Request, name: str) -> int | None:
     text = request.query.get(name)
     if text is None:
         return None
-    if not (text.isascii() and text.isdecimal() and len(text) <= 10 and 0 < int(text) <= 10**9):
+    if (number := whole_number(text, 1, 10**9)) is None:
         raise AdminRefused(400, "invalid_request", "expected a whole number from 1 on", param=name)
-    return int(text)
+    return number

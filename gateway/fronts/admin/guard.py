@@ -97,6 +97,7 @@ class AdminGuard:
         """Check a request, call its handler, record it in the audit log, and encode errors in one shape."""
         try:
             self._check_browser(request)
+            _check_url(request)
             await self._admit(request)
             _check_json(request)
             response = await handler(request)
@@ -113,7 +114,7 @@ class AdminGuard:
         if self._loopback and not _is_local_name(host) and host != public:
             raise AdminRefused(403, "wrong_host", "address this machine as `localhost` or by an IP address")
         origin = request.headers.get("Origin")
-        if origin is not None and urlsplit(origin).netloc != host:
+        if origin is not None and _netloc(origin) != host:
             raise AdminRefused(403, "cross_origin", "requests from pages of another origin are refused")
 
     async def _admit(self, request: web.Request) -> None:
@@ -204,12 +205,30 @@ def _scrapes(principal: Principal) -> bool:
 
 
 def _is_local_name(host: str) -> bool:
-    name = urlsplit(f"//{host}").hostname or ""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
     try:
         ipaddress.ip_address(name)
     except ValueError:
         return name in ("", "localhost")
     return True
+
+
+def _netloc(url: str) -> str | None:
+    """The host and port of a URL; None for a text that is no URL."""
+    try:
+        return urlsplit(url).netloc
+    except ValueError:
+        return None
+
+
+def _check_url(request: web.Request) -> None:
+    """Require printable texts: a name or an id in the URL is looked up in the database, and Postgres refuses NUL."""
+    param = next((name for name, text in request.query.items() if not (name + text).isprintable()), None)
+    if param is not None or not request.path.isprintable():
+        raise AdminRefused(400, "invalid_url", "the URL contains a character that is not printable", param=param)
 
 
 def _check_json(request: web.Request) -> None:

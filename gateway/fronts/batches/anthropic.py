@@ -11,6 +11,7 @@ from adapters import offload
 from adapters.errors import CallerError, InferenceError, NotFound, StorageFull
 from adapters.http1.message import Request, Response
 from adapters.wire.field_names import MESSAGES
+from adapters.wire.valid_text import check_json
 from gateway.auth.keys import Principal
 from gateway.batches.rows import BatchHolder, BatchSpec, StoredBatch, StoredFile, file_object, new_id
 from gateway.batches.service import BatchService
@@ -54,6 +55,7 @@ class _Create(msgspec.Struct):
 
 def lines_of(body: bytes, most: int) -> bytes:
     """The requests of a body as lines of a batch. Raises `CallerError`."""
+    check_json(body)
     try:
         requests = msgspec.json.decode(body, type=_Create).requests
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

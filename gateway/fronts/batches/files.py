@@ -7,6 +7,7 @@ import msgspec
 
 from adapters.errors import CallerError, NotFound
 from adapters.http1.message import Request, Response
+from adapters.wire.valid_text import whole_number
 from gateway.auth.keys import Principal
 from gateway.batches.rows import StoredFile, file_object, new_id
 from gateway.batches.service import BatchService
@@ -140,7 +141,7 @@ class FilesFront:
         now, lifetime = service.wall(), service.config.retention
         if "expires_after[seconds]" in fields or "expires_after[anchor]" in fields:
             anchor, seconds = fields.get("expires_after[anchor]"), fields.get("expires_after[seconds]", "")
-            lifetime = lifetime_of(anchor, int(seconds) if seconds.isdigit() else None, lifetime)
+            lifetime = lifetime_of(anchor, whole_number(seconds), lifetime)
         return StoredFile(id_, principal.tenant, purpose, form.filename or "file", size, now, now + lifetime)
 
     def _open(self) -> BatchService:

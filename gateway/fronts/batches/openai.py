@@ -9,6 +9,7 @@ from adapters.errors import CallerError, LimitExceeded, NotFound
 from adapters.http1.message import Request, Response
 from adapters.wire.body import open_body
 from adapters.wire.responses.stored_items import metadata_of
+from adapters.wire.valid_text import is_id
 from gateway.auth.keys import Principal
 from gateway.batches.rows import BatchHolder, BatchSpec, StoredBatch, new_id
 from gateway.batches.service import BatchService
@@ -117,7 +118,7 @@ class BatchesFront:
     async def _input(self, principal: Principal, id_: object) -> str:
         """The id of the input file. Raises `CallerError` and `NotFound`."""
         service = self._open()
-        if not isinstance(id_, str) or not id_:
+        if not isinstance(id_, str) or not is_id(id_):
             raise CallerError("`input_file_id` is the id of an uploaded file.", param="input_file_id")
         now = service.wall()
         file = await service.query(lambda store: store.file(principal, id_, now))

@@ -5,21 +5,26 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from adapters.errors import CallerError, NotFound
+from adapters.wire.valid_text import LONGEST_ID, is_id, whole_number
 
 DEFAULT = 20
 
 
 def query_of(text: str) -> dict[str, str]:
-    """The parameters of a URL."""
-    return dict(parse_qsl(text))
+    """The parameters of a URL, each of which may be an id in a database. Raises `CallerError`."""
+    query = dict(parse_qsl(text))
+    for name, value in query.items():
+        if not is_id(value):
+            message = f"`{name[:64]}` has at most {LONGEST_ID} characters, which are printable."
+            raise CallerError(message, param=name[:64], code="invalid_query")
+    return query
 
 
 def limit_of(query: Mapping[str, str], most: int, default: int = DEFAULT) -> int:
     """The length of a page. Raises `CallerError`."""
-    limit = query.get("limit", str(default))
-    if not (limit.isascii() and limit.isdigit() and len(limit) < 6 and 1 <= int(limit) <= most):
+    if (limit := whole_number(query.get("limit", str(default)), 1, most)) is None:
         raise CallerError(f"`limit` is a whole number from 1 to {most}.", param="limit")
-    return int(limit)
+    return limit
 
 
 def is_ascending(query: Mapping[str, str]) -> bool:

@@ -23,6 +23,7 @@ from adapters.wire.tfserving import (
 )
 from adapters.wire.tfserving import predict_v1_responses, predict_v1_view
 from adapters.wire.tfserving import predict_view as tfserving_view
+from adapters.wire.valid_text import whole_number
 from gateway.auth.keys import Principal
 from gateway.fronts import tensors
 from gateway.fronts.door import Door
@@ -135,8 +136,8 @@ class TfServingFront:
         model, version = tensors.named(self._core.snapshot, spec.name, tfserving_predict.version_of(spec))
         standing, versions = await states(self._core, self._metadata, principal, call.metadata, record, model, version)
         response = serving.GetModelStatusResponse()
-        for number in [each for each in versions if each.isdigit()] or [""]:
-            one = response.model_version_status.add(version=int(number or 0))
+        for number in [each for text in versions if (each := whole_number(text)) is not None] or [0]:
+            one = response.model_version_status.add(version=number)
             one.state = one.State.Value(predict_v1_responses.tfserving_state(standing.state))
             one.status.error_code = 0 if standing.ready else _UNAVAILABLE
             one.status.error_message = standing.reason

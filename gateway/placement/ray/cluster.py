@@ -11,6 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 from config.runtimes.ray import RayConfig
+from gateway.placement.guard import printable
 from gateway.placement.ray.commands import describe
 from gateway.placement.ray.runtime import RayRuntime
 
@@ -139,4 +140,4 @@ class RayCluster:
                 runtime.report(message["state"])
         elif (runtime := self._replicas.get(message["log"]["name"])) is not None:
             for text in message["log"]["lines"]:
-                log.info("runtime %s: %s", runtime.label, text)
+                log.info("runtime %s: %s", runtime.label, printable(text))

@@ -8,6 +8,7 @@ import aiohttp
 import msgspec
 
 from adapters.types import Form
+from adapters.wire.valid_text import whole_number
 from gateway.recording.contents import HEADER_LENGTH
 from gateway.recording.streams import events_of
 from gateway.replay.against.planned import ResentRequest
@@ -69,8 +70,8 @@ class ReplayTarget:
                         pieces.append(piece)
                 end = time.monotonic()
                 kind = response.headers.get("content-type", "")
-                length = response.headers.get(HEADER_LENGTH, "")
-                form = request.form._replace(header_length=int(length) if length.isdigit() else None)
+                length = whole_number(response.headers.get(HEADER_LENGTH, ""))
+                form = request.form._replace(header_length=length)
                 is_stream = kind.startswith("text/event-stream")
                 answer = WholeAnswer(status, request.operation, form, kind, is_stream, b"".join(pieces))
                 return ReceivedAnswer(status, first or end, end, answer, size <= MOST_ANSWER)

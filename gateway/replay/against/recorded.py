@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Raw
 
 from adapters.types import Form
+from adapters.wire.valid_text import whole_number
 from config.schema.recording.record import CREDENTIAL_HEADERS
 from gateway.recording.contents import HEADER_LENGTH
 from gateway.recording.entries import Content, RecordEntry
@@ -92,8 +93,7 @@ def resent(entry: RecordEntry, content: Content, first: int) -> ResentRequest:
 def form_of(path: str, header_length: str | None = None) -> Form:
     """The wire format of the answers of a path."""
     if path.startswith("/v2/"):
-        length = int(header_length) if header_length and header_length.isdigit() else None
-        return Form("oip-http", length, generates="/generate" in path)
+        return Form("oip-http", whole_number(header_length or ""), generates="/generate" in path)
     if path.startswith("/v1/models/"):
         return Form("predict-v1")
     if path.startswith("/apps/"):

@@ -10,6 +10,7 @@ from rich.table import Table
 from gateway.replay.against.exchanging import ReceivedAnswer
 from gateway.replay.against.judging import Judgement
 from gateway.replay.against.planned import ResentRequest
+from gateway.terminal_text import plain
 
 LATE = 0.005
 """Seconds after its time from which a request is late."""
@@ -118,10 +119,10 @@ class SentReport:
         table.add_row("failed", "", f"{self.failed:,}")
         for move, count in self.statuses.most_common(10):
             old, _, new = move.partition(" → ")
-            table.add_row(f"status of {count:,}", old, new)
+            table.add_row(f"status of {count:,}", plain(old), plain(new))
         table.add_row("bodies that differ", f"{self.compared:,} compared", f"{self.differing:,}")
         for part, count in self.parts.most_common(10):
-            table.add_row(f"  {part}", "", f"{count:,}")
+            table.add_row(plain(f"  {part}"), "", f"{count:,}")
         for name, number in (("prompt tokens", 0), ("completion tokens", 1)):
             table.add_row(name, f"{self.recorded_tokens[number]:,}", f"{self.tokens[number]:,}")
         for label, earlier, later in (("first byte", self._old_first, self._first), ("end", self._old_end, self._end)):
@@ -133,7 +134,7 @@ class SentReport:
         for quantile, seconds in _quantiles(self._late).items():
             table.add_row(f"  lateness {quantile}", "", _milliseconds(seconds))
         for reason, count in self.unsent.most_common():
-            table.add_row(f"not sent: {reason}", f"{count:,}", "")
+            table.add_row(plain(f"not sent: {reason}"), f"{count:,}", "")
         console.print(table)
         if self.interrupted:
             self.notes.append(f"Interrupted: {self.cancelled:,} requests in flight were cancelled.")

@@ -12,6 +12,7 @@ from adapters.http2 import channel as http2
 from adapters.http2.codes import Code
 from adapters.http2.status import GrpcError
 from adapters.types import Deadline
+from adapters.wire.valid_text import whole_number
 from config.schema.telemetry.traces import TracesConfig
 
 PATH = "/v1/traces"
@@ -75,11 +76,11 @@ class HttpCollector:
         except InferenceError as error:
             raise ExportError(error.message, again=True) from None
         if response.status // 100 != 2:
-            after = response.headers.get("retry-after") or ""
+            after = whole_number(response.headers.get("retry-after") or "")
             raise ExportError(
                 f"HTTP status {response.status}",
                 again=response.status in _STATUSES,
-                retry_after=float(after) if after.isascii() and after.isdecimal() else None,
+                retry_after=None if after is None else float(after),
             )
         return _rejected(body)
 

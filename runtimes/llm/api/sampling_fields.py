@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from adapters.errors import CallerError
+from adapters.wire.valid_text import whole_number
 from runtimes.llm.engine.bad_words import BadWords
 from runtimes.llm.engine.sampling_params import (
     MAX_BIASED,
@@ -23,7 +24,6 @@ MAX_STOP_LENGTH = MAX_BAD_WORD_LENGTH = 256
 MAX_TEXTS_LENGTH = 16 * 1024
 """Characters of all stop strings of a request, and of all its bad words."""
 MAX_STOP_TOKENS = 64
-MAX_ID_DIGITS = 10
 
 _Penalty = Annotated[float, Meta(ge=-2, le=2)]
 TokenId = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
@@ -76,7 +76,7 @@ class SamplingFields(msgspec.Struct, kw_only=True):
         if len(self.logit_bias or ()) > MAX_BIASED:
             raise CallerError(f"`logit_bias` takes up to {MAX_BIASED} tokens.", param="logit_bias")
         for token, bias in (self.logit_bias or {}).items():
-            if not (token.isascii() and token.isdigit() and len(token) <= MAX_ID_DIGITS):
+            if whole_number(token) is None:
                 message = f"`logit_bias` is for token ids: {token[:40]!r} is not a token id."
                 raise CallerError(message, param="logit_bias")
             if not -100 <= bias <= 100:

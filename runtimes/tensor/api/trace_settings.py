@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from adapters.errors import CallerError
+from adapters.wire.valid_text import whole_number
 
 LEVELS = ("OFF", "TIMESTAMPS", "TENSORS")
 FIELDS = ("trace_file", "trace_level", "trace_rate", "trace_count", "log_frequency", "trace_mode")
@@ -112,6 +113,7 @@ def _read(name: str, value: Any) -> Any:
 
 def _number(name: str, value: Any, least: int) -> int:
     text = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
-    if not text.removeprefix("-").isdecimal() or not text.isascii() or not least <= int(text[:20]) < _LIMIT:
+    number = whole_number(text.removeprefix("-"), most=_LIMIT - 1)
+    if number is None or (number := -number if text.startswith("-") else number) < least:
         raise CallerError(f"`{name}` is a number of {least} or more.", param=name)
-    return int(text)
+    return number

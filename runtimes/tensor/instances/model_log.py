@@ -9,7 +9,6 @@ from typing import Final
 
 LINES_PER_SECOND: Final = 100
 MAX_LINE: Final = 2000
-_CONTROLS: Final = {code: None for code in range(32) if code != 9} | {127: None}
 log = logging.getLogger("runtimes.tensor.models")
 
 
@@ -72,7 +71,8 @@ class ModelLog:
         self._lines += 1
         if self._lines > LINES_PER_SECOND:
             return
-        text = line[:MAX_LINE].decode(errors="backslashreplace").translate(_CONTROLS)
+        decoded = line[:MAX_LINE].decode(errors="backslashreplace")
+        text = "".join([sign for sign in decoded if sign.isprintable() or sign == "\t"])
         if text:
             self.last.append(text)
             log.log(level, "%s: %s", self._name, text)

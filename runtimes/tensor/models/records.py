@@ -9,6 +9,7 @@ from typing import Literal
 
 from adapters.errors import NotFound
 from adapters.wire.oip.bodies import IndexEntry
+from adapters.wire.valid_text import whole_number
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.models.override import remove
 from runtimes.tensor.models.repository import ModelFolder
@@ -133,7 +134,7 @@ class ModelRecord:
         """The version by number or label; None if there is no default. Raises `NotFound`."""
         if not version:
             return self.default
-        number = self.labels.get(version) or (int(version) if version.isdecimal() and len(version) < 19 else 0)
+        number = self.labels.get(version) or whole_number(version) or 0
         record = self.versions.get(number)
         if record is None:
             names = [*(str(number) for number in sorted(self.versions)), *self.labels]
@@ -153,7 +154,7 @@ class ModelRecord:
         """Other versions that may have the open sequence of a request."""
         in_service = (record.served for record in self.versions.values() if record.served is not None)
         for one in (*self.retiring, *in_service):
-            if one is not served and (one.version == version or not version.isdecimal()):
+            if one is not served and (one.version == version or whole_number(version) is None):
                 yield one
 
     def forget(self, source: Source) -> None:

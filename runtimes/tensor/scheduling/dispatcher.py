@@ -11,6 +11,7 @@ from math import inf
 
 from adapters.errors import CapacityError, DeadlineError, Unavailable
 from adapters.tensors import Inference
+from adapters.wire.valid_text import whole_number
 from runtimes.tensor.backends.base import Instance
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.scheduling.clock import clock
@@ -268,7 +269,7 @@ def number_of(inference: Inference, name: str) -> int:
     """The number in a parameter; 0 if it is absent or not a number."""
     value = inference.parameters.get(name, 0)
     if isinstance(value, str):
-        return int(value) if value.isdecimal() and len(value) < 20 else 0
+        return whole_number(value) or 0
     return int(value) if isinstance(value, int) and not isinstance(value, bool) else 0
 
 

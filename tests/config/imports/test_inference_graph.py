@@ -1,11 +1,14 @@
 """KServe's InferenceGraphs are read with their mistakes, and become configurations of ours."""
 
+import itertools
 import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from config.document import parse_text
 from config.imports.inference_graph import InferenceGraph, read_graph
@@ -204,3 +207,31 @@ def test_random_graphs_without_switches_are_accepted_by_the_gateway(tmp_path: Pa
         assert text.startswith("# Imported from KServe's InferenceGraph pets.")
         (tmp_path / "ours.yaml").write_text(text)
         load(tmp_path / "ours.yaml")
+
+
+TEXTS = st.text(max_size=20) | st.sampled_from(
+    ["x\nauth: {demo_key: true}", "x\x85y: 1", "a\u2028b: 1", "# y", "{a: b}"]
+)
+
+
+@given(TEXTS, TEXTS, TEXTS, TEXTS)
+def test_no_text_of_a_graph_adds_a_field(name: str, service_name: str, condition: str, step: str) -> None:
+    steps = [{"serviceName": service_name, "name": step, "condition": condition} for _ in range(2)]
+    made = document(root=node("Switch", *steps), other=node("Splitter", service("a", weight=1)))
+    made["metadata"]["name"] = name
+    try:
+        read = read_graph(parse_text(yaml.safe_dump(made), "graph.yaml"))
+    except ConfigError:
+        return
+    assert yaml.safe_load(render(read)) == yaml.safe_load(yaml.safe_dump(convert(read)[0]))
+
+
+@pytest.mark.parametrize(("nodes", "calls"), [(3_000, 1), (101, 1), (40, 2)])
+def test_a_graph_that_becomes_too_large_is_refused(nodes: int, calls: int) -> None:
+    names = ["root", *map(str, range(nodes - 1)), ""]
+    made = {
+        name: node("Sequence", *([{"nodeName": after} if after else service("a")] * calls))
+        for name, after in itertools.pairwise(names)
+    }
+    with pytest.raises(ConfigError, match="too many nodes"):
+        graph(**made)

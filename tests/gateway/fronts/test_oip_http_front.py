@@ -149,7 +149,7 @@ REFUSED: list[tuple[str, Any, dict[str, str], int, str]] = [
     (INFER, {"inputs": [], "parameters": {"sequence_id": 1.5}}, {}, 400, "sequence_id"),
     (INFER, {"inputs": [], "parameters": {"sequence_id": "x" * 129}}, {}, 400, "128 characters"),
     ("/v2/models/" + "m" * 2000 + "/infer", None, {}, 404, "Unknown path"),
-    (INFER, b'{"outputs":' + b"[" * 200_000, {}, 400, "nested"),
+    (INFER, b'{"x":' + b"[" * 200_000, {}, 400, "nested"),
     (INFER, None, {"Inference_Header_Content_Length": "-1"}, 400, "number"),
     (INFER, None, {"Inference_Header_Content_Length": "99999"}, 400, "99999"),
     (INFER, None, {"content_encoding": "gzip"}, 400, "gzip"),

@@ -209,19 +209,10 @@ async def test_requests_of_sequences_are_not_copied() -> None:
     assert rig.shadow.copies == {"state": 1}
 
 
-@pytest.mark.parametrize("size", [0, 3 * 1024 * 1024])
-async def test_tensors_in_shared_memory_are_not_copied(size: int) -> None:
-    """An output region would be written twice. The parameter may be at the end of a large body."""
+async def test_a_compressed_body_is_not_copied() -> None:
     rig = ShadowRig(shadowing())
-    region = b'{"shared_memory_region": "r"}'
-    for body, reason in ((b" " * size + region, "state"), (b" " * size, "equal")):
-        await rig.compare(replace(infer(), payload=HttpPayload(body=body)))
-        assert rig.shadow.copies[reason] == 1
-    binary = HttpPayload(body=b"{}" + region, header_length=2)
-    await rig.compare(replace(infer(), payload=binary))
-    assert rig.shadow.copies == {"state": 1, "equal": 2}
     await rig.compare(replace(infer(), payload=HttpPayload(body=b"compressed", encoding="gzip")))
-    assert rig.shadow.copies["operation"] == 1
+    assert rig.shadow.copies == {"operation": 1}
 
 
 async def test_a_stored_response_is_not_copied() -> None:

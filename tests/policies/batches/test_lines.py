@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.batches.lines import TOO_LONG, examine, is_endpoint
+from policies.batches.lines import TOO_LONG, decode_line, examine, is_endpoint
 from policies.batches.order import arranged, entries_of, examine_lines, shard_range, shards_of, too_long_entry
 
 CHAT = "/v1/chat/completions"
@@ -31,6 +31,10 @@ LINES = FIELDS.map(lambda value: json.dumps(value).encode()) | st.binary(max_siz
 
 def _no_json(name: str) -> float:
     raise ValueError(name)
+
+
+def test_a_line_that_is_not_utf_8_is_no_line() -> None:
+    assert decode_line(b'{"custom_id":"a","method":"POST","url":"%b","body":{"x":"\xff"}}' % CHAT.encode()) is None
 
 
 @given(LINES)

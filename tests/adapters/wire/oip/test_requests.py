@@ -221,7 +221,7 @@ def test_an_input_in_shared_memory_has_no_data_of_its_own() -> None:
     assert same(again, tensor)
 
 
-@pytest.mark.parametrize("value", ["-1", "+1", "1.0", "0x1", "", " 1", "٣", "9" * 13])
+@pytest.mark.parametrize("value", ["-1", "+1", "1.0", "0x1", "", " 1", "٣", "9" * 20])
 def test_a_header_that_is_no_length(value: str) -> None:
     with pytest.raises(CallerError, match="not a number of bytes"):
         oip.header_length(value)

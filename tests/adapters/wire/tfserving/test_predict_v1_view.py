@@ -39,7 +39,6 @@ COUNTED: list[tuple[Any, int, bool]] = [
     (b' { "instances" : [ NaN , Infinity ] } ', 2, True),
     (b'{"inputs": {"a": [[NaN], [1]]}}', 2, False),
     (b'{"inputs": NaN}', 1, False),
-    (b'{"instances": ["\\ud800", "x"]}', 2, True),
 ]
 
 
@@ -52,7 +51,7 @@ def test_rows_are_counted(body: Any, rows: int, by_row: bool) -> None:
     assert request.size == len(request.payload.body)
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[1]", b"7", b"\xff", b'{"instances": [1,]}', b"[" * 100_000])
+@pytest.mark.parametrize("body", [b"", b"{", b"[1]", b"7", b"\xff", b'["\\ud800", NaN]', b"[" * 100_000])
 def test_a_body_that_is_no_object_is_refused(body: bytes) -> None:
     with pytest.raises(CallerError) as refused:
         request_for(body)
