@@ -9,11 +9,9 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Table, delete, exists, func, insert, select, update
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from gateway.auth.database import open_engine
-from gateway.auth.errors import StoreUnavailable
+from gateway.state.faults import database_errors
 from gateway.stored.schema import conversations, items, make_tables, responses
 
 MAX_TURNS = 1000
@@ -210,13 +208,8 @@ class ResponseDatabase:
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
-        try:
-            with self._engine.begin() as connection:
-                yield connection
-        except (DBAPIError, PoolTimeout) as error:
-            cause = error.orig if isinstance(error, DBAPIError) else error
-            sentence = " ".join(str(cause).split())
-            raise StoreUnavailable(f"the state database cannot be used now: {sentence}") from error
+        with database_errors("the state database"), self._engine.begin() as connection:
+            yield connection
 
 
 def _is(table: Table, tenant: str, id_: str) -> tuple[ColumnElement[bool], ...]:

@@ -18,6 +18,7 @@ from adapters.errors import (
     UpstreamTimeout,
 )
 from adapters.http1.client import Client, ClientResponse
+from adapters.lasting import lasting
 from adapters.types import Deadline
 from adapters.upstreams.bus.response import BusResponse
 from adapters.wire.cloudevents.decode import decode
@@ -128,7 +129,7 @@ class BusClient(Client):
     async def listening(self, patience: float) -> None:
         """Wait until the reply topic is read. Raises `TransportError`."""
         if self._listener is None and not self._closed:
-            self._listener = asyncio.create_task(self._listen(), name="bus answers")
+            self._listener = asyncio.create_task(lasting("bus answers", self._listen), name="bus answers")
         if self._is_listening.is_set():
             return
         try:
@@ -153,8 +154,10 @@ class BusClient(Client):
                     await inbox.aclose()
             except BrokerUnavailable as error:
                 log.warning("the answers on %s cannot be read: %s", self._section.reply, error)
-            self._is_listening.clear()
-            self._fail(TransportError("The message broker could not be reached."))
+                self._lost()
+            except Exception:
+                self._lost()
+                raise
             await asyncio.sleep(pause)
             pause = min(LONGEST_PAUSE, 2 * pause)
 
@@ -172,6 +175,10 @@ class BusClient(Client):
                     response.receive(event, delivery)
                 elif id_.startswith(self._name):
                     self.late += 1
+
+    def _lost(self) -> None:
+        self._is_listening.clear()
+        self._fail(TransportError("The message broker could not be reached."))
 
     def _fail(self, error: InferenceError) -> None:
         for response in list(self._waiting.values()):

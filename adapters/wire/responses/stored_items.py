@@ -12,6 +12,7 @@ from adapters.wire import decoding
 MAX_PAGE = 100
 DEFAULT_PAGE = 20
 MAX_METADATA = 16
+LONGEST_ID = 128
 _PREFIXES = {
     "function_call": "fc",
     "function_call_output": "fco",
@@ -46,9 +47,7 @@ def items_of(raw: Raw | None, param: str = "input") -> list[Item]:
 
 def _complete(item: Item) -> Item:
     kind = item.get("type") or "message"
-    item = {**item, "type": kind}
-    if not isinstance(item.get("id"), str) or not 0 < len(item["id"]) <= 128:
-        item["id"] = new_id(_PREFIXES.get(kind, "item") if isinstance(kind, str) else "item")
+    item = with_id({**item, "type": kind})
     if kind == "message":
         item.setdefault("status", "completed")
         if isinstance(item.get("content"), str):
@@ -56,6 +55,14 @@ def _complete(item: Item) -> Item:
             part: Item = {"type": type_, "text": item["content"]}
             item["content"] = [part | ({"annotations": []} if type_ == "output_text" else {})]
     return item
+
+
+def with_id(item: Item) -> Item:
+    """The item with an id that a database can store: its own one, or a random one."""
+    id_, kind = item.get("id"), item.get("type")
+    if isinstance(id_, str) and 0 < len(id_) <= LONGEST_ID and id_.isprintable():
+        return item
+    return {**item, "id": new_id(_PREFIXES.get(kind, "item") if isinstance(kind, str) else "item")}
 
 
 def encode(value: Any) -> bytes:

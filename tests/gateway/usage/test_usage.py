@@ -132,13 +132,13 @@ async def test_summed_days_survive_their_hours_and_late_rows_sum_them_again(tmp_
     assert store.sum_days(0, "0000-00-00") == ["2026-11-02", "2026-11-03"]
     assert [row["picos"] for row in await one.rows(per="day")] == [1, 2, 3]
     (file,) = read_files(tmp_path / "away")
-    store.write([(file, file.rows)], 0)  # another host was cut off from the database
+    store.write([(file, row) for row in file.rows], 0)  # another host was cut off from the database
     assert [row["picos"] for row in await one.rows(per="day")] == [101, 2, 3]
     assert store.sum_days(0, "0000-00-00") == ["2026-11-01"]
     store.sum_days(NOVEMBER // HOUR + 25, "0000-00-00")  # the hours of the first day are no longer retained
     assert [row["picos"] for row in await one.rows(per="day")] == [101, 2, 3]
     assert [row["picos"] for row in await one.rows(per="hour")] == [2, 3]
-    store.write([(file, file.rows)], NOVEMBER // HOUR + 1)
+    store.write([(file, row) for row in file.rows], NOVEMBER // HOUR + 1)
     assert [row["picos"] for row in await one.rows()] == [106]
     store.sum_days(NOVEMBER // HOUR + 25, "2026-11-02")
     assert [row["picos"] for row in await one.rows(per="day")] == [2, 3]
