@@ -1,4 +1,4 @@
-"""Repeats a call until a broker or a table answers, and work that has no end after an error."""
+"""Repeats a call until a broker or a table answers."""
 
 import asyncio
 import logging
@@ -38,24 +38,20 @@ class Insistence:
             except MessageRejected:
                 raise
             except Exception as error:
-                self._fail(part, error)
+                self.failed(part, error)
                 await asyncio.sleep(pause)
                 pause = min(LONGEST_PAUSE, 2 * pause)
             else:
-                if self._failing and self._failing.pop(part, None) is not None:
-                    log.warning("bus %s: %s continues", self._name, part)
+                self.succeeded(part)
                 return result
 
-    async def lasting(self, part: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Run work that has no end, until cancelled. After an unexpected error it is logged, and begins again."""
-        while True:
-            try:
-                await work()
-            except Exception:
-                log.exception("bus %s: %s begins again after an unexpected error", self._name, part)
-            await asyncio.sleep(LONGEST_PAUSE)
+    def succeeded(self, part: str) -> None:
+        """Log the end of a failure."""
+        if self._failing and self._failing.pop(part, None) is not None:
+            log.warning("bus %s: %s continues", self._name, part)
 
-    def _fail(self, part: str, error: Exception) -> None:
+    def failed(self, part: str, error: Exception) -> None:
+        """Log the begin of a failure."""
         if part not in self._failing:
             unexpected = None if isinstance(error, BrokerUnavailable | DoneTableUnavailable) else error
             log.warning("bus %s: %s waits: %s", self._name, part, error or type(error).__name__, exc_info=unexpected)

@@ -4,8 +4,9 @@ A connection publishes; each subscription and each topic that is read without a 
 """
 
 import asyncio
-import struct
+import re
 from collections.abc import Sequence
+from functools import partial
 
 from paho.mqtt import MQTTException
 from paho.mqtt.client import MQTTMessage
@@ -18,16 +19,22 @@ from adapters.brokers.base import (
     BrokerUnavailable,
     MessageRejected,
     MessageUnroutable,
+    PublishEnd,
     SubscriptionPlan,
+    TopicRefused,
 )
+from adapters.brokers.ends import publish_each
 from adapters.brokers.mqtt.connection import Connection, ConnectionPlan
 from adapters.brokers.mqtt.member import MqttMember
 from adapters.brokers.mqtt.properties import headers_of, properties_of
 from config.schema.bus.broker import BrokerConfig
 
 NO_SUBSCRIBERS = 0x10
-TOPIC_INVALID, PACKET_TOO_LARGE, PAYLOAD_INVALID = 0x90, 0x95, 0x99
-_REJECTED = (TOPIC_INVALID, PACKET_TOO_LARGE, PAYLOAD_INVALID)
+NOT_AUTHORIZED, TOPIC_INVALID, PACKET_TOO_LARGE, PAYLOAD_INVALID = 0x87, 0x90, 0x95, 0x99
+_REJECTED, _NO_RIGHT = (PACKET_TOO_LARGE, PAYLOAD_INVALID), (NOT_AUTHORIZED, TOPIC_INVALID)
+LONGEST_TOPIC = 65_535
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_NO_TOPIC = re.compile(r"[+#\x00-\x1f\x7f-\x9f]")
 _FAILED = 0x80
 HEADER = 16
 """Bytes of a packet beside the topic, the properties and the body, at most."""
@@ -64,31 +71,31 @@ class MqttClient:
         await made.open(topic)
         return made
 
-    async def publish(self, messages: Sequence[BrokerMessage]) -> list[MessageRejected | None]:
+    async def publish(self, messages: Sequence[BrokerMessage]) -> list[PublishEnd]:
         await self.open()
         connection = self._publisher
         assert connection is not None
-        ends = await asyncio.gather(
-            *(self._publish(connection, message) for message in messages), return_exceptions=True
-        )
-        for end in ends:
-            if isinstance(end, BaseException) and not isinstance(end, MessageRejected):
-                raise end
-        return [end if isinstance(end, MessageRejected) else None for end in ends]
+        return await publish_each("MQTT", messages, partial(self._publish, connection))
 
-    async def _publish(self, connection: Connection, message: BrokerMessage) -> MessageRejected | None:
+    async def _publish(self, connection: Connection, message: BrokerMessage) -> PublishEnd:
+        if _NO_TOPIC.search(message.topic) or not 0 < len(message.topic.encode()) <= LONGEST_TOPIC:
+            return TopicRefused(f"MQTT: {message.topic[:128]!r} is not a topic for messages")
+        if any(_CONTROL.search(text) for pair in message.headers.items() for text in pair):
+            return MessageRejected("MQTT: a header has a control character")  # the broker would close the connection
         try:
             properties = properties_of(message)
             size = len(message.topic) + len(properties.pack()) + len(message.body) + HEADER
             if connection.largest is not None and size > connection.largest:
                 return MessageRejected(f"MQTT: the broker accepts packets of {connection.largest} bytes")
             code = await connection.publish(message.topic, message.body, properties)
-        except (ValueError, struct.error, MQTTException) as error:
+        except MQTTException as error:
             return MessageRejected(f"MQTT: {error}"[:300])
         if code.value in _REJECTED:
             return MessageRejected(f"MQTT: {code}")
-        if code.value >= _FAILED:  # not authorized, or a full quota: an operator can help
-            raise BrokerUnavailable(f"MQTT: the broker refuses a message for {message.topic}: {code}")
+        if code.value in _NO_RIGHT:
+            return TopicRefused(f"MQTT: the broker refuses the topic {message.topic[:128]}: {code}")
+        if code.value >= _FAILED:  # such as a full quota: an operator can help
+            return BrokerUnavailable(f"MQTT: the broker refuses a message for {message.topic}: {code}")
         if code.value == NO_SUBSCRIBERS:
             return MessageUnroutable(f"MQTT: nothing subscribes to {message.topic}")
         return None

@@ -7,7 +7,15 @@ import secrets
 import time
 from typing import Final
 
-from adapters.brokers.base import BrokerClient, BrokerInbox, BrokerMessage, BrokerUnavailable, MessageUnroutable
+from adapters.brokers.base import (
+    BrokerClient,
+    BrokerInbox,
+    BrokerMessage,
+    BrokerUnavailable,
+    MessageUnroutable,
+    PublishEnd,
+    TopicRefused,
+)
 from adapters.errors import (
     DeadlineError,
     InferenceError,
@@ -85,11 +93,14 @@ class BusClient(Client):
         return response
 
     async def _publish(self, message: BrokerMessage) -> None:
+        rejection: PublishEnd
         try:
             (rejection,) = await self._broker.publish([message])
-        except BrokerUnavailable:
-            raise TransportError("The message broker could not be reached.") from None
-        if isinstance(rejection, MessageUnroutable):
+        except BrokerUnavailable as error:
+            rejection = error
+        if isinstance(rejection, BrokerUnavailable):
+            raise TransportError("The message broker could not be reached.")
+        if isinstance(rejection, MessageUnroutable | TopicRefused):
             raise Unavailable("No worker reads the topic of the requests.")
         if rejection is not None:
             raise TooLarge("The message broker rejects the request, for example because it is too large.")
