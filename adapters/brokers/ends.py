@@ -13,9 +13,16 @@ _DATA = (ValueError, TypeError, OverflowError, RecursionError, struct.error)
 async def publish_each(
     broker: str, messages: Sequence[BrokerMessage], publish: Callable[[BrokerMessage], Awaitable[PublishEnd]]
 ) -> list[PublishEnd]:
-    """Publish messages at the same time, each by a call of its own."""
+    """Publish messages at the same time, each by a call of its own. Raises as `together`."""
     results = await asyncio.gather(*map(publish, messages), return_exceptions=True)
-    return [end_of(broker, result) for result in results]
+    return together([end_of(broker, result) for result in results])
+
+
+def together(ends: list[PublishEnd]) -> list[PublishEnd]:
+    """The ends of a batch. Raises `BrokerUnavailable` if that is the end of all."""
+    if ends and isinstance(ends[0], BrokerUnavailable) and all(isinstance(end, BrokerUnavailable) for end in ends):
+        raise ends[0]
+    return ends
 
 
 def end_of(broker: str, result: BaseException | None) -> PublishEnd:

@@ -31,7 +31,7 @@ from adapters.brokers.base import (
     SubscriptionPlan,
     TopicRefused,
 )
-from adapters.brokers.ends import end_of
+from adapters.brokers.ends import end_of, together
 from adapters.brokers.offsets import OffsetWindow
 from adapters.brokers.settings import credentials_of, servers_of, tls_of
 from config.schema.bus.broker import BrokerConfig
@@ -124,7 +124,7 @@ class KafkaClient:
         results = await asyncio.gather(*(future for _, future in sent), return_exceptions=True)
         for (at, _), result in zip(sent, results, strict=True):
             ends[at] = None if not isinstance(result, BaseException) else _end_of(result)
-        return ends
+        return together(ends)
 
     async def aclose(self) -> None:
         producer, self._producer = self._producer, None

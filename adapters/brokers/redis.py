@@ -22,7 +22,7 @@ from adapters.brokers.base import (
     SubscriptionPlan,
     TopicRefused,
 )
-from adapters.brokers.ends import end_of
+from adapters.brokers.ends import end_of, together
 from adapters.brokers.settings import credentials_of, tls_of
 from config.schema.bus.broker import BrokerConfig
 
@@ -101,7 +101,7 @@ class RedisStreams:
         for at, reply in zip(sent, replies, strict=True):
             if isinstance(reply, Exception):
                 ends[at] = _refusal(reply)
-        return ends
+        return together(ends)
 
     async def aclose(self) -> None:
         await self.redis.aclose()

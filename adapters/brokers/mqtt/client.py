@@ -6,7 +6,6 @@ A connection publishes; each subscription and each topic that is read without a 
 import asyncio
 import re
 from collections.abc import Sequence
-from functools import partial
 
 from paho.mqtt import MQTTException
 from paho.mqtt.client import MQTTMessage
@@ -33,8 +32,12 @@ NO_SUBSCRIBERS = 0x10
 NOT_AUTHORIZED, TOPIC_INVALID, PACKET_TOO_LARGE, PAYLOAD_INVALID = 0x87, 0x90, 0x95, 0x99
 _REJECTED, _NO_RIGHT = (PACKET_TOO_LARGE, PAYLOAD_INVALID), (NOT_AUTHORIZED, TOPIC_INVALID)
 LONGEST_TOPIC = 65_535
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_NO_TOPIC = re.compile(r"[+#\x00-\x1f\x7f-\x9f]")
+MOST_GRANTED = 10_000
+"""Topics that a client remembers; messages for others are published one after the other."""
+_NO_CHARACTERS = "".join(chr(plane << 16 | last) for plane in range(17) for last in (0xFFFE, 0xFFFF))
+_NO_TEXT = re.compile(f"[\x00-\x1f\x7f-\x9f\ufdd0-\ufdef{_NO_CHARACTERS}]")
+"""Characters for which a broker may close the connection, with all of its messages (MQTT 5, 1.5.4)."""
+_WILDCARD = re.compile("[+#]")
 _FAILED = 0x80
 HEADER = 16
 """Bytes of a packet beside the topic, the properties and the body, at most."""
@@ -46,20 +49,18 @@ def make(config: BrokerConfig) -> "MqttClient":
 
 
 class MqttClient:
-    """A publishing connection, and those of its subscriptions."""
+    """Publishing connections, and those of its subscriptions."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
-        self._publisher: Connection | None = None
-        self._opening = asyncio.Lock()
+        self._publisher = _Publisher(config)
+        self._trial = _Publisher(config)
+        self._trying = asyncio.Lock()
+        self._granted = set[str]()
+        """Topics for which the broker has acknowledged a message."""
 
     async def open(self) -> None:
-        async with self._opening:
-            if self._publisher is not None and not self._publisher.lost.is_set():
-                return
-            connection = Connection(self._config, ConnectionPlan(), _ignore)
-            await connection.open()
-            self._publisher = connection
+        await self._publisher.open()
 
     async def subscribe(self, plan: SubscriptionPlan) -> BrokerSubscription:
         made = MqttMember(self._config, plan)
@@ -72,16 +73,42 @@ class MqttClient:
         return made
 
     async def publish(self, messages: Sequence[BrokerMessage]) -> list[PublishEnd]:
+        """The first message for a topic has a connection of its own: a broker may close it for a topic without the
+        right, before it has read or acknowledged other messages."""
         await self.open()
-        connection = self._publisher
-        assert connection is not None
-        return await publish_each("MQTT", messages, partial(self._publish, connection))
+        granted = self._granted.copy()
+        return await publish_each(
+            "MQTT", messages, lambda message: self._send(message) if message.topic in granted else self._try(message)
+        )
+
+    async def _try(self, message: BrokerMessage) -> PublishEnd:
+        async with self._trying:
+            if message.topic in self._granted:
+                return await self._send(message)
+            connection = await self._trial.open()
+            end = await self._publish(connection, message)
+            if isinstance(end, TopicRefused):
+                await self._trial.close()
+            elif (end is None or isinstance(end, MessageUnroutable)) and len(self._granted) < MOST_GRANTED:
+                self._granted.add(message.topic)
+            return end
+
+    async def _send(self, message: BrokerMessage) -> PublishEnd:
+        try:
+            end = await self._publish(await self._publisher.open(), message)
+        except BrokerUnavailable:
+            self._granted.clear()  # the reason may be a right that was withdrawn
+            raise
+        if isinstance(end, TopicRefused):
+            self._granted.discard(message.topic)
+        return end
 
     async def _publish(self, connection: Connection, message: BrokerMessage) -> PublishEnd:
-        if _NO_TOPIC.search(message.topic) or not 0 < len(message.topic.encode()) <= LONGEST_TOPIC:
-            return TopicRefused(f"MQTT: {message.topic[:128]!r} is not a topic for messages")
-        if any(_CONTROL.search(text) for pair in message.headers.items() for text in pair):
-            return MessageRejected("MQTT: a header has a control character")  # the broker would close the connection
+        topic = message.topic
+        if _NO_TEXT.search(topic) or _WILDCARD.search(topic) or not 0 < len(topic.encode()) <= LONGEST_TOPIC:
+            return TopicRefused(f"MQTT: {topic[:128]!r} is not a topic for messages")
+        if any(_NO_TEXT.search(text) for pair in message.headers.items() for text in pair):
+            return MessageRejected("MQTT: a header has a control character, or no character")
         try:
             properties = properties_of(message)
             size = len(message.topic) + len(properties.pack()) + len(message.body) + HEADER
@@ -101,9 +128,31 @@ class MqttClient:
         return None
 
     async def aclose(self) -> None:
-        publisher, self._publisher = self._publisher, None
-        if publisher is not None:
-            await publisher.close()
+        await self._publisher.close()
+        await self._trial.close()
+
+
+class _Publisher:
+    """A connection that is opened again after its loss."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        self._connection: Connection | None = None
+        self._opening = asyncio.Lock()
+
+    async def open(self) -> Connection:
+        """The connection. Raises `BrokerUnavailable`."""
+        async with self._opening:
+            if self._connection is None or self._connection.lost.is_set():
+                connection = Connection(self._config, ConnectionPlan(), _ignore)
+                await connection.open()
+                self._connection = connection
+            return self._connection
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
 
 
 class MqttInbox:

@@ -15,7 +15,7 @@ from adapters.brokers.base import (
     SubscriptionPlan,
     TopicRefused,
 )
-from adapters.brokers.ends import end_of
+from adapters.brokers.ends import end_of, together
 from adapters.brokers.rabbitmq.connection import RabbitConnection, answering, close
 from adapters.brokers.rabbitmq.inbox import RabbitInbox
 from adapters.brokers.rabbitmq.messages import LONGEST_NAME, properties_of
@@ -64,7 +64,7 @@ class RabbitClient:
         absent = {message.topic for message, end in zip(messages, ends, strict=True) if _is_unroutable(end)}
         for topic in absent & self._retained:
             await declare(self._publishing, topic, queue_of(topic))
-        return await self._again(messages, ends, "") if absent & self._retained else ends
+        return together(await self._again(messages, ends, "") if absent & self._retained else ends)
 
     async def _again(self, messages: Sequence[BrokerMessage], ends: Ends, exchange: str) -> Ends:
         """Publish the messages that no queue has taken."""
@@ -76,7 +76,7 @@ class RabbitClient:
         return ends
 
     async def _publish_all(self, messages: Sequence[BrokerMessage], exchange: str) -> Ends:
-        """Publish together. A message that the broker refuses closes the channel: the others are published once more."""
+        """Publish together. A message that the broker refuses closes the channel: others are published once more."""
         results = await self._together(messages, exchange)
         ends = Ends()
         for message, result in zip(messages, results, strict=True):

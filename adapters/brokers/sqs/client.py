@@ -16,7 +16,7 @@ from adapters.brokers.base import (
     SubscriptionPlan,
     TopicRefused,
 )
-from adapters.brokers.ends import end_of
+from adapters.brokers.ends import end_of, together
 from adapters.brokers.sqs.connection import QueueAbsent, SqsConnection, SqsQueue, code_of, unavailable
 from adapters.brokers.sqs.entries import batches, entry_of
 from adapters.brokers.sqs.subscription import SqsSubscription
@@ -67,7 +67,7 @@ class SqsClient:
                 is_chosen = isinstance(error, QueueAbsent) and topic not in self._retained
                 for at in places:
                     ends[at] = MessageUnroutable(str(error)) if is_chosen else error
-        return ends
+        return together(ends)
 
     async def _publish_to(
         self, queue: SqsQueue, messages: Sequence[BrokerMessage], places: list[int], ends: Ends
