@@ -25,7 +25,7 @@ class CountedShadow(NamedTuple):
 
     key: Key
     tally: PairTally
-    samples: Sequence[ShadowSample]
+    sample: ShadowSample | None
 
 
 class ShadowWriter:
@@ -78,14 +78,14 @@ class ShadowWriter:
         counts, self._counts, self._read_at = self._counts, {}, now
         taken = self._shadows.take_samples()
         # Samples come apart from counts: a sample that the database refuses costs no counts.
-        items = [CountedShadow(key, tally, ()) for key, tally in counts.items()]
-        items += [CountedShadow(key, PairTally(), samples) for key, samples in taken.items()]
+        items = [CountedShadow(key, tally, None) for key, tally in counts.items()]
+        items += [CountedShadow(key, PairTally(), sample) for key, samples in taken.items() for sample in samples]
         verdicts: dict[Key, ShadowVerdict] = {}
         outcome = await asyncio.to_thread(write_each, items, lambda some: verdicts.update(self._added(some)))
         for at, error in outcome.refused.items():
             refuse("shadows", f"counts of {items[at].key[0]}", error)
-        for key, tally, samples in items[outcome.ended :]:
-            if not samples:
+        for key, tally, sample in items[outcome.ended :]:
+            if sample is None:
                 self._add(key, tally)
         for (name, _), evidence in verdicts.items():
             _report(name, evidence)
@@ -120,9 +120,11 @@ class ShadowWriter:
     def _added(self, items: Sequence[CountedShadow]) -> Mapping[Key, ShadowVerdict]:
         """In a thread: add counts and samples. Returns the new verdicts."""
         counts: dict[Key, PairTally] = {}
-        taken = {item.key: item.samples for item in items if item.samples}
-        for key, tally, _ in items:
+        taken: dict[Key, list[ShadowSample]] = {}
+        for key, tally, sample in items:
             counts.setdefault(key, PairTally()).add(tally)
+            if sample is not None:
+                taken.setdefault(key, []).append(sample)
         return self._opened().add(self.planned, counts, taken)
 
     def _read(self) -> Mapping[str, ShadowVerdict]:
