@@ -6,7 +6,6 @@ import time
 from collections.abc import Awaitable, Callable, Container, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -243,9 +242,9 @@ class DataPlane:
         uploads = {} if service is None else uploads_of(service.config)
         self.listeners.open(handler, fronts.door, self.is_ready, self._refuse, http, self.memory.process, uploads)
         self._exits.push_async_callback(self.listeners.aclose)
-        if self.batches is not None:
-            self._exits.push_async_callback(self.batches.aclose)
-            self._run(partial(self.batches.run, keeper), "batches")
+        if (plane := self.batches) is not None:
+            self._exits.push_async_callback(plane.aclose)
+            self._run(lambda: plane.run(keeper), "batches")
         if self.config.listen.bus:
             self.bus = bus = BusPlane(self.config, self.core, keeper, lambda: self.identity.pepper)
             self.metrics.watch(BusMetrics(bus))

@@ -41,7 +41,7 @@ MOST_AHEAD = 10_000
 LONGEST_PAUSE = 7 * 86400_000
 """Milliseconds without a read after which the member leaves the group: a stuck model is no reason to leave."""
 ANSWERS_WITHIN = 30.0
-KNOWN_WITHIN = 5.0
+LISTED_WITHIN = 5.0
 """Seconds until a topic that the cluster does not list counts as absent."""
 _TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 MAX_REQUEST = 16 * 1024**2
@@ -109,8 +109,10 @@ class KafkaClient:
         if producer is None:
             raise BrokerUnavailable("Kafka: not connected")
         topics = list({message.topic for message in messages})
-        known = dict(zip(topics, await asyncio.gather(*(_known(producer, topic) for topic in topics)), strict=True))
-        ends: list[PublishEnd] = [known[message.topic] for message in messages]
+        topic_ends = dict(
+            zip(topics, await asyncio.gather(*(_topic_end(producer, topic) for topic in topics)), strict=True)
+        )
+        ends: list[PublishEnd] = [topic_ends[message.topic] for message in messages]
         sent: list[tuple[int, Any]] = []
         for at, message in enumerate(messages):
             if ends[at] is None:
@@ -253,12 +255,12 @@ class KafkaInbox:
         await self._consumer.stop()
 
 
-async def _known(producer: AIOKafkaProducer, topic: str) -> PublishEnd:
+async def _topic_end(producer: AIOKafkaProducer, topic: str) -> PublishEnd:
     """None if messages may be sent to a topic."""
     if _TOPIC.fullmatch(topic) is None:
         return TopicRefused(f"Kafka: {topic[:128]!r} is not a topic")
     try:
-        async with asyncio.timeout(KNOWN_WITHIN):  # the broker may create the topic at the first request
+        async with asyncio.timeout(LISTED_WITHIN):  # the broker may create the topic at the first request
             await producer.partitions_for(topic)
     except (UnknownTopicOrPartitionError, TimeoutError) as error:
         try:

@@ -187,11 +187,11 @@ class BindingConsumer:
                     continue
                 self._opener.check_count(delivery)
             except Unanswerable as error:
-                self._bury(delivery, error.reason)
+                self._reject(delivery, error.reason)
                 continue
             except Exception:  # such as a large body that ends its decoder: the messages after it are received
                 log.exception("bus %s: a message cannot be opened", self.binding.name)
-                self._bury(delivery, DeadReason("internal_error", "The gateway failed to open the message."))
+                self._reject(delivery, DeadReason("internal_error", "The gateway failed to open the message."))
                 continue
             self._in_work[work.id] = work
             new.append(work)
@@ -212,7 +212,7 @@ class BindingConsumer:
             await asyncio.sleep(1.0)
         return await self._opener.open(delivery)
 
-    def _bury(self, delivery: BrokerDelivery, reason: DeadReason) -> None:
+    def _reject(self, delivery: BrokerDelivery, reason: DeadReason) -> None:
         letter = self._writer.dead(delivery, reason)
         self._put(MessageEnd("dead", (delivery,), (letter,), None, reason))
 

@@ -165,9 +165,9 @@ class BusClient(Client):
                     await inbox.aclose()
             except BrokerUnavailable as error:
                 log.warning("the answers on %s cannot be read: %s", self._section.reply, error)
-                self._lost()
+                self._unreachable()
             except Exception:
-                self._lost()
+                self._unreachable()
                 raise
             await asyncio.sleep(pause)
             pause = min(LONGEST_PAUSE, 2 * pause)
@@ -187,7 +187,7 @@ class BusClient(Client):
                 elif id_.startswith(self._name):
                     self.late += 1
 
-    def _lost(self) -> None:
+    def _unreachable(self) -> None:
         self._is_listening.clear()
         self._fail(TransportError("The message broker could not be reached."))
 

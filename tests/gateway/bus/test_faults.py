@@ -1,6 +1,7 @@
 """Faults of brokers and of the table of ids, on virtual time: nothing is lost, and nothing is answered by two."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -123,7 +124,8 @@ async def test_a_message_that_cannot_be_answered_repeats_and_stops_no_other(faul
         broker.rejects = lambda message: message.topic == "out.rejected" and message.headers["ce_status"] == "200"
         broker.away = lambda message: message.topic == "out.away"
         for at in range(4):
-            broker.put(str(at), **({"replyto": topic} if at == place else {}))
+            chosen: dict[str, Any] = {"replyto": topic} if at == place else {}
+            broker.put(str(at), **chosen)
         await asyncio.sleep(300)
         broker.put("later")
         await asyncio.sleep(5)
@@ -145,7 +147,8 @@ async def test_a_message_that_cannot_be_answered_repeats_and_stops_no_other(faul
 async def test_messages_wait_for_a_topic_of_the_configuration(topic: str) -> None:
     async with MemoryBinding() as made:
         made.broker.refused = {topic}
-        made.broker.put("a", **({"specversion": "0.3"} if topic == "dead" else {}))
+        version: dict[str, Any] = {"specversion": "0.3"} if topic == "dead" else {}
+        made.broker.put("a", **version)
         await asyncio.sleep(300)
         assert not made.consumer.available
         assert made.broker.published == []

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import NoneType
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -101,7 +102,6 @@ async def test_a_poison_message_is_the_only_one_that_is_not_published(broker: Re
     assert sorted(seen) == sorted([*good, b"last"])
 
 
-@pytest.mark.servers
 @pytest.mark.parametrize("kind", REFUSING)
 async def test_a_topic_that_the_broker_refuses_ends_its_own_message_only(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -129,13 +129,12 @@ async def test_a_topic_that_the_broker_refuses_ends_its_own_message_only(
         await broker.close()
 
 
-@pytest.mark.servers
 async def test_a_full_queue_of_rabbitmq_ends_its_own_message_only(tmp_path: Path) -> None:
     broker = RabbitBroker(tmp_path)
     try:
         await broker.start()
         await broker.topics("answers")
-        full = {"x-max-length": 1, "x-overflow": "reject-publish"}
+        full: Any = {"x-max-length": 1, "x-overflow": "reject-publish"}
         await broker._sender.queue_declare("full", durable=True, arguments=full)
         made = make(BrokerConfig.model_validate({"url": broker.url}))
         batch = [BrokerMessage(topic, b"a", {}) for topic in ("answers", "full", "full", "answers")]

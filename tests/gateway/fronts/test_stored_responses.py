@@ -120,7 +120,7 @@ async def test_ids_of_items_that_no_database_has_are_replaced(door: Opener) -> N
         given: Any = [{"id": "a\0b", "role": "user", "content": "x"}]
         await d.openai.responses.create(model="chat", input=given, conversation=conversation.id)
         listed = (await d.openai.conversations.items.list(conversation.id)).data
-        assert [item.id.split("_")[0] for item in listed] == ["rs", "msg", "msg"]
+        assert [str(item.id).split("_")[0] for item in listed] == ["rs", "msg", "msg"]
 
 
 async def test_a_response_continues_the_previous_response(door: Opener) -> None:

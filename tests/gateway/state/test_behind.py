@@ -126,7 +126,7 @@ def test_errors_of_a_database(kind: Any, state: str | None, outage: bool) -> Non
 
 
 @pytest.mark.parametrize("error", [KeyConfigError("c"), StoreMismatch("m"), OSError("full"), TimeoutError()])
-def test_what_an_operator_mends_is_an_outage(error: Exception) -> None:
+def test_an_error_that_an_operator_mends_is_an_outage(error: Exception) -> None:
     assert is_outage(error)
 
 

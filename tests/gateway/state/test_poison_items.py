@@ -177,9 +177,9 @@ async def test_an_item_that_cannot_be_stored_stops_and_repeats_no_other(
             with monkeypatch.context() as patch:
                 await write(any_database, items, tmp_path, patch)
             names = {item.name for item in items}
-            found = Counter(name for name in _names(any_database, query, tmp_path) if name in names)
-            poison = found.pop(items[place].name, 0)
-            assert found == Counter(item.name for item in items if item.value == "good"), (kind, place)
+            stored = Counter(name for name in _names(any_database, query, tmp_path) if name in names)
+            poison = stored.pop(items[place].name, 0)
+            assert stored == Counter(item.name for item in items if item.value == "good"), (kind, place)
             assert (poison, _refused(loop) - before) in ((1, 0), (0, 1)), (kind, place)
 
 
@@ -188,7 +188,8 @@ async def test_counts_that_cannot_be_stored_stop_no_other_counts(any_database: s
     await process.tick()
     before = _refused("rollouts")
     for times in (7, 8, 9):
-        bad: Any = StratumTally("r", 1, MEASURING, ArmTally(first_byte=[times]))
+        wrong: Any = times
+        bad = StratumTally("r", 1, MEASURING, ArmTally(first_byte=[wrong]))
         process.decider._add([bad, counts(10, 2)])
         await process.tick()
         assert process.decider.available
