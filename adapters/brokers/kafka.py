@@ -109,10 +109,9 @@ class KafkaClient:
         if producer is None:
             raise BrokerUnavailable("Kafka: not connected")
         topics = list({message.topic for message in messages})
-        topic_ends = dict(
-            zip(topics, await asyncio.gather(*(_topic_end(producer, topic) for topic in topics)), strict=True)
-        )
-        ends: list[PublishEnd] = [topic_ends[message.topic] for message in messages]
+        refusals = await asyncio.gather(*(_refusal_of(producer, topic) for topic in topics))
+        by_topic = dict(zip(topics, refusals, strict=True))
+        ends = [by_topic[message.topic] for message in messages]
         sent: list[tuple[int, Any]] = []
         for at, message in enumerate(messages):
             if ends[at] is None:
@@ -255,7 +254,7 @@ class KafkaInbox:
         await self._consumer.stop()
 
 
-async def _topic_end(producer: AIOKafkaProducer, topic: str) -> PublishEnd:
+async def _refusal_of(producer: AIOKafkaProducer, topic: str) -> PublishEnd:
     """None if messages may be sent to a topic."""
     if _TOPIC.fullmatch(topic) is None:
         return TopicRefused(f"Kafka: {topic[:128]!r} is not a topic")
