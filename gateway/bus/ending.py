@@ -82,6 +82,8 @@ class Endings:
         self._waiting: list[Ending] = []
         self._later: list[Ending] = []
         """Those whose publication is tried again after a pause."""
+        self._stuck = set[Ending]()
+        """Those whose last publication has failed."""
         self._pause = FIRST_PAUSE
         self._wake = asyncio.Event()
         self._settling: asyncio.Task[None] | None = None
@@ -122,6 +124,7 @@ class Endings:
         if lost := {work.id for work in await self._claims.lost(answered)}:
             for ending in [each for each in batch if each.end.work is not None and each.end.work.id in lost]:
                 batch.remove(ending)
+                self._stuck.discard(ending)
                 self.size -= 1
                 assert ending.end.work is not None
                 self._lost(ending.end.work)
@@ -130,6 +133,7 @@ class Endings:
         await self._claims.finish([ending.claimed for ending in done if ending.claimed is not None])
         waiting = [ending for ending in batch if ending.letters]
         batch.clear()
+        self._stuck.difference_update(done)
         self._try_later(waiting)
         for ending in done:
             self._ended(ending.end)  # from now on another delivery of the message is recognised by the table
@@ -143,7 +147,8 @@ class Endings:
             asyncio.get_running_loop().call_later(self._pause, self._try_again)
             self._pause = min(LONGEST_PAUSE, 2 * self._pause)
         self._later += endings
-        if not self._later:
+        self._stuck.update(endings)
+        if not self._stuck:
             self._pause = FIRST_PAUSE
             self._insist.succeeded(PART)
 
@@ -221,5 +226,5 @@ class Endings:
                 raise away
 
         if messages:
-            await self._insist(PART, attempt)
+            await self._insist("publishing a stream", attempt)
         return ends

@@ -90,7 +90,10 @@ class Discoverer:
                 self._fail(str(error))
                 pause = error.retry_after
             except Exception as error:  # an answer that the source does not expect, such as one nested too deeply
-                self._fail(f"failed unexpectedly: {type(error).__name__}")
+                reason = f"failed unexpectedly: {type(error).__name__}"
+                if reason != self.error:
+                    log.exception("pool %s: discovery", self._pool)
+                self._fail(reason)
             backoff = BACKOFF[0] if self._reported_at > before else min(2 * backoff, longest)
             await asyncio.sleep(max(pause, backoff * self._rng.uniform(0.5, 1.0)))
 

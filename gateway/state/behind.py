@@ -65,8 +65,9 @@ class WriteBehind(Generic[T]):
         self._noted.set()
 
     async def run(self) -> None:
-        """Write until cancelled."""
+        """Write until cancelled. May be called again after an error."""
         pause = RETRY
+        self._noted.set()
         while True:
             await self._noted.wait()
             self._noted.clear()

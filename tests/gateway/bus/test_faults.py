@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from adapters.brokers.base import BrokerDelivery, BrokerUnavailable
+from adapters.brokers.base import BrokerDelivery, BrokerMessage, BrokerUnavailable
 from adapters.errors import BackendError, Overloaded
 from adapters.fake import Script
 from gateway.bus.opening import Opener
@@ -141,6 +141,29 @@ async def test_a_message_that_cannot_be_answered_repeats_and_stops_no_other(faul
         assert [each.topic for each in broker.published].count("out.away") == (fault == "away")
         assert made.consumer.held == 0
         assert made.consumer.available
+
+
+async def test_a_stuck_answer_is_logged_once_and_tried_ever_later(caplog: pytest.LogCaptureFixture) -> None:
+    async with MemoryBinding(reply={"topic": "out", "allowed": ["out.*"]}) as made:
+        tries = 0
+
+        def away(message: BrokerMessage) -> bool:
+            nonlocal tries
+            tries += message.topic == "out.away"
+            return message.topic == "out.away"
+
+        made.broker.away = away
+        made.broker.put("stuck", replyto="out.away")
+        for number in range(1000):  # answers beside it
+            made.broker.put(str(number))
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(5)
+        assert len(made.broker.statuses()) == 1000
+        assert tries < 40
+        made.broker.away = lambda _: False
+        await asyncio.sleep(10)
+        assert made.consumer.held == 0
+    assert caplog.messages == ["bus b: publishing waits: a queue is full", "bus b: publishing continues"]
 
 
 @pytest.mark.parametrize("topic", ["out", "dead"])
