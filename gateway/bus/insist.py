@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from adapters.brokers.base import BrokerUnavailable, MessageRejected
+from adapters.brokers.base import BrokerUnavailable
 from gateway.bus.done.table import DoneTableUnavailable
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ class Insistence:
         return not self._failing
 
     async def __call__(self, part: str, call: Callable[[], Awaitable[T]]) -> T:
-        """The result of the first call that succeeds. `part` names it in the log. Raises `MessageRejected`.
+        """The result of the first call that succeeds. `part` names it in the log.
 
         An unexpected error of a broker's library is logged with its traceback, and the call is repeated too: the
         binding would otherwise end for good, and its messages would wait until a restart.
@@ -35,8 +35,6 @@ class Insistence:
         while True:
             try:
                 result = await call()
-            except MessageRejected:
-                raise
             except Exception as error:
                 self.failed(part, error)
                 await asyncio.sleep(pause)
