@@ -19,6 +19,7 @@ from tests.support.brokers.mqtt import MqttBroker
 from tests.support.brokers.nats import NatsBroker
 from tests.support.brokers.rabbitmq import RabbitBroker
 from tests.support.brokers.redis import RedisBroker
+from tests.support.brokers.rig import binding, bus_rig
 
 BODY = b"poison"
 LOGIN = {"username": "user", "password": "word"}
@@ -75,6 +76,8 @@ POISON = {
     **{f"header: {name}": BrokerMessage("answers", BODY, {"ce_x": value}) for name, value in HEADERS.items()},
     **{f"topic: {name}": BrokerMessage(topic, BODY, {}) for name, topic in TOPICS.items()},
 }
+REASONS = {"kafka": ["reply_topic_refused"], "nats": ["reply_topic_refused"], "redis": []}
+"""Of a dead letter for a topic with a space: Redis has any stream, and others have no reader."""
 SIZE = 3
 
 
@@ -100,6 +103,22 @@ async def test_a_poison_message_is_the_only_one_that_is_not_published(broker: Re
     await client.publish([BrokerMessage("answers", b"last", {})])
     seen = [each.body for each in await broker.read("answers", len(good) + 1) if each.body != BODY]
     assert sorted(seen) == sorted([*good, b"last"])
+
+
+async def test_a_replyto_that_the_broker_refuses_is_a_dead_letter(broker: RealBroker, tmp_path: Path) -> None:
+    bindings = [binding(broker, reply={"topic": "answers", "allowed": ["answers.*"]})]
+    async with bus_rig(broker, tmp_path, bindings=bindings) as bus:
+        ids = [str(number) for number in range(10)]
+        await bus.send(*ids[:5])
+        await bus.send("odd", replyto="answers.a b")
+        await bus.send(*ids[5:])
+        assert sorted(await bus.answers(10)) == ids
+        await broker.settled("requests")
+        await bus.until(lambda: bus.consumer.held == 0)
+        assert bus.consumer.available
+    assert len(await broker.messages("answers")) == 10
+    reasons = [each.headers["headrace-dead-reason"] for each in await broker.messages("dead")]
+    assert reasons == REASONS.get(broker.name, ["answer_unroutable"])
 
 
 @pytest.mark.parametrize("kind", REFUSING)
