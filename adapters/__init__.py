@@ -28,6 +28,7 @@ offload/        decodes and encodes large bodies in a process of its own
 paths.py        checks the part of an upstream's path that comes from a client
 whole_body.py   reads the body of a response of aiohttp, bounded
 environment.py  the environment variables that a started server inherits
+lasting.py      work without an end, which begins again after an unexpected error
 open_files.py   the limit of open files, and the number of clients within it
 temporary.py    temporary folders, removed by the next start if their process was killed
 """

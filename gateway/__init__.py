@@ -30,7 +30,7 @@ lifecycle.py          audit entries of the process, and the status of its config
 snapshot.py           everything that one request reads, replaced as a whole
 progress.py           the progress of a long command on a terminal
 terminal_text.py      foreign texts on a terminal
-background.py         background tasks whose failures are logged
+background.py         background tasks, which begin again after an unexpected error
 errors.py             errors of the gateway's own start
 answer_tap.py         a stream whose pieces a record or a shadow receives too
 exchange.py           what clients' requests and the steps of pipelines have in common
@@ -51,6 +51,7 @@ embeddings/           tokenizes texts and pools vectors for models that compute 
 foreign/              two commands that examine a server: probe and conformance
 batches/              files and batches: requests that may wait
 bus/                  messages of brokers as requests
+state/                how databases are written in the background, and what their errors mean
 stored/               OpenAI's stored responses and conversations
 explain/              why a request is routed as it is, and the tests of a policy
 recording/            recorded traffic: a sample of requests, redacted and encrypted

@@ -92,7 +92,7 @@ class Gateway:
         await self._start_rollouts()
         self._start_writers()
         self.plane.metrics.watch(ReplicaMetrics(lambda: self.autoscaler.pools.values()))
-        self._exits.callback(self._background.run(self.autoscaler.run(), "replicas").cancel)
+        self._exits.callback(self._background.run(self.autoscaler.run, "replicas").cancel)
         await self._listen()
 
     async def _start_rollouts(self) -> None:
@@ -102,7 +102,7 @@ class Gateway:
         self.plane.metrics.watch(RolloutMetrics(self.decider))
         self.plane.metrics.watch(ExperimentMetrics(self.decider))
         self._exits.push_async_callback(self.decider.aclose)
-        self._exits.callback(self._background.run(self.decider.run(), "rollouts").cancel)
+        self._exits.callback(self._background.run(self.decider.run, "rollouts").cancel)
 
     def _start_writers(self) -> None:
         for collector in self.writers.collectors():
@@ -135,7 +135,7 @@ class Gateway:
 
     def watch(self, watcher: Watcher) -> None:
         """Follow the configuration's file until the gateway closes."""
-        self._exits.callback(self._background.run(watcher.run(), "configuration").cancel)
+        self._exits.callback(self._background.run(watcher.run, "configuration").cancel)
 
     async def reload(self, config: Config) -> None:
         """Put a new configuration in force, or log why it cannot be."""

@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import Container, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -53,6 +53,7 @@ from gateway.stored.keeper import Keeper
 from gateway.teams.limits import with_teams
 from gateway.teams.store import StoredTeam
 from gateway.telemetry import AccessLog, Metrics, Telemetry
+from gateway.telemetry.background import BackgroundMetrics
 from gateway.telemetry.caches import CacheGauges
 from gateway.telemetry.discovery import DiscoveryMetrics
 from gateway.telemetry.gauges import Gauges, IdentityGauges
@@ -166,8 +167,8 @@ class DataPlane:
         self._open_listeners()
         for name, work in self.identity.works():
             self._run(work, name)
-        self._run(keep_trimmed(), "heap")
-        self._run(self.warm_arms.run(), "warm arms")
+        self._run(keep_trimmed, "heap")
+        self._run(self.warm_arms.run, "warm arms")
         self.accepting = True
 
     def _open_redis(self, state: StateConfig) -> "RedisLedger | None":
@@ -182,7 +183,7 @@ class DataPlane:
     async def _open_ledger(self) -> None:
         self._configure_ledger(self.config)
         if self.redis is not None:
-            self._run(self.redis.run(), "redis")
+            self._run(self.redis.run, "redis")
             self._exits.push_async_callback(self.redis.aclose)
             await self.redis.opened()
 
@@ -195,6 +196,7 @@ class DataPlane:
         watch(QueueMetrics(self.fleet.queues))
         watch(DiscoveryMetrics(self.fleet, self.clock))
         watch(LateAnswers(self.fleet.endpoints))
+        watch(BackgroundMetrics())
         watch(CacheGauges(self.plan_state.shelves))
         watch(MemoryMetrics(self.memory))
         watch(TraceMetrics(lambda: self.traces.exporter))
@@ -210,14 +212,14 @@ class DataPlane:
         self._configure_recorder(self.config)
         self.metrics.watch(RecordMetrics(recorder))
         self._exits.push_async_callback(self._close_recorder, telemetry, recorder)
-        self._background.run(recorder.run(), "record")
+        self._background.run(recorder.run, "record")
 
     def _open_shadows(self) -> None:
         writer = self.shadows.writer(lambda: self.config, lambda: self.identity.pepper)
         self.metrics.watch(ShadowMetrics(self.shadows.live, self.shadows.copies, writer))
         self._exits.push_async_callback(writer.aclose)
         self._exits.push_async_callback(self.shadows.aclose)
-        self._run(writer.run(), "shadows")
+        self._run(writer.run, "shadows")
         self.core.copies = self.shadows.copies
 
     def _configure_recorder(self, config: Config) -> None:
@@ -240,14 +242,14 @@ class DataPlane:
         uploads = {} if service is None else uploads_of(service.config)
         self.listeners.open(handler, fronts.door, self.is_ready, self._refuse, http, self.memory.process, uploads)
         self._exits.push_async_callback(self.listeners.aclose)
-        if self.batches is not None:
-            self._exits.push_async_callback(self.batches.aclose)
-            self._run(self.batches.run(keeper), "batches")
+        if (plane := self.batches) is not None:
+            self._exits.push_async_callback(plane.aclose)
+            self._run(lambda: plane.run(keeper), "batches")
         if self.config.listen.bus:
             self.bus = bus = BusPlane(self.config, self.core, keeper, lambda: self.identity.pepper)
             self.metrics.watch(BusMetrics(bus))
             self._exits.push_async_callback(bus.aclose)
-            self._run(bus.run(), "bus")
+            self._run(bus.run, "bus")
 
     async def open_playground(self, path: str) -> None:
         """Listen on a private Unix socket for the console's requests to models. After `open`."""
@@ -263,17 +265,17 @@ class DataPlane:
         quota, database = self.core.storage_quota, config.state.database
         keeper = Keeper(database, config.stored_responses, config.http.max_body, quota=quota)
         self._exits.push_async_callback(keeper.aclose)
-        self._run(keeper.run(), "stored responses")
+        self._run(keeper.run, "stored responses")
         return keeper
 
     def _open_inbox(self) -> FeedbackInbox:
         inbox = FeedbackInbox(lambda: self.config.state.database, lambda: self.identity.pepper, self.rollouts)
         self._exits.push_async_callback(inbox.aclose)
-        self._run(inbox.run(), "feedback")
+        self._run(inbox.run, "feedback")
         self.metrics.watch(FeedbackMetrics(inbox))
         return inbox
 
-    def _run(self, work: Coroutine[object, object, None], name: str) -> None:
+    def _run(self, work: Callable[[], Awaitable[None]], name: str) -> None:
         """Run a background task until the data plane closes."""
         self._exits.callback(self._background.run(work, name).cancel)
 

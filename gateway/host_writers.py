@@ -1,7 +1,6 @@
 """The writers of a host: what its processes have counted and recorded goes to the state database in the background."""
 
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 from prometheus_client.registry import Collector
 
@@ -35,14 +34,14 @@ class HostWriters:
         """The metrics of the writers."""
         return UsageMetrics(self.usage), RequestsMetrics(self.requests), AlertMetrics(self.alerts), self.storage
 
-    def works(self) -> tuple[tuple[str, Coroutine[Any, Any, None]], ...]:
-        """The background tasks, with their names."""
+    def works(self) -> tuple[tuple[str, Callable[[], Awaitable[None]]], ...]:
+        """The work of the background tasks, with their names."""
         return (
-            ("usage", self.usage.run()),
-            ("requests", self.requests.run()),
-            ("budgets", self.alerts.run_comparisons()),
-            ("webhooks", self.alerts.run_deliveries()),
-            ("storage", self.storage.run()),
+            ("usage", self.usage.run),
+            ("requests", self.requests.run),
+            ("budgets", self.alerts.run_comparisons),
+            ("webhooks", self.alerts.run_deliveries),
+            ("storage", self.storage.run),
         )
 
     async def aclose(self) -> None:

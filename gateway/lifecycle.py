@@ -50,7 +50,7 @@ class Lifecycle:
         """Start the audit log, which ends with `exits`, and record the start."""
         self._trail = Trail(store.note)
         exits.push_async_callback(self._trail.aclose)
-        exits.callback(background.run(self._trail.run(), "audit").cancel)
+        exits.callback(background.run(self._trail.run, "audit").cancel)
         self._background = background
         self.history = ConfigHistory(self.config.state.database, store.pepper, str(self.path.absolute()))
         exits.callback(self.history.close)
@@ -97,9 +97,9 @@ class Lifecycle:
         self.last_error = ""
         self.revision = revision_of(self.config.text)
         if self._background is not None:
-            self._background.run(self._read_version(), "version of the configuration")
+            self._background.once(self._read_version(), "version of the configuration")
             cause, actor = self._cause or (cause, this_process())
-            self._background.run(self._add_version(self.config.text, cause, actor), "configuration history")
+            self._background.once(self._add_version(self.config.text, cause, actor), "configuration history")
 
     async def _read_version(self) -> None:
         self.version = await asyncio.to_thread(version_at, self.path)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import sys
+from functools import partial
 from pathlib import Path
 
 import uvloop
@@ -14,6 +15,7 @@ from config.schema.config import Config
 from config.watcher import Watcher
 from gateway import first_request
 from gateway.app import Gateway
+from gateway.background import Background
 from gateway.errors import StartError
 from gateway.signals import Signals, each, until
 from gateway.supervisor.supervisor import Supervisor
@@ -62,16 +64,14 @@ async def _run(gateway: Gateway | Supervisor, watcher: Watcher, signals: Signals
 
     gateway.watch(watcher)
     heap.freeze()
-    tasks = [
-        asyncio.create_task(each(signals.reload, watcher.reload_now)),
-        asyncio.create_task(each(signals.restart, restart)),
-        asyncio.create_task(_announce(gateway)),
-    ]
+    background = Background()
+    background.run(partial(each, signals.reload, watcher.reload_now), "reload by a signal")
+    background.run(partial(each, signals.restart, restart), "restart by a signal")
+    background.once(_announce(gateway), "announcement")
     try:
         await signals.stop.wait()
     finally:
-        for task in tasks:
-            task.cancel()
+        await background.cancel()
 
 
 async def _announce(gateway: Gateway | Supervisor) -> None:

@@ -22,6 +22,14 @@ class MessageUnroutable(MessageRejected):
     """Nothing reads the topic of the message, so that the broker would discard it."""
 
 
+class TopicRefused(MessageRejected):
+    """The broker takes no message for the topic: it does not exist, is invalid, or is forbidden."""
+
+
+PublishEnd = MessageRejected | BrokerUnavailable | None
+"""None for a message that the broker has stored, and `BrokerUnavailable` for one that may be stored or not."""
+
+
 class BrokerMessage(NamedTuple):
     """A message to publish."""
 
@@ -135,10 +143,10 @@ class BrokerClient(Protocol):
         """Read a topic beside all of its groups. Raises `BrokerUnavailable`."""
         ...
 
-    async def publish(self, messages: Sequence[BrokerMessage]) -> list[MessageRejected | None]:
-        """Publish messages; for each, None when the broker has stored it, or the reason why it never will.
+    async def publish(self, messages: Sequence[BrokerMessage]) -> list[PublishEnd]:
+        """Publish messages. Returns the end of each: one that fails changes nothing for the others.
 
-        Raises `BrokerUnavailable`: any of the messages may be stored, and all are published again later.
+        Raises `BrokerUnavailable` if that is the end of all.
         """
         ...
 

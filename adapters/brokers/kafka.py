@@ -5,6 +5,7 @@ buffers at most one fetch of each partition. The offset of a partition is commit
 """
 
 import asyncio
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -13,9 +14,12 @@ from aiokafka.errors import (
     CommitFailedError,
     IllegalStateError,
     InvalidMessageError,
+    InvalidTopicError,
     KafkaError,
     MessageSizeTooLargeError,
     RecordListTooLargeError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
 )
 
 from adapters.brokers.base import (
@@ -23,8 +27,11 @@ from adapters.brokers.base import (
     BrokerMessage,
     BrokerUnavailable,
     MessageRejected,
+    PublishEnd,
     SubscriptionPlan,
+    TopicRefused,
 )
+from adapters.brokers.ends import end_of, together
 from adapters.brokers.offsets import OffsetWindow
 from adapters.brokers.settings import credentials_of, servers_of, tls_of
 from config.schema.bus.broker import BrokerConfig
@@ -34,8 +41,12 @@ MOST_AHEAD = 10_000
 LONGEST_PAUSE = 7 * 86400_000
 """Milliseconds without a read after which the member leaves the group: a stuck model is no reason to leave."""
 ANSWERS_WITHIN = 30.0
+LISTED_WITHIN = 5.0
+"""Seconds until a topic that the cluster does not list counts as absent."""
+_TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 MAX_REQUEST = 16 * 1024**2
 _REJECTED = (MessageSizeTooLargeError, RecordListTooLargeError, InvalidMessageError)
+_REFUSED_TOPIC = (TopicAuthorizationFailedError, InvalidTopicError)
 
 
 class _Place(NamedTuple):
@@ -93,30 +104,28 @@ class KafkaClient:
         await made.open()
         return made
 
-    async def publish(self, messages: Sequence[BrokerMessage]) -> list[MessageRejected | None]:
+    async def publish(self, messages: Sequence[BrokerMessage]) -> list[PublishEnd]:
         producer = self._producer
         if producer is None:
             raise BrokerUnavailable("Kafka: not connected")
-        ends: list[MessageRejected | None] = [None] * len(messages)
+        topics = list({message.topic for message in messages})
+        refusals = await asyncio.gather(*(_refusal_of(producer, topic) for topic in topics))
+        by_topic = dict(zip(topics, refusals, strict=True))
+        ends = [by_topic[message.topic] for message in messages]
         sent: list[tuple[int, Any]] = []
-        try:
-            for at, message in enumerate(messages):
+        for at, message in enumerate(messages):
+            if ends[at] is None:
                 try:
                     fields = [(name, value.encode()) for name, value in message.headers.items()]
-                    sent.append(
-                        (at, await producer.send(message.topic, message.body, message.key or None, headers=fields))
-                    )
-                except _REJECTED as error:
-                    ends[at] = MessageRejected(f"Kafka: {error}")
-            results = await asyncio.gather(*(future for _, future in sent), return_exceptions=True)
-        except (KafkaError, OSError) as error:
-            raise unavailable(error) from None
+                    future = await producer.send(message.topic, message.body, message.key or None, headers=fields)
+                except (KafkaError, OSError, ValueError) as error:
+                    ends[at] = _end_of(error)
+                else:
+                    sent.append((at, future))
+        results = await asyncio.gather(*(future for _, future in sent), return_exceptions=True)
         for (at, _), result in zip(sent, results, strict=True):
-            if isinstance(result, _REJECTED):
-                ends[at] = MessageRejected(f"Kafka: {result}")
-            elif isinstance(result, BaseException):
-                raise unavailable(result) from None
-        return ends
+            ends[at] = None if not isinstance(result, BaseException) else _end_of(result)
+        return together(ends)
 
     async def aclose(self) -> None:
         producer, self._producer = self._producer, None
@@ -243,6 +252,30 @@ class KafkaInbox:
 
     async def aclose(self) -> None:
         await self._consumer.stop()
+
+
+async def _refusal_of(producer: AIOKafkaProducer, topic: str) -> PublishEnd:
+    """None if messages may be sent to a topic."""
+    if _TOPIC.fullmatch(topic) is None:
+        return TopicRefused(f"Kafka: {topic[:128]!r} is not a topic")
+    try:
+        async with asyncio.timeout(LISTED_WITHIN):  # the broker may create the topic at the first request
+            await producer.partitions_for(topic)
+    except (UnknownTopicOrPartitionError, TimeoutError) as error:
+        try:
+            absent = await producer.client.force_metadata_update() and topic not in producer.client.cluster.topics()
+        except (KafkaError, OSError):
+            absent = False
+        return TopicRefused(f"Kafka: there is no topic {topic}") if absent else _end_of(error)
+    except (KafkaError, OSError) as error:
+        return _end_of(error)
+    return None
+
+
+def _end_of(error: BaseException) -> PublishEnd:
+    if isinstance(error, _REFUSED_TOPIC):
+        return TopicRefused(f"Kafka: {type(error).__name__}: {error}"[:300])
+    return end_of("Kafka", MessageRejected(f"Kafka: {error}"[:300]) if isinstance(error, _REJECTED) else error)
 
 
 def _delivery(partition: TopicPartition, record: Any, handle: _Place | None) -> BrokerDelivery:

@@ -9,25 +9,32 @@ from typing import Any
 import nats
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.errors import BadHeaderError, BadSubjectError, MaxPayloadError
 from nats.errors import Error as NatsError
-from nats.errors import MaxPayloadError
 from nats.errors import TimeoutError as NatsTimeout
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
-from nats.js.errors import NotFoundError
+from nats.js.errors import BadRequestError, NoStreamResponseError, NotFoundError
 
 from adapters.brokers.base import (
     BrokerDelivery,
     BrokerMessage,
     BrokerUnavailable,
     MessageRejected,
+    PublishEnd,
     SubscriptionPlan,
+    TopicRefused,
 )
+from adapters.brokers.ends import publish_each
 from adapters.brokers.settings import credentials_of, servers_of, tls_of
 from config.schema.bus.broker import BrokerConfig
 
 CONNECT = 5.0
 ANSWERS_WITHIN = 10.0
 MESSAGE_ID = "Nats-Msg-Id"
+LONGEST_SUBJECT = 2048
+"""Bytes. A line of the protocol has 4096 at most, and other parts beside the subject."""
+MOST_DENIED = 1000
+_DENIAL = re.compile(r'(?i)permissions violation for publish to "(.+)"')
 _DURABLE = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -43,6 +50,8 @@ class NatsClient:
         self._config = config
         self._client: Client | None = None
         self._stream: Any = None
+        self._denied: dict[str, str] = {}
+        """The reports of the server about subjects that this user may not publish to."""
 
     async def open(self) -> None:
         if self._client is not None:
@@ -57,7 +66,7 @@ class NatsClient:
                     connect_timeout=int(CONNECT),
                     max_reconnect_attempts=-1,
                     reconnect_time_wait=1,
-                    error_cb=_ignore,
+                    error_cb=self._note,
                     tls=tls,
                     **login,
                 )
@@ -95,22 +104,48 @@ class NatsClient:
             raise unavailable(error) from None
         return NatsInbox(subscribed)
 
-    async def publish(self, messages: Sequence[BrokerMessage]) -> list[MessageRejected | None]:
+    async def publish(self, messages: Sequence[BrokerMessage]) -> list[PublishEnd]:
         if self._stream is None:
             raise BrokerUnavailable("NATS: not connected")
-        return list(await asyncio.gather(*map(self._publish, messages)))
+        return await publish_each("NATS", messages, self._publish)
 
-    async def _publish(self, message: BrokerMessage) -> MessageRejected | None:
+    async def _publish(self, message: BrokerMessage) -> PublishEnd:
+        topic = message.topic
+        if len(topic.encode()) > LONGEST_SUBJECT:  # the server would close the connection
+            return TopicRefused(f"NATS: a subject has at most {LONGEST_SUBJECT} bytes")
         headers = {_outgoing(name): value for name, value in message.headers.items()}
         if message.id:
             headers[MESSAGE_ID] = message.id
         try:
-            await self._stream.publish(message.topic, message.body, headers=headers)
-        except MaxPayloadError as error:
+            await self._stream.publish(topic, message.body, headers=headers)
+        except (MaxPayloadError, BadHeaderError, BadRequestError) as error:
             return MessageRejected(f"NATS: {error}")
+        except BadSubjectError:
+            return TopicRefused(f"NATS: {topic[:128]} is not a subject")
+        except NoStreamResponseError as error:
+            return await self._without_stream(topic) or unavailable(error)
+        except NatsTimeout as error:
+            return TopicRefused(f"NATS: {self._denied[topic]}") if topic in self._denied else unavailable(error)
         except (NatsError, OSError, TimeoutError) as error:
-            raise unavailable(error) from None
+            return unavailable(error)
+        self._denied.pop(topic, None)
         return None
+
+    async def _without_stream(self, topic: str) -> TopicRefused | None:
+        """The refusal of a subject that no stream has; None if that is not certain."""
+        try:
+            await self._stream.find_stream_name_by_subject(topic)
+        except NotFoundError:
+            return TopicRefused(f"NATS: no stream of JetStream has the subject {topic[:128]}")
+        except (NatsError, OSError, TimeoutError):
+            return None  # a cluster that elects a leader
+        return None
+
+    async def _note(self, error: Exception) -> None:
+        """The server reports a forbidden subject beside the publication, which then has no answer. The library itself
+        reconnects after other errors, and the next call raises them."""
+        if (denial := _DENIAL.search(str(error))) is not None and len(self._denied) < MOST_DENIED:
+            self._denied[denial[1]] = str(error)
 
     async def aclose(self) -> None:
         client, self._client = self._client, None
@@ -197,10 +232,6 @@ class NatsInbox:
     async def aclose(self) -> None:
         with suppress(NatsError, OSError, TimeoutError):  # the connection is closed
             await self._subscribed.unsubscribe()
-
-
-async def _ignore(error: Exception) -> None:
-    """The library reconnects, and the next call raises the error."""
 
 
 def _incoming(name: str) -> str:

@@ -12,20 +12,24 @@ from typing import Any
 
 from redis.asyncio import Redis
 from redis.asyncio.connection import ConnectionPool, SSLConnection
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from adapters.brokers.base import (
     BrokerDelivery,
     BrokerMessage,
     BrokerUnavailable,
-    MessageRejected,
+    PublishEnd,
     SubscriptionPlan,
+    TopicRefused,
 )
+from adapters.brokers.ends import end_of, together
 from adapters.brokers.settings import credentials_of, tls_of
 from config.schema.bus.broker import BrokerConfig
 
 BODY, KEY = b"data", b"key"
 CONNECT = 5.0
+WRONG_TYPE = "WRONGTYPE"
+"""The begin of the error of a key that is no stream."""
 ANSWERS_WITHIN = 10.0
 MOST_READ = 1000
 IDLE_CONSUMER = 3600_000
@@ -79,18 +83,25 @@ class RedisStreams:
         last = await self.run("XREVRANGE", topic, "+", "-", "COUNT", 1)
         return RedisInbox(self, topic, last[0][0] if last else b"0-0")
 
-    async def publish(self, messages: Sequence[BrokerMessage]) -> list[MessageRejected | None]:
-        pipeline = self.redis.pipeline(transaction=False)
-        for message in messages:
-            pipeline.execute_command("XADD", message.topic, "*", *_fields(message))
+    async def publish(self, messages: Sequence[BrokerMessage]) -> list[PublishEnd]:
+        pipeline, sent = self.redis.pipeline(transaction=False), list[int]()
+        ends: list[PublishEnd] = [None] * len(messages)
+        for at, message in enumerate(messages):
+            try:
+                command = ("XADD", message.topic.encode(), "*", *_fields(message))
+            except UnicodeError as error:
+                ends[at] = end_of("Redis", error)
+                continue
+            pipeline.execute_command(*command)
+            sent.append(at)
         try:
-            ends = await pipeline.execute(raise_on_error=False)
+            replies = await pipeline.execute(raise_on_error=False)
         except (RedisError, OSError, TimeoutError) as error:
             raise unavailable(error) from None
-        for end in ends:
-            if isinstance(end, Exception):  # out of memory, read-only, or a key of another type: an operator can help
-                raise unavailable(end) from None
-        return [None] * len(messages)
+        for at, reply in zip(sent, replies, strict=True):
+            if isinstance(reply, Exception):
+                ends[at] = _refusal(reply)
+        return together(ends)
 
     async def aclose(self) -> None:
         await self.redis.aclose()
@@ -238,13 +249,20 @@ def _delivery(topic: str, id_: bytes, fields: Any, count: int) -> BrokerDelivery
     )
 
 
-def _fields(message: BrokerMessage) -> list[Any]:
-    fields: list[Any] = [BODY, message.body]
+def _fields(message: BrokerMessage) -> list[bytes]:
+    """Raises `UnicodeError`."""
+    fields = [BODY, message.body]
     if message.key:
         fields += (KEY, message.key)
     for name, value in message.headers.items():
-        fields += (name, value)
+        fields += (name.encode(), value.encode())
     return fields
+
+
+def _refusal(error: Exception) -> PublishEnd:
+    """The end of a message after an error. Redis may be out of memory or read-only, which an operator can mend."""
+    is_topic = isinstance(error, NoPermissionError) or str(error).startswith(WRONG_TYPE)
+    return TopicRefused(f"Redis: {error}"[:300]) if is_topic else unavailable(error)
 
 
 class _TlsConnection(SSLConnection):

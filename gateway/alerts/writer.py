@@ -5,15 +5,16 @@ import logging
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from config.schema.config import Config
 from config.schema.pricing.soft_budget import WebhookConfig
 from gateway.alerts.sender import NotDelivered, send
 from gateway.alerts.signature import body_of, headers_of
 from gateway.alerts.store import AlertStore, WaitingAlert
-from gateway.alerts.thresholds import reached
+from gateway.alerts.thresholds import BudgetAlert, reached
 from gateway.auth.errors import KeysError
+from gateway.state.refusals import refuse, write_each
 from gateway.usage.writer import UsageWriter
 
 log = logging.getLogger(__name__)
@@ -49,6 +50,8 @@ class AlertWriter:
         self._opening = asyncio.Lock()
         self._available = True
         self._failing: set[str] = set()
+        self._refused: set[str] = set()
+        """Ids of alerts that the database refuses: at most one for each threshold of the file and period."""
 
     async def run_comparisons(self) -> None:
         """Compare until cancelled."""
@@ -69,12 +72,24 @@ class AlertWriter:
             return
         await self._usage.write()
         report, store, now = (await self._usage.store()).report, await self.store(), self._wall()
-        new, dropped = await asyncio.to_thread(lambda: store.add(reached(config, report, now), now))
+        new, dropped = await asyncio.to_thread(self._added, store, lambda: reached(config, report, now), now)
         self.outcomes["dropped"] += dropped
         if new:
             log.info("alerts: %d thresholds of soft budgets are reached", new)
         if dropped:
             log.warning("alerts: %d alerts are dropped: too many wait for their webhooks", dropped)
+
+    def _added(self, store: AlertStore, find: Callable[[], Iterable[BudgetAlert]], now: float) -> tuple[int, int]:
+        """In a thread: store alerts. Returns the numbers of new and of dropped ones."""
+        alerts = [alert for alert in find() if alert.id not in self._refused]
+        counts: list[tuple[int, int]] = []
+        outcome = write_each(alerts, lambda some: counts.append(store.add(some, now)))
+        for at, error in outcome.refused.items():
+            self._refused.add(alerts[at].id)
+            refuse("alerts", alerts[at].id, error)
+        if outcome.outage is not None:
+            raise outcome.outage
+        return sum(new for new, _ in counts), sum(dropped for _, dropped in counts)
 
     async def deliver(self) -> None:
         """Deliver what is due, to each webhook on its own: a receiver that hangs delays its own alerts alone. Raises
@@ -127,6 +142,10 @@ class AlertWriter:
             await send(webhook, body, headers_of(alert.id, body, webhook.secret.get_secret_value(), now))
         except NotDelivered as problem:
             await self._failed(store, waiting, str(problem))
+            return False
+        except Exception as defect:  # its other alerts are delivered
+            log.exception("alerts: %s failed", alert.id)
+            await self._failed(store, waiting, type(defect).__name__)
             return False
         self._failing.discard(alert.webhook)
         self.outcomes["delivered"] += 1

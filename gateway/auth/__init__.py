@@ -19,7 +19,6 @@ tables.py        creates the tables
 store.py         issued keys in the database
 listing.py       keys for `headrace keys list`
 audit.py         the audit log and its chain of digests
-behind.py        a loop that writes behind the requests, also after an outage
 trail.py         writes audit entries in the background
 errors.py        errors outside a request
 cli.py           `headrace keys`

@@ -9,6 +9,7 @@
     ├── NoSuchTeam          no team of the database has this name
     ├── TeamConflict        the team has keys, or the tenant too many teams
     ├── StoreMismatch       the database was written with another pepper or by another release
+    ├── StoreRefused        the database can never store this data
     └── StoreUnavailable    the database cannot be reached, read or written right now
 
 Clients receive only `adapters.errors.CredentialError`. Messages are for the operator and never contain a key, a hash or
@@ -55,6 +56,10 @@ class TeamConflict(KeysError):
 
 class StoreMismatch(KeysError):
     """The database is available, but its keys cannot be verified with this process's pepper or release."""
+
+
+class StoreRefused(KeysError):
+    """The same data is refused each time, for example a text with a NUL character by Postgres."""
 
 
 class StoreUnavailable(KeysError):

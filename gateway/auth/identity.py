@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 from config.schema.config import Config
 from gateway.auth.certificates import Certificates
@@ -60,10 +60,10 @@ class Identity:
         """The pepper, after `open`: other parts of the state database need it for their audit entries."""
         return self._pepper
 
-    def works(self) -> Iterator[tuple[str, Coroutine[object, object, None]]]:
-        """Background tasks that refresh the keys, each with a name."""
-        yield "keys", self._watcher.run()
-        yield "tokens", self.tokens.run()
+    def works(self) -> Iterator[tuple[str, Callable[[], Awaitable[None]]]]:
+        """The work of background tasks that refresh the keys, each with a name."""
+        yield "keys", self._watcher.run
+        yield "tokens", self.tokens.run
 
     def check(self, config: Config) -> None:
         """Validate a configuration. Raises `KeyConfigError` if `configure` would."""

@@ -11,15 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sqlalchemy import Connection, exists, select, update
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from gateway.auth.audit import PEPPER_REPLACED, Act, Actor, append
 from gateway.auth.database import open_engine
-from gateway.auth.errors import StoreMismatch, StoreUnavailable
+from gateway.auth.errors import StoreMismatch
 from gateway.auth.keys import digest
 from gateway.auth.schema import SCHEMA_VERSION, audit, keys, state
 from gateway.auth.tables import add_tables_of_teams, create_tables, has_tables_of_teams, version_of
+from gateway.state.faults import database_errors
 
 _LOCK_TIMEOUT = "SET LOCAL lock_timeout = '5s'"
 
@@ -29,7 +28,7 @@ _opened: set[str] = set()
 
 
 class StateDatabase:
-    """Creates missing tables when it opens. Raises `StoreUnavailable` and `StoreMismatch`."""
+    """Creates missing tables when it opens. Raises `StoreUnavailable`, `StoreRefused` and `StoreMismatch`."""
 
     def __init__(self, url: str, pepper: bytes) -> None:
         """`url` is an SQLAlchemy URL. Raises `KeyConfigError` for one that cannot be used."""
@@ -46,11 +45,8 @@ class StateDatabase:
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """A transaction that reads."""
-        try:
-            with self._engine.begin() as connection:
-                yield connection
-        except (DBAPIError, PoolTimeout) as error:
-            raise _unavailable(error) from error
+        with database_errors("the key database"), self._engine.begin() as connection:
+            yield connection
 
     @contextmanager
     def change(self, *, moves_epoch: bool) -> Iterator[Connection]:
@@ -120,9 +116,3 @@ def _other_schema(stored: int) -> str:
             "use the newer release, or another database"
         )
     return f"the key database has schema {stored or 'no version'}, this release needs {SCHEMA_VERSION}"
-
-
-def _unavailable(error: DBAPIError | PoolTimeout) -> StoreUnavailable:
-    """The driver's own message only: SQLAlchemy's adds the statement and its parameters."""
-    cause = error.orig if isinstance(error, DBAPIError) else error
-    return StoreUnavailable(f"the key database cannot be used now: {' '.join(str(cause).split())}")

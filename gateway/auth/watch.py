@@ -72,7 +72,7 @@ class KeyWatcher:
         return table
 
     async def run(self) -> None:
-        """Poll until cancelled. An exception of `on_change` ends it: a watcher never fails silently."""
+        """Poll until cancelled. An exception of `on_change` is that of `run`: a watcher never fails silently."""
         while True:
             await asyncio.sleep(POLL_INTERVAL)
             if await asyncio.to_thread(self._may_have_moved):

@@ -40,19 +40,17 @@ class BatchPlane:
     async def run(self, keeper: Keeper | None) -> None:
         """Run tasks until cancelled."""
         reported = False
-        while True:
+        while self._runner is None:  # a second run continues the tasks of the first one
             try:
-                parts = await self._parts(keeper)
-                break
+                self._runner = BatchRunner(await self._parts(keeper))
             except (KeysError, StorageError) as error:
                 if not reported:
                     log.warning("batches: %s; no line runs until it answers", error)
                 reported = True
                 await asyncio.sleep(RETRY)
-        self._runner = runner = BatchRunner(parts)
-        self.service.created = runner.wake
+        self.service.created = self._runner.wake
         if not self._draining:
-            await runner.run()
+            await self._runner.run()
 
     @property
     def progress(self) -> list[tuple[str, str, int, int]]:

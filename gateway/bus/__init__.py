@@ -8,6 +8,7 @@ running.py      the attempts of a message, and its stream
 requests.py     one message as an ordinary request
 answers.py      answers, pieces of streams and dead letters as messages
 ending.py       ends messages in order: answer, table of ids, settlement
+replacing.py    what the broker receives in the place of a message that it rejects
 counts.py       the counts of a binding
 cancels.py      cancels messages in work
 claims.py       claims of ids, and their renewal

@@ -14,6 +14,8 @@ from adapters.brokers.base import (
     MessageRejected,
     SubscriptionPlan,
 )
+from adapters.errors import CapacityError
+from adapters.lasting import lasting
 from adapters.wire.cloudevents.event import CloudEvent
 from config.schema.bus.binding import BindingConfig
 from gateway.bus.answers import AnswerMessages
@@ -25,9 +27,10 @@ from gateway.bus.ending import Endings
 from gateway.bus.free_places import FreePlaces
 from gateway.bus.insist import Insistence
 from gateway.bus.opening import Opener, Unanswerable
+from gateway.bus.replacing import Replacements
 from gateway.bus.requests import MessageRequests
 from gateway.bus.running import MessageRunner
-from gateway.bus.work import MessageEnd, MessageWork
+from gateway.bus.work import DeadReason, MessageEnd, MessageWork
 from gateway.core import Core
 from gateway.stored.keeper import Keeper
 from policies.bus.order import KeyOrder
@@ -40,6 +43,8 @@ LOOK = 0.05
 ENDING = 3
 """Messages that may be ended at the same time, for each that may run."""
 LAG_EVERY = 5.0
+OPENINGS = 10
+"""Attempts to open a message, a second apart, while too many large bodies wait for their decoder."""
 CLOSING = 5.0
 """Seconds for the last calls of a binding when the process ends."""
 
@@ -93,11 +98,16 @@ class BindingConsumer:
             binding.topic, binding.group, binding.start, binding.concurrency, binding.takeover,
             retained=(binding.reply.topic, binding.dead_letters),
         )  # fmt: skip
-        await self.insist("connecting", self._client.open)
-        subscription = await self.insist("subscribing", lambda: self._client.subscribe(plan))
-        self._subscription = subscription
+        if self._subscription is None:  # a second run continues the first one
+            await self.insist("connecting", self._client.open)
+            self._open(await self.insist("subscribing", lambda: self._client.subscribe(plan)))
+        assert self._subscription is not None
+        await self._receive(self._subscription)
+
+    def _open(self, subscription: BrokerSubscription) -> None:
+        binding, self._subscription = self.binding, subscription
         self.endings = Endings(
-            self._client, subscription, self._claims, self._writer, self.runner, self.insist,
+            self._client, subscription, self._claims, Replacements(binding, self._writer, self.runner), self.insist,
             ended=self._ended, lost=self._lost, settled=self._settled,
         )  # fmt: skip
         works: dict[str, Callable[[], Awaitable[None]]] = {
@@ -107,8 +117,8 @@ class BindingConsumer:
         }
         if (topic := binding.cancels) is not None:
             works["reading cancellations"] = lambda: watch_cancels(topic, self._client, self.insist, self._cancel)
-        self._loops = [asyncio.create_task(self.insist.lasting(part, work)) for part, work in works.items()]
-        await self._receive(subscription)
+        name = f"bus {binding.name}"
+        self._loops = [asyncio.create_task(lasting(f"{name}: {part}", work)) for part, work in works.items()]
 
     async def drain(self) -> None:
         """Receive no further message; wait for those in work. A message that waits for another attempt is released."""
@@ -171,14 +181,17 @@ class BindingConsumer:
             self.counts.received(delivery)
             self.held += 1
             try:
-                work = await self._opener.open(delivery)
+                work = await self._opened(delivery)
                 if (same := self._in_work.get(work.id)) is not None:
                     same.deliveries.append(delivery)
                     continue
                 self._opener.check_count(delivery)
             except Unanswerable as error:
-                letter = self._writer.dead(delivery, error.reason)
-                self._put(MessageEnd("dead", (delivery,), (letter,), None, error.reason))
+                self._reject(delivery, error.reason)
+                continue
+            except Exception:  # such as a large body that ends its decoder: the messages after it are received
+                log.exception("bus %s: a message cannot be opened", self.binding.name)
+                self._reject(delivery, DeadReason("internal_error", "The gateway failed to open the message."))
                 continue
             self._in_work[work.id] = work
             new.append(work)
@@ -190,6 +203,18 @@ class BindingConsumer:
                 work.ordered = self.binding.order == "key" and bool(work.order_key)
                 if not work.ordered or self._order.begin(work.order_key, work):
                     self._start(work)
+
+    async def _opened(self, delivery: BrokerDelivery) -> MessageWork:
+        """Open a message, also while many large bodies are being decoded. Raises `Unanswerable`."""
+        for _ in range(OPENINGS):
+            with suppress(CapacityError):
+                return await self._opener.open(delivery)
+            await asyncio.sleep(1.0)
+        return await self._opener.open(delivery)
+
+    def _reject(self, delivery: BrokerDelivery, reason: DeadReason) -> None:
+        letter = self._writer.dead(delivery, reason)
+        self._put(MessageEnd("dead", (delivery,), (letter,), None, reason))
 
     # ── running ───────────────────────────────────────────────────────────────────────────────────────
 

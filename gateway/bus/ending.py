@@ -1,12 +1,13 @@
 """Ends messages in order: the broker acknowledges the answer, the table stores the id, the message is settled.
 
 Messages that end while others are being ended wait and are ended together: the more messages end, the fewer calls each
-needs.
+needs. A message whose answer the broker cannot take now waits alone, and its answer is published again later.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from adapters.brokers.base import (
     BrokerClient,
@@ -15,20 +16,41 @@ from adapters.brokers.base import (
     BrokerSubscription,
     BrokerUnavailable,
     MessageRejected,
-    MessageUnroutable,
+    PublishEnd,
 )
-from adapters.errors import BackendError
-from gateway.bus.answers import AnswerMessages, is_dead_letter
 from gateway.bus.claims import Claims
-from gateway.bus.insist import Insistence
-from gateway.bus.running import MessageRunner
-from gateway.bus.work import DeadReason, MessageEnd, MessageWork
+from gateway.bus.insist import FIRST_PAUSE, LONGEST_PAUSE, Insistence
+from gateway.bus.replacing import Replacements
+from gateway.bus.work import MessageEnd, MessageWork
 
 log = logging.getLogger(__name__)
 MOST = 1000
 """Messages that are ended together."""
 CLOSING = 1.0
 """Seconds for a settlement in progress when the process ends."""
+PART = "publishing"
+
+
+class Letter(NamedTuple):
+    """A message to publish."""
+
+    message: BrokerMessage
+    is_replacement: bool = False
+
+
+class Ending:
+    """A message that is being ended, and what is still to be published."""
+
+    __slots__ = ("end", "letters")
+
+    def __init__(self, end: MessageEnd) -> None:
+        self.end = end
+        self.letters = [Letter(message) for message in end.messages]
+
+    @property
+    def claimed(self) -> MessageWork | None:
+        """The work whose id this process has claimed."""
+        return self.end.work if self.end.outcome != "duplicate" else None
 
 
 class Endings:
@@ -43,8 +65,7 @@ class Endings:
         client: BrokerClient,
         subscription: BrokerSubscription,
         claims: Claims,
-        writer: AnswerMessages,
-        runner: MessageRunner,
+        replacements: Replacements,
         insist: Insistence,
         ended: Callable[[MessageEnd], None],
         lost: Callable[[MessageWork], None],
@@ -53,13 +74,17 @@ class Endings:
         self._client = client
         self._subscription = subscription
         self._claims = claims
-        self._writer = writer
-        self._runner = runner
+        self._replacements = replacements
         self._insist = insist
         self._ended = ended
         self._lost = lost
         self._settled = settled
-        self._waiting: list[MessageEnd] = []
+        self._waiting: list[Ending] = []
+        self._later: list[Ending] = []
+        """Those whose publication is tried again after a pause."""
+        self._stuck = set[Ending]()
+        """Those whose last publication has failed."""
+        self._pause = FIRST_PAUSE
         self._wake = asyncio.Event()
         self._settling: asyncio.Task[None] | None = None
         """Settles the messages of one batch while the answers of the next one are published."""
@@ -70,7 +95,7 @@ class Endings:
 
     def put(self, end: MessageEnd) -> None:
         """End a message."""
-        self._waiting.append(end)
+        self._waiting.append(Ending(end))
         self.size += 1
         self._wake.set()
 
@@ -82,28 +107,55 @@ class Endings:
                 batch, self._waiting = self._waiting[:MOST], self._waiting[MOST:]
                 if not self._waiting:
                     self._wake.clear()
-                await self._end(batch)
+                try:
+                    await self._end(batch)
+                except BaseException:
+                    self._waiting = batch + self._waiting
+                    self._wake.set()
+                    raise
         finally:
             if self._settling is not None:
                 await asyncio.wait([self._settling], timeout=CLOSING)
                 self._settling.cancel()
 
-    async def _end(self, batch: list[MessageEnd]) -> None:
-        answered = [end.work for end in batch if end.work is not None and end.outcome != "duplicate"]
+    async def _end(self, batch: list[Ending]) -> None:
+        """End the messages of a batch, and take them from it."""
+        answered = [ending.claimed for ending in batch if ending.claimed is not None]
         if lost := {work.id for work in await self._claims.lost(answered)}:
-            for end in [end for end in batch if end.work is not None and end.work.id in lost]:
-                batch.remove(end)
+            for ending in [each for each in batch if each.end.work is not None and each.end.work.id in lost]:
+                batch.remove(ending)
+                self._stuck.discard(ending)
                 self.size -= 1
-                assert end.work is not None
-                self._lost(end.work)
+                assert ending.end.work is not None
+                self._lost(ending.end.work)
         await self._publish_all(batch)
-        await self._claims.finish([end.work for end in batch if end.work is not None and end.outcome != "duplicate"])
-        for end in batch:
-            self._ended(end)  # from now on another delivery of the message is recognised by the table
+        done = [ending for ending in batch if not ending.letters]
+        await self._claims.finish([ending.claimed for ending in done if ending.claimed is not None])
+        waiting = [ending for ending in batch if ending.letters]
+        batch.clear()
+        self._stuck.difference_update(done)
+        self._try_later(waiting)
+        for ending in done:
+            self._ended(ending.end)  # from now on another delivery of the message is recognised by the table
         if self._settling is not None:
             await self._settling
-        deliveries = [delivery for end in batch for delivery in end.deliveries]
-        self._settling = asyncio.create_task(self._settle(deliveries, len(batch)))
+        deliveries = [delivery for ending in done for delivery in ending.end.deliveries]
+        self._settling = asyncio.create_task(self._settle(deliveries, len(done)))
+
+    def _try_later(self, endings: list[Ending]) -> None:
+        if endings and not self._later:
+            asyncio.get_running_loop().call_later(self._pause, self._try_again)
+            self._pause = min(LONGEST_PAUSE, 2 * self._pause)
+        self._later += endings
+        self._stuck.update(endings)
+        if not self._stuck:
+            self._pause = FIRST_PAUSE
+            self._insist.succeeded(PART)
+
+    def _try_again(self) -> None:
+        later, self._later = self._later, []
+        self._waiting = later + self._waiting
+        self._wake.set()
 
     async def _settle(self, deliveries: Sequence[BrokerDelivery], ends: int) -> None:
         try:
@@ -117,46 +169,62 @@ class Endings:
             self.size -= ends
             self._settled(len(deliveries))
 
-    async def _publish_all(self, batch: Sequence[MessageEnd]) -> None:
-        pairs = [(end, message) for end in batch for message in end.messages]
-        rejected = await self.publish([message for _, message in pairs])
-        again = [
-            replacement
-            for (end, message), rejection in zip(pairs, rejected, strict=True)
-            if rejection is not None
-            for replacement in self._replacements(end, message, rejection)
-        ]
-        for message, rejection in zip(again, await self.publish(again), strict=True):
-            if rejection is not None:
-                self.unpublished += 1
-                log.error("bus: a message for %s cannot be published: %s", message.topic, rejection)
+    # ── publishing ────────────────────────────────────────────────────────────────────────────────────
+
+    async def _publish_all(self, batch: Sequence[Ending]) -> None:
+        """Publish the messages of all, each once, then replacements of those that the broker rejects. What remains in
+        an ending waits for the broker."""
+        fresh = [(ending, letter) for ending in batch for letter in ending.letters]
+        for ending in batch:
+            ending.letters = []
+        while fresh:
+            try:
+                ends = await self._attempt([letter.message for _, letter in fresh])
+            except BaseException:  # cancelled, for example: nothing is certain
+                for ending, letter in fresh:
+                    ending.letters.append(letter)
+                raise
+            sent, fresh = fresh, []
+            for (ending, letter), end in zip(sent, ends, strict=True):
+                if isinstance(end, BrokerUnavailable):
+                    self._insist.failed(PART, end)
+                    ending.letters.append(letter)
+                elif end is not None and letter.is_replacement:
+                    self.unpublished += 1
+                    log.error("bus: a message for %s cannot be published: %s", letter.message.topic, end)
+                elif end is not None:
+                    ending.end = self._replacements.of(ending.end, letter.message, end)
+                    fresh += [(ending, Letter(message, is_replacement=True)) for message in ending.end.messages]
+
+    async def _attempt(self, messages: Sequence[BrokerMessage]) -> list[PublishEnd]:
+        """The end of each message after one call."""
+        try:
+            ends = await self._client.publish(messages)
+        except Exception as error:
+            if not isinstance(error, BrokerUnavailable):  # of a broker's library: the log has its traceback
+                self._insist.failed(PART, error)
+                error = BrokerUnavailable(f"{type(error).__name__}: {error}"[:300])
+            return [error] * len(messages)
+        return [self._replacements.waits(message, end) for message, end in zip(messages, ends, strict=True)]
 
     async def publish(self, messages: Sequence[BrokerMessage]) -> list[MessageRejected | None]:
-        """Publish messages, when the broker can be reached."""
-        if not messages:
-            return []
-        return await self._insist("publishing", lambda: self._client.publish(messages))
+        """Publish messages of a stream, and wait until each is published or rejected."""
+        ends: list[MessageRejected | None] = [None] * len(messages)
+        left = list(range(len(messages)))
 
-    def _replacements(
-        self, end: MessageEnd, message: BrokerMessage, rejection: MessageRejected
-    ) -> Sequence[BrokerMessage]:
-        """Smaller messages in the place of a message that the broker rejects."""
-        delivery = end.deliveries[0]
-        if isinstance(rejection, MessageUnroutable) and not is_dead_letter(message):
-            return self._without_reader(end, message)
-        if end.dead is not None:
-            return (self._writer.dead(delivery, end.dead, whole=False),)
-        assert end.work is not None
-        log.warning("bus: the answer to %s is rejected: %s", delivery.place, rejection)
-        error = BackendError(
-            "The broker rejects the answer, for example because it is too large.", code="answer_rejected"
-        )
-        return self._runner.failed(end.work, error, "").messages
+        async def attempt() -> None:
+            nonlocal left
+            tried, left = left, []
+            away: BrokerUnavailable | None = None
+            for at, end in zip(tried, await self._attempt([messages[at] for at in tried]), strict=True):
+                if isinstance(end, BrokerUnavailable):
+                    away = end
+                    left.append(at)
+                else:
+                    ends[at] = end
+            if away is not None:
+                raise away
 
-    def _without_reader(self, end: MessageEnd, message: BrokerMessage) -> Sequence[BrokerMessage]:
-        """A dead letter in the place of an answer; nothing in the place of an error, which has a dead letter."""
-        if end.dead is not None:
-            return ()
-        log.warning("bus: nothing reads the topic %s of the answer to %s", message.topic, end.deliveries[0].place)
-        reason = DeadReason("answer_unroutable", f"Nothing reads the topic {message.topic} of the answer.")
-        return (self._writer.dead(end.deliveries[0], reason),)
+        if messages:
+            await self._insist("publishing a stream", attempt)
+        return ends

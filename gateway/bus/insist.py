@@ -1,11 +1,11 @@
-"""Repeats a call until a broker or a table answers, and work that has no end after an error."""
+"""Repeats a call until a broker or a table answers."""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from adapters.brokers.base import BrokerUnavailable, MessageRejected
+from adapters.brokers.base import BrokerUnavailable
 from gateway.bus.done.table import DoneTableUnavailable
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ class Insistence:
         return not self._failing
 
     async def __call__(self, part: str, call: Callable[[], Awaitable[T]]) -> T:
-        """The result of the first call that succeeds. `part` names it in the log. Raises `MessageRejected`.
+        """The result of the first call that succeeds. `part` names it in the log.
 
         An unexpected error of a broker's library is logged with its traceback, and the call is repeated too: the
         binding would otherwise end for good, and its messages would wait until a restart.
@@ -35,27 +35,21 @@ class Insistence:
         while True:
             try:
                 result = await call()
-            except MessageRejected:
-                raise
             except Exception as error:
-                self._fail(part, error)
+                self.failed(part, error)
                 await asyncio.sleep(pause)
                 pause = min(LONGEST_PAUSE, 2 * pause)
             else:
-                if self._failing and self._failing.pop(part, None) is not None:
-                    log.warning("bus %s: %s continues", self._name, part)
+                self.succeeded(part)
                 return result
 
-    async def lasting(self, part: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Run work that has no end, until cancelled. After an unexpected error it is logged, and begins again."""
-        while True:
-            try:
-                await work()
-            except Exception:
-                log.exception("bus %s: %s begins again after an unexpected error", self._name, part)
-            await asyncio.sleep(LONGEST_PAUSE)
+    def succeeded(self, part: str) -> None:
+        """Log the end of a failure."""
+        if self._failing and self._failing.pop(part, None) is not None:
+            log.warning("bus %s: %s continues", self._name, part)
 
-    def _fail(self, part: str, error: Exception) -> None:
+    def failed(self, part: str, error: Exception) -> None:
+        """Log the begin of a failure."""
         if part not in self._failing:
             unexpected = None if isinstance(error, BrokerUnavailable | DoneTableUnavailable) else error
             log.warning("bus %s: %s waits: %s", self._name, part, error or type(error).__name__, exc_info=unexpected)

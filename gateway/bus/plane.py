@@ -10,6 +10,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from adapters.brokers.registry import BrokerLibraryMissing, make
+from adapters.lasting import lasting
 from config.schema.bus.binding import BindingConfig
 from config.schema.config import Config
 from gateway.bus.consumer import BindingConsumer
@@ -50,7 +51,9 @@ class BusPlane:
     async def run(self) -> None:
         """Consume until cancelled."""
         self._running = asyncio.current_task()
-        await asyncio.gather(*(consumer.run() for consumer in self.consumers))
+        async with asyncio.TaskGroup() as group:
+            for consumer in self.consumers:
+                group.create_task(lasting(f"bus {consumer.binding.name}", consumer.run))
 
     async def drain(self, seconds: float) -> bool:
         """Receive no further message, and wait for those in work. True if all ended within `seconds`."""

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from math import inf
 
 from adapters import statuses
-from adapters.brokers.base import BrokerMessage, MessageRejected
+from adapters.brokers.base import BrokerMessage, MessageRejected, TopicRefused
 from adapters.errors import BackendError, CallerError, DeadlineError, InferenceError
 from adapters.http1.message import Response
 from adapters.wire import sse
@@ -103,7 +103,8 @@ class MessageRunner:
                 break
         error = http.record.error if http.record is not None else None
         if rejection is not None:
-            error = BackendError("The broker rejects an event of the stream.", code="answer_rejected")
+            code = "reply_topic_refused" if isinstance(rejection, TopicRefused) else "answer_rejected"
+            error = BackendError("The broker rejects an event of the stream.", code=code)
         status = response.status if error is None else statuses.http_status(error)
         end = self._writer.end(work, stream, number, status, _request_id(http))
         if error is None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from random import Random
 
+from adapters.lasting import lasting
 from config.schema.config import DiscoverConfig
 from gateway.discovery.dns import Addresses, ServiceRecords
 from gateway.discovery.endpoint_file import EndpointFile
@@ -61,7 +62,7 @@ class Discoverer:
         return self._clock() - self._reported_at
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name=f"discovery of {self._pool}")
+        self._task = asyncio.create_task(lasting(name := f"discovery of {self._pool}", self._run), name=name)
 
     def stop(self) -> None:
         self.on_change = _ignored
@@ -88,6 +89,11 @@ class Discoverer:
             except DiscoveryError as error:
                 self._fail(str(error))
                 pause = error.retry_after
+            except Exception as error:  # an answer that the source does not expect, such as one nested too deeply
+                reason = f"failed unexpectedly: {type(error).__name__}"
+                if reason != self.error:
+                    log.exception("pool %s: discovery", self._pool)
+                self._fail(reason)
             backoff = BACKOFF[0] if self._reported_at > before else min(2 * backoff, longest)
             await asyncio.sleep(max(pause, backoff * self._rng.uniform(0.5, 1.0)))
 

@@ -4,20 +4,18 @@ A report waits until its values are stored, so that a client that got an answer 
 """
 
 import asyncio
-import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from functools import partial
+from threading import Lock
 
-from adapters.errors import CapacityError
-from gateway.auth.behind import RETRY, write_behind
+from adapters.errors import CallerError, CapacityError
 from gateway.auth.errors import KeysError
 from gateway.rollouts.live import LiveComparisons
 from gateway.rollouts.store import RolloutStore
 from gateway.rollouts.values import ValueRow
+from gateway.state.behind import RETRY, WriteBehind
 
-log = logging.getLogger(__name__)
 MOST_WAITING = 10_000
 MOST_AT_ONCE = 1000
 MOST_REMEMBERED = 65_536
@@ -29,11 +27,13 @@ PATIENCE = 5.0
 class _Waiting:
     """Values on their way into the database."""
 
-    __slots__ = ("rows", "stored")
+    __slots__ = ("ended", "error", "rows")
 
     def __init__(self, rows: Sequence[ValueRow]) -> None:
         self.rows = rows
-        self.stored = asyncio.Event()
+        self.ended = asyncio.Event()
+        self.error: Exception | None = None
+        """The reason why the database refuses them."""
 
 
 class FeedbackInbox:
@@ -53,33 +53,34 @@ class FeedbackInbox:
         self._url = url
         self._pepper = pepper
         self._store: RolloutStore | None = None
-        self._waiting: list[_Waiting] = []
-        self._size = 0
-        self._noted = asyncio.Event()
+        self._opening = Lock()
+        self._behind = WriteBehind(
+            "feedback", self._write, self._ended, lambda one: f"a report of {one.rows[0].comparison}",
+            size=lambda one: len(one.rows), most=MOST_AT_ONCE,
+        )  # fmt: skip
         self._remembered: OrderedDict[tuple[object, ...], None] = OrderedDict()
-        self._available = True
 
     async def put(self, rows: Sequence[ValueRow]) -> None:
-        """Store values; those that this process has stored before are left out. Raises `CapacityError`."""
+        """Store values; those that this process has stored before are left out. Raises `CapacityError`, and
+        `CallerError` for values that the database refuses."""
         fresh = [row for row in rows if row.once not in self._remembered]
         if not fresh:
             return
-        if self._size + len(fresh) > MOST_WAITING:
+        if self._behind.size + len(fresh) > MOST_WAITING:
             raise _unavailable()
-        waiting = _Waiting(fresh)
-        self._waiting.append(waiting)
-        self._size += len(fresh)
-        self._noted.set()
+        self._behind.put(waiting := _Waiting(fresh))
         try:
             async with asyncio.timeout(PATIENCE):
-                await waiting.stored.wait()
+                await waiting.ended.wait()
         except TimeoutError:
             raise _unavailable() from None
+        if waiting.error is not None:
+            raise CallerError("The database cannot store the value: send another one.", code="feedback_refused")
 
     async def subject(self, comparison: str, generation: int, subject: int) -> tuple[int, int, float] | None:
         """The arm of a subject, its stratum and the time of its assignment. Raises `CapacityError`."""
         try:
-            store = await self._opened()
+            store = await asyncio.to_thread(self._opened)
             async with asyncio.timeout(PATIENCE):
                 return await asyncio.to_thread(store.assignment, comparison, generation, subject)
         except (KeysError, TimeoutError):
@@ -87,53 +88,34 @@ class FeedbackInbox:
 
     async def run(self) -> None:
         """Write until cancelled. Values of a report that has waited too long are written too: they count once."""
-        await write_behind(self._noted, self._write_out, self._report_unavailable)
+        await self._behind.run()
 
     async def aclose(self) -> None:
         """Try once more to write the waiting values, and close the database."""
-        try:
-            async with asyncio.timeout(PATIENCE):
-                await self._write_out()
-        except (KeysError, TimeoutError) as error:
-            log.error("%d values of clients are lost: %s", self._size, error)
+        await self._behind.aclose()
         if self._store is not None:
             self._store.close()
 
-    async def _write_out(self) -> None:
-        while self._waiting:
-            batch = self._batch()
-            rows = [row for one in batch for row in one.rows]
-            store = await self._opened()
-            await asyncio.to_thread(partial(store.report, rows))
-            del self._waiting[: len(batch)]
-            self._size -= len(rows)
-            self.stored += len(rows)
-            self._available = True
-            for row in rows:
-                self._remembered[row.once] = None
-            while len(self._remembered) > MOST_REMEMBERED:
-                self._remembered.popitem(last=False)
-            for one in batch:
-                one.stored.set()
+    def _write(self, batch: Sequence[_Waiting]) -> None:
+        self._opened().report([row for one in batch for row in one.rows])
 
-    def _report_unavailable(self, error: KeysError) -> None:
-        if self._available:
-            log.warning("feedback: %s; values wait in memory", error)
-        self._available = False
+    def _ended(self, one: _Waiting, error: Exception | None) -> None:
+        one.error = error
+        one.ended.set()
+        if error is not None:
+            return
+        self.stored += len(one.rows)
+        for row in one.rows:
+            self._remembered[row.once] = None
+        while len(self._remembered) > MOST_REMEMBERED:
+            self._remembered.popitem(last=False)
 
-    def _batch(self) -> list[_Waiting]:
-        batch, size = list[_Waiting](), 0
-        for one in self._waiting:
-            size += len(one.rows)
-            if batch and size > MOST_AT_ONCE:
-                break
-            batch.append(one)
-        return batch
-
-    async def _opened(self) -> RolloutStore:
-        if self._store is None:
-            self._store = await asyncio.to_thread(RolloutStore, self._url(), self._pepper())
-        return self._store
+    def _opened(self) -> RolloutStore:
+        """In a thread. Raises `KeysError`."""
+        with self._opening:
+            if self._store is None:
+                self._store = RolloutStore(self._url(), self._pepper())
+            return self._store
 
 
 def _unavailable() -> CapacityError:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
+from adapters.lasting import lasting
 from adapters.temporary import TemporaryFolder
 from config.runtimes.code import CodeRuntime
 from config.runtimes.ray import PlacedRuntime
@@ -150,7 +151,7 @@ class LocalRuntime:
 
     def start(self) -> None:
         """Start the child and keep it running until `stop`."""
-        self._task = asyncio.create_task(self._supervise(), name=f"runtime {self.label}")
+        self._task = asyncio.create_task(lasting(name := f"runtime {self.label}", self._supervise), name=name)
 
     async def _supervise(self) -> None:
         loop = asyncio.get_running_loop()

@@ -120,6 +120,7 @@ class TrafficRecorder:
 
     async def run(self) -> None:
         """Write and delete, until `aclose` is called and everything is written."""
+        self._closed_all.clear()
         try:
             while not self._closing or self._waiting or self._frames.entries or self._earlier:
                 await self._collect(FLUSH_SECONDS)

@@ -12,8 +12,6 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, NullPool, create_engine, text
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from gateway.auth.database import create_private_file, exclude_schema_changes, open_engine, private_folder, sqlite_path
 from gateway.auth.errors import StoreUnavailable
@@ -27,10 +25,12 @@ from gateway.requests.schema import (
     suffix_of,
     tables_of,
 )
+from gateway.state.faults import database_errors
 
 _LOCK = 0x6865616472657173
 """The Postgres advisory lock under which tables are created and dropped: an arbitrary number."""
 _LOCK_SECONDS = 5.0
+_RECORDS = "the database of the records of requests"
 _PARTITION = re.compile(r"request_rows_(\d{4})(\d\d)(\d\d)")
 _FILE = re.compile(r"\d{4}-\d\d-\d\d")
 
@@ -75,7 +75,7 @@ class SqliteDays(RequestDays):
     def reading(self, day: str) -> Iterator[tuple[Connection, DayTables]]:
         if day not in self._created:
             self._complete(day)
-        with _errors(), self._of(day).connect() as connection:
+        with database_errors(_RECORDS), self._of(day).connect() as connection:
             yield connection, tables_of()
 
     @contextmanager
@@ -85,7 +85,7 @@ class SqliteDays(RequestDays):
         if is_new:
             private_folder(self._folder)
             create_private_file(path)
-        with _errors(), self._of(day).begin() as connection:
+        with database_errors(_RECORDS), self._of(day).begin() as connection:
             if is_new:
                 exclude_schema_changes(connection, _LOCK)
                 create_day(connection)
@@ -106,10 +106,10 @@ class SqliteDays(RequestDays):
 
     def _complete(self, day: str) -> None:
         """Add what a day of an earlier release lacks."""
-        with _errors(), self._of(day).connect() as connection:
+        with database_errors(_RECORDS), self._of(day).connect() as connection:
             complete = is_complete(connection)
         if not complete:
-            with _errors(), self._of(day).begin() as connection:
+            with database_errors(_RECORDS), self._of(day).begin() as connection:
                 exclude_schema_changes(connection, _LOCK)
                 create_day(connection)
         self._created.add(day)
@@ -136,7 +136,7 @@ class PostgresDays(RequestDays):
         self._created: set[str] = set()
 
     def sizes(self) -> dict[str, int]:
-        with _errors(), self._engine.begin() as connection:
+        with database_errors(_RECORDS), self._engine.begin() as connection:
             return self._sizes(connection)
 
     @staticmethod
@@ -152,7 +152,7 @@ class PostgresDays(RequestDays):
     def reading(self, day: str) -> Iterator[tuple[Connection, DayTables]]:
         if not self._created:
             self._complete()
-        with _errors(), self._engine.begin() as connection:
+        with database_errors(_RECORDS), self._engine.begin() as connection:
             connection.exec_driver_sql("SET LOCAL statement_timeout = '10s'")
             yield connection, tables_of(suffix_of(day))
 
@@ -160,7 +160,7 @@ class PostgresDays(RequestDays):
     def writing(self, day: str) -> Iterator[tuple[Connection, DayTables]]:
         if not self._created:
             self._complete()
-        with _errors(), self._engine.begin() as connection:
+        with database_errors(_RECORDS), self._engine.begin() as connection:
             connection.exec_driver_sql("SET LOCAL lock_timeout = '5s'")
             if day not in self._created:
                 exclude_schema_changes(connection, _LOCK)
@@ -171,7 +171,7 @@ class PostgresDays(RequestDays):
 
     def _complete(self) -> None:
         """Add what the tables of an earlier release lack."""
-        with _errors(), self._engine.begin() as connection:
+        with database_errors(_RECORDS), self._engine.begin() as connection:
             if not is_complete(connection):
                 connection.exec_driver_sql("SET LOCAL lock_timeout = '5s'")
                 exclude_schema_changes(connection, _LOCK)
@@ -181,7 +181,7 @@ class PostgresDays(RequestDays):
 
     def drop(self, day: str) -> None:
         self._created.discard(day)
-        with _errors(), self._engine.begin() as connection:
+        with database_errors(_RECORDS), self._engine.begin() as connection:
             connection.exec_driver_sql("SET LOCAL lock_timeout = '5s'")
             exclude_schema_changes(connection, _LOCK)
             drop_partition(connection, day)
@@ -200,13 +200,3 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
-
-
-@contextmanager
-def _errors() -> Iterator[None]:
-    """The driver's own message only: SQLAlchemy's adds the statement and its parameters."""
-    try:
-        yield
-    except (DBAPIError, PoolTimeout) as error:
-        cause = error.orig if isinstance(error, DBAPIError) else error
-        raise StoreUnavailable(f"the records of requests: {' '.join(str(cause).split())}") from error

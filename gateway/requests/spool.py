@@ -19,6 +19,7 @@ import msgspec
 
 from gateway.private_folder import make_private
 from gateway.requests.lines import RequestLine
+from gateway.state.refusals import refuse
 
 SUFFIX = ".spool"
 MARK = ".process"
@@ -148,7 +149,18 @@ def frames_of(path: Path, offset: int, most: int) -> Iterator[SpoolFrame]:
             if len(payload) < length or zlib.crc32(payload) != checksum:
                 return
             at += _HEADER.size + length
-            yield SpoolFrame(at, _decode(payload))
+            try:
+                lines = _decode(payload)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                refuse("requests", f"a frame of {path.name}", error)
+                lines = []
+            yield SpoolFrame(at, lines)
+
+
+def single(frame: SpoolFrame) -> list[SpoolFrame]:
+    """The lines of a frame, each as a frame that ends at a byte inside of it: a line may be refused, and not others."""
+    first = frame.end - len(frame.lines) + 1
+    return [SpoolFrame(first + at, [line]) for at, line in enumerate(frame.lines)]
 
 
 def _is_unlocked(fd: int) -> bool:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from threading import Lock
 
@@ -13,9 +13,11 @@ from gateway.auth.errors import KeysError
 from gateway.local_folder import local_folder, prepare_private
 from gateway.requests.days import open_days
 from gateway.requests.lines import MICROS, day_of
-from gateway.requests.spool import SpooledFile, SpoolFrame, ended_processes, frames_of, spooled_files
+from gateway.requests.spool import SpooledFile, SpoolFrame, ended_processes, frames_of, single, spooled_files
 from gateway.requests.store import RequestStore, SpoolPart
 from gateway.requests.unrecorded import unrecorded
+from gateway.state.faults import is_outage
+from gateway.state.refusals import refuse, write_each
 from gateway.usage.writer import UsageWriter
 from gateway.usage.writer import folder_of as usage_folder_of
 
@@ -60,7 +62,7 @@ class RequestWriter:
         self.written = 0.0
         """Unix seconds of the last success."""
         self.dropped = 0
-        """Records that waited too long, or that came after the end of their day's retention."""
+        """Records that waited too long, that came after the end of their day's retention, or that were refused."""
         self._config = config
         self._usage = usage
         self._wall = wall
@@ -138,31 +140,49 @@ class RequestWriter:
             if any(spool.glob(f"{process}-*")) or (counted is not None and any(counted.glob(f"{process}-*"))):
                 continue  # not all of it is imported
             if counted is not None and self._usage is not None:
-                store = self._opened()
-                lines = unrecorded(
-                    self._usage.opened().rows_of_process(process), store.recorded(process), requests.exclude
-                )
-                if lines:
-                    total = sum(line.requests for line in lines)
-                    log.warning(
-                        "requests: a process ended without the records of %d requests; their sums are stored", total
-                    )
-                    store.write([SpoolPart(f"{process}.unrecorded", [SpoolFrame(1, lines)])], self._oldest(requests))
+                try:
+                    self._store_unrecorded(process, self._usage, requests)
+                except Exception as error:
+                    if is_outage(error):
+                        raise
+                    refuse("requests", f"the difference of {process}", error)
             mark.unlink(missing_ok=True)
 
+    def _store_unrecorded(self, process: str, usage: UsageWriter, requests: RequestsConfig) -> None:
+        counted, recorded = usage.opened().rows_of_process(process), self._opened().recorded(process)
+        if lines := unrecorded(counted, recorded, requests.exclude):
+            total = sum(line.requests for line in lines)
+            log.warning("requests: a process ended without the records of %d requests; their sums are stored", total)
+            self._store_each(f"{process}.unrecorded", single(SpoolFrame(len(lines), lines)), requests)
+
     def _import(self, files: list[SpooledFile], requests: RequestsConfig) -> None:
-        oldest = self._oldest(requests)
-        for file, part, is_last in self._parts(files):
+        for file, frames, is_last in self._parts(files):
+            lines = [line for frame in frames for line in single(frame)]
             if self._is_full:
-                self.dropped += sum(len(frame.lines) for frame in part.frames)
-            elif part.frames:
-                self.dropped += self._opened().write([part], oldest)
-            if part.frames:
-                self._offsets[file.source] = part.frames[-1].end
+                self.dropped += len(lines)
+            else:
+                self._store_each(file.source, lines, requests)
+            if frames:
+                self._offsets[file.source] = frames[-1].end
             if is_last and file.is_final:
                 file.path.unlink(missing_ok=True)
 
-    def _parts(self, files: list[SpooledFile]) -> Iterator[tuple[SpooledFile, SpoolPart, bool]]:
+    def _store_each(self, source: str, lines: Sequence[SpoolFrame], requests: RequestsConfig) -> None:
+        """Store frames of one line each. Raises the error of a database that is away: the same lines come again."""
+        oldest, too_old = self._oldest(requests), 0
+
+        def write(some: Sequence[SpoolFrame]) -> None:
+            nonlocal too_old
+            too_old += self._opened().write([SpoolPart(source, some)], oldest)
+
+        outcome = write_each(lines, write)
+        if outcome.outage is not None:
+            raise outcome.outage
+        for at, error in outcome.refused.items():
+            refuse("requests", f"the record of {lines[at].lines[0].id}", error)
+        self.dropped += too_old + len(outcome.refused)
+
+    def _parts(self, files: list[SpooledFile]) -> Iterator[tuple[SpooledFile, list[SpoolFrame], bool]]:
         """The new frames in batches, and whether a batch is the file's last."""
         for file in files:
             offset = self._offsets[file.source]
@@ -173,7 +193,7 @@ class RequestWriter:
                 except FileNotFoundError:  # another writer was faster
                     break
                 is_last = not frames or frames[-1].end - offset < _BATCH
-                yield file, SpoolPart(file.source, frames), is_last
+                yield file, frames, is_last
                 if is_last:
                     break
                 offset = frames[-1].end

@@ -15,6 +15,8 @@ from gateway.auth.errors import KeysError
 from gateway.rollouts.lease import DeciderLease
 from gateway.rollouts.planned import Planned, Progress, Verb, planned_of
 from gateway.rollouts.store import CountBatch, RolloutStore
+from gateway.state.faults import is_outage
+from gateway.state.refusals import refuse
 from gateway.traffic.operations import NotDone
 from policies.rollouts.decide import OrderRefused
 from policies.rollouts.progress import RolloutProgress
@@ -172,18 +174,38 @@ class Decider:
 
     async def _decide(self) -> None:
         """Store the counts, and decide. Counts whose transaction failed come again in the same batch, so that they
-        count once even if it was committed."""
+        count once even if it was committed. A batch that is refused was not committed: it comes again in halves."""
         while True:
             again = not self._sent
             if self._sent:
                 self._batch = CountBatch(self._batch.number + 1, tuple(self._counts.values()))
                 self._counts, self._sent = {}, False
-            store, now = await self._opened(), self._clock()
-            seconds = min(max(now - self._decided_at, 0.0), LONGEST)
-            self.progress = await asyncio.to_thread(store.tick, self.planned, self._batch, self._lease, seconds)
-            self._decided_at, self._sent = now, True
+            try:
+                await self._store_batch(self._batch)
+            except Exception as error:
+                if is_outage(error) or not self._batch.counts:
+                    raise
+                await self._store_batch(CountBatch(self._batch.number - 1, ()))  # fails if no count is the reason
+                self._halve(error)
+                continue
+            self._sent = True
             if not again:
                 return
+
+    async def _store_batch(self, batch: CountBatch) -> None:
+        store, now = await self._opened(), self._clock()
+        seconds = min(max(now - self._decided_at, 0.0), LONGEST)
+        self.progress = await asyncio.to_thread(store.tick, self.planned, batch, self._lease, seconds)
+        self._decided_at = now
+
+    def _halve(self, error: Exception) -> None:
+        """Replace a refused batch by one of half of its counts; a single count ends."""
+        counts = self._batch.counts
+        if len(counts) == 1:
+            refuse("rollouts", f"counts of {counts[0].comparison}", error)
+        half = len(counts) // 2
+        self._batch = self._batch._replace(counts=counts[:half])
+        self._add(counts[half:] if half else ())
 
     async def _stored(self) -> dict[str, Progress]:
         return await asyncio.to_thread((await self._opened()).read)

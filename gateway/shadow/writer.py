@@ -3,11 +3,13 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from config.schema.config import Config
 from gateway.auth.errors import KeysError
 from gateway.shadow.live import LiveShadows
 from gateway.shadow.store import Key, ShadowStore
+from gateway.state.refusals import refuse, write_each
 from policies.shadowing.pairs import PairTally, ShadowSample
 from policies.shadowing.planned import ShadowPlan, planned
 from policies.shadowing.verdict import ShadowVerdict, verdict
@@ -16,6 +18,14 @@ PERIOD = 1.0
 REFRESH = 10.0
 """Seconds after which the sums of other processes are read again."""
 log = logging.getLogger(__name__)
+
+
+class CountedShadow(NamedTuple):
+    """What the database receives of one shadow."""
+
+    key: Key
+    tally: PairTally
+    sample: ShadowSample | None
 
 
 class ShadowWriter:
@@ -66,19 +76,29 @@ class ShadowWriter:
             return
         # A cancelled transaction may yet be committed: its counts are lost then, and not counted twice.
         counts, self._counts, self._read_at = self._counts, {}, now
-        try:
-            taken = self._shadows.take_samples()
-            verdicts, self.evidence = await asyncio.to_thread(self._written, self.planned, counts, taken)
-        except KeysError as error:
-            for key, tally in counts.items():
+        taken = self._shadows.take_samples()
+        # Samples come apart from counts: a sample that the database refuses costs no counts.
+        items = [CountedShadow(key, tally, None) for key, tally in counts.items()]
+        items += [CountedShadow(key, PairTally(), sample) for key, samples in taken.items() for sample in samples]
+        verdicts: dict[Key, ShadowVerdict] = {}
+        outcome = await asyncio.to_thread(write_each, items, lambda some: verdicts.update(self._added(some)))
+        for at, error in outcome.refused.items():
+            refuse("shadows", f"counts of {items[at].key[0]}", error)
+        for key, tally, sample in items[outcome.ended :]:
+            if sample is None:
                 self._add(key, tally)
+        for (name, _), evidence in verdicts.items():
+            _report(name, evidence)
+        try:
+            if outcome.outage is not None:
+                raise outcome.outage
+            self.evidence = await asyncio.to_thread(self._read)
+        except (KeysError, OSError) as error:
             if self.available:
                 log.warning("shadows: %s; their counts wait in memory", error)
             self.available = False
-            return
-        self.available = True
-        for (name, _), evidence in verdicts.items():
-            _report(name, evidence)
+        else:
+            self.available = True
 
     async def aclose(self) -> None:
         """Store the last counts."""
@@ -92,18 +112,26 @@ class ShadowWriter:
         else:
             self._counts[key] = tally
 
-    def _written(
-        self,
-        plans: tuple[ShadowPlan, ...],
-        counts: Mapping[Key, PairTally],
-        taken: Mapping[Key, Sequence[ShadowSample]],
-    ) -> tuple[Mapping[Key, ShadowVerdict], Mapping[str, ShadowVerdict]]:
-        """In a thread: the new verdicts, and the evidence of all shadows."""
+    def _opened(self) -> ShadowStore:
         if self._store is None:
             self._store = ShadowStore(self._config().state.database, self._pepper())
-        new, stored = self._store.add(plans, counts, taken) if counts else {}, self._store.read()
+        return self._store
+
+    def _added(self, items: Sequence[CountedShadow]) -> Mapping[Key, ShadowVerdict]:
+        """In a thread: add counts and samples. Returns the new verdicts."""
+        counts: dict[Key, PairTally] = {}
+        taken: dict[Key, list[ShadowSample]] = {}
+        for key, tally, sample in items:
+            counts.setdefault(key, PairTally()).add(tally)
+            if sample is not None:
+                taken.setdefault(key, []).append(sample)
+        return self._opened().add(self.planned, counts, taken)
+
+    def _read(self) -> Mapping[str, ShadowVerdict]:
+        """In a thread: the evidence of all shadows."""
+        stored, plans = self._opened().read(), self.planned
         progress = {plan: stored.get((plan.name, plan.identity)) for plan in plans}
-        return new, {plan.name: verdict(plan.config, each.tally) for plan, each in progress.items() if each is not None}
+        return {plan.name: verdict(plan.config, each.tally) for plan, each in progress.items() if each is not None}
 
 
 def _report(name: str, evidence: ShadowVerdict) -> None:

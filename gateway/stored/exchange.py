@@ -9,9 +9,11 @@ from msgspec import Raw
 
 from adapters.errors import CallerError, NotFound
 from adapters.wire.body import open_body
-from adapters.wire.responses.stored_items import Item, encode, items_of
+from adapters.wire.decoding import MALFORMED_JSON
+from adapters.wire.responses.stored_items import Item, encode, items_of, with_id
 from adapters.wire.valid_text import is_id
 from gateway.auth.keys import Principal
+from gateway.state.refusals import refuse
 from gateway.stored.keeper import Keeper
 from gateway.stored.store import Conversation, StoredItem, StoredResponse, StoredTurn
 
@@ -56,7 +58,12 @@ class StoredExchange:
         """Store a whole Response, which is JSON."""
         if not self.stores and self.conversation is None:
             return
-        keeper, tenant, decoded = self.keeper, self.principal.tenant, _answer(answer)
+        keeper, tenant = self.keeper, self.principal.tenant
+        try:
+            decoded = _answer(answer)
+        except MALFORMED_JSON as error:  # of a server; its client has the answer
+            refuse("stored responses", f"an answer for {tenant}", error)
+            return
         response, added = None, tuple[StoredItem, ...]()
         if self.stores:
             now, given = keeper.wall(), encode(self.items)
@@ -70,7 +77,7 @@ class StoredExchange:
 
 def stored(items: list[Item]) -> tuple[StoredItem, ...]:
     """Items in the form of the database."""
-    return tuple([StoredItem(item["id"], encode(item)) for item in items])
+    return tuple([StoredItem(item["id"], encode(item)) for item in map(with_id, items)])
 
 
 async def opened(keeper: Keeper, principal: Principal, body: bytes) -> tuple[bytes, StoredExchange | None]:
@@ -78,7 +85,7 @@ async def opened(keeper: Keeper, principal: Principal, body: bytes) -> tuple[byt
     stores nor continues a response. Raises `InferenceError`."""
     try:
         storage = _storage_fields(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except MALFORMED_JSON:
         return body, None  # refused where it is decoded
     stores = storage.store is True or (storage.store is None and keeper.config.store == "default")
     previous = storage.previous_response_id if isinstance(storage.previous_response_id, str) else None

@@ -5,30 +5,29 @@ memory. The database is opened when it is first needed.
 """
 
 import asyncio
-import logging
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from threading import Lock
 from typing import TypeVar
 
-from adapters.errors import CallerError, CapacityError
+from adapters.errors import CallerError, CapacityError, NotFound, StorageFull
 from config.schema.state import StoredResponsesConfig
-from gateway.auth.errors import KeysError
+from gateway.auth.errors import KeysError, StoreRefused
 from gateway.quota.room import Quota, default_quota
+from gateway.state.behind import RETRY, WriteBehind
 from gateway.stored.store import ResponseDatabase, StoredResponse, StoredTurn, TooLong
 
-_log = logging.getLogger(__name__)
 MAX_WAITING = 1000
 MAX_WAITING_BYTES = 64 * 1024 * 1024
 PATIENCE = 2.0
 """Seconds that an answer waits for its write. A later request may come to another process, which reads the database."""
 ANSWERS_WITHIN = 10.0
 """Seconds to wait for a read of the database."""
-RETRY = 1.0
+MOST_REFUSED = 1000
+"""Ids of refused responses that a process remembers."""
 SWEEP = 600.0
 THREADS = 4
 
@@ -38,11 +37,11 @@ T = TypeVar("T")
 class _Waiting:
     """A turn that is not written yet."""
 
-    __slots__ = ("turn", "written")
+    __slots__ = ("ended", "turn")
 
     def __init__(self, turn: StoredTurn) -> None:
         self.turn = turn
-        self.written = asyncio.Event()
+        self.ended = asyncio.Event()
 
 
 class Keeper:
@@ -64,12 +63,13 @@ class Keeper:
         self._url = url
         self._store: ResponseDatabase | None = None
         self._opening = Lock()
-        self._waiting: list[_Waiting] = []
-        self._size = 0
         self._pending: dict[tuple[str, str], StoredResponse] = {}
-        self._noted = asyncio.Event()
+        self._refused: OrderedDict[tuple[str, str], Exception] = OrderedDict()
         self._threads = ThreadPoolExecutor(THREADS, "stored")
-        self._away = False
+        self._behind = WriteBehind(
+            "stored responses", self._write, self._ended, lambda one: _described(one.turn),
+            size=lambda one: one.turn.size, threads=self._threads,
+        )  # fmt: skip
 
     @property
     def expires_at(self) -> float:
@@ -84,86 +84,70 @@ class Keeper:
         Raises `StorageFull`, and `CapacityError` if too many responses wait. While the database is unavailable,
         they wait, and the quota is checked where they are written.
         """
-        if len(self._waiting) >= MAX_WAITING or self._size >= MAX_WAITING_BYTES:
+        if len(self._behind) >= MAX_WAITING or self._behind.size >= MAX_WAITING_BYTES:
             raise _unavailable()
-        if not size or self._away:
+        if not size or self._behind.away:
             return
         try:
             async with asyncio.timeout(PATIENCE):
                 await self._in_thread(lambda store: store.check_room(tenant, size))
         except (KeysError, TimeoutError) as error:
-            self._report(str(error) or "the state database does not answer")
+            self._behind.report(error)
 
     async def keep(self, turn: StoredTurn) -> None:
-        """Store a turn. Returns when it is written, or after `PATIENCE`."""
-        waiting = _Waiting(turn)
-        self._waiting.append(waiting)
-        self._size += turn.size
+        """Store a turn. Returns when it is written or refused, or after `PATIENCE`."""
         if turn.response is not None:
             self._pending[turn.tenant, turn.response.id] = turn.response
-        self._noted.set()
+        self._behind.put(waiting := _Waiting(turn))
         with suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE):
-                await waiting.written.wait()
+                await waiting.ended.wait()
 
     async def run(self) -> None:
         """Write and delete until cancelled."""
-        loop = asyncio.get_running_loop()
-        next_sweep = loop.time()
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout_at(next_sweep):
-                    await self._noted.wait()
-            self._noted.clear()
-            try:
-                await self._write_out()
-                if loop.time() >= next_sweep:
-                    next_sweep = loop.time() + SWEEP
-                    await self._sweep()
-            except KeysError as error:
-                self._report(str(error))
-                await asyncio.sleep(RETRY)
-                self._noted.set()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._behind.run())
+            group.create_task(self._sweep_often())
 
     async def aclose(self) -> None:
         """Try once more to write the waiting rows, and close the database."""
-        try:
-            async with asyncio.timeout(ANSWERS_WITHIN):
-                await self._write_out()
-        except (KeysError, TimeoutError) as error:
-            _log.error("%d stored responses are lost: %s", len(self._waiting), error)
+        await self._behind.aclose()
         self._threads.shutdown(wait=False, cancel_futures=True)
         if self._store is not None:
             self._store.close()
 
-    async def _write_out(self) -> None:
-        while batch := self._waiting[:]:
-            refused = await self._in_thread(partial(_write, [one.turn for one in batch]))
-            for tenant, count in Counter(turn.tenant for turn in refused).items():
-                _log.warning("%d responses of %s are not stored: its quota is used up", count, tenant)
-            del self._waiting[: len(batch)]
-            self._away = False
-            for one in batch:
-                self._size -= one.turn.size
-                if one.turn.response is not None:
-                    self._pending.pop((one.turn.tenant, one.turn.response.id), None)
-                one.written.set()
+    def _write(self, batch: Sequence[_Waiting]) -> None:
+        self._opened().write([one.turn for one in batch])
 
-    async def _sweep(self) -> None:
+    def _ended(self, one: _Waiting, error: Exception | None) -> None:
+        if (response := one.turn.response) is not None:
+            key = one.turn.tenant, response.id
+            self._pending.pop(key, None)
+            if error is not None:
+                self._refused[key] = error
+                if len(self._refused) > MOST_REFUSED:
+                    self._refused.popitem(last=False)
+        one.ended.set()
+
+    async def _sweep_often(self) -> None:
         """Delete expired rows, but not before this process has stored or read any."""
-        if self._store is not None:
-            now, most = self.wall(), self.config.per_tenant
-            await self._in_thread(lambda store: store.sweep(now, most))
-
-    def _report(self, why: str) -> None:
-        if not self._away:
-            _log.warning("%s; %d stored responses wait in memory", why, len(self._waiting))
-        self._away = True
+        while True:
+            await asyncio.sleep(SWEEP)
+            if self._store is not None:
+                now, most = self.wall(), self.config.per_tenant
+                try:
+                    await self._in_thread(lambda store: store.sweep(now, most))  # noqa: B023
+                except KeysError as error:
+                    self._behind.report(error)
 
     # ── reads ─────────────────────────────────────────────────────────────────────────────────────────
 
     def pending(self, tenant: str, id_: str) -> StoredResponse | None:
-        """A response that is not written yet."""
+        """A response that is not written yet. Raises `NotFound` for one that the database has refused."""
+        if (error := self._refused.get((tenant, id_))) is not None:
+            why = "the quota of this tenant is used up" if isinstance(error, StorageFull) else "the database refused it"
+            message = f"Response with id '{id_[:128]}' is not stored: {why}."
+            raise NotFound(message, code="response_not_stored")
         return self._pending.get((tenant, id_))
 
     async def forget(self, response: StoredResponse) -> None:
@@ -171,8 +155,8 @@ class Keeper:
         tenant, id_, now = response.tenant, response.id, self.wall()
         try:
             async with asyncio.timeout(ANSWERS_WITHIN):
-                for waiting in [one for one in self._waiting if one.turn.response is response]:
-                    await waiting.written.wait()
+                for waiting in [one for one in self._behind if one.turn.response is response]:
+                    await waiting.ended.wait()
         except TimeoutError:
             raise _unavailable() from None
         await self.read(lambda store: store.delete_response(tenant, id_, now))
@@ -180,13 +164,17 @@ class Keeper:
     async def read(self, query: Callable[[ResponseDatabase], T]) -> T:
         """Query the store in a thread.
 
-        Raises `CapacityError` if the database does not answer, and `CallerError` for a history that is too long.
+        Raises `CapacityError` if the database does not answer, and `CallerError` for a history that is too long and
+        for a value that the database refuses.
         """
         try:
             async with asyncio.timeout(ANSWERS_WITHIN):
                 return await self._in_thread(query)
+        except StoreRefused:
+            message = "The database cannot store or search for this value: send a text without control characters."
+            raise CallerError(message, code="invalid_value") from None
         except (KeysError, TimeoutError) as error:
-            self._report(str(error))
+            self._behind.report(error)
             raise _unavailable() from None
         except TooLong:
             message = "The stored conversation is too long for one request: begin another."
@@ -203,8 +191,9 @@ class Keeper:
             return self._store
 
 
-def _write(turns: list[StoredTurn], store: ResponseDatabase) -> list[StoredTurn]:
-    return store.write(turns)
+def _described(turn: StoredTurn) -> str:
+    kind, id_ = ("conversation", turn.conversation) if turn.response is None else ("response", turn.response.id)
+    return f"the {kind} {id_} of {turn.tenant}"
 
 
 def _unavailable() -> CapacityError:

@@ -10,14 +10,11 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Table, delete, exists, func, insert, select, update
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from adapters.errors import StorageFull
 from gateway.auth.database import open_engine
-from gateway.auth.errors import StoreUnavailable
 from gateway.quota.meter import ROW_BYTES
 from gateway.quota.room import Quota, check_room, default_quota, require_room
+from gateway.state.faults import database_errors
 from gateway.stored.schema import conversations, items, make_tables, responses
 
 MAX_TURNS = 1000
@@ -96,19 +93,11 @@ class ResponseDatabase:
 
     # ── responses ─────────────────────────────────────────────────────────────────────────────────────
 
-    def write(self, turns: Sequence[StoredTurn]) -> list[StoredTurn]:
-        """Write all turns or none, but those that exceed the quota of their tenant: they are returned.
-
-        Items of a deleted conversation are omitted.
-        """
-        refused = list[StoredTurn]()
+    def write(self, turns: Sequence[StoredTurn]) -> None:
+        """Write all turns or none. Items of a deleted conversation are omitted. Raises `StorageFull`."""
         with self._transaction() as connection:
             for turn in sorted(turns, key=attrgetter("tenant")):  # the order of the locks of `require_room`
-                try:
-                    require_room(connection, turn.tenant, turn.size, self._quota(turn.tenant))
-                except StorageFull:
-                    refused.append(turn)
-                    continue
+                require_room(connection, turn.tenant, turn.size, self._quota(turn.tenant))
                 if (response := turn.response) is not None:
                     connection.execute(delete(responses).where(*_is(responses, turn.tenant, response.id)))
                     row = response._replace(input=b"", answer=b"")._asdict()
@@ -116,7 +105,6 @@ class ResponseDatabase:
                     connection.execute(insert(responses).values(row))
                 if turn.conversation is not None:
                     _append(connection, turn)
-        return refused
 
     def check_room(self, tenant: str, size: int) -> None:
         """Whether a tenant may store `size` more bytes now. Raises `StorageFull`."""
@@ -246,13 +234,8 @@ class ResponseDatabase:
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
-        try:
-            with self._engine.begin() as connection:
-                yield connection
-        except (DBAPIError, PoolTimeout) as error:
-            cause = error.orig if isinstance(error, DBAPIError) else error
-            sentence = " ".join(str(cause).split())
-            raise StoreUnavailable(f"the state database cannot be used now: {sentence}") from error
+        with database_errors("the state database"), self._engine.begin() as connection:
+            yield connection
 
 
 def _is(table: Table, tenant: str, id_: str) -> tuple[ColumnElement[bool], ...]:

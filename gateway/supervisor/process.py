@@ -14,6 +14,7 @@ from typing import Literal
 import aiohttp
 import msgspec
 
+from adapters.lasting import lasting
 from gateway.errors import StartError
 from gateway.supervisor.messages import StartMessage, StartReport, decode, encode
 
@@ -90,7 +91,7 @@ class WorkerProcess:
             await self.ended()
             raise StartError(why)
         self.state, self.since = "ready", time.monotonic()
-        self._checking = asyncio.create_task(self._check())
+        self._checking = asyncio.create_task(lasting(f"checks of worker {self.slot}", self._check))
 
     async def _spawn(self, inherited: Sequence[int], message: bytes) -> None:
         self._process = await asyncio.create_subprocess_exec(

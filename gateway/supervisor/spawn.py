@@ -72,7 +72,7 @@ class Spawner:
         try:
             await worker.start(limit_slot, (*inherited, self._limit_slots.fd, self._loads.fd))
         finally:
-            self._reaping.run(self._reap(worker, limit_slot), f"end of worker {worker.slot}")
+            self._reaping.once(self._reap(worker, limit_slot), f"end of worker {worker.slot}")
 
     async def _reap(self, worker: WorkerProcess, limit_slot: int) -> None:
         if worker.has_started:

@@ -38,6 +38,7 @@ from gateway.supervisor.sockets import Sockets
 from gateway.supervisor.spawn import Spawner
 from gateway.supervisor.swap import ReloadRefused, retire, swap
 from gateway.supervisor.workers import Workers
+from gateway.telemetry.background import BackgroundMetrics
 from gateway.telemetry.config_info import ConfigInfo
 from gateway.telemetry.gauges import WorkerGauges
 from gateway.telemetry.merge import SampleTally
@@ -132,6 +133,7 @@ class Supervisor:
         self.runtimes.commit(prepared)
         self.workers.drain_seconds = self.config.drain
         self._tally.watch(WorkerGauges(self.workers.slot_states))
+        self._tally.watch(BackgroundMetrics())
         await self.decider.open()
         await self.workers.exchange(self.decider.orders)  # for the workers that start now
         self._exits.push_async_callback(self.decider.aclose)
@@ -139,9 +141,9 @@ class Supervisor:
         self._tally.watch(RolloutMetrics(self.decider))
         self._tally.watch(ExperimentMetrics(self.decider))
         await self.workers.start(_settings(self.config, prepared))
-        self._background.run(self.decider.run(), "rollouts")
+        self._background.run(self.decider.run, "rollouts")
         self._tally.watch(ReplicaMetrics(lambda: self.autoscaler.pools.values()))
-        self._background.run(self.autoscaler.run(), "replicas")
+        self._background.run(self.autoscaler.run, "replicas")
         for collector in self.writers.collectors():
             self._tally.watch(collector)
         for name, work in self.writers.works():
@@ -163,7 +165,7 @@ class Supervisor:
 
     def watch(self, watcher: Watcher) -> None:
         """Follow the configuration's file until the supervisor closes."""
-        self._background.run(watcher.run(), "configuration")
+        self._background.run(watcher.run, "configuration")
 
     async def reload(self, config: Config) -> None:
         """Put a new configuration in force in all workers at once, or log why it cannot be."""
@@ -199,7 +201,7 @@ class Supervisor:
         """Put prepared runtimes in force, and stop the replaced ones when no worker uses them."""
         for runtime in self.runtimes.commit(prepared, warm):
             work = retire(runtime, self.runtimes, self.workers)
-            self._background.run(work, f"stop of runtime {runtime.label}")
+            self._background.once(work, f"stop of runtime {runtime.label}")
 
     async def _apply(self, config: Config, prepared: Prepared, warm: dict[str, float]) -> None:
         """Reconfigure the workers, or replace them if a section changed that a running worker cannot change."""
@@ -231,7 +233,7 @@ class Supervisor:
         """Replace every worker, one after the other, without losing a request. False if a restart is in progress."""
         if self._restarting is not None and not self._restarting.done():
             return False
-        self._restarting = self._background.run(self._restart(), "restart")
+        self._restarting = self._background.once(self._restart(), "restart")
         return True
 
     async def _restart(self) -> None:

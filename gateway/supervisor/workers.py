@@ -5,10 +5,12 @@ import logging
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
 
+from adapters.lasting import lasting
 from gateway.background import Background
 from gateway.errors import StartError
 from gateway.placement.local import FIRST_BACKOFF, LONGEST_BACKOFF, STABLE_SECONDS
@@ -170,7 +172,8 @@ class Workers:
 
     def _keep_filled(self, slots: Iterable[Slot]) -> None:
         for slot in slots:
-            slot.keeper = asyncio.create_task(self._refill_forever(slot), name=f"slot {slot.number}")
+            refill = partial(self._refill_forever, slot)
+            slot.keeper = asyncio.create_task(lasting(name := f"slot {slot.number}", refill), name=name)
 
     async def _refill_forever(self, slot: Slot) -> None:
         """Start another worker each time that the slot is empty, until cancelled."""
@@ -221,7 +224,7 @@ class Workers:
 
     def _retire(self, worker: WorkerProcess) -> None:
         self.leaving.add(worker)
-        self._drains.run(self._drain_and_stop(worker), f"drain of worker {worker.slot}")
+        self._drains.once(self._drain_and_stop(worker), f"drain of worker {worker.slot}")
 
     async def _drain_and_stop(self, worker: WorkerProcess) -> None:
         try:

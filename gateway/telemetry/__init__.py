@@ -3,6 +3,7 @@
 record.py      the record of one request: the source of its log line and its metrics
 access_log.py  one JSON line for each request, written in the background
 metrics.py     the metrics of requests
+background.py  metrics of background tasks and of refused writes
 config_info.py the revision of the configuration in force
 gauges.py      gauges of endpoints, tenants, identity and workers, read at each scrape
 events.py      events of a call (retries, hedges, fallbacks) as counters and log fields

@@ -17,6 +17,7 @@ from adapters.detection.auto import AutoAdapter
 from adapters.errors import InferenceError
 from adapters.http1.client import Client
 from adapters.http1.message import encode_fields
+from adapters.lasting import lasting
 from adapters.registry import Address, Unmakeable
 from adapters.registry import make as make_adapter
 from adapters.requests import ModelQuery
@@ -93,7 +94,8 @@ class PoolMember:
         """Start its health checks."""
         if self.probe is not None:
             starting = STARTING_SECONDS if self.runtime is not None or self.wakes else None
-            self.watcher = asyncio.create_task(probes.watch(self.endpoint, self.probe, rng, starting, self.warm_up))
+            watch = partial(probes.watch, self.endpoint, self.probe, rng, starting, self.warm_up)
+            self.watcher = asyncio.create_task(lasting(f"probes of endpoint {self.endpoint.id}", watch))
 
     def scrape(self, config: SignalsConfig | None, pool: PoolConfig, rng: Random) -> None:
         """Read its metrics as configured; None stops reading."""

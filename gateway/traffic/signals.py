@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
+from adapters.lasting import lasting
 from adapters.whole_body import whole_body
 from adapters.wire import signals
 from config.schema.config import SignalsConfig
@@ -45,7 +46,7 @@ class Scraper:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run())
+        self._task = asyncio.create_task(lasting(f"signals of endpoint {self._endpoint.id}", self._run))
 
     def stop(self) -> None:
         if self._task is not None:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from adapters.wire.decoding import MALFORMED_JSON
 from gateway.usage.labels import COUNTERS, UsageLabels, UsageRow
 
 SUFFIX = ".usage"
@@ -127,5 +128,8 @@ def _rows(data: bytes) -> Iterator[UsageRow]:
         (length,) = _LENGTH.unpack_from(data, at)
         if not 0 < length <= MOST_LABEL_BYTES:
             return
-        labels = _labels.decode(data[at + _LENGTH.size : at + _LENGTH.size + length])
+        try:
+            labels = _labels.decode(data[at + _LENGTH.size : at + _LENGTH.size + length])
+        except MALFORMED_JSON:  # not written by a gateway of this release
+            continue
         yield UsageRow(slot, labels, _COUNTERS.unpack_from(data, at + SLOT - _COUNTERS.size))

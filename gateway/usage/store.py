@@ -33,14 +33,12 @@ class UsageStore:
         with self._database.transaction() as connection:
             create_tables(connection)
 
-    def write(self, changed: Iterable[tuple[CountedFile, list[UsageRow]]], oldest: int) -> None:
+    def write(self, changed: Iterable[tuple[CountedFile, UsageRow]], oldest: int) -> None:
         """Write rows of files; rows before the hour `oldest` are no longer retained, and dropped.
 
         Amounts only grow, so that rows in any order, more than once and by several writers are right.
         """
-        values = [
-            hour_values(file.source, file.hour, row) for file, rows in changed if file.hour >= oldest for row in rows
-        ]
+        values = [hour_values(file.source, file.hour, row) for file, row in changed if file.hour >= oldest]
         if not values:
             return
         with self._database.change(moves_epoch=False) as connection:

@@ -9,6 +9,7 @@ from pathlib import Path
 from config.schema.config import Config
 from gateway.auth.errors import KeysError
 from gateway.local_folder import local_folder, prepare_private
+from gateway.state.refusals import refuse, write_each
 from gateway.usage.files import CountedFile, read_files
 from gateway.usage.labels import HOUR, UsageRow, day_of
 from gateway.usage.store import UsageStore
@@ -96,23 +97,22 @@ class UsageWriter:
         files = list(read_files(folder))
         present = {file.source for file in files}  # another writer of the host may have deleted some
         self._stored = {source: stored for source, stored in self._stored.items() if source in present}
-        changed = [(file, rows) for file in files if (rows := self._changed(file)) or file.is_final]
-        if changed:
-            self.opened().write(changed, oldest)
-            for file, rows in changed:
-                self._note(file, rows)
+        changed = [(file, row) for file in files for row in self._changed(file)]
+        outcome = write_each(changed, lambda some: self.opened().write(some, oldest))
+        for at, (file, row) in enumerate(changed[: outcome.ended]):
+            self._stored.setdefault(file.source, {})[row.slot] = row.counters
+            if at in outcome.refused:
+                refuse("usage", f"the slot {row.slot} of {file.source}", outcome.refused[at])
+        if outcome.outage is not None:
+            raise outcome.outage
+        for file in files:
+            if file.is_final:  # nobody counts in it any more
+                file.path.unlink(missing_ok=True)
+                self._stored.pop(file.source, None)
         if now - self._summed_at >= _SUM_EVERY or now < self._summed_at:
+            self._summed_at = now  # also after an error of one day, which would stop the next writes too
             self.opened().sum_days(oldest, day_of(int(now - usage.days) // HOUR))
-            self._summed_at = now
 
     def _changed(self, file: CountedFile) -> list[UsageRow]:
         stored = self._stored.get(file.source, {})
         return [row for row in file.rows if stored.get(row.slot) != row.counters and any(row.counters)]
-
-    def _note(self, file: CountedFile, rows: list[UsageRow]) -> None:
-        """Record what the database has. A file that nobody counts in any more is deleted."""
-        if file.is_final:
-            file.path.unlink(missing_ok=True)
-            self._stored.pop(file.source, None)
-        else:
-            self._stored.setdefault(file.source, {}).update({row.slot: row.counters for row in rows})

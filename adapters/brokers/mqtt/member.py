@@ -11,6 +11,7 @@ from random import sample
 from adapters.brokers.base import BrokerDelivery, BrokerUnavailable, SubscriptionPlan
 from adapters.brokers.mqtt.records import HERE, LEFT, MemberRecords
 from adapters.brokers.mqtt.session import MqttSession, Unsettled
+from adapters.lasting import lasting
 from config.schema.bus.broker import BrokerConfig
 
 log = logging.getLogger(__name__)
@@ -54,8 +55,8 @@ class MqttMember:
         except BaseException:
             await self._disconnect()
             raise
-        self._spawn(self._stay())
-        self._spawn(self._watch())
+        self._spawn(lasting("MQTT session", self._stay))
+        self._spawn(lasting("MQTT sessions of others", self._watch))
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)

@@ -4,23 +4,26 @@ import asyncio
 import secrets
 from collections.abc import Sequence
 
-from aiormq import Channel, ChannelPreconditionFailed, DeliveryError, PublishError
+from aiormq import Channel, ChannelAccessRefused, ChannelPreconditionFailed, DeliveryError, PublishError
 
 from adapters.brokers.base import (
     BrokerMessage,
     BrokerUnavailable,
     MessageRejected,
     MessageUnroutable,
+    PublishEnd,
     SubscriptionPlan,
+    TopicRefused,
 )
-from adapters.brokers.rabbitmq.connection import RabbitConnection, answering, close, is_loss, unavailable
+from adapters.brokers.ends import end_of, together
+from adapters.brokers.rabbitmq.connection import RabbitConnection, answering, close
 from adapters.brokers.rabbitmq.inbox import RabbitInbox
-from adapters.brokers.rabbitmq.messages import properties_of
+from adapters.brokers.rabbitmq.messages import LONGEST_NAME, properties_of
 from adapters.brokers.rabbitmq.queues import EXCHANGE, declare, queue_of
 from adapters.brokers.rabbitmq.subscription import RabbitSubscription
 from config.schema.bus.broker import BrokerConfig
 
-Ends = list[MessageRejected | None]
+Ends = list[PublishEnd]
 
 
 def make(config: BrokerConfig) -> "RabbitClient":
@@ -61,7 +64,7 @@ class RabbitClient:
         absent = {message.topic for message, end in zip(messages, ends, strict=True) if _is_unroutable(end)}
         for topic in absent & self._retained:
             await declare(self._publishing, topic, queue_of(topic))
-        return await self._again(messages, ends, "") if absent & self._retained else ends
+        return together(await self._again(messages, ends, "") if absent & self._retained else ends)
 
     async def _again(self, messages: Sequence[BrokerMessage], ends: Ends, exchange: str) -> Ends:
         """Publish the messages that no queue has taken."""
@@ -73,22 +76,19 @@ class RabbitClient:
         return ends
 
     async def _publish_all(self, messages: Sequence[BrokerMessage], exchange: str) -> Ends:
-        """Publish together. A message that is too large closes the channel: the others are published once more."""
+        """Publish together. A message that the broker refuses closes the channel: others are published once more."""
         results = await self._together(messages, exchange)
         ends = Ends()
         for message, result in zip(messages, results, strict=True):
-            if _is_too_large(result) and len(messages) > 1:
+            if _closes(result) and len(messages) > 1:
                 (result,) = await self._together([message], exchange)
-            if _is_too_large(result):
-                result = MessageRejected(f"RabbitMQ: {result}")
-            if result is not None and not isinstance(result, MessageRejected):
-                raise _failure(result)
-            ends.append(result)
+            if _closes(result):
+                kind = TopicRefused if isinstance(result, ChannelAccessRefused) else MessageRejected
+                result = kind(f"RabbitMQ: {result}"[:300])
+            ends.append(end_of("RabbitMQ", result))
         return ends
 
-    async def _together(
-        self, messages: Sequence[BrokerMessage], exchange: str
-    ) -> list[MessageRejected | BaseException | None]:
+    async def _together(self, messages: Sequence[BrokerMessage], exchange: str) -> list[PublishEnd | BaseException]:
         channel = await self._publisher()
         try:
             async with answering():
@@ -98,7 +98,9 @@ class RabbitClient:
             await self._publishing.aclose()  # too late for its confirmations
             raise
 
-    async def _publish(self, channel: Channel, message: BrokerMessage, exchange: str) -> MessageRejected | None:
+    async def _publish(self, channel: Channel, message: BrokerMessage, exchange: str) -> PublishEnd:
+        if len(message.topic.encode()) > LONGEST_NAME:
+            return TopicRefused(f"RabbitMQ: a topic has at most {LONGEST_NAME} bytes")
         id_ = message.id if message.id and message.id not in self._ids else secrets.token_hex(16)
         properties = properties_of(message, id_)
         if isinstance(properties, MessageRejected):
@@ -116,7 +118,7 @@ class RabbitClient:
         except PublishError:
             return MessageUnroutable(f"RabbitMQ: no queue is bound to the topic {message.topic}")
         except DeliveryError:
-            raise BrokerUnavailable(f"RabbitMQ: a queue of the topic {message.topic} accepts no message") from None
+            return BrokerUnavailable(f"RabbitMQ: a queue of the topic {message.topic} accepts no message")
         finally:
             self._ids.discard(id_)
         return None
@@ -136,14 +138,11 @@ class RabbitClient:
         await self._reading.aclose()
 
 
-def _is_unroutable(end: MessageRejected | None) -> bool:
+def _is_unroutable(end: PublishEnd) -> bool:
     return isinstance(end, MessageUnroutable)
 
 
-def _is_too_large(result: BaseException | None) -> bool:
-    return isinstance(result, ChannelPreconditionFailed) and "message size" in str(result)
-
-
-def _failure(result: BaseException) -> BaseException:
-    """The error of a publication that may be stored or not. The library cancels those of a lost channel."""
-    return unavailable(result) if is_loss(result) or isinstance(result, asyncio.CancelledError) else result
+def _closes(result: BaseException | None) -> bool:
+    """Whether the broker has closed the channel for a message that is too large, or for a topic without the right."""
+    is_large = isinstance(result, ChannelPreconditionFailed) and "message size" in str(result)
+    return is_large or isinstance(result, ChannelAccessRefused)

@@ -12,17 +12,21 @@ from adapters.brokers.base import (
     BrokerUnavailable,
     MessageRejected,
     MessageUnroutable,
+    PublishEnd,
     SubscriptionPlan,
+    TopicRefused,
 )
+from adapters.brokers.ends import end_of, together
 from adapters.brokers.sqs.connection import QueueAbsent, SqsConnection, SqsQueue, code_of, unavailable
 from adapters.brokers.sqs.entries import batches, entry_of
 from adapters.brokers.sqs.subscription import SqsSubscription
 from config.schema.bus.broker import BrokerConfig
 
-Ends = list[MessageRejected | None]
+Ends = list[PublishEnd]
 _REJECTED = {
     "BatchRequestTooLong", "InvalidMessageContents", "InvalidParameterValue", "MessageTooLong", "InvalidAttributeValue",
 }  # fmt: skip
+_NO_RIGHT = {"AccessDenied", "AccessDeniedException", "KmsAccessDenied"}
 
 
 def make(config: BrokerConfig) -> "SqsClient":
@@ -58,21 +62,23 @@ class SqsClient:
         for topic, places in by_topic.items():
             try:
                 queue = await self._connection.queue(topic)
-            except QueueAbsent as error:
-                if topic in self._retained:
-                    raise
-                for at in places:
-                    ends[at] = MessageUnroutable(str(error))
-            else:
                 await self._publish_to(queue, messages, places, ends)
-        return ends
+            except BrokerUnavailable as error:
+                is_chosen = isinstance(error, QueueAbsent) and topic not in self._retained
+                for at in places:
+                    ends[at] = MessageUnroutable(str(error)) if is_chosen else error
+        return together(ends)
 
     async def _publish_to(
         self, queue: SqsQueue, messages: Sequence[BrokerMessage], places: list[int], ends: Ends
     ) -> None:
         entries, sizes = dict[int, Any](), dict[int, int]()
         for at in places:
-            entries[at], sizes[at] = entry_of(queue, messages[at], at)
+            try:
+                entries[at], sizes[at] = entry_of(queue, messages[at], at)
+            except UnicodeError as error:
+                ends[at] = end_of("SQS", error)
+                continue
             if sizes[at] > queue.largest:
                 ends[at] = MessageRejected(f"SQS: {sizes[at]} bytes; the queue accepts {queue.largest}")
         accepted = [at for at in places if ends[at] is None]
@@ -83,19 +89,29 @@ class SqsClient:
         try:
             result = await self._connection.call("send_message_batch", QueueUrl=queue.url, Entries=entries)
         except ClientError as error:
-            if code_of(error) not in _REJECTED:
-                raise unavailable(error) from None
-            if len(entries) > 1:  # one of them is the reason
+            if len(entries) > 1 and code_of(error) in _REJECTED:  # one of them is the reason
                 for entry in entries:
                     await self._send(queue, [entry], ends)
-                return
-            ends[int(entries[0]["Id"])] = MessageRejected(f"SQS: {error}"[:300])
-            return
-        for failed in result.get("Failed", ()):
-            reason = f"SQS: {failed.get('Code')}: {failed.get('Message', '')}"[:300]
-            if not failed.get("SenderFault"):
-                raise BrokerUnavailable(reason)
-            ends[int(failed["Id"])] = MessageRejected(reason)
+            else:
+                _end(entries, ends, _refusal(error))
+        except BrokerUnavailable as error:
+            _end(entries, ends, error)
+        else:
+            for failed in result.get("Failed", ()):
+                kind = MessageRejected if failed.get("SenderFault") else BrokerUnavailable
+                ends[int(failed["Id"])] = kind(f"SQS: {failed.get('Code')}: {failed.get('Message', '')}"[:300])
 
     async def aclose(self) -> None:
         await self._connection.aclose()
+
+
+def _end(entries: list[Any], ends: Ends, end: PublishEnd) -> None:
+    for entry in entries:
+        ends[int(entry["Id"])] = end
+
+
+def _refusal(error: ClientError) -> PublishEnd:
+    code, message = code_of(error), f"SQS: {error}"[:300]
+    if code in _REJECTED:
+        return MessageRejected(message)
+    return TopicRefused(message) if code in _NO_RIGHT else unavailable(error)

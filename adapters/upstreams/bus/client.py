@@ -7,7 +7,15 @@ import secrets
 import time
 from typing import Final
 
-from adapters.brokers.base import BrokerClient, BrokerInbox, BrokerMessage, BrokerUnavailable, MessageUnroutable
+from adapters.brokers.base import (
+    BrokerClient,
+    BrokerInbox,
+    BrokerMessage,
+    BrokerUnavailable,
+    MessageUnroutable,
+    PublishEnd,
+    TopicRefused,
+)
 from adapters.errors import (
     DeadlineError,
     InferenceError,
@@ -18,6 +26,7 @@ from adapters.errors import (
     UpstreamTimeout,
 )
 from adapters.http1.client import Client, ClientResponse
+from adapters.lasting import lasting
 from adapters.types import Deadline
 from adapters.upstreams.bus.response import BusResponse
 from adapters.wire.cloudevents.decode import decode
@@ -84,11 +93,14 @@ class BusClient(Client):
         return response
 
     async def _publish(self, message: BrokerMessage) -> None:
+        rejection: PublishEnd
         try:
             (rejection,) = await self._broker.publish([message])
-        except BrokerUnavailable:
-            raise TransportError("The message broker could not be reached.") from None
-        if isinstance(rejection, MessageUnroutable):
+        except BrokerUnavailable as error:
+            rejection = error
+        if isinstance(rejection, BrokerUnavailable):
+            raise TransportError("The message broker could not be reached.")
+        if isinstance(rejection, MessageUnroutable | TopicRefused):
             raise Unavailable("No worker reads the topic of the requests.")
         if rejection is not None:
             raise TooLarge("The message broker rejects the request, for example because it is too large.")
@@ -128,7 +140,7 @@ class BusClient(Client):
     async def listening(self, patience: float) -> None:
         """Wait until the reply topic is read. Raises `TransportError`."""
         if self._listener is None and not self._closed:
-            self._listener = asyncio.create_task(self._listen(), name="bus answers")
+            self._listener = asyncio.create_task(lasting("bus answers", self._listen), name="bus answers")
         if self._is_listening.is_set():
             return
         try:
@@ -153,8 +165,10 @@ class BusClient(Client):
                     await inbox.aclose()
             except BrokerUnavailable as error:
                 log.warning("the answers on %s cannot be read: %s", self._section.reply, error)
-            self._is_listening.clear()
-            self._fail(TransportError("The message broker could not be reached."))
+                self._unreachable()
+            except Exception:
+                self._unreachable()
+                raise
             await asyncio.sleep(pause)
             pause = min(LONGEST_PAUSE, 2 * pause)
 
@@ -172,6 +186,10 @@ class BusClient(Client):
                     response.receive(event, delivery)
                 elif id_.startswith(self._name):
                     self.late += 1
+
+    def _unreachable(self) -> None:
+        self._is_listening.clear()
+        self._fail(TransportError("The message broker could not be reached."))
 
     def _fail(self, error: InferenceError) -> None:
         for response in list(self._waiting.values()):

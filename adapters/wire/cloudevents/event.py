@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 MAX_ID, MAX_SOURCE, MAX_VALUE, MAX_EXTENSIONS = 512, 2048, 4096, 64
 _NAME = re.compile(r"[a-z0-9]{1,64}")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+"""Control characters, and halves of a pair of surrogates, which no encoding has."""
 REQUIRED = ("specversion", "id", "source", "type")
 
 
@@ -49,7 +50,7 @@ def event_of(attributes: dict[str, str], data: bytes) -> CloudEvent:
         raise EnvelopeError("too_many_attributes", f"The CloudEvent has more than {MAX_EXTENSIONS} attributes.")
     for name, value in attributes.items():
         most = {"id": MAX_ID, "source": MAX_SOURCE}.get(name, MAX_VALUE)
-        if len(value) > most or _CONTROL.search(value):
+        if len(value) > most or _UNPRINTABLE.search(value):
             message = f"The attribute `{name}` has more than {most} characters, or a control character."
             raise EnvelopeError("invalid_attribute", message)
     id_, source, type_ = (attributes.pop(name) for name in REQUIRED[1:])

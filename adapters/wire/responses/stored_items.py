@@ -13,6 +13,7 @@ from adapters.wire.valid_text import is_id, whole_number
 MAX_PAGE = 100
 DEFAULT_PAGE = 20
 MAX_METADATA = 16
+LONGEST_ITEM_ID = 128
 _PREFIXES = {
     "function_call": "fc",
     "function_call_output": "fco",
@@ -47,10 +48,7 @@ def items_of(raw: Raw | None, param: str = "input") -> list[Item]:
 
 def _complete(item: Item) -> Item:
     kind = item.get("type") or "message"
-    item = {**item, "type": kind}
-    id_ = item.get("id")
-    if not isinstance(id_, str) or len(id_) > 128 or not is_id(id_):
-        item["id"] = new_id(_PREFIXES.get(kind, "item") if isinstance(kind, str) else "item")
+    item = with_id({**item, "type": kind})
     if kind == "message":
         item.setdefault("status", "completed")
         if isinstance(item.get("content"), str):
@@ -58,6 +56,14 @@ def _complete(item: Item) -> Item:
             part: Item = {"type": type_, "text": item["content"]}
             item["content"] = [part | ({"annotations": []} if type_ == "output_text" else {})]
     return item
+
+
+def with_id(item: Item) -> Item:
+    """The item with an id that a database can store: its own one, or a random one."""
+    id_, kind = item.get("id"), item.get("type")
+    if isinstance(id_, str) and len(id_) <= LONGEST_ITEM_ID and is_id(id_):
+        return item
+    return {**item, "id": new_id(_PREFIXES.get(kind, "item") if isinstance(kind, str) else "item")}
 
 
 def encode(value: Any) -> bytes:

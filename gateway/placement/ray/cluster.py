@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from adapters.lasting import lasting
 from config.runtimes.ray import RayConfig
 from gateway.placement.guard import printable
 from gateway.placement.ray.commands import describe
@@ -64,7 +65,7 @@ class RayCluster:
         self._replicas[runtime.spec.name] = runtime
         self._send(describe(runtime.spec))
         if self._task is None:
-            self._task = asyncio.create_task(self._supervise(), name=f"ray {self.address}")
+            self._task = asyncio.create_task(lasting(name := f"ray {self.address}", self._supervise), name=name)
 
     async def release(self, runtime: RayRuntime) -> None:
         """Let go of a replica."""

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from random import Random
@@ -52,7 +53,7 @@ class LiveTraces:
         if config == (None if self.tracer is None else self.tracer.config):
             return self.tracer
         if self.tracer is not None:
-            self._background.run(self._retire(self.tracer.exporter, self._exporting), "last traces")
+            self._background.once(self._retire(self.tracer.exporter, self._exporting), "last traces")
             self.tracer = self._exporting = None
         if config is not None:
             from gateway.telemetry.traces.tracer import RequestTracer
@@ -60,7 +61,7 @@ class LiveTraces:
             if self._journal is None:
                 self._open_journal()
             self.tracer = RequestTracer(config, self._clock, self._rng, journal=self._journal)
-            self._exporting = self._background.run(self.tracer.exporter.run(), "traces")
+            self._exporting = self._background.run(self.tracer.exporter.run, "traces")
         return self.tracer
 
     async def aclose(self) -> None:
@@ -81,7 +82,7 @@ class LiveTraces:
         except (StartError, OSError) as error:
             log.warning("traces of a killed process would be lost: %s", error)
             return
-        self._writing = self._background.run(self._write(self._journal), "journal of traces")
+        self._writing = self._background.run(partial(self._write, self._journal), "journal of traces")
 
     async def _write(self, own: TraceJournal) -> None:
         """Write the journal, and export the traces of killed processes, until cancelled."""

@@ -278,9 +278,7 @@ async def test_properties_of_a_sender_without_attributes_are_attributes(client: 
     properties = properties_of(BrokerMessage("plain", b"", {"ce_specversion": "1.0"}))
     properties.ResponseTopic, properties.CorrelationData = "answers/y", b"\xff7"
     properties.MessageExpiryInterval = 50
-    await client.open()
-    assert client._publisher is not None
-    await client._publisher.publish("plain", b"", properties)
+    await (await client._publisher.open()).publish("plain", b"", properties)
     (delivery,) = await inbox.receive(60)
     assert delivery.headers["ce_replyto"] == "answers/y"
     assert delivery.headers["ce_correlationid"] == "\\xff7"

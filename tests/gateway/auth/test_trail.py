@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from gateway.auth import behind
 from gateway.auth import trail as trail_module
 from gateway.auth.audit import Act, Actor
 from gateway.auth.errors import StoreUnavailable
 from gateway.auth.trail import Trail
+from gateway.state import behind
 from tests.support.waiting import until
 
 ME = Actor("gateway@here")
@@ -69,7 +69,7 @@ async def test_acts_during_an_outage_of_the_database_are_written_after_it(
     await until(lambda: book.begun > 1)  # it is tried again
     trail.note(act(1))
     assert [r.message for r in caplog.records if r.levelname == "WARNING"] == [
-        "the key database cannot be used now; the audit log is written when it answers"
+        "audit: the key database cannot be used now; 1 items wait in memory"
     ]
     book.away = False
     await book.until(2)
@@ -101,7 +101,7 @@ async def test_a_database_that_stays_away_does_not_keep_the_process(
     trail.note(act(0))
     await trail.aclose()
     assert trail.lost == 1
-    assert "1 acts are recorded in this log only" in caplog.text
+    assert "audit: 1 items are lost" in caplog.text
 
 
 async def test_acts_that_wait_are_bounded(

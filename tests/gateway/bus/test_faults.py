@@ -1,12 +1,15 @@
 """Faults of brokers and of the table of ids, on virtual time: nothing is lost, and nothing is answered by two."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from adapters.brokers.base import BrokerUnavailable
+from adapters.brokers.base import BrokerDelivery, BrokerMessage, BrokerUnavailable
 from adapters.errors import BackendError, Overloaded
 from adapters.fake import Script
+from gateway.bus.opening import Opener
+from gateway.bus.work import MessageWork
 from tests.support.brokers.memory import MemoryBinding
 from tests.support.brokers.rig import ANSWER, WHOLE, chat_body
 
@@ -100,6 +103,98 @@ async def test_an_answer_that_nothing_reads_is_a_dead_letter() -> None:
         assert (dead.topic, dead.body) == ("dead", chat_body())
         assert made.broker.reasons() == ["answer_unroutable"]
         assert len(made.broker.settled) == 1
+
+
+BAD: dict[str, tuple[str, str]] = {
+    # a fault of one message: the reason of its dead letter, and its `replyto`
+    "refused": ("reply_topic_refused", "out.refused"),
+    "unread": ("answer_unroutable", "out.unread"),
+    "rejected": ("answer_rejected", "out.rejected"),
+    "away": ("", "out.away"),
+}
+
+
+@pytest.mark.parametrize("place", range(4))
+@pytest.mark.parametrize("fault", BAD)
+async def test_a_message_that_cannot_be_answered_repeats_and_stops_no_other(fault: str, place: int) -> None:
+    reason, topic = BAD[fault]
+    async with MemoryBinding(reply={"topic": "out", "allowed": ["out.*"]}) as made:
+        broker = made.broker
+        broker.refused, broker.unread = {"out.refused"}, {"out.unread"}
+        broker.rejects = lambda message: message.topic == "out.rejected" and message.headers["ce_status"] == "200"
+        broker.away = lambda message: message.topic == "out.away"
+        for at in range(4):
+            chosen: dict[str, Any] = {"replyto": topic} if at == place else {}
+            broker.put(str(at), **chosen)
+        await asyncio.sleep(300)
+        broker.put("later")
+        await asyncio.sleep(5)
+        others = [str(at) for at in range(4) if at != place]
+        answered = [each.headers["ce_correlationid"] for each in broker.published if each.topic == "out"]
+        assert sorted(answered) == [*others, "later"]
+        assert broker.reasons() == ([reason] if reason else [])
+        assert made.consumer.held == (made.consumer.endings and made.consumer.endings.size) == (fault == "away")
+        assert made.consumer.available is (fault != "away")
+        assert made.consumer.counts.dead == ({reason: 1} if reason else {})
+        broker.away = lambda _: False
+        await asyncio.sleep(30)
+        assert [each.topic for each in broker.published].count("out.away") == (fault == "away")
+        assert made.consumer.held == 0
+        assert made.consumer.available
+
+
+async def test_a_stuck_answer_is_logged_once_and_tried_ever_later(caplog: pytest.LogCaptureFixture) -> None:
+    async with MemoryBinding(reply={"topic": "out", "allowed": ["out.*"]}) as made:
+        tries = 0
+
+        def away(message: BrokerMessage) -> bool:
+            nonlocal tries
+            tries += message.topic == "out.away"
+            return message.topic == "out.away"
+
+        made.broker.away = away
+        made.broker.put("stuck", replyto="out.away")
+        for number in range(1000):  # answers beside it
+            made.broker.put(str(number))
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(5)
+        assert len(made.broker.statuses()) == 1000
+        assert tries < 40
+        made.broker.away = lambda _: False
+        await asyncio.sleep(10)
+        assert made.consumer.held == 0
+    assert caplog.messages == ["bus b: publishing waits: a queue is full", "bus b: publishing continues"]
+
+
+@pytest.mark.parametrize("topic", ["out", "dead"])
+async def test_messages_wait_for_a_topic_of_the_configuration(topic: str) -> None:
+    async with MemoryBinding() as made:
+        made.broker.refused = {topic}
+        version: dict[str, Any] = {"specversion": "0.3"} if topic == "dead" else {}
+        made.broker.put("a", **version)
+        await asyncio.sleep(300)
+        assert not made.consumer.available
+        assert made.broker.published == []
+        made.broker.refused = set()  # an operator grants the right
+        await asyncio.sleep(10)
+        assert [each.topic for each in made.broker.published] == [topic]
+
+
+async def test_a_message_that_fails_to_open_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails(opener: Opener, delivery: BrokerDelivery) -> MessageWork:
+        if delivery.headers["ce_id"] == "bad":
+            raise RecursionError
+        return await whole(opener, delivery)
+
+    whole = Opener.open
+    monkeypatch.setattr(Opener, "open", fails)
+    async with MemoryBinding() as made:
+        for id_ in ("a", "bad", "b"):
+            made.broker.put(id_)
+        await asyncio.sleep(5)
+        assert made.broker.statuses() == ["200", "200"]
+        assert made.broker.reasons() == ["internal_error"]
+        assert made.consumer.held == 0
 
 
 async def test_an_error_that_nothing_reads_has_its_dead_letter_only() -> None:
@@ -202,7 +297,7 @@ async def test_claims_are_renewed_after_an_unexpected_error_of_a_renewal(caplog:
         await asyncio.sleep(20)
         (work,) = made.consumer._in_work.values()
         assert asyncio.get_running_loop().time() - work.renewed_at < made.binding.takeover
-    assert "bus b: renewing begins again after an unexpected error" in caplog.text
+    assert "the background task bus b: renewing failed and begins again in 1 s" in caplog.text
 
 
 async def test_a_message_waits_for_capacity_without_an_end_and_within_its_deadline() -> None:

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from adapters.brokers.base import BrokerUnavailable, MessageRejected
+from adapters.brokers.base import BrokerUnavailable
 from gateway.bus.done.table import DoneTableUnavailable
 from gateway.bus.insist import LONGEST_PAUSE, Insistence
 
@@ -37,11 +37,3 @@ async def test_a_call_is_repeated_after_any_error(
     begin, end = caplog.records
     assert (begin.message.startswith("bus work: receiving waits: "), bool(begin.exc_info)) == (True, traceback)
     assert end.message == "bus work: receiving continues"
-
-
-async def test_a_rejected_message_is_no_failure_of_the_broker() -> None:
-    async def call() -> None:
-        raise MessageRejected("too large")
-
-    with pytest.raises(MessageRejected):
-        await Insistence("work")("publishing", call)

@@ -33,14 +33,18 @@ async def test_a_report_counts_at_once_each_address_once_in_one_order() -> None:
     discoverer.stop()
 
 
-async def test_a_failing_source_changes_nothing_and_is_polled_with_backoff() -> None:
+@pytest.mark.parametrize(
+    ("failure", "reported"),
+    [(DiscoveryError("no answer"), "no answer"), (RecursionError(), "failed unexpectedly: RecursionError")],
+)
+async def test_a_failing_source_changes_nothing_and_is_polled_with_backoff(failure: Exception, reported: str) -> None:
     discoverer, source = scripted(grace="10s")
     await asyncio.sleep(0)
     source.report([A, B])
-    source.fail(DiscoveryError("no answer"))
+    source.fail(failure)
     await asyncio.sleep(3600)
     assert urls(discoverer) == [A.url, B.url]
-    assert discoverer.error == "no answer"
+    assert discoverer.error == reported
     assert discoverer.age == pytest.approx(3600, abs=1)
     assert 3600 / BACKOFF[1] - 5 < source.follows < 3600 / BACKOFF[1] * 2 + 10
     source.error = None

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from adapters.errors import CapacityError
-from gateway.auth import behind
 from gateway.experiments import inbox as inboxes
 from gateway.experiments.inbox import FeedbackInbox
 from gateway.rollouts.live import LiveComparisons
 from gateway.rollouts.store import RolloutStore
+from gateway.state import behind
 from tests.support.gateways import PEPPER
 from tests.support.rollouts import row
 from tests.support.waiting import until

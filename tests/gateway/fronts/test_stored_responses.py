@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -94,6 +95,33 @@ async def test_a_response_is_stored_only_on_request_or_by_default(door: Opener) 
     async with door(ONE, store="default") as d:
         made = await d.openai.responses.create(model="chat", input="hi")
         assert (await d.openai.responses.retrieve(made.id)).output_text == "One."
+
+
+async def test_a_response_that_cannot_be_stored_stops_no_other(door: Opener) -> None:
+    """The server accepts bytes that are not UTF-8, and the answer repeats them."""
+    tools = b'[{"type":"function","name":"f","parameters":{"a":"\xff"}}]'
+    body = b'{"model":"chat","input":"x","store":true,"tools":' + tools + b"}"
+    async with door(ONE, TWO, THREE) as d:
+        answers = [await (await d.send("POST", "/v1/responses", body)).read() for _ in range(2)]
+        for id_ in [re.findall(rb'"(resp_[^"]+)"', answer)[0].decode() for answer in answers]:
+            with pytest.raises(openai.NotFoundError, match="could not be stored: the database refused") as refused:
+                await d.openai.responses.retrieve(id_)
+            assert refused.value.code == "response_not_stored"
+            with pytest.raises(openai.NotFoundError, match="could not be stored"):
+                await d.openai.responses.create(model="chat", input="x", previous_response_id=id_)
+        made = await d.openai.responses.create(model="chat", input="hi", store=True)
+        assert (await d.openai.responses.retrieve(made.id)).output_text == "Three."
+
+
+async def test_ids_of_items_that_no_database_has_are_replaced(door: Opener) -> None:
+    output = [{"type": "message", "role": "assistant", "content": [], "id": {"a": 1}}, {"type": "reasoning"}]
+    answer = json.dumps({"id": "resp_1", "object": "response", "status": "completed", "output": output})
+    async with door(answer.encode(), **NATIVE) as d:
+        conversation = await d.openai.conversations.create()
+        given: Any = [{"id": "a\0b", "role": "user", "content": "x"}]
+        await d.openai.responses.create(model="chat", input=given, conversation=conversation.id)
+        listed = (await d.openai.conversations.items.list(conversation.id)).data
+        assert [str(item.id).split("_")[0] for item in listed] == ["rs", "msg", "msg"]
 
 
 async def test_a_response_continues_the_previous_response(door: Opener) -> None:

@@ -19,6 +19,7 @@ from gateway.batches.store import BatchStore, TooMany
 from gateway.quota import room
 from gateway.quota.meter import ROW_BYTES
 from gateway.quota.room import used_by_all
+from gateway.state.refusals import write_each
 from gateway.stored.schema import METERED as OF_RESPONSES
 from gateway.stored.schema import make_tables, responses
 from gateway.stored.store import Conversation, ResponseDatabase, StoredItem, StoredTurn
@@ -179,11 +180,13 @@ def test_the_parts_of_a_tenant_are_folded(any_database: str, monkeypatch: pytest
     stores.close()
 
 
-def test_a_turn_beyond_the_quota_is_returned_and_the_others_are_written(any_database: str) -> None:
+def test_a_turn_beyond_the_quota_is_refused_and_the_others_are_written(any_database: str) -> None:
     store = ResponseDatabase(any_database, {"a": 9000, "b": 0}.__getitem__)
     sizes = [("b", 1), ("a", 5000), ("a", 5000), ("a", 3000), ("b", 10), ("a", 100)]
     turns = [StoredTurn(of, response(of, str(at), answer=b"x" * size)) for at, (of, size) in enumerate(sizes)]
-    assert {turn.response and turn.response.id for turn in store.write(turns)} == {"0", "2", "4"}
+    outcome = write_each(turns, store.write)
+    assert (outcome.ended, outcome.outage) == (len(turns), None)
+    assert {at: type(error) for at, error in outcome.refused.items()} == dict.fromkeys((0, 2, 4), StorageFull)
     store.delete_response("a", "1", NOW)
-    assert store.write([turns[2]]) == []
+    store.write([turns[2]])
     store.close()

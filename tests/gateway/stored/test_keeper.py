@@ -9,6 +9,7 @@ import pytest
 from adapters.errors import CapacityError
 from config.schema.state import StoredResponsesConfig
 from gateway.auth.errors import StoreUnavailable
+from gateway.state import behind
 from gateway.stored import keeper as module
 from gateway.stored.keeper import Keeper
 from gateway.stored.store import ResponseDatabase, StoredTurn
@@ -44,7 +45,7 @@ async def test_while_the_database_is_away_responses_wait_in_memory(
 
     monkeypatch.setattr(ResponseDatabase, "write", fails)
     monkeypatch.setattr(module, "PATIENCE", 0.01)
-    monkeypatch.setattr(module, "RETRY", 0.01)
+    monkeypatch.setattr(behind, "RETRY", 0.01)
     monkeypatch.setattr(module, "MAX_WAITING", 3)
     keeper = opened(tmp_path)
     running = asyncio.create_task(keeper.run())

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from adapters.errors import TransportError
 from config.schema.money import Money, format_amount
+from gateway.auth.errors import StoreUnavailable
 from gateway.errors import StartError
 from gateway.usage import files
 from gateway.usage.counter import UsageCounter
@@ -55,6 +57,12 @@ async def test_requests_are_summed_by_label(tmp_path: Path, any_database: str) -
     assert list(one.folder.iterdir()) == []
 
 
+def _unanswered(write: Any, *arguments: Any) -> None:
+    """A commit whose answer is lost."""
+    write(*arguments)
+    raise StoreUnavailable("the database is away")
+
+
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("count"), st.integers(0, 2), st.sampled_from(["acme", "beta"]), st.integers(0, 10**15)),
@@ -87,9 +95,10 @@ async def test_bills_are_the_sum_of_the_requests_over_any_schedule(
             case ("write",):
                 await one.writer.write()
             case ("fail",):
-                one.writer._note = lambda *_: None  # type: ignore[method-assign]
+                store = one.writer.opened()
+                store.write = partial(_unanswered, store.write)  # type: ignore[method-assign]
                 await one.writer.write()
-                del one.writer._note
+                del store.write
             case "crash", place:
                 counters[place].close()  # as the kernel closes it; the file has all counts
                 counters[place] = UsageCounter(one.folder)
@@ -132,13 +141,13 @@ async def test_summed_days_survive_their_hours_and_late_rows_sum_them_again(tmp_
     assert store.sum_days(0, "0000-00-00") == ["2026-11-02", "2026-11-03"]
     assert [row["picos"] for row in await one.rows(per="day")] == [1, 2, 3]
     (file,) = read_files(tmp_path / "away")
-    store.write([(file, file.rows)], 0)  # another host was cut off from the database
+    store.write([(file, row) for row in file.rows], 0)  # another host was cut off from the database
     assert [row["picos"] for row in await one.rows(per="day")] == [101, 2, 3]
     assert store.sum_days(0, "0000-00-00") == ["2026-11-01"]
     store.sum_days(NOVEMBER // HOUR + 25, "0000-00-00")  # the hours of the first day are no longer retained
     assert [row["picos"] for row in await one.rows(per="day")] == [101, 2, 3]
     assert [row["picos"] for row in await one.rows(per="hour")] == [2, 3]
-    store.write([(file, file.rows)], NOVEMBER // HOUR + 1)
+    store.write([(file, row) for row in file.rows], NOVEMBER // HOUR + 1)
     assert [row["picos"] for row in await one.rows()] == [106]
     store.sum_days(NOVEMBER // HOUR + 25, "2026-11-02")
     assert [row["picos"] for row in await one.rows(per="day")] == [2, 3]

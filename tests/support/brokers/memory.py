@@ -11,7 +11,9 @@ from adapters.brokers.base import (
     BrokerUnavailable,
     MessageRejected,
     MessageUnroutable,
+    PublishEnd,
     SubscriptionPlan,
+    TopicRefused,
 )
 from adapters.fake import FakeAdapter, Script
 from config.schema.bus.binding import BindingConfig
@@ -32,6 +34,10 @@ class MemoryBroker:
         self.released: list[str] = []
         self.down = False
         self.rejects: Callable[[BrokerMessage], bool] = lambda _: False
+        self.away: Callable[[BrokerMessage], bool] = lambda _: False
+        """Messages that the broker cannot take now."""
+        self.refused = set[str]()
+        """Topics that the broker refuses."""
         self.unread = set[str]()
         """Topics that nothing reads."""
         self.calls: list[str] = []
@@ -58,14 +64,18 @@ class MemoryBroker:
     async def listen(self, topic: str) -> BrokerInbox:
         raise NotImplementedError
 
-    async def publish(self, messages: Sequence[BrokerMessage]) -> list[MessageRejected | None]:
+    async def publish(self, messages: Sequence[BrokerMessage]) -> list[PublishEnd]:
         self._check()
         self.calls.append("publish")
         rejected = [self._rejection(message) for message in messages]
         self.published += [message for message, end in zip(messages, rejected, strict=True) if end is None]
         return rejected
 
-    def _rejection(self, message: BrokerMessage) -> MessageRejected | None:
+    def _rejection(self, message: BrokerMessage) -> PublishEnd:
+        if self.away(message):
+            return BrokerUnavailable("a queue is full")
+        if message.topic in self.refused:
+            return TopicRefused("no right")
         if message.topic in self.unread:
             return MessageUnroutable("no reader")
         return MessageRejected("too large") if self.rejects(message) else None

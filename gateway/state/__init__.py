@@ -1,0 +1,6 @@
+"""How the gateway writes to its databases in the background, and what the errors of a database mean.
+
+faults.py   an error of a database: it is away, or it refuses the data
+refusals.py writes a batch, whose items may be refused one by one; counts and logs the refused ones
+behind.py   items that wait in memory until they are written
+"""
