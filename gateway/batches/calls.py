@@ -148,6 +148,7 @@ async def one_line(body: bytes) -> Raw | None:
 def _one_line(body: bytes) -> Raw | None:
     try:
         msgspec.json.decode(body, type=Raw)
+        body.decode()  # the decoder passes bytes that are not UTF-8, which would spoil the whole file of results
         if b"\n" in body or b"\r" in body:
             return Raw(msgspec.json.encode(msgspec.json.decode(body)))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -4,11 +4,10 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec import Raw
 
 from adapters import offload
-from adapters.errors import LimitExceeded
+from adapters.errors import InferenceError, LimitExceeded
 from adapters.upstreams.provided.deferral import Deferred, LinePass, ProvidedResult
 from gateway.auth.keys import Principal
 from gateway.batches import outputs
@@ -18,6 +17,7 @@ from gateway.batches.provided.submissions import Submissions
 from gateway.batches.records import LineResult
 from gateway.batches.rows import file_object
 from gateway.batches.storage import NoObject
+from gateway.fronts.errors import anthropic_response, openai_response
 from policies.batches.attempts import LONGEST_PAUSE, retry_of
 from policies.batches.lines import TOO_LONG, BatchLine, decode_line
 from policies.batches.order import LineEntry
@@ -71,18 +71,16 @@ class LineRuns:
             return self._result(entry, line, end)
         return None
 
-    async def refuse(self, entry: LineEntry, problem: str) -> LineResult:
-        """The result of a line that the provider did not run."""
+    async def refuse(self, entry: LineEntry, error: InferenceError) -> LineResult:
+        """The result of a line without a usable result of the provider."""
         line = await self._read(entry)
         if isinstance(line, LineResult):
             return line
-        api, message = self._unit.claim.spec.api, f"The provider did not run the request: {problem}"
-        error = {"type": "invalid_request_error", "message": message}
-        body = (
-            {"type": "error", "error": error} if api == "anthropic" else {"error": {**error, "code": "provider_batch"}}
-        )
+        api = self._unit.claim.spec.api
+        response = (anthropic_response if api == "anthropic" else openai_response)(error, [])
+        assert isinstance(response.body, bytes)
         return LineResult(
-            entry.number, False, outputs.answered(api, line.custom_id, 400, "", Raw(msgspec.json.encode(body)))
+            entry.number, False, outputs.answered(api, line.custom_id, response.status, "", Raw(response.body))
         )
 
     # ── one line ──────────────────────────────────────────────────────────────────────────────────────
