@@ -19,6 +19,8 @@ from gateway.batches.work import Unit, WorkParts
 log = logging.getLogger(__name__)
 POLL = 1.0
 """Seconds between two looks for tasks."""
+LONGEST_PAUSE = 60.0
+"""Seconds until a task that has failed again and again is tried again."""
 MOST_TASKS = 4
 MOST_PARKED = 256
 """Shards that wait for providers at the same time."""
@@ -35,6 +37,8 @@ class BatchRunner:
     def __init__(self, parts: WorkParts) -> None:
         self._parts = parts
         self._units: dict[asyncio.Task[None], Unit] = {}
+        self._pauses: dict[str, float] = {}
+        """Seconds after the last failure of each task that fails."""
         self._wake = asyncio.Event()
         self._swept_at = 0.0
         self._read_at = float("-inf")
@@ -115,6 +119,7 @@ class BatchRunner:
         try:
             await self._first_status(unit)
             await unit.run()
+            self._pauses.pop(unit.name, None)
             if unit.closing:
                 await self._parts.in_thread(self._parts.leases.release, [unit.claim])
         except Fenced:
@@ -122,8 +127,14 @@ class BatchRunner:
         except asyncio.CancelledError:
             raise
         except Exception:
-            log.exception("batches: %s failed and will be tried again", unit.name)
-            await asyncio.sleep(POLL)
+            if len(self._pauses) >= MOST_PARKED:
+                self._pauses.clear()
+            pause = self._pauses[unit.name] = min(LONGEST_PAUSE, 2 * self._pauses.get(unit.name, POLL / 2))
+            log.exception("batches: %s failed and will be tried again in %g s", unit.name, pause)
+            unit.parked = True  # it takes no place of other tasks
+            while pause > 0 and not unit.closing:
+                await asyncio.sleep(min(pause, POLL))
+                pause -= POLL
             with suppress(KeysError):
                 await self._parts.in_thread(self._parts.leases.release, [unit.claim])
 

@@ -39,6 +39,6 @@ def _paths(value: Any, path: Path = ()) -> Iterator[Path]:
 def _replaced(value: Any, path: Path, raw: bytes) -> Any:
     if not path:
         return Raw(raw)
-    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy: Any = dict(value) if isinstance(value, dict) else list(value)
     copy[path[0]] = _replaced(copy[path[0]], path[1:], raw)
     return copy

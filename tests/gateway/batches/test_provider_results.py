@@ -29,11 +29,10 @@ from gateway.batches.records import LineResult, read_log
 from gateway.batches.rows import file_object, log_object, order_object
 from gateway.batches.shard import MOST_ROUNDS, ShardRun
 from gateway.batches.tasks import Claim
-from gateway.batches.work import WorkParts
 from policies.batches.order import examine_lines
 from policies.batches.states import ShardCounts
 from tests.support.bad_answers import DIGITS, bad_json
-from tests.support.batch_specs import spec
+from tests.support.batch_specs import direct_parts, spec
 
 LINES = 6
 BEGAN = 1_000.0
@@ -103,14 +102,6 @@ class FarProvider:
         })  # fmt: skip
 
 
-class Parts(WorkParts):
-    """Blocking calls run at once."""
-
-    async def in_thread(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        await asyncio.sleep(0)
-        return function(*args, **kwargs)
-
-
 class Calls:
     """The second half of a pass: an answer of 200 must be an object with choices."""
 
@@ -138,16 +129,16 @@ async def results_of(far: FarProvider, folder: Path, api: Any = "openai", second
             writer.commit()
     settings: Any = SimpleNamespace(provider_batches=SimpleNamespace(max_size=10**9, poll=30.0))
     pools = frozenset({"up"})
-    parts: Any = SimpleNamespace(
+    providers = SimpleNamespace(pools=pools, of=lambda _: PoolProvider(settings, far.batches), unused=Counter())
+    parts = direct_parts(
         storage=storage, store=SimpleNamespace(read=lambda _: frozenset()), calls=Calls(),
         leases=SimpleNamespace(save=lambda *_, done=False: None), gate=SimpleNamespace(own_pools=lambda _: pools),
-        providers=SimpleNamespace(pools=pools, of=lambda _: PoolProvider(settings, far.batches), unused=Counter()),
-        threads=None, wall=lambda: BEGAN + asyncio.get_running_loop().time() - began, commit_seconds=1.0,
-        most_running=8, most_batch_lines=10, max_line=10**6, retention=1.0, token_limit=None, counts_usage=bool,
+        providers=providers, wall=lambda: BEGAN + asyncio.get_running_loop().time() - began, commit_seconds=1.0,
+        most_running=8, max_line=10**6, counts_usage=bool,
     )  # fmt: skip
-    run = ShardRun(Claim(batch, 0, 1, ShardCounts()), Parts(**vars(parts)))
+    run = ShardRun(Claim(batch, 0, 1, ShardCounts()), parts)
     await run.run()
-    far.calls.update({f"unused {reason}": count for (_, reason), count in parts.providers.unused.items()})
+    far.calls.update({f"unused {reason}": count for (_, reason), count in providers.unused.items()})
     return sorted(read_log(storage.log(log_object(batch.id, 0, 1))).results, key=lambda result: result.number)
 
 
