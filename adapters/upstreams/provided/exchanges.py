@@ -7,6 +7,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Meta
 
+from adapters.cursors import Cursors
 from adapters.errors import CallerError, InferenceError
 from adapters.http1.client import Client, ClientResponse
 from adapters.http1.message import encode_fields
@@ -66,15 +67,13 @@ class Exchanges:
 
         An entry of another form is left out: it may be that of another client.
         """
-        after = ""
-        for _ in range(MOST_PAGES):
+        after, cursors = "", Cursors(MOST_PAGES)
+        while cursors.take(after):
             page = read(await self.json("GET", f"{path}&{cursor}={segment(after)}" if after else path), _Page)
             yield [entry for each in page.data if (entry := _entry(each, kind)) is not None]
             if not page.has_more or not page.data:
                 return
-            before, after = after, read(page.data[-1], _Entry).id
-            if after == before:
-                break
+            after = read(page.data[-1], _Entry).id
         raise decoding.bad_response("The provider's list of batches does not end.")
 
     async def lines(self, path: str) -> AsyncIterator[bytes]:

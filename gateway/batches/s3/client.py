@@ -10,6 +10,7 @@ from html import unescape
 from typing import NamedTuple
 from urllib.parse import quote, urlsplit
 
+from adapters.cursors import Cursors
 from config.schema.batches.batches import S3Config
 from gateway.batches.s3.signature import S3Credentials, encoded_query, signed_headers
 from gateway.batches.storage import NoObject, StorageError
@@ -90,7 +91,7 @@ class S3Client:
 
     def keys(self, prefix: str) -> Iterator[str]:
         """The keys with a prefix, in their order. Raises `StorageError`, also for a list that does not end."""
-        seen, query = set[bytes](), {"list-type": "2", "prefix": prefix}
+        cursors, query = Cursors(MOST_PAGES), {"list-type": "2", "prefix": prefix}
         while True:
             body = self.send("GET", "", query).body
             if b"ListBucketResult" not in body:
@@ -99,9 +100,8 @@ class S3Client:
             token = _TOKEN.search(body)
             if token is None:
                 return
-            if token[1] in seen or len(seen) == MOST_PAGES:
+            if not cursors.take(token[1]):
                 raise StorageError(f"GET {prefix}: the list does not end")
-            seen.add(token[1])
             query["continuation-token"] = unescape(token[1].decode("utf-8", "replace"))
 
     def _send(
