@@ -183,7 +183,7 @@ FOREIGN = [
 
 
 @pytest.mark.parametrize("api", GOOD)
-async def test_results_of_nobody_are_counted_and_ignored(api: str, tmp_path: Path) -> None:
+async def test_foreign_results_are_counted_and_ignored(api: str, tmp_path: Path) -> None:
     def make(custom_id: str) -> list[bytes]:
         foreign = [_encode(good_line(api, each.format(custom_id[2:18]))) for each in FOREIGN]
         whole = _encode(good_line(api, custom_id))
