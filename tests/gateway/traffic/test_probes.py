@@ -54,11 +54,12 @@ async def test_an_error_that_no_probe_expects_is_a_failed_check(monkeypatch: pyt
             raise OverflowError("odd")
 
         monkeypatch.setattr(endpoint.adapter, "probe", probe)
-        await probes.check(endpoint, ProbeConfig(unhealthy_after=1))
-        assert endpoint.health == "unhealthy"
-        monkeypatch.undo()
-        await probes.check(endpoint, ProbeConfig(healthy_after=1))
-        assert endpoint.health == "healthy"
+        seen = []
+        for _ in range(2):
+            await probes.check(endpoint, ProbeConfig(unhealthy_after=1, healthy_after=1))
+            seen.append(endpoint.health)
+            monkeypatch.undo()
+        assert seen == ["unhealthy", "healthy"]
 
 
 async def test_one_that_never_answers_the_question_is_ill() -> None:
