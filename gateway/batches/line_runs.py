@@ -9,6 +9,7 @@ from msgspec import Raw
 from adapters import offload
 from adapters.errors import InferenceError, LimitExceeded
 from adapters.upstreams.provided.deferral import Deferred, LinePass, ProvidedResult
+from adapters.wire import decoding
 from gateway.auth.keys import Principal
 from gateway.batches import outputs
 from gateway.batches.calls import LineEnd, model_of
@@ -66,7 +67,7 @@ class LineRuns:
             if isinstance(end.error, LimitExceeded) and left > -PATIENCE:
                 await asyncio.sleep(min(LONGEST_PAUSE, end.error.retry_after or 1.0))
                 continue
-            if end.error is not None and not is_last and retry_of(end.error.kind, None, 0, left) is not None:
+            if end.error is not None and not is_last and _may_pass(end.error, left):
                 return None
             return self._result(entry, line, end)
         return None
@@ -144,6 +145,11 @@ class LineRuns:
         output = outputs.answered(self._unit.claim.spec.api, line.custom_id, end.status, end.request_id, end.body)
         charge = end.charge
         return LineResult(entry.number, end.status < 400, output, charge.labels, charge.hour, tuple(charge.amounts))
+
+
+def _may_pass(error: InferenceError, left: float) -> bool:
+    """Whether a line runs again after a result of the provider, which also charges for an answer of another form."""
+    return error.code != decoding.BAD_RESPONSE and retry_of(error.kind, None, 0, left) is not None
 
 
 def _unreadable(entry: LineEntry, code: str, message: str) -> LineResult:

@@ -111,7 +111,7 @@ class Calls:
             good = result.status == 200 and bool(msgspec.json.decode(result.body)["choices"])
         except Exception:  # as a codec's failure
             good = False
-        error = None if good else BackendError("bad")
+        error = None if good else decoding.malformed() if result.status == 200 else BackendError("failed")
         text = Raw(result.body if good else b'{"error":{}}')
         return LineEnd(200 if good else 502, text, "r", error, LineCharge("usd"))
 
@@ -170,6 +170,16 @@ async def test_bad_lines_of_results_end_their_own_lines_only(
     assert all(result.succeeded for result in results if result.number not in bad)
     assert len(far.times) <= MOST_ROUNDS
     assert all(b"error" in result.output for result in results if not result.succeeded)
+
+
+@pytest.mark.parametrize(("body", "status"), [(b"5", 200), (b'"\xff"', 200), (b"{}", 500)])
+async def test_only_a_failure_that_may_pass_is_submitted_again(body: bytes, status: int, tmp_path: Path) -> None:
+    """The provider charges for an answer that cannot be read, too."""
+    line = {"custom_id": "?", "response": {"status_code": status, "body": Raw(body)}}
+    far = FarProvider("openai", lambda each: [_encode({**line, "custom_id": each})])
+    results = await results_of(far, tmp_path)
+    assert [result.succeeded for result in results] == [False] * LINES
+    assert far.calls["POST /v1/batches"] == (1 if status == 200 else MOST_ROUNDS)
 
 
 FOREIGN = [
