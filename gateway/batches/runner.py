@@ -22,6 +22,8 @@ POLL = 1.0
 LONGEST_PAUSE = 60.0
 """Seconds until a task that has failed again and again is tried again."""
 MOST_TASKS = 4
+MOST_STUCK = 16
+"""Tasks that wait for the storage and take no place of others: one object may be damaged, and all others good."""
 MOST_PARKED = 256
 """Shards that wait for providers at the same time."""
 SWEEP = 600.0
@@ -98,7 +100,8 @@ class BatchRunner:
                 elif unit in units and not task.done() and not unit.saving_last:
                     task.cancel()  # another process has taken it over
         parked = sum(unit.parked for unit in self._units.values())
-        free = min(MOST_TASKS - (len(self._units) - parked), MOST_PARKED - parked)
+        stuck = sum(not unit.parked and unit.name in self._parts.failures for unit in self._units.values())
+        free = min(MOST_TASKS - (len(self._units) - parked - min(stuck, MOST_STUCK)), MOST_PARKED - parked)
         if free > 0 and not self._draining:
             for claim in await self._parts.in_thread(leases.claim, free):
                 self._begin(claim)

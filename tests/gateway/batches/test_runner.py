@@ -3,9 +3,11 @@
 import asyncio
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 from gateway.batches.local_storage import LocalStorage
 from gateway.batches.runner import LONGEST_PAUSE, MOST_TASKS, BatchRunner
+from gateway.batches.storage import StorageError
 from gateway.batches.tasks import Claim
 from policies.batches.states import ShardCounts
 from tests.support.batch_specs import direct_parts, spec
@@ -30,14 +32,30 @@ class Tasks:
         self.free += [int(claim.spec.id.removeprefix("batch_")) for claim in claims]
 
 
-async def test_a_task_that_fails_is_tried_again_after_growing_pauses(tmp_path: Path) -> None:
-    tasks, count = Tasks(2 * MOST_TASKS), 2 * MOST_TASKS
+def runner_of(tasks: Tasks, storage: Any) -> BatchRunner:
     store = SimpleNamespace(
         active=list, expired_files=lambda *_: [], forget_batches=lambda _: [], read=lambda _: frozenset()
     )
     gate = SimpleNamespace(close=lambda: None)
-    storage = LocalStorage(str(tmp_path))
-    runner = BatchRunner(direct_parts(storage=storage, store=store, leases=tasks, gate=gate, wall=lambda: 0.0))
+    return BatchRunner(direct_parts(storage=storage, store=store, leases=tasks, gate=gate, wall=lambda: 0.0))
+
+
+async def test_tasks_with_a_damaged_object_take_no_place_of_others() -> None:
+    def damaged(*_: object) -> bytes:
+        raise StorageError("the object is damaged")
+
+    tasks = Tasks(3 * MOST_TASKS)
+    runner = runner_of(tasks, SimpleNamespace(read=damaged))
+    running = asyncio.create_task(runner.run())
+    await asyncio.sleep(30)
+    assert sorted(tasks.claimed) == list(range(3 * MOST_TASKS))
+    running.cancel()
+    await runner.aclose()
+
+
+async def test_a_task_that_fails_is_tried_again_after_growing_pauses(tmp_path: Path) -> None:
+    tasks, count = Tasks(2 * MOST_TASKS), 2 * MOST_TASKS
+    runner = runner_of(tasks, LocalStorage(str(tmp_path)))
     running = asyncio.create_task(runner.run())
     await asyncio.sleep(10)
     assert set(tasks.claimed) == set(range(count))  # all others begin meanwhile
