@@ -26,6 +26,7 @@ http2/          gRPC over HTTP/2, server and client
 grpc_health.py  the health service of gRPC, for the gateway and the runtimes
 offload/        decodes and encodes large bodies in a process of its own
 paths.py        checks the part of an upstream's path that comes from a client
+cursors.py      the continuation tokens of a list in pages
 whole_body.py   reads the body of a response of aiohttp, bounded
 environment.py  the environment variables that a started server inherits
 lasting.py      work without an end, which begins again after an unexpected error

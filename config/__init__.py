@@ -9,6 +9,7 @@ expressions/     the typed expressions in conditions of pipelines
 loader.py        path → Config, or every problem at once
 document.py      YAML → plain data with line numbers
 node.py          cursor over plain data of any shape, for the checks
+addresses.py     public addresses
 code.py          the pool of the Python files that pipelines call
 extras.py        the optional packages that a configuration needs
 graph.py         a graph of named steps: predecessors, cycles, needed steps

@@ -163,7 +163,7 @@ class DataPlane:
         if self.config.batches is not None:
             self.batches = BatchPlane(lambda: self.config, self.core, lambda: self.identity.pepper)
             plane = self.batches
-            self.metrics.watch(BatchMetrics(plane.gate, lambda: plane.progress))
+            self.metrics.watch(BatchMetrics(plane.gate, lambda: plane.progress, plane.providers.unused))
         self._open_listeners()
         for name, work in self.identity.works():
             self._run(work, name)

@@ -11,6 +11,8 @@ from adapters.errors import BackendError
 MALFORMED_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """Exceptions of a JSON decoder for text that is not JSON, is nested too deeply, or has another type."""
 
+BAD_RESPONSE: Final = "upstream_bad_response"
+
 B = TypeVar("B")
 T = TypeVar("T")
 
@@ -47,4 +49,4 @@ def malformed(subject: str = "response") -> BackendError:
 
 def bad_response(message: str) -> BackendError:
     """Return the error for an unusable upstream response."""
-    return BackendError(message, code="upstream_bad_response")
+    return BackendError(message, code=BAD_RESPONSE)

@@ -135,7 +135,7 @@ def _numbers(page: _Samples, names: tuple[str, ...]) -> list[float]:
         samples = page.get(_metric(name), ())
         if "/" in name:
             labels = [sample.labels.get(name.partition("/")[2], "") for sample in samples]
-            numbers += [float(text) for text in labels if text.isdecimal()]
+            numbers += [float(text) for text in labels if text.isdecimal() and len(text) < 16]
         else:
             label, _, value = name.partition("{")[2].rstrip("}").partition("=")
             numbers += [sample.value for sample in samples if not label or sample.labels.get(label) == value]

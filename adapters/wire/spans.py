@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import msgspec
 
 from adapters.spans import Attribute, Kind, Span, SpanLog
+from adapters.wire import decoding
 
 PATH = "/headrace/spans"
 ID_BYTES = 8
@@ -58,7 +59,7 @@ def decode(body: bytes) -> list[ReportedSpan]:
     """The spans of a response. Raises `ValueError`."""
     try:
         return _decode(body)
-    except msgspec.DecodeError as error:
+    except decoding.MALFORMED_JSON as error:
         raise ValueError(f"not spans: {error}") from None
 
 

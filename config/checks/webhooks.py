@@ -1,9 +1,9 @@
 """Finds webhooks without use, references to unknown ones, and addresses to which nothing would be sent."""
 
-import ipaddress
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+from config.addresses import may_be_public
 from config.document import Document
 from config.node import Node, names
 from config.problem import Problem, closest
@@ -32,12 +32,5 @@ def _address(doc: Document, webhook: Node) -> Iterator[Problem]:
         return
     if url.startswith("http:"):
         yield doc.problem(webhook["url"].place, "is not encrypted: write https, or `private: true`")
-    elif not _may_be_public(urlsplit(url).hostname or ""):
+    elif not may_be_public(urlsplit(url).hostname or ""):
         yield doc.problem(webhook["url"].place, "is a private address: write `private: true` for one")
-
-
-def _may_be_public(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_global
-    except ValueError:
-        return host != "localhost" and not host.endswith(".localhost")

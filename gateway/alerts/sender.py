@@ -1,18 +1,16 @@
 """Sends one message to the address of a webhook, and to no other.
 
-Redirects are not followed, proxies of the environment are not used, and a name that resolves to a private address is
-refused unless the file allows it: the address that is checked is the address of the connection.
+Redirects are not followed, proxies of the environment are not used, and a connection to a private address is refused
+unless the file allows it: what is checked is the address of each socket, not the text of the URL.
 """
 
 import asyncio
-import ipaddress
 import socket
-from urllib.parse import urlsplit
+from typing import Any
 
 import aiohttp
-from aiohttp.abc import AbstractResolver, ResolveResult
-from aiohttp.resolver import ThreadedResolver
 
+from config.addresses import is_public
 from config.schema.pricing.soft_budget import WebhookConfig
 
 
@@ -20,30 +18,12 @@ class NotDelivered(Exception):
     """The receiver did not accept the message. The reason is for the log."""
 
 
-class _PublicResolver(AbstractResolver):
-    """Resolves names to public addresses alone."""
-
-    def __init__(self) -> None:
-        self._resolver = ThreadedResolver()
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> list[ResolveResult]:
-        addresses = await self._resolver.resolve(host, port, family)
-        for address in addresses:
-            check_public(address["host"])
-        return addresses
-
-    async def close(self) -> None:
-        await self._resolver.close()
-
-
-def check_public(address: str) -> None:
-    """Raises `OSError` for an address that is not public."""
-    parsed = ipaddress.ip_address(address.partition("%")[0])
-    mapped = getattr(parsed, "ipv4_mapped", None) or parsed
-    if not mapped.is_global or mapped.is_multicast:
-        raise OSError(f"{address} is not a public address")
+def _public_socket(address: tuple[Any, ...]) -> socket.socket:
+    """The socket of a connection. Raises `OSError` unless its address is public."""
+    family, kind, protocol, _, (host, *_) = address
+    if not is_public(host):
+        raise OSError(f"{host} is not a public address")
+    return socket.socket(family, kind, protocol)
 
 
 async def send(webhook: WebhookConfig, body: bytes, headers: dict[str, str]) -> None:
@@ -59,10 +39,8 @@ async def send(webhook: WebhookConfig, body: bytes, headers: dict[str, str]) -> 
 
 async def _post(webhook: WebhookConfig, body: bytes, headers: dict[str, str]) -> None:
     connector = aiohttp.TCPConnector(
-        resolver=None if webhook.private else _PublicResolver(), use_dns_cache=False, force_close=True
+        socket_factory=None if webhook.private else _public_socket, use_dns_cache=False, force_close=True
     )
-    if not webhook.private and _is_address(host := urlsplit(webhook.url).hostname or ""):
-        check_public(host)  # an address is not resolved
     async with (
         aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session,
         session.post(webhook.url, data=body, headers=headers, allow_redirects=False) as response,
@@ -71,11 +49,3 @@ async def _post(webhook: WebhookConfig, body: bytes, headers: dict[str, str]) ->
         response.close()  # the body is not read: it may be endless
     if not 200 <= status < 300:
         raise NotDelivered(f"status {status}")
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True

@@ -13,6 +13,7 @@ import msgspec
 from jwt import PyJWK, PyJWTError
 
 from adapters.whole_body import whole_body
+from adapters.wire import decoding
 from config.schema.identity import JwtConfig
 
 _log = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ def parse(body: bytes, algorithms: Sequence[str]) -> KeySet:
     """Decode a JWK set. Keys that cannot verify with these algorithms are skipped. Raises `JwksError`."""
     try:
         entries = msgspec.json.decode(body)["keys"]
-    except (msgspec.DecodeError, RecursionError, TypeError, KeyError):
+    except (*decoding.MALFORMED_JSON, TypeError, KeyError):
         raise JwksError('is not a JWK set: a JSON object with "keys"') from None
     if not isinstance(entries, list) or len(entries) > MAX_KEYS:
         raise JwksError(f"is not a list of at most {MAX_KEYS} keys")
@@ -104,7 +105,7 @@ def _fits(entry: Mapping[str, Any], algorithm: str) -> bool:
 def _public_key(entry: dict[str, Any], algorithm: str) -> PyJWK | None:
     try:
         key = PyJWK(entry, algorithm)
-    except (PyJWTError, ValueError, TypeError, KeyError):
+    except (PyJWTError, ValueError, TypeError, KeyError, AttributeError, ArithmeticError):
         return None
     too_short = entry["kty"] == "RSA" and key.key.key_size < _MIN_RSA_BITS
     return None if too_short else key

@@ -13,6 +13,7 @@ from adapters import offload
 from adapters.errors import BackendError, InferenceError
 from adapters.http1.message import Headers
 from adapters.upstreams.provided.deferral import LinePass, line_pass
+from adapters.wire import decoding
 from gateway.auth.keys import Principal
 from gateway.core import Core, internal_error
 from gateway.fronts.errors import openai_response
@@ -135,7 +136,7 @@ def model_of(url: str, body: bytes) -> str | None:
         return unquote(match[1])
     try:
         model = _model(body).model
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except decoding.MALFORMED_JSON:
         return None
     return model if isinstance(model, str) else None
 
@@ -148,8 +149,9 @@ async def one_line(body: bytes) -> Raw | None:
 def _one_line(body: bytes) -> Raw | None:
     try:
         msgspec.json.decode(body, type=Raw)
+        body.decode()  # the decoder passes bytes that are not UTF-8, which would spoil the whole file of results
         if b"\n" in body or b"\r" in body:
             return Raw(msgspec.json.encode(msgspec.json.decode(body)))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except decoding.MALFORMED_JSON:
         return None
     return Raw(body)

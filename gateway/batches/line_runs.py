@@ -4,12 +4,12 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec import Raw
 
 from adapters import offload
-from adapters.errors import LimitExceeded
+from adapters.errors import InferenceError, LimitExceeded
 from adapters.upstreams.provided.deferral import Deferred, LinePass, ProvidedResult
+from adapters.wire import decoding
 from gateway.auth.keys import Principal
 from gateway.batches import outputs
 from gateway.batches.calls import LineEnd, model_of
@@ -18,6 +18,7 @@ from gateway.batches.provided.submissions import Submissions
 from gateway.batches.records import LineResult
 from gateway.batches.rows import file_object
 from gateway.batches.storage import NoObject
+from gateway.fronts.errors import anthropic_response, openai_response
 from policies.batches.attempts import LONGEST_PAUSE, retry_of
 from policies.batches.lines import TOO_LONG, BatchLine, decode_line
 from policies.batches.order import LineEntry
@@ -66,23 +67,21 @@ class LineRuns:
             if isinstance(end.error, LimitExceeded) and left > -PATIENCE:
                 await asyncio.sleep(min(LONGEST_PAUSE, end.error.retry_after or 1.0))
                 continue
-            if end.error is not None and not is_last and retry_of(end.error.kind, None, 0, left) is not None:
+            if end.error is not None and not is_last and _may_pass(end.error, left):
                 return None
             return self._result(entry, line, end)
         return None
 
-    async def refuse(self, entry: LineEntry, problem: str) -> LineResult:
-        """The result of a line that the provider did not run."""
+    async def refuse(self, entry: LineEntry, error: InferenceError) -> LineResult:
+        """The result of a line without a usable result of the provider."""
         line = await self._read(entry)
         if isinstance(line, LineResult):
             return line
-        api, message = self._unit.claim.spec.api, f"The provider did not run the request: {problem}"
-        error = {"type": "invalid_request_error", "message": message}
-        body = (
-            {"type": "error", "error": error} if api == "anthropic" else {"error": {**error, "code": "provider_batch"}}
-        )
+        api = self._unit.claim.spec.api
+        response = (anthropic_response if api == "anthropic" else openai_response)(error, [])
+        assert isinstance(response.body, bytes)
         return LineResult(
-            entry.number, False, outputs.answered(api, line.custom_id, 400, "", Raw(msgspec.json.encode(body)))
+            entry.number, False, outputs.answered(api, line.custom_id, response.status, "", Raw(response.body))
         )
 
     # ── one line ──────────────────────────────────────────────────────────────────────────────────────
@@ -146,6 +145,11 @@ class LineRuns:
         output = outputs.answered(self._unit.claim.spec.api, line.custom_id, end.status, end.request_id, end.body)
         charge = end.charge
         return LineResult(entry.number, end.status < 400, output, charge.labels, charge.hour, tuple(charge.amounts))
+
+
+def _may_pass(error: InferenceError, left: float) -> bool:
+    """Whether a line runs again after a result of the provider, which also charges for an answer of another form."""
+    return error.code != decoding.BAD_RESPONSE and retry_of(error.kind, None, 0, left) is not None
 
 
 def _unreadable(entry: LineEntry, code: str, message: str) -> LineResult:

@@ -1,9 +1,9 @@
 """Metrics of batches."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from gateway.batches.gate import Gate
@@ -15,9 +15,16 @@ class BatchMetrics(Collector):
     `progress` returns the tenant, state, lines and ended lines of each unfinished batch, as they were read last.
     """
 
-    def __init__(self, gate: Gate, progress: Callable[[], list[tuple[str, str, int, int]]]) -> None:
+    def __init__(
+        self,
+        gate: Gate,
+        progress: Callable[[], list[tuple[str, str, int, int]]],
+        unused: Mapping[tuple[str, str], int],
+    ) -> None:
+        """`unused`: lines of providers' results that are those of no request, by pool and reason."""
         self._gate = gate
         self._progress = progress
+        self._unused = unused
 
     def collect(self) -> Iterator[Metric]:
         running = GaugeMetricFamily("headrace_batch_lines_running", "Lines of batches in flight.", labels=["pools"])
@@ -32,7 +39,14 @@ class BatchMetrics(Collector):
             running.add_metric([pools], lane.running)
             limit.add_metric([pools], lane.admission.limit)
             waiting.add_metric([pools], len(lane.waiting))
-        yield from (running, limit, waiting)
+        unused = CounterMetricFamily(
+            "headrace_batch_provider_lines_unused",
+            "Lines of providers' results that are those of no request, or cannot be read.",
+            labels=["pool", "reason"],
+        )
+        for labels, count in self._unused.items():
+            unused.add_metric(labels, count)
+        yield from (running, limit, waiting, unused)
         yield from self._of_batches()
 
     def _of_batches(self) -> Iterator[Metric]:

@@ -31,7 +31,7 @@ class BatchPlane:
         self.service = BatchService(first.batches, first.state.database, pepper, core.wall, core.storage_quota)
         self.gate = Gate(lambda: core.snapshot, core.clock, first.batches.concurrency, first.batches.reserve)
         self.service.waits = self.gate.waits_of
-        self._providers = Providers(lambda: core.snapshot)
+        self.providers = Providers(lambda: core.snapshot)
         self._config = config
         self._core = core
         self._runner: BatchRunner | None = None
@@ -67,7 +67,7 @@ class BatchPlane:
         """Release the tasks, and close the database."""
         if self._runner is not None:
             await self._runner.aclose()
-        await self._providers.aclose()
+        await self.providers.aclose()
         self.service.close()
 
     async def _parts(self, keeper: Keeper | None) -> WorkParts:
@@ -81,7 +81,7 @@ class BatchPlane:
             leases=TaskLeases(store.database, secrets.token_hex(16), self._core.clock, settings.takeover),
             gate=self.gate,
             calls=LineCalls(self._core, keeper),
-            providers=self._providers,
+            providers=self.providers,
             threads=service.threads,
             wall=service.wall,
             commit_seconds=settings.commit,

@@ -20,7 +20,11 @@ from gateway.batches.work import Unit, WorkParts
 log = logging.getLogger(__name__)
 POLL = 1.0
 """Seconds between two looks for tasks."""
+LONGEST_PAUSE = 60.0
+"""Seconds until a task that has failed again and again is tried again."""
 MOST_TASKS = 4
+MOST_STUCK = 16
+"""Tasks that wait for the storage and take no place of others: one object may be damaged, and all others good."""
 MOST_PARKED = 256
 """Shards that wait for providers at the same time."""
 SWEEP = 600.0
@@ -36,6 +40,8 @@ class BatchRunner:
     def __init__(self, parts: WorkParts) -> None:
         self._parts = parts
         self._units: dict[asyncio.Task[None], Unit] = {}
+        self._pauses: dict[str, float] = {}
+        """Seconds after the last failure of each task that fails."""
         self._wake = asyncio.Event()
         self._swept_at = 0.0
         self._read_at = float("-inf")
@@ -95,7 +101,8 @@ class BatchRunner:
                 elif unit in units and not task.done() and not unit.saving_last:
                     task.cancel()  # another process has taken it over
         parked = sum(unit.parked for unit in self._units.values())
-        free = min(MOST_TASKS - (len(self._units) - parked), MOST_PARKED - parked)
+        stuck = sum(not unit.parked and unit.name in self._parts.failures for unit in self._units.values())
+        free = min(MOST_TASKS - (len(self._units) - parked - min(stuck, MOST_STUCK)), MOST_PARKED - parked)
         if free > 0 and not self._draining:
             for claim in await self._parts.in_thread(leases.claim, free):
                 self._begin(claim)
@@ -117,6 +124,7 @@ class BatchRunner:
         try:
             await self._first_status(unit)
             await unit.run()
+            self._pauses.pop(unit.name, None)
             if unit.closing:
                 await self._parts.in_thread(self._parts.leases.release, [unit.claim])
         except Fenced:
@@ -124,8 +132,14 @@ class BatchRunner:
         except asyncio.CancelledError:
             raise
         except Exception:
-            log.exception("batches: %s failed and will be tried again", unit.name)
-            await asyncio.sleep(POLL)
+            if len(self._pauses) >= MOST_PARKED:
+                self._pauses.clear()
+            pause = self._pauses[unit.name] = min(LONGEST_PAUSE, 2 * self._pauses.get(unit.name, POLL / 2))
+            log.exception("batches: %s failed and will be tried again in %g s", unit.name, pause)
+            unit.parked = True  # it takes no place of other tasks
+            while pause > 0 and not unit.closing:
+                await asyncio.sleep(min(pause, POLL))
+                pause -= POLL
             with suppress(KeysError):
                 await self._parts.in_thread(self._parts.leases.release, [unit.claim])
 

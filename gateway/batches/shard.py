@@ -5,16 +5,16 @@ After a crash the next holder reads the log, cuts its torn end, and runs the lin
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Coroutine
 
 from sqlalchemy import Connection
 
-from adapters.errors import InferenceError
+from adapters.errors import CallerError, InferenceError
 from adapters.upstreams.provided.deferral import ProvidedResult
-from adapters.wire.valid_text import whole_number
+from adapters.wire import decoding
 from gateway.batches.line_runs import LineRuns
+from gateway.batches.provided.download import Download
 from gateway.batches.provided.submissions import EndedSubmission, Submissions
 from gateway.batches.recovery import recover
 from gateway.batches.results import LOOK, ResultLog
@@ -25,7 +25,6 @@ from gateway.batches.work import Unit, WorkParts
 from policies.batches.order import LineEntry, entries_of, shard_range
 from policies.batches.states import BatchProgress
 
-log = logging.getLogger(__name__)
 GRACE = 10.0
 """Seconds in which lines in flight may end after a cancellation or the end of the window."""
 MOST_ROUNDS = 6
@@ -158,37 +157,34 @@ class ShardRun(Unit):
     async def _end_submission(self, ended: EndedSubmission) -> None:
         """Log the results of a submission. Its other lines are open again."""
         lines = [self._entries[n] for n in ended.submission.numbers if n in self._entries and not self._log.has(n)]
+        complete = True
         if ended.problem:
-            await self._refuse(lines, ended.problem)
+            await self._refuse(lines, _not_run(ended.problem))
         elif ended.provider is not None:
             for entry in lines:
                 self._rounds[entry.number] = self._rounds.get(entry.number, 0) + 1
-            await self._take_results(ended, {entry.number for entry in lines})
+            complete = await self._take_results(lines, Download(self._submissions, ended.submission, ended.provider))
             if not self.stops:
                 spent = [e for e in lines if not self._log.has(e.number) and self._rounds[e.number] >= MOST_ROUNDS]
-                await self._refuse(spent, "it returned no result, several times")
+                await self._refuse(spent, _not_run("it returned no result, several times"))
         if not self.closing:
             await self._log.commit()
-            await self._submissions.remove(ended.submission)
+            await self._submissions.remove(ended.submission, discards=complete)
 
-    async def _take_results(self, ended: EndedSubmission, numbers: set[int]) -> None:
-        """Let each result pass. A download that breaks is repeated, without the results that have passed."""
-        assert ended.provider is not None
-        while not self.closing:
-            try:
-                async for custom_id, result in ended.provider.results(ended.submission.batch):
-                    number, key = _parts_of(custom_id)
-                    if number in numbers:
-                        numbers.discard(number)
-                        while len(self._running) >= MOST_RESULTS or self._log.is_full:
-                            await self._look()
-                        self._begin(self._provided(self._entries[number], key, result))
-                break
-            except InferenceError as error:
-                log.warning("batches: %s: the results of a provider: %s", self.name, error.message)
-                await asyncio.sleep(1.0)
+    async def _take_results(self, lines: list[LineEntry], download: Download) -> bool:
+        """Let each result pass. Returns whether all results could be read."""
+        open_lines = {entry.number: entry for entry in lines}
+        async for number, key, result in download.results():
+            if (entry := open_lines.get(number)) is not None:
+                while len(self._running) >= MOST_RESULTS or self._log.is_full:
+                    await self._look()
+                self._begin(self._provided(entry, key, result))
         while self._running:
             await self._look()
+        if download.problem:
+            error = decoding.bad_response(download.problem)
+            await self._refuse([entry for entry in lines if entry.number in download.missing], error)
+        return not download.problem
 
     async def _provided(self, entry: LineEntry, key: str, result: ProvidedResult) -> None:
         is_last = self._rounds[entry.number] >= MOST_ROUNDS
@@ -196,9 +192,9 @@ class ShardRun(Unit):
         if line is not None:
             self._log.add(line)
 
-    async def _refuse(self, entries: list[LineEntry], problem: str) -> None:
+    async def _refuse(self, entries: list[LineEntry], error: InferenceError) -> None:
         for entry in entries:
-            self._log.add(await self._lines.refuse(entry, problem))
+            self._log.add(await self._lines.refuse(entry, error))
 
     # ── the end ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -216,8 +212,5 @@ class ShardRun(Unit):
         add_task(connection, spec, FINISH)
 
 
-def _parts_of(custom_id: str) -> tuple[int, str]:
-    """The number of the line and the key of the request; a foreign id has the number -1."""
-    parts = custom_id.split("-")
-    number = whole_number(parts[1]) if len(parts) == 3 else None
-    return (-1, "") if number is None else (number, parts[2])
+def _not_run(problem: str) -> CallerError:
+    return CallerError(f"The provider did not run the request: {problem}", code="provider_batch")

@@ -7,6 +7,7 @@ import base64
 import hashlib
 import hmac
 import math
+import re
 import time
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -16,6 +17,7 @@ import jwt
 import msgspec
 
 from adapters.whole_body import whole_body
+from adapters.wire import decoding
 from config.schema.config import OidcConfig
 from config.schema.text import private_or_local
 from gateway.auth.jwks import MAX_BYTES, JwksError, fetch, parse
@@ -42,6 +44,10 @@ class Description(msgspec.Struct, frozen=True):
     authorization_response_iss_parameter_supported: bool = False
 
 
+class _Refusal(msgspec.Struct):
+    error: str = ""
+
+
 class Provider:
     """The provider of one configuration."""
 
@@ -58,7 +64,7 @@ class Provider:
                 description = msgspec.json.decode(await fetch(url), type=Description)
                 for endpoint in (description.authorization_endpoint, description.token_endpoint, description.jwks_uri):
                     _check_endpoint(endpoint)
-            except (JwksError, msgspec.MsgspecError, ValueError) as error:
+            except (JwksError, *decoding.MALFORMED_JSON, ValueError) as error:
                 raise ProviderError(f"{url}: {error}") from None
             if description.issuer != self.config.issuer:
                 raise ProviderError(f"{url} describes the issuer {description.issuer[:200]!r}")
@@ -81,7 +87,8 @@ class Provider:
             claims = self._verified(token, key)
         except (JwksError, jwt.PyJWTError, ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
             raise ProviderError(f"the ID token is not valid: {error}") from None
-        if not hmac.compare_digest(str(claims.get("nonce")).encode(), nonce.encode()):
+        signed = claims.get("nonce")
+        if not isinstance(signed, str) or not hmac.compare_digest(signed.encode(errors="replace"), nonce.encode()):
             raise ProviderError("the ID token is for another sign-in: the nonce differs")
         return claims
 
@@ -122,9 +129,9 @@ class Provider:
                 if body is None:
                     raise ProviderError(f"{url} answered with more than {MAX_BYTES} bytes")
                 if response.status != 200:
-                    raise ProviderError(f"{url} answered with status {response.status}: {body[:200]!r}")
+                    raise ProviderError(f"{url} answered with status {response.status}{_code_of(body)}")
                 return msgspec.json.decode(body)
-        except (aiohttp.ClientError, OSError, TimeoutError, msgspec.DecodeError) as error:
+        except (aiohttp.ClientError, OSError, TimeoutError, *decoding.MALFORMED_JSON) as error:
             raise ProviderError(f"{url}: {error or type(error).__name__}") from None
 
 
@@ -145,6 +152,15 @@ def authorization_url(
     }
     endpoint = description.authorization_endpoint
     return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(query)}"
+
+
+def _code_of(body: bytes) -> str:
+    """The code of a refusal (RFC 6749, 5.2). The rest of the body may repeat the request with its secrets."""
+    try:
+        code = msgspec.json.decode(body, type=_Refusal).error
+    except decoding.MALFORMED_JSON:
+        return ""
+    return f": {code}" if re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", code) else ""
 
 
 def _check_endpoint(url: str) -> None:

@@ -7,8 +7,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from random import Random
 
+from pydantic import TypeAdapter, ValidationError
+
 from adapters.lasting import lasting
 from config.schema.config import DiscoverConfig
+from config.schema.text import Url
 from gateway.discovery.dns import Addresses, ServiceRecords
 from gateway.discovery.endpoint_file import EndpointFile
 from gateway.discovery.inference_pool import PoolPods
@@ -16,6 +19,7 @@ from gateway.discovery.kubernetes import EndpointSlices
 from gateway.discovery.target import MAX_TARGETS, DiscoveredEndpoint, DiscoveryError, EndpointSource
 
 log = logging.getLogger(__name__)
+_url: TypeAdapter[str] = TypeAdapter(Url)
 
 FIRST_SECONDS = 5.0
 """Seconds that a start waits for a source, and that a reload waits before it is refused."""
@@ -46,6 +50,8 @@ class Discoverer:
         self.targets: tuple[DiscoveredEndpoint, ...] = ()
         self.error = ""
         """The failure of the last query of the source; empty after a success."""
+        self.failures = 0
+        """The reports and queries with an `error`."""
         self.on_change: Callable[[], None] = _ignored
         self._pool = pool
         self._source = source_of(config)
@@ -83,23 +89,26 @@ class Discoverer:
     async def _run(self) -> None:
         backoff, longest = BACKOFF
         while True:
-            before, pause = self._reported_at, 0.0
+            began, pause = self._clock(), 0.0
             try:
                 await self._source.follow(self._report)
             except DiscoveryError as error:
                 self._fail(str(error))
                 pause = error.retry_after
-            except Exception as error:  # an answer that the source does not expect, such as one nested too deeply
-                reason = f"failed unexpectedly: {type(error).__name__}"
-                if reason != self.error:
-                    log.exception("pool %s: discovery", self._pool)
-                self._fail(reason)
-            backoff = BACKOFF[0] if self._reported_at > before else min(2 * backoff, longest)
+            except Exception as error:  # no answer of a source ends the loop
+                self._fail(f"the answer cannot be used: {type(error).__name__}: {error}"[:300])
+            # A good list with a bad watch, again and again, is no success: a source has recovered if it lasts.
+            backoff = BACKOFF[0] if self._clock() - began > longest else min(2 * backoff, longest)
             await asyncio.sleep(max(pause, backoff * self._rng.uniform(0.5, 1.0)))
 
     def _report(self, targets: Iterable[DiscoveredEndpoint]) -> None:
         # One order everywhere, so that all gateways omit the same targets.
-        endpoints = sorted({target.url: target for target in targets}.values(), key=lambda target: target.url)
+        reported = {target.url: target for target in targets}
+        endpoints = sorted((each for each in reported.values() if _is_usable(each)), key=lambda target: target.url)
+        invalid = f"{len(reported) - len(endpoints)} of {len(reported)} endpoints have no valid address"
+        if reported and not endpoints:
+            self._fail(invalid)
+            return
         self._reported_at = self._clock()
         self._reported.set()
         if not endpoints and self.targets:
@@ -112,6 +121,8 @@ class Discoverer:
             self._giving_up = None
         if len(endpoints) > MAX_TARGETS:
             self._fail(f"lists {len(endpoints)} endpoints, of which {MAX_TARGETS} are used")
+        elif len(endpoints) < len(reported):
+            self._fail(invalid)
         elif not endpoints:
             self._fail("returned no endpoint")
         elif self.error:
@@ -127,9 +138,18 @@ class Discoverer:
             self.on_change()
 
     def _fail(self, error: str) -> None:
+        self.failures += 1
         if error != self.error:
             log.warning("pool %s: discovery: %s", self._pool, error)
         self.error = error
+
+
+def _is_usable(target: DiscoveredEndpoint) -> bool:
+    """Whether the address is one that the file may have too."""
+    try:
+        return _url.validate_python(target.url) == target.url
+    except ValidationError:
+        return False
 
 
 def _ignored() -> None:

@@ -5,7 +5,7 @@ import re
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from config.schema.config import DiscoverConfig
-from gateway.discovery.target import MAX_TARGETS, DiscoveredEndpoint, DiscoveryError, Report
+from gateway.discovery.target import MAX_TARGETS, DiscoveredEndpoint, DiscoveryError, Report, url
 
 if TYPE_CHECKING:
     from dns.asyncresolver import Resolver
@@ -133,11 +133,6 @@ def held(ttl: float, config: DiscoverConfig) -> float:
     if ttl == float("inf"):
         return max(config.ttl_min, min(NOTHING_SECONDS, config.ttl_max))
     return max(config.ttl_min, min(ttl, config.ttl_max))
-
-
-def url(scheme: str, address: str, port: int) -> str:
-    """The URL of an endpoint. An IPv6 address is in brackets."""
-    return f"{scheme}://[{address}]:{port}" if ":" in address else f"{scheme}://{address}:{port}"
 
 
 def _resolver(nameserver: str | None) -> "Resolver":

@@ -7,13 +7,17 @@ from typing import Any, Generic, TypeVar
 import aiohttp
 import msgspec
 
+from adapters.cursors import Cursors
 from adapters.whole_body import whole_body
+from adapters.wire import decoding
 from gateway.discovery.cluster_api import ANSWER_SECONDS, ClusterApi, check
 from gateway.discovery.target import DiscoveryError
 
 MAX_LINE = 8 * 1024**2
 """Bytes of a page or of an event."""
 MAX_ITEMS = 5_000
+MOST_GONE = 5
+"""Versions that may be too old before a list and its watch have lasted for `resync`."""
 PAUSE_SECONDS = 0.2
 """Seconds between two requests, for a server that ends each watch at once."""
 LATE_SECONDS = 5.0
@@ -57,19 +61,22 @@ class ListWatch(Generic[T]):
 
     async def follow(self, http: aiohttp.ClientSession, changed: Callable[[], None]) -> None:
         """Call `changed` after each list and each change, until cancelled. Raises `DiscoveryError`."""
+        gone = 0
         try:
-            while True:
+            while gone < MOST_GONE:
                 try:
                     await self._list(http)
                     changed()
                     await self._watch_until_resync(http, changed)
+                    gone = 0
                 except _GoneError:
-                    pass
+                    gone += 1
                 await asyncio.sleep(PAUSE_SECONDS)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise DiscoveryError(f"the Kubernetes API cannot be reached: {error or type(error).__name__}") from None
-        except (msgspec.DecodeError, AttributeError, TypeError, KeyError, ValueError):
+        except (*decoding.MALFORMED_JSON, AttributeError, TypeError, KeyError, ValueError):
             raise DiscoveryError(f"the Kubernetes API's response is not a list of {self._resource}") from None
+        raise DiscoveryError("the Kubernetes API answers each version with 410 Gone")
 
     async def _watch_until_resync(self, http: aiohttp.ClientSession, changed: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()
@@ -79,7 +86,7 @@ class ListWatch(Generic[T]):
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def _list(self, http: aiohttp.ClientSession) -> None:
-        items: dict[str, T] = {}
+        items, cursors = dict[str, T](), Cursors(MAX_ITEMS)
         params = {**self._selector, "limit": self._page}
         while True:
             async with asyncio.timeout(ANSWER_SECONDS), self._api.get(http, self._path, params) as response:
@@ -93,7 +100,9 @@ class ListWatch(Generic[T]):
             metadata = page.get("metadata") or {}
             if not metadata.get("continue"):
                 break
-            params["continue"] = metadata["continue"]
+            params["continue"] = str(metadata["continue"])
+            if not cursors.take(params["continue"]):
+                raise DiscoveryError(f"the Kubernetes API's list of {self._resource} does not end")
         self.items, self._version = items, str(metadata.get("resourceVersion") or "")
 
     async def _watch(self, http: aiohttp.ClientSession, seconds: float, changed: Callable[[], None]) -> None:

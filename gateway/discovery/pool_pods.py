@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from gateway.discovery.target import DiscoveredEndpoint, DiscoveryError
+from gateway.discovery.target import DiscoveredEndpoint, DiscoveryError, url
 
 MOST_PORTS = 8
 ZONE = "topology.kubernetes.io/zone"
@@ -50,7 +50,8 @@ def pod_of(item: Mapping[str, Any]) -> Pod:
     metadata, status = item["metadata"], item.get("status") or {}
     conditions = status.get("conditions") or ()
     ready = any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
-    zone = (metadata.get("labels") or {}).get(ZONE) or None
+    zone = (metadata.get("labels") or {}).get(ZONE)
+    zone = zone if isinstance(zone, str) and zone else None
     return Pod(str(status.get("podIP") or ""), zone, ready, bool(metadata.get("deletionTimestamp")))
 
 
@@ -58,12 +59,4 @@ def pool_targets(spec: PoolSpec, pods: Iterable[Pod], scheme: str) -> list[Disco
     """The endpoints of the ready pods or, when none is ready, of those that serve while they terminate."""
     serving = [pod for pod in pods if pod.address and pod.ready]
     used = [pod for pod in serving if not pod.terminating] or serving
-    return [
-        DiscoveredEndpoint(f"{scheme}://{_host(pod.address)}:{port}", 1.0, pod.zone)
-        for pod in used
-        for port in spec.ports
-    ]
-
-
-def _host(address: str) -> str:
-    return f"[{address}]" if ":" in address else address
+    return [DiscoveredEndpoint(url(scheme, pod.address, port), 1.0, pod.zone) for pod in used for port in spec.ports]

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from gateway.discovery.target import DiscoveredEndpoint
+from gateway.discovery.target import DiscoveredEndpoint, url
 
 Slice = Mapping[str, Any]
 
@@ -16,16 +16,17 @@ def targets(slices: Iterable[Slice], scheme: str, port: str | None, server_name:
     """
     by_pod: dict[str, tuple[bool, DiscoveredEndpoint]] = {}
     for one in sorted(slices, key=lambda one: str(one.get("addressType"))):  # IPv4 comes before IPv6
-        number = _port(one, port)
-        for endpoint in _entries(one.get("endpoints")) if number else ():
+        if (number := _port(one, port)) is None:
+            continue
+        for endpoint in _entries(one.get("endpoints")):
             ready = _usable(endpoint)
             address = next(iter(endpoint.get("addresses") or ()), None)
             if ready is None or not isinstance(address, str):
                 continue
             pod = (endpoint.get("targetRef") or {}).get("uid") or address
-            host = f"[{address}]" if ":" in address else address
-            zone = endpoint.get("zone") or None
-            target = DiscoveredEndpoint(f"{scheme}://{host}:{number}", 1.0, zone, server_name)
+            zone = endpoint.get("zone")
+            zone = zone if isinstance(zone, str) and zone else None
+            target = DiscoveredEndpoint(url(scheme, address, number), 1.0, zone, server_name)
             by_pod.setdefault(str(pod), (ready, target))
     any_ready = any(ready for ready, _ in by_pod.values())
     return [target for ready, target in by_pod.values() if ready or not any_ready]
@@ -45,7 +46,7 @@ def _usable(endpoint: Mapping[str, Any]) -> bool | None:
 
 def _port(one: Slice, named: str | None) -> int | None:
     """The number of the configured port, by name or number; of the only port, when none is configured."""
-    ports = [port for port in _entries(one.get("ports")) if isinstance(port.get("port"), int)]
+    ports = [port for port in _entries(one.get("ports")) if type(port.get("port")) is int]
     for port in ports:
         if named in (port.get("name"), str(port["port"])) or (named is None and len(ports) == 1):
             return int(port["port"])

@@ -1,5 +1,6 @@
 """A target: the address, weight and zone of an endpoint from any source."""
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
@@ -9,6 +10,8 @@ from config.schema.config import EndpointConfig
 MAX_TARGETS = 1000
 """The most endpoints of a pool. Each has a task, connections and a health check."""
 
+_HOST = re.compile(r"[A-Za-z0-9_.:%-]{1,253}")
+
 
 class DiscoveryError(Exception):
     """A source's query failed. The message is one sentence for operators. `retry_after`: the seconds for which the
@@ -17,6 +20,13 @@ class DiscoveryError(Exception):
     def __init__(self, message: str, retry_after: float = 0.0) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+def url(scheme: str, address: str, port: int) -> str:
+    """The URL of an endpoint; empty if `address` is no host, which the discoverer reports. IPv6 is in brackets."""
+    if not _HOST.fullmatch(address):
+        return ""
+    return f"{scheme}://[{address}]:{port}" if ":" in address else f"{scheme}://{address}:{port}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from adapters.errors import CallerError, TooLarge
+from adapters.wire import decoding
 from config.problem import closest
 from config.schema.experiments.feedback import FeedbackMetricConfig
 
@@ -46,7 +47,7 @@ def too_long() -> TooLarge:
 def _fields(body: bytes) -> dict[str, Any]:
     try:
         fields = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+    except decoding.MALFORMED_JSON:
         raise CallerError("The body is not JSON.", code="invalid_json") from None
     if not isinstance(fields, dict):
         raise CallerError("The body is not a JSON object.", code="invalid_json")

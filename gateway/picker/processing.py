@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from adapters.errors import Unsupported
+from adapters.errors import ClientGone, Unsupported
 from adapters.http1.host import Host
 from adapters.http1.relay import RELAY, RelayedExchange
 from adapters.http1.stream_transport import NoRequest
@@ -25,6 +25,7 @@ LINGER_SECONDS = 5.0
 TAIL_SECONDS = 1.0
 """Seconds in which an upstream must end its body after the end of the answer that it contains."""
 PLAIN = [(b"content-type", b"text/plain; charset=utf-8")]
+GONE = "The proxy has ended the call of this request."
 WRONG_MODE = (
     "The endpoint picker reads whole requests and responses: set request_body_mode and response_body_mode of Envoy's "
     "external processing to FULL_DUPLEX_STREAMED, or to BUFFERED, and send the headers of both.\n"
@@ -117,6 +118,8 @@ class Processing:
         self, fields: Sequence[Field], removed: Sequence[str], body: bytes, destinations: Sequence[str]
     ) -> None:
         """See `upstream_half.Forwarder`."""
+        if self._call.ended or self._call.closed:
+            raise ClientGone(GONE)
         without_body = self._upstream.bodiless
         if without_body and body:
             raise Unsupported("This request has no body, and its server needs one.")
@@ -129,7 +132,10 @@ class Processing:
                     self._call.send(message)
                 if self._request_trailers:
                     self._call.send(wire.changed("request_trailers"))
-        await self._call.room()
+        try:
+            await self._call.room()
+        except GrpcError:
+            raise ClientGone(GONE) from None
 
     # ── messages of Envoy ─────────────────────────────────────────────────────────────────────────────
 

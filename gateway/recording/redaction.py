@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from adapters.wire import decoding
 from gateway.recording.secrets import forms_in, pattern_of, without_secrets
 
 DEEPEST = 4
@@ -86,7 +87,7 @@ class Redaction:
         """A redacted body: as JSON if it is JSON, else as text, in its length."""
         try:
             decoded = msgspec.json.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except decoding.MALFORMED_JSON:
             masked = self.masked(body)
             return Redacted(masked, masked != body)
         redacted = self.json(decoded)

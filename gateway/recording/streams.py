@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from adapters.wire import decoding
+
 _TEXTS = frozenset(
     {
         "arguments", "content", "delta", "name", "partial_json", "reasoning", "reasoning_content", "refusal", "text",
@@ -42,7 +44,7 @@ def events_of(stream: bytes) -> Iterator[Any]:
             joined, data = b"\n".join(data), []
             try:
                 yield msgspec.json.decode(joined)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            except decoding.MALFORMED_JSON:
                 continue
 
 

@@ -91,7 +91,7 @@ async def _read(url: str, path: str, query: dict[str, str]) -> dict[str, Any]:
         ):
             body = await response.json()
             status = response.status
-    except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+    except (aiohttp.ClientError, TimeoutError, ValueError, RecursionError) as error:
         stop(f"{url}: {error or 'no response in time'}", status=1)
     if not isinstance(body, dict):
         stop(f"{url} is not the admin listener of a gateway", status=1)

@@ -7,6 +7,7 @@ import msgspec
 
 from adapters.answer import Answer
 from adapters.errors import InferenceError
+from adapters.wire import decoding
 from gateway.answer_tap import TappedAnswer
 from gateway.pipelines.generated import GeneratedText, Object, events_of
 
@@ -42,7 +43,7 @@ class RefusalReader:
             for piece in (*self._head, *self._tail):
                 for _, event in events_of(piece):
                     _take(text, event)
-        except (InferenceError, msgspec.DecodeError):
+        except (InferenceError, *decoding.MALFORMED_JSON):
             return False
         return text.refuses
 
@@ -60,7 +61,7 @@ def body_refuses(body: bytes | None) -> bool:
     text = GeneratedText()
     try:
         _take(text, _object(body))
-    except (msgspec.DecodeError, RecursionError):
+    except decoding.MALFORMED_JSON:
         return False
     return text.refuses
 

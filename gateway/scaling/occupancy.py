@@ -10,7 +10,7 @@ from adapters.wire import signals
 from config.runtimes.llm import LlmRuntime
 from config.runtimes.vllm import VllmRuntime
 from config.schema.config import RuntimeConfig
-from gateway.traffic.signals import SignalError, fetch
+from gateway.traffic.signals import fetch
 
 log = logging.getLogger(__name__)
 TIMEOUT = 2.0
@@ -39,6 +39,6 @@ async def _share(address: str, server: str) -> float | None:
     try:
         async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(TIMEOUT)) as http:
             load = signals.read(await fetch(http, f"{address}/metrics"), server)
-    except (SignalError, ValueError, aiohttp.ClientError, OSError, TimeoutError):
+    except Exception:
         return None  # its health check reports the reason
     return None if load is None else min(load.cache, 1.0)

@@ -13,6 +13,7 @@ import msgspec
 
 from adapters.upstreams.dial import credentials
 from adapters.whole_body import whole_body
+from adapters.wire import decoding
 from config.protocols.ray_serve import RayServeProtocol
 from config.schema.config import PoolConfig
 from gateway.discovery.target import DiscoveredEndpoint
@@ -75,7 +76,7 @@ class HttpServeOrders:
         body = await self._call("GET", "/api/serve/applications/")
         try:
             listed = msgspec.json.decode(body, type=_Applications).applications
-        except msgspec.DecodeError:
+        except decoding.MALFORMED_JSON:
             raise ServeError("the Serve REST API answers with no list of applications") from None
         if application not in listed or deployment not in listed[application].deployments:
             raise ServeError(_REASONS[404])

@@ -4,13 +4,14 @@
 ignore it. After level 2 the weights are read again from their files before requests are scheduled.)
 """
 
-import json
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
 import aiohttp
+import msgspec
 
 from adapters.whole_body import whole_body
+from adapters.wire import decoding
 from config.schema.config import PoolConfig
 from gateway.traffic.member import FleetError, session
 
@@ -25,6 +26,10 @@ RELOAD = {"method": "reload_weights"}
 
 class SleepError(Exception):
     """A call that failed. The message is for operators and has no address."""
+
+
+class _Asleep(msgspec.Struct):
+    is_sleeping: bool
 
 
 class SleepLoad(NamedTuple):
@@ -61,8 +66,8 @@ class HttpSleepOrders:
     async def asleep(self, address: str) -> bool:
         body = await self._get(address, "/is_sleeping")
         try:
-            return json.loads(body)["is_sleeping"] is True
-        except (ValueError, KeyError, TypeError):
+            return msgspec.json.decode(body, type=_Asleep).is_sleeping
+        except decoding.MALFORMED_JSON:
             raise SleepError("/is_sleeping is not vLLM's") from None
 
     async def load(self, address: str) -> SleepLoad:

@@ -8,6 +8,7 @@ from msgspec import Raw
 
 from adapters.errors import CallerError
 from adapters.requests import AppRequest, GenerateRequest, InferRequest, ModelRequest
+from adapters.wire import decoding
 from adapters.wire.anthropic.message_request import MessagesRequest
 from adapters.wire.oip.payloads import HttpPayload
 from adapters.wire.openai.model_field import CODEC as PASSED
@@ -81,7 +82,7 @@ def _has_tools_of_the_server(fields: Mapping[str, Raw]) -> bool:
         return False
     try:
         return any(tool.type not in OF_THE_CLIENT for tool in _tools(fields["tools"]))
-    except (msgspec.DecodeError, TypeError):
+    except (*decoding.MALFORMED_JSON, TypeError):
         return bytes(memoryview(fields["tools"])[:8]).strip() not in _EMPTY
 
 

@@ -8,6 +8,7 @@ from msgspec import Raw
 from adapters.answer import Answer
 from adapters.errors import BackendError, CallerError
 from adapters.requests import GenerateRequest, ModelRequest
+from adapters.wire import decoding
 from adapters.wire.openai import chat as openai
 from config.schema.shadow.compare import TextTestConfig
 from gateway.pipelines.generated import content_text
@@ -58,7 +59,7 @@ def question_of(request: ModelRequest) -> str:
             turns = [each for each in _messages(given) if each.get("role") == "user"]
             return content_text(turns[-1].get("content")) if turns else ""
         return content_text(msgspec.json.decode(given))
-    except (CallerError, msgspec.MsgspecError):
+    except (CallerError, *decoding.MALFORMED_JSON):
         return ""
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from gateway.discovery.discoverer import Discoverer
@@ -44,7 +44,13 @@ def _sources(discoverers: Mapping[str, Discoverer]) -> Iterator[Metric]:
         "Seconds since the last report of a pool's source; +Inf before the first.",
         labels=("pool",),
     )
+    failures = CounterMetricFamily(
+        "headrace_discovery_failures",
+        "Queries and reports of a pool's source that could not be used.",
+        labels=("pool",),
+    )
     for pool, discoverer in discoverers.items():
+        failures.add_metric((pool,), discoverer.failures)
         endpoints.add_metric((pool,), len(discoverer.targets))
         age.add_metric((pool,), discoverer.age)
-    yield from (endpoints, age)
+    yield from (endpoints, age, failures)

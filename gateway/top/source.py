@@ -38,7 +38,7 @@ async def sample(http: aiohttp.ClientSession, url: str) -> GatewaySample:
         for each in (each for family in text_string_to_metric_families(text.decode()) for each in family.samples):
             metrics.setdefault(each.name, {})[frozenset(each.labels.items())] = each.value
         return GatewaySample(time.monotonic(), _object(state), metrics)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SampleUnavailable(f"{url} is not the admin listener of a gateway: {error}") from None
 
 

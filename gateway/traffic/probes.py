@@ -29,6 +29,8 @@ async def check(endpoint: Endpoint, config: ProbeConfig) -> None:
         endpoint.not_ready = failure if isinstance(failure, ModelNotReady) else None
     except TimeoutError:
         error = "The health check timed out."
+    except Exception as failure:  # no answer ends the loop
+        error = f"The answer to the health check cannot be used ({type(failure).__name__})."
     if endpoint.probed(error, healthy_after=config.healthy_after, unhealthy_after=config.unhealthy_after):
         log.info("endpoint %s is %s %s", endpoint.id, endpoint.health, error)
 

@@ -65,7 +65,7 @@ class Scraper:
             report = signals.read(await fetch(http, self._url), self.config.server)
             if report is None:
                 raise SignalError("has none of the expected metrics")
-        except (SignalError, ValueError, aiohttp.ClientError, OSError, TimeoutError) as error:
+        except Exception as error:  # no answer ends the loop
             if not self.error:
                 log.warning("signals of %s: %s", self._endpoint.id, error or type(error).__name__)
             self.error = str(error) or type(error).__name__

@@ -14,7 +14,7 @@ from adapters.errors import InferenceError
 from adapters.requests import GenerateRequest, ModelRequest
 from adapters.spans import Attribute
 from adapters.types import Usage
-from adapters.wire import sse
+from adapters.wire import decoding, sse
 
 GENERATES = frozenset({"chat", "text_completion", "embeddings"})
 """Operations that the conventions for generative AI describe."""
@@ -86,7 +86,7 @@ def _decoded(fields: Mapping[str, Any], name: str) -> Any:
         return None
     try:
         return _decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except decoding.MALFORMED_JSON:
         return None
 
 
@@ -98,7 +98,7 @@ def response_attributes(excerpts: Sequence[bytes]) -> dict[str, Attribute]:
     for excerpt in excerpts:
         try:
             part = _decode(excerpt if excerpt[:1] == b"{" else sse.data_of(excerpt))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except decoding.MALFORMED_JSON:
             continue
         for each in _levels(part):
             for name in ("id", "model"):

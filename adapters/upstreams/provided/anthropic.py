@@ -1,9 +1,8 @@
 """Anthropic's message batches, for a pool whose lines are submitted there."""
 
+import math
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
-from urllib.parse import quote
 
 import msgspec
 from msgspec import Raw
@@ -11,8 +10,8 @@ from msgspec import Raw
 from adapters.errors import CallerError
 from adapters.http1.client import Client
 from adapters.upstreams.provided.deferral import DeferredRequest, ProvidedResult
-from adapters.upstreams.provided.exchanges import Exchanges, Missing
-from adapters.upstreams.provided.provider import ProviderLines, ProviderResult, ProviderState, Unsure
+from adapters.upstreams.provided.exchanges import Exchanges, Id, Missing, read, segment
+from adapters.upstreams.provided.provider import UNREADABLE, ProviderLines, ProviderResult, ProviderState, Unsure
 from adapters.wire import decoding
 from adapters.wire.failure_text import Scrubber
 
@@ -26,7 +25,6 @@ STATUSES = {
 }  # fmt: skip
 """The status of each type of error: a result of a batch has the type only."""
 _encode = msgspec.json.Encoder().encode
-T = TypeVar("T")
 
 
 class _Counts(msgspec.Struct):
@@ -38,7 +36,7 @@ class _Counts(msgspec.Struct):
 
 
 class _Batch(msgspec.Struct):
-    id: str
+    id: Id
     processing_status: str
     request_counts: _Counts
     created_at: str
@@ -51,11 +49,6 @@ class _Batch(msgspec.Struct):
     def total(self) -> int:
         counts = self.request_counts
         return counts.processing + counts.succeeded + counts.errored + counts.canceled + counts.expired
-
-
-class _Page(msgspec.Struct):
-    data: list[_Batch]
-    has_more: bool = False
 
 
 class _Type(msgspec.Struct):
@@ -96,14 +89,13 @@ class AnthropicBatches:
 
     async def submit(self, lines: ProviderLines) -> str:
         body = b'{"requests":[%b]}' % b",".join(lines.lines)
-        return _read(await self._api.json("POST", PATH, body), _Batch).id
+        return read(await self._api.json("POST", PATH, body), _Batch).id
 
     async def submitted(self, id_: str, since: float, count: int, others: frozenset[str]) -> str | None:
         """A batch of another client may have the same number of requests: only results show the difference."""
-        after, running = "", False
-        while True:
-            page = _read(await self._api.json("GET", f"{PATH}?limit=100{after}"), _Page)
-            recent = [batch for batch in page.data if _seconds(batch.created_at) >= since - SKEW]
+        running = False
+        async for page in self._api.pages(f"{PATH}?limit=100", "after_id", _Batch):
+            recent = [batch for batch in page if _seconds(batch.created_at) >= since - SKEW]
             for batch in recent:
                 # A batch that is being examined may not have counted its requests yet.
                 if batch.id in others or batch.total not in (count, 0):
@@ -112,9 +104,8 @@ class AnthropicBatches:
                     running = True
                 elif await self._begins(batch.id, id_):
                     return batch.id
-            if len(recent) < len(page.data) or not page.has_more or not recent:
+            if len(recent) < len(page):
                 break
-            after = f"&after_id={_segment(recent[-1].id)}"
         if running:
             raise Unsure
         return None
@@ -122,56 +113,51 @@ class AnthropicBatches:
     async def _begins(self, batch: str, submission: str) -> bool:
         """Whether the results of a batch are those of a submission."""
         try:
-            async for raw in self._api.lines(f"{PATH}/{_segment(batch)}/results"):
-                with decoding.Checked():
-                    return _line(raw).custom_id.startswith(f"{submission}-")
+            async for result in self.results(batch):
+                if result is not UNREADABLE:
+                    return result.custom_id.startswith(f"{submission}-")
         except Missing:
             return False
         return False
 
     async def state(self, batch: str) -> ProviderState:
-        return ProviderState(_read(await self._api.json("GET", f"{PATH}/{_segment(batch)}"), _Batch).ended)
+        return ProviderState(read(await self._api.json("GET", f"{PATH}/{segment(batch)}"), _Batch).ended)
 
     async def cancel(self, batch: str) -> None:
         try:
-            await self._api.json("POST", f"{PATH}/{_segment(batch)}/cancel")
+            await self._api.json("POST", f"{PATH}/{segment(batch)}/cancel")
         except (CallerError, Missing):
             return  # it has ended
 
     async def results(self, batch: str) -> AsyncIterator[ProviderResult]:
-        async for raw in self._api.lines(f"{PATH}/{_segment(batch)}/results"):
-            if (result := result_of(raw)) is not None:
-                yield result
+        async for raw in self._api.lines(f"{PATH}/{segment(batch)}/results"):
+            yield result_of(raw)
 
     async def discard(self, batch: str) -> None:
-        await self._api.json("DELETE", f"{PATH}/{_segment(batch)}")
+        await self._api.json("DELETE", f"{PATH}/{segment(batch)}")
 
     async def aclose(self) -> None:
         await self._client.aclose()
 
 
-def _read(value: Any, kind: type[T]) -> T:
-    with decoding.Checked():
-        return msgspec.convert(value, kind)
-
-
-def _segment(id_: str) -> str:
-    return quote(id_, safe="")
-
-
-def result_of(raw: bytes) -> ProviderResult | None:
-    """The result in a line; None for a request that the provider did not run."""
-    with decoding.Checked():
+def result_of(raw: bytes) -> ProviderResult:
+    """The result in a line; `UNREADABLE` for a line of another form."""
+    try:
         line = _line(raw)
         result, status = line.result, 200
         if result.type == "errored":
             status = STATUSES.get(_failure(result.error).error.type, 500)
         elif result.type != "succeeded":
-            return None
-        body = result.message if result.type == "succeeded" else result.error
-        return ProviderResult(line.custom_id, ProvidedResult(status, bytes(body)))
+            return ProviderResult(line.custom_id, None)
+    except decoding.MALFORMED_JSON:
+        return UNREADABLE
+    body = result.message if result.type == "succeeded" else result.error
+    return ProviderResult(line.custom_id, ProvidedResult(status, bytes(body)))
 
 
 def _seconds(text: str) -> float:
-    with decoding.Checked():
+    """The time of a batch. One that cannot be read counts as recent."""
+    try:
         return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        return math.inf

@@ -1,10 +1,13 @@
 """Calls of a provider's batch API: JSON and lines, with bounded waits."""
 
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Annotated, Any, TypeVar
+from urllib.parse import quote
 
 import msgspec
+from msgspec import Meta
 
+from adapters.cursors import Cursors
 from adapters.errors import CallerError, InferenceError
 from adapters.http1.client import Client, ClientResponse
 from adapters.http1.message import encode_fields
@@ -15,11 +18,26 @@ from adapters.wire.failure_text import Scrubber
 
 MOST_JSON = 8 * 1024 * 1024
 LONGEST_LINE = 64 * 1024 * 1024
+MOST_PAGES = 1000
 CALL_SECONDS, UPLOAD_SECONDS, IDLE_SECONDS = 60.0, 600.0, 60.0
+
+
+Id = Annotated[str, Meta(min_length=1, max_length=512)]
+Status = Annotated[int, Meta(ge=100, le=599)]
+T = TypeVar("T")
 
 
 class _Failure(msgspec.Struct):
     error: Any = None
+
+
+class _Page(msgspec.Struct):
+    data: list[Any]
+    has_more: bool = False
+
+
+class _Entry(msgspec.Struct):
+    id: Id
 
 
 _failure = msgspec.json.Decoder(_Failure).decode
@@ -46,18 +64,32 @@ class Exchanges:
         with decoding.Checked():
             return msgspec.json.decode(await response.read(MOST_JSON))
 
+    async def pages(self, path: str, cursor: str, kind: type[T]) -> AsyncIterator[list[T]]:
+        """The pages of a list, newest entries first. `cursor` is the parameter for the id of the page's last entry.
+
+        An entry of another form is left out: it may be that of another client.
+        """
+        after, cursors = "", Cursors(MOST_PAGES)
+        while cursors.take(after):
+            page = read(await self.json("GET", f"{path}&{cursor}={segment(after)}" if after else path), _Page)
+            yield [entry for each in page.data if (entry := _entry(each, kind)) is not None]
+            if not page.has_more or not page.data:
+                return
+            after = read(page.data[-1], _Entry).id
+        raise decoding.bad_response("The provider's list of batches does not end.")
+
     async def lines(self, path: str) -> AsyncIterator[bytes]:
-        """The lines of a response, as they arrive."""
+        """The lines of a response, as they arrive, without blank ones. A line that is too long is cut."""
         response, rest = await self._send("GET", path), bytearray()
         try:
             while piece := await response.piece(IDLE_SECONDS):
-                rest += piece
-                *lines, last = rest.split(b"\n") if b"\n" in piece else [rest]
-                rest = bytearray(last)
+                *lines, last = piece.split(b"\n")
                 for line in lines:
-                    yield bytes(line)
-                if len(rest) > LONGEST_LINE:
-                    raise decoding.bad_response("A line of the provider's results is too long.")
+                    rest += line
+                    if rest.strip():
+                        yield bytes(rest[: LONGEST_LINE + 1])
+                    rest.clear()
+                rest += last[: LONGEST_LINE + 1 - len(rest)]
             if rest.strip():
                 yield bytes(rest)
         finally:
@@ -74,6 +106,24 @@ class Exchanges:
         if response.status not in (200, 201, 202, 204):
             raise self.scrubber.error(await _failure_of(response))
         return response
+
+
+def read(value: Any, kind: type[T]) -> T:
+    """A part of the provider's JSON. Raises `BackendError`."""
+    with decoding.Checked():
+        return msgspec.convert(value, kind)
+
+
+def segment(id_: str) -> str:
+    """An id of the provider in a path."""
+    return quote(id_, safe="")
+
+
+def _entry(value: Any, kind: type[T]) -> T | None:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return None
 
 
 async def _failure_of(response: ClientResponse) -> InferenceError:

@@ -2,8 +2,7 @@
 
 import secrets
 from collections.abc import AsyncIterator
-from typing import Any, TypeVar
-from urllib.parse import quote
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -11,25 +10,35 @@ from msgspec import Raw
 from adapters.errors import CallerError, InferenceError
 from adapters.http1.client import Client
 from adapters.upstreams.provided.deferral import DeferredRequest, ProvidedResult
-from adapters.upstreams.provided.exchanges import Exchanges, Missing
-from adapters.upstreams.provided.provider import ProviderLines, ProviderResult, ProviderState
+from adapters.upstreams.provided.exchanges import Exchanges, Id, Missing, Status, read, segment
+from adapters.upstreams.provided.provider import UNREADABLE, ProviderLines, ProviderResult, ProviderState
 from adapters.wire import decoding
 from adapters.wire.failure_text import Scrubber
 
 MARK = "headrace_submission"
 """The entry of a batch's metadata by which a submission is recognised after a crash."""
+MOST_TEXT = 2000
 SKEW = 300.0
 """Seconds by which the provider's clock may differ."""
 _ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
 _FULL = frozenset({"token_limit_exceeded", "request_limit_exceeded", "rate_limit_exceeded", "too_many_batches"})
 _STOPPED = frozenset({"batch_expired", "batch_cancelled"})
 _encode = msgspec.json.Encoder().encode
-T = TypeVar("T")
 
 
 class _Error(msgspec.Struct):
     code: Any = None
     message: Any = None
+
+    @property
+    def reason(self) -> str:
+        """The provider's code; empty if it is no text."""
+        return self.code if isinstance(self.code, str) else ""
+
+    @property
+    def text(self) -> str:
+        """The provider's message, or its code."""
+        return self.message[:MOST_TEXT] if isinstance(self.message, str) and self.message else self.reason[:MOST_TEXT]
 
 
 class _Errors(msgspec.Struct):
@@ -37,7 +46,7 @@ class _Errors(msgspec.Struct):
 
 
 class _Batch(msgspec.Struct):
-    id: str
+    id: Id
     status: str
     created_at: float = 0.0
     metadata: dict[str, str] | None = None
@@ -47,22 +56,17 @@ class _Batch(msgspec.Struct):
     errors: _Errors | None = None
 
 
-class _Page(msgspec.Struct):
-    data: list[_Batch]
-    has_more: bool = False
-
-
 class _File(msgspec.Struct):
-    id: str
+    id: Id
 
 
 class _Response(msgspec.Struct):
-    status_code: int
+    status_code: Status
     body: Raw
 
 
 class _Line(msgspec.Struct):
-    custom_id: str | None = None
+    custom_id: Id
     response: _Response | None = None
     error: _Error | None = None
 
@@ -85,54 +89,56 @@ class OpenAIBatches:
         boundary = secrets.token_hex(16)
         form = _form(boundary, f"{lines.id}.jsonl", b"\n".join(lines.lines) + b"\n")
         kind = f"multipart/form-data; boundary={boundary}"
-        file = _read(await self._api.json("POST", "/files", form, kind), _File)
+        file = read(await self._api.json("POST", "/files", form, kind), _File)
         fields = {
             "input_file_id": file.id, "endpoint": lines.url, "completion_window": "24h",
             "metadata": {MARK: lines.id},
         }  # fmt: skip
-        return _read(await self._api.json("POST", "/batches", _encode(fields)), _Batch).id
+        return read(await self._api.json("POST", "/batches", _encode(fields)), _Batch).id
 
     async def submitted(self, id_: str, since: float, count: int, others: frozenset[str]) -> str | None:
-        after = ""
-        while True:
-            page = _read(await self._api.json("GET", f"/batches?limit=100{after}"), _Page)
-            for batch in page.data:
+        async for page in self._api.pages("/batches?limit=100", "after", _Batch):
+            for batch in page:
                 if (batch.metadata or {}).get(MARK) == id_:
                     return batch.id
-            if not page.has_more or not page.data or page.data[-1].created_at < since - SKEW:
-                return None
-            after = f"&after={_segment(page.data[-1].id)}"
+            if page and page[-1].created_at < since - SKEW:
+                break
+        return None
 
     async def state(self, batch: str) -> ProviderState:
         shown = await self._shown(batch)
         if shown.status != "failed":
             return ProviderState(shown.status in _ENDED)
         errors = (shown.errors.data if shown.errors is not None else None) or [_Error()]
-        text = "; ".join(str(error.message or error.code) for error in errors[:3])
+        text = "; ".join(error.text for error in errors[:3] if error.text)
         text = self._api.scrubber.text(text) or "the provider gave no reason"
-        return ProviderState(True, text, any(e.code in _FULL for e in errors))
+        return ProviderState(True, text, any(e.reason in _FULL for e in errors))
 
     async def cancel(self, batch: str) -> None:
         try:
-            await self._api.json("POST", f"/batches/{_segment(batch)}/cancel")
+            await self._api.json("POST", f"/batches/{segment(batch)}/cancel")
         except (CallerError, Missing):
             return  # it has ended
 
     async def results(self, batch: str) -> AsyncIterator[ProviderResult]:
-        shown = await self._shown(batch)
+        shown, failure = await self._shown(batch), None
         for file in (shown.output_file_id, shown.error_file_id):
             if file is None:
                 continue
-            async for raw in self._api.lines(f"/files/{_segment(file)}/content"):
-                if (result := result_of(raw)) is not None:
-                    yield result
+            try:
+                async for raw in self._api.lines(f"/files/{segment(file)}/content"):
+                    yield result_of(raw)
+            except InferenceError as error:
+                failure = error  # the results of the other file count
+        if failure is not None:
+            raise failure
 
     async def discard(self, batch: str) -> None:
         shown = await self._shown(batch)
         for file in (shown.input_file_id, shown.output_file_id, shown.error_file_id):
             if file is not None:
                 try:
-                    await self._api.json("DELETE", f"/files/{_segment(file)}")
+                    await self._api.json("DELETE", f"/files/{segment(file)}")
                 except InferenceError:
                     continue  # the provider deletes it after its own retention
 
@@ -140,27 +146,22 @@ class OpenAIBatches:
         await self._client.aclose()
 
     async def _shown(self, batch: str) -> _Batch:
-        return _read(await self._api.json("GET", f"/batches/{_segment(batch)}"), _Batch)
+        return read(await self._api.json("GET", f"/batches/{segment(batch)}"), _Batch)
 
 
-def _read(value: Any, kind: type[T]) -> T:
-    with decoding.Checked():
-        return msgspec.convert(value, kind)
-
-
-def result_of(raw: bytes) -> ProviderResult | None:
-    """The result in a line; None for a line that the provider did not run."""
-    with decoding.Checked():
+def result_of(raw: bytes) -> ProviderResult:
+    """The result in a line; `UNREADABLE` for a line of another form."""
+    try:
         line = _line(raw)
-    if line.custom_id is None:
-        return None
+    except decoding.MALFORMED_JSON:
+        return UNREADABLE
     if line.response is not None:
         return ProviderResult(line.custom_id, ProvidedResult(line.response.status_code, bytes(line.response.body)))
     error = line.error or _Error()
-    if error.code in _STOPPED:
-        return None
-    message = f"The provider did not run the request: {error.message or error.code}"
-    body = _encode({"error": {"message": message, "code": error.code, "type": "invalid_request_error"}})
+    if error.reason in _STOPPED:
+        return ProviderResult(line.custom_id, None)
+    message = f"The provider did not run the request: {error.text or 'it gave no reason'}"
+    body = _encode({"error": {"message": message, "code": error.reason or None, "type": "invalid_request_error"}})
     return ProviderResult(line.custom_id, ProvidedResult(400, body))
 
 
@@ -172,7 +173,3 @@ def _form(boundary: str, name: str, data: bytes) -> bytes:
         "content-type: application/jsonl\r\n\r\n"
     )
     return head.encode() + data + f"\r\n--{boundary}--\r\n".encode()
-
-
-def _segment(id_: str) -> str:
-    return quote(id_, safe="")

@@ -17,10 +17,15 @@ class ProviderState(NamedTuple):
 
 
 class ProviderResult(NamedTuple):
-    """One line of the results. Lines that the provider cancelled or let expire have none."""
+    """One line of the results."""
 
     custom_id: str
-    result: ProvidedResult
+    """Empty for a line that cannot be decoded."""
+    result: ProvidedResult | None
+    """None for a request that the provider did not run."""
+
+
+UNREADABLE = ProviderResult("", None)
 
 
 class ProviderLines(NamedTuple):

@@ -17,6 +17,7 @@ from adapters.tensors import Inference
 from adapters.upstreams.declared_tensors import json_answer
 from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.upstreams.oip.inference import DOUBT, FRESH, MOST
+from adapters.wire import decoding
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip import raw_requests as oip_raw
 from adapters.wire.oip.bodies import IndexEntry, ModelMetadata
@@ -27,6 +28,8 @@ from adapters.wire.tfserving.rest import VersionState
 
 Signatures = dict[str, Any]
 Fetch = Callable[[str, str, Call], Awaitable[Signatures]]
+
+_named_signature = msgspec.json.Decoder(str | None).decode
 
 
 class ModelSignatures:
@@ -89,10 +92,10 @@ def _named(request: InferRequest) -> str:
     if request.wire != "predict-v1":
         return str(request.inference.parameters.get(SIGNATURE, ""))
     raw = request.codec.fields(request).get(SIGNATURE)
-    named = None if raw is None else msgspec.json.decode(raw)
-    if named is not None and not isinstance(named, str):
-        raise CallerError(f"`{SIGNATURE}` must be a text.", param=SIGNATURE)
-    return named or ""
+    try:
+        return (None if raw is None else _named_signature(raw)) or ""
+    except decoding.MALFORMED_JSON:
+        raise CallerError(f"`{SIGNATURE}` must be a text.", param=SIGNATURE) from None
 
 
 async def _read(request: InferRequest, metadata: ModelMetadata) -> Inference:

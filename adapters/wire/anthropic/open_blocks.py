@@ -51,7 +51,7 @@ class _Call:
             return False
         try:
             msgspec.json.decode("".join(self.arguments), type=dict[str, Raw])
-        except (msgspec.DecodeError, RecursionError):
+        except decoding.MALFORMED_JSON:
             return False
         return True
 
@@ -85,7 +85,7 @@ class OpenBlocks:
         has come before."""
         try:
             thought = _thought(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except decoding.MALFORMED_JSON:
             return []
         if thought.type == "redacted_thinking":
             out = self.end()

@@ -106,7 +106,7 @@ def response_parts(inferred: Inferred, binary: BinaryOutputs) -> tuple[bytes, li
 
 def decode_response(body: bytes, header_length: int | None) -> Inferred:
     """Decode an upstream's response. Raises `BackendError`."""
-    with decoding.Checked(CallerError, ValueError):
+    with decoding.Checked(CallerError, ValueError, OverflowError):
         head, rest = oip.split(body, header_length)
         response = _parse(head)
         at, outputs = 0, list[Tensor]()

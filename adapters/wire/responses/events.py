@@ -230,6 +230,6 @@ class ResponseEvents:
 def _is_json(text: str) -> bool:
     try:
         _json(text)
-    except (msgspec.DecodeError, RecursionError):
+    except decoding.MALFORMED_JSON:
         return False
     return True

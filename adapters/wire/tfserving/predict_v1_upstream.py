@@ -56,7 +56,8 @@ def check_response(body: bytes) -> bytes:
         lenient = _lenient(body)
         if not isinstance(lenient, dict):
             _unreadable()
-        body, fields = _encode(lenient), {name: Raw() for name in lenient}
+        with decoding.Checked(ValueError, OverflowError):
+            body, fields = _encode(lenient), {name: Raw() for name in lenient}
     if "error" in fields and not _ANSWERED & fields.keys():
         raise model_failures.failed(error_of(body))
     return body

@@ -64,12 +64,12 @@ class RemoteBatches:
                 if response.status >= 400:
                     raise RemoteError(f"{self._url}: {response.status}: {await _message(response)}")
                 yield response
-        except (aiohttp.ClientError, TimeoutError) as error:
+        except (aiohttp.ClientError, TimeoutError, ValueError, TypeError, RecursionError) as error:
             raise RemoteError(f"{self._url}: {error or type(error).__name__}") from None
 
 
 async def _message(response: aiohttp.ClientResponse) -> str:
     try:
         return str((await response.json(content_type=None))["error"]["message"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return response.reason or ""

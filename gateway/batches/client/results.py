@@ -25,7 +25,7 @@ class OutputFile:
 
     def write(self, result: dict[str, Any]) -> None:
         """Append a result. The line is whole in the file, or absent after a crash."""
-        self._file.write(json.dumps(result, ensure_ascii=False).encode() + b"\n")
+        self._file.write(json.dumps(result, ensure_ascii=False).encode(errors="backslashreplace") + b"\n")
         self._file.flush()
 
     def _retain_answers(self, path: Path) -> None:

@@ -65,7 +65,7 @@ class LineSender:
                     body = await response.json(content_type=None)
                     status, wait = response.status, _seconds(response.headers.get("retry-after"))
                     request_id = response.headers.get("x-request-id", "")
-            except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            except (aiohttp.ClientError, TimeoutError, ValueError, RecursionError) as error:
                 status, wait, request_id = 502, None, ""
                 body = {"error": {"message": f"{type(error).__name__}: {error}", "code": "connection_failed"}}
             if status not in _AGAIN or attempt + 1 == ATTEMPTS:

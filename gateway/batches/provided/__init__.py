@@ -2,4 +2,5 @@
 
 providers.py    the pools' providers
 submissions.py  the submissions of a shard
+download.py     the results of one submission
 """

@@ -1,6 +1,7 @@
 """The batches of the pools' providers."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -26,6 +27,8 @@ class Providers:
         self._configs: dict[str, PoolConfig] = {}
         self._made: dict[str, PoolProvider] = {}
         self._closing: set[asyncio.Task[None]] = set()
+        self.unused = Counter[tuple[str, str]]()
+        """Lines of results that are those of no request, by pool and reason."""
 
     @property
     def pools(self) -> frozenset[str]:

@@ -7,7 +7,6 @@ looks for the id among the provider's batches, so that no line is submitted twic
 import asyncio
 import logging
 import secrets
-import time
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -54,10 +53,13 @@ class Submissions:
     """The submissions of one shard."""
 
     def __init__(self, unit: Unit) -> None:
-        self._unit = unit
+        self.unit = self._unit = unit
         self._providers = unit.parts.providers
         self._groups: dict[tuple[str, str, str], _Group] = {}
+        self._clock = asyncio.get_running_loop().time
         self._stopped_at: float | None = None
+        self._cancelled = set[str]()
+        self._cancel_at, self._cancel_pause = 0.0, FIRST_PAUSE
 
     @property
     def all(self) -> list[Submission]:
@@ -104,7 +106,7 @@ class Submissions:
             except InferenceError as error:
                 if error.kind == "caller":
                     return EndedSubmission(submission, provider.batches, error.message)
-                self._report(submission, error)
+                self.report(submission, error)
                 if error.delivered and not await self._lost(submission, provider.batches):
                     return None
             await self._sleep(pause)
@@ -140,19 +142,19 @@ class Submissions:
                 for submission in list(self.all):
                     if (ended := await self._ended(submission)) is not None:
                         return ended
-                if self._stopped_at is not None and time.monotonic() - self._stopped_at > CANCELLING:
+                if self._stopped_at is not None and self._clock() - self._stopped_at > CANCELLING:
                     return None
                 await self._sleep(self._poll())
             return None
         finally:
             unit.parked = False
 
-    async def remove(self, submission: Submission) -> None:
-        """Forget a submission whose results are durable, and delete its files at the provider."""
+    async def remove(self, submission: Submission, *, discards: bool) -> None:
+        """Forget a submission whose results are durable. `discards`: delete its files at the provider."""
         self.all.remove(submission)
         await self._unit.save(_nothing)
         provider = self._providers.of(submission.pool)
-        if provider is not None and submission.batch:
+        if discards and provider is not None and submission.batch:
             try:
                 await provider.batches.discard(submission.batch)
             except InferenceError:
@@ -177,7 +179,7 @@ class Submissions:
         except Missing:
             return EndedSubmission(submission, None)
         except InferenceError as error:
-            self._report(submission, error)
+            self.report(submission, error)
             return None
         return await self._of_state(submission, provider, state)
 
@@ -192,21 +194,23 @@ class Submissions:
         return EndedSubmission(submission, provider, state.problem)
 
     async def _cancel_if_stopped(self) -> None:
-        """Cancel the provider's batches once when the batch is cancelled or has expired."""
-        unit = self._unit
+        """Cancel each of the provider's batches once when the batch is cancelled or has expired."""
+        unit, now = self._unit, self._clock()
         is_over = unit.status in STOPPED or unit.parts.wall() >= unit.claim.spec.expires_at
-        if not is_over or self._stopped_at is not None:
+        if not is_over or now < self._cancel_at:
             return
-        self._stopped_at = time.monotonic()
+        self._stopped_at = self._stopped_at or now
         for submission in self.all:
             provider = self._providers.of(submission.pool)
-            if provider is None or not submission.batch:
+            if provider is None or not submission.batch or submission.id in self._cancelled:
                 continue
             try:
                 await provider.batches.cancel(submission.batch)
+                self._cancelled.add(submission.id)
             except InferenceError as error:
-                self._report(submission, error)
-                self._stopped_at = None
+                self.report(submission, error)
+                self._cancel_pause = min(LONGEST_PAUSE, 2.0 * self._cancel_pause)
+                self._cancel_at = now + self._cancel_pause
 
     def _poll(self) -> float:
         """Seconds until the next request for a state."""
@@ -215,17 +219,32 @@ class Submissions:
         pools = [self._providers.of(submission.pool) for submission in self.all]
         return min((p.config.provider_batches.poll for p in pools if p and p.config.provider_batches), default=LOOK)
 
-    async def _sleep(self, seconds: float) -> None:
-        """Sleep, but not beyond a stop of the batch."""
-        unit, end = self._unit, time.monotonic() + seconds
-        while (left := end - time.monotonic()) > 0:
+    async def _sleep(self, seconds: float, *, ends_with_batch: bool = True) -> None:
+        """Sleep, but not beyond the end of the process, and of the batch."""
+        unit, end = self._unit, self._clock() + seconds
+        while (left := end - self._clock()) > 0:
             await asyncio.sleep(min(left, LOOK))
-            if unit.closing or (unit.stops and self._stopped_at is None):
+            if unit.closing or (ends_with_batch and unit.stops and self._stopped_at is None):
                 return
 
-    def _report(self, submission: Submission, error: InferenceError) -> None:
+    async def park(self, seconds: float) -> None:
+        """Sleep for a repetition. The task takes no place of others meanwhile."""
+        self._unit.parked = True
+        try:
+            await self._sleep(seconds, ends_with_batch=False)
+        finally:
+            self._unit.parked = False
+
+    def report(self, submission: Submission, error: InferenceError) -> None:
+        """Log a failure of the provider."""
         reason = error.detail or error.message
         log.warning("batches: %s: the provider of the pool %s: %s", self._unit.name, submission.pool, reason)
+
+    def count_unused(self, submission: Submission, reason: str, count: int) -> None:
+        """Count and log lines of results that are those of no request."""
+        self._providers.unused[submission.pool, reason] += count
+        lines = f"{count} lines of the results are {reason}"
+        log.warning("batches: %s: the provider of the pool %s: %s", self._unit.name, submission.pool, lines)
 
 
 def _nothing(_: Connection) -> None:

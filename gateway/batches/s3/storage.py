@@ -1,16 +1,18 @@
 """Files and results in a bucket of S3. A log is a sequence of objects, each named by its position in the log."""
 
 import re
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
 from config.schema.batches.batches import S3Config
-from gateway.batches.s3.client import S3Client, S3Refusal
+from gateway.batches.s3.client import S3Answer, S3Client, S3Refusal, length_of
 from gateway.batches.storage import NoObject, StorageError
 
 PART = 8 * 1024 * 1024
 """Bytes of one part of an upload; S3 takes 10,000 parts, of at least 5 MiB."""
-_UPLOAD = re.compile(rb"<UploadId>([^<]{1,1024})</UploadId>")
+_UPLOAD = re.compile(rb"<UploadId>([!-;=-~]{1,1024})</UploadId>")
+_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})")
 
 
 class S3Writer:
@@ -41,7 +43,9 @@ class S3Writer:
             for number, etag in enumerate(self._etags, 1)
         )
         body = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()
-        self._client.send("POST", self._key, {"uploadId": self._upload}, body)
+        answer = self._client.send("POST", self._key, {"uploadId": self._upload}, body).body
+        if b"CompleteMultipartUploadResult" not in answer:
+            raise StorageError(f"{self._key}: the server did not complete the upload")
         self._upload = ""
 
     def _send_part(self, data: bytes) -> None:
@@ -80,7 +84,10 @@ class S3Storage:
         return S3Writer(self._client, self._prefix + name)
 
     def size(self, name: str) -> int:
-        return int(self._client.send("HEAD", self._prefix + name).headers.get("content-length", "0"))
+        size = length_of(self._client.send("HEAD", self._prefix + name).headers.get("content-length"))
+        if size is None:
+            raise StorageError(f"HEAD {name}: the answer has no size")
+        return size
 
     def read(self, name: str, start: int, length: int) -> bytes:
         if length <= 0:
@@ -94,17 +101,21 @@ class S3Storage:
             raise
         if answer.status != 206:  # a server that ignores ranges
             return answer.body[start : start + length]
+        if len(answer.body) != length and not _ends(answer, start):
+            raise StorageError(f"GET {name}: {len(answer.body)} of {length} bytes arrived")
         return answer.body
 
     def append(self, name: str, at: int, data: bytes) -> None:
-        self._client.send("PUT", f"{self._prefix}{name}/{at:015d}", body=data)
+        self._client.send("PUT", f"{self._prefix}{name}/{_part(at)}", body=data)
 
     def log(self, name: str) -> bytes:
         pieces, size = list[bytes](), 0
-        for key in self._client.keys(f"{self._prefix}{name}/"):
-            if int(key.rpartition("/")[2]) != size:
-                break  # a part that a later write has replaced
-            pieces.append(self._client.send("GET", key).body)
+        parts = {key.rpartition("/")[2]: key for key in self._client.keys(f"{self._prefix}{name}/")}
+        while (key := parts.pop(_part(size), None)) is not None:  # the others were replaced, or are not ours
+            try:
+                pieces.append(self._client.send("GET", key).body)
+            except NoObject:
+                raise StorageError(f"GET {key}: it is listed, but it is not there") from None
             size += len(pieces[-1])
         return b"".join(pieces)
 
@@ -116,4 +127,18 @@ class S3Storage:
 
     def delete_folder(self, name: str) -> None:
         for key in self._client.keys(f"{self._prefix}{name}/"):
-            self._client.send("DELETE", key)
+            with suppress(NoObject):
+                self._client.send("DELETE", key)
+
+
+def _part(at: int) -> str:
+    """The name of the part of a log that begins at a position."""
+    return f"{at:015d}"
+
+
+def _ends(answer: S3Answer, start: int) -> bool:
+    """Whether a range of an object, from `start`, contains its end."""
+    match = _RANGE.fullmatch(answer.headers.get("content-range", ""))
+    return match is not None and [int(number) for number in match.groups()] == [
+        start, start + len(answer.body) - 1, start + len(answer.body),
+    ]  # fmt: skip

@@ -10,6 +10,7 @@ from msgspec import Raw
 from adapters import offload
 from adapters.errors import CallerError, InferenceError, NotFound, StorageFull
 from adapters.http1.message import Request, Response
+from adapters.wire import decoding
 from adapters.wire.field_names import MESSAGES
 from adapters.wire.valid_text import check_json
 from gateway.auth.keys import Principal
@@ -58,7 +59,7 @@ def lines_of(body: bytes, most: int) -> bytes:
     check_json(body)
     try:
         requests = msgspec.json.decode(body, type=_Create).requests
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except decoding.MALFORMED_JSON as error:
         raise CallerError(f"requests: {error}.", param="requests") from None
     if not 0 < len(requests) <= most:
         raise CallerError(f"requests: from 1 to {most} requests are possible.", param="requests")
@@ -77,7 +78,7 @@ def lines_of(body: bytes, most: int) -> bytes:
 def _line(at: str, entry: _Entry) -> bytes:
     try:
         params = msgspec.json.decode(entry.params, type=_Params)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except decoding.MALFORMED_JSON:
         raise CallerError(f"{at}.params: an object is required.", param=f"{at}.params") from None
     if params.stream not in (None, False):
         raise CallerError(f"{at}.params.stream: a batch has no streams.", param=f"{at}.params.stream")

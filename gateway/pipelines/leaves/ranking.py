@@ -9,6 +9,7 @@ import numpy as np
 
 from adapters.errors import BackendError
 from adapters.tensors import Tensor
+from adapters.wire import decoding
 from gateway.pipelines.arrays import array_of
 from gateway.pipelines.values import UnusableValueError
 from policies.pipelines.rerank import Ranked, RerankError, cosine, top
@@ -33,7 +34,7 @@ def rank_embedded(body: bytes, count: int, best: int) -> list[Ranked]:
     """
     try:
         data = sorted(_body(body).data, key=lambda entry: entry.index)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except decoding.MALFORMED_JSON as error:
         raise _unusable(f"it is not a response with embeddings: {error}") from None
     if len(data) != count + 1:
         raise _unusable(f"it has {len(data)} vectors for {count + 1} texts")

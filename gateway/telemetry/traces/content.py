@@ -11,6 +11,7 @@ from adapters.answer import Answer
 from adapters.errors import InferenceError
 from adapters.requests import EmbeddingRequest, GenerateRequest, ModelRequest
 from adapters.spans import Attribute, Span, SpanLog
+from adapters.wire import decoding
 from config.schema.telemetry.traces import TraceContentConfig
 from gateway.answer_tap import TappedAnswer
 from gateway.recording.redaction import compiled
@@ -99,7 +100,7 @@ def redacted(body: bytes, answer: bytes, streams: bool, redact: tuple[str, ...],
     elif answer:
         try:
             decoded = redaction.json(msgspec.json.decode(answer))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except decoding.MALFORMED_JSON:
             decoded = None
         outputs = messages.output_messages(decoded) if isinstance(decoded, dict) else []
     instructions, inputs = messages.input_messages(fields)

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import example, given
 
 from adapters.errors import CredentialError
 from config.schema.identity import JwtConfig
 from gateway.auth.jwks import MAX_BYTES, MAX_KEYS, UNKNOWN_KEY_SECONDS, Jwks, JwksError, parse
 from gateway.auth.tokens import Tokens
 from gateway.telemetry.gauges import IdentityGauges
+from tests.support.bad_answers import bad_json
 from tests.support.issuers import AUDIENCE, ISSUER, SigningKey, jwk_set, jwks_server
 from tests.support.waiting import until
 
@@ -229,6 +231,15 @@ def test_keys_for_other_uses_are_ignored(entry: object) -> None:
         parse(json.dumps({"keys": [entry]}).encode(), ["RS256"])
     both = parse(json.dumps({"keys": [entry, NEW.jwk(use="sig", alg="RS256")]}).encode(), ["RS256"])
     assert (len(both), both.find("new", "RS256") is not None, both.find(None, "RS256") is not None) == (1, True, True)
+
+
+@given(bad_json({"keys": [OLD.jwk(use="sig", alg="RS256"), EC.jwk()]}))
+@example(b'{"keys": "\xff"}')
+def test_any_key_set_is_read_or_refused(body: bytes) -> None:
+    try:
+        assert len(parse(body, ["RS256", "ES256"])) > 0
+    except JwksError:
+        return
 
 
 def test_a_curve_is_for_its_own_algorithm() -> None:

@@ -3,8 +3,11 @@
 import json
 
 import pytest
+from hypothesis import given
 
+from gateway.batches.calls import one_line
 from gateway.batches.outputs import unfinished
+from tests.support.bad_answers import bad_json
 
 
 @pytest.mark.parametrize(("code", "result"), [("batch_expired", "expired"), ("batch_cancelled", "canceled")])
@@ -12,3 +15,11 @@ def test_an_unfinished_request_has_the_result_of_its_api(code: str, result: str)
     assert json.loads(unfinished("anthropic", "a", code)) == {"custom_id": "a", "result": {"type": result}}
     line = json.loads(unfinished("openai", "a", code))
     assert (line["custom_id"], line["response"], line["error"]["code"]) == ("a", None, code)
+
+
+@given(bad_json({"a": [1, {"b": "c\u00e9"}]}))
+async def test_an_answer_is_one_line_of_json_or_none(body: bytes) -> None:
+    for text in (body, body.replace(b",", b",\r\n")):
+        if (line := await one_line(text)) is not None:
+            assert not {0x0A, 0x0D} & set(bytes(line))
+            bytes(line).decode()

@@ -16,6 +16,7 @@ from config.schema.config import OidcConfig
 from gateway.console.oidc import MOST_STARTED
 from tests.gateway.console.conftest import ROLES
 from tests.gateway.fronts.conftest import AdminDoor, OpenDoor, admin_door
+from tests.support.bad_answers import BODIES, VALUES
 from tests.support.issuers import SigningKey, jwk_set
 
 __all__ = ["admin_door"]
@@ -35,6 +36,14 @@ class LyingProvider:
         self.status = 200
         self.forms: list[dict[str, str]] = []
         self.nonce = ""
+        self.raw: dict[str, bytes] = {}
+        """Bodies by path, instead of right ones."""
+
+    async def answer(self, request: web.Request) -> web.Response:
+        handlers = {"/token": self.token, "/keys": self.keys}
+        made = await handlers.get(request.path, self.describe)(request)
+        raw = self.raw.get(request.path.rpartition("/")[2])
+        return made if raw is None else web.Response(body=raw, status=made.status)
 
     async def describe(self, _: web.Request) -> web.Response:
         base = {
@@ -63,9 +72,9 @@ async def lying_provider(door: AdminDoor, **changes: Any) -> AsyncIterator[Lying
     app = web.Application()
     app.add_routes(
         [
-            web.get("/.well-known/openid-configuration", provider.describe),
-            web.get("/keys", provider.keys),
-            web.post("/token", provider.token),
+            web.get("/.well-known/openid-configuration", provider.answer),
+            web.get("/keys", provider.answer),
+            web.post("/token", provider.answer),
         ]
     )
     runner = web.AppRunner(app, access_log=None)
@@ -197,6 +206,49 @@ async def test_a_provider_that_fails_opens_no_session(admin_door: OpenDoor) -> N
             p.described = described
             assert await b.start() == 303
             assert b.query == {}
+
+
+@pytest.mark.parametrize("path", ["token", "keys", "openid-configuration"])
+async def test_any_body_of_a_provider_is_a_failed_sign_in(
+    admin_door: OpenDoor, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fields = {"token": "id_token", "keys": "keys", "openid-configuration": "jwks_uri"}
+    wrong = [b'{"%b":%b}' % (fields[path].encode(), value) for value in VALUES]
+    async with signing_in(admin_door) as (b, p):
+        for body in [*BODIES, *wrong]:
+            p.raw = {path: body}
+            if path != "openid-configuration":
+                assert await b.start() == 303
+                assert await b.come_back() == "/console/#failed=provider", body[:100]
+        p.raw = {}
+        await b.start()
+        p.nonce = b.query["nonce"]
+        assert await b.come_back() == "/console/"
+    for body in BODIES if path == "openid-configuration" else ():
+        async with admin_door(required=True) as door, lying_provider(door) as p, aiohttp.ClientSession() as http:
+            p.raw = {path: body}
+            b = Redirected(door, http)
+            assert await b.start() == 303
+            assert b.query == {}
+    assert "Traceback" not in caplog.text
+
+
+async def test_of_a_refused_code_only_the_error_is_logged(
+    admin_door: OpenDoor, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The body may repeat the request: the code, and the client's secret."""
+    async with signing_in(admin_door) as (b, p):
+        p.status = 400
+        for error, logged in (("invalid_grant", "invalid_grant"), ("SECRET x", "status 400")):
+            await b.start()
+            p.exchange = {"error": error, "error_description": "SECRET"}
+            assert await b.come_back() == "/console/#failed=provider"
+            assert logged in caplog.text
+            p.exchange, p.raw = {}, {"token": b"SECRET"}
+            await b.start()
+            assert await b.come_back() == "/console/#failed=provider"
+            p.raw = {}
+        assert "SECRET" not in caplog.text
 
 
 @pytest.mark.parametrize("state", ["", "x", "\N{SNOWMAN}"])

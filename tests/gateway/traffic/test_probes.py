@@ -47,6 +47,21 @@ async def test_one_that_is_too_busy_for_the_probe_is_not_ill(status: int) -> Non
         assert endpoint.health == "healthy"
 
 
+async def test_an_error_that_no_probe_expects_is_a_failed_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with probed() as (_, endpoint):
+
+        async def probe(_: float) -> None:
+            raise OverflowError("odd")
+
+        monkeypatch.setattr(endpoint.adapter, "probe", probe)
+        seen = []
+        for _ in range(2):
+            await probes.check(endpoint, ProbeConfig(unhealthy_after=1, healthy_after=1))
+            seen.append(endpoint.health)
+            monkeypatch.undo()
+        assert seen == ["unhealthy", "healthy"]
+
+
 async def test_one_that_never_answers_the_question_is_ill() -> None:
     async with probed() as (up, endpoint):
         up.behaviour = lambda body: asyncio.sleep(60, Response(200))
