@@ -28,8 +28,7 @@ admin_listener.py     the HTTP server for operators, with bounds on connections 
 admin_backend.py      the operations behind the admin API
 lifecycle.py          audit entries of the process, and the status of its configuration
 snapshot.py           everything that one request reads, replaced as a whole
-progress.py           the progress of a long command on a terminal
-terminal_text.py      foreign texts on a terminal
+terminal.py           what commands show on a terminal: foreign texts, and their progress
 background.py         background tasks, which begin again after an unexpected error
 errors.py             errors of the gateway's own start
 answer_tap.py         a stream whose pieces a record or a shadow receives too

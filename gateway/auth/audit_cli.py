@@ -28,7 +28,7 @@ def list_entries(
     from rich.console import Console  # as in `listing`
     from rich.table import Column, Table
 
-    from gateway.terminal_text import plain
+    from gateway.terminal import plain
 
     table = Table(Column("seq", justify="right"), "time", "actor", "from", "action", "target", "outcome", "detail")
     for entry in entries:

@@ -63,7 +63,7 @@ def show_table(keys: Iterable[ListedKey]) -> None:
     from rich.console import Console  # 40 ms, which a start of the gateway does not need
     from rich.table import Column, Table
 
-    from gateway.terminal_text import plain
+    from gateway.terminal import plain
 
     table = Table(Column("id", no_wrap=True), Column("tenant", overflow="fold"), box=None, pad_edge=False)
     for name in ("status", "created", "expires"):

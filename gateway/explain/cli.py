@@ -21,11 +21,11 @@ from gateway.explain.replicas import replica_lines
 from gateway.explain.text import explained
 from gateway.explain.why import Policy
 from gateway.pipelines.leaves import resources
-from gateway.progress import measured, working
 from gateway.recording.keys import RecordError
 from gateway.replay.keys import record_key
 from gateway.replay.rates import rollout_traffic
 from gateway.replay.records import Records
+from gateway.terminal import measured, working
 from gateway.traffic.member import FleetError
 
 Pairs = list[str] | None

@@ -11,7 +11,7 @@ from adapters.detection.detect import detect
 from adapters.registry import make
 from config.schema.config import PoolConfig
 from gateway.foreign.address import address_of, stop
-from gateway.terminal_text import plain
+from gateway.terminal import plain
 
 MARKS = {"passed": "[green]passed[/]", "failed": "[red]failed[/]", "absent": "[dim]–[/]"}
 

@@ -14,7 +14,7 @@ from gateway.recording.entries import EntriesFrame, PolicyFrame, decode
 from gateway.recording.folder import segments
 from gateway.recording.keys import RecordError, RecordKey
 from gateway.recording.segments import CONTENTS, ENTRIES, POLICY, SegmentReader, rewrap
-from gateway.terminal_text import plain
+from gateway.terminal import plain
 
 app = typer.Typer(name="record", help="List recorded traffic, and rotate its key.", no_args_is_help=True)
 

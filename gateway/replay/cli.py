@@ -18,7 +18,6 @@ from config.schema.config import Config
 from gateway.auth.errors import KeyConfigError
 from gateway.auth.terminal import print_status, stop
 from gateway.errors import StartError
-from gateway.progress import counted
 from gateway.recording.keys import RecordError
 from gateway.replay import options
 from gateway.replay.against.command import INTERRUPTED, SendSettings, send_all
@@ -32,6 +31,7 @@ from gateway.replay.keys import record_key
 from gateway.replay.mooncake import trace_of
 from gateway.replay.policies import replay_policies
 from gateway.replay.records import Records
+from gateway.terminal import counted
 
 
 def replay(

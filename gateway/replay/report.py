@@ -9,7 +9,7 @@ from rich.table import Table
 from config.schema.money import PICOS
 from gateway.recording.entries import RecordEntry
 from gateway.replay.outcomes import RequestOutcome
-from gateway.terminal_text import plain
+from gateway.terminal import plain
 
 MOST_MOVES = 20
 """Lines of the table of moves."""

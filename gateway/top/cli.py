@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from gateway.auth.terminal import ADMIN_KEY, ConfigFile, admin_url, plain_errors, settings_of, stop
-from gateway.terminal_text import plain
+from gateway.terminal import plain
 from gateway.top.rates import Rates
 from gateway.top.screen import frame
 from gateway.top.source import GatewaySample, Refused, SampleUnavailable, sample

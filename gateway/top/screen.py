@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gateway.terminal_text import plain
+from gateway.terminal import plain
 from gateway.top.rates import Rates
 from gateway.top.source import GatewaySample
 

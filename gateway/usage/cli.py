@@ -10,7 +10,7 @@ import typer
 
 from gateway.auth.pepper import load_pepper
 from gateway.auth.terminal import ConfigFile, plain_errors, print_status, settings_of, stop
-from gateway.progress import counted
+from gateway.terminal import counted
 from gateway.usage.discounts import volumes_of
 from gateway.usage.export import csv_of, focus_of, invoice, month_of, shown
 from gateway.usage.labels import COUNTERS

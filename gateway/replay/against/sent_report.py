@@ -10,7 +10,7 @@ from rich.table import Table
 from gateway.replay.against.exchanging import ReceivedAnswer
 from gateway.replay.against.judging import Judgement
 from gateway.replay.against.planned import ResentRequest
-from gateway.terminal_text import plain
+from gateway.terminal import plain
 
 LATE = 0.005
 """Seconds after its time from which a request is late."""

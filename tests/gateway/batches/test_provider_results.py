@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from adapters.errors import BackendError, TransportError
+from adapters.http1.client import Client
 from adapters.upstreams.provided import exchanges
 from adapters.upstreams.provided.anthropic import AnthropicBatches
 from adapters.upstreams.provided.client import ProvidedResponse
@@ -21,6 +22,7 @@ from adapters.upstreams.provided.deferral import DeferredRequest, LinePass, Prov
 from adapters.upstreams.provided.openai import MARK, OpenAIBatches
 from adapters.upstreams.provided.provider import Unsure
 from adapters.wire import decoding
+from adapters.wire.failure_text import Scrubber
 from gateway.batches.calls import LineCharge, LineEnd
 from gateway.batches.local_storage import LocalStorage
 from gateway.batches.provided.download import LONGEST_PAUSE, MOST_REFUSALS, PATIENCE
@@ -52,7 +54,9 @@ class FarProvider:
     base_path = "/v1"
 
     def __init__(self, api: str, make: Make, junk: Sequence[bytes] = (), end: bytes = b"\n") -> None:
-        self.batches = OpenAIBatches(self) if api == "openai" else AnthropicBatches(self, "1", [])  # type: ignore[arg-type]
+        client, scrubber = cast(Client, self), Scrubber()
+        openai = api == "openai"
+        self.batches = OpenAIBatches(client, scrubber) if openai else AnthropicBatches(client, "1", [], scrubber)
         self.calls = Counter[str]()
         self.times: list[float] = []
         self.failures: list[Exception | int] = []

@@ -35,7 +35,10 @@ async def test_a_report_counts_at_once_each_address_once_in_one_order() -> None:
 
 @pytest.mark.parametrize(
     ("failure", "reported"),
-    [(DiscoveryError("no answer"), "no answer"), (RecursionError(), "failed unexpectedly: RecursionError")],
+    [
+        (DiscoveryError("no answer"), "no answer"),
+        (RecursionError("no"), "the answer cannot be used: RecursionError: no"),
+    ],
 )
 async def test_a_failing_source_changes_nothing_and_is_polled_with_backoff(failure: Exception, reported: str) -> None:
     discoverer, source = scripted(grace="10s")

@@ -2,8 +2,7 @@
 
 import asyncio
 import json
-import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,12 @@ from adapters.fake import FakeAdapter, Script
 from adapters.http1.server import Limits, Server
 from adapters.requests import ChatRequest, GenerateRequest, ResponsesRequest
 from config.schema.state import StoredResponsesConfig
+from gateway.auth.errors import StoreRefused
 from gateway.auth.scope import Scope
 from gateway.fronts.errors import openai_refusal
 from gateway.fronts.listener import Fronts
 from gateway.stored.keeper import Keeper
+from gateway.stored.store import ResponseDatabase, StoredTurn
 from tests.support.chats import HELLO, completion
 from tests.support.doors import Door
 from tests.support.gateways import Rig, config
@@ -97,17 +98,22 @@ async def test_a_response_is_stored_only_on_request_or_by_default(door: Opener) 
         assert (await d.openai.responses.retrieve(made.id)).output_text == "One."
 
 
-async def test_a_response_that_cannot_be_stored_stops_no_other(door: Opener) -> None:
-    """The server accepts bytes that are not UTF-8, and the answer repeats them."""
-    tools = b'[{"type":"function","name":"f","parameters":{"a":"\xff"}}]'
-    body = b'{"model":"chat","input":"x","store":true,"tools":' + tools + b"}"
+async def test_a_response_that_cannot_be_stored_stops_no_other(door: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = ResponseDatabase.write
+
+    def picky(store: ResponseDatabase, turns: Sequence[StoredTurn]) -> None:
+        if any(turn.response is not None and b"poison" in turn.response.input for turn in turns):
+            raise StoreRefused("a text is refused")
+        write(store, turns)
+
+    monkeypatch.setattr(ResponseDatabase, "write", picky)
     async with door(ONE, TWO, THREE) as d:
-        answers = [await (await d.send("POST", "/v1/responses", body)).read() for _ in range(2)]
-        for id_ in [re.findall(rb'"(resp_[^"]+)"', answer)[0].decode() for answer in answers]:
-            with pytest.raises(openai.NotFoundError, match="could not be stored: the database refused") as refused:
+        poison = [await d.openai.responses.create(model="chat", input="poison", store=True) for _ in range(2)]
+        for id_ in [each.id for each in poison]:
+            with pytest.raises(openai.NotFoundError, match="is not stored: the database refused it") as refused:
                 await d.openai.responses.retrieve(id_)
             assert refused.value.code == "response_not_stored"
-            with pytest.raises(openai.NotFoundError, match="could not be stored"):
+            with pytest.raises(openai.NotFoundError, match="is not stored"):
                 await d.openai.responses.create(model="chat", input="x", previous_response_id=id_)
         made = await d.openai.responses.create(model="chat", input="hi", store=True)
         assert (await d.openai.responses.retrieve(made.id)).output_text == "Three."

@@ -38,10 +38,10 @@ async def test_while_the_database_is_away_responses_wait_in_memory(
 ) -> None:
     away, write = asyncio.Event(), ResponseDatabase.write
 
-    def fails(store: ResponseDatabase, turns: Sequence[StoredTurn]) -> list[StoredTurn]:
+    def fails(store: ResponseDatabase, turns: Sequence[StoredTurn]) -> None:
         if not away.is_set():
             raise StoreUnavailable("it is away")
-        return write(store, turns)
+        write(store, turns)
 
     monkeypatch.setattr(ResponseDatabase, "write", fails)
     monkeypatch.setattr(module, "PATIENCE", 0.01)

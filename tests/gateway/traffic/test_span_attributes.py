@@ -149,6 +149,7 @@ def test_the_address_of_a_server(url: str, expected: dict[str, Attribute]) -> No
 def test_a_route_goes_by_its_name_or_by_its_place(named: dict[str, str], expected: str) -> None:
     model = ClientModelConfig.model_validate({"name": "m", "routes": [{"to": "main", **named}]})
     decision = Rules(model).decide(facts(), Random(1))
+    assert decision is not None
     assert decision_event(decision, 5.0) == (
         5.0, "decision", {"headrace.route": expected, "headrace.pools": ("main",)},
     )  # fmt: skip

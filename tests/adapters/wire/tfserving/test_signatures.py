@@ -2,7 +2,9 @@
 
 import pytest
 
-from adapters.wire.tfserving.rest import SERVING, signature_of
+from adapters.wire.tfserving.rest import signature_of
+
+SERVING = "serving_default"
 
 
 @pytest.mark.parametrize(

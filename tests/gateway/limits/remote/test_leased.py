@@ -121,7 +121,7 @@ class Unasked:
     def request_refill(self, allowance: LeasedAllowance) -> None: ...
 
 
-def test_a_reload_keeps_what_a_gateway_has_leased() -> None:
+def test_a_lease_stays_after_a_reload() -> None:
     config = LimitsConfig.model_validate({"tokens": "1000/hour", "concurrency": 40})
     allowance = LeasedAllowance(Unasked(), "tenant", "acme", config, 0.0, 0.0)
     leased = dict(zip((lease.amount for lease in allowance._all()), (17.0, 3.0), strict=True))

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from gateway.progress import counted
+from gateway.terminal import counted
 
 PROGRAM = """
 import time
-from gateway.progress import counted
+from gateway.terminal import counted
 for number in counted(range(1234), "rows"):
     if number == 1233: time.sleep(0.3)
     print(number)
@@ -58,7 +58,7 @@ def test_without_a_terminal_nothing_is_written() -> None:
 
 CHECK = """
 import time
-from gateway.progress import measured, working
+from gateway.terminal import measured, working
 with working("reads [file]"): time.sleep(0.3)
 for number in measured(range(7), "tests", 7):
     time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""The progress of a long command on a terminal."""
+"""What commands show on a terminal: foreign texts as they are, and their progress."""
 
 import sys
 import time
@@ -16,10 +16,16 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
+from rich.text import Text
 
 T = TypeVar("T")
 INTERVAL = 0.1
 """Seconds between two updates of the line."""
+
+
+def plain(value: object) -> Text:
+    """A foreign text as it is: without control characters, and its markup is no markup."""
+    return Text("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(value)))
 
 
 @contextmanager
