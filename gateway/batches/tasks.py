@@ -5,12 +5,14 @@ of its own monotonic clock, and raises the token. Every change of a holder names
 changes nothing, and the results that it writes afterwards are in a log that nobody reads.
 """
 
+import logging
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 import msgspec
 from sqlalchemy import Connection, insert, select, update
 
+from adapters.wire import decoding
 from gateway.auth.state import StateDatabase
 from gateway.batches.rows import BatchSpec, decode_spec, encode
 from gateway.batches.schema import batches, tasks
@@ -21,6 +23,7 @@ FINISH: Final = 1_000_000_000
 NEW_TASK: Final = {"done": 0, "holder": "", "token": 0, "beat": 0, "counts": "{}"}
 _counts = msgspec.json.Decoder(ShardCounts)
 _SCANNED = 500
+log = logging.getLogger(__name__)
 
 
 class Fenced(Exception):
@@ -46,6 +49,7 @@ class TaskLeases:
         self._holder = holder
         self._clock = clock
         self._seen: dict[tuple[str, int], tuple[tuple[str, int, int], float]] = {}
+        self._unreadable = set[tuple[str, int]]()
 
     def claim(self, most: int) -> list[Claim]:
         """Take up to `most` tasks that nobody holds, those of the earliest deadlines first."""
@@ -58,8 +62,8 @@ class TaskLeases:
                 if len(claims) == most:
                     break
                 row = connection.execute(select(tasks).where(*_is(batch, number), tasks.c.done == 0)).one_or_none()
-                if row is not None and self._may_take(row):
-                    claims.append(self._take(connection, row))
+                if row is not None and self._may_take(row) and (claim := self._take(connection, row)) is not None:
+                    claims.append(claim)
         return claims
 
     def beat(self, claims: Iterable[Claim]) -> dict[tuple[str, int], Status]:
@@ -110,11 +114,19 @@ class TaskLeases:
             return False
         return now - since >= self._takeover
 
-    def _take(self, connection: Connection, row: Any) -> Claim:
+    def _take(self, connection: Connection, row: Any) -> Claim | None:
+        """Take a task. None for one that cannot be read, such as one of a newer version: all others are taken."""
+        text = connection.execute(select(batches.c.spec).where(batches.c.id == row.batch)).scalar_one()
+        try:
+            spec, counts = decode_spec(text), _counts.decode(row.counts)
+        except decoding.MALFORMED_JSON as error:
+            if (key := (row.batch, row.number)) not in self._unreadable:
+                self._unreadable.add(key)
+                log.error("task %d of batch %s cannot be read, and waits: %s", row.number, row.batch, error)
+            return None
         values = {"holder": self._holder, "token": row.token + 1, "beat": row.beat + 1}
         connection.execute(update(tasks).where(*_is(row.batch, row.number)).values(values))
-        spec = decode_spec(connection.execute(select(batches.c.spec).where(batches.c.id == row.batch)).scalar_one())
-        return Claim(spec, row.number, row.token + 1, _counts.decode(row.counts))
+        return Claim(spec, row.number, row.token + 1, counts)
 
     def _own(self, claim: Claim) -> tuple[Any, ...]:
         mine = (tasks.c.holder == self._holder, tasks.c.token == claim.token, tasks.c.done == 0)

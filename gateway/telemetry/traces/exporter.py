@@ -132,18 +132,23 @@ class Exporter:
         for trace in batch:
             while trace.log.contents:
                 (span, content), *rest = trace.log.contents
-                span.attributes |= await content.attributes()
+                try:
+                    span.attributes |= await content.attributes()
+                except Exception as error:  # the span goes without this text
+                    self._failed(error)
                 self._held -= content.size
                 trace.log.contents = tuple(rest)
 
     async def _send(self, batch: list[EndedTrace], tries: int) -> None:
-        message, wait = await self._encoded(batch), FIRST_WAIT
+        (message, count), wait = await self._encoded(batch), FIRST_WAIT
+        if not count:
+            return
         for left in range(tries - 1, -1, -1):
             try:
                 self.rejected += await self._collector.export(message)
             except ExportError as error:
                 if not left or not error.again:
-                    self.dropped += len(batch)
+                    self.dropped += count
                     self._failed(error)
                     return
                 # The jitter spreads the tries of many workers.
@@ -151,28 +156,44 @@ class Exporter:
                 await asyncio.sleep(max(pause, wait * self._rng.uniform(0.5, 1.0)))
                 wait = min(2 * wait, LONGEST_WAIT)
             else:
-                self.exported += len(batch)
+                self.exported += count
                 self._failing = False
                 return
 
-    async def _encoded(self, batch: list[EndedTrace]) -> bytes:
-        """One message. Messages of protobuf that are joined are one message with the lists of all."""
+    async def _encoded(self, batch: list[EndedTrace]) -> tuple[bytes, int]:
+        """One message, and the number of its traces.
+
+        Messages of protobuf that are joined are one message with the lists of all.
+        """
         parts: list[bytes] = []
         some: list[EndedTrace] = []
-        spans = 0
-        for trace in batch:
+        spans = count = 0
+        for number, trace in enumerate(batch, 1):
             some.append(trace)
             spans += len(trace.log.spans) + len(trace.log.reported)
-            if spans >= SLICE:
-                parts.append(encode(self._resource, some))
+            if spans >= SLICE or number == len(batch):
+                part, encoded = self._part(some)
+                parts.append(part)
+                count += encoded
                 some, spans = [], 0
                 await asyncio.sleep(0)
-        if some:
-            parts.append(encode(self._resource, some))
-        return b"".join(parts)
+        return b"".join(parts), count
 
-    def _failed(self, error: ExportError) -> None:
+    def _part(self, traces: list[EndedTrace]) -> tuple[bytes, int]:
+        """Some encoded traces and their number. One that cannot be encoded is lost, and no other."""
+        try:
+            return encode(self._resource, traces), len(traces)
+        except Exception as error:
+            if len(traces) > 1:
+                parts, counts = zip(*map(self._part, ([trace] for trace in traces)), strict=True)
+                return b"".join(parts), sum(counts)
+            self.dropped += 1
+            self._failed(error)
+            return b"", 0
+
+    def _failed(self, error: Exception) -> None:
         """Log the first failure after a success."""
         if not self._failing:
             self._failing = True
-            log.warning("traces are lost: the collector does not accept them: %s", error)
+            why = "the collector does not accept them" if isinstance(error, ExportError) else type(error).__name__
+            log.warning("traces are lost: %s: %s", why, error)

@@ -2,13 +2,15 @@
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from random import Random
 
 import pytest
 
-from adapters.spans import SpanLog
+from adapters.spans import Attribute, SpanLog
+from gateway.telemetry.traces import exporter as module
 from gateway.telemetry.traces.collector import ExportError
-from gateway.telemetry.traces.encoding import EndedTrace
+from gateway.telemetry.traces.encoding import EndedTrace, encode
 from gateway.telemetry.traces.exporter import BATCH, LAST_SECONDS, TRIES, Exporter
 from tests.support.collectors import Scripted
 
@@ -111,3 +113,37 @@ async def test_the_end_exports_the_queue() -> None:
     await made.aclose()
     assert made.exported == 3 * BATCH
     assert len(collector.received.spans) == 3 * BATCH
+
+
+class Texts:
+    """The texts of a request; reading them fails."""
+
+    size = 10
+
+    def omit(self) -> None: ...
+
+    async def attributes(self) -> dict[str, Attribute]:
+        raise ValueError("no text")
+
+
+@pytest.mark.parametrize("place", range(5))
+async def test_a_trace_that_cannot_be_encoded_is_lost_alone(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = [trace() for _ in range(5)]
+
+    def picky(resource: Mapping[str, str], traces: list[EndedTrace]) -> bytes:
+        if sent[place] in traces:
+            raise ValueError("no span")
+        return encode(resource, traces)
+
+    monkeypatch.setattr(module, "encode", picky)
+    made = exporter(collector := Scripted())
+    running = asyncio.create_task(made.run())
+    sent[-1 - place].log.contents = ((sent[-1 - place].log.root, Texts()),)
+    for one in sent:
+        made.add(one)
+    await asyncio.sleep(2)
+    assert (made.exported, made.dropped, made.queued, made._held) == (4, 1, 0, 0)
+    others = [one.log.root.id.hex() for one in sent if one is not sent[place]]
+    assert [span.id for span in collector.received.spans] == others
+    running.cancel()
+    await made.aclose()
