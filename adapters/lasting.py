@@ -17,6 +17,7 @@ ENDPOINT = " of endpoint "
 async def lasting(name: str, work: Callable[[], Awaitable[None]]) -> None:
     """Run work until it returns or is cancelled. After an error it begins again."""
     pause, clock = FIRST_PAUSE, asyncio.get_running_loop().time
+    failures[_label(name)] += 0  # a series that begins at its first failure has no increase
     while True:
         begun = clock()
         try:
@@ -39,5 +40,9 @@ async def lasting(name: str, work: Callable[[], Awaitable[None]]) -> None:
 
 def report_failure(name: str, error: BaseException, then: str) -> None:
     """Count and log an unexpected end."""
-    failures[name.partition(ENDPOINT)[0]] += 1
+    failures[_label(name)] += 1
     log.critical("the background task %s failed and %s", name, then, exc_info=error)
+
+
+def _label(name: str) -> str:
+    return name.partition(ENDPOINT)[0]

@@ -9,8 +9,9 @@ from gateway.state.faults import is_outage
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-refused = Counter[tuple[str, str]]()
-"""Items of this process that its databases have refused, by loop and reason."""
+LOOPS = ("alerts", "audit", "feedback", "requests", "rollouts", "shadows", "stored responses", "usage")
+refused = Counter(dict.fromkeys(LOOPS, 0))
+"""Items of this process that its databases have refused, by loop. From 0: a series that begins has no increase."""
 
 
 class BatchOutcome(NamedTuple):
@@ -51,5 +52,5 @@ def write_each(items: Sequence[T], write: Callable[[Sequence[T]], object]) -> Ba
 def refuse(loop: str, item: str, error: Exception) -> None:
     """Count and log an item that is refused. `item` names it, without the texts of clients."""
     reason = type(error.__cause__ or error).__name__
-    refused[loop, reason] += 1
+    refused[loop] += 1
     log.error("%s: %s is not stored: %s: %s", loop, item, reason, " ".join(str(error).split())[:300])

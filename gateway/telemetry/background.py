@@ -19,8 +19,8 @@ class BackgroundMetrics(Collector):
         for task, count in list(failures.items()):
             failed.add_metric((task,), count)
         writes = CounterMetricFamily(
-            "headrace_writes_refused", "Items that a database can never store.", labels=("loop", "reason")
+            "headrace_writes_refused", "Items that a database can never store.", labels=("loop",)
         )
-        for (loop, reason), count in list(refused.items()):
-            writes.add_metric((loop, reason), count)
+        for loop, count in list(refused.items()):
+            writes.add_metric((loop,), count)
         yield from (failed, writes)

@@ -221,7 +221,7 @@ def _fails(*_: object) -> None:
 
 
 def _refused(loop: str) -> int:
-    return sum(count for (name, _), count in refused.items() if name == loop)
+    return refused[loop]
 
 
 def _names(database: str, query: str, folder: Path) -> Iterator[str]:
