@@ -134,11 +134,13 @@ class Keeper:
         while True:
             await asyncio.sleep(SWEEP)
             if self._store is not None:
-                now, most = self.wall(), self.config.per_tenant
                 try:
-                    await self._in_thread(lambda store: store.sweep(now, most))  # noqa: B023
+                    await self._in_thread(self._sweep)
                 except KeysError as error:
                     self._behind.report(error)
+
+    def _sweep(self, store: ResponseDatabase) -> None:
+        store.sweep(self.wall(), self.config.per_tenant)
 
     # ── reads ─────────────────────────────────────────────────────────────────────────────────────────
 
