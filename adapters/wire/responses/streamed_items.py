@@ -79,7 +79,7 @@ class CallItem(Item):
 
     __slots__ = ("call_id", "name", "pieces")
 
-    def __init__(self, ids: Ids, index: int, call_id: str | None, name: str) -> None:
+    def __init__(self, ids: Ids, index: int, call_id: str, name: str) -> None:
         super().__init__(ids.item("fc", index), index)
         self.call_id = call_id or self.id
         self.name = name
