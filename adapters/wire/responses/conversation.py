@@ -13,7 +13,7 @@ from adapters.wire.responses.parts import Part, as_parts
 
 Message = dict[str, Any]
 
-_CONTENT = frozenset({"content", "refusal", "tool_calls"})
+_CONTENT = ("content", "refusal", "tool_calls")
 
 
 class _Step:
@@ -34,7 +34,7 @@ class _Step:
             return message
         if self.is_old and "tool_calls" not in message:
             message.pop("reasoning_content", None)
-        if not message.keys() & _CONTENT:
+        if all(message.get(name) is None for name in _CONTENT):
             return None
         for call in message.get("tool_calls", ()):
             if (extra := kept.get(call["id"])) is not None:
@@ -58,6 +58,8 @@ class Conversation:
     def add(self, role: str, content: str | list[Part]) -> None:
         """Append a message that is not the assistant's. System messages at the beginning become one."""
         self._open = None
+        if not isinstance(content, str) and any(part["type"] != "text" for part in content):
+            role = "user"  # the only one with images and files
         before = self._steps[-1].message if len(self._steps) == 1 else None
         if before is not None and before["role"] == role == "system":
             parts = [*as_parts(before["content"]), *as_parts(content)]

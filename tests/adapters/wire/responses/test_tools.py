@@ -84,7 +84,9 @@ def answered(*calls: tuple[str, str]) -> tuple[list[dict[str, Any]], list[dict[s
         {"id": f"c{i}", "index": i, "type": "function", "function": {"name": name, "arguments": arguments}}
         for i, (name, arguments) in enumerate(calls)
     ]
-    message = {"choices": [{"index": 0, "message": {"content": None, "tool_calls": made}, "finish_reason": "tool_calls"}]}
+    message = {
+        "choices": [{"index": 0, "message": {"content": None, "tool_calls": made}, "finish_reason": "tool_calls"}]
+    }
     whole = json.loads(answers.whole(json.dumps(message).encode(), answers.Shell(body, given_), Usage()))
     Response.model_validate(whole)
     stream = ResponseEvents(answers.Shell(body, given_))
@@ -151,7 +153,9 @@ sets = st.lists(made_tools | st.builds(Namespace, name=names, tools=st.lists(mad
 @given(sets)
 def test_each_tool_has_a_valid_name_that_leads_back(tools: list[Any]) -> None:
     found, again = ToolNames(tools), ToolNames(tools)
-    own = {(tool.name, each.name or "functions") for each in tools if isinstance(each, Namespace) for tool in each.tools}
+    own = {
+        (tool.name, each.name or "functions") for each in tools if isinstance(each, Namespace) for tool in each.tools
+    }
     own |= {(tool.name, "functions") for tool in tools if not isinstance(tool, Namespace)}
     assert len(found.functions) == len(own)
     for name, namespace in own:
