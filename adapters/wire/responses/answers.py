@@ -1,5 +1,6 @@
 """The Response object that a chat's answer becomes."""
 
+import re
 import secrets
 import time
 from typing import Any
@@ -9,6 +10,7 @@ from msgspec import Raw
 
 from adapters.types import Usage
 from adapters.wire.responses.chat_fields import ResponsesBody
+from adapters.wire.responses.tools import CallName, ToolNames
 
 Item = dict[str, Any]
 
@@ -17,6 +19,9 @@ _REPEATED = (
     "instructions", "max_output_tokens", "max_tool_calls", "metadata", "prompt_cache_key", "safety_identifier",
     "service_tier", "temperature", "top_p", "user",
 )  # fmt: skip
+
+
+_ITEM_ID = re.compile(r"[a-z]{2,4}_([0-9a-f]{32})[0-9a-f]{4}")
 
 
 class Ids:
@@ -32,13 +37,20 @@ class Ids:
         return f"{prefix}_{self._token}{index:04x}"
 
 
+def response_of(item: str) -> str | None:
+    """The id of the Response that has an item of `Ids`; None for an id of another origin."""
+    match = _ITEM_ID.fullmatch(item)
+    return None if match is None else f"resp_{match[1]}"
+
+
 class Shell:
     """A Response without its output: the request's fields that it repeats."""
 
-    __slots__ = ("_repeated", "ids")
+    __slots__ = ("_repeated", "ids", "names")
 
     def __init__(self, request: ResponsesBody, given: dict[str, Raw]) -> None:
         self.ids = Ids()
+        self.names = ToolNames(request.tools or ())
         reasoning, text = request.reasoning, request.text
         format_ = (
             _line(_formatted(given["text"]).format)
@@ -57,7 +69,7 @@ class Shell:
             "store": False,
             "text": {"format": format_, "verbosity": (text and text.verbosity) or "medium"},
             "tool_choice": _line(given["tool_choice"]) if request.tool_choice is not None else "auto",
-            "tools": _line(given["tools"]) if request.tools else [],
+            "tools": _line(given["tools"]) if isinstance(request.tools, list) and "tools" in given else [],
             "top_logprobs": request.top_logprobs or 0,
             "truncation": "disabled",
             **{name: getattr(request, name) for name in _REPEATED},
@@ -108,17 +120,32 @@ def _line(raw: Raw) -> Raw:
 # ── items and parts ─────────────────────────────────────────────────────────────────────────
 
 
-def reasoning(id_: str, content: list[Item], status: str) -> Item:
-    return {"type": "reasoning", "id": id_, "summary": [], "content": content, "status": status}
+def reasoning(id_: str, content: list[Item], status: str, encrypted: str | None = None) -> Item:
+    item = {"type": "reasoning", "id": id_, "summary": [], "content": content, "status": status}
+    return item if encrypted is None else {**item, "encrypted_content": encrypted}
 
 
 def output_message(id_: str, content: list[Item], status: str) -> Item:
     return {"type": "message", "id": id_, "role": "assistant", "status": status, "content": content}
 
 
-def function_call(id_: str, call_id: str, name: str, arguments: str, status: str) -> Item:
-    call = {"type": "function_call", "id": id_, "call_id": call_id}
-    return {**call, "name": name, "arguments": arguments, "status": status}
+def function_call(id_: str, call_id: str, tool: CallName, arguments: str, status: str) -> Item:
+    return {
+        "type": "function_call",
+        "id": id_,
+        "call_id": call_id,
+        **_named(tool),
+        "arguments": arguments,
+        "status": status,
+    }
+
+
+def custom_call(id_: str, call_id: str, tool: CallName, text: str, status: str) -> Item:
+    return {"type": "custom_tool_call", "id": id_, "call_id": call_id, **_named(tool), "input": text, "status": status}
+
+
+def _named(tool: CallName) -> Item:
+    return {"name": tool.name} | ({} if tool.namespace is None else {"namespace": tool.namespace})
 
 
 def output_text(text: str, logprobs: list[Item]) -> Item:

@@ -8,11 +8,12 @@ import msgspec
 from adapters.errors import InferenceError
 from adapters.types import Usage
 from adapters.wire import decoding, sse
+from adapters.wire.openai import kept_signatures
 from adapters.wire.openai.chat import DONE
 from adapters.wire.openai.chat_calls import Call
 from adapters.wire.openai.chat_reader import CallPiece, ChatReader, Part, Text
 from adapters.wire.responses.answers import Shell, ending, usage_of
-from adapters.wire.responses.streamed_items import CallItem, Item, StreamedPart, TextItem
+from adapters.wire.responses.streamed_items import CallItem, Item, KeptItem, StreamedPart, TextItem
 
 MAX_ANSWER = 16 * 1024 * 1024
 """Characters of a response, which its last event repeats."""
@@ -157,12 +158,25 @@ class ResponseEvents:
         item = self._calls.get(piece.call)
         if item is None:
             self._close_before_a_call()
-            item = self._calls[piece.call] = CallItem(self._shell.ids, len(self._items), piece.call.id, piece.call.name)
-            self._open(item)
+            item = self._calls[piece.call] = self._new_call(piece.call)
         if piece.arguments:
-            item.pieces.append(piece.arguments)
             self._grow(piece.arguments)
-            self._emit("response.function_call_arguments.delta", delta=piece.arguments, **item.place)
+            self._write_call(item, item.take(piece.arguments))
+
+    def _new_call(self, call: Call) -> CallItem:
+        ids = self._shell.ids
+        call_id = call.id or ids.item("call", len(self._items))
+        if (kept := kept_signatures.encode(call_id, call.extra)) is not None:
+            reasoning = KeptItem(ids, len(self._items), kept)
+            self._open(reasoning)
+            self._close(reasoning, "completed")
+        item = CallItem(ids, len(self._items), call_id, self._shell.names.of_call(call.name))
+        self._open(item)
+        return item
+
+    def _write_call(self, call: CallItem, text: str) -> None:
+        if text:
+            self._emit(f"response.{call.kind}.delta", delta=text, **call.place)
 
     def _grow(self, text: str) -> None:
         self._size += len(text)
@@ -197,7 +211,9 @@ class ResponseEvents:
             for part in item.parts[-1:]:
                 self._close_part(part)
         elif isinstance(item, CallItem):
-            self._emit("response.function_call_arguments.done", name=item.name, arguments=item.arguments, **item.place)
+            if item.text is not None:
+                self._write_call(item, item.text.end())
+            self._emit(f"response.{item.kind}.done", **item.done_fields(), **item.place)
         self._emit("response.output_item.done", output_index=item.index, item=item.fields())
 
     def _close_part(self, part: StreamedPart) -> None:
