@@ -2,8 +2,11 @@
 
 import asyncio
 import json
+import struct
+from base64 import b64encode
 from email.utils import formatdate
 from time import time
+from typing import Any
 
 import pytest
 
@@ -197,6 +200,31 @@ async def test_embeddings() -> None:
         result = await adapter.call(embedding(), within())
     assert (result.body, result.usage.prompt_tokens, result.usage.exact) == (body, 2, True)
     assert received[0].line.split()[1] == "/v1/embeddings"
+
+
+@pytest.mark.parametrize("asked", ["float", "base64", None])
+@pytest.mark.parametrize("written", ["float", "base64"])
+async def test_embeddings_have_the_form_that_the_client_asked_for(asked: str | None, written: str) -> None:
+    vectors = [[0.5, -0.25, 1.0], [2.0, 0.0, 1.5]]
+    forms: dict[str | None, list[Any]] = {
+        "float": vectors,
+        "base64": [b64encode(struct.pack("<3f", *vector)).decode() for vector in vectors],
+    }
+    entries = [{"index": i, "embedding": vector} for i, vector in enumerate(forms[written])]
+    fields = {"model": "m", "input": ["a", "b"]} | ({"encoding_format": asked} if asked else {})
+    answer = await call(
+        http(json.dumps({"data": entries, "usage": {"prompt_tokens": 2}}).encode()),
+        wire.decode_embedding(json.dumps(fields).encode()),
+    )
+    assert [entry["embedding"] for entry in json.loads(answer.body or b"")["data"]] == forms[asked or "float"]
+    assert answer.usage.prompt_tokens == 2
+
+
+@pytest.mark.parametrize("vector", [[[0.5]], [1e300], ["a"], {}, None])
+async def test_vectors_of_another_type_stay_as_they_are(vector: Any) -> None:
+    body = json.dumps({"data": [{"embedding": vector}], "x": [{"embedding": [1]}]}).encode()
+    request = wire.decode_embedding(b'{"model":"m","input":["a"],"encoding_format":"base64"}')
+    assert (await call(http(body), request)).body == body
 
 
 async def test_an_answer_without_embeddings_is_refused() -> None:
