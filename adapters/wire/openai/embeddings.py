@@ -12,7 +12,6 @@ import msgspec
 from msgspec import Meta, Raw
 
 from adapters.errors import CallerError
-from adapters.wire import decoding
 
 MAX_INPUTS = 2048
 T = TypeVar("T")
