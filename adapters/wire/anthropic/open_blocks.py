@@ -7,7 +7,9 @@ from typing import Any
 import msgspec
 
 from adapters.wire import decoding
+from adapters.wire.anthropic import call_ids
 from adapters.wire.anthropic.turns import arguments
+from adapters.wire.openai import kept_signatures
 from adapters.wire.openai.chat_calls import Call
 from adapters.wire.openai.chat_reader import CallPiece, Part, Signed
 
@@ -140,7 +142,9 @@ class OpenBlocks:
 
     def _block_of(self, call: Call) -> _Block:
         if (block := self._calls.get(call)) is None:
-            id_ = call.id or f"toolu_{self._token}{len(self._calls)}"
+            id_ = call_ids.to_message(call.id) if call.id else f"toolu_{self._token}{len(self._calls)}"
+            if (kept := kept_signatures.block(id_, call.extra)) is not None:
+                self._begin(kept)
             block = self._begin({"type": "tool_use", "id": id_, "name": call.name, "input": {}}, call)
             self._calls[call] = block
         return block

@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 import msgspec
+from msgspec import Raw
 
 from adapters.wire import decoding
 
@@ -18,7 +19,7 @@ _TOKENS = re.compile(r'[{}\[\]"]|\\')
 class Call:
     """A tool call. `id` is empty if the server gives none, or one that another call has."""
 
-    __slots__ = ("_depth", "_escaped", "_in_text", "extra", "id", "is_whole", "name", "pending", "size")
+    __slots__ = ("_depth", "_escaped", "_in_text", "_is_object", "extra", "id", "is_whole", "name", "pending", "size")
 
     def __init__(self) -> None:
         self.id = self.name = self.pending = ""
@@ -26,8 +27,9 @@ class Call:
         """Characters of the arguments."""
         self.is_whole = False
         """Whether the object of arguments has ended."""
-        self.extra: dict[str, Any] | None = None
-        """The server's `extra_content`."""
+        self.extra = Raw(b"")
+        """The server's `extra_content`, which it demands back."""
+        self._is_object: bool | None = None
         self._depth = 0
         self._in_text = self._escaped = False
 
@@ -35,6 +37,15 @@ class Call:
         """Append to the arguments. Nothing can follow their object: some servers repeat it."""
         if self.is_whole or not text:
             return
+        if self._is_object is None and (begun := text.lstrip()):
+            self._is_object = begun[0] == "{"
+        if self._is_object:
+            text = self._scanned(text)
+        self.size += len(text)
+        self.pending += text
+
+    def _scanned(self, text: str) -> str:
+        """The part of a piece up to the end of the object."""
         at, self._escaped = int(self._escaped), False
         while (token := _TOKENS.search(text, at)) is not None:
             at = token.end()
@@ -45,10 +56,9 @@ class Call:
             elif not self._in_text:
                 self._depth += 1 if token[0] in "{[" else -1
                 if self._depth <= 0:
-                    self.is_whole, text = True, text[:at]
-                    break
-        self.size += len(text)
-        self.pending += text
+                    self.is_whole = True
+                    return text[:at]
+        return text
 
     def take(self) -> str:
         """The arguments that arrived since the last call."""
@@ -80,7 +90,7 @@ class Calls:
             call.id = id_
         call.name = call.name or name
         if isinstance(extra := piece.get("extra_content"), dict):
-            call.extra = extra
+            call.extra = Raw(_encode(extra))
         before = call.size
         call.add(text)
         self._left -= call.size - before

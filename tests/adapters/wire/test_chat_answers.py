@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from adapters.errors import BackendError
 from adapters.types import Usage
 from adapters.wire import sse
+from adapters.wire.anthropic import call_ids
 from adapters.wire.anthropic.answers import message_of
 from adapters.wire.anthropic.events import MessageEvents
-from adapters.wire.openai import chat
+from adapters.wire.openai import chat, kept_signatures
 from adapters.wire.openai.chat_calls import MAX_ARGUMENTS, MAX_CALLS
 from adapters.wire.responses import requests as responses
 from adapters.wire.responses.answers import Shell
@@ -280,12 +281,42 @@ def blocks(*pieces: bytes) -> list[Object]:
         ([chunk({"function_call": {"name": "f"}}), chunk({"function_call": {"arguments": '{"x":1}'}})], [{"x": 1}]),
         ([call(index=0, id="null", name="f"), call(index=1, id="null", name="g")], [{}, {}]),
     ],
-    ids=["an id for each piece", "no arguments", "a late name", "a thought inside", "function_call", "the text null"],
+    ids=[
+        "an id for each piece",
+        "no arguments",
+        "a late name",
+        "a thought inside",
+        "function_call",
+        "other text",
+        "the text null",
+    ],
 )
 def test_where_a_call_begins(pieces: list[bytes], inputs: list[Object]) -> None:
     made = [block for block in blocks(*pieces) if block["type"] == "tool_use"]
     assert [block["input"] for block in made] == inputs
     assert len({block["id"] for block in made}) == len(made)
+
+
+def test_arguments_that_are_no_object_are_kept() -> None:
+    events = ResponseEvents(shell())
+    written = b"".join(map(events.take, [call(name="f", arguments="a{}"), call(arguments="{}"), DONE]))
+    (item,) = response_of_events(written + events.end(COUNTED))["output"]
+    assert item["arguments"] == "a{}{}"
+
+
+def test_a_signature_comes_back_with_its_call() -> None:
+    extra = {"google": {"thought_signature": "SIG"}}
+    piece = call(index=0, id="functions.f:0", name="f", arguments="{}", extra_content=extra)
+    kept, made = blocks(piece)
+    decoded = kept_signatures.decode(kept["data"])
+    assert decoded is not None
+    assert (decoded.call_id, json.loads(bytes(decoded.extra))) == (made["id"], extra)
+    assert call_ids.to_chat(made["id"]) == "functions.f:0"
+    events = ResponseEvents(shell())
+    reasoning, item = response_of_events(events.take(piece + DONE) + events.end(COUNTED))["output"]
+    decoded = kept_signatures.decode(reasoning["encrypted_content"])
+    assert decoded is not None
+    assert (decoded.call_id, json.loads(bytes(decoded.extra))) == (item["call_id"], extra)
 
 
 def test_two_answers_of_a_server_with_constant_ids_differ() -> None:

@@ -13,7 +13,7 @@ from adapters.wire.responses import requests as wire
 from adapters.wire.responses.custom_input import CustomInput
 from adapters.wire.responses.events import ResponseEvents
 from adapters.wire.responses.events import whole as whole_response
-from adapters.wire.responses.tools import ResponseCustomTool, ResponseFunction, Namespace, ToolNames
+from adapters.wire.responses.tools import Namespace, ResponseCustomTool, ResponseFunction, ToolNames
 from tests.support.chats import DONE, chunk
 from tests.support.door_events import response_events
 from tests.support.strict_chats import accepted
