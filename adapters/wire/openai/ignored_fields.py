@@ -65,6 +65,7 @@ _DEFAULTS = {
     "include_reasoning": frozenset((b"true",)),
     "service_tier": frozenset((b'"auto"', b'"default"')),
     "speed": frozenset((b'"standard"',)),
+    "thinking": frozenset((b'{"type":"disabled"}',)),
     "verbosity": frozenset((b'"medium"',)),
 }
 """Values of other fields that request nothing."""
