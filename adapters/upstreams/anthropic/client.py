@@ -185,7 +185,7 @@ def _check_type(request: ModelRequest, response: ClientResponse) -> None:
 
 def _usage(body: bytes) -> Usage:
     message = read_message(body)
-    usage = message.usage.usage if message.usage is not None else Usage()
+    usage = (message.reported and message.reported.usage) or Usage()
     usage.bytes = len(body)
     return usage
 

@@ -28,8 +28,9 @@ OTHER = "other"
 """The name of a field whose own name no header or label may have."""
 _SAFE = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _LABELS = FIELDS | {
-    "betas", "client_metadata", "citations", "container", "diagnostics", "inference_geo", "reasoning.summary",
-    "reasoning_details", "server_tool_use", "stop_sequences", "thread", "user_profile_id",
+    "betas", "client_metadata", "citations", "compaction", "container", "diagnostics", "inference_geo",
+    "reasoning.summary", "reasoning_details", "server_tool_use", "stop_sequences", "thread", "tool_search",
+    "user_profile_id", "web_search", "web_search_call",
 }  # fmt: skip
 _ONE_CHOICE = "its servers return one answer for each request"
 _NO_PENALTY = "its servers have no such control of the sampling"
@@ -37,9 +38,12 @@ _NO_LOGPROBS = "its servers report no log probabilities"
 _NO_GRAMMAR = "its servers follow no grammar: use `response_format` with a JSON schema"
 _NO_SOUND = "its servers return text only"
 _OLD_TOOLS = "it is the old form of tools: use `tools`"
+NOT_STORED = "no files and no responses are stored here, so send it in full"
 CHANGED: Mapping[str, tuple[str, frozenset[bytes]]] = {
     "audio": (_NO_SOUND, frozenset()),
+    "background": (NOT_STORED, frozenset()),
     "best_of": (_ONE_CHOICE, frozenset((b"1",))),
+    "conversation": (NOT_STORED, frozenset()),
     "frequency_penalty": (_NO_PENALTY, frozenset((b"0.0",))),
     "function_call": (_OLD_TOOLS, frozenset((b'"none"',))),
     "functions": (_OLD_TOOLS, frozenset()),
@@ -53,8 +57,11 @@ CHANGED: Mapping[str, tuple[str, frozenset[bytes]]] = {
     "logprobs": (_NO_LOGPROBS, frozenset()),
     "mcp_servers": ("its servers call no tools by themselves: give the tools as functions", frozenset()),
     "modalities": (_NO_SOUND, frozenset((b'["text"]',))),
+    "moderation": ("its servers moderate no inputs and answers", frozenset()),
     "n": (_ONE_CHOICE, frozenset((b"1",))),
     "presence_penalty": (_NO_PENALTY, frozenset((b"0.0",))),
+    "previous_response_id": (NOT_STORED, frozenset()),
+    "prompt": (NOT_STORED, frozenset()),
     "repetition_penalty": (_NO_PENALTY, frozenset((b"1", b"1.0"))),
     "structured_outputs": (_NO_GRAMMAR, frozenset()),
     "top_logprobs": (_NO_LOGPROBS, frozenset()),
@@ -66,6 +73,7 @@ _DEFAULTS = {
     "service_tier": frozenset((b'"auto"', b'"default"')),
     "speed": frozenset((b'"standard"',)),
     "thinking": frozenset((b'{"type":"disabled"}',)),
+    "truncation": frozenset((b'"disabled"',)),
     "verbosity": frozenset((b'"medium"',)),
 }
 """Values of other fields that request nothing."""
