@@ -19,6 +19,9 @@ from adapters.wire.anthropic.own_thoughts import without_own_thoughts
 from adapters.wire.openai import chat, thinking
 from adapters.wire.openai.dialects import AUTO, DIALECTS
 from adapters.wire.openai.ignored_fields import IgnoredFields
+from adapters.wire.responses import requests as responses
+from adapters.wire.responses.answers import Shell
+from adapters.wire.responses.events import whole as whole_response
 from tests.support.strict_servers import SERVERS, chat_answer, message_answer
 
 Object = dict[str, Any]
@@ -52,6 +55,20 @@ CHAT: Object = {
     "parallel_tool_calls": True,
     "user": "u" * 64,
 }
+RESPONSES: Object = {
+    "model": "m",
+    "instructions": "s",
+    "tools": [
+        {"type": "function", "name": "weather", "parameters": {"type": "object"}, "strict": False},
+        {"type": "namespace", "name": "mcp__server", "tools": [
+            {"type": "function", "name": "n" * 90, "parameters": {"type": "object"}},
+        ]},
+        {"type": "custom", "name": "apply_patch", "format": {"type": "grammar", "syntax": "lark", "definition": "d"}},
+        {"type": "web_search", "external_web_access": False},
+    ],
+    "tool_choice": "auto", "parallel_tool_calls": True, "store": False, "include": ["reasoning.encrypted_content"],
+    "prompt_cache_key": "k", "client_metadata": {"a": "b"}, "reasoning": {"summary": "auto"},
+}  # fmt: skip
 
 
 def sent(request: ChatRequest, server: str, ignored: IgnoredFields | None = None) -> Object:
@@ -120,6 +137,27 @@ def test_a_session_of_chats_is_never_refused(plan: list[tuple[str, int]]) -> Non
         history.append(turn)
         called = [{"role": "tool", "tool_call_id": call["id"], "content": "r"} for call in turn.get("tool_calls", ())]
         history += called or [{"role": "user", "content": f"and {nth}?"}]
+
+
+@settings(max_examples=150, deadline=None)
+@given(plans(sorted(SERVERS)))
+def test_a_session_of_responses_is_never_refused(plan: list[tuple[str, int]]) -> None:
+    history: list[Object] = [{"role": "developer", "content": "d"}, {"role": "user", "content": "q"}]
+    for nth, (server, calls) in enumerate(plan):
+        request, body, given_ = responses.decode(json.dumps({**RESPONSES, "input": history}).encode())
+        received = sent(request, server)
+        assert list(SERVERS[server].faults(received)) == []
+        names = [(tool.get("function") or tool)["name"] for tool in received["tools"][:calls]]
+        if server == "anthropic":
+            answer = completion_of(read_message(json.dumps(message_answer(names, nth)).encode()), 0)
+        else:
+            answer = json.dumps(chat_answer(server, names, nth)).encode()
+        output = json.loads(whole_response(answer, Shell(body, given_), Usage()))["output"]
+        called = [item["call_id"] for item in output if item["type"] == "function_call"]
+        history += output
+        history += [{"type": "function_call_output", "call_id": id_, "output": "r"} for id_ in called]
+        if not called:
+            history += [{"type": "web_search_call", "id": "w"}, {"role": "user", "content": f"and {nth}?"}]
 
 
 # ── clients that are newer ────────────────────────────────────────────────────────────────────────────────

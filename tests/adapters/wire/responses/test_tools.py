@@ -13,7 +13,7 @@ from adapters.wire.responses import requests as wire
 from adapters.wire.responses.custom_input import CustomInput
 from adapters.wire.responses.events import ResponseEvents
 from adapters.wire.responses.events import whole as whole_response
-from adapters.wire.responses.tools import CustomTool, FunctionTool, Namespace, ToolNames
+from adapters.wire.responses.tools import Namespace, ResponseCustomTool, ResponseFunction, ToolNames
 from tests.support.chats import DONE, chunk
 from tests.support.door_events import response_events
 from tests.support.strict_chats import accepted
@@ -147,22 +147,22 @@ def test_a_signature_of_a_call_comes_back_with_the_call() -> None:
 
 
 names = st.text(max_size=3) | st.sampled_from(["a", "b", "a__b", "x" * 80, "functions"])
-made_tools = st.one_of(st.builds(FunctionTool, name=names), st.builds(CustomTool, name=names))
+made_tools = st.one_of(st.builds(ResponseFunction, name=names), st.builds(ResponseCustomTool, name=names))
 sets = st.lists(made_tools | st.builds(Namespace, name=names, tools=st.lists(made_tools, max_size=3)), max_size=5)
 
 
 @given(sets)
 def test_each_tool_has_a_valid_name_that_leads_back(tools: list[Any]) -> None:
-    found, again = ToolNames(tools), ToolNames(tools)
+    names_of_tools, again = ToolNames(tools), ToolNames(tools)
     own = {
         (tool.name, each.name or "functions") for each in tools if isinstance(each, Namespace) for tool in each.tools
     }
     own |= {(tool.name, "functions") for tool in tools if not isinstance(tool, Namespace)}
-    assert len(found.functions) == len(own)
+    assert len(names_of_tools.functions) == len(own)
     for name, namespace in own:
-        in_chat = found.in_chat(name, namespace)
+        in_chat = names_of_tools.in_chat(name, namespace)
         assert in_chat == again.in_chat(name, namespace)
-        call = found.of_call(in_chat)
+        call = names_of_tools.of_call(in_chat)
         assert (call.name, call.namespace or "functions") == (name, namespace)
 
 
@@ -173,7 +173,7 @@ def input_of(arguments: str) -> str:
 
 @given(st.text(), st.lists(st.integers(1, 5)), st.booleans(), st.sampled_from(["", " ", "\n "]))
 def test_the_input_of_a_custom_tool_is_streamed_as_it_is(text: str, cuts: list[int], ascii_: bool, space: str) -> None:
-    arguments = "{%s%s" % (space, json.dumps({"input": text}, ensure_ascii=ascii_)[1:])
+    arguments = "{" + space + json.dumps({"input": text}, ensure_ascii=ascii_)[1:]
     reader, out, at = CustomInput(), "", 0
     for size in cuts:
         out += reader.take(arguments[at : at + size])
@@ -183,7 +183,7 @@ def test_the_input_of_a_custom_tool_is_streamed_as_it_is(text: str, cuts: list[i
 
 
 @given(st.text(max_size=8), st.text(max_size=8))
-def test_an_input_in_another_form_is_kept(text: str, name: str) -> None:
+def test_an_input_in_another_form_is_not_lost(text: str, name: str) -> None:
     assert input_of(json.dumps({name: text})) in (text, json.dumps({name: text}))
     if not text.lstrip().startswith("{"):
         assert input_of(text) == text
