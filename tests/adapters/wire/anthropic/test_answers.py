@@ -34,7 +34,9 @@ def messages(draw: st.DrawFn) -> Object:
     """The contents that a chat can express: thoughts, a text, calls."""
     content = [*draw(st.lists(thoughts | hidden, max_size=1)), *draw(st.lists(spoken, max_size=1))]
     calls = draw(st.lists(st.tuples(words, inputs), max_size=3))
-    content += [{"type": "tool_use", "id": f"t{i}", "name": n, "input": v} for i, (n, v) in enumerate(calls)]
+    content += [
+        {"type": "tool_use", "id": f"toolu_of_its_own_{i:04}", "name": n, "input": v} for i, (n, v) in enumerate(calls)
+    ]
     ends = ["tool_use"] if calls else ["end_turn", "max_tokens", "stop_sequence", "refusal"]
     reason = draw(st.sampled_from(ends))
     counts = [draw(st.integers(1, 1000)) for _ in range(5)]
