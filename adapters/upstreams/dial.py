@@ -53,6 +53,7 @@ def _options(pool: PoolConfig, address: Address) -> dict[str, Any]:
         "max_connections": pool.max_connections + (pool.probe is not None),
         "server_name": _server_name(pool, address),
         "fields": encode_fields(credentials(pool)),
+        "max_answer": pool.max_answer,
     }
 
 

@@ -52,9 +52,11 @@ class ChunkStream(EventStream):
             self.usage.completion_tokens += 1  # an event has one token; the exact count comes last
             return True
         reported, only_usage = wire.read_event(data)
+        usage = None
         if reported is not None:
             self._reported = reported.over(self._reported)
-        if reported is not None and (usage := self._reported.usage) is not None:
+            usage = self._reported.usage
+        if usage is not None:
             usage.bytes = self.usage.bytes
             self.usage = usage
         elif not only_usage:
