@@ -102,14 +102,17 @@ def test_a_session_of_messages_is_never_refused(plan: list[tuple[str, int]]) -> 
     history: list[Object] = [{"role": "user", "content": "q"}]
     for nth, (server, calls) in enumerate(plan):
         body = json.dumps({**MESSAGES, "messages": history}).encode()
-        received = sent(messages.decode_message(body), server)
+        request = messages.decode_message(body)
+        received = sent(request, server)
         assert list(SERVERS[server].faults(received)) == []
-        names = [tool["name"] for tool in MESSAGES["tools"][:calls]]
+        own = [tool["name"] for tool in MESSAGES["tools"][:calls]]
         if server == "anthropic":
-            answer = message_answer(names, nth)
+            answer = message_answer(own, nth)
         else:
             names = [tool["function"]["name"] for tool in received["tools"][:calls]]
-            answer = json.loads(message_of(json.dumps(chat_answer(server, names, nth)).encode(), Usage(), []))
+            chatted = json.dumps(chat_answer(server, names, nth)).encode()
+            answer = json.loads(message_of(chatted, Usage(), [], "m", messages.names(request)))
+        assert [block["name"] for block in answer["content"] if block["type"] == "tool_use"] == own
         history.append({"role": "assistant", "content": answer["content"]})
         results = [
             {"type": "tool_result", "tool_use_id": block["id"], "content": "r"}
