@@ -13,7 +13,7 @@ from adapters.wire.openai.chat import DONE
 from adapters.wire.openai.chat_calls import Call
 from adapters.wire.openai.chat_reader import CallPiece, ChatReader, Part, Text
 from adapters.wire.responses.answers import Shell, ending, usage_of
-from adapters.wire.responses.streamed_items import CallItem, Item, KeptItem, StreamedPart, TextItem
+from adapters.wire.responses.streamed_items import CallItem, Item, SignatureItem, StreamedPart, TextItem
 
 MAX_ANSWER = 16 * 1024 * 1024
 """Characters of a response, which its last event repeats."""
@@ -166,8 +166,8 @@ class ResponseEvents:
     def _new_call(self, call: Call) -> CallItem:
         ids = self._shell.ids
         call_id = call.id or ids.item("call", len(self._items))
-        if (kept := kept_signatures.encode(call_id, call.extra)) is not None:
-            reasoning = KeptItem(ids, len(self._items), kept)
+        if (signed := kept_signatures.encode(call_id, call.extra)) is not None:
+            reasoning = SignatureItem(ids, len(self._items), signed)
             self._open(reasoning)
             self._close(reasoning, "completed")
         item = CallItem(ids, len(self._items), call_id, self._shell.names.of_call(call.name))
