@@ -50,12 +50,15 @@ class Missing(InferenceError):
 
 
 class Exchanges:
-    """Sends the requests of one provider. `base` ends with the API's root. `scrubber` takes the provider's texts."""
+    """Sends the requests of one provider. `base` is the path of the API's root.
 
-    def __init__(self, client: Client, fields: list[tuple[str, str]], scrubber: Scrubber) -> None:
+    `scrubber` takes the provider's texts.
+    """
+
+    def __init__(self, client: Client, base: str, fields: list[tuple[str, str]], scrubber: Scrubber) -> None:
         self._client = client
         self.scrubber = scrubber
-        self.base = client.base_path.removesuffix("/v1") + "/v1"
+        self.base = base
         self._fields = encode_fields([("user-agent", "headrace"), *fields])
 
     async def json(self, method: str, path: str, body: bytes = b"", kind: str = "application/json") -> Any:
