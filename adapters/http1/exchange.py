@@ -5,6 +5,7 @@ the first bytes that the core declines, llhttp parses the rest.
 """
 
 import asyncio
+import select
 from collections.abc import Callable
 from typing import cast
 
@@ -262,6 +263,16 @@ class Exchange(Feeding):
         whole = self.complete and self._framed and self._keep_alive
         unread = self._paused or self._rest is not None
         return whole and not unread and not self._transport.is_closing()
+
+    def is_quiet(self) -> bool:
+        """Whether an idle connection has nothing to read: else the upstream has closed it, and the loop has not seen
+        it yet."""
+        socket = self._transport.get_extra_info("socket")
+        if socket is None or socket.fileno() < 0:
+            return not self._transport.is_closing()
+        poll = select.poll()
+        poll.register(socket.fileno(), select.POLLIN | select.POLLHUP | select.POLLERR)
+        return not poll.poll(0)
 
     # ── ends ──────────────────────────────────────────────────────────────────────────────────────────
 

@@ -66,7 +66,7 @@ class BusClient(Client):
     # ── requests ──────────────────────────────────────────────────────────────────────────────────────
 
     async def request(
-        self, method: bytes, target: bytes, fields: bytes, body: bytes, deadline: Deadline, *, once: bool = False
+        self, method: bytes, target: bytes, fields: bytes, body: bytes, deadline: Deadline
     ) -> ClientResponse:
         """Publish a request and wait for the first message of its answer."""
         if method != b"POST":

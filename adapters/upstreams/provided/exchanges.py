@@ -103,9 +103,7 @@ class Exchanges:
         seconds = UPLOAD_SECONDS if body else CALL_SECONDS
         deadline = Deadline(self._client.now() + seconds, seconds, IDLE_SECONDS)
         # A request that creates something is never sent twice.
-        response = await self._client.request(
-            method.encode(), (self.base + path).encode(), fields, body, deadline, once=method == "POST"
-        )
+        response = await self._client.request(method.encode(), (self.base + path).encode(), fields, body, deadline)
         if response.status not in (200, 201, 202, 204):
             raise self.scrubber.error(await _failure_of(response))
         return response
