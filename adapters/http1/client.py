@@ -8,7 +8,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from adapters.assembly import LARGE, Assembly
 from adapters.errors import BackendError, DeadlineError, InferenceError, TransportError, Unavailable, UpstreamTimeout
-from adapters.http1.answer_decoder import Decoder, decoder_of
+from adapters.http1.body_decoder import BodyDecoder, decoder_of
 from adapters.http1.exchange import Exchange, Forward
 from adapters.http1.message import Headers
 from adapters.http1.message import encode_fields as encode_fields  # part of the interface of clients
@@ -31,7 +31,7 @@ class ClientResponse:
 
     __slots__ = ("_client", "_decoder", "_exchange", "headers", "status")
 
-    def __init__(self, client: "Client", exchange: Exchange, decoder: Decoder | None = None) -> None:
+    def __init__(self, client: "Client", exchange: Exchange, decoder: BodyDecoder | None = None) -> None:
         self._client = client
         self._decoder = decoder
         self._exchange: Exchange | None = exchange

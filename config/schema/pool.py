@@ -11,10 +11,10 @@ from config.protocols.openai import OpenAIProtocol
 from config.runtimes import AnyRuntime, EndpointScaleConfig, LlmRuntime, ScaleConfig, VllmRuntime
 from config.schema.balance import BalanceConfig, OutliersConfig
 from config.schema.batches.provider import ProviderBatchesConfig
+from config.schema.bus.egress import HeaderConfig, ProxyConfig
 from config.schema.bus.tls import UpstreamTls
 from config.schema.bus.urls import EndpointUrl, is_broker
 from config.schema.discovery import DiscoverConfig
-from config.schema.egress import HeaderConfig, ProxyConfig
 from config.schema.queue import QueueConfig
 from config.schema.section import Section
 from config.schema.text import KeyHeader, Name, ProbePath, Secret

@@ -61,11 +61,8 @@ async def test_a_request_is_sent_unchanged() -> None:
         assert (response.status, await response.read()) == (200, b"ok")
         await client.aclose()
     host = f"127.0.0.1:{upstream.port}"
-    assert received == [
-        ReceivedRequest(
-            "POST /base/a HTTP/1.1", {"host": host, "x-a": "b", "x-c": "d\xe9?", "content-length": "4"}, b"body"
-        )
-    ]
+    headers = {"host": host, "x-a": "b", "x-c": "d\xe9?", "accept-encoding": "identity", "content-length": "4"}
+    assert received == [ReceivedRequest("POST /base/a HTTP/1.1", headers, b"body")]
 
 
 @pytest.mark.parametrize("value", ["a\r\nb: c", "a\nb", "a\rb"])

@@ -58,7 +58,7 @@ async def through(answer: bytes, request: object, protocol: str) -> bytes:
     return body
 
 
-ASKED = {"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": "x"}]}
+REQUEST = {"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": "x"}]}
 MESSAGE = {"id": "m", "type": "message", "role": "assistant", "content": [], "usage": {"input_tokens": 1}}
 EVENTS = b"\n\n".join([A, B, DONE, b""])
 CASES = {
@@ -66,7 +66,7 @@ CASES = {
     "a stream": (EVENTS, "text/event-stream", chat(stream=True), "openai"),
     "a message": (
         json.dumps(MESSAGE).encode(), "application/json",
-        messages.decode_message(json.dumps(ASKED).encode()), "anthropic",
+        messages.decode_message(json.dumps(REQUEST).encode()), "anthropic",
     ),
     "an app": (b"any" * 999, "text/plain", AppRequest(model="m", path="/x", method="GET", content_type=""), "http"),
 }  # fmt: skip

@@ -16,8 +16,8 @@ from adapters.registry import Address
 from adapters.types import Deadline
 from adapters.upstreams.dial import fields_of, plain_client
 from adapters.upstreams.egress import proxy_of
+from config.schema.bus.egress import ProxyConfig
 from config.schema.config import PoolConfig
-from config.schema.egress import ProxyConfig
 from tests.adapters.http1.scripted import OK, Peer, ReceivedRequest, scripted
 from tests.support.gateways import config
 from tests.support.tls import client_side, make_certificate, server_side
@@ -104,11 +104,11 @@ async def test_a_request_over_https_goes_through_a_tunnel(tmp_path: Path) -> Non
     """The proxy resolves the name, and sees neither the request nor the pool's key."""
     folder = make_certificate(tmp_path / "tls", "llm.corp.test")
     received: list[ReceivedRequest] = []
-    asked: list[bytes] = []
+    heads: list[bytes] = []
     async with scripted(reply(received), tls=server_side(folder)) as server:
 
         async def tunnel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            asked.append(await reader.readuntil(b"\r\n\r\n"))
+            heads.append(await reader.readuntil(b"\r\n\r\n"))
             inner, outer = await asyncio.open_connection("127.0.0.1", server.port)
             writer.write(b"HTTP/1.1 200 Connection established\r\nvia: x\r\n\r\n")
             await asyncio.gather(copy(reader, outer), copy(inner, writer))
@@ -126,7 +126,7 @@ async def test_a_request_over_https_goes_through_a_tunnel(tmp_path: Path) -> Non
         )
         assert await whole(client) == b"ok"
         listener.close()
-    assert asked == [b"CONNECT llm.corp.test:443 HTTP/1.1\r\nhost: llm.corp.test:443\r\n" + USER + b"\r\n"]
+    assert heads == [b"CONNECT llm.corp.test:443 HTTP/1.1\r\nhost: llm.corp.test:443\r\n" + USER + b"\r\n"]
     assert received[0].line == "POST /v1/x HTTP/1.1"
     assert received[0].headers["authorization"] == "Bearer k"
     assert "proxy-authorization" not in received[0].headers

@@ -8,7 +8,7 @@ from adapters.wire import decoding
 from adapters.wire.compression import Inflater
 
 
-class Decoder:
+class BodyDecoder:
     """Decodes the pieces of one response with the `content-encoding` of its head."""
 
     __slots__ = ("_coding", "_inflater", "_started")
@@ -37,10 +37,10 @@ class Decoder:
         return b""
 
 
-def decoder_of(headers: Headers) -> Decoder | None:
+def decoder_of(headers: Headers) -> BodyDecoder | None:
     """The decoder of a response; None if it is not encoded. The headers lose what describes the encoded body."""
     coded = headers.raw.pop(b"content-encoding", None)
     if coded is None or (coding := coded.decode("latin-1").strip().lower()) in ("", "identity"):
         return None
     headers.raw.pop(b"content-length", None)
-    return Decoder(coding)
+    return BodyDecoder(coding)
