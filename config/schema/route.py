@@ -1,11 +1,13 @@
 """The ``models`` of the file: the routes of requests to pools, and the handling of failures."""
 
+from fnmatch import fnmatchcase
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from config.schema.embeddings import EmbeddingsConfig
 from config.schema.experiments.experiment import ExperimentConfig
+from config.schema.globs import is_glob
 from config.schema.limits import QuotaConfig, Quotas
 from config.schema.pipelines.parts import PipelineTensorConfig
 from config.schema.pipelines.pipeline import PipelineConfig
@@ -18,7 +20,7 @@ from config.schema.section import Section
 from config.schema.shadow.shadow import ShadowConfig
 from config.schema.target import FallbackConfig, SplitConfig, TargetConfig
 from config.schema.telemetry.traces import TraceContentConfig
-from config.schema.text import Glob, Name
+from config.schema.text import Glob, ModelName, Name
 from config.schema.units import Delay, Duration, Percent, format_duration
 from config.schema.when import MatchConfig, Version
 
@@ -38,8 +40,9 @@ class RetryConfig(Section):
     attempts: int = Field(2, ge=1, le=10)
     """Attempts in all, the first included."""
     methods: Literal["idempotent", "all"] = "idempotent"
-    """For calls of an app under ``/apps``: which methods may be sent again, to another endpoint or a fallback, after a
-    server may have started the request. ``idempotent``: GET, PUT and DELETE. ``all``: POST and PATCH too."""
+    """Which requests may be sent again while a server may compute them. ``idempotent``: of the calls of an app under
+    ``/apps``, GET, PUT and DELETE; a chat, completion or Response is not sent again after a server was silent for too
+    long. ``all``: any."""
     budget: Percent = 0.2
     """Retries as a share of recent requests. Beyond it a failure is final, which prevents retry storms."""
     backoff: Annotated[Delay, AfterValidator(_at_most_the_longest)] = 0.025
@@ -50,10 +53,14 @@ class RetryConfig(Section):
 class TimeoutConfig(Section):
     """Bounds on every wait of a request."""
 
-    first_byte: Duration = 60.0
-    """Until the upstream's response begins."""
-    idle: Duration = 30.0
-    """Between two chunks of a response."""
+    first_byte: Duration = 300.0
+    """Until an answer begins. Each sign of life in a stream, such as a comment, a ping or an opening event, starts it
+    again, up to ``total``."""
+    idle: Duration = 120.0
+    """Between two chunks of a stream that has begun, comments included."""
+    whole: Duration | None = None
+    """Until a text that is not streamed is complete; ``total`` when absent. ``first_byte`` and ``idle`` do not apply to
+    such a text."""
     total: Duration = 600.0
     """The whole request, with retries and fallbacks."""
 
@@ -145,8 +152,11 @@ class ClientModelConfig(Section):
     name: Glob
     """Name as clients write it. A glob such as ``gpt-*`` serves a family. An exact name takes precedence over a glob.
     """
-    aliases: tuple[Name, ...] = ()
-    """Other names of the model. Allow-lists, limits, prices, logs and metrics use its ``name``."""
+    aliases: tuple[ModelName, ...] = ()
+    """Other names of the model, which are no globs: ``claude-opus-4-6[1m]``. Allow-lists, limits, prices, logs and
+    metrics use its ``name``."""
+    listed: tuple[ModelName, ...] = Field((), max_length=1000)
+    """With a glob as ``name``: names of the family that ``/v1/models`` lists. Requests for others are served too."""
     versions: tuple[Version, ...] = ()
     """Versions that clients may request as ``NAME@VERSION``, for routes to match."""
     routes: tuple[RouteConfig, ...] = ()
@@ -163,6 +173,14 @@ class ClientModelConfig(Section):
     """Price of the model, for budgets and reports."""
     limits: Quotas = ()
     """Limits of all tenants together, to protect the servers of the model."""
+
+    @model_validator(mode="after")
+    def _listed_names_match(self) -> Self:
+        if self.listed and not is_glob(self.name):
+            raise ValueError("`listed` is for a glob: a model with a name of its own is listed in any case")
+        if other := next((name for name in self.listed if not fnmatchcase(name, self.name)), None):
+            raise ValueError(f"`listed` has {other}, which the glob {self.name} does not match")
+        return self
 
     @model_validator(mode="after")
     def _routes_or_pipeline(self) -> Self:

@@ -72,11 +72,19 @@ Name = Annotated[
     str,
     Shape(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}", "a name: up to 128 letters, digits and . _ : / - (not first)"),
 ]
+ModelName = Annotated[
+    str,
+    Shape(
+        r"[A-Za-z0-9][A-Za-z0-9._:/@()+\[\]-]{0,127}",
+        "a model's name: up to 128 letters, digits and . _ : / - @ + ( ) [ ]",
+    ),
+]
+"""Names of models at hosted APIs: ``claude-opus-4-6[1m]``, ``org/model@20250514``."""
 Glob = Annotated[
     str,
     Shape(
-        r"[A-Za-z0-9*?\[\]!][A-Za-z0-9._:/*?\[\]!-]{0,127}",
-        "a name or a glob: up to 128 letters, digits, . _ : / - and the wildcards * ? [ab] [!ab]",
+        r"[A-Za-z0-9*?\[\]!][A-Za-z0-9._:/@()+*?\[\]!-]{0,127}",
+        "a name or a glob: up to 128 letters, digits, . _ : / - @ + ( ) and the wildcards * ? [ab] [!ab]",
     ),
 ]
 HTTP_URL = r"https?://[^\s/?#@]+(/[^\s?#]*)?|unix:/[^\s?#]+"
@@ -105,10 +113,23 @@ _NOT_FOR_A_KEY = {
     "user-agent", "via", "x-request-id",
 }  # fmt: skip
 
+_OWN = {"authorization", "proxy-authorization", "traceparent", "tracestate", "anthropic-version", "anthropic-beta"}
+
+
+def _has_a_meaning(name: str) -> bool:
+    return name.lower() in _NOT_FOR_A_KEY or name.lower().startswith(("inference-header-", "grpc-", "x-forwarded-"))
+
 
 def _of_a_key(name: str) -> str:
-    if name.lower() in _NOT_FOR_A_KEY or name.lower().startswith(("inference-header-", "grpc-", "x-forwarded-")):
+    if _has_a_meaning(name):
         raise ValueError("this header has a meaning of its own: a key goes into authorization, api-key or the like")
+    return name
+
+
+def plain_header(name: str) -> str:
+    """Require a header that the gateway does not write itself."""
+    if _has_a_meaning(name) or name.lower() in _OWN:
+        raise ValueError("the gateway writes this header itself: a credential is the pool's `key`, with `key_header`")
     return name
 
 

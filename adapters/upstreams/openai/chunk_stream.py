@@ -9,6 +9,7 @@ from adapters.types import Usage
 from adapters.upstreams.event_stream import EventStream
 from adapters.wire import sse
 from adapters.wire.openai import chat as wire
+from adapters.wire.openai import opening
 from adapters.wire.reported_usage import Reported
 
 _DATA = ord("d")
@@ -26,6 +27,7 @@ class ChunkStream(EventStream):
 
     def __init__(self, response: ClientResponse, request: GenerateRequest) -> None:
         super().__init__(response, Usage(prompt_tokens=request.prompt_tokens))
+        self._started = False
         self._swallow_usage = not request.include_usage
         self._data_before = self._data = b""
         self._reported: Reported | None = None
@@ -52,6 +54,7 @@ class ChunkStream(EventStream):
             self.usage.completion_tokens += 1  # an event has one token; the exact count comes last
             return True
         reported, only_usage = wire.read_event(data)
+        self._started = self._started or not opening.is_opening(data)
         usage = None
         if reported is not None:
             self._reported = reported.over(self._reported)
@@ -66,7 +69,7 @@ class ChunkStream(EventStream):
     def _read(self, piece: bytes) -> bytes:
         if not piece and self._is_whole():
             self._done = True
-            return _END
+            return self._held(_END)
         if self._begun and self._splitter.is_between_events and (count := _count_plain(piece)):
             self._pass_plain(piece, count)
             return piece
