@@ -1,0 +1,70 @@
+"""A run of an agent on a task: a home and a folder of its own, nothing else of this machine's settings."""
+
+import asyncio
+import base64
+import contextlib
+import os
+import secrets
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.agents.agents import Start
+from tests.support.agents.installed import Installed
+from tests.support.agents.model import COPY, FACTS, PICTURE, SECOND
+
+SECONDS = 600.0
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAFElEQVR4nGP4z8CAFWEXHbQSDBAA8oI/wd3vLhkAAAAASUVORK5CYII="
+)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """An agent that has ended."""
+
+    status: int
+    output: str
+    errors: str
+
+
+class Work:
+    """The folder of a task: a file with a secret word, and a picture."""
+
+    def __init__(self, parent: Path) -> None:
+        self.folder, self.home, self.temporary = parent / "work", parent / "home", parent / "tmp"
+        self.word = secrets.token_hex(6)
+        for folder in (self.folder, self.home, self.temporary):
+            folder.mkdir()
+        self.facts = f"The secret word: {self.word}\n"
+        (self.folder / FACTS).write_text(self.facts)
+        (self.folder / PICTURE).write_bytes(PNG)
+
+    def assert_written(self) -> None:
+        """Both calls of the second turn ran."""
+        assert (self.folder / COPY).read_text() == self.facts
+        assert (self.folder / SECOND).read_text() == "two\n"
+
+    async def run(self, start: Start, installed: Installed) -> Ended:
+        """Run an agent to its end, at most `SECONDS`, and then end all that it started."""
+        for name, text in start.files.items():
+            file = self.home / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        path = f"{installed.programs}:{os.environ['PATH']}"
+        variables = {"PATH": path, "HOME": str(self.home), "TMPDIR": str(self.temporary), "LANG": "C.UTF-8"}
+        process = await asyncio.create_subprocess_exec(
+            "env", *(word.replace("{programs}", str(installed.programs)) for word in start.command),
+            cwd=self.folder, env={**variables, **start.variables},
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            async with asyncio.timeout(SECONDS):
+                output, errors = await process.communicate()
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+        assert process.returncode is not None
+        return Ended(process.returncode, output.decode(), errors.decode())
