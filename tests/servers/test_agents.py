@@ -9,29 +9,10 @@ import pytest
 from tests.support.agents.agents import AGENTS
 from tests.support.agents.installed import installed
 from tests.support.agents.model import SAW, agent_model, task
-from tests.support.agents.sessions import Work
+from tests.support.agents.sessions import MODELS, SEEING, Work, configuration
 from tests.support.processes import gateway
 
-PLAIN, THINKING, SEEING = "any-model", "thinking-model", "seeing-model"
-SESSIONS = [
-    ("claude-code", PLAIN), ("claude-code", THINKING), ("claude-code", SEEING), ("claude-code", "claude-sonnet-4-6"),
-    ("codex", PLAIN), ("codex", THINKING), ("codex", SEEING), ("codex", "gpt-5.6-codex"), ("codex-openai", PLAIN),
-    ("opencode", PLAIN), ("opencode", THINKING), ("opencode", SEEING),
-    ("qwen-code", PLAIN), ("qwen-code", THINKING),
-    ("ai-sdk-openai", PLAIN), ("ai-sdk-openai-chat", PLAIN), ("ai-sdk-openai-compatible", THINKING),
-    ("ai-sdk-anthropic", PLAIN), ("ai-sdk-anthropic", THINKING),
-]  # fmt: skip
-
-
-def configuration(url: str) -> dict[str, Any]:
-    """A gateway that gives every model's name to the server."""
-    return {
-        "auth": {"demo_key": True},
-        "pools": [{"name": "up", "endpoints": [url]}],
-        "models": [{"name": "*", "routes": [{"to": "up"}]}],
-        "stored_responses": {"store": "default"},
-        "tenants": [{"name": "demo", "models": ["*"]}],
-    }
+SESSIONS = [(agent, model) for agent, models in MODELS.items() for model in models]
 
 
 def failures(folder: Path) -> list[dict[str, Any]]:

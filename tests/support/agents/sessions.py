@@ -1,22 +1,54 @@
 """A run of an agent on a task: a home and a folder of its own, nothing else of this machine's settings."""
 
 import asyncio
-import base64
 import contextlib
 import os
 import secrets
 import signal
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
+from typing import Any
+
+from PIL import Image
 
 from tests.support.agents.agents import Start
 from tests.support.agents.installed import Installed
 from tests.support.agents.model import COPY, FACTS, PICTURE, SECOND
 
 SECONDS = 600.0
-PNG = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAFElEQVR4nGP4z8CAFWEXHbQSDBAA8oI/wd3vLhkAAAAASUVORK5CYII="
-)
+PLAIN, THINKING, SEEING = "any-model", "thinking-model", "seeing-model"
+MODELS: Mapping[str, Sequence[str]] = {
+    "claude-code": (PLAIN, THINKING, SEEING, "claude-sonnet-4-6"),
+    "codex": (PLAIN, THINKING, SEEING, "gpt-5.5", "gpt-6-sol"),
+    "codex-openai": (PLAIN,),
+    "opencode": (PLAIN, THINKING, SEEING),
+    "qwen-code": (PLAIN, THINKING),
+    "ai-sdk-openai": (PLAIN,),
+    "ai-sdk-openai-chat": (PLAIN,),
+    "ai-sdk-openai-compatible": (THINKING,),
+    "ai-sdk-anthropic": (PLAIN, THINKING),
+}
+"""The models of each agent's sessions. Agents treat the names of models that they know in ways of their own."""
+
+
+def configuration(url: str) -> dict[str, Any]:
+    """A gateway that gives every model's name to a server."""
+    return {
+        "auth": {"demo_key": True},
+        "pools": [{"name": "up", "endpoints": [url]}],
+        "models": [{"name": "*", "routes": [{"to": "up"}]}],
+        "stored_responses": {"store": "default"},
+        "tenants": [{"name": "demo", "models": ["*"]}],
+    }
+
+
+def picture() -> bytes:
+    """A small PNG."""
+    out = BytesIO()
+    Image.new("RGB", (64, 64), (200, 10, 10)).save(out, "PNG")
+    return out.getvalue()
 
 
 @dataclass(frozen=True)
@@ -38,7 +70,7 @@ class Work:
             folder.mkdir()
         self.facts = f"The secret word: {self.word}\n"
         (self.folder / FACTS).write_text(self.facts)
-        (self.folder / PICTURE).write_bytes(PNG)
+        (self.folder / PICTURE).write_bytes(picture())
 
     def assert_written(self) -> None:
         """Both calls of the second turn ran."""
