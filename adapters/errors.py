@@ -25,7 +25,8 @@
     │       ├── ServerFailed  backend     yes                  yes    the server reports a failure that may be brief
     │       └── PoisonRequest backend     no                   no     a runtime reports that the request is the cause
     ├── TransportError        transport   yes                  yes    connect, TLS, reset, truncated
-    │   └── UpstreamTimeout   transport   yes                  yes    silent for longer than the route allows
+    │   └── UpstreamTimeout   transport   yes                  yes    it did not answer in time
+    │       └── Silent        transport   yes                  yes    and may still compute the request
     ├── DeadlineError         deadline    no                   no     the deadline of the request has passed
     └── ClientGone            cancelled   no                   no     the client has disconnected
 
@@ -329,6 +330,10 @@ class UpstreamTimeout(TransportError):
     """The upstream was silent for longer than the route permits (connect, first byte or idle)."""
 
     code = "upstream_timeout"
+
+
+class Silent(UpstreamTimeout):
+    """The upstream has accepted the request, was silent for too long, and may still compute it."""
 
 
 class DeadlineError(InferenceError):

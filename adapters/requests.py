@@ -90,6 +90,8 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     operation: ClassVar[str]
     """The name of the operation in the access log."""
+    composes: ClassVar[bool] = False
+    """Whether the answer is a text that a model writes, which may take minutes and costs by its length."""
 
     model: str
     version: str = ""
@@ -171,6 +173,7 @@ class ChatRequest(GenerateRequest, frozen=True, kw_only=True):
 
     path: ClassVar[str] = "/chat/completions"
     operation: ClassVar[str] = "chat"
+    composes: ClassVar[bool] = True
 
 
 class ResponsesRequest(GenerateRequest, frozen=True, kw_only=True):
@@ -178,6 +181,7 @@ class ResponsesRequest(GenerateRequest, frozen=True, kw_only=True):
 
     path: ClassVar[str] = "/responses"
     operation: ClassVar[str] = "chat"
+    composes: ClassVar[bool] = True
     answered: ClassVar[str] = "output"
 
 
@@ -186,6 +190,7 @@ class CompletionRequest(GenerateRequest, frozen=True, kw_only=True):
 
     path: ClassVar[str] = "/completions"
     operation: ClassVar[str] = "text_completion"
+    composes: ClassVar[bool] = True
 
 
 class EmbeddingRequest(GenerateRequest, frozen=True, kw_only=True):

@@ -24,8 +24,14 @@ NONE = frozenset[str]()
 
 
 def deadline_of(timeout: TimeoutConfig, request: ModelRequest, now: float) -> Deadline:
-    """The deadline of the route, or of the client if that is earlier."""
+    """The deadline of the route, or of the client if that is earlier.
+
+    A text that is not streamed begins when it is complete: a server may be silent, or send spaces, until then.
+    """
     total = timeout.total if request.timeout is None else min(timeout.total, request.timeout)
+    if request.composes and not request.stream:
+        whole = total if timeout.whole is None else timeout.whole
+        return Deadline(now + total, whole, whole)
     return Deadline(now + total, timeout.first_byte, timeout.idle)
 
 

@@ -11,7 +11,7 @@ from typing import cast
 import httptools
 
 from adapters import native
-from adapters.errors import BackendError, DeadlineError, InferenceError, TransportError, UpstreamTimeout
+from adapters.errors import BackendError, DeadlineError, InferenceError, Silent, TransportError
 from adapters.http1.feeding import Data, Feeding
 from adapters.http1.message import Headers, Waiter, write_message
 from adapters.http1.sweeper import NEVER
@@ -276,9 +276,9 @@ class Exchange(Feeding):
         elif self.loop.time() >= self._deadline.at:
             self._fail(DeadlineError("The request's deadline has passed."))
         elif not self._head_done:
-            self._fail(UpstreamTimeout("The upstream did not begin to answer in time."))
+            self._fail(Silent("The upstream did not begin to answer in time."))
         else:
-            self._fail(UpstreamTimeout("The upstream stopped in the middle of its answer."))
+            self._fail(Silent("The upstream stopped in the middle of its answer."))
         self._transport.abort()
 
     def abort(self) -> None:

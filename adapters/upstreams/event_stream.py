@@ -1,6 +1,8 @@
-"""A streamed response of server-sent events, forwarded unchanged."""
+"""A streamed response of server-sent events, forwarded unchanged.
 
-import asyncio
+Events that precede the model's output are held back until it begins: until then, the request may be retried.
+"""
+
 from contextlib import suppress
 
 from adapters.errors import BackendError, InferenceError, TransportError
@@ -11,12 +13,25 @@ from adapters.upstreams.body_stream import ForwardedBody
 from adapters.wire import sse
 
 TAIL_SECONDS = 0.1
+MOST_HELD = 64 * 1024
+"""Bytes of opening events that are held back."""
 
 
 class EventStream(ForwardedBody):
     """A stream of events. Each protocol overrides `_passes_on`, which sets `_done` at the last event."""
 
-    __slots__ = ("_before_last", "_begun", "_done", "_failure", "_forward", "_head", "_last", "_splitter")
+    __slots__ = (
+        "_before_last",
+        "_begun",
+        "_done",
+        "_failure",
+        "_forward",
+        "_head",
+        "_last",
+        "_opening",
+        "_splitter",
+        "_started",
+    )
 
     parts_count = False
     """Whether an event is useful without its successors.
@@ -28,6 +43,9 @@ class EventStream(ForwardedBody):
         super().__init__(response, content_type="text/event-stream", usage=usage, form=form)
         self._splitter = sse.Splitter()
         self._begun = False
+        self._started = True
+        """Whether the model's output has begun. A subclass that recognises opening events begins with False."""
+        self._opening = b""
         self._done = False
         self._failure: InferenceError | None = None
         self._forward: Forward | None = None
@@ -55,14 +73,14 @@ class EventStream(ForwardedBody):
         raise TransportError("The upstream's stream ended before the end of its answer.")
 
     async def _next(self, patience: float | None = None) -> bytes:
-        """Return the events of the next piece that has any; wait up to `patience` seconds in all."""
+        """Return the events of the next piece that has any. Whatever arrives is a sign of life: each silence may last
+        `patience` seconds."""
         response = self._response
-        end = None if patience is None else asyncio.get_running_loop().time() + patience
         while not self._done:
             if self._failure is not None:
                 raise self._failure
             if (piece := response.take()) is None:
-                await response.more(None if end is None else end - asyncio.get_running_loop().time(), self._forward)
+                await response.more(patience, self._forward)
             elif events := self._read(piece):
                 self._begun = True
                 self.usage.bytes += len(events)
@@ -100,7 +118,14 @@ class EventStream(ForwardedBody):
             if not passed or not (self._begun or self.parts_count):
                 raise
             self._failure = failure
-        return b"".join(passed)
+        return self._held(b"".join(passed))
+
+    def _held(self, events: bytes) -> bytes:
+        """Return the events with the held ones before them; none before the model's output begins."""
+        events = self._opening + events if self._opening else events
+        is_over = self._started or self._done or len(events) > MOST_HELD
+        self._opening = b"" if is_over else events
+        return events if is_over else b""
 
     def _fed(self, piece: bytes) -> list[bytes]:
         """Return the events that a piece completes."""

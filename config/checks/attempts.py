@@ -20,9 +20,11 @@ def _late(doc: Document, route: Node) -> Iterator[Problem]:
     delay = route["hedge"]["after"]
     with suppress(ValueError):  # a percentile
         after = parse_duration(delay.value)
-        for name in ("first_byte", "total"):
+        first_byte = route["timeout"]["first_byte"].read(float) or 0.0
+        # A text that is not streamed may begin after `first_byte`.
+        for name, least in (("whole", first_byte), ("total", 0.0)):
             end = route["timeout"][name].read(float)
-            if end is not None and after >= end:
+            if end is not None and after >= max(end, least):
                 message = f"has no effect: timeout.{name} ends the first attempt before, after {format_duration(end)}"
                 yield doc.problem(delay.place, message)
                 break

@@ -84,7 +84,7 @@ def _timeout(doc: Document, timeout: Node) -> Iterator[Problem]:
     total = timeout["total"].read(float)
     if total is None:
         return
-    for name in ("first_byte", "idle"):
+    for name in ("first_byte", "idle", "whole"):
         if name in timeout and (timeout[name].read(float) or 0) > total:
             message = f"has no effect: the total of {format_duration(total)} ends the request before"
             yield doc.problem(timeout[name].place, message)

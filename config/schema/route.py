@@ -38,8 +38,9 @@ class RetryConfig(Section):
     attempts: int = Field(2, ge=1, le=10)
     """Attempts in all, the first included."""
     methods: Literal["idempotent", "all"] = "idempotent"
-    """For calls of an app under ``/apps``: which methods may be sent again, to another endpoint or a fallback, after a
-    server may have started the request. ``idempotent``: GET, PUT and DELETE. ``all``: POST and PATCH too."""
+    """Which requests may be sent again while a server may compute them. ``idempotent``: of the calls of an app under
+    ``/apps``, GET, PUT and DELETE; a chat, completion or Response is not sent again after a server was silent for too
+    long. ``all``: any."""
     budget: Percent = 0.2
     """Retries as a share of recent requests. Beyond it a failure is final, which prevents retry storms."""
     backoff: Annotated[Delay, AfterValidator(_at_most_the_longest)] = 0.025
@@ -50,10 +51,14 @@ class RetryConfig(Section):
 class TimeoutConfig(Section):
     """Bounds on every wait of a request."""
 
-    first_byte: Duration = 60.0
-    """Until the upstream's response begins."""
-    idle: Duration = 30.0
-    """Between two chunks of a response."""
+    first_byte: Duration = 300.0
+    """Until an answer begins. Each sign of life in a stream, such as a comment, a ping or an opening event, starts it
+    again, up to ``total``."""
+    idle: Duration = 120.0
+    """Between two chunks of a stream that has begun, comments included."""
+    whole: Duration | None = None
+    """Until a text that is not streamed is complete; ``total`` when absent. ``first_byte`` and ``idle`` do not apply to
+    such a text."""
     total: Duration = 600.0
     """The whole request, with retries and fallbacks."""
 

@@ -9,6 +9,7 @@ from adapters.http1.message import Request, Response
 from adapters.requests import GenerateRequest
 from adapters.wire import sse
 from adapters.wire.openai import chat as wire
+from adapters.wire.responses.requests import decode_chat
 from gateway.auth.keys import Principal
 from gateway.explain import header
 from gateway.fronts import decoding, errors
@@ -32,7 +33,7 @@ class OpenAIFront:
         self._created = created
         generate = partial(partial, self._generate)
         self._routes = {
-            b"/v1/chat/completions": DoorPath("/v1/chat/completions", generate("chat", wire.decode_chat)),
+            b"/v1/chat/completions": DoorPath("/v1/chat/completions", generate("chat", decode_chat)),
             b"/v1/completions": DoorPath("/v1/completions", generate("completions", wire.decode_completion)),
             b"/v1/embeddings": DoorPath("/v1/embeddings", generate("embeddings", wire.decode_embedding)),
             b"/v1/models": DoorPath("/v1/models", self._models),

@@ -91,9 +91,7 @@ class ResponsesFront:
         snapshot = self._core.snapshot
         if await self._is_native(body):
             return await decoding.decode(snapshot, wire.decode_native, body, wire.route_names, wire.OPERATION), None
-        request, fields, given = await decoding.decode(
-            snapshot, wire.decode_to_repeat, body, wire.route_names, wire.OPERATION
-        )
+        request, fields, given = await decoding.decode(snapshot, wire.decode, body, wire.route_names, wire.OPERATION)
         return request, answers.Shell(fields, given)
 
     async def _handled(

@@ -11,8 +11,8 @@ from adapters.wire.responses.stored_items import Item, Page, encode
 from gateway.auth.keys import Principal
 from gateway.fronts.batches.pages import query_of
 from gateway.fronts.door import Door, DoorPath
-from gateway.stored.exchange import may_read
 from gateway.stored.keeper import Keeper
+from gateway.stored.references import may_read
 from gateway.stored.store import ResponseDatabase, StoredResponse
 from gateway.telemetry import Record
 

@@ -15,6 +15,7 @@ from adapters.wire.valid_text import is_id
 from gateway.auth.keys import Principal
 from gateway.state.refusals import refuse
 from gateway.stored.keeper import Keeper
+from gateway.stored.references import REFERENCE, may_read, resolved
 from gateway.stored.store import Conversation, StoredItem, StoredResponse, StoredTurn
 
 
@@ -81,8 +82,8 @@ def stored(items: list[Item]) -> tuple[StoredItem, ...]:
 
 
 async def opened(keeper: Keeper, principal: Principal, body: bytes) -> tuple[bytes, StoredExchange | None]:
-    """The body with the stored items before its own, and without the fields about storage; None if the request neither
-    stores nor continues a response. Raises `InferenceError`."""
+    """The body with the stored items before its own, in the place of its references, and without the fields about
+    storage; None if the request neither stores nor continues a response. Raises `InferenceError`."""
     try:
         storage = _storage_fields(body)
     except MALFORMED_JSON:
@@ -93,7 +94,8 @@ async def opened(keeper: Keeper, principal: Principal, body: bytes) -> tuple[byt
     if isinstance(conversation, dict) and conversation.keys() == {"id"}:
         conversation = conversation["id"]
     conversation = conversation if isinstance(conversation, str) else None
-    if not stores and previous is None and conversation is None:
+    is_own = stores or previous is not None or conversation is not None
+    if not is_own and REFERENCE not in body:
         return body, None
     if previous is not None and conversation is not None:
         message = "Give either `previous_response_id` or `conversation`."
@@ -103,14 +105,17 @@ async def opened(keeper: Keeper, principal: Principal, body: bytes) -> tuple[byt
             raise CallerError(f"`{name}` is not an id.", param=name)
     await keeper.require_room(principal.tenant, len(body) if stores or conversation is not None else 0)
     fields = open_body(body)
-    exchange = StoredExchange(keeper, principal, stores, previous, conversation, items_of(fields.get("input")))
+    given = items_of(fields.get("input"))
+    items = await resolved(keeper, principal, given)
+    exchange = StoredExchange(keeper, principal, stores, previous, conversation, items)
     history = await _history(exchange)
-    if history or "input" in fields:
-        fields["input"] = Raw(encode([*history, *exchange.items])) if history else fields["input"]
+    if history or items is not given:
+        fields["input"] = Raw(encode([*history, *items]))
     removed = {"store"} if stores else set[str]()
     removed |= {"previous_response_id"} if previous is not None else set()
     removed |= {"conversation"} if conversation is not None else set()
-    return encode({name: raw for name, raw in fields.items() if name not in removed}), exchange
+    body = encode({name: raw for name, raw in fields.items() if name not in removed})
+    return body, exchange if is_own else None
 
 
 def not_stored(exchange: StoredExchange) -> StoredExchange:
@@ -134,11 +139,6 @@ async def _history(exchange: StoredExchange) -> list[Item]:
         held = await keeper.read(lambda store: store.items(tenant, conversation, keeper.max_bytes))
         return [msgspec.json.decode(item.item) for item in held]
     return []
-
-
-def may_read(principal: Principal, model: str) -> bool:
-    """Whether a principal may read what a model has answered: one with a scope of models, what these have answered."""
-    return principal.scope is None or principal.scope.allows_model(model)
 
 
 async def conversation_of(keeper: Keeper, principal: Principal, id_: str) -> Conversation:

@@ -4,12 +4,13 @@ A method with a tenant reads and changes rows of that tenant only. Expired rows 
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Table, delete, exists, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Table, delete, exists, func, insert, select, update
 
 from gateway.auth.database import open_engine
 from gateway.quota.meter import ROW_BYTES
@@ -135,6 +136,33 @@ class ResponseDatabase:
                     return turns[::-1]
                 next_id = response.previous
 
+    def with_items(
+        self, tenant: str, wanted: Mapping[str, str | None], now: float, max_bytes: int
+    ) -> list[StoredResponse]:
+        """The responses that have the wanted items. `wanted` names the response of an item where its id does; other
+        items are searched for in the newest `MAX_TURNS` responses. Raises `TooLong`."""
+        live = select(responses).where(responses.c.tenant == tenant, responses.c.expires_at > now)
+        named = {id_ for id_ in wanted.values() if id_}
+        others = {id_.encode() for id_, response in wanted.items() if response is None}
+        if len(named) > MAX_ITEMS:
+            raise TooLong
+        newest = live.order_by(responses.c.created_at.desc()).limit(MAX_TURNS if others else 0)
+        found, size = list[StoredResponse](), 0
+        with self._transaction() as connection:
+            rows = connection.execute(live.where(responses.c.id.in_(named))).all() if named else []
+            for row in chain(rows, connection.execute(newest, execution_options={"yield_per": 50})):
+                response = _stored(row)
+                here = {id_ for id_ in others if id_ in response.answer or id_ in response.input}
+                if not here and response.id not in named:
+                    continue
+                others -= here
+                named.discard(response.id)
+                found.append(response)
+                size += len(response.input) + len(response.answer)
+                if size > max_bytes:
+                    raise TooLong
+        return found
+
     def delete_response(self, tenant: str, id_: str, now: float) -> bool:
         """Delete a response. Returns whether it existed."""
         with self._transaction() as connection:
@@ -249,8 +277,10 @@ def _live(tenant: str, id_: str, now: float) -> tuple[ColumnElement[bool], ...]:
 def _response(connection: Connection, tenant: str, id_: str, now: float) -> StoredResponse | None:
     query = select(responses).where(*_is(responses, tenant, id_), responses.c.expires_at > now)
     row = connection.execute(query).one_or_none()
-    if row is None:
-        return None
+    return None if row is None else _stored(row)
+
+
+def _stored(row: Row[Any]) -> StoredResponse:
     tenant, id_, created_at, expires_at, previous, given, answer, model = row
     return StoredResponse(tenant, id_, created_at, expires_at, previous, given.encode(), answer.encode(), model)
 

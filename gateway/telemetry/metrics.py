@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from adapters.wire.openai.ignored_fields import label
 from config.schema.money import PICOS
 from config.schema.telemetry.metrics import MetricsConfig
 from gateway.telemetry.events import Event, families
@@ -78,6 +79,7 @@ class Metrics(Collector):
         self._generative = GenerativeMetrics()
         self._tensors = TensorMetrics()
         self._refused: Counter[str] = Counter()
+        self._ignored: Counter[str] = Counter()
         self.pools: dict[str, PoolTotals] = {}
         """The totals of each pool, for the console."""
         self.tenants = TenantLabels()
@@ -122,6 +124,8 @@ class Metrics(Collector):
             self._steps.count(trace)
         if trace.events:
             self._events.update(trace.events)
+        for name in record.ignored:
+            self._ignored[label(name)] += 1
         for unit, per in record.shadowed:
             self._shadowed[tenant, unit, per] += 1
 
@@ -163,6 +167,11 @@ class Metrics(Collector):
         )
         for code, count in self._refused.items():
             refused.add_metric([code], count)
+        ignored = CounterMetricFamily(
+            "headrace_ignored_fields", "Requests with a field that the model has no use for.", labels=("field",)
+        )
+        for name, count in self._ignored.items():
+            ignored.add_metric([name], count)
         rows = CounterMetricFamily("headrace_rows", "Rows of tensors charged.", labels=("tenant", "model"))
         device = CounterMetricFamily(
             "headrace_device_seconds",
@@ -172,7 +181,7 @@ class Metrics(Collector):
         for payer, count in self._rows.items():
             rows.add_metric(payer, count)
             device.add_metric(payer, self._device_ms[payer] / 1000)
-        yield from (requests, tokens, rows, device, refused, *self._money())
+        yield from (requests, tokens, rows, device, refused, ignored, *self._money())
         yield from (*families(self._events), *self._histograms(), *self._steps.collect())
         yield from (*self._generative.collect(), *self._tensors.collect())
 

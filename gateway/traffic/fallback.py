@@ -5,13 +5,14 @@ from typing import NamedTuple
 
 from adapters.base import Answer, Upstream
 from adapters.call import Call
-from adapters.errors import ContextTooLong, InferenceError, UpstreamTimeout
+from adapters.errors import ContextTooLong, InferenceError, Silent, UpstreamTimeout
 from adapters.requests import ModelRequest
 from config.schema.config import Failure
 
 _NONE: frozenset[str] = frozenset()
 _TOO_LONG: frozenset[str] = frozenset({"context_length"})
-_SILENT: frozenset[str] = frozenset({"timeout", "transport"})
+_SILENT: frozenset[str] = frozenset({"timeout"})
+_LATE = _SILENT | {"transport"}
 
 
 class FallbackStep(NamedTuple):
@@ -34,7 +35,7 @@ class Fallback:
             try:
                 answer = await upstream.call(request, call)
             except InferenceError as error:
-                classes = _classes(error)
+                classes = _classes(request, error)
                 step = next((step for step in left if not step.on.isdisjoint(classes)), None)
                 if step is None or request.sequence or not call.again_after(error):
                     raise
@@ -46,12 +47,17 @@ class Fallback:
                 return answer
 
 
-def _classes(error: InferenceError) -> frozenset[str]:
+def may_be_computed(request: ModelRequest, error: InferenceError) -> bool:
+    """Whether a silent server may still write the text: another attempt is paid twice, and may be as slow."""
+    return request.composes and isinstance(error, Silent)
+
+
+def _classes(request: ModelRequest, error: InferenceError) -> frozenset[str]:
     """The classes of a failure; none for one that every upstream would repeat."""
     if isinstance(error, ContextTooLong):
         return _TOO_LONG
     if isinstance(error, UpstreamTimeout):
-        return _SILENT
+        return _SILENT if may_be_computed(request, error) else _LATE
     return frozenset({error.kind}) if error.retryable else _NONE
 
 
@@ -73,7 +79,7 @@ class ElsewhereFirst:
         try:
             return await self._plan.call(request, first)
         except InferenceError as error:
-            if not (full and error.retryable and call.again_after(error)):
+            if not (full and error.retryable and call.again_after(error)) or may_be_computed(request, error):
                 raise
         call.assignment = first.assignment  # None if the attempt has counted
         return await self._branches[full[0]].call(request, call)

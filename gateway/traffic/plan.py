@@ -95,6 +95,7 @@ class Composer:
             rng=self._rng,
             clock=self._clock,
             patient=patient,
+            again=retry.methods == "all",
             spare=self._pools[name].spare,
         )
         if (mode := self._configs[name].resume) is not None:

@@ -8,6 +8,7 @@ from adapters.base import Answer, Upstream
 from adapters.call import Call
 from adapters.errors import InferenceError, Resting, Unavailable
 from adapters.requests import ModelRequest
+from gateway.traffic.fallback import may_be_computed
 from policies.retry import RetryBudget, backoff, rested
 
 
@@ -29,9 +30,12 @@ class Retry:
         rng: Random,
         clock: Callable[[], float],
         patient: bool = False,
+        again: bool = False,
         spare: Callable[[str, Sequence[str]], bool] | None = None,
     ) -> None:
         self._patient = patient
+        self._again = again
+        """Whether a request may be sent again while a silent server may still compute it."""
         self._spare = spare
         """Whether the pool has a free, untried endpoint for a tenant."""
         self._upstream = upstream
@@ -55,7 +59,7 @@ class Retry:
                     raise
                 patient = False  # no endpoint was called, so this does not count as an attempt
             except InferenceError as error:
-                if attempt >= attempts or not self._may_help(error, call) or not call.again_after(error):
+                if attempt >= attempts or not self._may_help(error, request, call) or not call.again_after(error):
                     raise
                 now = self._clock()
                 pause = backoff(attempt, self._base, self._rng)
@@ -65,8 +69,10 @@ class Retry:
                 call.trace.event("retry", self._pool)
             await asyncio.sleep(pause)
 
-    def _may_help(self, error: InferenceError, call: Call) -> bool:
+    def _may_help(self, error: InferenceError, request: ModelRequest, call: Call) -> bool:
         """Whether an attempt may succeed. A pool without an eligible endpoint needs a fallback, not a retry."""
+        if not self._again and may_be_computed(request, error):
+            return False
         if not error.retryable or (isinstance(error, Unavailable) and not error.elsewhere_only):
             return False
         return not error.elsewhere_only or self._spare is None or self._spare(call.tenant, call.tried)

@@ -351,6 +351,7 @@ async def test_a_broken_stream_raises(decode: Any) -> None:
 
 
 START = b'event: message_start\ndata: {"type":"message_start","message":{"id":"m","usage":{"input_tokens":3}}}'
+TEXT = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":0,"delta":{"text":"a"}}'
 EVENT = b'event: error\ndata: {"type":"error","error":{"type":"%b","message":"say %b"}}'
 
 
@@ -375,7 +376,7 @@ async def test_errors_of_a_stream_have_their_kind(type_: bytes, kind: type[Infer
 
     async def play(peer: Peer) -> None:
         await peer.request()
-        peer.send(HEAD + (piece(START) if begun else b""))
+        peer.send(HEAD + (piece(START, TEXT) if begun else b""))
         if begun:
             await go_on.wait()
         peer.send(piece(EVENT % (type_, type_)))
@@ -385,7 +386,7 @@ async def test_errors_of_a_stream_have_their_kind(type_: bytes, kind: type[Infer
         request = wire.decode_message(message(stream=True))
         if begun:
             answer = await adapter.call(request, within())
-            assert await answer.__anext__() == START + b"\n\n"
+            assert await answer.__anext__() == START + b"\n\n" + TEXT + b"\n\n"
             go_on.set()
             with pytest.raises(kind):
                 await answer.__anext__()

@@ -351,21 +351,6 @@ async def test_a_stream_without_a_first_event_is_no_answer(answer: bytes) -> Non
         await call(answer, chat(stream=True))
 
 
-async def pings(peer: Peer) -> None:
-    await peer.request()
-    peer.send(HEAD)
-    while not peer.writer.transport.is_closing():
-        peer.send(piece(b": wait"))
-        await asyncio.sleep(SOON / 5)
-
-
-async def test_comments_do_not_stretch_the_time_of_the_first_event() -> None:
-    async with adapting(pings) as (adapter, upstream):
-        with pytest.raises(UpstreamTimeout):
-            await adapter.call(chat(stream=True), within(first_byte=2 * SOON))
-        await until(lambda: upstream.left == 1)
-
-
 @pytest.mark.parametrize(
     ("limits", "expected"), [({"idle": SOON}, UpstreamTimeout), ({"total": 4 * SOON}, DeadlineError)]
 )
@@ -421,6 +406,14 @@ async def test_a_reader_that_is_cancelled_ends_the_upstreams_work_at_once() -> N
 async def silent(peer: Peer) -> None:
     await peer.request()
     await peer.left()
+
+
+async def pings(peer: Peer) -> None:
+    await peer.request()
+    peer.send(HEAD)
+    while not peer.writer.transport.is_closing():
+        peer.send(piece(b": wait"))
+        await asyncio.sleep(SOON / 5)
 
 
 @pytest.mark.parametrize("play", [pings, silent], ids=["before the first event", "before the head"])

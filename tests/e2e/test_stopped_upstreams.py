@@ -23,7 +23,8 @@ pytestmark = pytest.mark.timeout(1800)
 RATE = 60
 SECONDS = 3.0
 CALLERS = 8
-TIMEOUT = {"first_byte": "2s", "idle": "2s"}
+TIMEOUT = {"first_byte": "2s", "idle": "2s", "whole": "2s"}
+RETRY = {"attempts": 3, "methods": "all"}
 ADD_SUB = """\
 backend: python
 inputs: [{name: X, datatype: INT32, dims: [4]}]
@@ -40,7 +41,7 @@ def configuration(pool: dict[str, Any]) -> dict[str, Any]:
     # The health checks are slow, so that only the route's own limits can end a wait.
     return {
         "pools": [{"name": "up", "probe": {"interval": "60s"}, **pool}],
-        "models": [{"name": "chat", "routes": [{"to": "up", "retry": {"attempts": 3}, "timeout": TIMEOUT}]}],
+        "models": [{"name": "chat", "routes": [{"to": "up", "retry": RETRY, "timeout": TIMEOUT}]}],
         "tenants": [{"name": "acme", "models": ["*"]}],
     }
 

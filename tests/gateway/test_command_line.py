@@ -101,7 +101,7 @@ def test_explain_prints_the_decision(policy: Path) -> None:
     assert lines[3] in ("goes to a, arm a (25% of such requests)", "goes to a, arm new (75% of such requests)")
     assert "  sends max_tokens: 100" in lines
     assert "  limit per tenant: requests 600/min" in lines
-    assert "  timeout: first_byte 1m, idle 30s, total 5s" in lines
+    assert "  timeout: first_byte 5m, idle 2m, total 5s" in lines
     _, drawn = explain(policy)
     assert "selected for each request, at random or by a key of the request:" in drawn
 

@@ -12,28 +12,31 @@ from adapters.wire.anthropic.usage import MessageUsage
 
 ENVELOPE = 90
 """Bytes of an event besides its text."""
+_OPENINGS = frozenset({"message_start", "content_block_start", "ping"})
+"""Events without output. A model may think for minutes after any of them."""
 
 
 class MessageStream(EventStream):
     """A stream of a message, forwarded unchanged."""
 
-    __slots__ = ("_cost", "_started")
+    __slots__ = ("_cost", "_opened")
 
     def __init__(self, response: ClientResponse, prompt_tokens: int, form: Form = ANTHROPIC) -> None:
         super().__init__(response, Usage(prompt_tokens=prompt_tokens), form=form)
         self._cost = MessageUsage()
-        self._started = False
+        self._opened = self._started = False
 
     def _passes_on(self, event: bytes) -> bool:
-        """Count the tokens of an event. Pings and comments before the start of the message are dropped."""
+        """Count the tokens of an event. Pings before the start of the message are dropped."""
         data = sse.data_of(event)
-        if self._started and b'"content_block_delta"' in data:
+        if self._opened and b'"content_block_delta"' in data:
+            self._started = True
             self._count(data)
             return True
         if not data:
             return self._started and event.startswith(b":")
         self._read_event(data)
-        return self._started
+        return self._opened
 
     def _count(self, data: bytes) -> None:
         """Estimate the tokens of an event; the last events report the exact count."""
@@ -44,12 +47,13 @@ class MessageStream(EventStream):
         event = read_event(data)
         if event.type == "error":
             raise _failure(data)
+        self._started = self._started or (self._opened and event.type not in _OPENINGS)
         if event.type == "message_start":
-            self._started = True
+            self._opened = True
             if event.message is not None and event.message.usage is not None:
                 self._cost = event.message.usage
                 self.usage = Usage(self._cost.usage.prompt_tokens, bytes=self.usage.bytes)
-        elif not self._started and event.type != "ping":
+        elif not self._opened and event.type != "ping":
             raise decoding.bad_response("The upstream's stream does not start with a message.")
         elif event.type == "message_delta" and event.usage is not None:
             self._cost = event.usage.over(self._cost)
@@ -78,7 +82,7 @@ class ChatStream(MessageStream):
         decoded = self._read_event(data)
         if decoded.type == "content_block_delta":
             self._count(data)
-        self._words = self._chunks.take(decoded, self._cost) if self._started else b""
+        self._words = self._chunks.take(decoded, self._cost) if self._opened else b""
         return bool(self._words)
 
     def _worded(self, event: bytes) -> bytes:

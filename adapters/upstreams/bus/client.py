@@ -19,11 +19,11 @@ from adapters.brokers.base import (
 from adapters.errors import (
     DeadlineError,
     InferenceError,
+    Silent,
     TooLarge,
     TransportError,
     Unavailable,
     Unsupported,
-    UpstreamTimeout,
 )
 from adapters.http1.client import Client, ClientResponse
 from adapters.lasting import lasting
@@ -86,7 +86,7 @@ class BusClient(Client):
             response.close()
             if at == deadline.at:
                 raise DeadlineError("The request's deadline has passed.") from None
-            raise UpstreamTimeout("No worker behind the broker began an answer in time.") from None
+            raise Silent("No worker behind the broker began an answer in time.") from None
         except BaseException:
             response.close()
             raise

@@ -9,6 +9,7 @@ from adapters.types import Usage
 from adapters.upstreams.event_stream import EventStream
 from adapters.wire import sse
 from adapters.wire.openai import chat as wire
+from adapters.wire.openai import opening
 
 _DATA = ord("d")
 _FINISHED = re.compile(rb'"finish_reason": ?"')
@@ -25,6 +26,7 @@ class ChunkStream(EventStream):
 
     def __init__(self, response: ClientResponse, request: GenerateRequest) -> None:
         super().__init__(response, Usage(prompt_tokens=request.prompt_tokens))
+        self._started = False
         self._swallow_usage = not request.include_usage
         self._data_before = self._data = b""
         several = isinstance(request, CompletionRequest) and bytes(request.prompt[:1]) == b"["
@@ -50,6 +52,7 @@ class ChunkStream(EventStream):
             self.usage.completion_tokens += 1  # an event has one token; the exact count comes last
             return True
         usage, only_usage = wire.read_event(data)
+        self._started = self._started or not opening.is_opening(data)
         if usage is None:
             self.usage.completion_tokens += 1
             return True
@@ -60,7 +63,7 @@ class ChunkStream(EventStream):
     def _read(self, piece: bytes) -> bytes:
         if not piece and self._is_whole():
             self._done = True
-            return _END
+            return self._held(_END)
         if self._begun and self._splitter.is_between_events and (count := _count_plain(piece)):
             self._pass_plain(piece, count)
             return piece

@@ -11,14 +11,13 @@ from adapters.wire.responses import native
 
 
 class ResponsesStream(EventStream):
-    """A stream that begins with the model's output: opening events, which precede generation, are held back."""
+    """A stream of events of Responses."""
 
-    __slots__ = ("_opening", "_scrubber", "_started")
+    __slots__ = ("_scrubber",)
 
     def __init__(self, response: ClientResponse, request: ResponsesRequest, scrubber: Scrubber) -> None:
         super().__init__(response, Usage(prompt_tokens=request.prompt_tokens))
         self._scrubber = scrubber
-        self._opening = b""
         self._started = False
 
     def _passes_on(self, event: bytes) -> bool:
@@ -46,8 +45,3 @@ class ResponsesStream(EventStream):
         if self._failure is None:
             return super()._worded(event)
         return native.failed_event(event, self._failure.message, self._scrubber.body)
-
-    def _read(self, piece: bytes) -> bytes:
-        out = self._opening + super()._read(piece)
-        self._opening = b"" if self._started else out
-        return out if self._started else b""

@@ -9,6 +9,8 @@ model_field.py       the model's name in JSON objects and forms
 model_list.py        lists of models
 operation_fields.py  the fields of each operation
 ignored_fields.py    fields that a model does not support
+known_fields.py      decodes values with fields that nobody knows yet
+kept_signatures.py   what a server demands back, in another protocol's opaque text
 features.py          requested features, from undecoded fields
 thinking.py          thinking options between APIs
 dialects.py          differences of compatible servers, as data

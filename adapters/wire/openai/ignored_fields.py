@@ -1,10 +1,21 @@
-"""Request fields that a model has no use for: left out and listed in a header, or refused on a strict route."""
+"""Request fields that a model has no use for: left out and listed in a header, or refused on a strict route.
 
-from collections.abc import Iterable
+A translation between two protocols keeps the fields that both have. `sift` decides about every other field. Those in
+`CHANGED` are refused, because the answer would be another one without them. All others only steer the servers of their
+own protocol.
+"""
+
+import re
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import msgspec
+from msgspec import Raw
+
 from adapters.errors import CallerError
+from adapters.wire.openai.continuation import NOTHING
+from adapters.wire.openai.operation_fields import FIELDS
 
 STRICT = "x-headrace-strict"
 """The gateway's header to the LLM runtime: refuse such fields."""
@@ -13,6 +24,58 @@ IGNORED = "x-headrace-ignored"
 NAMES = frozenset({"metadata", "prediction", "reasoning_effort", "verbosity"})
 """Optional fields of a chat. `stop` with an empty text is another one."""
 MAX_LISTED = 16
+OTHER = "other"
+"""The name of a field whose own name no header or label may have."""
+_SAFE = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+_LABELS = FIELDS | {
+    "betas", "client_metadata", "citations", "compaction", "container", "diagnostics", "inference_geo",
+    "reasoning.summary", "reasoning_details", "server_tool_use", "stop_sequences", "thread", "tool_search",
+    "user_profile_id", "web_search", "web_search_call",
+}  # fmt: skip
+_ONE_CHOICE = "its servers return one answer for each request"
+_NO_PENALTY = "its servers have no such control of the sampling"
+_NO_LOGPROBS = "its servers report no log probabilities"
+_NO_GRAMMAR = "its servers follow no grammar: use `response_format` with a JSON schema"
+_NO_SOUND = "its servers return text only"
+_OLD_TOOLS = "it is the old form of tools: use `tools`"
+NOT_STORED = "no files and no responses are stored here, so send it in full"
+CHANGED: Mapping[str, tuple[str, frozenset[bytes]]] = {
+    "audio": (_NO_SOUND, frozenset()),
+    "background": (NOT_STORED, frozenset()),
+    "best_of": (_ONE_CHOICE, frozenset((b"1",))),
+    "conversation": (NOT_STORED, frozenset()),
+    "frequency_penalty": (_NO_PENALTY, frozenset((b"0.0",))),
+    "function_call": (_OLD_TOOLS, frozenset((b'"none"',))),
+    "functions": (_OLD_TOOLS, frozenset()),
+    "grammar": (_NO_GRAMMAR, frozenset()),
+    "guided_choice": (_NO_GRAMMAR, frozenset()),
+    "guided_grammar": (_NO_GRAMMAR, frozenset()),
+    "guided_json": (_NO_GRAMMAR, frozenset()),
+    "guided_regex": (_NO_GRAMMAR, frozenset()),
+    "inference_geo": ("it demands a region of Anthropic's own servers", frozenset()),
+    "logit_bias": (_NO_PENALTY, frozenset()),
+    "logprobs": (_NO_LOGPROBS, frozenset()),
+    "mcp_servers": ("its servers call no tools by themselves: give the tools as functions", frozenset()),
+    "modalities": (_NO_SOUND, frozenset((b'["text"]',))),
+    "moderation": ("its servers moderate no inputs and answers", frozenset()),
+    "n": (_ONE_CHOICE, frozenset((b"1",))),
+    "presence_penalty": (_NO_PENALTY, frozenset((b"0.0",))),
+    "previous_response_id": (NOT_STORED, frozenset()),
+    "prompt": (NOT_STORED, frozenset()),
+    "repetition_penalty": (_NO_PENALTY, frozenset((b"1", b"1.0"))),
+    "structured_outputs": (_NO_GRAMMAR, frozenset()),
+    "top_logprobs": (_NO_LOGPROBS, frozenset()),
+}
+"""Fields that change the answer and that another protocol may lack: the reason of a refusal, and the values beside
+`NOTHING` that change nothing."""
+_DEFAULTS = {
+    "include_reasoning": frozenset((b"true",)),
+    "service_tier": frozenset((b'"auto"', b'"default"')),
+    "speed": frozenset((b'"standard"',)),
+    "truncation": frozenset((b'"disabled"',)),
+    "verbosity": frozenset((b'"medium"',)),
+}
+"""Values of other fields that request nothing."""
 _CODES = {"thread": "thread_unsupported_request"}
 """Codes by which client libraries recover; other fields have the common code."""
 
@@ -38,11 +101,23 @@ class IgnoredFields:
         return cls(headers.get(STRICT) == "true")
 
     def ignore(self, name: str) -> None:
-        """Leave a field out. Raises `CallerError` on a strict route."""
+        """Leave a field out. A name that is not safe in a header becomes `OTHER`. Raises `CallerError` on a strict
+        route."""
+        name = name if _SAFE.fullmatch(name) else OTHER
         if self.strict:
             raise _refusal(name)
         if name not in self.ignored and len(self.ignored) < MAX_LISTED:
             self.ignored.append(name)
+
+    def sift(self, fields: Mapping[str, Raw], kept: Container[str]) -> None:
+        """Ignore or refuse the fields that a translation does not keep. Raises `CallerError`."""
+        for name, raw in fields.items():
+            if name in kept or requests_nothing(name, raw):
+                continue
+            if name in CHANGED:
+                message = f"`{name}` is not possible with this model: {CHANGED[name][0]}."
+                raise CallerError(message, param=name, code="unsupported_parameter")
+            self.ignore(name)
 
     def add(self, names: Iterable[str]) -> None:
         """Add fields that the model's server ignored."""
@@ -62,6 +137,18 @@ class IgnoredFields:
         if "" in given:
             self.ignore("stop")
         return [text for text in given if text]
+
+
+def requests_nothing(name: str, raw: Raw) -> bool:
+    """Whether a field has a value that has no effect."""
+    value = msgspec.json.format(bytes(raw), indent=-1)
+    neutral = CHANGED[name][1] if name in CHANGED else _DEFAULTS.get(name, ())
+    return value in NOTHING or value in neutral
+
+
+def label(name: str) -> str:
+    """The name of an ignored field as a metric's label: one of a fixed set."""
+    return name if name in _LABELS else OTHER
 
 
 def _refusal(name: str) -> CallerError:

@@ -1,11 +1,15 @@
 """OpenAI's Responses.
 
 requests.py        requests
+chat_fields.py     fields as those of a chat
+tools.py           tools as functions of a chat, and the names of their calls
 input.py           the input as chat messages
-chat_fields.py     other fields as fields of a chat
+conversation.py    those messages in the order that chats require
+parts.py           the parts of their contents
 answers.py         a chat's answer as a Response
 events.py          a chat's stream as a Response's
 streamed_items.py  the items of a streamed Response
+custom_input.py    the text of a custom tool's call, from a function's arguments
 native.py          responses of servers with Responses
 stored_items.py    items of stored responses and conversations
 """

@@ -1,5 +1,6 @@
 """Translates a chat's response into a Response object."""
 
+import re
 import secrets
 import time
 from typing import Annotated, Any
@@ -9,8 +10,11 @@ from msgspec import Meta, Raw
 
 from adapters.types import Usage
 from adapters.wire import decoding
+from adapters.wire.openai import kept_signatures
 from adapters.wire.openai.chat_usage import ChatUsage
 from adapters.wire.responses.chat_fields import ResponsesBody
+from adapters.wire.responses.custom_input import input_of
+from adapters.wire.responses.tools import CallName, ToolNames
 
 Item = dict[str, Any]
 
@@ -35,6 +39,7 @@ class ToolCall(msgspec.Struct):
     function: Function | None = None
     index: Annotated[int, Meta(ge=0)] | None = None
     id: str | None = None
+    extra_content: Raw = Raw(b"")
 
 
 class ChatMessage(msgspec.Struct):
@@ -68,6 +73,7 @@ class _Completion(msgspec.Struct):
     usage: ChatUsage | None = None
 
 
+_ITEM_ID = re.compile(r"[a-z]{2,4}_([0-9a-f]{32})[0-9a-f]{4}")
 _completion = msgspec.json.Decoder(_Completion).decode
 
 
@@ -84,13 +90,20 @@ class Ids:
         return f"{prefix}_{self._token}{index:04x}"
 
 
+def response_of(item: str) -> str | None:
+    """The id of the Response that has an item of `Ids`; None for an id of another origin."""
+    match = _ITEM_ID.fullmatch(item)
+    return None if match is None else f"resp_{match[1]}"
+
+
 class Shell:
     """A Response without its output: the request's fields that it repeats."""
 
-    __slots__ = ("_repeated", "ids")
+    __slots__ = ("_repeated", "ids", "names")
 
     def __init__(self, request: ResponsesBody, given: dict[str, Raw]) -> None:
         self.ids = Ids()
+        self.names = ToolNames(request.tools or ())
         reasoning, text = request.reasoning, request.text
         format_ = (
             _line(_formatted(given["text"]).format)
@@ -109,7 +122,7 @@ class Shell:
             "store": False,
             "text": {"format": format_, "verbosity": (text and text.verbosity) or "medium"},
             "tool_choice": _line(given["tool_choice"]) if request.tool_choice is not None else "auto",
-            "tools": _line(given["tools"]) if request.tools else [],
+            "tools": _line(given["tools"]) if isinstance(request.tools, list) and "tools" in given else [],
             "top_logprobs": request.top_logprobs or 0,
             "truncation": "disabled",
             **{name: getattr(request, name) for name in _REPEATED},
@@ -162,12 +175,12 @@ def whole(body: bytes, shell: Shell, counted: Usage) -> bytes:
     decoded = decoding.decode(_completion, body)
     choice = decoded.choices[0]
     status = ending(choice.finish_reason)
-    output = _items(choice.message, shell.ids, status, choice.logprobs)
+    output = _items(choice.message, shell.ids, shell.names, status, choice.logprobs)
     usage = usage_of(decoded.usage, counted)
     return _encode(shell.response(status, output, finish=choice.finish_reason, usage=usage))
 
 
-def _items(message: ChatMessage, ids: Ids, status: str, logprobs: LogProbs | None) -> list[Item]:
+def _items(message: ChatMessage, ids: Ids, names: ToolNames, status: str, logprobs: LogProbs | None) -> list[Item]:
     items: list[Item] = []
     if message.thought:
         items.append(reasoning(ids.item("rs", 0), [reasoning_text(message.thought)], "completed"))
@@ -179,26 +192,47 @@ def _items(message: ChatMessage, ids: Ids, status: str, logprobs: LogProbs | Non
     for call in message.tool_calls or ():
         if call.function is None or not call.function.name:
             raise decoding.bad_response("The upstream's response has a function call without a name.")
-        id_ = ids.item("fc", len(items))
-        arguments = call.function.arguments or ""
-        items.append(function_call(id_, call.id or id_, call.function.name, arguments, status))
+        call_id = call.id or ids.item("call", len(items))
+        if (kept := kept_signatures.encode(call_id, call.extra_content)) is not None:
+            items.append(reasoning(ids.item("rs", len(items)), [], "completed", kept))
+        tool, arguments = names.of_call(call.function.name), call.function.arguments or ""
+        id_ = ids.item(tool.prefix, len(items))
+        if tool.is_custom:
+            items.append(custom_call(id_, call_id, tool, input_of(arguments), status))
+        else:
+            items.append(function_call(id_, call_id, tool, arguments, status))
     return items
 
 
 # ── items and parts ─────────────────────────────────────────────────────────────────────────
 
 
-def reasoning(id_: str, content: list[Item], status: str) -> Item:
-    return {"type": "reasoning", "id": id_, "summary": [], "content": content, "status": status}
+def reasoning(id_: str, content: list[Item], status: str, encrypted: str | None = None) -> Item:
+    item = {"type": "reasoning", "id": id_, "summary": [], "content": content, "status": status}
+    return item if encrypted is None else {**item, "encrypted_content": encrypted}
 
 
 def output_message(id_: str, content: list[Item], status: str) -> Item:
     return {"type": "message", "id": id_, "role": "assistant", "status": status, "content": content}
 
 
-def function_call(id_: str, call_id: str, name: str, arguments: str, status: str) -> Item:
-    call = {"type": "function_call", "id": id_, "call_id": call_id}
-    return {**call, "name": name, "arguments": arguments, "status": status}
+def function_call(id_: str, call_id: str, tool: CallName, arguments: str, status: str) -> Item:
+    return {
+        "type": "function_call",
+        "id": id_,
+        "call_id": call_id,
+        **_named(tool),
+        "arguments": arguments,
+        "status": status,
+    }
+
+
+def custom_call(id_: str, call_id: str, tool: CallName, text: str, status: str) -> Item:
+    return {"type": "custom_tool_call", "id": id_, "call_id": call_id, **_named(tool), "input": text, "status": status}
+
+
+def _named(tool: CallName) -> Item:
+    return {"name": tool.name} | ({} if tool.namespace is None else {"namespace": tool.namespace})
 
 
 def output_text(text: str, logprobs: list[Item]) -> Item:

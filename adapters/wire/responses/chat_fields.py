@@ -1,4 +1,4 @@
-"""Translates the fields of a Responses request into those of a chat: lengths, formats, tools."""
+"""Translates the fields of a Responses request into those of a chat: lengths, formats, wishes."""
 
 from typing import Annotated, Any
 
@@ -8,8 +8,9 @@ from msgspec import Meta, Raw
 from adapters.errors import CallerError
 from adapters.wire.openai.ignored_fields import IgnoredFields
 from adapters.wire.openai.request_codec import MAX_TOKENS
+from adapters.wire.responses.tools import Tool, ToolChoice, ToolNames, tool_fields
 
-_NULL, _ABSENT = Raw(b"null"), Raw(b"")
+_ABSENT = Raw(b"")
 _INCLUDE = frozenset({
     "code_interpreter_call.outputs", "computer_call_output.output.image_url", "file_search_call.results",
     "message.input_image.image_url", "message.output_text.logprobs", "reasoning.encrypted_content",
@@ -18,14 +19,14 @@ _INCLUDE = frozenset({
 """Values of `include`. All but the log probabilities concern items that a chat's response does not have."""
 
 
-class Reasoning(msgspec.Struct, omit_defaults=True):
+class Reasoning(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     """The model's reasoning effort."""
 
     effort: str | None = None
     summary: str | None = None
 
 
-class TextFormat(msgspec.Struct, omit_defaults=True):
+class TextFormat(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     """The format of the text; `schema` and the fields after it belong to `json_schema`."""
 
     type: str
@@ -35,37 +36,22 @@ class TextFormat(msgspec.Struct, omit_defaults=True):
     strict: bool | None = None
 
 
-class ResponseText(msgspec.Struct):
+class ResponseText(msgspec.Struct, forbid_unknown_fields=True):
     """Options of the response's text."""
 
     format: TextFormat | None = None
     verbosity: str | None = None
 
 
-class _Tool(msgspec.Struct):
-    type: str
-    name: str | None = None
-    description: str | None = None
-    parameters: Raw = _NULL
-    strict: bool | None = None
-
-
-class _Choice(msgspec.Struct):
-    type: str
-    name: str | None = None
-    mode: str | None = None
-    tools: list[_Tool] = []
-
-
-class _StreamOptions(msgspec.Struct):
+class _StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
     include_obfuscation: bool | None = None
+    include_usage: Any = None
 
 
-class ResponsesBody(msgspec.Struct):
-    """A request's fields that the response repeats or that a chat has in another form."""
+class ResponsesBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A request's fields, beside its input, that the response repeats or that a chat has in another form."""
 
     model: str
-    input: Raw
     include: list[str] | None = None
     instructions: str | None = None
     max_output_tokens: Annotated[int, Meta(ge=1, le=MAX_TOKENS)] | None = None
@@ -80,20 +66,17 @@ class ResponsesBody(msgspec.Struct):
     stream_options: _StreamOptions | None = None
     temperature: float | None = None
     text: ResponseText | None = None
-    tool_choice: str | _Choice | None = None
-    tools: list[_Tool] | None = None
+    tool_choice: str | ToolChoice | None = None
+    tools: list[Tool] | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     top_p: float | None = None
     user: str | None = None
 
 
-def chat_fields(request: ResponsesBody, hints: IgnoredFields) -> dict[str, Any]:
+def chat_fields(request: ResponsesBody, names: ToolNames, hints: IgnoredFields) -> dict[str, Any]:
     """The fields of a chat without its messages. Raises `CallerError` for fields that a chat cannot express."""
-    return {**_limits(request), **_wishes(request, hints), **_format(request), **_tools(request)}
-
-
-def unsupported(param: str, why: str) -> CallerError:
-    return CallerError(f"`{param}` {why}.", param=param, code="unsupported_parameter")
+    tools = tool_fields(names, request.tool_choice, request.parallel_tool_calls)
+    return {**_limits(request), **_wishes(request, hints), **_format(request), **tools}
 
 
 def _limits(request: ResponsesBody) -> dict[str, Any]:
@@ -108,10 +91,9 @@ def _limits(request: ResponsesBody) -> dict[str, Any]:
 def _wishes(request: ResponsesBody, hints: IgnoredFields) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     if request.stream_options is not None and request.stream_options.include_obfuscation:
-        raise unsupported("stream_options.include_obfuscation", "is not possible here")
-    for wish in request.include or ():
-        if wish not in _INCLUDE:
-            raise unsupported("include", f"has {wish!r}, which is not supported")
+        hints.ignore("include_obfuscation")
+    if set(request.include or ()) - _INCLUDE:
+        hints.ignore("include")
     if request.top_logprobs or "message.output_text.logprobs" in (request.include or ()):
         fields |= {"logprobs": True, "top_logprobs": request.top_logprobs or 0}
     if request.reasoning is not None:
@@ -139,34 +121,3 @@ def _format(request: ResponsesBody) -> dict[str, Any]:
     schema |= {} if format_.strict is None else {"strict": format_.strict}
     schema |= {} if format_.description is None else {"description": format_.description}
     return {**fields, "response_format": {"type": "json_schema", "json_schema": schema}}
-
-
-def _tools(request: ResponsesBody) -> dict[str, Any]:
-    tools = [_function(tool, index) for index, tool in enumerate(request.tools or ())]
-    choice = request.tool_choice
-    if isinstance(choice, _Choice):
-        if choice.type == "allowed_tools":
-            allowed = {tool.name for tool in choice.tools}
-            tools = [tool for tool in tools if tool["function"]["name"] in allowed]
-            tool_choice: Any = choice.mode or "auto"
-        elif choice.type == "function" and choice.name is not None:
-            tool_choice = {"type": "function", "function": {"name": choice.name}}
-        else:
-            raise unsupported("tool_choice", f"is of type {choice.type!r}, which a chat cannot express")
-    elif choice is None or choice in ("none", "auto", "required"):
-        tool_choice = choice
-    else:
-        raise CallerError("`tool_choice` must be none, auto, required, or name a function.", param="tool_choice")
-    return ({"tools": tools} if tools else {}) | ({} if tool_choice is None else {"tool_choice": tool_choice})
-
-
-def _function(tool: _Tool, index: int) -> dict[str, Any]:
-    if tool.type != "function":
-        raise unsupported(f"tools[{index}].type", f"is {tool.type!r}: the model's servers support functions only")
-    if tool.name is None:
-        raise CallerError(f"`tools[{index}].name` is missing.", param=f"tools[{index}].name")
-    function: dict[str, Any] = {"name": tool.name}
-    function |= {} if tool.description is None else {"description": tool.description}
-    function |= {} if tool.parameters == _NULL else {"parameters": tool.parameters}
-    function |= {} if tool.strict is None else {"strict": tool.strict}
-    return {"type": "function", "function": function}

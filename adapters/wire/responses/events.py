@@ -8,10 +8,11 @@ from msgspec import Raw
 from adapters.errors import BackendError, InferenceError
 from adapters.types import Usage
 from adapters.wire import decoding, sse
+from adapters.wire.openai import kept_signatures
 from adapters.wire.openai.chat import DONE
 from adapters.wire.openai.chat_usage import ChatUsage
 from adapters.wire.responses.answers import ChatMessage, LogProbs, Shell, ToolCall, ending, usage_of
-from adapters.wire.responses.streamed_items import CallItem, Item, StreamedPart, TextItem
+from adapters.wire.responses.streamed_items import CallItem, Item, KeptItem, StreamedPart, TextItem
 
 MAX_ANSWER = 16 * 1024 * 1024
 """Characters of a response, which its last event repeats."""
@@ -163,14 +164,27 @@ class ResponseEvents:
             if function is None or not function.name:
                 raise decoding.bad_response("The upstream's stream has a function call without a name.")
             self._close_before_a_call()
-            call = self._calls[index] = CallItem(self._shell.ids, len(self._items), piece.id, function.name)
-            self._open(call)
+            call = self._calls[index] = self._new_call(piece, function.name)
         if function is not None and function.arguments:
             if call.status != "in_progress":
                 raise BackendError("The upstream's stream continues a closed tool call.")
-            call.pieces.append(function.arguments)
             self._grow(function.arguments)
-            self._emit("response.function_call_arguments.delta", delta=function.arguments, **call.place)
+            self._write_call(call, call.take(function.arguments))
+
+    def _new_call(self, piece: ToolCall, name: str) -> CallItem:
+        ids = self._shell.ids
+        call_id = piece.id or ids.item("call", len(self._items))
+        if (kept := kept_signatures.encode(call_id, piece.extra_content)) is not None:
+            item = KeptItem(ids, len(self._items), kept)
+            self._open(item)
+            self._close(item, "completed")
+        call = CallItem(ids, len(self._items), call_id, self._shell.names.of_call(name))
+        self._open(call)
+        return call
+
+    def _write_call(self, call: CallItem, text: str) -> None:
+        if text:
+            self._emit(f"response.{call.kind}.delta", delta=text, **call.place)
 
     def _grow(self, text: str) -> None:
         self._size += len(text)
@@ -205,7 +219,9 @@ class ResponseEvents:
             for part in item.parts[-1:]:
                 self._close_part(part)
         elif isinstance(item, CallItem):
-            self._emit("response.function_call_arguments.done", name=item.name, arguments=item.arguments, **item.place)
+            if item.text is not None:
+                self._write_call(item, item.text.end())
+            self._emit(f"response.{item.kind}.done", **item.done_fields(), **item.place)
         self._emit("response.output_item.done", output_index=item.index, item=item.fields())
 
     def _close_part(self, part: StreamedPart) -> None:

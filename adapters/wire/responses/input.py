@@ -1,205 +1,214 @@
-"""Translates the input of a Responses request into chat messages."""
+"""Translates the input of a Responses request into chat messages.
 
-from typing import Any, NoReturn
+Clients send the items of earlier answers with each request, also those of other servers. No such item may refuse the
+request, because it would refuse the whole session. One rule holds for each type that a chat does not have:
+
+- A call that the client runs (`local_shell_call`, `tool_search_call`, …) has a `call_id` and an output. Both stay: the
+  call as a function with the name of its type, and the output as its result.
+- An item with `content` is a message of the user.
+- Any other item is ignored. Such are calls that the API's servers run, whose results are in the text that follows, and
+  encrypted texts of other servers.
+"""
+
+from typing import Any
 
 import msgspec
 from msgspec import Raw
 
-from adapters.errors import CallerError
 from adapters.wire import decoding
+from adapters.wire.openai import kept_signatures
+from adapters.wire.openai.ignored_fields import NOT_STORED, IgnoredFields
+from adapters.wire.openai.known_fields import KnownFields
+from adapters.wire.responses import parts
+from adapters.wire.responses.conversation import Conversation, Message
+from adapters.wire.responses.parts import ABSENT, Wrong, refused
+from adapters.wire.responses.tools import INPUT, Tool, ToolNames
 
-Message = dict[str, Any]
-
-_ABSENT = Raw(b"")
-_TEXTS = frozenset({"input_text", "output_text", "text"})
-_ROLES = frozenset({"user", "assistant", "system", "developer"})
-_CONTENT = frozenset({"content", "refusal", "tool_calls"})
-NOT_STORED = "no files and no responses are stored here, so send it in full"
+_ROLES = {"user": "user", "system": "system", "developer": "system"}
+"""The roles of a chat. `developer` is OpenAI's newer name of `system`, which other servers refuse."""
+_OF_ANY_CALL = frozenset({"type", "id", "call_id", "status", "caller", "created_by", "execution", "encrypted_content"})
+"""Fields of a call that say nothing about what it calls."""
+_WITH_TOOLS = frozenset({"additional_tools", "tool_search_output"})
 
 
-class _Item(msgspec.Struct):
+class Item(msgspec.Struct):
     """An item of any type, which defines the fields that apply."""
 
-    type: str | None = None
-    role: str | None = None
-    content: Raw = _ABSENT
-    call_id: str | None = None
-    name: str | None = None
-    arguments: str | None = None
-    output: Raw = _ABSENT
+    type: Any = None
+    id: Any = None
+    role: Any = None
+    call_id: Any = None
+    name: Any = None
+    namespace: Any = None
+    content: Raw = ABSENT
+    arguments: Raw = ABSENT
+    input: Raw = ABSENT
+    output: Raw = ABSENT
+    tools: Raw = ABSENT
+    encrypted_content: Any = None
+
+    @property
+    def kind(self) -> str | None:
+        """The type, which a message and a reference may lack."""
+        if isinstance(self.type, str):
+            return self.type
+        if self.type is None and self.role is not None:
+            return "message"
+        return "item_reference" if self.type is None and self.id is not None and self.content == ABSENT else None
 
 
-class _Part(msgspec.Struct):
-    type: str
-    text: str | None = None
-    refusal: str | None = None
-    image_url: str | None = None
-    detail: str | None = None
-    file_data: str | None = None
-    filename: str | None = None
-    input_audio: Raw = _ABSENT
-
-
-class _Reasoning(msgspec.Struct):
+class _Thought(msgspec.Struct):
     text: str = ""
 
 
-_items = msgspec.json.Decoder(list[_Item])
-_parts = msgspec.json.Decoder(list[_Part])
-_reasoning = msgspec.json.Decoder(list[_Reasoning] | None)
-_text = msgspec.json.Decoder(str)
+_items = msgspec.json.Decoder(list[Item])
+_fields = msgspec.json.Decoder(list[dict[str, Raw]])
+_thoughts = msgspec.json.Decoder(list[_Thought] | None)
+_tools = KnownFields[list[Tool]](list[Tool])
+_encode = msgspec.json.Encoder().encode
 
 
-class _Wrong(Exception):
-    """A fault in an item. `where` is a field of the item or part; `problem` completes a sentence after its name."""
-
-    def __init__(self, where: str, problem: str) -> None:
-        self.where = where
-        self.problem = problem
-
-
-def messages_of(given: Raw, instructions: str | None) -> list[Message]:
-    """Translate the input. Raises `CallerError` that names the item at fault."""
-    messages: list[Message] = [] if instructions is None else [{"role": "system", "content": instructions}]
-    if _is_text(given):
-        return [*messages, {"role": "user", "content": _decoded(_text, given, "input")}]
-    items = _decoded(_items, given, "input")
+def items_of(given: Raw) -> list[Item] | str:
+    """Decode the input: a text, or its items. Raises `CallerError`."""
+    try:
+        if parts.is_text(given):
+            return parts.text_of(given, "")
+        items = _items.decode(given)
+    except decoding.MALFORMED_JSON as error:
+        raise refused("input", f"is not valid: {error}") from None
+    except Wrong as wrong:
+        raise refused("input", wrong.problem) from None
     if not items:
-        raise CallerError("`input` must not be empty.", param="input")
-    turn = max((i for i, item in enumerate(items) if item.role == "user"), default=-1)
+        raise refused("input", "must not be empty")
+    return items
+
+
+def tools_of(items: list[Item] | str, ignored: IgnoredFields) -> list[Tool]:
+    """The tools that items add to those of the request. Raises `CallerError`."""
+    tools = list[Tool]()
+    for index, item in enumerate(items if isinstance(items, list) else ()):
+        if item.kind in _WITH_TOOLS and item.tools != ABSENT:
+            try:
+                tools += _tools.reporting(ignored).decode(item.tools)
+            except decoding.MALFORMED_JSON as error:
+                raise refused(f"input[{index}].tools", f"is not valid: {error}") from None
+    return tools
+
+
+def messages_of(
+    items: list[Item] | str, given: Raw, instructions: str | None, names: ToolNames, ignored: IgnoredFields
+) -> list[Message]:
+    """Translate the items of an input, which is also `given` as JSON. Raises `CallerError` that names the item at
+    fault."""
+    conversation = Conversation()
+    if instructions is not None:
+        conversation.add("system", instructions)
+    if isinstance(items, str):
+        conversation.add("user", items)
+        return list(conversation.messages())
+    translation = _Translation(conversation, given, names, ignored)
+    question = max((i for i, item in enumerate(items) if item.role == "user"), default=-1)
     for index, item in enumerate(items):
+        conversation.is_old = index < question
         try:
-            _add(messages, item, is_old=index < turn)
-        except _Wrong as wrong:
-            param = f"input[{index}]{wrong.where}"
-            raise CallerError(f"`{param}` {wrong.problem}.", param=param) from None
-    return [_complete(message) for message in messages if message["role"] != "assistant" or message.keys() & _CONTENT]
+            translation.add(item, index)
+        except Wrong as wrong:
+            raise refused(f"input[{index}]{wrong.where}", wrong.problem) from None
+    return list(conversation.messages())
 
 
-def _add(messages: list[Message], item: _Item, *, is_old: bool) -> None:
-    kind = item.type or ("message" if item.role else None)
-    if kind == "message":
-        _add_message(messages, item)
-    elif kind == "function_call":
-        function = {"name": _given(item.name, ".name"), "arguments": _given(item.arguments, ".arguments")}
-        call = {"id": _given(item.call_id, ".call_id"), "type": "function", "function": function}
-        _assistant(messages).setdefault("tool_calls", []).append(call)
-    elif kind == "function_call_output":
-        content = _content(item.output, ".output", only_text=True)
-        messages.append({"role": "tool", "tool_call_id": _given(item.call_id, ".call_id"), "content": content})
-    elif kind == "reasoning":
-        # Reasoning from before the last user message is not used by models, and some servers refuse it.
-        if not is_old and (text := _thought(item.content)):
-            _assistant(messages, without="reasoning_content")["reasoning_content"] = text
-    elif kind == "item_reference":
-        raise _Wrong("", f"refers to a stored item: {NOT_STORED}")
-    else:
-        raise _Wrong(".type", f"is {kind!r}, which a chat cannot express" if kind else "is missing")
+class _Translation:
+    """The translation of one input."""
 
+    def __init__(self, conversation: Conversation, given: Raw, names: ToolNames, ignored: IgnoredFields) -> None:
+        self._to = conversation
+        self._given = given
+        self._names = names
+        self._ignored = ignored
+        self._raw: list[dict[str, Raw]] | None = None
 
-def _add_message(messages: list[Message], item: _Item) -> None:
-    if item.role not in _ROLES:
-        raise _Wrong(".role", "must be user, assistant, system or developer")
-    if item.role != "assistant":
-        messages.append({"role": item.role, "content": _content(item.content, ".content")})
-        return
-    message = _assistant(messages, without="content")
-    if _is_text(item.content):
-        message["content"] = _content(item.content, ".content")
-        return
-    parts = _decoded_parts(item.content, ".content")
-    if refused := [part.refusal for part in parts if part.type == "refusal" and part.refusal]:
-        message["refusal"] = "\n".join(refused)
-    message["content"] = _joined([part for part in parts if part.type != "refusal"], ".content", only_text=True) or None
+    def add(self, item: Item, index: int) -> None:
+        """Append an item. Raises `Wrong`."""
+        kind = item.kind
+        if kind == "message":
+            self._message(item)
+        elif kind == "function_call":
+            name = self._names.in_chat(_given(item.name, ".name"), _optional(item.namespace))
+            arguments = parts.text_of(item.arguments, ".arguments") if item.arguments != ABSENT else ""
+            self._to.call(_given(item.call_id, ".call_id"), name, arguments)
+        elif kind == "custom_tool_call":
+            name = self._names.in_chat(_given(item.name, ".name"), _optional(item.namespace))
+            text = parts.text_of(item.input, ".input") if item.input != ABSENT else ""
+            self._to.call(_given(item.call_id, ".call_id"), name, _encode({INPUT: text}).decode())
+        elif kind == "reasoning":
+            self._reasoning(item)
+        elif kind == "item_reference":
+            raise Wrong("", f"refers to a stored item: {NOT_STORED} (set `store: false` at the client)")
+        elif kind is None:
+            raise Wrong(".type", "is missing")
+        elif kind == "compaction_trigger":
+            raise Wrong("", "asks the server to compact the input, which it cannot: send a shorter input")
+        else:
+            self._other(kind, item, index)
 
+    def _message(self, item: Item) -> None:
+        if item.role == "assistant":
+            content = parts.history_of(item.content, ".content", self._ignored)
+            refusals = [part["refusal"] for part in content if part["type"] == "refusal"]
+            texts, _ = parts.divided(content)
+            is_empty = not texts and not parts.is_text(item.content)
+            self._to.say(None if is_empty else texts, "\n".join(refusals) or None)
+        elif isinstance(item.role, str) and item.role in _ROLES:
+            self._to.add(_ROLES[item.role], parts.joined(parts.content_of(item.content, ".content")))
+        else:
+            raise Wrong(".role", "must be user, assistant, system or developer")
 
-def _assistant(messages: list[Message], without: str = "") -> Message:
-    """The assistant's open message if it lacks this field; otherwise a new one."""
-    if not messages or messages[-1]["role"] != "assistant" or without in messages[-1]:
-        messages.append({"role": "assistant"})
-    return messages[-1]
-
-
-def _complete(message: Message) -> Message:
-    """Servers require an explicit null without text."""
-    return message if "content" in message else {**message, "content": None}
-
-
-# ── parts ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _content(raw: Raw, where: str, *, only_text: bool = False) -> str | list[dict[str, Any]]:
-    if _is_text(raw):
+    def _reasoning(self, item: Item) -> None:
+        """Encrypted thoughts of other servers have no text, and are left out."""
+        if isinstance(item.encrypted_content, str) and (kept := kept_signatures.decode(item.encrypted_content)):
+            self._to.keep(*kept)
         try:
-            return _text.decode(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise _Wrong(where, f"is not valid: {error}") from None
-    return _joined(_decoded_parts(raw, where), where, only_text=only_text)
+            thoughts = (_thoughts.decode(item.content) if item.content != ABSENT else None) or []
+        except decoding.MALFORMED_JSON as error:
+            raise Wrong(".content", f"is not valid: {error}") from None
+        if text := "".join(thought.text for thought in thoughts):
+            self._to.think(text)
+
+    def _other(self, kind: str, item: Item, index: int) -> None:
+        """An item that a chat has no form for: see the rule of this module."""
+        call_id = _optional(item.call_id) or (_optional(item.id) if kind.endswith("_call_output") else None)
+        if kind.endswith("_output") and (call_id is not None or item.output != ABSENT):
+            self._result(item, call_id, index)
+        elif call_id is not None:
+            arguments = _encode(self._own_fields(index)).decode()
+            self._to.call(call_id, self._names.in_chat(kind.removesuffix("_call")), arguments)
+        elif item.content not in (ABSENT, b"null") and kind not in _WITH_TOOLS:
+            self._to.add("user", parts.joined(parts.history_of(item.content, ".content", self._ignored)))
+        elif kind not in _WITH_TOOLS:
+            self._ignored.ignore(kind)
+
+    def _result(self, item: Item, call_id: str | None, index: int) -> None:
+        if item.output == ABSENT:
+            self._to.result(call_id, _encode(self._own_fields(index)).decode(), [])
+        elif bytes(memoryview(item.output)[:1]) in (b'"', b"[", b"{"):
+            self._to.result(call_id, *parts.divided(parts.history_of(item.output, ".output", self._ignored)))
+        else:
+            self._to.result(call_id, bytes(item.output).decode(), [])
+
+    def _own_fields(self, index: int) -> dict[str, Raw]:
+        """What an item says, as its own JSON."""
+        if self._raw is None:
+            self._raw = _fields.decode(self._given)
+        return {name: raw for name, raw in self._raw[index].items() if name not in _OF_ANY_CALL}
 
 
-def _joined(parts: list[_Part], where: str, *, only_text: bool) -> str | list[dict[str, Any]]:
-    """A single text as a string: not every server accepts a list."""
-    if not parts:
-        return ""
-    if len(parts) == 1 and parts[0].type in _TEXTS:
-        return _given(parts[0].text, f"{where}[0].text")
-    return [_part(part, f"{where}[{index}]", only_text=only_text) for index, part in enumerate(parts)]
+def _optional(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
 
 
-def _part(part: _Part, where: str, *, only_text: bool) -> dict[str, Any]:
-    if part.type in _TEXTS:
-        return {"type": "text", "text": _given(part.text, f"{where}.text")}
-    if only_text:
-        raise _Wrong(f"{where}.type", f"is {part.type!r}: a chat has only text here")
-    if part.type == "input_image":
-        if part.image_url is None:
-            raise _Wrong(where, f"has no image_url: {NOT_STORED}")
-        image = {"url": part.image_url} | ({"detail": part.detail} if part.detail else {})
-        return {"type": "image_url", "image_url": image}
-    if part.type == "input_file":
-        if part.file_data is None:
-            raise _Wrong(where, f"has no file_data: {NOT_STORED}")
-        return {"type": "file", "file": {"file_data": part.file_data, "filename": part.filename or "file"}}
-    if part.type == "input_audio" and part.input_audio != _ABSENT:
-        return {"type": "input_audio", "input_audio": part.input_audio}
-    raise _Wrong(f"{where}.type", f"is {part.type!r}, which a chat cannot express")
-
-
-def _thought(raw: Raw) -> str:
-    """Text of a reasoning item. Encrypted reasoning has none and is left out."""
-    if raw == _ABSENT:
-        return ""
-    try:
-        return "".join(part.text for part in _reasoning.decode(raw) or ())
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _Wrong(".content", f"is not valid: {error}") from None
-
-
-def _decoded_parts(raw: Raw, where: str) -> list[_Part]:
-    if raw == _ABSENT:
-        raise _Wrong(where, "is missing")
-    try:
-        return _parts.decode(raw)
-    except decoding.MALFORMED_JSON as error:
-        raise _Wrong(where, f"is not valid: {error}") from None
-
-
-def _given(value: str | None, where: str) -> str:
+def _given(value: Any, where: str) -> str:
     if value is None:
-        raise _Wrong(where, "is missing")
+        raise Wrong(where, "is missing")
+    if not isinstance(value, str):
+        raise Wrong(where, "must be a text")
     return value
-
-
-def _is_text(raw: Raw) -> bool:
-    return bytes(memoryview(raw)[:1]) == b'"'
-
-
-def _decoded(decoder: "msgspec.json.Decoder[Any]", raw: Raw, name: str) -> Any:
-    try:
-        return decoder.decode(raw)
-    except decoding.MALFORMED_JSON as error:
-        _refuse(name, str(error))
-
-
-def _refuse(name: str, why: str) -> NoReturn:
-    raise CallerError(f"`{name}` is not valid: {why}.", param=name)

@@ -15,7 +15,11 @@ from adapters.wire.openai.request_codec import Count
 
 _WHOLE = (b'"response.completed"', b'"response.incomplete"')
 _FAILED = b'"response.failed"'
-_OPENINGS = frozenset({"response.created", "response.in_progress", "response.queued"})
+_OPENINGS = frozenset({
+    "response.created", "response.in_progress", "response.queued", "keepalive",
+    "response.output_item.added", "response.content_part.added", "response.reasoning_summary_part.added",
+})  # fmt: skip
+"""Signs of life without output: a reasoning model may be silent for minutes after any of them."""
 _LAST = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
 

@@ -1,7 +1,8 @@
 """Decodes OpenAI's Responses requests (API specification 2.3), as chats or for servers with the Responses API.
 
-Fields that refer to stored state (`store`, `previous_response_id` and others) are refused: nothing is stored here, and
-state that an upstream stores under the gateway's credential belongs to no tenant.
+Fields that only steer the servers of Responses are left out of a chat and reported. Fields that refer to stored state
+(`previous_response_id`, `background` and others) are refused: nothing is stored here, and state that an upstream stores
+under the gateway's credential belongs to no tenant.
 """
 
 import re
@@ -9,91 +10,95 @@ from collections.abc import Iterable
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from adapters.errors import CallerError
 from adapters.requests import ChatRequest, ResponsesRequest
 from adapters.wire import decoding
 from adapters.wire.body import open_body
 from adapters.wire.openai import chat as wire
-from adapters.wire.openai.ignored_fields import IgnoredFields
+from adapters.wire.openai.ignored_fields import IgnoredFields, requests_nothing
+from adapters.wire.openai.known_fields import KnownFields
+from adapters.wire.openai.operation_fields import CHAT
 from adapters.wire.responses.chat_fields import ResponsesBody as ResponsesBody
-from adapters.wire.responses.chat_fields import chat_fields, unsupported
-from adapters.wire.responses.input import NOT_STORED, messages_of
+from adapters.wire.responses.chat_fields import chat_fields
+from adapters.wire.responses.input import items_of, messages_of, tools_of
+from adapters.wire.responses.tools import ToolNames
 
 OPERATION = "responses"
 _FALSE = Raw(b"false")
-_NOT_STORED = f"is not possible: {NOT_STORED}"
-_NOTHING = frozenset({b"null"})
-_OF_STORED = {
-    "background": (_NOT_STORED, _NOTHING | {b"false"}),
-    "conversation": (_NOT_STORED, _NOTHING),
-    "previous_response_id": (_NOT_STORED, _NOTHING),
-    "store": (_NOT_STORED, _NOTHING | {b"false"}),
-}
-"""Fields that require stored state, and their neutral values."""
-_OF_OTHERS = {
-    "access_programs": ("is not supported", _NOTHING),
-    "context_management": ("is not possible in a chat", _NOTHING | {b"[]"}),
-    "image": ("is not possible in a chat", _NOTHING),
-    "moderation": ("is not possible in a chat", _NOTHING),
-    "prompt": (_NOT_STORED, _NOTHING),
-    "truncation": ("is not possible: a chat is never truncated", _NOTHING | {b'"disabled"'}),
-}
-"""The reasons for fields that only servers with the Responses API support."""
+_STATE = frozenset({"background", "conversation", "previous_response_id", "store"})
+"""Fields about stored state."""
 _CHATS_OWN = frozenset({
     "audio", "function_call", "functions", "logprobs", "max_completion_tokens", "max_tokens", "messages", "modalities",
     "n", "n_predict", "prediction", "reasoning_effort", "response_format", "verbosity", "web_search_options",
 })  # fmt: skip
-_TAKEN = frozenset({
-    "include", "input", "instructions", "max_output_tokens", "max_tool_calls", "metadata", "reasoning", "store",
-    "stream", "stream_options", "text", "tool_choice", "tools", "top_logprobs", *_OF_STORED, *_OF_OTHERS,
-})  # fmt: skip
-"""Fields that are translated or left out; other fields are forwarded unchanged."""
+_STEERING = frozenset({"prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "store"})
+"""Fields that OpenAI's chats have too, and that other servers refuse. Clients send them unasked."""
+_TAKEN = frozenset(ResponsesBody.__struct_fields__) | {"input"}
+_KEPT = ((CHAT - _CHATS_OWN) | _TAKEN) - _STEERING
+"""Fields that are translated or that chats have too."""
+_FORWARDED = (CHAT - _CHATS_OWN - _TAKEN - _STEERING) | {
+    "model", "safety_identifier", "service_tier", "temperature", "top_p", "user",
+}  # fmt: skip
 _PARAMS = {
     "max_completion_tokens": "max_output_tokens", "max_tokens": "max_output_tokens", "messages": "input",
     "reasoning_effort": "reasoning.effort", "response_format": "text.format", "verbosity": "text.verbosity",
 }  # fmt: skip
-
-_NO_INPUT = Raw(b"null")
 
 
 class _Named(msgspec.Struct):
     model: str = ""
 
 
-_decode_body = msgspec.json.Decoder(ResponsesBody).decode
+_body = KnownFields[ResponsesBody](ResponsesBody)
 _named = msgspec.json.Decoder(_Named).decode
 _encode = msgspec.json.Encoder().encode
 
 
 def decode(body: bytes) -> tuple[ChatRequest, ResponsesBody, dict[str, Raw]]:
-    """Decode a request: as a chat, its decoded body, and its encoded fields. Raises `CallerError` that names the field
-    at fault, also for a field that a chat cannot express."""
-    given = open_body(body)
-    _refuse(given, _OF_STORED)
-    _refuse(given, _OF_OTHERS)
+    """Decode a request: as a chat, its decoded body with the tools of its items, and its encoded fields without the
+    input. Raises `CallerError` that names the field at fault, also for one that a chat cannot express."""
+    given, ignored = open_body(body), IgnoredFields()
+    for name in sorted(given.keys() & _CHATS_OWN):
+        if not requests_nothing(name, given[name]):
+            message = f"`{name}` is a field of chats, not of Responses."
+            raise CallerError(message, param=name, code="unknown_parameter")
+    ignored.sift(given, _KEPT | _CHATS_OWN)
+    decoded = _decode_fields(given, ignored)
+    written = given.pop("input", None)
+    if written is None:
+        raise CallerError("`input` is missing.", param="input")
+    items = items_of(written)
+    decoded.tools = [*(decoded.tools or ()), *tools_of(items, ignored)]
+    names = ToolNames(decoded.tools)
+    chat = {
+        "messages": messages_of(items, written, decoded.instructions, names, ignored),
+        **chat_fields(decoded, names, ignored),
+    }
+    fields = {name: raw for name, raw in given.items() if name in _FORWARDED}
+    fields |= {name: Raw(_encode(value)) for name, value in chat.items()}
+    return wire.chat_request(fields, len(body), tuple(ignored.ignored)), decoded, given
+
+
+def decode_chat(body: bytes) -> ChatRequest:
+    """Decode a chat. A body of Responses is one too: some clients send it to the path of chats, and read a chat's
+    answer. Raises `CallerError` that names the field at fault."""
     try:
-        decoded = _decode_body(body)
+        return wire.decode_chat(body)
+    except CallerError as error:
+        given = open_body(body) if error.param == "messages" else {}
+        if "input" not in given or "messages" in given:
+            raise
+    return decode(body)[0]
+
+
+def _decode_fields(given: dict[str, Raw], ignored: IgnoredFields) -> ResponsesBody:
+    own = {name: given[name] for name in ResponsesBody.__struct_fields__ if name in given}
+    try:
+        return _body.reporting(ignored).decode(_encode(own))
     except decoding.MALFORMED_JSON as error:
         raise _invalid(str(error)) from None
-    fields = {name: raw for name, raw in given.items() if name not in _TAKEN}
-    if foreign := sorted(fields.keys() & _CHATS_OWN):
-        raise CallerError(
-            f"`{foreign[0]}` is a field of chats, not of Responses.",
-            param=foreign[0],
-            code="unknown_parameter",
-        )
-    hints = IgnoredFields()
-    chat = {"messages": messages_of(decoded.input, decoded.instructions), **chat_fields(decoded, hints)}
-    fields |= {name: Raw(_encode(value)) for name, value in chat.items()}
-    return wire.chat_request(fields, len(body), tuple(hints.ignored)), decoded, given
-
-
-def decode_to_repeat(body: bytes) -> tuple[ChatRequest, ResponsesBody, dict[str, Raw]]:
-    """Decode the fields without the input, which a response does not repeat."""
-    request, decoded, given = decode(body)
-    decoded.input = _NO_INPUT
-    return request, decoded, {name: raw for name, raw in given.items() if name != "input"}
 
 
 def model_of(body: bytes) -> str | None:
@@ -106,22 +111,17 @@ def model_of(body: bytes) -> str | None:
 
 def decode_native(body: bytes) -> ResponsesRequest:
     """Decode a request for servers with the Responses API, with `store: false`. Raises `CallerError`."""
-    given = open_body(body)
-    _refuse(given, _OF_STORED)
+    given, ignored = open_body(body), IgnoredFields()
+    ignored.sift({name: raw for name, raw in given.items() if name in _STATE}, ())
     if "input" not in given:
         raise CallerError("`input` is missing.", param="input")
-    return wire.responses_request({**given, "store": _FALSE}, len(body))
+    request = wire.responses_request({**given, "store": _FALSE}, len(body))
+    return replace(request, ignored=tuple(ignored.ignored))
 
 
 def route_names(field: str) -> Iterable[str]:
     """The names of a chat's fields that a route's rewrite uses for a field of a Response."""
     return [name for name, path in _PARAMS.items() if path.partition(".")[0] == field]
-
-
-def _refuse(given: dict[str, Raw], table: dict[str, tuple[str, frozenset[bytes]]]) -> None:
-    for name, (why, neutral) in table.items():
-        if name in given and bytes(given[name]) not in neutral:
-            raise unsupported(name, why)
 
 
 def _invalid(message: str) -> CallerError:

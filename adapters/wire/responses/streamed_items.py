@@ -4,6 +4,8 @@ from typing import Any
 
 from adapters.wire.responses import answers
 from adapters.wire.responses.answers import Ids
+from adapters.wire.responses.custom_input import CustomInput
+from adapters.wire.responses.tools import CallName
 
 
 class Item:
@@ -74,20 +76,54 @@ class TextItem(Item):
         return make(self.id, [part.fields() for part in self.parts], self.status)
 
 
+class KeptItem(Item):
+    """What the client returns with the call after it, as reasoning that only the gateway reads."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, ids: Ids, index: int, text: str) -> None:
+        super().__init__(ids.item("rs", index), index)
+        self.text = text
+
+    def fields(self) -> dict[str, Any]:
+        return answers.reasoning(self.id, [], self.status, self.text)
+
+
 class CallItem(Item):
-    """A function call."""
+    """A call of a function or of a custom tool."""
 
-    __slots__ = ("call_id", "name", "pieces")
+    __slots__ = ("call_id", "pieces", "text", "tool")
 
-    def __init__(self, ids: Ids, index: int, call_id: str | None, name: str) -> None:
-        super().__init__(ids.item("fc", index), index)
-        self.call_id = call_id or self.id
-        self.name = name
+    def __init__(self, ids: Ids, index: int, call_id: str, tool: CallName) -> None:
+        super().__init__(ids.item(tool.prefix, index), index)
+        self.call_id = call_id
+        self.tool = tool
         self.pieces: list[str] = []
+        """The arguments, as a chat has them."""
+        self.text = CustomInput() if tool.is_custom else None
+        """The input of a custom tool."""
 
     @property
     def arguments(self) -> str:
         return "".join(self.pieces)
 
+    @property
+    def kind(self) -> str:
+        """The name of its events."""
+        return "function_call_arguments" if self.text is None else "custom_tool_call_input"
+
+    def take(self, arguments: str) -> str:
+        """Append a piece of the arguments. Returns the text of its event."""
+        self.pieces.append(arguments)
+        return arguments if self.text is None else self.text.take(arguments)
+
+    def done_fields(self) -> dict[str, Any]:
+        """The complete arguments or input in its `done` event."""
+        if self.text is None:
+            return {"name": self.tool.name, "arguments": self.arguments}
+        return {"input": "".join(self.text.pieces)}
+
     def fields(self) -> dict[str, Any]:
-        return answers.function_call(self.id, self.call_id, self.name, self.arguments, self.status)
+        if self.text is None:
+            return answers.function_call(self.id, self.call_id, self.tool, self.arguments, self.status)
+        return answers.custom_call(self.id, self.call_id, self.tool, "".join(self.text.pieces), self.status)

@@ -40,7 +40,7 @@ class ResponsesCall:
 async def decode(body: bytes, default: str) -> ResponsesCall:
     """A request, decoded. A request without a model is for the `default`. Raises `CallerError`."""
     try:
-        return ResponsesCall(*await offload.parse(body, wire.decode_to_repeat, body))
+        return ResponsesCall(*await offload.parse(body, wire.decode, body))
     except CallerError as error:
         if error.param != "model":
             raise
@@ -48,7 +48,7 @@ async def decode(body: bytes, default: str) -> ResponsesCall:
         if bytes(fields.get("model", NULL)) != NULL:
             raise
     body = await offload.parse(body, with_model, "application/json", body, default)
-    return ResponsesCall(*await offload.parse(body, wire.decode_to_repeat, body))
+    return ResponsesCall(*await offload.parse(body, wire.decode, body))
 
 
 class ResponseEventStream:

@@ -75,7 +75,7 @@ def _requests(messages: list[dict[str, str]]) -> list[Any]:
         (openai.decode_chat, chat),
         (anthropic.decode_message, chat),
         (anthropic.decode_count, chat),
-        (responses.decode_to_repeat, response),
+        (responses.decode, response),
         (responses.decode_native, response),
     ]
     return [decode(msgspec.json.encode(body)) for decode, body in decoders]

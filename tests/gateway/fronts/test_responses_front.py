@@ -131,7 +131,7 @@ async def test_nothing_is_stored(method: str, path: str, status: int, code: str)
 async def test_impossible_requests_are_refused_before_any_upstream_call() -> None:
     fake = scripted()
     async with door(fake) as d:
-        for body in ({"store": True}, {"previous_response_id": "resp_1"}, {"tools": [{"type": "web_search"}]}):
+        for body in ({"background": True}, {"previous_response_id": "resp_1"}, {"tool_choice": {"type": "web_search"}}):
             status, text = await send(d, **body)
             assert (status, json.loads(text)["error"]["code"]) == (400, "unsupported_parameter")
         assert not fake.calls

@@ -101,3 +101,10 @@ def test_series_are_bounded_and_no_request_is_lost(requests: list[tuple[int, int
     assert len(tokens) <= 101
     assert sum(counted.values()) == len(requests)
     assert sum(tokens.values()) == 2 * len(requests)
+
+
+def test_ignored_fields_are_counted_under_bounded_names() -> None:
+    metrics = Metrics()
+    for ignored in (["metadata", "x_new"], ["x_newer"]):
+        metrics.count(record(ignored=ignored))
+    assert samples(metrics, "headrace_ignored_fields") == {("_total", "metadata"): 1, ("_total", "other"): 2}

@@ -14,6 +14,7 @@ from adapters.errors import (
     DeadlineError,
     InferenceError,
     LimitExceeded,
+    Silent,
     TransportError,
     Unavailable,
     UpstreamTimeout,
@@ -33,13 +34,14 @@ ERRORS: dict[str, InferenceError] = {
     "unavailable": Unavailable("x"),
     "backend": BackendError("x"),
     "transport": TransportError("x"),
-    "silent": UpstreamTimeout("x"),
+    "unaccepted": UpstreamTimeout("x"),
+    "silent": Silent("x"),
     "too long": ContextTooLong("x"),
     "caller": CallerError("x", code="content_policy_violation"),
     "limit": LimitExceeded("x", limit="requests", retry_after=1.0),
     "deadline": DeadlineError("x"),
 }
-USUAL = {"capacity", "unavailable", "backend", "transport", "silent"}
+USUAL = {"capacity", "unavailable", "backend", "transport", "unaccepted"}
 
 
 def failing(error: InferenceError) -> FakeAdapter:
@@ -60,8 +62,8 @@ async def falls_back(error: InferenceError, *on: str) -> bool:
         ((), USUAL),
         (("capacity",), {"capacity", "unavailable"}),
         (("backend",), {"backend"}),
-        (("transport",), {"transport", "silent"}),
-        (("timeout",), {"silent"}),
+        (("transport",), {"transport", "unaccepted"}),
+        (("timeout",), {"unaccepted", "silent"}),
         (("context_length",), {"too long"}),
         ((*ANOTHER_MAY_DO, "context_length"), USUAL | {"too long"}),
     ],

@@ -16,20 +16,27 @@ from adapters.errors import (
     ModelFailed,
     PoisonRequest,
     Resting,
+    Silent,
     TransportError,
     Unavailable,
 )
 from adapters.fake import FakeAdapter, Script
+from adapters.requests import ModelRequest
 from adapters.types import Deadline
 from gateway.traffic.retry import Retry
 from policies.retry import RetryBudget
 from tests.support.deterministic import START
-from tests.support.gateways import Rig, chat, config
+from tests.support.gateways import Rig, chat, config, infer
 from tests.support.pools import FOREVER
 
 
 def retry(
-    upstream: Upstream, attempts: int = 3, budget: RetryBudget | None = None, base: float = 0.01, patient: bool = True
+    upstream: Upstream,
+    attempts: int = 3,
+    budget: RetryBudget | None = None,
+    base: float = 0.01,
+    patient: bool = True,
+    again: bool = False,
 ) -> Retry:
     return Retry(
         upstream,
@@ -40,6 +47,7 @@ def retry(
         rng=Random(1),
         clock=asyncio.get_running_loop().time,
         patient=patient,
+        again=again,
     )
 
 
@@ -52,6 +60,17 @@ async def test_a_transient_failure_is_retried(fault: InferenceError) -> None:
     fake = failing(fault, fault)
     assert (await retry(fake).call(chat(), Call(FOREVER))).body
     assert len(fake.calls) == 3
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("request_", [chat(), chat(stream=True), infer()], ids=["whole", "stream", "tensors"])
+async def test_a_text_that_a_silent_server_may_still_write_is_requested_once(
+    request_: ModelRequest, again: bool
+) -> None:
+    fake = failing(Silent("x"))
+    with contextlib.suppress(Silent):
+        await retry(fake, again=again).call(request_, Call(FOREVER))
+    assert len(fake.calls) == (1 if request_.composes and not again else 2)
 
 
 @pytest.mark.parametrize("fault", [CallerError("x"), DeadlineError("x"), Unavailable("x")])

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Raw
 
 from adapters.errors import CallerError
-from adapters.wire.openai.ignored_fields import MAX_LISTED, IgnoredFields, allowed_tools
+from adapters.wire.openai.ignored_fields import CHANGED, MAX_LISTED, OTHER, IgnoredFields, allowed_tools, label
 
 
 def tool(name: str) -> dict[str, Any]:
@@ -49,3 +50,41 @@ def test_an_empty_stop_ends_no_answer() -> None:
     hints = IgnoredFields()
     assert (hints.stops(None), hints.stops("a"), hints.stops(["a"]), hints.ignored) == ([], ["a"], ["a"], [])
     assert (hints.stops(""), hints.stops(["", "b"]), hints.ignored) == ([], ["b"], ["stop"])
+
+
+@given(st.text(max_size=80))
+def test_a_listed_name_is_safe_in_a_header_and_as_a_label(name: str) -> None:
+    hints = IgnoredFields()
+    hints.ignore(name)
+    (listed,) = hints.ignored
+    assert listed == (name if listed != OTHER else OTHER)
+    assert listed.isascii()
+    assert listed.isprintable()
+    assert not set(listed) & set(' ,;"')
+    assert label(listed) in {OTHER, name}
+    assert label("some_new_field") == OTHER != label("context_management")
+
+
+@pytest.mark.parametrize("name", sorted(CHANGED))
+def test_a_field_that_changes_the_answer_is_refused_unless_it_requests_nothing(name: str) -> None:
+    hints = IgnoredFields()
+    for neutral in (b"null", b"[ ]", *CHANGED[name][1]):
+        hints.sift({name: Raw(neutral)}, ())
+    hints.sift({name: Raw(b"7")}, (name,))
+    assert hints.ignored == []
+    with pytest.raises(CallerError) as refused:
+        hints.sift({name: Raw(b"7")}, ())
+    assert (refused.value.param, refused.value.code) == (name, "unsupported_parameter")
+
+
+@given(
+    st.dictionaries(st.from_regex(r"x_[a-z]{1,8}", fullmatch=True), st.sampled_from(["1", '"a"', "[1]"]), max_size=5)
+)
+def test_every_other_field_is_ignored_and_refused_on_a_strict_route(fields: dict[str, str]) -> None:
+    raw = {name: Raw(value.encode()) for name, value in fields.items()}
+    hints = IgnoredFields()
+    hints.sift(raw, ())
+    assert hints.ignored == list(fields)
+    if fields:
+        with pytest.raises(CallerError):
+            IgnoredFields(strict=True).sift(raw, ())

@@ -1,0 +1,103 @@
+"""Decodes JSON of another protocol, and leaves out what the decoder's type does not define.
+
+Types forbid unknown fields, so a value without any is decoded once. Only a value with unknown fields is searched for
+them: a client that is newer than the gateway adds fields at every level, and its requests must not fail.
+"""
+
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from msgspec import Raw, inspect
+
+from adapters.wire.openai.ignored_fields import IgnoredFields
+
+T = TypeVar("T")
+
+_NULL = Raw(b"null")
+
+_encode = msgspec.json.Encoder().encode
+_object = msgspec.json.Decoder(dict[str, Raw]).decode
+_list = msgspec.json.Decoder(list[Raw]).decode
+_text = msgspec.json.Decoder(str).decode
+
+
+class LeftOut(msgspec.Struct, tag_field="type", tag="headrace_left_out", forbid_unknown_fields=True):
+    """An entry of a list whose type is unknown. A list keeps its place if its union has this struct."""
+
+    of: str
+
+
+class KnownFields(Generic[T]):
+    """The decoder of one type."""
+
+    def __init__(self, type_: Any) -> None:
+        self._decoder = msgspec.json.Decoder(type_)
+        self._type = inspect.type_info(type_)
+
+    def reporting(self, ignored: IgnoredFields) -> "Reporting[T]":
+        """The decoder for one request."""
+        return Reporting(self._decoder, self._type, ignored)
+
+
+class Reporting(Generic[T]):
+    """Decodes values of one request, and reports the unknown fields by their own names."""
+
+    __slots__ = ("_decoder", "_ignored", "_type")
+
+    def __init__(self, decoder: "msgspec.json.Decoder[T]", type_: inspect.Type, ignored: IgnoredFields) -> None:
+        self._decoder = decoder
+        self._type = type_
+        self._ignored = ignored
+
+    def decode(self, raw: bytes | Raw) -> T:
+        """Decode. Raises msgspec's errors for a value that is invalid without its unknown fields too, and
+        `CallerError` on a strict route."""
+        try:
+            return self._decoder.decode(raw)
+        except msgspec.ValidationError:
+            return self._decoder.decode(self._known(self._type, Raw(raw)) or raw)
+
+    def _known(self, type_: inspect.Type, raw: Raw) -> Raw | None:
+        """The known part of a value; None if its type is unknown."""
+        kinds = type_.types if isinstance(type_, inspect.UnionType) else (type_,)
+        first = bytes(memoryview(raw)[:1])
+        if first == b"[":
+            for kind in kinds:
+                if isinstance(kind, inspect.ListType):
+                    return self._known_entries(kind.item_type, raw)
+        elif first == b"{" and (structs := [kind for kind in kinds if isinstance(kind, inspect.StructType)]):
+            return self._known_object(structs, raw)
+        return raw
+
+    def _known_entries(self, type_: inspect.Type, raw: Raw) -> Raw:
+        entries = [self._known(type_, entry) for entry in _list(raw)]
+        return Raw(_encode([entry for entry in entries if entry is not None]))
+
+    def _known_object(self, structs: list[inspect.StructType], raw: Raw) -> Raw | None:
+        given = _object(raw)
+        struct, tag_field = structs[0], structs[0].tag_field
+        if tag_field is not None and tag_field in given:
+            tag = given[tag_field]
+            if bytes(memoryview(tag)[:1]) != b'"':
+                return raw
+            by_tag = {each.tag: each for each in structs}
+            if (name := _text(tag)) not in by_tag:
+                return self._unknown(name, by_tag)
+            struct = by_tag[name]
+        types = {field.encode_name: field.type for field in struct.fields}
+        kept = {}
+        for name, value in given.items():
+            if name in types:
+                known = self._known(types[name], value)
+                kept[name] = value if known is None else known
+            elif name == tag_field:
+                kept[name] = value
+            elif value != _NULL:
+                self._ignored.ignore(name)
+        return Raw(_encode(kept))
+
+    def _unknown(self, name: str, by_tag: dict[Any, inspect.StructType]) -> Raw | None:
+        """The mark of an object whose type is unknown, where such a mark is possible."""
+        self._ignored.ignore(name)
+        tag = LeftOut.__struct_config__.tag
+        return Raw(_encode({"type": tag, "of": name[:64]})) if tag in by_tag else None

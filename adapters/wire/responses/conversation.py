@@ -1,0 +1,127 @@
+"""Collects the messages of a chat from the items of a Response's input.
+
+Items come in the order of events. A chat has one message for each step of the assistant, and directly after it the
+results of its calls, whatever came between. Images of results follow in a user's message.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Raw
+
+from adapters.wire.responses.parts import Part
+
+Message = dict[str, Any]
+
+_CONTENT = frozenset({"content", "refusal", "tool_calls"})
+
+
+class _Step:
+    """A message, the results of its calls, and their images and files."""
+
+    __slots__ = ("files", "is_old", "message", "results")
+
+    def __init__(self, message: Message, *, is_old: bool) -> None:
+        self.message = message
+        self.is_old = is_old
+        self.results: list[Message] = []
+        self.files: list[Part] = []
+
+    def finished(self, kept: dict[str, Raw]) -> Message | None:
+        """The message as a server expects it; None for one that says nothing."""
+        message = self.message
+        if message["role"] != "assistant":
+            return message
+        if self.is_old and "tool_calls" not in message:
+            message.pop("reasoning_content", None)
+        if not message.keys() & _CONTENT:
+            return None
+        for call in message.get("tool_calls", ()):
+            if (extra := kept.get(call["id"])) is not None:
+                call["extra_content"] = extra
+        return message if "content" in message else {**message, "content": None}  # servers require an explicit null
+
+
+class Conversation:
+    """The messages so far. Items after `old` belong to the assistant's present turn."""
+
+    def __init__(self) -> None:
+        self._steps: list[_Step] = []
+        self._open: _Step | None = None
+        """The assistant's message, while it can take further parts."""
+        self._waiting: dict[str, _Step] = {}
+        """The message of each call without a result, by the call's id."""
+        self._kept: dict[str, Raw] = {}
+        self.is_old = False
+        """Whether a question follows. Servers use no thoughts from before it, except those that led to calls."""
+
+    def add(self, role: str, content: str | list[Part]) -> None:
+        """Append a message that is not the assistant's. System messages at the beginning become one."""
+        self._open = None
+        before = self._steps[-1].message if len(self._steps) == 1 else None
+        if role == "system" and before is not None and before["role"] == "system":
+            if isinstance(before["content"], str) and isinstance(content, str):
+                before["content"] += "\n\n" + content
+                return
+        self._steps.append(_Step({"role": role, "content": content}, is_old=self.is_old))
+
+    def say(self, content: str | list[Part] | None, refusal: str | None) -> None:
+        """Append a text of the assistant."""
+        message = self._assistant("content").message
+        message["content"] = content
+        if refusal is not None:
+            message["refusal"] = refusal
+
+    def think(self, text: str) -> None:
+        """Append a thought."""
+        self._assistant("reasoning_content").message["reasoning_content"] = text
+
+    def keep(self, call_id: str, extra: Raw) -> None:
+        """What a server demands back with one of its calls."""
+        self._kept[call_id] = extra
+
+    def call(self, call_id: str, name: str, arguments: str) -> None:
+        """Append a call of the assistant."""
+        step = self._assistant()
+        function = {"name": name, "arguments": arguments}
+        calls = step.message.setdefault("tool_calls", [])
+        calls.append({"id": call_id, "type": "function", "function": function})
+        self._waiting[call_id] = step
+
+    def result(self, call_id: str | None, content: str | list[Part], files: list[Part]) -> None:
+        """Place the result of a call. One without its call is a text of the user."""
+        step = self._waiting.pop(call_id or "", None)
+        if step is None:
+            texts = content if isinstance(content, list) else [{"type": "text", "text": content}]
+            self.add("user", [*texts, *files] if files else content)
+            return
+        self._open = None
+        step.results.append({"role": "tool", "tool_call_id": call_id, "content": content})
+        step.files += files
+
+    def messages(self) -> Iterator[Message]:
+        """All messages in the order of a chat."""
+        files: list[Part] = []
+        for step in self._steps:
+            message = step.finished(self._kept)
+            if message is None:
+                continue
+            if files and message["role"] == "user":
+                content = message["content"]
+                own = content if isinstance(content, list) else [{"type": "text", "text": content}]
+                message, files = {**message, "content": [*files, *own]}, []
+            elif files:
+                yield {"role": "user", "content": files}
+                files = []
+            yield message
+            yield from step.results
+            files = step.files
+        if files:
+            yield {"role": "user", "content": files}
+
+    def _assistant(self, without: str = "") -> _Step:
+        """The assistant's open message if it lacks this field; otherwise a new one."""
+        if self._open is None or without in self._open.message:
+            self._open = _Step({"role": "assistant"}, is_old=self.is_old)
+            self._steps.append(self._open)
+        return self._open
