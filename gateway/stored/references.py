@@ -41,7 +41,7 @@ async def resolved(keeper: Keeper, principal: Principal, items: list[Item]) -> l
     if missing := wanted.keys() - found.keys():
         id_ = min(missing, key=wanted.__getitem__)
         message = (
-            f"`input[{wanted[id_]}]` refers to the item {id_[:128]!r}, and no response with it is stored. Store responses "
+            f"`input[{wanted[id_]}]` refers to the item {id_[:128]!r}, which is not stored. Store responses "
             "(`store: true`), or set `store: false` at the client, which then sends its items in full."
         )
         raise CallerError(message, param=f"input[{wanted[id_]}]", code="item_not_found")

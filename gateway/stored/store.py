@@ -281,8 +281,10 @@ def _response(connection: Connection, tenant: str, id_: str, now: float) -> Stor
 
 
 def _stored(row: Row[Any]) -> StoredResponse:
-    tenant, id_, created_at, expires_at, previous, given, answer, model = row
-    return StoredResponse(tenant, id_, created_at, expires_at, previous, given.encode(), answer.encode(), model)
+    return StoredResponse(
+        row.tenant, row.id, row.created_at, row.expires_at, row.previous, row.input.encode(), row.answer.encode(),
+        row.model,
+    )  # fmt: skip
 
 
 def _append(connection: Connection, turn: StoredTurn) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 
 from msgspec import Raw
 
-from adapters.wire.responses.parts import Part
+from adapters.wire.responses.parts import Part, as_parts
 
 Message = dict[str, Any]
 
-_CONTENT = frozenset({"content", "refusal", "tool_calls"})
+_CONTENT = ("content", "refusal", "tool_calls")
 
 
 class _Step:
@@ -34,7 +34,7 @@ class _Step:
             return message
         if self.is_old and "tool_calls" not in message:
             message.pop("reasoning_content", None)
-        if not message.keys() & _CONTENT:
+        if all(message.get(name) is None for name in _CONTENT):
             return None
         for call in message.get("tool_calls", ()):
             if (extra := kept.get(call["id"])) is not None:
@@ -58,11 +58,14 @@ class Conversation:
     def add(self, role: str, content: str | list[Part]) -> None:
         """Append a message that is not the assistant's. System messages at the beginning become one."""
         self._open = None
+        if not isinstance(content, str) and any(part["type"] != "text" for part in content):
+            role = "user"  # the only one with images and files
         before = self._steps[-1].message if len(self._steps) == 1 else None
-        if role == "system" and before is not None and before["role"] == "system":
-            if isinstance(before["content"], str) and isinstance(content, str):
-                before["content"] += "\n\n" + content
-                return
+        if before is not None and before["role"] == role == "system":
+            parts = [*as_parts(before["content"]), *as_parts(content)]
+            texts = [part.get("text") for part in parts]
+            before["content"] = "\n\n".join(map(str, texts)) if all(texts) else parts
+            return
         self._steps.append(_Step({"role": role, "content": content}, is_old=self.is_old))
 
     def say(self, content: str | list[Part] | None, refusal: str | None) -> None:
@@ -92,8 +95,7 @@ class Conversation:
         """Place the result of a call. One without its call is a text of the user."""
         step = self._waiting.pop(call_id or "", None)
         if step is None:
-            texts = content if isinstance(content, list) else [{"type": "text", "text": content}]
-            self.add("user", [*texts, *files] if files else content)
+            self.add("user", [*as_parts(content), *files] if files else content)
             return
         self._open = None
         step.results.append({"role": "tool", "tool_call_id": call_id, "content": content})
@@ -107,9 +109,7 @@ class Conversation:
             if message is None:
                 continue
             if files and message["role"] == "user":
-                content = message["content"]
-                own = content if isinstance(content, list) else [{"type": "text", "text": content}]
-                message, files = {**message, "content": [*files, *own]}, []
+                message, files = {**message, "content": [*files, *as_parts(message["content"])]}, []
             elif files:
                 yield {"role": "user", "content": files}
                 files = []

@@ -80,6 +80,11 @@ def joined(parts: list[Part]) -> str | list[Part]:
     return str(parts[0]["text"]) if len(parts) == 1 and parts[0]["type"] == "text" else parts
 
 
+def as_parts(content: str | list[Part]) -> list[Part]:
+    """A message's content as a list of parts."""
+    return content if isinstance(content, list) else [_as_text(content)]
+
+
 def divided(parts: list[Part]) -> tuple[str | list[Part], list[Part]]:
     """The texts, and the images and files, which only a user's message has."""
     return joined([part for part in parts if part["type"] == "text"]), [

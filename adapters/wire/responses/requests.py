@@ -33,14 +33,19 @@ _CHATS_OWN = frozenset({
     "audio", "function_call", "functions", "logprobs", "max_completion_tokens", "max_tokens", "messages", "modalities",
     "n", "n_predict", "prediction", "reasoning_effort", "response_format", "verbosity", "web_search_options",
 })  # fmt: skip
-_STEERING = frozenset({"prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "store"})
+_STEERING = frozenset({
+    "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "safety_identifier", "service_tier", "store",
+})  # fmt: skip
 """Fields that OpenAI's chats have too, and that other servers refuse. Clients send them unasked."""
 _TAKEN = frozenset(ResponsesBody.__struct_fields__) | {"input"}
 _KEPT = ((CHAT - _CHATS_OWN) | _TAKEN) - _STEERING
 """Fields that are translated or that chats have too."""
 _FORWARDED = (CHAT - _CHATS_OWN - _TAKEN - _STEERING) | {
-    "model", "safety_identifier", "service_tier", "temperature", "top_p", "user",
-}  # fmt: skip
+    "model",
+    "temperature",
+    "top_p",
+    "user",
+}
 _PARAMS = {
     "max_completion_tokens": "max_output_tokens", "max_tokens": "max_output_tokens", "messages": "input",
     "reasoning_effort": "reasoning.effort", "response_format": "text.format", "verbosity": "text.verbosity",

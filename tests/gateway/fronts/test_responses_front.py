@@ -13,6 +13,7 @@ from adapters.types import Usage
 from tests.support.chats import DONE, HELLO, chunk, completion
 from tests.support.doors import Door, door
 from tests.support.gateways import Rig, config
+from tests.support.strict_chats import accepted
 
 NATIVE: dict[str, Any] = {"pools": [
     {"name": "main", "endpoints": ["http://127.0.0.1:9"], "protocol": {"name": "openai", "responses": True}},
@@ -135,6 +136,46 @@ async def test_impossible_requests_are_refused_before_any_upstream_call() -> Non
             status, text = await send(d, **body)
             assert (status, json.loads(text)["error"]["code"]) == (400, "unsupported_parameter")
         assert not fake.calls
+
+
+CODEX: dict[str, Any] = {
+    "tools": [{"type": "web_search"}, {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "f"}]}],
+    "client_metadata": {"a": "b"}, "prompt_cache_key": "k", "store": True, "include": ["reasoning.encrypted_content"],
+}  # fmt: skip
+
+
+async def test_what_only_steers_servers_of_responses_is_reported_or_refused_by_a_strict_route() -> None:
+    routes = [{"when": {"header": {"x-strict": "yes"}}, "to": "main", "strict": True}, {"to": "main"}]
+    fake = scripted(completion())
+    async with door(fake, models=[{"name": "chat", "routes": routes}]) as d:
+        body = {"model": "chat", "input": "hi", **CODEX}
+        response = await d.send("POST", "/v1/responses", body)
+        assert response.status == 200
+        ignored = response.headers["x-headrace-ignored"].split(", ")
+        assert sorted(ignored) == ["client_metadata", "prompt_cache_key", "store", "web_search"]
+        assert accepted(fake.calls[0].request)["tools"][0]["function"]["name"] == "n__f"  # type: ignore[arg-type]
+        refused = await d.send("POST", "/v1/responses", body, x_strict="yes")
+        assert refused.status == 400
+        assert (await refused.json())["error"]["param"] in ignored
+
+
+async def test_a_body_of_responses_at_the_path_of_chats_is_answered_as_a_chat() -> None:
+    fake = scripted(completion())
+    async with door(fake) as d:
+        call = {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"}
+        items = [
+            {"role": "user", "content": "hi"},
+            call,
+            {"type": "function_call_output", "call_id": "1", "output": "4"},
+        ]
+        response = await d.send("POST", "/v1/chat/completions", {"model": "chat", "input": items, **CODEX})
+        assert (await response.json())["choices"][0]["message"]["content"] == "Hello!"
+        assert "web_search" in response.headers["x-headrace-ignored"]
+        body = accepted(fake.calls[0].request)  # type: ignore[arg-type]
+        assert [message["role"] for message in body["messages"]] == ["user", "assistant", "tool"]
+        for wrong, param in (({}, "messages"), ({"messages": [], "input": "x"}, "messages"), ({"input": []}, "input")):
+            refused = await d.send("POST", "/v1/chat/completions", {"model": "chat", **wrong})
+            assert (refused.status, (await refused.json())["error"]["param"]) == (400, param)
 
 
 # ── servers that know Responses ───────────────────────────────────────────────────────────────────────

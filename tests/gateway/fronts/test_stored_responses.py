@@ -158,6 +158,58 @@ async def test_a_call_of_a_function_is_answered_by_the_next_response(door: Opene
         assert [role for role, _ in received(d)] == ["user", "assistant", "tool"]
 
 
+def referring(response: Any, question: str) -> list[Any]:
+    """What the AI SDK's default provider sends next: references in the place of what the response said."""
+    return [
+        *({"type": "item_reference", "id": item.id} for item in response.output),
+        {"role": "user", "content": question},
+    ]
+
+
+async def test_references_are_the_tenant_s_own_stored_items(door: Opener) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": "{}"}}
+    first = completion("Look.", "tool_calls", tool_calls=[call], reasoning_content="Hm.")
+    async with door(first, TWO, THREE, ONE, store="default") as d:
+        ask: Any = [{"role": "user", "content": "1?"}]
+        one = await d.openai.responses.create(model="chat", input=ask)
+        result = {"type": "function_call_output", "call_id": "c1", "output": "2"}
+        given = [*ask, *referring(one, "")[:-1], result]
+        two = await d.openai.responses.create(model="chat", input=given)
+        assert [role for role, _ in received(d)] == ["user", "assistant", "tool"]
+        last: Any = d.fake.calls[-1].request
+        said = json.loads(bytes(last.fields["messages"]))[1]
+        assert (said["content"], said["reasoning_content"], len(said["tool_calls"])) == ("Look.", "Hm.", 1)
+        # References to items of several responses, and to an item of an input.
+        items = (await d.openai.responses.input_items.list(two.id, order="asc")).data
+        assert [item.type for item in items] == [
+            "message",
+            "reasoning",
+            "message",
+            "function_call",
+            "function_call_output",
+        ]
+        asked: Any = [{"type": "item_reference", "id": items[0].id}, *given[1:], *referring(two, "3?")]
+        await d.openai.responses.create(model="chat", input=asked, store=False)
+        assert [content for _, content in received(d)] == ["1?", "Look.", "2", "Two.", "3?"]
+        d.rig.hold(tenant="beta")
+        with pytest.raises(openai.BadRequestError, match="`store: false`") as refused:
+            await d.openai.responses.create(model="chat", input=asked)
+        assert (refused.value.code, refused.value.param) == ("item_not_found", "input[0]")
+        d.rig.hold(tenant="acme", scope=Scope(models=("other",)))
+        with pytest.raises(openai.APIStatusError):
+            await d.openai.responses.create(model="chat", input=asked)
+
+
+async def test_references_to_items_of_a_server_of_responses_are_found(door: Opener) -> None:
+    output = [{"type": "message", "role": "assistant", "content": [], "id": "msg_" + 48 * "a"}]
+    answer = json.dumps({"id": "resp_1", "object": "response", "status": "completed", "output": output})
+    async with door(answer.encode(), store="default", **NATIVE) as d:
+        made = await d.openai.responses.create(model="chat", input="x")
+        await d.openai.responses.create(model="chat", input=referring(made, "y"))
+        last: Any = d.fake.calls[-1].request
+        assert [item["id"] for item in json.loads(bytes(last.fields["input"]))[:1]] == [output[0]["id"]]
+
+
 async def test_a_stream_is_stored_before_its_last_event(door: Opener) -> None:
     async with door() as d:
         async with d.openai.responses.stream(model="chat", input="hi", store=True) as stream:

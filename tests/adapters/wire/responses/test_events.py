@@ -8,16 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai import omit
 from openai.lib.streaming.responses._responses import ResponseStreamState
-from openai.types.responses import Response, ResponseStreamEvent
-from pydantic import TypeAdapter
+from openai.types.responses import Response
 
 from adapters.errors import BackendError, TransportError
 from adapters.types import Usage
 from adapters.wire.responses import answers as responses_answers
 from adapters.wire.responses import requests as responses
 from adapters.wire.responses.events import MAX_ANSWER, ResponseEvents
+from tests.adapters.wire.responses.events import STREAM_EVENT, parsed
 
-STREAM_EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 COUNTED = Usage(3, 2)
 DONE = b"data: [DONE]\n\n"
 
@@ -43,20 +42,6 @@ def call(index: int | None, arguments: str, id_: str | None = None, name: str | 
     function = {"arguments": arguments} | ({"name": name} if name else {})
     piece = {"index": index, "id": id_, "type": "function", "function": function}
     return chunk({"tool_calls": [{key: value for key, value in piece.items() if value is not None}]})
-
-
-def parsed(written: bytes) -> list[dict[str, Any]]:
-    """Each event valid by the client's models, named as its type, numbered in order."""
-    events = []
-    for event in written.decode().split("\n\n"):
-        if event:
-            name, data = event.split("\n")
-            fields = json.loads(data.removeprefix("data: "))
-            assert name == f"event: {fields['type']}"
-            STREAM_EVENT.validate_python(fields)
-            events.append(fields)
-    assert [one["sequence_number"] for one in events] == list(range(len(events)))
-    return events
 
 
 def streamed(*pieces: bytes, **fields: Any) -> list[dict[str, Any]]:

@@ -115,7 +115,7 @@ def test_thoughts_without_words_are_nothing() -> None:
         ({"include": ["message.output_text.logprobs"]}, {"logprobs": True, "top_logprobs": 0}),
         ({"include": ["reasoning.encrypted_content"], "store": False, "background": None}, {}),
         ({"truncation": "disabled", "previous_response_id": None}, {}),
-        ({"metadata": {"a": "b"}, "max_tool_calls": 2, "safety_identifier": "k"}, {"safety_identifier": "k"}),
+        ({"metadata": {"a": "b"}, "max_tool_calls": 2, "service_tier": "flex", "user": "u"}, {"user": "u"}),
         ({"stream": True}, {"stream": True, "stream_options": {"include_usage": True}}),
         ({"tools": [F], "tool_choice": "required"}, {"tools": [FUNCTION], "tool_choice": "required"}),
         ({"tools": [F], "tool_choice": F}, {"tools": [FUNCTION], "tool_choice": FUNCTION}),
