@@ -53,10 +53,12 @@ class AgentModel:
         """Answer one request of the session."""
         body = json.loads(await http.read())
         self.bodies.append(body)
-        if refused := next(_mistakes(body), None):
-            self.refusals.append(refused)
-            return web.json_response({"error": {"message": refused, "type": "invalid_request_error"}}, status=400)
-        message = _answer(body)
+        try:
+            assert (refused := next(_mistakes(body), None)) is None, refused
+            message = _answer(body)
+        except AssertionError as error:
+            self.refusals.append(str(error))
+            return web.json_response({"error": {"message": str(error), "type": "invalid_request_error"}}, status=400)
         if not body.get("stream"):
             return web.json_response(_whole(body["model"], message))
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})

@@ -37,7 +37,10 @@ class Offered:
         return self._call(viewer, PATHS, str(path))
 
     def run(self, command: str) -> Object:
-        """A call of the shell."""
+        """A call of the shell, or of the program by which Codex calls its tools."""
+        if "exec" in self.tools:
+            program = f"text(await tools.exec_command({json.dumps({'cmd': command})}))"
+            return self._call(self.tools["exec"], ("input",), program)
         shell = self._first(SHELLS)
         assert shell is not None, f"no shell among {list(self.tools)}"
         return self._call(shell, COMMANDS, command)
