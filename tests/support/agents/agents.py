@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 
 
@@ -12,7 +13,7 @@ class Start:
     """How an agent is started on a task."""
 
     command: Sequence[str]
-    """`{programs}` stands for the folder of the installed programs."""
+    """A word that begins with `{programs}` or `{home}` is in the folder of the installed programs, or in the home."""
     variables: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     """Files of its home, by path."""
@@ -68,6 +69,23 @@ def qwen_code(url: str, key: str, model: str, task: str) -> Start:
     return Start(["qwen", "--yolo", "-p", task], variables)
 
 
+def cline(url: str, key: str, model: str, task: str) -> Start:
+    """Cline's command, by the door of chats."""
+    script = 'cline auth -p openai-compatible -k "$0" -b "$1/v1" -m "$2" && cline -P openai-compatible -m "$2" "$3"'
+    return Start(["sh", "-c", script, key, url, model, task])
+
+
+def continue_(url: str, key: str, model: str, task: str) -> Start:
+    """Continue's command, by the door of chats."""
+    fields = {"name": model, "provider": "openai", "model": model, "apiBase": f"{url}/v1", "apiKey": key}
+    fields |= {"capabilities": ["tool_use", "image_input"]}
+    config = {"name": "Headrace", "version": "1.0.0", "schema": "v1", "models": [fields]}
+    return Start(
+        ["cn", "--config", "{home}/.continue/config.yaml", "--auto", "-p", task],
+        files={".continue/config.yaml": json.dumps(config)},
+    )
+
+
 def aider(url: str, key: str, model: str, task: str) -> Start:
     """Aider, which edits files by the text of the answers: it offers no tools."""
     command = ["aider", "--model", f"openai/{model}", "--yes-always", "--no-git", "--message", task, "facts.txt"]
@@ -80,6 +98,12 @@ def _ai_sdk(provider: str, url: str, key: str, model: str, task: str) -> Start:
     return Start(command, {"HEADRACE_URL": url, "HEADRACE_KEY": key})
 
 
+def _langchain(provider: str, url: str, key: str, model: str, task: str) -> Start:
+    """A tool loop of LangChain with one of its clients."""
+    script = str(Path(__file__).with_name("langchain_loop.py"))
+    return Start(["python", script, provider, model, task], {"HEADRACE_URL": url, "HEADRACE_KEY": key})
+
+
 AGENTS: Mapping[str, Agent] = MappingProxyType(
     {
         "claude-code": Agent("claude-code", claude_code),
@@ -87,10 +111,16 @@ AGENTS: Mapping[str, Agent] = MappingProxyType(
         "codex-openai": Agent("codex", codex_openai),
         "opencode": Agent("opencode", opencode),
         "qwen-code": Agent("qwen-code", qwen_code),
+        "cline": Agent("cline", cline),
+        "continue": Agent("continue", continue_),
         "aider": Agent("aider", aider),
         **{
             f"ai-sdk-{provider}": Agent("ai-sdk", partial(_ai_sdk, provider))
             for provider in ("openai", "openai-chat", "openai-compatible", "anthropic")
+        },
+        **{
+            f"langchain-{provider}": Agent("langchain", partial(_langchain, provider))
+            for provider in ("openai", "responses", "anthropic")
         },
     }
 )

@@ -115,7 +115,9 @@ async def _requests(agent: str, model: str, programs: Installed, shortener: Shor
             serving_recorder(g.url) as (url, recorder),
         ):
             await work.run(AGENTS[agent].start(url, await g.demo_key(), model, task(work.folder)), programs)
-    requests = [each for each in recorder.requests if "item_reference" not in json.dumps(each)]  # of this gateway's store
+    requests = [
+        each for each in recorder.requests if "item_reference" not in json.dumps(each)
+    ]  # of this gateway's store
     turns = [each for each in requests if "tools" in json.dumps(each["body"])]
     others = [each for each in requests if each not in turns]
     places = {str(folder): "/home/user", folder.name: "user", work.word: "otter"}

@@ -41,9 +41,9 @@ class AgentModel:
         self.refusals: list[str] = []
 
     @property
-    def turns(self) -> list[Object]:
-        """The requests of the session, without those for titles and the like."""
-        return [body for body in self.bodies if _session(body)]
+    def turns(self) -> int:
+        """The number of requests of the session, without those for titles and the like."""
+        return sum(_session(body) is not None for body in self.bodies)
 
     async def models(self, _: web.Request) -> web.Response:
         """The list of models."""
@@ -110,7 +110,10 @@ def _answer(body: Object) -> Object:
     elif turn == 0:
         functions, text = [offered.read(folder / FACTS)], "I read the facts."
     elif turn == 1:
-        functions, text = [offered.run(f"cp {folder / FACTS} {folder / COPY}"), offered.run(f"echo two > {folder / SECOND}")], "I write."
+        functions, text = (
+            [offered.run(f"cp {folder / FACTS} {folder / COPY}"), offered.run(f"echo two > {folder / SECOND}")],
+            "I write.",
+        )
     else:
         functions, text = [], _found(history)
     calls = [
@@ -146,7 +149,9 @@ def _seen(history: list[Object]) -> str:
 def _mistakes(body: Object) -> Iterator[str]:
     """Why OpenAI's API would refuse the body, or the API of a model that thinks."""
     thinks = "thinking" in body["model"]
-    messages = [{k: v for k, v in each.items() if not (thinks and k == "reasoning_content")} for each in body["messages"]]
+    messages = [
+        {k: v for k, v in each.items() if not (thinks and k == "reasoning_content")} for each in body["messages"]
+    ]
     kind = "Streaming" if body.get("stream") else "NonStreaming"
     yield from mistakes({**body, "messages": messages}, getattr(chat_params, f"CompletionCreateParams{kind}"))
     if len(body.get("user") or "") > MOST_USER:

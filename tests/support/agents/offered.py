@@ -8,9 +8,9 @@ from typing import Any
 
 Object = dict[str, Any]
 READERS = ("read", "read_file", "view_image")
-SHELLS = ("bash", "shell", "shell_command", "exec_command", "run_shell_command", "local_shell")
-PATHS = ("file_path", "filePath", "absolute_path", "path")
-COMMANDS = ("command", "cmd")
+SHELLS = ("bash", "shell", "shell_command", "exec_command", "run_shell_command", "local_shell", "run_commands")
+PATHS = ("file_path", "filePath", "filepath", "absolute_path", "path")
+COMMANDS = ("command", "cmd", "commands")
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,10 @@ class Offered:
     def _call(self, tool: Object, names: Sequence[str], value: str) -> Object:
         """The function of a call: `value` in the first of these parameters that it has, and all required ones."""
         schema = tool["parameters"]
-        name = next(name for name in names if name in schema["properties"])
+        name = next((name for name in names if name in schema["properties"]), None)
+        assert name is not None, f"{tool['name']} has none of {names}: {schema}"
         is_list = schema["properties"][name].get("type") == "array"
-        arguments = {name: ["bash", "-c", value] if is_list else value}
+        arguments = {name: [value] if is_list else value}
         for other in schema.get("required", ()):
             arguments.setdefault(other, _some(schema["properties"][other]))
         return {"name": tool["name"], "arguments": json.dumps(arguments)}

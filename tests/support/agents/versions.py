@@ -10,6 +10,8 @@ NPM: Mapping[str, tuple[str, ...]] = {
     "codex": ("@openai/codex@0.171.0",),
     "opencode": ("opencode-ai@1.18.33",),
     "qwen-code": ("@qwen-code/qwen-code@0.24.4",),
+    "cline": ("cline@3.0.65",),
+    "continue": ("@continuedev/cli@1.5.47",),
     "ai-sdk": (
         "ai@7.0.173", "@ai-sdk/openai@4.0.118", "@ai-sdk/anthropic@4.0.105", "@ai-sdk/openai-compatible@3.0.92",
         "zod@4.6.7",
@@ -17,5 +19,8 @@ NPM: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Packages of npm by agent."""
 
-PIP: Mapping[str, tuple[str, ...]] = {"aider": ("aider-chat==0.86.2",)}
+PIP: Mapping[str, tuple[str, ...]] = {
+    "aider": ("aider-chat==0.86.2",),
+    "langchain": ("langchain-openai==1.7.4", "langchain-anthropic==1.7.10"),
+}
 """Packages of Python, each agent in an environment of its own."""
