@@ -1,8 +1,9 @@
 """Decodes upstream responses: any malformed response raises the same error, `upstream_bad_response`."""
 
+import json
 from collections.abc import Callable
 from types import TracebackType
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -23,6 +24,20 @@ def decode(decoder: Callable[[B], T], body: B, subject: str = "response") -> T:
         return decoder(body)
     except MALFORMED_JSON:
         raise malformed(subject) from None
+
+
+def loose(body: bytes) -> Any:
+    """Decode JSON as some servers write it. Texts may have halves of surrogate pairs, numbers that JSON lacks are null,
+    and bytes that are not UTF-8 are replaced. Raises one of `MALFORMED_JSON`."""
+    try:
+        return json.loads(body.decode("utf-8", "replace"), parse_constant=lambda _: None)
+    except ValueError as error:
+        raise msgspec.DecodeError(str(error)) from None
+
+
+def strict(body: bytes) -> bytes:
+    """Encode such JSON as the standard has it, for a decoder. Raises one of `MALFORMED_JSON`."""
+    return json.dumps(loose(body), ensure_ascii=False).encode("utf-8", "replace")
 
 
 class Checked:

@@ -72,7 +72,7 @@ class AnthropicFront:
         record.ignored = tuple(map(MESSAGES.field, record.ignored))
         headers = [("content-type", answer.content_type), *self._headers(record), *answer.headers]
         if answer.body is None:
-            events = None if answer.form.wire == "anthropic" else MessageEvents(wire.stops(request))
+            events = None if answer.form.wire == "anthropic" else MessageEvents(wire.stops(request), request.model)
             stream = MessageBody(answer, events, record.request_id)
             return Response(answer.status, [*headers, *STREAMED], stream)
         return Response(answer.status, headers, _whole(request, answer))
@@ -119,7 +119,7 @@ def _whole(request: MessagesRequest, answer: Answer) -> bytes:
     assert answer.body is not None
     if answer.form.wire == "anthropic":
         return answer.body
-    return message_of(answer.body, answer.usage, wire.stops(request))
+    return message_of(answer.body, answer.usage, wire.stops(request), request.model)
 
 
 def _refusal(error: InferenceError, headers: Fields) -> Response:

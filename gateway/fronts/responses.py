@@ -13,7 +13,7 @@ from adapters.wire.body import open_body
 from adapters.wire.field_names import RESPONSES
 from adapters.wire.responses import answers
 from adapters.wire.responses import requests as wire
-from adapters.wire.responses.events import ResponseEvents, refusal_event
+from adapters.wire.responses.events import ResponseEvents, refusal_event, whole
 from adapters.wire.responses.native import NativeEvents
 from gateway.auth.keys import Principal
 from gateway.explain import header
@@ -80,7 +80,7 @@ class ResponsesFront:
             fields = [("content-type", "text/event-stream"), *headers, *STREAMED]
             events = NativeEvents() if shell is None else ResponseEvents(shell)
             return Response(answer.status, fields, _Stream(answer, events, exchange))
-        encoded = answer.body if shell is None else answers.whole(answer.body, shell, answer.usage)
+        encoded = answer.body if shell is None else whole(answer.body, shell, answer.usage)
         if exchange is not None:
             encoded = encoded if shell is not None else _with(encoded, exchange.repeated)
             await exchange.finish(encoded)

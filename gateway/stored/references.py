@@ -27,25 +27,25 @@ _answer = msgspec.json.Decoder(_Answer).decode
 async def resolved(keeper: Keeper, principal: Principal, items: list[Item]) -> list[Item]:
     """The items with the stored ones in the place of references; the same list without any. Raises `CallerError` for an
     item that the principal has not stored."""
-    wanted = {str(item.get("id")): index for index, item in enumerate(items) if _is_reference(item)}
-    if not wanted:
+    places = {str(item.get("id")): index for index, item in enumerate(items) if _is_reference(item)}
+    if not places:
         return items
     tenant, now = principal.tenant, keeper.wall()
-    named = {id_: response_of(id_) for id_ in wanted}
+    named = {id_: response_of(id_) for id_ in places}
     pending = [one for id_ in set(named.values()) if id_ and (one := keeper.pending(tenant, id_)) is not None]
     stored = await keeper.read(lambda store: store.with_items(tenant, named, now, keeper.max_bytes))
-    found: dict[str, Item] = {}
+    items_by_id: dict[str, Item] = {}
     for response in (*pending, *stored):
         if may_read(principal, response.model):
-            found |= {item["id"]: item for item in _items_of(response) if item.get("id") in wanted}
-    if missing := wanted.keys() - found.keys():
-        id_ = min(missing, key=wanted.__getitem__)
+            items_by_id |= {item["id"]: item for item in _items_of(response) if item.get("id") in places}
+    if missing := places.keys() - items_by_id.keys():
+        id_ = min(missing, key=places.__getitem__)
         message = (
-            f"`input[{wanted[id_]}]` refers to the item {id_[:128]!r}, which is not stored. Store responses "
+            f"`input[{places[id_]}]` refers to the item {id_[:128]!r}, which is not stored. Store responses "
             "(`store: true`), or set `store: false` at the client, which then sends its items in full."
         )
-        raise CallerError(message, param=f"input[{wanted[id_]}]", code="item_not_found")
-    return [found[item["id"]] if _is_reference(item) else item for item in items]
+        raise CallerError(message, param=f"input[{places[id_]}]", code="item_not_found")
+    return [items_by_id[item["id"]] if _is_reference(item) else item for item in items]
 
 
 def may_read(principal: Principal, model: str) -> bool:

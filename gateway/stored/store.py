@@ -137,17 +137,17 @@ class ResponseDatabase:
                 next_id = response.previous
 
     def with_items(
-        self, tenant: str, wanted: Mapping[str, str | None], now: float, max_bytes: int
+        self, tenant: str, ids: Mapping[str, str | None], now: float, max_bytes: int
     ) -> list[StoredResponse]:
-        """The responses that have the wanted items. `wanted` names the response of an item where its id does; other
+        """The responses that have these items. `ids` names the response of an item where its id does; other
         items are searched for in the newest `MAX_TURNS` responses. Raises `TooLong`."""
         live = select(responses).where(responses.c.tenant == tenant, responses.c.expires_at > now)
-        named = {id_ for id_ in wanted.values() if id_}
-        others = {id_.encode() for id_, response in wanted.items() if response is None}
+        named = {id_ for id_ in ids.values() if id_}
+        others = {id_.encode() for id_, response in ids.items() if response is None}
         if len(named) > MAX_ITEMS:
             raise TooLong
         newest = live.order_by(responses.c.created_at.desc()).limit(MAX_TURNS if others else 0)
-        found, size = list[StoredResponse](), 0
+        matches, size = list[StoredResponse](), 0
         with self._transaction() as connection:
             rows = connection.execute(live.where(responses.c.id.in_(named))).all() if named else []
             for row in chain(rows, connection.execute(newest, execution_options={"yield_per": 50})):
@@ -157,11 +157,11 @@ class ResponseDatabase:
                     continue
                 others -= here
                 named.discard(response.id)
-                found.append(response)
+                matches.append(response)
                 size += len(response.input) + len(response.answer)
                 if size > max_bytes:
                     raise TooLong
-        return found
+        return matches
 
     def delete_response(self, tenant: str, id_: str, now: float) -> bool:
         """Delete a response. Returns whether it existed."""

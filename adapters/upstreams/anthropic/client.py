@@ -23,6 +23,7 @@ from adapters.wire.anthropic import errors
 from adapters.wire.anthropic.answers import completion_of, read_message
 from adapters.wire.anthropic.message_request import MessagesRequest, TokenCount
 from adapters.wire.anthropic.messages import message_body
+from adapters.wire.anthropic.own_thoughts import without_own_thoughts
 from adapters.wire.anthropic.requests import VERSION
 from adapters.wire.field_names import CHAT
 from adapters.wire.openai.operation_fields import COUNT
@@ -144,7 +145,7 @@ class AnthropicAdapter:
     def _own(self, request: MessagesRequest, native: dict[str, Raw]) -> bytes:
         """Encode the client's own values. A key that the client sends twice reaches the upstream once."""
         model = {} if self._model is None else {"model": self._model}
-        return _encode({**native, **request.payload.added, **model})
+        return _encode({**without_own_thoughts(native), **request.payload.added, **model})
 
     async def _post(
         self,
@@ -184,7 +185,7 @@ def _check_type(request: ModelRequest, response: ClientResponse) -> None:
 
 def _usage(body: bytes) -> Usage:
     message = read_message(body)
-    usage = message.usage.usage if message.usage is not None else Usage()
+    usage = (message.reported and message.reported.usage) or Usage()
     usage.bytes = len(body)
     return usage
 

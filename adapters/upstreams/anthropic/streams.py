@@ -8,7 +8,8 @@ from adapters.upstreams.event_stream import EventStream
 from adapters.wire import decoding, sse
 from adapters.wire.anthropic import errors
 from adapters.wire.anthropic.chunks import ChatChunks, MessageEvent, read_event
-from adapters.wire.anthropic.usage import MessageUsage
+from adapters.wire.anthropic.usage import reported_by
+from adapters.wire.reported_usage import Reported
 
 ENVELOPE = 90
 """Bytes of an event besides its text."""
@@ -19,11 +20,11 @@ _OPENINGS = frozenset({"message_start", "content_block_start", "ping"})
 class MessageStream(EventStream):
     """A stream of a message, forwarded unchanged."""
 
-    __slots__ = ("_cost", "_opened")
+    __slots__ = ("_opened", "_reported")
 
     def __init__(self, response: ClientResponse, prompt_tokens: int, form: Form = ANTHROPIC) -> None:
         super().__init__(response, Usage(prompt_tokens=prompt_tokens), form=form)
-        self._cost = MessageUsage()
+        self._reported: Reported | None = None
         self._opened = self._started = False
 
     def _passes_on(self, event: bytes) -> bool:
@@ -50,16 +51,16 @@ class MessageStream(EventStream):
         self._started = self._started or (self._opened and event.type not in _OPENINGS)
         if event.type == "message_start":
             self._opened = True
-            if event.message is not None and event.message.usage is not None:
-                self._cost = event.message.usage
-                self.usage = Usage(self._cost.usage.prompt_tokens, bytes=self.usage.bytes)
+            self._reported = reported_by(event.message.usage) if event.message is not None else None
+            if self._reported is not None and (begun := self._reported.usage) is not None:
+                self.usage = Usage(begun.prompt_tokens, bytes=self.usage.bytes)
         elif not self._opened and event.type != "ping":
             raise decoding.bad_response("The upstream's stream does not start with a message.")
-        elif event.type == "message_delta" and event.usage is not None:
-            self._cost = event.usage.over(self._cost)
-            usage = self._cost.usage
-            usage.bytes = self.usage.bytes
-            self.usage = usage
+        elif event.type == "message_delta" and (more := reported_by(event.usage)) is not None:
+            self._reported = more.over(self._reported)
+            if (usage := self._reported.usage) is not None:
+                usage.bytes = self.usage.bytes
+                self.usage = usage
         self._done = event.type == "message_stop"
         return event
 
@@ -82,7 +83,7 @@ class ChatStream(MessageStream):
         decoded = self._read_event(data)
         if decoded.type == "content_block_delta":
             self._count(data)
-        self._words = self._chunks.take(decoded, self._cost) if self._opened else b""
+        self._words = self._chunks.take(decoded, self.usage) if self._opened else b""
         return bool(self._words)
 
     def _worded(self, event: bytes) -> bytes:

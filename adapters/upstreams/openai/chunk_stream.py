@@ -10,6 +10,7 @@ from adapters.upstreams.event_stream import EventStream
 from adapters.wire import sse
 from adapters.wire.openai import chat as wire
 from adapters.wire.openai import opening
+from adapters.wire.reported_usage import Reported
 
 _DATA = ord("d")
 _FINISHED = re.compile(rb'"finish_reason": ?"')
@@ -22,13 +23,14 @@ class ChunkStream(EventStream):
     A stream without `[DONE]` is complete if its last choice has finished.
     """
 
-    __slots__ = ("_alone", "_data", "_data_before", "_swallow_usage")
+    __slots__ = ("_alone", "_data", "_data_before", "_reported", "_swallow_usage")
 
     def __init__(self, response: ClientResponse, request: GenerateRequest) -> None:
         super().__init__(response, Usage(prompt_tokens=request.prompt_tokens))
         self._started = False
         self._swallow_usage = not request.include_usage
         self._data_before = self._data = b""
+        self._reported: Reported | None = None
         several = isinstance(request, CompletionRequest) and bytes(request.prompt[:1]) == b"["
         self._alone = request.n == 1 and not several
         """Whether the request has one choice, so that the first finish_reason is the last."""
@@ -47,17 +49,19 @@ class ChunkStream(EventStream):
         self._data_before, self._data = self._data, data
         # Only two kinds of events are decoded: the first, since no retry is possible after it, and those that may
         # hold usage or an error.
-        decoded = b'"error"' in data or (b'"usage"' in data and b'"usage":null' not in data)
+        decoded = b'"error"' in data or data.count(b'"usage"') != data.count(b'"usage":null')
         if self._begun and not decoded:
             self.usage.completion_tokens += 1  # an event has one token; the exact count comes last
             return True
-        usage, only_usage = wire.read_event(data)
+        reported, only_usage = wire.read_event(data)
         self._started = self._started or not opening.is_opening(data)
-        if usage is None:
+        if reported is not None:
+            self._reported = reported.over(self._reported)
+        if reported is not None and (usage := self._reported.usage) is not None:
+            usage.bytes = self.usage.bytes
+            self.usage = usage
+        elif not only_usage:
             self.usage.completion_tokens += 1
-            return True
-        usage.bytes = self.usage.bytes
-        self.usage = usage
         return not (only_usage and self._swallow_usage)
 
     def _read(self, piece: bytes) -> bytes:

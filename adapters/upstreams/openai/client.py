@@ -22,7 +22,7 @@ from adapters.http1.client import Client, ClientResponse
 from adapters.http1.message import encode_fields
 from adapters.offload import messages
 from adapters.registry import Address
-from adapters.requests import AppRequest, GenerateRequest, ModelOrder, ModelRequest, ResponsesRequest
+from adapters.requests import AppRequest, EmbeddingRequest, GenerateRequest, ModelOrder, ModelRequest, ResponsesRequest
 from adapters.types import Deadline, Usage
 from adapters.upstreams.apps.calls import AppCalls
 from adapters.upstreams.dial import http1_client, names, probe_path
@@ -253,10 +253,14 @@ def _whole(request: GenerateRequest, kind: str, body: bytes) -> Answer:
     if kind != "application/json" and kind not in _VAGUE:
         raise decoding.bad_response("The upstream's response has the wrong content type.")
     if isinstance(request, ResponsesRequest):
-        usage = responses_native.usage_of_body(body) or Usage()
+        reported = responses_native.usage_of_body(body)
     else:
-        usage = wire.usage_of_body(body, request.answered) or Usage()
+        reported = wire.usage_of_body(body, request.answered)
     if request.stream:
         raise decoding.bad_response("The upstream did not stream its response.")
+    usage = reported or Usage()
     usage.bytes = len(body)
+    if reported is None:
+        usage.estimate(request.prompt_tokens)
+        usage.completion_tokens *= not isinstance(request, EmbeddingRequest)
     return Answer(content_type="application/json", body=body, usage=usage)

@@ -7,9 +7,10 @@ from msgspec import Raw
 
 from adapters.types import Usage
 from adapters.wire import decoding
-from adapters.wire.anthropic.turns import arguments
-from adapters.wire.anthropic.usage import MessageUsage, message_usage
-from adapters.wire.openai.chat_usage import ChatUsage
+from adapters.wire.anthropic.open_blocks import OpenBlocks, new_message
+from adapters.wire.anthropic.usage import message_usage, reported_by
+from adapters.wire.openai.chat_reader import ChatReader
+from adapters.wire.reported_usage import Reported, chat_fields
 
 Object = dict[str, Any]
 
@@ -34,98 +35,34 @@ _encode = msgspec.json.Encoder().encode
 # ── a chat completion as a message ──────────────────────────────────────────────────────────────────────
 
 
-class _Function(msgspec.Struct):
-    name: str
-    arguments: str | None = None
-
-
-class _Call(msgspec.Struct):
-    function: _Function
-    id: str | None = None
-
-
-class _ChatMessage(msgspec.Struct):
-    content: str | None = None
-    refusal: str | None = None
-    reasoning_content: str | None = None
-    reasoning: str | None = None
-    thinking_blocks: list[Raw] | None = None
-    tool_calls: list[_Call] | None = None
-
-    @property
-    def thoughts(self) -> str:
-        return self.reasoning_content or self.reasoning or ""
-
-
-class _Choice(msgspec.Struct):
-    message: _ChatMessage
-    finish_reason: str | None = None
-    stop_reason: Any = None
-    """vLLM's field for the stop string."""
-    matched_stop: Any = None
-    """SGLang's field for it."""
-
-
-class _Completion(msgspec.Struct):
-    choices: list[_Choice]
-    id: str = ""
-    model: str = ""
-    usage: ChatUsage | None = None
-
-
-_completion = msgspec.json.Decoder(_Completion)
-
-
-def message_of(body: bytes, usage: Usage, stops: list[str]) -> bytes:
-    """Encode a chat completion as a message. `usage` applies if the completion reports none."""
-    with decoding.Checked(IndexError):
-        completion = _completion.decode(body)
-        choice = completion.choices[0]
-    reason, sequence = stop_reason(choice.finish_reason, (choice.stop_reason, choice.matched_stop), stops)
-    if choice.message.tool_calls and reason == "end_turn":
-        reason = "tool_use"
-    cost = completion.usage or ChatUsage(usage.prompt_tokens, usage.completion_tokens)
+def message_of(body: bytes, usage: Usage, stops: list[str], model: str = "") -> bytes:
+    """Encode a chat completion as a message. `usage` applies if the completion reports none, and `model` if it names
+    none. Raises `BackendError`."""
+    reader, message = ChatReader(), new_message()
+    blocks = OpenBlocks(message["id"].removeprefix("msg_"))
+    for part in reader.read_whole(body):
+        blocks.add(part)
+    reported = reader.reported
     return _encode(
         {
-            "id": message_id(completion.id),
-            "type": "message",
-            "role": "assistant",
-            "model": completion.model,
-            "content": _blocks(choice.message),
-            "stop_reason": reason,
-            "stop_sequence": sequence,
-            "usage": message_usage(cost),
+            **message,
+            "model": reader.model or model,
+            "content": blocks.whole(),
+            **stop_of(reader, stops),
+            "usage": message_usage((reported and reported.usage) or usage),
         }
     )
 
 
-def _blocks(message: _ChatMessage) -> list[Any]:
-    blocks: list[Any] = list(message.thinking_blocks or ())
-    if message.thoughts and not blocks:
-        blocks.append({"type": "thinking", "thinking": message.thoughts, "signature": ""})
-    blocks += [{"type": "text", "text": text} for text in (message.content, message.refusal) if text]
-    for i, call in enumerate(message.tool_calls or ()):
-        given = arguments(call.function.arguments or "")
-        blocks.append({"type": "tool_use", "id": call.id or call_id(i), "name": call.function.name, "input": given})
-    return blocks
-
-
-def message_id(id_: str) -> str:
-    """The message id for the id of a chat completion."""
-    return id_ if id_.startswith("msg_") else f"msg_{id_.removeprefix('chatcmpl-')}"
-
-
-def call_id(i: int) -> str:
-    """An id for a tool call without one, unique within a response."""
-    return f"toolu_{i}"
-
-
-def stop_reason(finish: str | None, matched: tuple[Any, ...], stops: list[str]) -> tuple[str, str | None]:
-    """A message's `stop_reason` and `stop_sequence`. Most servers do not report the stop string."""
-    sequence = next((text for text in matched if isinstance(text, str) and text in stops), None)
-    if finish == "stop" and sequence is not None:
-        return "stop_sequence", sequence
-    return STOP_REASONS.get(finish or "stop", "end_turn"), None
+def stop_of(reader: ChatReader, stops: list[str]) -> Object:
+    """A message's `stop_reason` and `stop_sequence`. Most servers do not report the stop text."""
+    sequence = next((text for text in reader.matched if isinstance(text, str) and text in stops), None)
+    if reader.finish == "stop" and sequence is not None:
+        return {"stop_reason": "stop_sequence", "stop_sequence": sequence}
+    reason = STOP_REASONS.get(reader.finish or "stop", "end_turn")
+    if reader.has_calls and reason == "end_turn":
+        reason = "tool_use"
+    return {"stop_reason": reason, "stop_sequence": None}
 
 
 # ── a message as a chat completion ──────────────────────────────────────────────────────────────────────
@@ -149,7 +86,12 @@ class _Message(msgspec.Struct):
     model: str = ""
     stop_reason: str | None = None
     stop_sequence: str | None = None
-    usage: MessageUsage | None = None
+    usage: Any = None
+
+    @property
+    def reported(self) -> Reported | None:
+        """The counts of its tokens."""
+        return reported_by(self.usage)
 
 
 _message = msgspec.json.Decoder(_Message)
@@ -176,7 +118,7 @@ def completion_of(message: _Message, created: int) -> bytes:
             "created": created,
             "model": message.model,
             "choices": [{"index": 0, "message": chat_message, "logprobs": None, **ended}],
-            "usage": (message.usage or MessageUsage()).fields(),
+            "usage": chat_fields((message.reported and message.reported.usage) or Usage()),
         }
     )
 

@@ -5,6 +5,10 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw
 
+from adapters.wire.anthropic import call_ids
+from adapters.wire.openai import bounds
+from adapters.wire.openai.known_fields import LeftOut
+
 INVALID = "INVALID_JSON"
 """The key under which a client returns arguments that are not JSON."""
 
@@ -19,10 +23,6 @@ class Untranslatable(ValueError):
 
 class _Base(msgspec.Struct, tag_field="type", forbid_unknown_fields=True, kw_only=True):
     cache_control: Any = None
-
-
-class _Cited(msgspec.Struct, forbid_unknown_fields=True):
-    enabled: bool | None = None
 
 
 # ── sources of images and files ──────────────────────────────────────────────────────────────────────
@@ -51,7 +51,7 @@ class Stored(msgspec.Struct, tag_field="type", tag="file", forbid_unknown_fields
 
 
 class Inline(msgspec.Struct, tag_field="type", tag="content", forbid_unknown_fields=True):
-    content: "str | list[TextBlock | ImageBlock]"
+    content: "str | list[TextBlock | ImageBlock | LeftOut]"
 
 
 # ── blocks ────────────────────────────────────────────────────────────────────────────────────────────
@@ -68,7 +68,6 @@ class TextBlock(_Base, tag="text"):
 
 class ImageBlock(_Base, tag="image"):
     source: Base64 | Url | Stored
-    transformations: None = None
 
     def parts(self) -> list[Object]:
         if isinstance(self.source, Stored):
@@ -78,13 +77,10 @@ class ImageBlock(_Base, tag="image"):
 
 class DocumentBlock(_Base, tag="document"):
     source: Base64 | Url | Stored | PlainText | Inline
-    citations: _Cited | None = None
     context: str | None = None
     title: str | None = None
 
     def parts(self) -> list[Object]:
-        if self.citations is not None and self.citations.enabled:
-            raise Untranslatable("requests citations, which only Anthropic's own API provides.")
         about = [text for text in (self.title, self.context) if text]
         source = self.source
         if isinstance(source, Base64):
@@ -93,11 +89,7 @@ class DocumentBlock(_Base, tag="document"):
         if isinstance(source, PlainText):
             return as_parts("\n\n".join([*about, source.data]))
         if isinstance(source, Inline):
-            inner = source.content
-            inner_parts = (
-                as_parts(inner) if isinstance(inner, str) else [part for block in inner for part in block.parts()]
-            )
-            return [*as_parts(*about), *inner_parts]
+            return [*as_parts(*about), *parts_of(source.content)]
         raise Untranslatable("names a document that only Anthropic's own API fetches: send the document itself.")
 
 
@@ -105,17 +97,14 @@ class SearchResultBlock(_Base, tag="search_result"):
     content: list[TextBlock]
     source: str
     title: str
-    citations: _Cited | None = None
 
     def parts(self) -> list[Object]:
-        if self.citations is not None and self.citations.enabled:
-            raise Untranslatable("requests citations, which only Anthropic's own API provides.")
         return as_parts("\n\n".join([f"{self.title}\n{self.source}", *[block.text for block in self.content]]))
 
 
 class ThinkingBlock(_Base, tag="thinking"):
     thinking: str
-    signature: str
+    signature: str = ""
 
 
 class RedactedThinkingBlock(_Base, tag="redacted_thinking"):
@@ -127,11 +116,11 @@ class ToolUseBlock(_Base, tag="tool_use"):
     name: str
     input: dict[str, Raw]
     caller: Any = None
-    toolset_name: None = None
 
     def call(self) -> Object:
         """An entry of a chat's `tool_calls`."""
-        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self._arguments()}}
+        function = {"name": bounds.tool_name(self.name), "arguments": self._arguments()}
+        return {"id": chat_id(self.id), "type": "function", "function": function}
 
     def _arguments(self) -> str:
         if list(self.input) == [INVALID]:
@@ -143,13 +132,12 @@ class ToolUseBlock(_Base, tag="tool_use"):
 
 class ToolResultBlock(_Base, tag="tool_result"):
     tool_use_id: str
-    content: str | list[TextBlock | ImageBlock | DocumentBlock | SearchResultBlock] | None = None
+    content: str | list[TextBlock | ImageBlock | DocumentBlock | SearchResultBlock | LeftOut] | None = None
     is_error: bool | None = None
-    toolset_name: None = None
 
     def text_and_files(self) -> tuple[str | list[Object], list[Object]]:
         """The text of a tool's result, and its images and files, which a chat has in a message of its own."""
-        parts = _parts(self.content) if isinstance(self.content, list) else as_parts(self.content or "")
+        parts = parts_of(self.content or "")
         texts = [part["text"] for part in parts if part["type"] == "text"]
         if self.is_error:
             texts[:1] = [" ".join(["Error:", *texts[:1]])]
@@ -166,7 +154,13 @@ Block = (
     | RedactedThinkingBlock
     | ToolUseBlock
     | ToolResultBlock
+    | LeftOut
 )
+
+
+def chat_id(id_: str) -> str:
+    """The id of a call in a chat."""
+    return bounds.call_id(call_ids.to_chat(id_))
 
 
 def as_parts(*content: str | list[Object]) -> list[Object]:
@@ -185,5 +179,11 @@ def only(content: str | list[Block], *kinds: type) -> None:
             raise Untranslatable(f"has a block of type `{name}`, which is not allowed there.")
 
 
-def _parts(content: list[TextBlock | ImageBlock | DocumentBlock | SearchResultBlock]) -> list[Object]:
-    return [part for block in content for part in block.parts()]
+def parts_of(content: Any) -> list[Object]:
+    """The parts of a chat message for a text or for blocks. A block of an unknown type is mentioned."""
+    if isinstance(content, str):
+        return as_parts(content)
+    parts: list[Object] = []
+    for block in content:
+        parts += as_parts(f"[Left out: {block.of}]") if isinstance(block, LeftOut) else block.parts()
+    return parts

@@ -1,11 +1,11 @@
 """Translates a Messages request into a chat.
 
-Parts without an equivalent in a chat are refused. docs/adapters.md lists the parts that are omitted instead, since no
-answer depends on them: hints to Anthropic's caches and capacity, and signatures of thoughts that only Anthropic can
-verify.
+Parts without an equivalent in a chat are left out and reported, as `ignored_fields` decides. The work of Anthropic's
+own servers in earlier turns (searches, code, encrypted thoughts) is left out too: no other model can read it.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 import msgspec
@@ -16,18 +16,26 @@ from adapters.payloads import Fields
 from adapters.wire.anthropic import blocks
 from adapters.wire.anthropic.tools import choice_fields, functions
 from adapters.wire.body import field
+from adapters.wire.openai import bounds, kept_signatures
 from adapters.wire.openai.ignored_fields import IgnoredFields
+from adapters.wire.openai.known_fields import KnownFields, LeftOut
 
 SAME = ("max_tokens", "stream", "temperature", "top_k", "top_p")
 """Fields that both wires call alike."""
-_LEFT_OUT = ("cache_control", "service_tier", "thinking")
-_TRANSLATED = ("messages", "metadata", "model", "output_config", "stop_sequences", "system", "tool_choice", "tools")
-_ITS_OWN = (
-    "container", "context_management", "diagnostics", "inference_geo", "mcp_servers", "speed", "user_profile_id",
+_TRANSLATED = (
+    "messages", "metadata", "model", "output_config", "stop_sequences", "system", "thinking", "tool_choice", "tools",
 )  # fmt: skip
-FIELDS = frozenset((*SAME, *_LEFT_OUT, *_TRANSLATED, *_ITS_OWN))
+_KEPT = frozenset((*SAME, *_TRANSLATED))
+FIELDS = _KEPT | {
+    "cache_control", "container", "context_management", "diagnostics", "inference_geo", "mcp_servers", "service_tier",
+    "speed", "user_profile_id",
+}  # fmt: skip
 """All that the wire has a name for."""
-_NEUTRAL = {"speed": b'"standard"', "mcp_servers": b"[]"}
+_EFFORTS = {"low": "low", "medium": "medium", "high": None, "xhigh": "high", "max": "high"}
+"""`high` is Anthropic's default, and many models without a choice of effort refuse the field. OpenAI's servers have no
+common word above `high`."""
+_MARK = re.compile(rb'"(cache_control|citations)"\s*:(?!\s*(?:null|\[\]|\{\s*"enabled"\s*:\s*false))')
+"""Hints inside of blocks and tools. In a text the quotes would be escaped."""
 
 Object = dict[str, Any]
 
@@ -39,7 +47,7 @@ class _Format(msgspec.Struct, tag_field="type", tag="json_schema", forbid_unknow
 
 
 class _OutputConfig(msgspec.Struct, forbid_unknown_fields=True):
-    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
+    effort: str | None = None
     format: _Format | None = None
 
 
@@ -48,9 +56,9 @@ class _Message(msgspec.Struct, forbid_unknown_fields=True):
     content: str | list[blocks.Block]
 
 
-_messages = msgspec.json.Decoder(list[_Message])
-_system = msgspec.json.Decoder(str | list[blocks.TextBlock] | None)
-_output_config = msgspec.json.Decoder(_OutputConfig | None)
+_messages = KnownFields[list[_Message]](list[_Message])
+_system = KnownFields[str | list[blocks.TextBlock] | None](str | list[blocks.TextBlock] | None)
+_output_config = KnownFields[_OutputConfig | None](_OutputConfig | None)
 _metadata = msgspec.json.Decoder(dict[str, Any] | None)
 _stops = msgspec.json.Decoder(list[str] | None)
 
@@ -61,10 +69,15 @@ def chat_fields(native: Fields, added: Fields, *, stream: bool) -> tuple[Fields,
     `added` are fields of a chat for which a message has no name.
     """
     ignored = IgnoredFields()
-    _check_supported(native)
-    messages = [*_system_message(native), *_conversation(native)]
+    ignored.sift(native, _KEPT)
+    for name in ("system", "messages", "tools"):
+        for mark in set(_MARK.findall(memoryview(native.get(name, b"")))):
+            ignored.ignore(mark.decode())
+    messages = [*_system_message(native, ignored), *_conversation(native, ignored)]
+    if not messages:
+        raise CallerError("`messages` has nothing that a chat can have.", param="messages")
     fields = {name: native[name] for name in SAME if name in native}
-    chat: Object = {"messages": messages, **choice_fields(native), **_output(native)}
+    chat: Object = {"messages": messages, **_output(native, ignored)}
     if stream:
         chat["stream_options"] = {"include_usage": True}
     if messages[-1]["role"] == "assistant":  # the response continues this message
@@ -72,29 +85,23 @@ def chat_fields(native: Fields, added: Fields, *, stream: bool) -> tuple[Fields,
     if stops := ignored.stops(field(native, "stop_sequences", _stops)):
         chat["stop"] = stops
     metadata = field(native, "metadata", _metadata) or {}
-    if metadata.get("user_id") is not None:
-        chat["user"] = metadata["user_id"]
+    if isinstance(user := metadata.get("user_id"), str):
+        chat["user"] = bounds.user(user)
     if metadata.keys() - {"user_id"}:
         ignored.ignore("metadata")
-    if tools := functions(native):
-        chat["tools"] = tools
+    if tools := functions(native, ignored):
+        chat |= {"tools": tools, **choice_fields(native, tools, ignored)}
     fields |= {name: Raw(_encode(value)) for name, value in chat.items()}
     return {**fields, **added, "model": native["model"]}, tuple(ignored.ignored)
 
 
-def _check_supported(native: dict[str, Raw]) -> None:
-    for name, raw in native.items():
-        value = bytes(raw)
-        if name not in FIELDS:
-            raise CallerError(f"`{name[:64]}` is not a field of a message.", param=name[:64])
-        if name in _ITS_OWN and value != b"null" and value != _NEUTRAL.get(name):
-            raise CallerError(f"`{name}` is for Anthropic's own API, and this model is served by another.", param=name)
-
-
-def _output(native: dict[str, Raw]) -> Object:
-    config, chat = field(native, "output_config", _output_config) or _OutputConfig(), dict[str, Any]()
-    if config.effort is not None:
-        chat["reasoning_effort"] = "xhigh" if config.effort == "max" else config.effort
+def _output(native: dict[str, Raw], ignored: IgnoredFields) -> Object:
+    config = field(native, "output_config", _output_config.reporting(ignored)) or _OutputConfig()
+    chat = dict[str, Any]()
+    if config.effort is not None and config.effort not in _EFFORTS:
+        ignored.ignore("reasoning_effort")
+    elif config.effort is not None and (effort := _EFFORTS[config.effort]):
+        chat["reasoning_effort"] = effort
     if config.format is not None:
         schema = {"name": "answer", "schema": config.format.schema, "strict": True}
         chat["response_format"] = {"type": "json_schema", "json_schema": schema}
@@ -104,34 +111,46 @@ def _output(native: dict[str, Raw]) -> Object:
 # ── messages ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _system_message(native: dict[str, Raw]) -> Iterator[Object]:
-    if system := field(native, "system", _system):
+def _system_message(native: dict[str, Raw], ignored: IgnoredFields) -> Iterator[Object]:
+    if system := field(native, "system", _system.reporting(ignored)):
         yield {"role": "system", "content": _content(system)}
 
 
-def _conversation(native: dict[str, Raw]) -> Iterator[Object]:
-    messages = field(native, "messages", _messages, required=True)
-    for i, message in enumerate(messages or ()):
+def _conversation(native: dict[str, Raw], ignored: IgnoredFields) -> list[Object]:
+    """All messages. If a turn of the assistant has nothing left, the user's turns beside it become one: many templates
+    require that the roles alternate."""
+    messages, joins = list[Object](), False
+    for i, message in enumerate(field(native, "messages", _messages.reporting(ignored), required=True) or ()):
         try:
-            yield from _SIDES[message.role](message.content)
+            turns = list(_SIDES[message.role](message.content, ignored))
         except blocks.Untranslatable as error:
             raise CallerError(f"`messages[{i}].content` {error}", param="messages") from None
+        if joins and messages and turns and messages[-1]["role"] == turns[0]["role"] == "user":
+            joined = blocks.as_parts(messages[-1]["content"], turns[0]["content"])
+            messages[-1], turns = {"role": "user", "content": joined}, turns[1:]
+        messages += turns
+        joins = message.role == "assistant" and not turns
+    if any("reasoning_content" in message for message in messages):  # servers want it in all such turns or in none
+        for message in messages:
+            if "tool_calls" in message:
+                message.setdefault("reasoning_content", "")
+    return messages
 
 
 def _content(content: Any) -> str | list[Object]:
-    """A text where it is one, since not every server takes a list."""
+    """A text where it is one, since not every server takes a list. Empty texts are left out."""
     if isinstance(content, str):
         return content
-    parts = [part for block in content for part in block.parts()]
+    parts = [part for part in blocks.parts_of(content) if part.get("text") != ""] or blocks.as_parts("")
     return str(parts[0]["text"]) if len(parts) == 1 and parts[0]["type"] == "text" else parts
 
 
-def _from_system(content: str | list[blocks.Block]) -> Iterator[Object]:
+def _from_system(content: str | list[blocks.Block], ignored: IgnoredFields) -> Iterator[Object]:
     blocks.only(content, blocks.TextBlock)
     yield {"role": "system", "content": _content(content)}
 
 
-def _from_user(content: str | list[blocks.Block]) -> Iterator[Object]:
+def _from_user(content: str | list[blocks.Block], ignored: IgnoredFields) -> Iterator[Object]:
     """Results of tools come first, each in a message of its own, as in a chat.
 
     Such a message is text: images of a tool follow in the user's message.
@@ -146,13 +165,14 @@ def _from_user(content: str | list[blocks.Block]) -> Iterator[Object]:
         blocks.DocumentBlock,
         blocks.SearchResultBlock,
         blocks.ToolResultBlock,
+        LeftOut,
     )
     shown, own = list[Object](), list[blocks.Block]()
     for block in content:
         if isinstance(block, blocks.ToolResultBlock):
             text, pictures = block.text_and_files()
             shown += pictures
-            yield {"role": "tool", "tool_call_id": block.tool_use_id, "content": text}
+            yield {"role": "tool", "tool_call_id": blocks.chat_id(block.tool_use_id), "content": text}
         else:
             own.append(block)
     if shown or own:
@@ -160,21 +180,41 @@ def _from_user(content: str | list[blocks.Block]) -> Iterator[Object]:
         yield {"role": "user", "content": rest if not shown else [*shown, *blocks.as_parts(rest)]}
 
 
-def _from_assistant(content: str | list[blocks.Block]) -> Iterator[Object]:
+def _from_assistant(content: str | list[blocks.Block], ignored: IgnoredFields) -> Iterator[Object]:
+    """The turn, or none if it has neither a text nor a call: several servers refuse an empty one."""
     if isinstance(content, str):
-        yield {"role": "assistant", "content": content}
+        if content:
+            yield {"role": "assistant", "content": content}
         return
-    blocks.only(content, blocks.TextBlock, blocks.ThinkingBlock, blocks.RedactedThinkingBlock, blocks.ToolUseBlock)
-    texts = [block for block in content if isinstance(block, blocks.TextBlock)]
+    blocks.only(
+        content,
+        blocks.TextBlock,
+        blocks.ThinkingBlock,
+        blocks.RedactedThinkingBlock,
+        blocks.ToolUseBlock,
+        LeftOut,
+    )
+    texts = [block for block in content if isinstance(block, blocks.TextBlock) and block.text]
     message: Object = {"role": "assistant", "content": _content(texts) if texts else None}
-    thoughts = [block.thinking for block in content if isinstance(block, blocks.ThinkingBlock) and not block.signature]
-    if thoughts:
-        message["reasoning_content"] = "".join(thoughts)
-    if calls := [block.call() for block in content if isinstance(block, blocks.ToolUseBlock)]:
-        message["tool_calls"] = calls
-    if message["content"] is None and not calls:
-        message["content"] = ""
-    yield message
+    if thoughts := "".join([block.thinking for block in content if isinstance(block, blocks.ThinkingBlock)]):
+        message["reasoning_content"] = thoughts
+    extras = dict(_kept_extras(content, ignored))
+    calls = [block.call() for block in content if isinstance(block, blocks.ToolUseBlock)]
+    if calls:
+        message["tool_calls"] = [call | extras.get(call["id"], {}) for call in calls]
+    if texts or calls:
+        yield message
+
+
+def _kept_extras(content: Iterable[blocks.Block], ignored: IgnoredFields) -> Iterator[tuple[str, Object]]:
+    """The fields of calls that the gateway has put into thoughts that nobody can read. Those of Anthropic's are left
+    out."""
+    for block in content:
+        if isinstance(block, blocks.RedactedThinkingBlock):
+            if (kept := kept_signatures.decode(block.data)) is not None:
+                yield blocks.chat_id(kept.call_id), {"extra_content": kept.extra}
+            elif not kept_signatures.is_kept(block.data):
+                ignored.ignore("redacted_thinking")
 
 
 _SIDES = {"user": _from_user, "assistant": _from_assistant, "system": _from_system}

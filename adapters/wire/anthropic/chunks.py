@@ -5,10 +5,11 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from adapters.types import Usage
 from adapters.wire import decoding, sse
 from adapters.wire.anthropic.answers import finish
-from adapters.wire.anthropic.usage import MessageUsage
 from adapters.wire.openai.chat import DONE
+from adapters.wire.reported_usage import chat_fields
 
 _NULL = Raw(b"null")
 
@@ -16,7 +17,7 @@ _NULL = Raw(b"null")
 class _Started(msgspec.Struct):
     id: str = ""
     model: str = ""
-    usage: MessageUsage | None = None
+    usage: Any = None
 
 
 class _Delta(msgspec.Struct):
@@ -48,7 +49,7 @@ class MessageEvent(msgspec.Struct):
     index: int = 0
     content_block: Raw = _NULL
     delta: _Delta | None = None
-    usage: MessageUsage | None = None
+    usage: Any = None
 
 
 _encode = msgspec.json.Encoder().encode
@@ -74,7 +75,7 @@ class ChatChunks:
         self._calls = 0
         self._has_arguments = False
 
-    def take(self, event: MessageEvent, usage: MessageUsage) -> bytes:
+    def take(self, event: MessageEvent, usage: Usage) -> bytes:
         """Translate an event into chunks, possibly none. `usage` is the usage that the message has reported so far."""
         match event.type:
             case "content_block_delta" if event.delta is not None:
@@ -131,10 +132,10 @@ class ChatChunks:
         self._call = None
         return out
 
-    def _end(self, usage: MessageUsage) -> bytes:
+    def _end(self, usage: Usage) -> bytes:
         encoded = b""
         if self._include_usage:
-            encoded = sse.encode(b'%b,"choices":[],"usage":%b}' % (self._opening(), _encode(usage.fields())))
+            encoded = sse.encode(b'%b,"choices":[],"usage":%b}' % (self._opening(), _encode(chat_fields(usage))))
         return encoded + sse.encode(DONE)
 
     # ── chunks ────────────────────────────────────────────────────────────────────────────────────────

@@ -1,7 +1,6 @@
 """Translates a chat into a Messages request, for servers of Anthropic's API.
 
-Parts without an equivalent there that would change the answer are refused. docs/adapters.md lists the omitted parts:
-fields of accounting, and hints.
+Parts without an equivalent there are left out and reported, or refused, as `ignored_fields` decides.
 """
 
 from typing import Any, Literal
@@ -14,8 +13,8 @@ from adapters.requests import ChatRequest
 from adapters.wire.anthropic import turns
 from adapters.wire.anthropic.tools import choice_of, tools_of
 from adapters.wire.body import field
-from adapters.wire.openai import thinking
-from adapters.wire.openai.ignored_fields import NAMES, IgnoredFields, allowed_tools
+from adapters.wire.openai import bounds, thinking
+from adapters.wire.openai.ignored_fields import IgnoredFields, allowed_tools
 
 Object = dict[str, Any]
 
@@ -25,25 +24,12 @@ _TRANSLATED = (
     "max_completion_tokens", "max_tokens", "messages", "parallel_tool_calls", "reasoning_effort", "response_format",
     "safety_identifier", "service_tier", "stop", "tool_choice", "tools", "user",
 )  # fmt: skip
-_LEFT_OUT = ("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "seed", "store")
-_NEUTRAL = {
-    "add_generation_prompt": ("true", "false"),
-    "continue_final_message": ("true", "false"),
-    "frequency_penalty": ("0", "0.0"),
-    "functions": ("[]",),
-    "include_reasoning": ("true",),
-    "logit_bias": ("{}",),
-    "logprobs": ("false",),
-    "modalities": ('["text"]',),
-    "n": ("1",),
-    "presence_penalty": ("0", "0.0"),
-    "store": ("false",),
-    "top_logprobs": ("0",),
-    "verbosity": ('"medium"',),
-}
-"""Values of other fields that request nothing, beside null."""
-_SUPPORTED = frozenset((*_SAME, *_TRANSLATED, *thinking.NAMES, "model", "stream_options"))
-_EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh"}
+_KEPT = frozenset((
+    *_SAME, *_TRANSLATED, *thinking.NAMES, "add_generation_prompt", "continue_final_message", "model", "stream_options",
+))  # fmt: skip
+_EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": None, "xhigh": "xhigh"}
+"""`high` is Anthropic's default, and older models refuse the field."""
+_MAX_USER = 256
 _TIERS = {"auto": "auto", "default": "standard_only"}
 
 _encode = msgspec.json.Encoder().encode
@@ -72,8 +58,8 @@ def message_body(request: ChatRequest, model: str | None, max_tokens: int, ignor
     Fields without effect are added to `ignored`. Raises `CallerError`.
     """
     fields = _with_allowed_tools(request.fields)
-    _check_supported(fields, ignored)
-    system, messages = turns.turns_of(fields)
+    ignored.sift(fields, _KEPT)
+    system, messages = turns.turns_of(fields, ignored)
     body: Object = {name: fields[name] for name in _SAME if _is_given(fields, name)}
     body["model"] = request.model if model is None else model
     body["messages"] = messages
@@ -84,12 +70,12 @@ def message_body(request: ChatRequest, model: str | None, max_tokens: int, ignor
     if stops := ignored.stops(field(fields, "stop", _stop)):
         body["stop_sequences"] = stops
     if user := field(fields, "user", _string) or field(fields, "safety_identifier", _string):
-        body["metadata"] = {"user_id": user}
+        body["metadata"] = {"user_id": bounds.user(user, _MAX_USER)}
     if (tier := _TIERS.get(field(fields, "service_tier", _string) or "")) is not None:
         body["service_tier"] = tier
-    if tools := tools_of(fields):
+    if tools := tools_of(fields, ignored):
         body["tools"] = tools
-        body |= choice_of(fields)
+        body |= choice_of(fields, ignored)
     return _encode(body | _output(fields, body))
 
 
@@ -99,17 +85,6 @@ def _with_allowed_tools(fields: dict[str, Raw]) -> dict[str, Raw]:
         return fields
     encoded = allowed_tools({name: field(fields, name, _any) for name in ("tools", "tool_choice") if name in fields})
     return fields | {name: Raw(_encode(value)) for name, value in encoded.items()}
-
-
-def _check_supported(fields: dict[str, Raw], ignored: IgnoredFields) -> None:
-    for name, raw in fields.items():
-        if name in _SUPPORTED or (value := bytes(raw)) == _NULL:
-            continue
-        if msgspec.json.format(value, indent=-1).decode() not in _NEUTRAL.get(name, ()):
-            if name not in _LEFT_OUT and name not in NAMES:
-                message = f"`{name[:64]}` is not supported by this model, whose servers speak Anthropic's protocol."
-                raise CallerError(message, param=name[:64], code="unsupported_parameter")
-            ignored.ignore(name)
 
 
 def _is_given(fields: dict[str, Raw], name: str) -> bool:
@@ -129,7 +104,7 @@ def _output(fields: dict[str, Raw], body: Object) -> Object:
         if effort not in _EFFORTS:
             message = "`reasoning_effort` is none, minimal, low, medium, high or xhigh."
             raise CallerError(message, param="reasoning_effort")
-        config["effort"] = _EFFORTS[effort]
+        config |= {"effort": word} if (word := _EFFORTS[effort]) else {}
     requested = field(fields, "response_format", _response_format)
     if requested is not None and requested.type == "json_object":
         message = "This model's servers speak Anthropic's protocol, which requires a schema: use `json_schema`."

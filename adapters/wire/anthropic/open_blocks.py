@@ -1,164 +1,167 @@
-"""The content blocks of a streamed message, one open at a time."""
+"""The content blocks of a message that a chat's answer becomes: streamed, one open at a time, or whole."""
 
+import secrets
+from collections import deque
 from typing import Any
 
 import msgspec
-from msgspec import Raw
 
 from adapters.wire import decoding
-from adapters.wire.anthropic.answers import call_id
+from adapters.wire.anthropic import call_ids
+from adapters.wire.anthropic.turns import arguments
+from adapters.wire.openai import kept_signatures
+from adapters.wire.openai.chat_calls import Call
+from adapters.wire.openai.chat_reader import CallPiece, Part, Signed
 
-MAX_CALLS = 1024
-MAX_ARGUMENTS = 4 * 1024 * 1024
-"""Characters of a response's tool calls that are buffered until each call is complete."""
+MAX_WAITING = 4 * 1024 * 1024
+"""Characters of blocks that wait until the one before them has ended."""
+
+Object = dict[str, Any]
 
 _encode = msgspec.json.Encoder().encode
 _DELTA = (
     b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":"%b","%b":%b}}\n\n'
 )
+_TEXT, _THOUGHT, _SIGNATURE, _INPUT = (
+    (b"text_delta", b"text"),
+    (b"thinking_delta", b"thinking"),
+    (b"signature_delta", b"signature"),
+    (b"input_json_delta", b"partial_json"),
+)
 
 
-def event(name: str, fields: dict[str, Any]) -> bytes:
+def event(name: str, fields: Object) -> bytes:
     """One event of Anthropic's streams: its name stands in it twice."""
     return b"event: %b\ndata: %b\n\n" % (name.encode(), _encode({"type": name, **fields}))
 
 
-class _Thought(msgspec.Struct):
-    type: str = ""
-    thinking: str = ""
-    signature: str = ""
+def new_message() -> Object:
+    """An empty message. Its id is the gateway's own: some servers give all answers one id, and clients merge them."""
+    return {
+        "id": f"msg_{secrets.token_hex(12)}",
+        "type": "message",
+        "role": "assistant",
+        "model": "",
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+    }
 
 
-_thought = msgspec.json.Decoder(_Thought).decode
+class _Block:
+    """A block, and the pieces of it that are not sent yet."""
 
+    __slots__ = ("call", "is_signed", "pieces", "start")
 
-class _Call:
-    """A tool's call, whose block may have to wait until the one before it has ended."""
-
-    __slots__ = ("id", "name", "pending", "arguments")
-
-    def __init__(self, id_: str, name: str) -> None:
-        self.id = id_
-        self.name = name
-        self.arguments: list[str] = []
-        self.pending = ""
-        """Arguments that are not sent yet."""
+    def __init__(self, start: Object, call: Call | None = None) -> None:
+        self.start = start
+        self.call = call
+        self.is_signed = False
+        self.pieces: list[tuple[tuple[bytes, bytes], str]] = []
 
     @property
-    def is_whole(self) -> bool:
-        """Whether its arguments may be complete."""
-        if not self.arguments or not self.arguments[-1].rstrip().endswith("}"):
-            return False
-        try:
-            msgspec.json.decode("".join(self.arguments), type=dict[str, Raw])
-        except decoding.MALFORMED_JSON:
-            return False
-        return True
+    def whole(self) -> Object:
+        """The block with all its pieces."""
+        texts = dict[str, str]()
+        for (_, name), text in self.pieces:
+            texts[name.decode()] = texts.get(name.decode(), "") + text
+        if self.call is not None:
+            return {**self.start, "input": arguments(texts.get("partial_json", ""))}
+        return {**self.start, **texts}
 
 
 class OpenBlocks:
-    """The open block: at most one, as clients expect. If a server interleaves the pieces of several calls, later calls
-    wait."""
+    """The blocks of one message. If a server interleaves the pieces of several calls or texts, later blocks wait."""
 
-    __slots__ = ("_calls", "_index", "_kind", "_left", "_open", "_waiting")
+    __slots__ = ("_blank", "_blocks", "_calls", "_index", "_is_open", "_token", "_waiting")
 
-    def __init__(self) -> None:
-        self._index = -1
-        self._kind = ""
-        self._left = MAX_ARGUMENTS
-        self._calls: dict[int, _Call] = {}
-        self._open: _Call | None = None
-        self._waiting: list[_Call] = []
+    def __init__(self, token: str) -> None:
+        """`token` makes the ids of calls unique that have none."""
+        self._token = token
+        self._blocks: deque[_Block] = deque()
+        self._calls: dict[Call, _Block] = {}
+        self._blank = ""
+        self._index = 0
+        self._is_open = False
+        """Whether the first block has begun."""
+        self._waiting = 0
 
-    def text(self, text: str) -> list[bytes]:
-        """Append text."""
-        out = self._become("text", {"type": "text", "text": ""})
-        return [*out, self._delta(b"text_delta", b"text", text)]
+    def add(self, part: Part) -> None:
+        """Add a part of the answer."""
+        if isinstance(part, CallPiece):
+            self._append(self._block_of(part.call), _INPUT, part.arguments)
+        elif isinstance(part, Signed):
+            self._sign(part.block)
+        elif part.kind == "thought":
+            self._append(self._last("thinking", {"thinking": "", "signature": ""}), _THOUGHT, part.text)
+        else:
+            self._write(part.text)
 
-    def thinking(self, text: str) -> list[bytes]:
-        """A further part of a thought."""
-        out = self._become("thinking", {"type": "thinking", "thinking": "", "signature": ""})
-        return [*out, self._delta(b"thinking_delta", b"thinking", text)]
+    def flush(self, *, is_last: bool = False) -> bytes:
+        """The events of everything that need not wait. With `is_last`, all that is left. Raises `BackendError` if too
+        much waits."""
+        out, blocks = list[bytes](), self._blocks
+        while blocks:
+            block, index = blocks[0], self._index
+            if not self._is_open:
+                self._is_open = True
+                out.append(event("content_block_start", {"index": index, "content_block": block.start}))
+            out += [_DELTA % (index, type_, name, _encode(text)) for (type_, name), text in block.pieces]
+            block.pieces.clear()
+            if not is_last and (len(blocks) == 1 or (block.call is not None and not block.call.is_whole)):
+                break
+            blocks.popleft()
+            self._is_open, self._index = False, index + 1
+            out.append(event("content_block_stop", {"index": index}))
+        if len(blocks) < 2:
+            self._waiting = 0
+        elif self._waiting > MAX_WAITING:
+            raise decoding.bad_response("The upstream interleaves tool calls that are too large.")
+        return b"".join(out)
 
-    def thought(self, raw: Raw) -> list[bytes]:
-        """A thought's signature, or one that cannot be read: as a chat's `thinking_blocks` have them, where its text
-        has come before."""
-        try:
-            thought = _thought(raw)
-        except decoding.MALFORMED_JSON:
-            return []
-        if thought.type == "redacted_thinking":
-            out = self.end()
-            self._kind = thought.type
-            return [*out, *self._begin(raw), *self._close()]
-        if not thought.signature:
-            return []
-        out = self._become("thinking", {"type": "thinking", "thinking": "", "signature": ""})
-        return [*out, self._delta(b"signature_delta", b"signature", thought.signature), *self._close()]
+    def whole(self) -> list[Object]:
+        """The blocks of a message that is not streamed."""
+        return [block.whole for block in self._blocks]
 
-    def call(self, index: int | None, id_: str | None, name: str | None, arguments: str) -> list[bytes]:
-        """Append to a tool call, or open a new one. Without an index, the id distinguishes calls."""
-        if index is None:
-            index = len(self._calls) - (not id_ and bool(self._calls))
-        call = self._calls.get(index)
-        if call is None:
-            call = self._calls[index] = _Call(id_ or call_id(index), name or "")
-            self._waiting.append(call)
-        self._add(call, arguments)
-        out: list[bytes] = []
-        if self._waiting and (self._open is None or (self._open is not call and self._open.is_whole)):
-            out += self._next()
-        return out + self._more()
+    def _write(self, text: str) -> None:
+        """Append text. Blank text begins no block: Anthropic's API refuses such blocks when they come back."""
+        if not (self._blocks and self._blocks[-1].start["type"] == "text"):
+            text, self._blank = self._blank + text, ""
+            if not text.strip():
+                self._blank = text
+                return
+        self._append(self._last("text", {"text": ""}), _TEXT, text)
 
-    def _add(self, call: _Call, arguments: str) -> None:
-        if arguments:
-            call.arguments.append(arguments)
-            call.pending += arguments
-            self._left -= len(arguments)
-        is_over = call is not self._open and call not in self._waiting
-        if self._left < 0 or len(self._calls) > MAX_CALLS or (is_over and arguments):
-            raise decoding.bad_response("The upstream's tool calls cannot be decoded.")
+    def _sign(self, given: Object) -> None:
+        if given.get("type") == "redacted_thinking":
+            self._begin(given)
+        else:
+            block = self._last("thinking", {"thinking": "", "signature": ""})
+            self._append(block, _SIGNATURE, given["signature"])
+            block.is_signed = True
 
-    def end(self) -> list[bytes]:
-        """All that is left."""
-        out = self._close()
-        while self._waiting:
-            out += [*self._next(), *self._more(), *self._close()]
-        return out
+    def _block_of(self, call: Call) -> _Block:
+        if (block := self._calls.get(call)) is None:
+            id_ = call_ids.to_message(call.id) if call.id else f"toolu_{self._token}{len(self._calls)}"
+            if (kept := kept_signatures.block(id_, call.extra)) is not None:
+                self._begin(kept)
+            block = self._begin({"type": "tool_use", "id": id_, "name": call.name, "input": {}}, call)
+            self._calls[call] = block
+        return block
 
-    # ── one block ─────────────────────────────────────────────────────────────────────────────────────
+    def _last(self, type_: str, empty: Object) -> _Block:
+        """The last block if it can continue, or a new one."""
+        last = self._blocks[-1] if self._blocks else None
+        if last is not None and last.start["type"] == type_ and not last.is_signed:
+            return last
+        return self._begin({"type": type_, **empty})
 
-    def _become(self, kind: str, block: dict[str, Any]) -> list[bytes]:
-        if self._kind == kind:
-            return []
-        out = self.end()
-        self._kind = kind
-        return [*out, *self._begin(block)]
+    def _begin(self, start: Object, call: Call | None = None) -> _Block:
+        self._blank = ""
+        self._blocks.append(block := _Block(start, call))
+        return block
 
-    def _begin(self, block: Any) -> list[bytes]:
-        self._index += 1
-        return [event("content_block_start", {"index": self._index, "content_block": block})]
-
-    def _delta(self, type_: bytes, field: bytes, text: str) -> bytes:
-        return _DELTA % (self._index, type_, field, _encode(text))
-
-    def _close(self) -> list[bytes]:
-        if not self._kind:
-            return []
-        self._kind, self._open = "", None
-        return [event("content_block_stop", {"index": self._index})]
-
-    def _next(self) -> list[bytes]:
-        """Open the call that has waited longest, and close the open block."""
-        out = self._close()
-        self._open, self._kind = self._waiting.pop(0), "tool_use"
-        block = {"type": "tool_use", "id": self._open.id, "name": self._open.name, "input": {}}
-        return [*out, *self._begin(block)]
-
-    def _more(self) -> list[bytes]:
-        """The part of the open call that was not sent yet."""
-        call = self._open
-        if call is None or not call.pending:
-            return []
-        text, call.pending = call.pending, ""
-        return [self._delta(b"input_json_delta", b"partial_json", text)]
+    def _append(self, block: _Block, kind: tuple[bytes, bytes], text: str) -> None:
+        if text:
+            block.pieces.append((kind, text))
+            self._waiting += len(text)

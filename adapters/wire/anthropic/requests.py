@@ -224,8 +224,8 @@ class _Messages(Codec):
                 fields["max_tokens"] = fields.pop(name)
         old = request.payload
         payload = MessagePayload(
-            native={name: raw for name, raw in fields.items() if name in anthropic_chat.FIELDS},
-            added={name: raw for name, raw in fields.items() if name not in anthropic_chat.FIELDS},
+            native={name: raw for name, raw in fields.items() if _is_native(name, raw, old.native)},
+            added={name: raw for name, raw in fields.items() if not _is_native(name, raw, old.native)},
             stream=old.stream,
             betas=old.betas,
         )
@@ -267,6 +267,11 @@ class _Counted(Codec):
 
 _CODEC = _Messages()
 _COUNTED = _Counted()
+
+
+def _is_native(name: str, raw: Raw, native: Fields) -> bool:
+    """Whether a rewritten field is the wire's own, or a client's unknown one that the route did not set."""
+    return name in anthropic_chat.FIELDS or native.get(name) == raw
 
 
 def _has_image(value: Any) -> bool:

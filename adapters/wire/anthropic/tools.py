@@ -1,6 +1,6 @@
 """Tool definitions and tool choice, between Anthropic's and OpenAI's form."""
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -8,28 +8,28 @@ from msgspec import Raw
 from adapters.errors import CallerError
 from adapters.wire import decoding
 from adapters.wire.body import field
+from adapters.wire.openai import bounds
+from adapters.wire.openai.ignored_fields import IgnoredFields
+from adapters.wire.openai.known_fields import KnownFields
+
+MAX_NAME = 128
+"""Characters of a tool's name in Anthropic's API."""
 
 Object = dict[str, Any]
+T = TypeVar("T")
 
 
 class _Kind(msgspec.Struct):
     type: str | None = None
-    name: str = ""
 
 
 class _Tool(msgspec.Struct, forbid_unknown_fields=True):
-    """`eager_input_streaming`, `input_examples` and `cache_control` help Anthropic's models only."""
-
     name: str
     input_schema: dict[str, Raw]
     type: Literal["custom"] | None = None
     description: str | None = None
     strict: bool | None = None
-    allowed_callers: list[Literal["direct"]] | None = None
     cache_control: Any = None
-    defer_loading: Literal[False] | None = None
-    eager_input_streaming: bool | None = None
-    input_examples: Any = None
 
 
 class _Choice(msgspec.Struct, forbid_unknown_fields=True):
@@ -40,26 +40,34 @@ class _Choice(msgspec.Struct, forbid_unknown_fields=True):
 
 _list = msgspec.json.Decoder(list[Raw] | None)
 _kind = msgspec.json.Decoder(_Kind)
-_tool = msgspec.json.Decoder(_Tool)
-_choice = msgspec.json.Decoder(_Choice | None)
+_tool = KnownFields[_Tool](_Tool)
+_choice = KnownFields[_Choice | None](_Choice | None)
 _NAMES = {"auto": "auto", "any": "required", "none": "none"}
 
 
-def functions(native: dict[str, Raw]) -> list[Object]:
+def functions(native: dict[str, Raw], ignored: IgnoredFields) -> list[Object]:
     """A chat's `tools` for those of a message. Raises `CallerError`."""
-    return [_function(raw, i) for i, raw in enumerate(field(native, "tools", _list) or ())]
+    return [_function(tool) for tool in _tools(native, ("custom",), _tool, ignored)]
 
 
-def _function(raw: Raw, i: int) -> Object:
-    try:
-        kind = _kind.decode(raw)
-        if kind.type is not None and kind.type != "custom":
-            message = f"The tool `{kind.name[:64]}` is of a type that only Anthropic's models know: `{kind.type[:64]}`."
-            raise CallerError(message, param="tools")
-        tool = _tool.decode(raw)
-    except decoding.MALFORMED_JSON as error:
-        raise CallerError(f"`tools[{i}]` is not valid: {error}.", param="tools") from None
-    fields: Object = {"name": tool.name, "parameters": tool.input_schema}
+def _tools(fields: dict[str, Raw], kinds: tuple[str, ...], known: KnownFields[T], ignored: IgnoredFields) -> list[T]:
+    """The tools that the client runs. A tool of another type belongs to its own servers and models: it is left out, and
+    reported by its type. Raises `CallerError`."""
+    tools = list[T]()
+    for i, raw in enumerate(field(fields, "tools", _list) or ()):
+        try:
+            kind = _kind.decode(raw).type
+            if kind is None or kind in kinds:
+                tools.append(known.reporting(ignored).decode(raw))
+            else:
+                ignored.ignore(kind)
+        except decoding.MALFORMED_JSON as error:
+            raise CallerError(f"`tools[{i}]` is not valid: {error}.", param="tools") from None
+    return tools
+
+
+def _function(tool: _Tool) -> Object:
+    fields: Object = {"name": bounds.tool_name(tool.name), "parameters": tool.input_schema}
     if tool.description is not None:
         fields["description"] = tool.description
     if tool.strict is not None:
@@ -67,16 +75,21 @@ def _function(raw: Raw, i: int) -> Object:
     return {"type": "function", "function": fields}
 
 
-def choice_fields(native: dict[str, Raw]) -> Object:
-    """A chat's `tool_choice` and `parallel_tool_calls` for a message's `tool_choice`. Raises `CallerError`."""
-    choice = field(native, "tool_choice", _choice)
+def choice_fields(native: dict[str, Raw], tools: list[Object], ignored: IgnoredFields) -> Object:
+    """A chat's `tool_choice` and `parallel_tool_calls` for a message's `tool_choice`. `tools` are the chat's. Raises
+    `CallerError`."""
+    choice = field(native, "tool_choice", _choice.reporting(ignored))
     if choice is None:
         return {}
     if (choice.type == "tool") != (choice.name is not None):
         raise CallerError("`tool_choice` has a `name` if its type is `tool`, and only then.", param="tool_choice")
     fields: Object = {"tool_choice": _NAMES.get(choice.type)}
     if choice.type == "tool":
-        fields["tool_choice"] = {"type": "function", "function": {"name": choice.name}}
+        name = bounds.tool_name(choice.name or "")
+        if all(tool["function"]["name"] != name for tool in tools):
+            message = f"`tool_choice` demands {name}, which is not one of the tools that this model can have."
+            raise CallerError(message, param="tool_choice")
+        fields["tool_choice"] = {"type": "function", "function": {"name": name}}
     if choice.disable_parallel_tool_use is not None and choice.type != "none":
         fields["parallel_tool_calls"] = not choice.disable_parallel_tool_use
     return fields
@@ -98,7 +111,7 @@ class _FunctionTool(msgspec.Struct, forbid_unknown_fields=True):
     cache_control: Any = None
 
 
-class _Named(msgspec.Struct):
+class _Named(msgspec.Struct, forbid_unknown_fields=True):
     name: str
 
 
@@ -107,27 +120,30 @@ class _Chosen(msgspec.Struct, forbid_unknown_fields=True):
     type: Literal["function"] = "function"
 
 
-_functions = msgspec.json.Decoder(list[_FunctionTool] | None)
-_chosen = msgspec.json.Decoder(Literal["auto", "none", "required"] | _Chosen | None)
+_function_tool = KnownFields[_FunctionTool](_FunctionTool)
+_chosen = KnownFields[Literal["auto", "none", "required"] | _Chosen | None](
+    Literal["auto", "none", "required"] | _Chosen | None
+)
 _bool = msgspec.json.Decoder(bool | None)
 _WORDS = {"auto": "auto", "required": "any", "none": "none"}
 
 
-def tools_of(fields: dict[str, Raw]) -> list[Object]:
+def tools_of(fields: dict[str, Raw], ignored: IgnoredFields) -> list[Object]:
     """A message's `tools` for those of a chat. Raises `CallerError`."""
-    return [_tool_of(tool) for tool in field(fields, "tools", _functions) or ()]
+    return [_tool_of(tool) for tool in _tools(fields, ("function",), _function_tool, ignored)]
 
 
 def _tool_of(tool: _FunctionTool) -> Object:
     text = tool.function
-    fields: Object = {"name": text.name, "input_schema": text.parameters or {"type": "object", "properties": {}}}
+    schema = {"type": "object", **(text.parameters or {"properties": {}})}
+    fields: Object = {"name": bounds.tool_name(text.name, MAX_NAME), "input_schema": schema}
     optional = {"description": text.description, "strict": text.strict, "cache_control": tool.cache_control}
     return fields | {name: value for name, value in optional.items() if value is not None}
 
 
-def choice_of(fields: dict[str, Raw]) -> Object:
+def choice_of(fields: dict[str, Raw], ignored: IgnoredFields) -> Object:
     """A message's `tool_choice` for a chat's. Raises `CallerError`."""
-    chosen = field(fields, "tool_choice", _chosen)
+    chosen = field(fields, "tool_choice", _chosen.reporting(ignored))
     parallel = field(fields, "parallel_tool_calls", _bool)
     if chosen is None and parallel is None:
         return {}
@@ -138,4 +154,4 @@ def choice_of(fields: dict[str, Raw]) -> Object:
 
 
 def _named(chosen: _Chosen) -> Object:
-    return {"type": "tool", "name": chosen.function.name}
+    return {"type": "tool", "name": bounds.tool_name(chosen.function.name, MAX_NAME)}

@@ -9,6 +9,7 @@ model_field.py       the model's name in JSON objects and forms
 model_list.py        lists of models
 operation_fields.py  the fields of each operation
 ignored_fields.py    fields that a model does not support
+bounds.py            texts of other protocols within OpenAI's bounds
 known_fields.py      decodes values with fields that nobody knows yet
 kept_signatures.py   what a server demands back, in another protocol's opaque text
 features.py          requested features, from undecoded fields

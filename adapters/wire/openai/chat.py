@@ -23,15 +23,15 @@ from adapters.requests import (
     ResponsesRequest,
 )
 from adapters.types import BYTES_PER_TOKEN, Usage
-from adapters.wire import decoding, model_failures
+from adapters.wire import decoding, model_failures, reported_usage
 from adapters.wire.body import field as _field
 from adapters.wire.body import open_body as _open
 from adapters.wire.openai import features, refusals
-from adapters.wire.openai.chat_usage import ChatUsage
 from adapters.wire.openai.dialects import PLAIN, OpenAIDialect
 from adapters.wire.openai.errors import ErrorBody as ErrorBody
 from adapters.wire.openai.errors import decode_error as decode_error
 from adapters.wire.openai.request_codec import CODEC, OpenAIPayload, choices, max_tokens
+from adapters.wire.reported_usage import Reported
 
 DONE = b"[DONE]"
 MAX_MESSAGE = 2_000
@@ -44,14 +44,21 @@ G = TypeVar("G", bound=GenerateRequest)
 
 
 class _Whole(msgspec.Struct):
-    choices: list[Raw] | None = None
+    choices: Raw = _NULL
     data: Raw = _ABSENT
-    usage: ChatUsage | None = None
+    usage: Any = None
+    x_groq: Any = None
     error: Raw = _NULL
-    object: str | None = None
+    object: Any = None
+
+    @property
+    def reported(self) -> Reported | None:
+        choices: Any = _any(self.choices) if b'"usage"' in memoryview(self.choices).tobytes() else None
+        return reported_usage.of_chat({"usage": self.usage, "choices": choices, "x_groq": self.x_groq})
 
 
 _whole = msgspec.json.Decoder(_Whole).decode
+_any = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 _string = msgspec.json.Decoder(str)
 _optional_string = msgspec.json.Decoder(str | None)
@@ -183,35 +190,37 @@ def _renamed(fields: dict[str, Raw], renames: Mapping[str, str]) -> dict[str, Ra
 
 def usage_of_body(body: bytes, answered: str = "choices") -> Usage | None:
     """Read the usage of a response. Raises `BackendError` unless it has a list named `answered`."""
-    whole = decoding.decode(_whole, body)
+    whole = _read(body, "response")
     if whole.error != _NULL or whole.object == "error":
         raise error_in_body(decode_error(body))
-    if whole.choices is None if answered == "choices" else bytes(memoryview(whole.data)[:1]) != b"[":
+    if bytes(memoryview(whole.choices if answered == "choices" else whole.data)[:1]) != b"[":
         raise decoding.bad_response(f"The upstream's response has no `{answered}`.")
-    return _usage(whole.usage)
+    reported = whole.reported
+    return None if reported is None else reported.usage
 
 
 class ChatEvent(NamedTuple):
     """The relevant part of one event of a stream."""
 
-    usage: Usage | None
+    reported: Reported | None
     only_usage: bool
     """The extra last chunk of `include_usage`, without choices."""
 
 
 def read_event(data: bytes) -> ChatEvent:
     """Read one event. Raises `BackendError` for an error event and for malformed data."""
-    whole = decoding.decode(_whole, data, "stream")
+    whole = _read(data, "stream")
     if whole.error != _NULL or whole.object == "error":
         raise error_in_body(decode_error(data), FAILED_MID_STREAM)
-    usage = _usage(whole.usage)
-    return ChatEvent(usage, usage is not None and not whole.choices)
+    has_choices = bytes(memoryview(whole.choices)) not in (b"null", b"[]")
+    return ChatEvent(whole.reported, whole.usage is not None and not has_choices)
 
 
-def _usage(usage: ChatUsage | None) -> Usage | None:
-    if usage is None:
-        return None
-    return usage.counted
+def _read(body: bytes, subject: str) -> _Whole:
+    try:
+        return _whole(body)
+    except decoding.MALFORMED_JSON:
+        return decoding.decode(lambda given: _whole(decoding.strict(given)), body, subject)
 
 
 # ── errors ────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,5 +1,7 @@
 """Reads and replaces the model's name in bodies that are otherwise forwarded unchanged: JSON objects and forms."""
 
+from typing import Any
+
 import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
@@ -8,7 +10,7 @@ from adapters.errors import CallerError
 from adapters.payloads import Fields
 from adapters.requests import AppRequest, Codec, ModelRequest, R
 from adapters.types import Usage
-from adapters.wire import decoding, form
+from adapters.wire import decoding, form, reported_usage
 from adapters.wire.body import field, open_body
 from adapters.wire.openai import operation_fields
 
@@ -96,32 +98,17 @@ def _require_json(content_type: str) -> None:
         )
 
 
-class _Tokens(msgspec.Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    total_tokens: int | None = None
-
-
 class _Answer(msgspec.Struct):
-    usage: _Tokens | None = None
+    usage: Any = None
 
 
 _answer = msgspec.json.Decoder(_Answer).decode
-MAX_TOKENS = 2**31 - 1
 
 
 def usage_of(body: bytes) -> Usage | None:
-    """The tokens that a response reports under any name; None without a plausible report."""
+    """The tokens that a response reports under any name; None without a readable report."""
     try:
-        usage = _answer(body).usage
+        reported = reported_usage.read(_answer(body).usage)
     except decoding.MALFORMED_JSON:
         return None
-    if usage is None:
-        return None
-    output = usage.completion_tokens or usage.output_tokens or 0
-    prompt = usage.prompt_tokens or usage.input_tokens or (usage.total_tokens or 0) - output
-    if not (0 <= prompt <= MAX_TOKENS and 0 <= output <= MAX_TOKENS) or not prompt + output:
-        return None
-    return Usage(prompt, output, exact=True)
+    return None if reported is None else reported.usage

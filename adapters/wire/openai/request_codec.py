@@ -13,9 +13,9 @@ from adapters.types import Feature
 from adapters.wire import canonical
 from adapters.wire.body import field
 from adapters.wire.openai import features, operation_fields
+from adapters.wire.reported_usage import MAX_TOKENS
 
 MAX_CHOICES = 128
-MAX_TOKENS = 2**31 - 1
 LENGTHS = ("max_tokens", "max_completion_tokens", "n_predict", "max_output_tokens")
 """Names of one field, which differ from server to server."""
 Count = Annotated[int, Meta(ge=0, le=MAX_TOKENS)]

@@ -7,7 +7,7 @@ from msgspec import Raw
 
 from adapters.requests import GenerateRequest
 from adapters.types import Usage
-from adapters.wire import decoding, sse
+from adapters.wire import decoding, reported_usage, sse
 from adapters.wire.openai.chat import DONE
 from adapters.wire.openai.continuation import NOTHING, NULL, Fields, Mode, after_text, after_tokens, initial_fields
 
@@ -205,8 +205,10 @@ class Transcript:
         return _encode(fields)
 
     def _whole_usage(self, raw: Raw) -> Raw:
-        usage = _whole(raw)
-        whole = self.usage(Usage(usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0, exact=True))
+        reported = reported_usage.of_raw(raw)
+        if reported is None or (last := reported.usage) is None:
+            return raw
+        usage, whole = _whole(raw), self.usage(last)
         fields = {"prompt_tokens": whole.prompt_tokens, "completion_tokens": whole.completion_tokens}
         return Raw(_encode({**usage, **fields}))
 

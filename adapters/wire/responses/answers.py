@@ -1,24 +1,19 @@
-"""Translates a chat's response into a Response object."""
+"""The Response object that a chat's answer becomes."""
 
 import re
 import secrets
 import time
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import Meta, Raw
+from msgspec import Raw
 
 from adapters.types import Usage
-from adapters.wire import decoding
-from adapters.wire.openai import kept_signatures
-from adapters.wire.openai.chat_usage import ChatUsage
 from adapters.wire.responses.chat_fields import ResponsesBody
-from adapters.wire.responses.custom_input import input_of
 from adapters.wire.responses.tools import CallName, ToolNames
 
 Item = dict[str, Any]
 
-_encode = msgspec.json.Encoder().encode
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 _REPEATED = (
     "instructions", "max_output_tokens", "max_tool_calls", "metadata", "prompt_cache_key", "safety_identifier",
@@ -26,55 +21,7 @@ _REPEATED = (
 )  # fmt: skip
 
 
-class Function(msgspec.Struct):
-    """The function of a call, or of a piece of one."""
-
-    name: str | None = None
-    arguments: str | None = None
-
-
-class ToolCall(msgspec.Struct):
-    """A tool call or a piece of one; pieces of one call have the same `index`."""
-
-    function: Function | None = None
-    index: Annotated[int, Meta(ge=0)] | None = None
-    id: str | None = None
-    extra_content: Raw = Raw(b"")
-
-
-class ChatMessage(msgspec.Struct):
-    """A message or a piece of one. Servers have two names for reasoning."""
-
-    content: str | None = None
-    refusal: str | None = None
-    reasoning: str | None = None
-    reasoning_content: str | None = None
-    tool_calls: list[ToolCall] | None = None
-
-    @property
-    def thought(self) -> str | None:
-        return self.reasoning_content or self.reasoning
-
-
-class LogProbs(msgspec.Struct):
-    """Log probabilities of the content's tokens, which have the same form in both APIs."""
-
-    content: list[dict[str, Any]] | None = None
-
-
-class _Choice(msgspec.Struct):
-    message: ChatMessage
-    finish_reason: str | None = None
-    logprobs: LogProbs | None = None
-
-
-class _Completion(msgspec.Struct):
-    choices: Annotated[list[_Choice], Meta(min_length=1)]
-    usage: ChatUsage | None = None
-
-
 _ITEM_ID = re.compile(r"[a-z]{2,4}_([0-9a-f]{32})[0-9a-f]{4}")
-_completion = msgspec.json.Decoder(_Completion).decode
 
 
 class Ids:
@@ -170,40 +117,6 @@ def _line(raw: Raw) -> Raw:
     return Raw(msgspec.json.format(bytes(raw), indent=-1))
 
 
-def whole(body: bytes, shell: Shell, counted: Usage) -> bytes:
-    """Translate a chat's response. Raises `BackendError`."""
-    decoded = decoding.decode(_completion, body)
-    choice = decoded.choices[0]
-    status = ending(choice.finish_reason)
-    output = _items(choice.message, shell.ids, shell.names, status, choice.logprobs)
-    usage = usage_of(decoded.usage, counted)
-    return _encode(shell.response(status, output, finish=choice.finish_reason, usage=usage))
-
-
-def _items(message: ChatMessage, ids: Ids, names: ToolNames, status: str, logprobs: LogProbs | None) -> list[Item]:
-    items: list[Item] = []
-    if message.thought:
-        items.append(reasoning(ids.item("rs", 0), [reasoning_text(message.thought)], "completed"))
-    parts = [refusal(message.refusal)] if message.refusal else []
-    if message.content or not (parts or message.tool_calls):
-        parts.insert(0, output_text(message.content or "", (logprobs and logprobs.content) or []))
-    if parts:
-        items.append(output_message(ids.item("msg", len(items)), parts, status))
-    for call in message.tool_calls or ():
-        if call.function is None or not call.function.name:
-            raise decoding.bad_response("The upstream's response has a function call without a name.")
-        call_id = call.id or ids.item("call", len(items))
-        if (kept := kept_signatures.encode(call_id, call.extra_content)) is not None:
-            items.append(reasoning(ids.item("rs", len(items)), [], "completed", kept))
-        tool, arguments = names.of_call(call.function.name), call.function.arguments or ""
-        id_ = ids.item(tool.prefix, len(items))
-        if tool.is_custom:
-            items.append(custom_call(id_, call_id, tool, input_of(arguments), status))
-        else:
-            items.append(function_call(id_, call_id, tool, arguments, status))
-    return items
-
-
 # ── items and parts ─────────────────────────────────────────────────────────────────────────
 
 
@@ -247,20 +160,12 @@ def reasoning_text(text: str) -> Item:
     return {"type": "reasoning_text", "text": text}
 
 
-def usage_of(reported: ChatUsage | None, counted: Usage) -> dict[str, Any]:
-    """The usage that the server reports, or else the gateway's count."""
-    prompt, completion, cached, written, thought = counted.prompt_tokens, counted.completion_tokens, 0, 0, 0
-    if reported is not None:
-        prompt, completion = reported.prompt_tokens or 0, reported.completion_tokens or 0
-        if reported.prompt_tokens_details is not None:
-            cached = reported.prompt_tokens_details.cached_tokens or 0
-            written = reported.prompt_tokens_details.cache_write_tokens or 0
-        if reported.completion_tokens_details is not None:
-            thought = reported.completion_tokens_details.reasoning_tokens or 0
+def usage_of(usage: Usage) -> dict[str, Any]:
+    """The `usage` of a Response."""
     return {
-        "input_tokens": prompt,
-        "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": written},
-        "output_tokens": completion,
-        "output_tokens_details": {"reasoning_tokens": thought},
-        "total_tokens": prompt + completion,
+        "input_tokens": usage.prompt_tokens,
+        "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": usage.cache_write_tokens},
+        "output_tokens": usage.completion_tokens,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "total_tokens": usage.total_tokens,
     }

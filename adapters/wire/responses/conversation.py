@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import Raw
 
+from adapters.wire.openai import bounds
 from adapters.wire.responses.parts import Part, as_parts
 
 Message = dict[str, Any]
@@ -27,7 +28,7 @@ class _Step:
         self.results: list[Message] = []
         self.files: list[Part] = []
 
-    def finished(self, kept: dict[str, Raw]) -> Message | None:
+    def finished(self, extras: dict[str, Raw]) -> Message | None:
         """The message as a server expects it; None for one that says nothing."""
         message = self.message
         if message["role"] != "assistant":
@@ -37,12 +38,12 @@ class _Step:
         if all(message.get(name) is None for name in _CONTENT):
             return None
         for call in message.get("tool_calls", ()):
-            if (extra := kept.get(call["id"])) is not None:
+            if (extra := extras.get(call["id"])) is not None:
                 call["extra_content"] = extra
         return message if "content" in message else {**message, "content": None}  # servers require an explicit null
 
 
-class Conversation:
+class ChatMessages:
     """The messages so far. Items after `old` belong to the assistant's present turn."""
 
     def __init__(self) -> None:
@@ -51,7 +52,7 @@ class Conversation:
         """The assistant's message, while it can take further parts."""
         self._waiting: dict[str, _Step] = {}
         """The message of each call without a result, by the call's id."""
-        self._kept: dict[str, Raw] = {}
+        self._extras: dict[str, Raw] = {}
         self.is_old = False
         """Whether a question follows. Servers use no thoughts from before it, except those that led to calls."""
 
@@ -68,7 +69,7 @@ class Conversation:
             return
         self._steps.append(_Step({"role": role, "content": content}, is_old=self.is_old))
 
-    def say(self, content: str | list[Part] | None, refusal: str | None) -> None:
+    def answer(self, content: str | list[Part] | None, refusal: str | None) -> None:
         """Append a text of the assistant."""
         message = self._assistant("content").message
         message["content"] = content
@@ -79,13 +80,13 @@ class Conversation:
         """Append a thought."""
         self._assistant("reasoning_content").message["reasoning_content"] = text
 
-    def keep(self, call_id: str, extra: Raw) -> None:
+    def sign(self, call_id: str, extra: Raw) -> None:
         """What a server demands back with one of its calls."""
-        self._kept[call_id] = extra
+        self._extras[bounds.call_id(call_id)] = extra
 
     def call(self, call_id: str, name: str, arguments: str) -> None:
         """Append a call of the assistant."""
-        step = self._assistant()
+        step, call_id = self._assistant(), bounds.call_id(call_id)
         function = {"name": name, "arguments": arguments}
         calls = step.message.setdefault("tool_calls", [])
         calls.append({"id": call_id, "type": "function", "function": function})
@@ -93,7 +94,8 @@ class Conversation:
 
     def result(self, call_id: str | None, content: str | list[Part], files: list[Part]) -> None:
         """Place the result of a call. One without its call is a text of the user."""
-        step = self._waiting.pop(call_id or "", None)
+        call_id = bounds.call_id(call_id or "")
+        step = self._waiting.pop(call_id, None)
         if step is None:
             self.add("user", [*as_parts(content), *files] if files else content)
             return
@@ -105,7 +107,7 @@ class Conversation:
         """All messages in the order of a chat."""
         files: list[Part] = []
         for step in self._steps:
-            message = step.finished(self._kept)
+            message = step.finished(self._extras)
             if message is None:
                 continue
             if files and message["role"] == "user":

@@ -69,12 +69,6 @@ class CustomInput:
         return text
 
 
-def input_of(arguments: str) -> str:
-    """The input in whole arguments."""
-    reader = CustomInput()
-    return reader.take(arguments) + reader.end()
-
-
 def _input_of(arguments: str) -> str:
     """The input in arguments of another form: their only text, or the arguments themselves."""
     try:

@@ -1,38 +1,25 @@
 """Translates a chat's stream into a Response's: chunks in, events out."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Raw
 
-from adapters.errors import BackendError, InferenceError
+from adapters.errors import InferenceError
 from adapters.types import Usage
 from adapters.wire import decoding, sse
 from adapters.wire.openai import kept_signatures
 from adapters.wire.openai.chat import DONE
-from adapters.wire.openai.chat_usage import ChatUsage
-from adapters.wire.responses.answers import ChatMessage, LogProbs, Shell, ToolCall, ending, usage_of
-from adapters.wire.responses.streamed_items import CallItem, Item, KeptItem, StreamedPart, TextItem
+from adapters.wire.openai.chat_calls import Call
+from adapters.wire.openai.chat_reader import CallPiece, ChatReader, Part, Text
+from adapters.wire.responses.answers import Shell, ending, usage_of
+from adapters.wire.responses.streamed_items import CallItem, Item, SignatureItem, StreamedPart, TextItem
 
 MAX_ANSWER = 16 * 1024 * 1024
 """Characters of a response, which its last event repeats."""
 
 _encode = msgspec.json.Encoder().encode
-
-
-class _Choice(msgspec.Struct):
-    delta: ChatMessage | None = None
-    finish_reason: str | None = None
-    logprobs: LogProbs | None = None
-
-
-class _Chunk(msgspec.Struct):
-    choices: list[_Choice] = []
-    usage: ChatUsage | None = None
-
-
-_chunk = msgspec.json.Decoder(_Chunk).decode
-_json = msgspec.json.Decoder(Raw).decode
+_KINDS = {"thought": "reasoning_text", "text": "output_text", "refusal": "refusal"}
 
 
 def refusal_event(body: bytes) -> bytes:
@@ -42,24 +29,34 @@ def refusal_event(body: bytes) -> bytes:
     return b"event: error\ndata: %b\n\n" % _encode({"type": "error", "sequence_number": 0, **fields})
 
 
+def whole(body: bytes, shell: Shell, counted: Usage) -> bytes:
+    """Translate a chat's response. Raises `BackendError`."""
+    events = ResponseEvents(shell, is_streamed=False)
+    events.take_whole(body)
+    events.end(counted)
+    assert events.final is not None
+    return events.final
+
+
 class ResponseEvents:
     """Encodes the events of one Response. `take` receives each piece of the chat's stream; `end` or `fail` ends it."""
 
     __slots__ = (
-        "_calls", "_final", "_finish", "_items", "_number", "_out", "_shell", "_size", "_text", "_usage", "done",
+        "_calls", "_final", "_is_streamed", "_items", "_number", "_out", "_reader", "_shell", "_size", "_text", "done",
     )  # fmt: skip
 
-    def __init__(self, shell: Shell) -> None:
+    def __init__(self, shell: Shell, *, is_streamed: bool = True) -> None:
+        """Without `is_streamed` there are no events, only the complete Response."""
         self._shell = shell
+        self._is_streamed = is_streamed
+        self._reader = ChatReader()
         self._out: list[bytes] = []
         self._number = 0
         self._items: list[Item] = []
         self._text: TextItem | None = None
         """The open item, beside calls."""
-        self._calls: dict[int, CallItem] = {}
+        self._calls: dict[Call, CallItem] = {}
         self._size = 0
-        self._finish: str | None = None
-        self._usage: ChatUsage | None = None
         self._final: dict[str, Any] | None = None
         self.done = False
         """The chat's stream is complete."""
@@ -73,22 +70,31 @@ class ResponseEvents:
             if data == DONE:
                 self.done = True
             elif data:
-                self._take(data)
+                self._add(self._reader.read_chunk(data))
             elif event:
                 self._out.append(event + b"\n\n")  # a keep-alive comment
         return self._flushed()
+
+    def take_whole(self, body: bytes) -> None:
+        """Translate a whole response. Raises `BackendError`."""
+        self._add(self._reader.read_whole(body))
 
     def end(self, counted: Usage) -> bytes:
         """The last event of a complete response, or of one at its length limit."""
         if not self._number:
             self._begin()
+        try:
+            self._add(self._reader.end())
+        except InferenceError as error:
+            return self.fail(error, counted)
         if not self._items:
             self._part("output_text")
-        last = ending(self._finish)
+        finish = self._reader.finish
+        last = ending(finish)
         for item in self._items:
             self._close(item, last)
-        usage = usage_of(self._usage, counted)
-        encoded = self._shell.response(last, self._output(), finish=self._finish, usage=usage)
+        usage = usage_of(self._reported() or counted)
+        encoded = self._shell.response(last, self._output(), finish=finish, usage=usage)
         self._final = encoded
         self._emit(f"response.{last}", response=encoded)
         return self._flushed()
@@ -106,39 +112,30 @@ class ResponseEvents:
         for item in self._items:
             item.status = "completed" if item.status == "completed" else "incomplete"
         fields = {"code": "server_error", "message": error.message, "type": error.code, "param": None}
-        usage = usage_of(self._usage, counted)
+        usage = usage_of(self._reported() or counted)
         self._emit(
             "response.failed", response=self._shell.response("failed", self._output(), error=fields, usage=usage)
         )
         return self._flushed()
 
+    def _reported(self) -> Usage | None:
+        return self._reader.reported and self._reader.reported.usage
+
     # ── chunks ─────────────────────────────────────────────────────────────────────────────
 
-    def _take(self, data: bytes) -> None:
-        chunk = decoding.decode(_chunk, data, "stream")
-        self._usage = chunk.usage or self._usage
-        for choice in chunk.choices[:1]:
-            if choice.delta is not None:
-                self._add_text(choice.delta, choice.logprobs)
-            self._finish = choice.finish_reason or self._finish
+    def _add(self, parts: list[Part]) -> None:
+        for part in parts:
+            if isinstance(part, CallPiece):
+                self._call(part)
+            elif isinstance(part, Text):
+                self._write(_KINDS[part.kind], part.text, part.logprobs)
 
-    def _add_text(self, delta: ChatMessage, logprobs: LogProbs | None) -> None:
-        if delta.thought:
-            self._write("reasoning_text", delta.thought)
-        if delta.content:
-            self._write("output_text", delta.content, (logprobs and logprobs.content) or [])
-        if delta.refusal:
-            self._write("refusal", delta.refusal)
-        for call in delta.tool_calls or ():
-            self._call(call)
-
-    def _write(self, kind: str, text: str, logprobs: list[dict[str, Any]] | None = None) -> None:
+    def _write(self, kind: str, text: str, logprobs: Sequence[dict[str, Any]]) -> None:
         part = self._part(kind)
         part.pieces.append(text)
         self._grow(text)
-        more: dict[str, Any] = {} if logprobs is None else {"logprobs": logprobs}
-        if logprobs:
-            part.logprobs += logprobs
+        more: dict[str, Any] = {"logprobs": logprobs} if kind == "output_text" else {}
+        part.logprobs += logprobs
         self._emit(f"response.{kind}.delta", delta=text, **part.place, **more)
 
     def _part(self, kind: str) -> StreamedPart:
@@ -157,30 +154,25 @@ class ResponseEvents:
             self._emit("response.content_part.added", part=part.fields(), **part.place)
         return item.parts[-1]
 
-    def _call(self, piece: ToolCall) -> None:
-        index = len(self._calls) if piece.index is None else piece.index
-        call, function = self._calls.get(index), piece.function
-        if call is None:
-            if function is None or not function.name:
-                raise decoding.bad_response("The upstream's stream has a function call without a name.")
+    def _call(self, piece: CallPiece) -> None:
+        item = self._calls.get(piece.call)
+        if item is None:
             self._close_before_a_call()
-            call = self._calls[index] = self._new_call(piece, function.name)
-        if function is not None and function.arguments:
-            if call.status != "in_progress":
-                raise BackendError("The upstream's stream continues a closed tool call.")
-            self._grow(function.arguments)
-            self._write_call(call, call.take(function.arguments))
+            item = self._calls[piece.call] = self._new_call(piece.call)
+        if piece.arguments:
+            self._grow(piece.arguments)
+            self._write_call(item, item.take(piece.arguments))
 
-    def _new_call(self, piece: ToolCall, name: str) -> CallItem:
+    def _new_call(self, call: Call) -> CallItem:
         ids = self._shell.ids
-        call_id = piece.id or ids.item("call", len(self._items))
-        if (kept := kept_signatures.encode(call_id, piece.extra_content)) is not None:
-            item = KeptItem(ids, len(self._items), kept)
-            self._open(item)
-            self._close(item, "completed")
-        call = CallItem(ids, len(self._items), call_id, self._shell.names.of_call(name))
-        self._open(call)
-        return call
+        call_id = call.id or ids.item("call", len(self._items))
+        if (signed := kept_signatures.encode(call_id, call.extra)) is not None:
+            reasoning = SignatureItem(ids, len(self._items), signed)
+            self._open(reasoning)
+            self._close(reasoning, "completed")
+        item = CallItem(ids, len(self._items), call_id, self._shell.names.of_call(call.name))
+        self._open(item)
+        return item
 
     def _write_call(self, call: CallItem, text: str) -> None:
         if text:
@@ -188,7 +180,7 @@ class ResponseEvents:
 
     def _grow(self, text: str) -> None:
         self._size += len(text)
-        if self._size > MAX_ANSWER:
+        if self._size > MAX_ANSWER and self._is_streamed:
             raise decoding.bad_response("The upstream's response is too large.")
 
     # ── items ─────────────────────────────────────────────────────────────────────────────────────────
@@ -207,9 +199,9 @@ class ResponseEvents:
         if self._text is not None:
             self._close(self._text, "completed")
             self._text = None
-        for call in self._calls.values():
-            if call.status == "in_progress" and _is_json(call.arguments):
-                self._close(call, "completed")
+        for call, item in self._calls.items():
+            if call.is_whole:
+                self._close(item, "completed")
 
     def _close(self, item: Item, status: str) -> None:
         if item.status != "in_progress":
@@ -234,6 +226,8 @@ class ResponseEvents:
     # ── events ────────────────────────────────────────────────────────────────────────────────────────
 
     def _emit(self, kind: str, **fields: Any) -> None:
+        if not self._is_streamed:
+            return
         data = _encode({"type": kind, "sequence_number": self._number, **fields})
         self._number += 1
         self._out.append(b"event: %b\ndata: %b\n\n" % (kind.encode(), data))
@@ -241,11 +235,3 @@ class ResponseEvents:
     def _flushed(self) -> bytes:
         out, self._out = self._out, []
         return b"".join(out)
-
-
-def _is_json(text: str) -> bool:
-    try:
-        _json(text)
-    except decoding.MALFORMED_JSON:
-        return False
-    return True

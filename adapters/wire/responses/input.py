@@ -20,7 +20,7 @@ from adapters.wire.openai import kept_signatures
 from adapters.wire.openai.ignored_fields import NOT_STORED, IgnoredFields
 from adapters.wire.openai.known_fields import KnownFields
 from adapters.wire.responses import parts
-from adapters.wire.responses.conversation import Conversation, Message
+from adapters.wire.responses.conversation import ChatMessages, Message
 from adapters.wire.responses.parts import ABSENT, Wrong, refused
 from adapters.wire.responses.tools import INPUT, Tool, ToolNames
 
@@ -31,7 +31,7 @@ _OF_ANY_CALL = frozenset({"type", "id", "call_id", "status", "caller", "created_
 _WITH_TOOLS = frozenset({"additional_tools", "tool_search_output"})
 
 
-class Item(msgspec.Struct):
+class InputItem(msgspec.Struct):
     """An item of any type, which defines the fields that apply."""
 
     type: Any = None
@@ -61,14 +61,14 @@ class _Thought(msgspec.Struct):
     text: str = ""
 
 
-_items = msgspec.json.Decoder(list[Item])
+_items = msgspec.json.Decoder(list[InputItem])
 _fields = msgspec.json.Decoder(list[dict[str, Raw]])
 _thoughts = msgspec.json.Decoder(list[_Thought] | None)
 _tools = KnownFields[list[Tool]](list[Tool])
 _encode = msgspec.json.Encoder().encode
 
 
-def items_of(given: Raw) -> list[Item] | str:
+def items_of(given: Raw) -> list[InputItem] | str:
     """Decode the input: a text, or its items. Raises `CallerError`."""
     try:
         if parts.is_text(given):
@@ -83,7 +83,7 @@ def items_of(given: Raw) -> list[Item] | str:
     return items
 
 
-def tools_of(items: list[Item] | str, ignored: IgnoredFields) -> list[Tool]:
+def tools_of(items: list[InputItem] | str, ignored: IgnoredFields) -> list[Tool]:
     """The tools that items add to those of the request. Raises `CallerError`."""
     tools = list[Tool]()
     for index, item in enumerate(items if isinstance(items, list) else ()):
@@ -96,11 +96,11 @@ def tools_of(items: list[Item] | str, ignored: IgnoredFields) -> list[Tool]:
 
 
 def messages_of(
-    items: list[Item] | str, given: Raw, instructions: str | None, names: ToolNames, ignored: IgnoredFields
+    items: list[InputItem] | str, given: Raw, instructions: str | None, names: ToolNames, ignored: IgnoredFields
 ) -> list[Message]:
     """Translate the items of an input, which is also `given` as JSON. Raises `CallerError` that names the item at
     fault."""
-    conversation = Conversation()
+    conversation = ChatMessages()
     if instructions is not None:
         conversation.add("system", instructions)
     if isinstance(items, str):
@@ -120,14 +120,14 @@ def messages_of(
 class _Translation:
     """The translation of one input."""
 
-    def __init__(self, conversation: Conversation, given: Raw, names: ToolNames, ignored: IgnoredFields) -> None:
+    def __init__(self, conversation: ChatMessages, given: Raw, names: ToolNames, ignored: IgnoredFields) -> None:
         self._to = conversation
         self._given = given
         self._names = names
         self._ignored = ignored
         self._raw: list[dict[str, Raw]] | None = None
 
-    def add(self, item: Item, index: int) -> None:
+    def add(self, item: InputItem, index: int) -> None:
         """Append an item. Raises `Wrong`."""
         kind = item.kind
         if kind == "message":
@@ -151,22 +151,22 @@ class _Translation:
         else:
             self._other(kind, item, index)
 
-    def _message(self, item: Item) -> None:
+    def _message(self, item: InputItem) -> None:
         if item.role == "assistant":
             content = parts.history_of(item.content, ".content", self._ignored)
             refusals = [part["refusal"] for part in content if part["type"] == "refusal"]
             texts, _ = parts.divided(content)
             is_empty = not texts and not parts.is_text(item.content)
-            self._to.say(None if is_empty else texts, "\n".join(refusals) or None)
+            self._to.answer(None if is_empty else texts, "\n".join(refusals) or None)
         elif isinstance(item.role, str) and item.role in _ROLES:
             self._to.add(_ROLES[item.role], parts.joined(parts.content_of(item.content, ".content")))
         else:
             raise Wrong(".role", "must be user, assistant, system or developer")
 
-    def _reasoning(self, item: Item) -> None:
+    def _reasoning(self, item: InputItem) -> None:
         """Encrypted thoughts of other servers have no text, and are left out."""
-        if isinstance(item.encrypted_content, str) and (kept := kept_signatures.decode(item.encrypted_content)):
-            self._to.keep(*kept)
+        if isinstance(item.encrypted_content, str) and (signed := kept_signatures.decode(item.encrypted_content)):
+            self._to.sign(*signed)
         try:
             thoughts = (_thoughts.decode(item.content) if item.content != ABSENT else None) or []
         except decoding.MALFORMED_JSON as error:
@@ -174,7 +174,7 @@ class _Translation:
         if text := "".join(thought.text for thought in thoughts):
             self._to.think(text)
 
-    def _other(self, kind: str, item: Item, index: int) -> None:
+    def _other(self, kind: str, item: InputItem, index: int) -> None:
         """An item that a chat has no form for: see the rule of this module."""
         call_id = _optional(item.call_id) or (_optional(item.id) if kind.endswith("_call_output") else None)
         if kind.endswith("_output") and (call_id is not None or item.output != ABSENT):
@@ -187,7 +187,7 @@ class _Translation:
         elif kind not in _WITH_TOOLS:
             self._ignored.ignore(kind)
 
-    def _result(self, item: Item, call_id: str | None, index: int) -> None:
+    def _result(self, item: InputItem, call_id: str | None, index: int) -> None:
         if item.output == ABSENT:
             self._to.result(call_id, _encode(self._own_fields(index)).decode(), [])
         elif bytes(memoryview(item.output)[:1]) in (b'"', b"[", b"{"):

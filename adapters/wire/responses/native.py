@@ -9,9 +9,8 @@ from msgspec import Meta, Raw
 
 from adapters.errors import CallerError, CapacityError, InferenceError
 from adapters.types import Usage
-from adapters.wire import decoding, model_failures, sse
+from adapters.wire import decoding, model_failures, reported_usage, sse
 from adapters.wire.openai.chat import MAX_MESSAGE
-from adapters.wire.openai.request_codec import Count
 
 _WHOLE = (b'"response.completed"', b'"response.incomplete"')
 _FAILED = b'"response.failed"'
@@ -23,22 +22,6 @@ _OPENINGS = frozenset({
 _LAST = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
 
-class _InputDetails(msgspec.Struct):
-    cached_tokens: Count | None = None
-    cache_write_tokens: Count | None = None
-
-
-class _OutputDetails(msgspec.Struct):
-    reasoning_tokens: Count | None = None
-
-
-class _Usage(msgspec.Struct):
-    input_tokens: Count | None = 0
-    output_tokens: Count | None = 0
-    input_tokens_details: _InputDetails | None = None
-    output_tokens_details: _OutputDetails | None = None
-
-
 class _Error(msgspec.Struct):
     code: str | None = None
     message: str | None = None
@@ -48,7 +31,7 @@ class _Response(msgspec.Struct):
     output: list[Raw] | None = None
     status: str | None = None
     error: _Error | None = None
-    usage: _Usage | None = None
+    usage: Any = None
 
 
 class _Event(msgspec.Struct):
@@ -118,16 +101,8 @@ def failed_event(event: bytes, message: str, clean: Callable[[bytes], bytes]) ->
 
 
 def _usage(response: _Response) -> Usage | None:
-    if response.usage is None:
-        return None
-    reported = response.usage
-    usage = Usage(reported.input_tokens or 0, reported.output_tokens or 0, exact=True)
-    if reported.input_tokens_details is not None:
-        usage.cached_tokens = reported.input_tokens_details.cached_tokens or 0
-        usage.cache_write_tokens = reported.input_tokens_details.cache_write_tokens or 0
-    if reported.output_tokens_details is not None:
-        usage.reasoning_tokens = reported.output_tokens_details.reasoning_tokens or 0
-    return usage
+    reported = reported_usage.read(response.usage)
+    return None if reported is None else reported.usage
 
 
 def _failure(error: _Error) -> InferenceError:

@@ -38,7 +38,7 @@ _STEERING = frozenset({
 })  # fmt: skip
 """Fields that OpenAI's chats have too, and that other servers refuse. Clients send them unasked."""
 _TAKEN = frozenset(ResponsesBody.__struct_fields__) | {"input"}
-_KEPT = ((CHAT - _CHATS_OWN) | _TAKEN) - _STEERING
+_TRANSLATED = ((CHAT - _CHATS_OWN) | _TAKEN) - _STEERING
 """Fields that are translated or that chats have too."""
 _FORWARDED = (CHAT - _CHATS_OWN - _TAKEN - _STEERING) | {
     "model",
@@ -69,7 +69,7 @@ def decode(body: bytes) -> tuple[ChatRequest, ResponsesBody, dict[str, Raw]]:
         if not requests_nothing(name, given[name]):
             message = f"`{name}` is a field of chats, not of Responses."
             raise CallerError(message, param=name, code="unknown_parameter")
-    ignored.sift(given, _KEPT | _CHATS_OWN)
+    ignored.sift(given, _TRANSLATED | _CHATS_OWN)
     decoded = _decode_fields(given, ignored)
     written = given.pop("input", None)
     if written is None:

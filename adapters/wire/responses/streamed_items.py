@@ -76,7 +76,7 @@ class TextItem(Item):
         return make(self.id, [part.fields() for part in self.parts], self.status)
 
 
-class KeptItem(Item):
+class SignatureItem(Item):
     """What the client returns with the call after it, as reasoning that only the gateway reads."""
 
     __slots__ = ("text",)

@@ -4,15 +4,14 @@ A chat has functions only. A custom tool is a function with one text, and the me
 names begin with that of the namespace. Tools that the API's own servers run are left out.
 """
 
-import re
 from collections.abc import Iterable, Iterator
-from hashlib import sha256
 from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Raw
 
 from adapters.errors import CallerError
+from adapters.wire.openai import bounds
 from adapters.wire.openai.known_fields import LeftOut
 
 INPUT = "input"
@@ -20,9 +19,6 @@ INPUT = "input"
 DEFAULT_NAMESPACE = "functions"
 """Clients put tools without a namespace of their own here; a call without a namespace means this one."""
 _NULL = Raw(b"null")
-_VALID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""The names of functions that servers of chats accept."""
-_INVALID = re.compile(r"[^A-Za-z0-9_-]")
 
 Object = dict[str, Any]
 
@@ -35,7 +31,7 @@ class _Format(msgspec.Struct):
     definition: str | None = None
 
 
-class FunctionTool(msgspec.Struct, tag_field="type", tag="function", forbid_unknown_fields=True):
+class ResponseFunction(msgspec.Struct, tag_field="type", tag="function", forbid_unknown_fields=True):
     """A function. `namespace` is that of a loaded tool; `defer_loading` is a hint: all tools are loaded."""
 
     name: str
@@ -53,7 +49,7 @@ class FunctionTool(msgspec.Struct, tag_field="type", tag="function", forbid_unkn
         return function | ({} if self.strict is None else {"strict": self.strict})
 
 
-class CustomTool(msgspec.Struct, tag_field="type", tag="custom", forbid_unknown_fields=True):
+class ResponseCustomTool(msgspec.Struct, tag_field="type", tag="custom", forbid_unknown_fields=True):
     """A tool whose input is one text. A chat does not enforce its grammar: the model reads it."""
 
     name: str
@@ -77,10 +73,10 @@ class Namespace(msgspec.Struct, tag_field="type", tag="namespace", forbid_unknow
 
     name: str
     description: str | None = None
-    tools: list[FunctionTool | CustomTool | LeftOut] = []
+    tools: list[ResponseFunction | ResponseCustomTool | LeftOut] = []
 
 
-Tool = FunctionTool | CustomTool | Namespace | LeftOut
+Tool = ResponseFunction | ResponseCustomTool | Namespace | LeftOut
 """A tool; `LeftOut` is one that the API's own servers run, or that nobody knows yet."""
 
 
@@ -116,17 +112,17 @@ class ToolNames:
     """The tools of a request under their names in a chat: unique, of at most 64 characters, and always the same."""
 
     def __init__(self, tools: Iterable[Tool]) -> None:
-        self.functions: dict[str, FunctionTool | CustomTool] = {}
+        self.functions: dict[str, ResponseFunction | ResponseCustomTool] = {}
         self._calls: dict[str, CallName] = {}
         self._names: dict[tuple[str, str], str] = {}
         for tool, namespace in _members(tools):
             own = _key(namespace, tool.name)
             name = chat_name(*own)
             if name in self.functions and self._names.get(own) != name:
-                name = _shortened(*own)
+                name = bounds.tool_name(".".join(own))  # no name of a function has a dot, so this becomes a hash
             self._names[own] = name
             self.functions[name] = tool
-            self._calls[name] = CallName(tool.name, namespace, isinstance(tool, CustomTool))
+            self._calls[name] = CallName(tool.name, namespace, isinstance(tool, ResponseCustomTool))
 
     def in_chat(self, name: str, namespace: str | None = None) -> str:
         """The name in a chat, also for a tool that the request does not have."""
@@ -138,7 +134,7 @@ class ToolNames:
         return self._calls.get(name) or CallName(name)
 
 
-def _members(tools: Iterable[Tool]) -> Iterator[tuple[FunctionTool | CustomTool, str | None]]:
+def _members(tools: Iterable[Tool]) -> Iterator[tuple[ResponseFunction | ResponseCustomTool, str | None]]:
     for tool in tools:
         if isinstance(tool, Namespace):
             yield from ((member, tool.name) for member in tool.tools if not isinstance(member, LeftOut))
@@ -152,13 +148,7 @@ def _key(namespace: str | None, name: str) -> tuple[str, str]:
 
 def chat_name(namespace: str, name: str) -> str:
     """The name of a tool in a chat, unless another tool has it."""
-    whole = name if namespace == DEFAULT_NAMESPACE else f"{namespace}__{name}"
-    return whole if _VALID.fullmatch(whole) else _shortened(namespace, name)
-
-
-def _shortened(namespace: str, name: str) -> str:
-    whole = f"{namespace}__{name}"
-    return f"{_INVALID.sub('_', whole)[:51]}_{sha256(whole.encode(errors='surrogatepass')).hexdigest()[:12]}"
+    return bounds.tool_name(name if namespace == DEFAULT_NAMESPACE else f"{namespace}__{name}")
 
 
 def tool_fields(names: ToolNames, choice: str | ToolChoice | None, parallel: bool | None) -> Object:

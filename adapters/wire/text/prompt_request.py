@@ -1,7 +1,7 @@
 """Decodes the options of a chat or completion, for servers that accept prompts and few options.
 
 A field that would change the response and that the server does not support is rejected, not dropped: the client could
-not detect that the response ignores the field.
+not detect that the response ignores the field. A field that the gateway does not know is left out and reported.
 """
 
 from collections.abc import Container
@@ -15,6 +15,7 @@ from adapters.requests import ChatRequest, CompletionRequest, GenerateRequest
 from adapters.wire import decoding
 from adapters.wire.openai.continuation import NOTHING
 from adapters.wire.openai.ignored_fields import NAMES, IgnoredFields
+from adapters.wire.openai.operation_fields import FIELDS
 from adapters.wire.openai.request_codec import Count
 
 MAX_STOPS = 64
@@ -131,7 +132,7 @@ def options(request: GenerateRequest, supported: Container[str], ignored: Ignore
             continue
         if bytes(raw) == b"null":
             continue
-        if name in NAMES and name not in supported:
+        if (name in NAMES or name not in FIELDS) and name not in supported:
             if not _has_no_effect(name, raw):
                 ignored.ignore(name)
         elif name in supported:

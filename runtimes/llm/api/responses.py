@@ -11,7 +11,7 @@ from adapters.wire.body import open_body
 from adapters.wire.openai.model_field import with_model
 from adapters.wire.responses import answers
 from adapters.wire.responses import requests as wire
-from adapters.wire.responses.events import ResponseEvents
+from adapters.wire.responses.events import ResponseEvents, whole
 from runtimes.llm.api.generation import AnswerStream
 
 NULL = b"null"
@@ -30,7 +30,7 @@ class ResponsesCall:
 
     def whole(self, chat: bytes) -> bytes:
         """The response to it."""
-        return answers.whole(chat, self._shell, Usage())
+        return whole(chat, self._shell, Usage())
 
     def events(self, chat: AnswerStream) -> "ResponseEventStream":
         """The response as a stream of events."""

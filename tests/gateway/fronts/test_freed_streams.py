@@ -15,6 +15,7 @@ from adapters.http1.connection import Connection
 from adapters.http1.message import Request, Response
 from adapters.http1.server import Limits, Server
 from adapters.upstreams.openai.client import OpenAIAdapter
+from adapters.wire import sse
 from gateway.fronts.errors import openai_refusal
 from gateway.fronts.listener import Fronts
 from tests.adapters.http1.raw import until
@@ -99,7 +100,7 @@ async def check(rig: Rig, doors: dict[str, dict[str, Any]]) -> None:
 
 @pytest.mark.usefixtures("no_collection")
 async def test_a_client_that_leaves_a_stream_stops_and_frees_it_at_every_door() -> None:
-    adapter = FakeAdapter(Script(gap=0.001, chunks=(b"data: {}\n\n",) * 10_000))
+    adapter = FakeAdapter(Script(gap=0.001, chunks=(sse.encode(json.dumps(CHUNK).encode()),) * 10_000))
     await check(Rig(config(), {"main": [adapter]}), DOORS)
     assert [call.end for call in adapter.calls] == ["cancelled"] * CLIENTS * len(DOORS)
 

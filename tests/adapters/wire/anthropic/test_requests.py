@@ -1,25 +1,33 @@
 """Messages as chats and chats as messages: each translation, each refusal, and round trips without loss."""
 
 import json
+import re
 from contextlib import suppress
 from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Raw
 
 from adapters.errors import CallerError
 from adapters.requests import ChatRequest
 from adapters.types import Feature
+from adapters.wire.anthropic import call_ids
 from adapters.wire.anthropic import requests as wire
 from adapters.wire.anthropic.messages import message_body
+from adapters.wire.anthropic.own_thoughts import without_own_thoughts
 from adapters.wire.openai import chat as openai
+from adapters.wire.openai import kept_signatures
 from adapters.wire.openai.ignored_fields import IgnoredFields
 
 Object = dict[str, Any]
 FEATURES: tuple[Feature, ...] = get_args(Feature)
 PICTURE = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
+TOOL = {"name": "f", "input_schema": {"type": "object"}}
+CALL = {"type": "tool_use", "id": "1", "name": "f", "input": {}}
 PDF = {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}
+CITED = {"type": "document", "source": PDF, "citations": {"enabled": True}}
 
 
 def message(**fields: Any) -> bytes:
@@ -33,6 +41,12 @@ def as_chat(**fields: Any) -> Object:
     written = {name: json.loads(bytes(raw)) for name, raw in request.fields.items()}
     openai.decode_chat(json.dumps(written).encode())
     return written
+
+
+def left_out(**fields: Any) -> set[str]:
+    """The fields that the chat does not have."""
+    request = wire.decode_message(message(**fields))
+    return set(request.payload.translated()[1])
 
 
 def turns(*content: Any, role: str = "user") -> list[Object]:
@@ -134,7 +148,7 @@ def test_results_of_tools_precede_pictures() -> None:
     assert [part["type"] for part in last["content"]] == ["image_url", "text"]
 
 
-def test_thoughts_are_forwarded_unless_only_anthropic_can_verify_them() -> None:
+def test_thoughts_are_forwarded_as_far_as_anybody_can_read_them() -> None:
     blocks = [
         {"type": "thinking", "thinking": "hm", "signature": ""},
         {"type": "thinking", "thinking": "secret", "signature": "s"},
@@ -142,7 +156,72 @@ def test_thoughts_are_forwarded_unless_only_anthropic_can_verify_them() -> None:
         {"type": "text", "text": "a"},
     ]
     turn, _ = as_chat(messages=[*turns(*blocks, role="assistant"), *turns({"type": "text", "text": "b"})])["messages"]
-    assert turn == {"role": "assistant", "content": "a", "reasoning_content": "hm"}
+    assert turn == {"role": "assistant", "content": "a", "reasoning_content": "hmsecret"}
+    assert left_out(messages=[*turns(*blocks, role="assistant"), *turns({"type": "text", "text": "b"})]) == {
+        "redacted_thinking"
+    }
+
+
+def test_every_call_has_thoughts_if_one_turn_has_them() -> None:
+    """DeepSeek and Kimi refuse a call without them, as soon as the conversation has any."""
+    calls = [{"role": "assistant", "content": [{**CALL, "id": str(i)}]} for i in range(2)]
+    calls[1]["content"].insert(0, {"type": "thinking", "thinking": "hm"})  # type: ignore[attr-defined]
+    assert [turn["reasoning_content"] for turn in as_chat(messages=calls)["messages"]] == ["", "hm"]
+    assert "reasoning_content" not in as_chat(messages=calls[:1])["messages"][0]
+
+
+def test_what_a_server_demands_back_survives_the_client() -> None:
+    extra = {"google": {"thought_signature": "AbC="}}
+    kept = kept_signatures.block("functions.f:0", Raw(json.dumps(extra).encode()))
+    call = {**CALL, "id": call_ids.to_message("functions.f:0")}
+    (turn,) = as_chat(messages=turns(kept, call, {**CALL, "id": "b"}, role="assistant"))["messages"]
+    assert [(each["id"], each.get("extra_content")) for each in turn["tool_calls"]] == [
+        ("functions.f:0", extra),
+        ("b", None),
+    ]
+
+
+def test_the_work_of_anthropics_own_servers_is_left_out() -> None:
+    search = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
+    found = {"type": "web_search_tool_result", "tool_use_id": "s", "content": [{"encrypted_content": "x"}]}
+    said = {"type": "text", "text": "a", "citations": [{}]}
+    history = [*turns({"type": "text", "text": "q"}), *turns(search, found, role="assistant")]
+    asked = turns({"type": "container_upload", "file_id": "f"}, {"type": "text", "text": ""})
+    fields = {"messages": [*history, *asked, *turns(said, search, role="assistant"), *turns(CITED)]}
+    chat = as_chat(**fields)["messages"]
+    assert chat[:2] == [
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "q"}, {"type": "text", "text": "[Left out: container_upload]"}],
+        },
+        {"role": "assistant", "content": "a"},
+    ]
+    assert left_out(**fields) == {"server_tool_use", "web_search_tool_result", "container_upload", "citations"}
+
+
+def test_bounds_of_chats() -> None:
+    """Claude Code's id of a user, a tool of an MCP server with a long name, and an id with a signature in it."""
+    name, id_ = "mcp__" + "n" * 90, "call_1__thought__" + "s" * 200
+    call, result = {**CALL, "id": id_, "name": name}, {"type": "tool_result", "tool_use_id": id_, "content": "r"}
+    chat = as_chat(
+        metadata={"user_id": "u" * 150},
+        tools=[{"name": name, "input_schema": {"type": "object"}}],
+        tool_choice={"type": "tool", "name": name},
+        messages=[*turns(call, role="assistant"), *turns(result)],
+    )
+    (made,) = chat["messages"][0]["tool_calls"]
+    assert len(chat["user"]) == 64
+    assert made["function"]["name"] == chat["tools"][0]["function"]["name"] == chat["tool_choice"]["function"]["name"]
+    assert (len(made["function"]["name"]), len(made["id"])) == (64, 37)
+    assert chat["messages"][1]["tool_call_id"] == made["id"]
+
+
+@pytest.mark.parametrize(
+    "tools", [{}, {"tools": []}, {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}]
+)
+def test_without_tools_there_is_no_choice_of_them(tools: Object) -> None:
+    chat = as_chat(tool_choice={"type": "any", "disable_parallel_tool_use": True}, **tools)
+    assert chat.keys().isdisjoint({"tools", "tool_choice", "parallel_tool_calls"})
 
 
 def test_an_answer_that_has_begun_is_gone_on_with() -> None:
@@ -171,34 +250,27 @@ def test_tools(choice: Object, expected: Object) -> None:
 def test_forms_and_efforts() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string"}}}
     chat = as_chat(output_config={"effort": "max", "format": {"type": "json_schema", "schema": schema}})
-    assert chat["reasoning_effort"] == "xhigh"
+    assert chat["reasoning_effort"] == "high"
+    assert "reasoning_effort" not in as_chat(output_config={"effort": "high"})  # the default of Anthropic's API
     assert chat["response_format"]["json_schema"] == {"name": "answer", "schema": schema, "strict": True}
 
 
-SERVER_TOOL = {"type": "web_search_20250305", "name": "web_search"}
 FILE = {"type": "file", "file_id": "f"}
-CITED = {"type": "document", "source": PDF, "citations": {"enabled": True}}
 
 
 @pytest.mark.parametrize(
     ("fields", "param", "word"),
     [
-        ({"nonsense": 1}, "nonsense", "not a field"),
-        ({"container": "c"}, "container", "Anthropic's own"),
-        ({"mcp_servers": [{}]}, "mcp_servers", "Anthropic's own"),
-        ({"inference_geo": "us"}, "inference_geo", "Anthropic's own"),
-        ({"tools": [SERVER_TOOL]}, "tools", "web_search"),
+        ({"mcp_servers": [{}]}, "mcp_servers", "as functions"),
+        ({"inference_geo": "us"}, "inference_geo", "region"),
+        ({"tools": [TOOL], "tool_choice": {"type": "tool", "name": "g"}}, "tool_choice", "g"),
         ({"tools": [{"name": "f"}]}, "tools", "input_schema"),
-        ({"tool_choice": {"type": "tool"}}, "tool_choice", "name"),
-        ({"output_config": {"task_budget": {}}}, "output_config", "task_budget"),
-        ({"system": [{"type": "image", "source": PICTURE}]}, "system", "image"),
+        ({"tools": [TOOL], "tool_choice": {"type": "tool"}}, "tool_choice", "name"),
+        ({"messages": turns({"type": "server_tool_use"}, role="assistant")}, "messages", "nothing"),
         ({"stop_sequences": "x"}, "stop_sequences", "array"),
-        ({"messages": turns({"type": "server_tool_use"})}, "messages", "server_tool_use"),
         ({"messages": turns({"type": "text"})}, "messages", "text"),
-        ({"messages": turns({"type": "text", "text": "x", "odd": 1})}, "messages", "odd"),
         ({"messages": turns({"type": "image", "source": FILE})}, "messages", "messages[0]"),
         ({"messages": turns({"type": "document", "source": FILE})}, "messages", "only Anthropic's"),
-        ({"messages": turns(CITED)}, "messages", "citations"),
         ({"messages": turns({"type": "tool_use", "id": "1", "name": "f", "input": {}})}, "messages", "tool_use"),
         ({"messages": turns({"type": "image", "source": PICTURE}, role="assistant")}, "messages", "image"),
         ({"messages": [{"role": "robot", "content": "x"}]}, "messages", "robot"),
@@ -269,9 +341,97 @@ def test_parallel_calls_are_disabled() -> None:
     assert "tool_choice" not in as_messages(tool_choice="none")
 
 
+USER, SAID = {"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}
+
+
+@pytest.mark.parametrize(
+    ("messages", "expected"),
+    [
+        ([{"role": "user", "content": [{"type": "text", "text": ""}, {"type": "text", "text": "x"}]}], ["x"]),
+        ([USER, {"role": "assistant", "content": " "}, USER], ["u", "u"]),
+        ([USER, SAID, {"role": "user", "content": ""}], ["u", "a", "."]),
+        ([{"role": "user", "content": "\n"}], ["."]),
+        ([USER, {"role": "assistant", "content": "a \n"}], ["u", "a"]),
+        ([SAID, USER], [".", "a", "u"]),
+        ([{"role": "system", "content": "s"}], ["s"]),
+        ([{"role": "system", "content": ""}, USER], ["u"]),
+        (
+            [USER, {**SAID, "reasoning_details": [{"type": "reasoning.text"}], "audio": {"id": "x"}}, USER],
+            ["u", "a", "u"],
+        ),
+        ([{"role": "user", "content": [{"type": "video_url", "video_url": {"url": "x"}}]}], ["[Left out: video_url]"]),
+    ],
+)
+def test_turns_without_anything_to_read(messages: list[Object], expected: list[str]) -> None:
+    fields = as_messages(messages=messages)
+    assert [turn["content"] for turn in fields["messages"]] == expected
+    assert fields["messages"][0]["role"] == "user"
+    assert "system" not in fields
+
+
+def test_a_picture_has_the_name_of_its_format() -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/jpg;base64,AA=="}}
+    (turn,) = as_messages(messages=[{"role": "user", "content": [picture]}])["messages"]
+    assert turn["content"][0]["source"]["media_type"] == "image/jpeg"
+
+
+def test_foreign_ids_and_names_of_calls_become_anthropics_in_pairs() -> None:
+    function = {"name": "a.b", "arguments": "{}"}
+    calls = [{"id": id_, "type": "function", "function": function} for id_ in ("functions.f:0", "call_0")]
+    results = [{"role": "tool", "tool_call_id": call["id"], "content": ""} for call in calls]
+    step = [{"role": "assistant", "content": None, "tool_calls": calls}, *results]
+    fields = as_messages(
+        messages=[USER, *step, *step],
+        tools=[{"type": "function", "function": {"name": "a.b", "parameters": {}}}, {"type": "web_search"}],
+        tool_choice={"type": "function", "function": {"name": "a.b"}},
+    )
+    made = [block for turn in fields["messages"][1::2] for block in turn["content"]]
+    used = [block["tool_use_id"] for turn in fields["messages"][2::2] for block in turn["content"]]
+    assert [block["id"] for block in made] == used
+    assert len(set(used)) == 4
+    assert all(re.fullmatch("[a-zA-Z0-9_-]+", text) for text in [*used, made[0]["name"]])
+    assert made[0]["name"] == fields["tools"][0]["name"] == fields["tool_choice"]["name"]
+    assert (len(fields["tools"]), fields["tools"][0]["input_schema"]["type"]) == (1, "object")
+
+
+def test_thoughts_of_other_servers_are_not_sent_as_anthropics() -> None:
+    kept = kept_signatures.block("c", Raw(b'{"a":1}'))
+    signed = {"type": "thinking", "thinking": "hm", "signature": "s"}
+    blocks = [{"type": "thinking", "thinking": "hm", "signature": ""}, kept, signed]
+    turn = {"role": "assistant", "content": "a", "thinking_blocks": blocks}
+    assert as_messages(messages=[USER, turn, USER])["messages"][1]["content"] == [signed, {"type": "text", "text": "a"}]
+
+
+@given(st.lists(st.sampled_from(["plain", "unsigned", "kept", "signed", "text"]), max_size=4))
+def test_only_thoughts_of_the_gateways_own_are_removed_from_a_message(kinds: list[str]) -> None:
+    made = {
+        "plain": "a text",
+        "unsigned": [{"type": "thinking", "thinking": "hm", "signature": ""}],
+        "kept": [kept_signatures.block("c", Raw(b'{"a":1}')), {"type": "text", "text": "b"}],
+        "signed": [
+            {"type": "thinking", "thinking": "hm", "signature": "s"},
+            {"type": "redacted_thinking", "data": "x"},
+        ],
+        "text": [{"type": "text", "text": '"signature": "" and "data":"headrace.1.'}],
+    }
+    rest = made | {"unsigned": None, "kept": made["kept"][1:]}
+    history = [{"role": "assistant", "content": made[kind], "x_new": 1.50} for kind in kinds]
+    native = {"messages": Raw(json.dumps(history).encode())}
+    expected = [{**turn, "content": rest[kind]} for turn, kind in zip(history, kinds, strict=True) if rest[kind]]
+    cleaned = without_own_thoughts(native)
+    assert json.loads(bytes(cleaned["messages"])) == expected
+    assert (cleaned is native) == set(kinds).isdisjoint({"unsigned", "kept"})
+
+
+def test_malformed_messages_are_left_to_the_server() -> None:
+    for raw in (b'[{"content":[{"type":5,"signature":""}]}]', b'{"signature":""}', b'[{"content":"","signature":""}]'):
+        native = {"messages": Raw(raw)}
+        assert json.loads(bytes(without_own_thoughts(native)["messages"])) == json.loads(raw)
+
+
 # ── and back ──────────────────────────────────────────────────────────────────────────────────────────────
 
-words = st.text(min_size=1, max_size=20)
+words = st.text(min_size=1, max_size=20).filter(lambda text: not text.isspace())
 names = st.from_regex(r"[a-z]{1,8}", fullmatch=True)
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-1000, 1000) | words,
@@ -336,14 +496,13 @@ def bodies(draw: st.DrawFn) -> Object:
         "top_k": st.integers(1, 9),
         "stop_sequences": st.lists(words, min_size=1, max_size=3),
         "metadata": st.builds(lambda user: {"user_id": user}, words),
-        "output_config": st.builds(
-            lambda effort: {"effort": effort}, st.sampled_from(["low", "medium", "high", "xhigh"])
-        ),
+        "output_config": st.builds(lambda effort: {"effort": effort}, st.sampled_from(["low", "medium"])),
     }
     body |= {name: draw(strategy) for name, strategy in optional.items() if draw(st.booleans())}
     if tools:
         body["tools"] = tools
-        choices = [{"type": "auto"}, {"type": "any", "disable_parallel_tool_use": True}, {"type": "tool", "name": "f"}]
+        named = {"type": "tool", "name": tools[0]["name"]}
+        choices = [{"type": "auto"}, {"type": "any", "disable_parallel_tool_use": True}, named]
         body["tool_choice"] = draw(st.sampled_from(choices))
     return body
 

@@ -23,7 +23,7 @@ class Tree(msgspec.Struct, tag_field="type", tag="tree", forbid_unknown_fields=T
 
 
 KNOWN = KnownFields[list[Leaf | Tree | LeftOut]](list[Leaf | Tree | LeftOut])
-new = st.dictionaries(st.from_regex(r"x_[a-z]{1,3}", fullmatch=True), st.just({"a": [1.0, 10**30]}), max_size=2)
+new = st.dictionaries(st.from_regex(r"x_[a-c]{1,2}", fullmatch=True), st.just({"a": [1.0, 10**30]}), max_size=2)
 leaves = st.builds(lambda text: {"type": "leaf", "text": text}, st.text(max_size=4))
 trees = st.recursive(
     leaves,

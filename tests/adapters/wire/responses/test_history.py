@@ -2,6 +2,7 @@
 
 import copy
 import json
+from contextlib import nullcontext, suppress
 from collections.abc import Iterator
 from typing import Any
 
@@ -153,7 +154,7 @@ def test_each_session_keeps_its_thoughts_and_its_results(steps: list[str]) -> No
                 {"type": "custom_tool_call_output", "call_id": id_, "output": "ok"},
             ],
             "shell": [
-                THOUGHT, {"type": "reasoning", "summary": [], "encrypted_content": kept(id_, wire.Raw(b'{"a":1}'))}, call,
+                THOUGHT, {"type": "reasoning", "encrypted_content": kept(id_, wire.Raw(b'{"a":1}'))}, call,
                 {"role": "assistant", "content": "b"}, {**RESULT, "call_id": id_},
             ],
             "picture": [THOUGHT, call, {**RESULT, "call_id": id_, "output": [IMAGE]}],

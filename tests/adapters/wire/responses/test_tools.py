@@ -10,11 +10,12 @@ from openai.types.responses import Response
 from adapters.types import Usage
 from adapters.wire.responses import answers
 from adapters.wire.responses import requests as wire
-from adapters.wire.responses.custom_input import CustomInput, input_of
+from adapters.wire.responses.custom_input import CustomInput
 from adapters.wire.responses.events import ResponseEvents
-from adapters.wire.responses.tools import CustomTool, FunctionTool, Namespace, ToolNames
-from tests.adapters.wire.responses.events import parsed
+from adapters.wire.responses.events import whole as whole_response
+from adapters.wire.responses.tools import Namespace, ResponseCustomTool, ResponseFunction, ToolNames
 from tests.support.chats import DONE, chunk
+from tests.support.door_events import response_events
 from tests.support.strict_chats import accepted
 
 GRAMMAR = {"type": "grammar", "syntax": "lark", "definition": "start: begin hunk+ end"}
@@ -87,7 +88,7 @@ def answered(*calls: tuple[str, str]) -> tuple[list[dict[str, Any]], list[dict[s
     message = {
         "choices": [{"index": 0, "message": {"content": None, "tool_calls": made}, "finish_reason": "tool_calls"}]
     }
-    whole = json.loads(answers.whole(json.dumps(message).encode(), answers.Shell(body, given_), Usage()))
+    whole = json.loads(whole_response(json.dumps(message).encode(), answers.Shell(body, given_), Usage()))
     Response.model_validate(whole)
     stream = ResponseEvents(answers.Shell(body, given_))
     pieces = [chunk({"tool_calls": [{**call, "function": {**call["function"], "arguments": ""}}]}) for call in made]
@@ -97,7 +98,7 @@ def answered(*calls: tuple[str, str]) -> tuple[list[dict[str, Any]], list[dict[s
         begun += b"".join(more)
         pieces[call["index"]] = begun
     out = b"".join(stream.take(piece) for piece in [*pieces, chunk({}, "tool_calls"), DONE])
-    events = parsed(out + stream.end(Usage()))
+    events = response_events(out + stream.end(Usage()))
     final = events[-1]["response"]["output"]
     assert [{**item, "id": ""} for item in final] == [{**item, "id": ""} for item in whole["output"]]
     assert len({item["id"] for item in (*final, *whole["output"])}) == 2 * len(final)
@@ -133,10 +134,10 @@ def test_a_signature_of_a_call_comes_back_with_the_call() -> None:
     _, body, given_ = decoded(tools=TOOLS)
     call = {"id": "c1", "index": 0, "function": {"name": "shell", "arguments": "{}"}, "extra_content": extra}
     message = {"choices": [{"message": {"content": "Look.", "tool_calls": [call]}}]}
-    whole = json.loads(answers.whole(json.dumps(message).encode(), answers.Shell(body, given_), Usage()))
+    whole = json.loads(whole_response(json.dumps(message).encode(), answers.Shell(body, given_), Usage()))
     stream = ResponseEvents(answers.Shell(body, given_))
     out = b"".join(stream.take(piece) for piece in (chunk({"content": "Look."}), chunk({"tool_calls": [call]}), DONE))
-    streamed = parsed(out + stream.end(Usage()))[-1]["response"]
+    streamed = response_events(out + stream.end(Usage()))[-1]["response"]
     for response in (whole, streamed):
         Response.model_validate(response)
         assert [item["type"] for item in response["output"]] == ["message", "reasoning", "function_call"]
@@ -146,7 +147,7 @@ def test_a_signature_of_a_call_comes_back_with_the_call() -> None:
 
 
 names = st.text(max_size=3) | st.sampled_from(["a", "b", "a__b", "x" * 80, "functions"])
-made_tools = st.one_of(st.builds(FunctionTool, name=names), st.builds(CustomTool, name=names))
+made_tools = st.one_of(st.builds(ResponseFunction, name=names), st.builds(ResponseCustomTool, name=names))
 sets = st.lists(made_tools | st.builds(Namespace, name=names, tools=st.lists(made_tools, max_size=3)), max_size=5)
 
 
@@ -165,9 +166,14 @@ def test_each_tool_has_a_valid_name_that_leads_back(tools: list[Any]) -> None:
         assert (call.name, call.namespace or "functions") == (name, namespace)
 
 
+def input_of(arguments: str) -> str:
+    reader = CustomInput()
+    return reader.take(arguments) + reader.end()
+
+
 @given(st.text(), st.lists(st.integers(1, 5)), st.booleans(), st.sampled_from(["", " ", "\n "]))
 def test_the_input_of_a_custom_tool_is_streamed_as_it_is(text: str, cuts: list[int], ascii_: bool, space: str) -> None:
-    arguments = "{%s%s" % (space, json.dumps({"input": text}, ensure_ascii=ascii_)[1:])
+    arguments = "{" + space + json.dumps({"input": text}, ensure_ascii=ascii_)[1:]
     reader, out, at = CustomInput(), "", 0
     for size in cuts:
         out += reader.take(arguments[at : at + size])
