@@ -138,9 +138,20 @@ async def test_whole(content_type: str) -> None:
     assert (answer.ended, answer.error) == (True, None)
 
 
-async def test_whole_without_usage() -> None:
-    answer = await call(http(b'{"choices": []}'), chat())
-    assert answer.usage == Usage(0, 0, exact=False, bytes=15)
+@pytest.mark.parametrize("usage", ["null", "5", "{}", '{"prompt_tokens": -1, "completion_tokens": 2}'])
+async def test_a_whole_answer_without_readable_usage_is_estimated(usage: str) -> None:
+    body = b'{"choices": [{}], "usage": %b}' % usage.encode()
+    answer = await call(http(body), chat())
+    assert answer.body == body
+    assert answer.usage == Usage(chat().prompt_tokens, len(body) // 4, exact=False, bytes=len(body))
+
+
+async def test_no_report_of_usage_costs_the_client_its_stream() -> None:
+    reports = [b"5", b"{}", b'{"prompt_tokens": "x"}', b"[1]", b'{"completion_tokens": -1}']
+    events = [b'data: {"choices":[{"delta":{"content":"a"}}],"usage":%b}' % report for report in reports]
+    answer = await call(stream(*events, DONE), chat(stream=True))
+    assert b"".join([piece async for piece in answer]) == b"".join(event + b"\n\n" for event in (*events, DONE))
+    assert (answer.usage.completion_tokens, answer.usage.exact) == (len(events), False)
 
 
 BAD = {
@@ -326,7 +337,6 @@ async def broken(rest: bytes, expected: type[InferenceError]) -> None:
     ("rest", "expected"),
     [
         (piece(ERROR), ServerFailed),
-        (piece(b'data: {"choices": [], "usage": 5}'), BackendError),
         (piece(b'data: {"usage" oops'), BackendError),
         (END, TransportError),
         (piece(B) + END, TransportError),
@@ -337,7 +347,7 @@ async def broken(rest: bytes, expected: type[InferenceError]) -> None:
         (piece(b"data: " + b"a" * (MAX_EVENT + 2**20)), BackendError),
     ],
     ids=[
-        "error", "bad usage", "half an event", "no DONE", "no DONE after more", "cut off", "cut off at once",
+        "error", "half an event", "no DONE", "no DONE after more", "cut off", "cut off at once",
         "cut inside a chunk", "bad framing", "event without end",
     ],
 )  # fmt: skip

@@ -74,7 +74,7 @@ async def post(d: Door, body: Any, path: str = "/v1/messages", **headers: str) -
 async def test_the_official_client_gets_a_message() -> None:
     async with opened() as d:
         message = await d.anthropic.messages.create(model="chat", max_tokens=20, messages=HELLO, system="Be kind.")
-        assert message.id == "msg_1"
+        assert message.id.startswith("msg_")
         assert message.content == [TextBlock(type="text", text="Hello!")]
         assert (message.stop_reason, message.stop_sequence, message.model) == ("end_turn", None, "m")
         cost = message.usage
@@ -242,7 +242,7 @@ async def test_a_message_s_stream_that_breaks_ends_with_an_error_event() -> None
 
 
 async def test_an_unreadable_chunk_ends_a_stream_with_an_error() -> None:
-    for garbage in (b"data: {\n\n", b'data: {"choices":[{"delta":{"content":5}}]}\n\n'):
+    for garbage in (b"data: {\n\n", b"data: [1]\n\n"):
         fake = FakeAdapter(Script(chunks=(ROLE, garbage, *TALK)))
         async with opened(fake) as d:
             stream = await d.anthropic.messages.create(model="chat", max_tokens=9, messages=HELLO, stream=True)
