@@ -20,7 +20,7 @@ class OpenAIProtocol(ProtocolConfig):
     """Selects this protocol."""
     dialect: Literal[
         "auto", "openai", "azure", "mistral", "groq", "vllm", "sglang", "llama.cpp", "ollama", "lm-studio",
-        "tensorrt-llm", "tgi", "openvino", "kserve",
+        "tensorrt-llm", "tgi", "openvino", "kserve", "gemini",
     ] = "auto"  # fmt: skip
     """Kind of server, which determines paths, health checks and names of fields. ``auto`` detects it from the list of
     models, and uses the common form until then. OpenAI's own, Azure, Groq, TGI, KServe and OpenVINO cannot be detected

@@ -133,7 +133,10 @@ class OpenAIAdapter:
         added = {}
         if isinstance(request, MessagesRequest):
             await messages.translate(request, call.ignored)
-            added = thinking.of_message(request.payload.native, request.fields, self._dialect.thinking)
+            native = request.payload.native
+            added = thinking.of_message(native, request.fields, self._dialect.thinking)
+            if "thinking" in native and not self._dialect.thinking:
+                call.ignored.sift({"thinking": native["thinking"]}, ())
         body = wire.upstream_body(request, self._model, self._dialect, call.salt if salted else "", added)
         target = self._paths.call(request.path, self._model or request.model)
         response = await self._client.request(b"POST", target, fields, body, call.deadline)

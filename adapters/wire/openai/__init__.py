@@ -14,6 +14,7 @@ known_fields.py      decodes values with fields that nobody knows yet
 kept_signatures.py   what a server demands back, in another protocol's opaque text
 features.py          requested features, from undecoded fields
 thinking.py          thinking options between APIs
+history.py           the messages of a chat in the dialect of one server
 dialects.py          differences of compatible servers, as data
 translation.py       chats as completions, and completions as chats
 transcript.py        the text of a stream so far, to continue it

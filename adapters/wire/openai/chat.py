@@ -30,6 +30,7 @@ from adapters.wire.openai import features, refusals
 from adapters.wire.openai.dialects import PLAIN, OpenAIDialect
 from adapters.wire.openai.errors import ErrorBody as ErrorBody
 from adapters.wire.openai.errors import decode_error as decode_error
+from adapters.wire.openai.history import in_dialect
 from adapters.wire.openai.request_codec import CODEC, OpenAIPayload, choices, max_tokens
 from adapters.wire.reported_usage import Reported
 
@@ -162,8 +163,12 @@ def upstream_body(
         fields = {**added, **fields, **added}
     if model is not None:
         fields = {**fields, "model": Raw(_encode(model))}
-    if dialect.renames and isinstance(request, ChatRequest):
-        fields = _renamed(fields, dialect.renames)
+    if isinstance(request, ChatRequest):
+        if dialect.renames:
+            fields = _renamed(fields, dialect.renames)
+        if dialect.refuses or dialect.signs:
+            messages = in_dialect(fields["messages"], dialect.refuses, signed=dialect.signs)
+            fields = {**fields, "messages": messages}
     if not dialect.takes_stream_options:
         fields = {name: value for name, value in fields.items() if name != "stream_options"}
     elif request.stream and not request.include_usage:

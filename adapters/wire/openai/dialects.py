@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from adapters.wire.openai.history import EXTRA, OWN_FIELDS
 from adapters.wire.openai.thinking import Way
 
 MODELS = "models"
@@ -28,6 +29,10 @@ class OpenAIDialect(NamedTuple):
     """Whether its prefix cache separates prompts by `cache_salt`."""
     orders: str = ""
     """The API for loading and unloading models."""
+    refuses: frozenset[str] = frozenset()
+    """Other servers' fields of messages and calls that it refuses."""
+    signs: bool = False
+    """Whether it signs its calls in `extra_content`, and refuses a call without a signature."""
     thinking: Way = ""
     """The form in which a chat translated from a message enables thinking."""
 
@@ -39,15 +44,25 @@ PLAIN = OpenAIDialect()
 OURS = OpenAIDialect(thinking="own")
 """The bundled runtime."""
 DIALECTS = {
-    "openai": OpenAIDialect((MODELS,), _TO_MAX_COMPLETION_TOKENS),  # many servers report OpenAI as the owner
-    "azure": OpenAIDialect((MODELS,), _TO_MAX_COMPLETION_TOKENS, root="/openai/v1"),
+    "openai": OpenAIDialect(
+        (MODELS,), _TO_MAX_COMPLETION_TOKENS, refuses=OWN_FIELDS
+    ),  # many servers report OpenAI as the owner
+    "azure": OpenAIDialect((MODELS,), _TO_MAX_COMPLETION_TOKENS, root="/openai/v1", refuses=OWN_FIELDS),
     "mistral": OpenAIDialect(
         (MODELS,),
         {**_TO_MAX_TOKENS, "seed": "random_seed"},
         takes_stream_options=False,
         owners=frozenset({"mistralai"}),
+        refuses=OWN_FIELDS,
     ),
-    "groq": OpenAIDialect((MODELS,), root="/openai/v1"),
+    "groq": OpenAIDialect((MODELS,), root="/openai/v1", refuses=OWN_FIELDS - {"reasoning"}),
+    "gemini": OpenAIDialect(
+        (MODELS,),
+        root="/v1beta/openai",
+        owners=frozenset({"google"}),
+        refuses=OWN_FIELDS - {EXTRA},
+        signs=True,
+    ),
     "vllm": OpenAIDialect(owners=frozenset({"vllm"}), sleeps=True, salts=True, orders="vllm", thinking="template"),
     "sglang": OpenAIDialect(owners=frozenset({"sglang"}), salts=True, orders="sglang", thinking="template"),
     "llama.cpp": OpenAIDialect(owners=frozenset({"llamacpp"}), orders="llama.cpp", thinking="template"),

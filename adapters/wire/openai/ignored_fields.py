@@ -72,6 +72,7 @@ _DEFAULTS = {
     "include_reasoning": frozenset((b"true",)),
     "service_tier": frozenset((b'"auto"', b'"default"')),
     "speed": frozenset((b'"standard"',)),
+    "thinking": frozenset((b'{"type":"disabled"}',)),
     "truncation": frozenset((b'"disabled"',)),
     "verbosity": frozenset((b'"medium"',)),
 }

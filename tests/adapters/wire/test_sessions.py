@@ -1,0 +1,183 @@
+"""Sessions whose turns are answered by different servers, and clients that are newer than the gateway.
+
+Both go through the real translators. Strict servers must refuse nothing.
+"""
+
+import json
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adapters.requests import ChatRequest
+from adapters.types import Usage
+from adapters.wire.anthropic import requests as messages
+from adapters.wire.anthropic.answers import completion_of, message_of, read_message
+from adapters.wire.anthropic.message_request import MessagesRequest
+from adapters.wire.anthropic.messages import message_body
+from adapters.wire.anthropic.own_thoughts import without_own_thoughts
+from adapters.wire.openai import chat, thinking
+from adapters.wire.openai.dialects import AUTO, DIALECTS
+from adapters.wire.openai.ignored_fields import IgnoredFields
+from tests.support.strict_servers import SERVERS, chat_answer, message_answer
+
+Object = dict[str, Any]
+
+# Captured from a coding agent, shortened: what it sends by default and always.
+MESSAGES: Object = {
+    "model": "m",
+    "max_tokens": 32000,
+    "system": [{"type": "text", "text": "Be kind.", "cache_control": {"type": "ephemeral"}}],
+    "thinking": {"type": "adaptive"},
+    "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+    "output_config": {"effort": "high"},
+    "metadata": {"user_id": json.dumps({"device_id": "d" * 64, "session_id": "s" * 36, "account_uuid": "a" * 20})},
+    "tools": [
+        {
+            "name": "weather",
+            "description": "d",
+            "input_schema": {"type": "object"},
+            "cache_control": {"type": "ephemeral"},
+        },
+        {"name": "mcp__server__" + "n" * 90, "input_schema": {"type": "object", "properties": {}}},
+        {"type": "web_search_20250305", "name": "web_search", "max_uses": 8},
+    ],
+    "tool_choice": {"type": "auto"},
+    "stream": False,
+}
+CHAT: Object = {
+    "model": "m",
+    "tools": [{"type": "function", "function": {"name": name, "parameters": {}}} for name in ("weather", "a_b")],
+    "tool_choice": "auto",
+    "parallel_tool_calls": True,
+    "user": "u" * 64,
+}
+
+
+def sent(request: ChatRequest, server: str, ignored: IgnoredFields | None = None) -> Object:
+    """The body that a server of this kind receives."""
+    name, ignored = SERVERS[server].dialect, ignored or IgnoredFields()
+    if name is None:
+        if isinstance(request, MessagesRequest):
+            native = without_own_thoughts(request.payload.native)
+            return {name: json.loads(bytes(raw)) for name, raw in native.items()}
+        body: Object = json.loads(message_body(request, None, 4096, ignored))
+        return body
+    request.payload.report(ignored)
+    dialect, added = DIALECTS.get(name, AUTO), {}
+    if isinstance(request, MessagesRequest):
+        added = thinking.of_message(request.payload.native, request.fields, dialect.thinking)
+    body = json.loads(chat.upstream_body(request, None, dialect, "", added))
+    return dict(body)
+
+
+# ── one session, many servers ─────────────────────────────────────────────────────────────────────────────
+
+
+def plans(servers: list[str]) -> st.SearchStrategy[list[tuple[str, int]]]:
+    """The server and the calls of each turn."""
+    return st.lists(st.tuples(st.sampled_from(servers), st.integers(0, 2)), min_size=2, max_size=7)
+
+
+@settings(max_examples=150, deadline=None)
+@given(plans(sorted(SERVERS)))
+def test_a_session_of_messages_is_never_refused(plan: list[tuple[str, int]]) -> None:
+    history: list[Object] = [{"role": "user", "content": "q"}]
+    for nth, (server, calls) in enumerate(plan):
+        body = json.dumps({**MESSAGES, "messages": history}).encode()
+        received = sent(messages.decode_message(body), server)
+        assert list(SERVERS[server].faults(received)) == []
+        names = [tool["name"] for tool in MESSAGES["tools"][:calls]]
+        if server == "anthropic":
+            answer = message_answer(names, nth)
+        else:
+            names = [tool["function"]["name"] for tool in received["tools"][:calls]]
+            answer = json.loads(message_of(json.dumps(chat_answer(server, names, nth)).encode(), Usage(), []))
+        history.append({"role": "assistant", "content": answer["content"]})
+        results = [
+            {"type": "tool_result", "tool_use_id": block["id"], "content": "r"}
+            for block in answer["content"]
+            if block["type"] == "tool_use"
+        ]
+        history.append({"role": "user", "content": results or f"and {nth}?"})
+
+
+@settings(max_examples=150, deadline=None)
+@given(plans(sorted(SERVERS.keys() - {"deepseek"})))
+def test_a_session_of_chats_is_never_refused(plan: list[tuple[str, int]]) -> None:
+    """Only servers of Messages and servers with a dialect of their own: others receive a chat unchanged."""
+    history: list[Object] = [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}]
+    for nth, (server, calls) in enumerate(plan):
+        body = json.dumps({**CHAT, "messages": history}).encode()
+        received = sent(chat.decode_chat(body), server)
+        assert list(SERVERS[server].faults(received)) == []
+        names = [tool["function"]["name"] for tool in CHAT["tools"][:calls]]
+        if server == "anthropic":
+            answer = json.loads(completion_of(read_message(json.dumps(message_answer(names, nth)).encode()), 0))
+        else:
+            answer = chat_answer(server, names, nth)
+        turn = answer["choices"][0]["message"]
+        history.append(turn)
+        called = [{"role": "tool", "tool_call_id": call["id"], "content": "r"} for call in turn.get("tool_calls", ())]
+        history += called or [{"role": "user", "content": f"and {nth}?"}]
+
+
+# ── clients that are newer ────────────────────────────────────────────────────────────────────────────────
+
+NEW = [f"new_field_{i}" for i in range(50)]
+invented = st.dictionaries(st.sampled_from(NEW), st.sampled_from([1, "a", [{"b": 1.5}], {"type": "x"}]), max_size=3)
+HISTORY: list[Object] = [
+    {"role": "user", "content": [{"type": "text", "text": "q"}, {"type": "image", "source": {"type": "url", "url": "https://x"}}]},
+    {"role": "assistant", "content": [
+        {"type": "thinking", "thinking": "hm", "signature": "s"},
+        {"type": "text", "text": "a"},
+        {"type": "tool_use", "id": "t", "name": "weather", "input": {"x": 1}},
+    ]},
+    {"role": "user", "content": [
+        {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "r"}]},
+    ]},
+]  # fmt: skip
+CHATTED: list[Object] = [
+    {"role": "user", "content": [{"type": "text", "text": "q"}, {"type": "image_url", "image_url": {"url": "https://x"}}]},
+    {"role": "assistant", "content": None, "tool_calls": [
+        {"id": "t", "type": "function", "function": {"name": "weather", "arguments": "{}"}},
+    ]},
+    {"role": "tool", "tool_call_id": "t", "content": [{"type": "text", "text": "r"}]},
+]  # fmt: skip
+SCHEMA = {"type": "json_schema", "schema": {"type": "object"}}
+_FREE = ("input", "input_schema", "parameters", "schema", "metadata")
+"""Objects of the client's own: each field of theirs means something."""
+
+
+def newer(value: Any, data: st.DataObject) -> Any:
+    """The value with invented fields in each of its objects."""
+    if isinstance(value, list):
+        return [newer(entry, data) for entry in value]
+    if not isinstance(value, dict):
+        return value
+    return {name: inner if name in _FREE else newer(inner, data) for name, inner in value.items()} | data.draw(invented)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data(), st.sampled_from(["openai", "vllm", "gemini"]))
+def test_invented_fields_of_messages_change_nothing(data: st.DataObject, server: str) -> None:
+    plain = {**MESSAGES, "messages": HISTORY, "output_config": {"effort": "low", "format": SCHEMA}}
+    _changes_nothing(messages.decode_message, plain, newer(plain, data), server)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_invented_fields_of_chats_change_nothing(data: st.DataObject) -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}
+    plain = {**CHAT, "messages": CHATTED, "response_format": form}
+    _changes_nothing(chat.decode_chat, plain, newer(plain, data), "anthropic")
+
+
+def _changes_nothing(decode: Any, plain: Object, extended: Object, server: str) -> None:
+    ignored, reported = IgnoredFields(), IgnoredFields()
+    assert sent(decode(json.dumps(extended).encode()), server, reported) == sent(
+        decode(json.dumps(plain).encode()), server, ignored
+    )
+    added = {name for name in NEW if json.dumps(name) in json.dumps(extended)}
+    if len(reported.ignored) < 16:
+        assert {name for name in reported.ignored if name in NEW} >= added & set(extended)
