@@ -26,7 +26,7 @@
     │       └── PoisonRequest backend     no                   no     a runtime reports that the request is the cause
     ├── TransportError        transport   yes                  yes    connect, TLS, reset, truncated
     │   └── UpstreamTimeout   transport   yes                  yes    it did not answer in time
-    │       └── Silent        transport   yes                  yes    and may still compute the request
+    │       └── UpstreamSilent transport  yes                  yes    and may still compute the request
     ├── DeadlineError         deadline    no                   no     the deadline of the request has passed
     └── ClientGone            cancelled   no                   no     the client has disconnected
 
@@ -332,7 +332,7 @@ class UpstreamTimeout(TransportError):
     code = "upstream_timeout"
 
 
-class Silent(UpstreamTimeout):
+class UpstreamSilent(UpstreamTimeout):
     """The upstream has accepted the request, was silent for too long, and may still compute it."""
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 from adapters.base import Answer
 from adapters.call import Call
-from adapters.errors import DeadlineError, InferenceError, Silent, UpstreamTimeout
+from adapters.errors import DeadlineError, InferenceError, UpstreamSilent, UpstreamTimeout
 from adapters.requests import ModelRequest
 from adapters.stream import Stream
 from adapters.types import OPENAI, Form, Usage
@@ -126,4 +126,4 @@ async def _wait(seconds: float, limit: float, at: float) -> None:
     if seconds > left:
         raise DeadlineError("The request's deadline has passed.")
     if seconds > limit:
-        raise Silent("The upstream was silent for too long.")
+        raise UpstreamSilent("The upstream was silent for too long.")

@@ -1,18 +1,17 @@
 """Detects servers of text models. Most list models in OpenAI's form; other responses distinguish the systems."""
 
-import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from adapters.detection.look import Look, Seen, text
 from adapters.detection.result import DetectedModel, Detection, pool
 from adapters.http1.message import encode_fields
+from adapters.upstreams.openai.paths import names_root
 
 MOST_MODELS = 256
 ROOTS = ("/v1", "/openai/v1", "/v3")
 """Paths of the API below an address without a version: most systems; Azure, KServe and Groq; OpenVINO."""
 OF_ANTHROPIC = encode_fields((("anthropic-version", "2023-06-01"),))
-_VERSIONED = re.compile(r"/v\d+$")
 
 
 class _Kind(NamedTuple):
@@ -61,7 +60,7 @@ async def tgi(look: Look) -> Detection | None:
 
 async def openai(look: Look) -> Detection | None:
     """Detect a server that lists models or rejects a missing key in OpenAI's form, at any of its usual paths."""
-    roots = ("",) if _VERSIONED.search(look.base_path) else ROOTS
+    roots = ("",) if names_root(look.base_path) else ROOTS
     for root in roots:
         if (detection := await _at(look, root)) is not None:
             return detection

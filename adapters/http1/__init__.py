@@ -17,6 +17,8 @@ budget.py            limits on the bytes that requests hold at once
 heap.py              collections of garbage, and freed memory
 client.py            pooled connections to one endpoint
 exchange.py          one connection of the client: request and response
+body_decoder.py      decompresses responses that the client did not ask to be compressed
+proxy.py             a proxy between the client and the upstream
 relay.py             an exchange of the client that a proxy carries
 sweeper.py           one timer for all deadlines of a loop
 greeting.py          selects HTTP/1.1 or HTTP/2 by the first bytes

@@ -3,30 +3,37 @@
 import asyncio
 import ssl
 from collections.abc import Awaitable
+from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from adapters.assembly import LARGE, Assembly
 from adapters.errors import BackendError, DeadlineError, InferenceError, TransportError, Unavailable, UpstreamTimeout
+from adapters.http1.body_decoder import BodyDecoder, decoder_of
 from adapters.http1.exchange import Exchange, Forward
 from adapters.http1.message import Headers
 from adapters.http1.message import encode_fields as encode_fields  # part of the interface of clients
+from adapters.http1.proxy import Proxy
 from adapters.http1.relay import RELAY
 from adapters.http1.sweeper import sweeper
 from adapters.types import Deadline
 
 KEEPALIVE_SECONDS = 60.0
-FRESH_SECONDS = 2.0
-"""Idle time up to which a connection is surely still open: servers close idle connections after 5 s or more."""
+FRESH_SECONDS = 0.5
+"""Idle time up to which a connection is used without a look at its socket."""
+IDEMPOTENT = frozenset({b"GET", b"HEAD", b"PUT", b"DELETE", b"OPTIONS"})
+IDENTITY = b"accept-encoding: identity\r\n"
+"""Without this field a server may choose any coding (RFC 9110 12.5.3)."""
 MAX_ANSWER = 64 * 1024 * 1024
 
 
 class ClientResponse:
     """A response whose head has arrived. Reading the body to its end or `close` returns the connection to the pool."""
 
-    __slots__ = ("_client", "_exchange", "headers", "status")
+    __slots__ = ("_client", "_decoder", "_exchange", "headers", "status")
 
-    def __init__(self, client: "Client", exchange: Exchange) -> None:
+    def __init__(self, client: "Client", exchange: Exchange, decoder: BodyDecoder | None = None) -> None:
         self._client = client
+        self._decoder = decoder
         self._exchange: Exchange | None = exchange
         self.status = exchange.status
         self.headers: Headers = exchange.headers
@@ -40,6 +47,11 @@ class ClientResponse:
             return b""
         try:
             data = self._exchange.take()
+            while self._decoder is not None and data is not None:
+                ended = not data
+                if (data := self._decoder.decode(data)) or ended:
+                    break
+                data = self._exchange.take()
         except InferenceError:
             self.close()
             raise
@@ -50,7 +62,7 @@ class ClientResponse:
     def more(self, patience: float | None = None, forward: Forward | None = None) -> Awaitable[None]:
         """Wait for the next bytes of the body, for at most `patience` seconds, except those that `forward` takes."""
         assert self._exchange is not None
-        return self._exchange.more(patience, forward)
+        return self._exchange.more(patience, forward if self._decoder is None else None)
 
     async def piece(self, patience: float | None = None) -> bytes:
         """Wait for the next piece of the body and return it; empty at the end. Raises `InferenceError`."""
@@ -64,7 +76,12 @@ class ClientResponse:
 
     async def read(self, limit: int = MAX_ANSWER) -> bytes:
         """Read the rest of the body. Raises `BackendError` above `limit` bytes."""
-        if self._exchange is not None and self._exchange.complete and (whole := self._whole(limit)) is not None:
+        if (
+            self._exchange is not None
+            and self._exchange.complete
+            and not self._decoder
+            and (whole := self._whole(limit)) is not None
+        ):
             return whole
         pieces: list[bytes] = []
         assembly: Assembly | None = None  # of a large body
@@ -78,7 +95,7 @@ class ClientResponse:
                 if size > LARGE:
                     assembly = Assembly(pieces)
                     pieces.clear()
-            if self._exchange is not None and self._exchange.over:
+            if self._exchange is not None and self._exchange.over and self._decoder is None:
                 self._give_back()
             if size > limit:
                 pieces, assembly, data = [], None, b""  # the traceback of the error refers to this frame
@@ -124,8 +141,10 @@ class Client:
         max_connections: int = 256,
         server_name: str | None = None,
         fields: bytes = b"",
+        proxy: Proxy | None = None,
     ) -> None:
         self._own_fields = fields
+        self._proxy = proxy
         parts = self._locate(url)
         self._tls = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
         self._server_name = (server_name or self._host) if self._tls else None
@@ -145,6 +164,11 @@ class Client:
         self._host = parts.hostname or ""
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
         self._host_field = f"host: {parts.netloc}\r\n".encode("latin-1") + self._own_fields
+        self._origin = b""
+        """What precedes the path in a request, for a proxy that forwards it."""
+        if self._proxy is not None and parts.scheme == "http":
+            self._origin = f"http://{parts.netloc}".encode("latin-1")
+            self._host_field += self._proxy.field
         return parts
 
     def move(self, url: str) -> None:
@@ -166,40 +190,46 @@ class Client:
         return len(self._open)
 
     async def request(
-        self, method: bytes, target: bytes, fields: bytes, body: bytes, deadline: Deadline, *, once: bool = False
+        self, method: bytes, target: bytes, fields: bytes, body: bytes, deadline: Deadline
     ) -> ClientResponse:
         """Send a request and wait for the head of the response.
 
-        `fields` are encoded header fields (`encode_fields`) without Host and Content-Length. If an idle connection
-        turns out to be stale before any byte of the response arrives, the request is sent once more, on a new
-        connection. With `once`, the request is never sent a second time: the upstream may already process it.
-        A request of a context with a relay is sent by the relay.
+        `fields` are encoded header fields (`encode_fields`) without Host and Content-Length. A response that is
+        compressed is decompressed, unless `fields` ask for a compression. If an idle connection breaks before any byte
+        of the response arrives, an idempotent request is sent once more, on a new connection; any other is not, as the
+        upstream may have processed it (RFC 9110 9.2.2). A request of a context with a relay is sent by the relay.
         """
+        decodes = b"accept-encoding:" not in fields
+        if decodes:
+            fields += IDENTITY
         if (relay := RELAY.get()) is not None:
-            return ClientResponse(self, await relay.exchange(method, target, self._own_fields + fields, body, deadline))
-        head = b"%b %b HTTP/1.1\r\n%b%bcontent-length: %d\r\n\r\n" % (
-            method, target, self._host_field, fields, len(body),
+            relayed = await relay.exchange(method, target, self._own_fields + fields, body, deadline)
+            return self._response(relayed, decodes)
+        head = b"%b %b%b HTTP/1.1\r\n%b%bcontent-length: %d\r\n\r\n" % (
+            method, self._origin, target, self._host_field, fields, len(body),
         )  # fmt: skip
-        exchange = self._idle_exchange(once)
+        exchange = self._idle_exchange()
         if exchange is not None:
             try:
-                return await self._send(exchange, head, body, deadline)
+                return self._response(await self._send(exchange, head, body, deadline), decodes)
             except TransportError as error:
-                if once or exchange.answered or isinstance(error, UpstreamTimeout):
+                if method not in IDEMPOTENT or exchange.answered or isinstance(error, UpstreamTimeout):
                     raise
-        return await self._send(await self._connect(deadline), head, body, deadline)
+        return self._response(await self._send(await self._connect(deadline), head, body, deadline), decodes)
 
-    def _idle_exchange(self, once: bool) -> Exchange | None:
-        """Return the most recently used idle connection; with `once`, only if it is fresh enough to be open."""
-        if not self._idle:
-            return None
-        exchange = self._idle.pop()
-        if not once or self._loop.time() - exchange.rested_at < FRESH_SECONDS:
-            return exchange
-        self._drop(exchange)
+    def _response(self, exchange: Exchange, decodes: bool) -> ClientResponse:
+        return ClientResponse(self, exchange, decoder_of(exchange.headers) if decodes else None)
+
+    def _idle_exchange(self) -> Exchange | None:
+        """Return the most recently used idle connection that the upstream has not closed."""
+        while self._idle:
+            exchange = self._idle.pop()
+            if self._loop.time() - exchange.rested_at < FRESH_SECONDS or exchange.is_quiet():
+                return exchange
+            self._drop(exchange)
         return None
 
-    async def _send(self, exchange: Exchange, head: bytes, body: bytes, deadline: Deadline) -> ClientResponse:
+    async def _send(self, exchange: Exchange, head: bytes, body: bytes, deadline: Deadline) -> Exchange:
         try:
             exchange.send(head, body, deadline)
             while (wait := exchange.head()) is not None:
@@ -207,7 +237,7 @@ class Client:
         except BaseException:
             self._drop(exchange)
             raise
-        return ClientResponse(self, exchange)
+        return exchange
 
     async def _connect(self, deadline: Deadline) -> Exchange:
         if len(self._open) + self._connecting >= self._max_connections:
@@ -221,9 +251,12 @@ class Client:
             # Compare the two limits, not the clock: a timer may fire a millisecond early.
             if left <= self._connect_timeout:
                 raise DeadlineError("The request's deadline has passed.") from None
-            raise _undelivered(UpstreamTimeout("The upstream did not accept a connection in time.")) from None
-        except (OSError, ssl.SSLError):
-            raise _undelivered(TransportError("The upstream could not be reached.")) from None
+            raise _undelivered(
+                UpstreamTimeout("The upstream did not accept a connection in time."),
+                self._reason("it did not accept a connection in time"),
+            ) from None
+        except OSError as failure:
+            raise _undelivered(TransportError("The upstream could not be reached."), self._reason(failure)) from None
         finally:
             self._connecting -= 1
         self._open.add(exchange)
@@ -240,8 +273,13 @@ class Client:
         if self._unix_path is not None:
             transport, exchange = await self._loop.create_unix_connection(protocol, self._unix_path)
         else:
+            way: dict[str, Any] = {"host": self._host, "port": self._port}
+            if self._proxy is not None and self._tls is not None:
+                way = {"sock": await self._proxy.tunnel(self._loop, self._host, self._port)}
+            elif self._proxy is not None:
+                way = {"host": self._proxy.host, "port": self._proxy.port}
             transport, exchange = await self._loop.create_connection(
-                protocol, self._host, self._port, ssl=self._tls, server_hostname=self._server_name
+                protocol, **way, ssl=self._tls, server_hostname=self._server_name
             )
         if transport.is_closing():
             raise ConnectionResetError
@@ -249,6 +287,11 @@ class Client:
             transport.abort()
             raise ConnectionResetError
         return exchange
+
+    def _reason(self, failure: OSError | str) -> str:
+        """Why no connection was opened, for the log."""
+        text = str(failure) or type(failure).__name__
+        return text if self._proxy is None else f"by the proxy {self._proxy.host}:{self._proxy.port}: {text}"
 
     def give_back(self, exchange: Exchange) -> None:
         """Return a connection to the pool after a complete response; drop any other connection."""
@@ -279,6 +322,6 @@ class Client:
         self._idle.clear()
 
 
-def _undelivered(error: TransportError) -> TransportError:
-    error.delivered = False
+def _undelivered(error: TransportError, reason: str) -> TransportError:
+    error.delivered, error.detail = False, reason
     return error

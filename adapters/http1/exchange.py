@@ -5,13 +5,14 @@ the first bytes that the core declines, llhttp parses the rest.
 """
 
 import asyncio
+import select
 from collections.abc import Callable
 from typing import cast
 
 import httptools
 
 from adapters import native
-from adapters.errors import BackendError, DeadlineError, InferenceError, Silent, TransportError
+from adapters.errors import BackendError, DeadlineError, InferenceError, TransportError, UpstreamSilent
 from adapters.http1.feeding import Data, Feeding
 from adapters.http1.message import Headers, Waiter, write_message
 from adapters.http1.sweeper import NEVER
@@ -263,6 +264,16 @@ class Exchange(Feeding):
         unread = self._paused or self._rest is not None
         return whole and not unread and not self._transport.is_closing()
 
+    def is_quiet(self) -> bool:
+        """Whether an idle connection has nothing to read: else the upstream has closed it, and the loop has not seen
+        it yet."""
+        socket = self._transport.get_extra_info("socket")
+        if socket is None or socket.fileno() < 0:
+            return not self._transport.is_closing()
+        poll = select.poll()
+        poll.register(socket.fileno(), select.POLLIN | select.POLLHUP | select.POLLERR)
+        return not poll.poll(0)
+
     # ── ends ──────────────────────────────────────────────────────────────────────────────────────────
 
     def rest(self, seconds: float) -> None:
@@ -276,9 +287,9 @@ class Exchange(Feeding):
         elif self.loop.time() >= self._deadline.at:
             self._fail(DeadlineError("The request's deadline has passed."))
         elif not self._head_done:
-            self._fail(Silent("The upstream did not begin to answer in time."))
+            self._fail(UpstreamSilent("The upstream did not begin to answer in time."))
         else:
-            self._fail(Silent("The upstream stopped in the middle of its answer."))
+            self._fail(UpstreamSilent("The upstream stopped in the middle of its answer."))
         self._transport.abort()
 
     def abort(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from adapters.errors import BackendError, DeadlineError, Silent, TransportError, UpstreamTimeout
+from adapters.errors import BackendError, DeadlineError, TransportError, UpstreamSilent, UpstreamTimeout
 from adapters.http1.sweeper import NEVER
 from adapters.http2 import frames
 from adapters.http2.answer import AnswerHead
@@ -232,4 +232,4 @@ class Exchange(Http2Stream):
             self.connection.retire()
         begun = self.head is not None
         failure = "stopped in the middle of its answer" if begun else "did not begin to answer in time"
-        self.refuse(Silent(f"The upstream {failure}."))
+        self.refuse(UpstreamSilent(f"The upstream {failure}."))

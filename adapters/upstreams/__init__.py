@@ -10,6 +10,7 @@ apps/                 HTTP apps, Ray Serve, BentoML
 bus/                  workers behind a message broker
 provided/             lines of batches at a provider, and providers' batch APIs
 dial.py               connections to a pool's servers: addresses, keys, timeouts
+egress.py             the proxy to a server
 tls.py                TLS to endpoints
 health.py             one health check over HTTP
 readiness.py          the reason why a server reports a model as not ready

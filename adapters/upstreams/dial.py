@@ -9,6 +9,7 @@ from pydantic import SecretStr
 
 from adapters.http1.client import Client
 from adapters.http1.message import encode_fields
+from adapters.upstreams import egress
 from adapters.upstreams.provided.client import DeferringClient
 from config.schema.config import PoolConfig
 
@@ -33,6 +34,15 @@ def credentials(pool: PoolConfig, other: SecretStr | None = None) -> list[tuple[
     return [(name.lower(), f"Bearer {key}" if name.lower() == "authorization" else key)]
 
 
+def fields_of(pool: PoolConfig) -> list[tuple[str, str]]:
+    """Return the header fields of every request to a pool's servers: its own, and its credentials."""
+    own = [
+        (header.name.lower(), header.secret.get_secret_value() if header.secret is not None else header.value or "")
+        for header in pool.headers
+    ]
+    return [*own, *credentials(pool)]
+
+
 def http1_client(pool: PoolConfig, address: Address) -> Client:
     """Return an HTTP/1.1 client of one endpoint."""
     if pool.provider_batches is not None:
@@ -52,7 +62,8 @@ def _options(pool: PoolConfig, address: Address) -> dict[str, Any]:
         # Health checks have a connection of their own: a full server is not an unhealthy server.
         "max_connections": pool.max_connections + (pool.probe is not None),
         "server_name": _server_name(pool, address),
-        "fields": encode_fields(credentials(pool)),
+        "fields": encode_fields(fields_of(pool)),
+        "proxy": egress.proxy_of(pool.proxy, address.url),
     }
 
 
@@ -68,6 +79,7 @@ def beside(pool: PoolConfig, address: Address, port: int, key: SecretStr | None)
         max_connections=BESIDE,
         server_name=_server_name(pool, address),
         fields=encode_fields(credentials(pool, key)) if key else b"",
+        proxy=egress.proxy_of(pool.proxy, address.url),
     )
 
 
@@ -82,7 +94,7 @@ def grpc_channel(pool: PoolConfig, address: Address, max_message: int) -> Channe
         max_connections=pool.max_connections,
         max_message=max_message,
         server_name=_server_name(pool, address),
-        fields=channel.encode_fields(credentials(pool)),
+        fields=channel.encode_fields(fields_of(pool)),
     )
 
 

@@ -20,7 +20,8 @@ LARGEST = 4 * 1024 * 1024
 def scrubber(pool: PoolConfig, *addresses: str) -> Scrubber:
     """The scrubber of a pool's server at these addresses."""
     fields = [value for _, value in pool.protocol]
-    secrets = [pool.key, getattr(getattr(pool.runtime, "ray", None), "key", None), *fields]
+    own = [header.secret for header in pool.headers]
+    secrets = [pool.key, *own, getattr(getattr(pool.runtime, "ray", None), "key", None), *fields]
     others = [field for field in fields if isinstance(field, str) and "://" in field]  # such as an explainer
     return Scrubber([one.get_secret_value() for one in secrets if isinstance(one, SecretStr)], (*addresses, *others))
 

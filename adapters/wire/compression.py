@@ -41,8 +41,8 @@ def decompress(body: bytes, coding: str, limit: int) -> bytes:
         return body
     limit = min(limit, FREE_BYTES + MAX_RATIO * len(body))
     try:
-        if (bits := _ZLIB_BITS.get(coding)) is not None:
-            return _inflate(body, bits, limit)
+        if coding in _ZLIB_BITS:
+            return _inflate(body, coding, limit)
         if coding == "zstd" and zstandard is not None:
             return _unzstd(body, limit)
         if coding == "br" and brotli is not None:
@@ -59,16 +59,43 @@ _BROTLI_ERROR: type[Exception] = brotli.error if brotli is not None else zlib.er
 _ZSTD_ERROR: type[Exception] = zstandard.ZstdError if zstandard is not None else zlib.error
 
 
-def _inflate(body: bytes, bits: int, limit: int) -> bytes:
-    """Decompress gzip or deflate; some clients send deflate without its header."""
-    if bits == 15 and (len(body) < 2 or body[0] & 15 != 8 or int.from_bytes(body[:2], "big") % 31):
-        bits = -15
-    inflater = zlib.decompressobj(bits)
-    out = inflater.decompress(body, min(limit + 1, sys.maxsize))
-    if len(out) > limit:
-        raise _too_large(limit)
-    if not inflater.eof or inflater.unused_data:
-        raise zlib.error("it ends too early or too late")
+class Inflater:
+    """Decompresses gzip or deflate in pieces; some senders omit the header of deflate. Raises `zlib.error`."""
+
+    def __init__(self, coding: str) -> None:
+        """Raises `KeyError` for another coding."""
+        self._bits = _ZLIB_BITS[coding.strip().lower()]
+        self._inflater: Any = None
+        self._held = b""
+        self._fed = self._made = 0
+
+    def feed(self, piece: bytes, limit: int | None = None) -> bytes:
+        """Decompress a piece. Raises `TooLarge` above `limit` bytes, by default what only a bomb exceeds."""
+        if self._inflater is None:
+            piece = self._held + piece
+            if len(piece) < 2:
+                self._held = piece
+                return b""
+            is_bare = self._bits == 15 and (piece[0] & 15 != 8 or int.from_bytes(piece[:2], "big") % 31)
+            self._inflater = zlib.decompressobj(-15 if is_bare else self._bits)
+        self._fed += len(piece)
+        left = FREE_BYTES + MAX_RATIO * self._fed - self._made if limit is None else limit
+        out: bytes = self._inflater.decompress(piece, min(left + 1, sys.maxsize))
+        if len(out) > left:
+            raise _too_large(left)
+        self._made += len(out)
+        return out
+
+    def finish(self) -> None:
+        """Check that the data is complete, and that nothing follows it."""
+        if self._inflater is None or not self._inflater.eof or self._inflater.unused_data:
+            raise zlib.error("it ends too early or too late")
+
+
+def _inflate(body: bytes, coding: str, limit: int) -> bytes:
+    inflater = Inflater(coding)
+    out = inflater.feed(body, limit)
+    inflater.finish()
     return out
 
 

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from config.protocols.base import ProtocolConfig
 from config.protocols.prompts import Template
-from config.schema.text import Shape
+from config.schema.text import ProbePath, Shape
 
 Call = Literal["rerank", "score", "tokenize", "audio", "images", "moderations"]
 
@@ -28,6 +28,11 @@ class OpenAIProtocol(ProtocolConfig):
     api_version: Annotated[str, Shape(r"[A-Za-z0-9.-]{1,64}", "a version such as 2024-10-21")] | None = None
     """With ``dialect: azure``: uses deployments, ``/openai/deployments/MODEL/…?api-version=``. When absent, models are
     under ``/openai/v1``."""
+    root: ProbePath | None = None
+    """Path of the API below the URL of an endpoint: ``/v1beta/openai``, or ``/`` if the URL itself is the API's root.
+    When absent: a root at the end of the URL that names a version (``/v1``, ``/v1beta/openai``, ``/v1/openai``) or is
+    Cloudflare's ``/compat``, Vertex AI's ``/endpoints/openapi`` or Databricks' ``/serving-endpoints``; otherwise the
+    dialect's, such as ``/v1``, below the URL."""
     share_prefixes: bool = False
     """Whether prompts of all tenants share the servers' prefix caches. A tenant can then infer from the time to the
     first token how another tenant's prompts begin. Otherwise the gateway sends a ``cache_salt`` for each tenant to
@@ -60,6 +65,8 @@ class OpenAIProtocol(ProtocolConfig):
     def _of_azure(self) -> Self:
         if self.api_version is not None and self.dialect != "azure":
             raise ValueError("api_version is Azure's: it needs dialect azure")
+        if self.api_version is not None and self.root is not None:
+            raise ValueError("root has no effect with api_version, which has paths of its own")
         return self
 
     @model_validator(mode="after")

@@ -11,6 +11,7 @@ from config.protocols.openai import OpenAIProtocol
 from config.runtimes import AnyRuntime, EndpointScaleConfig, LlmRuntime, ScaleConfig, VllmRuntime
 from config.schema.balance import BalanceConfig, OutliersConfig
 from config.schema.batches.provider import ProviderBatchesConfig
+from config.schema.bus.egress import HeaderConfig, ProxyConfig
 from config.schema.bus.tls import UpstreamTls
 from config.schema.bus.urls import EndpointUrl, is_broker
 from config.schema.discovery import DiscoverConfig
@@ -96,6 +97,11 @@ class PoolConfig(Section):
     key_header: KeyHeader | None = None
     """Header that carries ``key``: ``authorization`` as a Bearer token, any other (``api-key``, ``x-api-key``) as the
     bare key. The protocol's own header when absent."""
+    headers: tuple[HeaderConfig, ...] = Field((), max_length=32)
+    """Further header fields of every request to the endpoints. A value that is a credential is a ``secret``."""
+    proxy: ProxyConfig | None = None
+    """Proxy to the endpoints, over HTTP. When absent, ``HTTPS_PROXY`` and ``HTTP_PROXY`` of the environment apply to
+    public hosts that ``NO_PROXY`` does not list."""
     tls: UpstreamTls | None = None
     """TLS to ``https://`` endpoints; verified against the system's root certificates when absent."""
     balance: BalanceConfig = BalanceConfig()
@@ -195,6 +201,25 @@ class PoolConfig(Section):
             raise ValueError("provider_batches needs the protocol openai (not Azure's, without `only`) or anthropic")
         if len(self.endpoints) != 1 or self.discover is not None:
             raise ValueError("provider_batches needs one endpoint: a batch and its results are at one address")
+        return self
+
+    @model_validator(mode="after")
+    def _own_headers(self) -> Self:
+        names = [header.name.lower() for header in self.headers]
+        if self.key is not None:
+            names.append((self.key_header or self.protocol.key_header).lower())
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"the header {twice[0]} is sent once: it is in `headers` twice, or carries the key")
+        return self
+
+    @model_validator(mode="after")
+    def _proxied(self) -> Self:
+        if self.proxy is None:
+            return self
+        if self.runtime is not None or self.protocol.name == "bus" or self.protocol.name.endswith("-grpc"):
+            raise ValueError("proxy is for endpoints over HTTP: gRPC, brokers and runtimes are reached directly")
+        if any(endpoint.url.startswith("unix:") for endpoint in self.endpoints):
+            raise ValueError("proxy is for endpoints over HTTP: a Unix socket is reached directly")
         return self
 
     @model_validator(mode="after")

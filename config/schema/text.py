@@ -105,10 +105,23 @@ _NOT_FOR_A_KEY = {
     "user-agent", "via", "x-request-id",
 }  # fmt: skip
 
+_OWN = {"authorization", "proxy-authorization", "traceparent", "tracestate", "anthropic-version", "anthropic-beta"}
+
+
+def _has_a_meaning(name: str) -> bool:
+    return name.lower() in _NOT_FOR_A_KEY or name.lower().startswith(("inference-header-", "grpc-", "x-forwarded-"))
+
 
 def _of_a_key(name: str) -> str:
-    if name.lower() in _NOT_FOR_A_KEY or name.lower().startswith(("inference-header-", "grpc-", "x-forwarded-")):
+    if _has_a_meaning(name):
         raise ValueError("this header has a meaning of its own: a key goes into authorization, api-key or the like")
+    return name
+
+
+def plain_header(name: str) -> str:
+    """Require a header that the gateway does not write itself."""
+    if _has_a_meaning(name) or name.lower() in _OWN:
+        raise ValueError("the gateway writes this header itself: a credential is the pool's `key`, with `key_header`")
     return name
 
 

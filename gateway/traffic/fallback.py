@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from adapters.base import Answer, Upstream
 from adapters.call import Call
-from adapters.errors import ContextTooLong, InferenceError, Silent, UpstreamTimeout
+from adapters.errors import ContextTooLong, InferenceError, UpstreamSilent, UpstreamTimeout
 from adapters.requests import ModelRequest
 from config.schema.config import Failure
 
@@ -49,7 +49,7 @@ class Fallback:
 
 def may_be_computed(request: ModelRequest, error: InferenceError) -> bool:
     """Whether a silent server may still write the text: another attempt is paid twice, and may be as slow."""
-    return request.composes and isinstance(error, Silent)
+    return request.composes and isinstance(error, UpstreamSilent)
 
 
 def _classes(request: ModelRequest, error: InferenceError) -> frozenset[str]:

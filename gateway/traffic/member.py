@@ -140,7 +140,7 @@ class RuntimeSource(NamedTuple):
 def source_of_replica(pool: PoolConfig, number: int, address: str) -> RuntimeSource:
     """The source of a replica of a pool's runtime."""
     assert pool.runtime is not None
-    spoken = (pool.protocol, pool.model, pool.key, pool.key_header, pool.probe, pool.connect_timeout)
+    spoken = (pool.protocol, pool.model, pool.key, pool.key_header, pool.headers, pool.probe, pool.connect_timeout)
     place = place_of(pool.runtime, number)
     return RuntimeSource(pool.runtime.server, number, address, place, pool.max_connections, spoken)
 
@@ -148,7 +148,8 @@ def source_of_replica(pool: PoolConfig, number: int, address: str) -> RuntimeSou
 def source_of(pool: PoolConfig, target: DiscoveredEndpoint, times: FileTimes) -> object:
     """Everything that the connections of a pool's endpoint depend on."""
     return (
-        target.url, target.server_name, pool.protocol, pool.model, pool.key, pool.key_header, pool.tls, times,
+        target.url, target.server_name, pool.protocol, pool.model, pool.key, pool.key_header, pool.headers, pool.proxy,
+        pool.tls, times,
         pool.provider_batches is None, pool.sleeps, pool.probe, pool.connect_timeout, pool.max_connections,
         pool.runtime_spans,
     )  # fmt: skip

@@ -402,7 +402,9 @@ async def test_readiness_is_a_status() -> None:
     assert json.loads(begun.body or b"") == {"name": "m", "ready": True}
     for status in (400, 404, 503):
         with pytest.raises(Unavailable, match="`m` is not ready"):
-            await call(http(b"{}", "application/json", status), ModelQuery(model="m", about="ready"))
+            await call(
+                http(b"{}", "application/json", status, "Connection: close"), ModelQuery(model="m", about="ready")
+            )
 
 
 @pytest.mark.parametrize("order", ["load", "unload"])

@@ -72,6 +72,7 @@ async def test_the_upstream_sees_our_name_and_nothing_of_the_client() -> None:
         "accept": "application/json, text/event-stream",
         "content-type": "application/json",
         "x-request-id": "id-1",
+        "accept-encoding": "identity",
         "content-length": str(len(only.body)),
     }
     messages = [{"role": "user", "content": "hi"}]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.base import Adapter
-from adapters.errors import DeadlineError, InferenceError, Silent
+from adapters.errors import DeadlineError, InferenceError, UpstreamSilent
 from adapters.http1.client import Client
 from adapters.requests import ModelRequest
 from adapters.upstreams.anthropic.client import AnthropicAdapter
@@ -92,7 +92,7 @@ async def test_each_sign_of_life_begins_the_wait_again(name: str, data: st.DataO
 
     silent = next((i for i, (_, pause) in enumerate(story) if pause > PATIENCE), None)
     lasted = sum(pause for _, pause in story[:silent])
-    expected: type[InferenceError] | None = None if silent is None else Silent
+    expected: type[InferenceError] | None = None if silent is None else UpstreamSilent
     if lasted + (0 if silent is None else PATIENCE) >= TOTAL:
         expected = DeadlineError
     async with scripted(play) as upstream:

@@ -81,9 +81,8 @@ class AppCalls:
         `target` is the path and the query; `more` are additional header fields.
         """
         fields = self._fields + encode_fields([*self._request_headers(request, call), *more])
-        method, once = request.method.encode(), not call.repeatable
         body = await body_of(request)
-        response = await self._client.request(method, target, fields, body, call.deadline, once=once)
+        response = await self._client.request(request.method.encode(), target, fields, body, call.deadline)
         try:
             return await self._answer(request, response, call)
         except BaseException:

@@ -19,11 +19,11 @@ from adapters.brokers.base import (
 from adapters.errors import (
     DeadlineError,
     InferenceError,
-    Silent,
     TooLarge,
     TransportError,
     Unavailable,
     Unsupported,
+    UpstreamSilent,
 )
 from adapters.http1.client import Client, ClientResponse
 from adapters.lasting import lasting
@@ -66,7 +66,7 @@ class BusClient(Client):
     # ── requests ──────────────────────────────────────────────────────────────────────────────────────
 
     async def request(
-        self, method: bytes, target: bytes, fields: bytes, body: bytes, deadline: Deadline, *, once: bool = False
+        self, method: bytes, target: bytes, fields: bytes, body: bytes, deadline: Deadline
     ) -> ClientResponse:
         """Publish a request and wait for the first message of its answer."""
         if method != b"POST":
@@ -86,7 +86,7 @@ class BusClient(Client):
             response.close()
             if at == deadline.at:
                 raise DeadlineError("The request's deadline has passed.") from None
-            raise Silent("No worker behind the broker began an answer in time.") from None
+            raise UpstreamSilent("No worker behind the broker began an answer in time.") from None
         except BaseException:
             response.close()
             raise

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from adapters.brokers.base import BrokerDelivery
-from adapters.errors import BackendError, DeadlineError, InferenceError, Silent, TransportError
+from adapters.errors import BackendError, DeadlineError, InferenceError, TransportError, UpstreamSilent
 from adapters.http1.client import MAX_ANSWER, ClientResponse
 from adapters.http1.exchange import Forward
 from adapters.http1.message import Headers
@@ -125,7 +125,7 @@ class BusResponse(ClientResponse):
         except TimeoutError:
             if at == self._deadline.at:
                 raise DeadlineError("The request's deadline has passed.") from None
-            raise Silent("The upstream sent nothing for too long.") from None
+            raise UpstreamSilent("The upstream sent nothing for too long.") from None
 
     async def read(self, limit: int = MAX_ANSWER) -> bytes:
         pieces, size = list[bytes](), 0

@@ -99,14 +99,14 @@ class OpenAIAdapter:
         if options is not None:
             self._dialect = self._with_options(DIALECTS.get(options.dialect, AUTO))
         self._unknown = options is not None and options.dialect == "auto"
-        self._paths = Paths(client.base_path, self._dialect.root, self._options.api_version)
+        self._paths = Paths(client.base_path, self._dialect.root, self._options.api_version, self._options.root)
         self._health = tuple(map(self._health_target, (probe,) if probe else self._dialect.health))
         self._may_sleep = True
         self._calls = AppCalls(client, judge=judged)
         fields = [("user-agent", "headrace"), ("accept", "application/json, text/event-stream")]
         self._fields = encode_fields(fields)
         self._post_fields = self._fields + encode_fields([("content-type", "application/json")])
-        self._counter = TokenCounter(client, self._post_fields, model)
+        self._counter = TokenCounter(client, self._paths.at_the_server("/tokenize"), self._post_fields, model)
 
     def _with_options(self, dialect: OpenAIDialect) -> OpenAIDialect:
         """Return the dialect with the configured name of the field for the maximum length."""
@@ -215,7 +215,8 @@ class OpenAIAdapter:
                 break
             self._health = self._health[1:]
         if status != 200:
-            raise BackendError(f"The health check answered {status}.")
+            path = self._health[0].decode().partition("?")[0]
+            raise BackendError(f"The health check of {path} answered {status}.")
         if self._unknown:
             await self._learn(call)
         if self._dialect.sleeps and self._may_sleep:

@@ -4,22 +4,36 @@ import re
 
 from adapters.paths import segment
 
-_API = re.compile(r"/v\d+$")
+_API = re.compile(
+    r"(/openai)?/v\d+((alpha|beta)\d*)?(/openai)?$|/v\d+/[^/]+/[^/]+/compat$|/endpoints/openapi$|/serving-endpoints$"
+)
+"""Roots at the end of documented URLs: with a version (Gemini, DeepInfra), of Cloudflare, Vertex AI and Databricks."""
+
+
+def names_root(base: str) -> bool:
+    """Whether the path of a URL ends with an API's root."""
+    return _API.search(base) is not None
 
 
 class Paths:
     """The paths of one server.
 
-    `base` is the path of the URL, with or without the API's root (`/v1`, `/openai/v1`, `/v3`) at its end. `version` is
-    Azure's: models are then deployments, each with paths of its own.
+    `base` is the path of the URL. The API's root is `own`, below the URL unless the URL ends with it; or else the root
+    at the end of the URL; or else `root`, below the URL. `version` is Azure's: models are then deployments, each with
+    paths of its own.
     """
 
     __slots__ = ("_deployments", "_fixed", "_version", "api", "server")
 
-    def __init__(self, base: str, root: str, version: str | None = None) -> None:
-        has_version = _API.search(base) is not None
-        self.server = (_API.sub("", base) if has_version else base).removesuffix("/openai")
-        self.api = base if has_version else self.server + root
+    def __init__(self, base: str, root: str, version: str | None = None, own: str | None = None) -> None:
+        if own is None and (written := _API.search(base)) is not None:
+            root = written[0]
+        elif own is None:
+            base = base.removesuffix("/openai")
+        else:
+            root = own.rstrip("/")
+        self.server = base.removesuffix(root)
+        self.api = self.server + root
         self._version = version
         self._deployments = f"{self.server}/openai/deployments/"
         self._fixed: dict[str, bytes] = {}

@@ -33,11 +33,11 @@ _tokens = msgspec.json.Decoder(_Tokens).decode
 class TokenCounter:
     """Token counts of one endpoint. A missing path is not requested again for `RETRY_SECONDS`."""
 
-    def __init__(self, client: Client, fields: bytes, model: str | None) -> None:
+    def __init__(self, client: Client, target: bytes, fields: bytes, model: str | None) -> None:
         self._client = client
         self._fields = fields
         self._model = model
-        self._target = (client.base_path.removesuffix("/v1") + "/tokenize").encode()
+        self._target = target
         self._none_until = 0.0
 
     async def count(self, request: TokenCount, call: Call, *, thinks: bool = False) -> Answer:

@@ -82,7 +82,7 @@ class AnthropicBatches:
         fields = [("accept", "application/json"), ("anthropic-version", version)]
         if betas:
             fields.append(("anthropic-beta", ",".join(betas)))
-        self._api = Exchanges(client, fields, scrubber)
+        self._api = Exchanges(client, client.base_path.removesuffix("/v1") + "/v1", fields, scrubber)
 
     def line(self, custom_id: str, request: DeferredRequest) -> bytes:
         return _encode({"custom_id": custom_id, "params": Raw(request.body)})

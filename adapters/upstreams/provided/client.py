@@ -23,7 +23,7 @@ class DeferringClient(Client):
         self._pool = pool
 
     async def request(
-        self, method: bytes, target: bytes, fields: bytes, body: bytes, deadline: Deadline, *, once: bool = False
+        self, method: bytes, target: bytes, fields: bytes, body: bytes, deadline: Deadline
     ) -> ClientResponse:
         running = line_pass.get()
         if running is not None and method == b"POST" and (url := url_of(target)) is not None:
@@ -32,7 +32,7 @@ class DeferringClient(Client):
             else:
                 deferred = await asyncio.to_thread(DeferredRequest.of, self._pool, url, body)
             return ProvidedResponse(running.answer(deferred))
-        return await super().request(method, target, fields, body, deadline, once=once)
+        return await super().request(method, target, fields, body, deadline)
 
 
 def url_of(target: bytes) -> str | None:

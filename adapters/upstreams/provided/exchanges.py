@@ -50,12 +50,15 @@ class Missing(InferenceError):
 
 
 class Exchanges:
-    """Sends the requests of one provider. `base` ends with the API's root. `scrubber` takes the provider's texts."""
+    """Sends the requests of one provider. `base` is the path of the API's root.
 
-    def __init__(self, client: Client, fields: list[tuple[str, str]], scrubber: Scrubber) -> None:
+    `scrubber` takes the provider's texts.
+    """
+
+    def __init__(self, client: Client, base: str, fields: list[tuple[str, str]], scrubber: Scrubber) -> None:
         self._client = client
         self.scrubber = scrubber
-        self.base = client.base_path.removesuffix("/v1") + "/v1"
+        self.base = base
         self._fields = encode_fields([("user-agent", "headrace"), *fields])
 
     async def json(self, method: str, path: str, body: bytes = b"", kind: str = "application/json") -> Any:
@@ -100,9 +103,7 @@ class Exchanges:
         seconds = UPLOAD_SECONDS if body else CALL_SECONDS
         deadline = Deadline(self._client.now() + seconds, seconds, IDLE_SECONDS)
         # A request that creates something is never sent twice.
-        response = await self._client.request(
-            method.encode(), (self.base + path).encode(), fields, body, deadline, once=method == "POST"
-        )
+        response = await self._client.request(method.encode(), (self.base + path).encode(), fields, body, deadline)
         if response.status not in (200, 201, 202, 204):
             raise self.scrubber.error(await _failure_of(response))
         return response

@@ -8,6 +8,7 @@ from adapters.upstreams.provided.openai import OpenAIBatches
 from adapters.upstreams.provided.provider import ProviderBatches
 from adapters.upstreams.scrubbing import scrubber
 from config.protocols.anthropic import AnthropicProtocol
+from config.protocols.openai import OpenAIProtocol
 from config.schema.config import PoolConfig
 
 
@@ -18,4 +19,5 @@ def make(pool: PoolConfig) -> ProviderBatches:
     client, scrubbed = plain_client(pool, Address(endpoint.url, tls=checked)), scrubber(pool, endpoint.url)
     if isinstance(pool.protocol, AnthropicProtocol):
         return AnthropicBatches(client, pool.protocol.version, pool.protocol.betas, scrubbed)
-    return OpenAIBatches(client, scrubbed)
+    root = pool.protocol.root if isinstance(pool.protocol, OpenAIProtocol) else None
+    return OpenAIBatches(client, scrubbed, root)

@@ -9,6 +9,7 @@ from msgspec import Raw
 
 from adapters.errors import CallerError, InferenceError
 from adapters.http1.client import Client
+from adapters.upstreams.openai.paths import Paths
 from adapters.upstreams.provided.deferral import DeferredRequest, ProvidedResult
 from adapters.upstreams.provided.exchanges import Exchanges, Id, Missing, Status, read, segment
 from adapters.upstreams.provided.provider import UNREADABLE, ProviderLines, ProviderResult, ProviderState
@@ -77,9 +78,11 @@ _line = msgspec.json.Decoder(_Line).decode
 class OpenAIBatches:
     """See `ProviderBatches`."""
 
-    def __init__(self, client: Client, scrubber: Scrubber) -> None:
+    def __init__(self, client: Client, scrubber: Scrubber, root: str | None = None) -> None:
         self._client = client
-        self._api = Exchanges(client, [("accept", "application/json")], scrubber)
+        self._api = Exchanges(
+            client, Paths(client.base_path, "/v1", own=root).api, [("accept", "application/json")], scrubber
+        )
 
     def line(self, custom_id: str, request: DeferredRequest) -> bytes:
         body = Raw(request.body)

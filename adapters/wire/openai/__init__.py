@@ -19,6 +19,7 @@ dialects.py          differences of compatible servers, as data
 translation.py       chats as completions, and completions as chats
 transcript.py        the text of a stream so far, to continue it
 continuation.py      a broken stream as a request for its rest
+opening.py           chunks that precede a model's output
 errors.py            error bodies in every shape of the family
 refusals.py          the meaning of servers' refusals
 """

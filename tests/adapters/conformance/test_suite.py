@@ -56,7 +56,7 @@ async def test_faults_of_a_server_are_reported() -> None:
     names = ("infer", "health", "unknown model", "bad input")
     assert {name: cell.why for name, cell in (await examined(model, *names)).items()} == {
         "infer": "the answer is not the right one",
-        "health": "BackendError: The health check answered 503.",
+        "health": "BackendError: The health check of /health answered 503.",
         "unknown model": "was answered",
         "bad input": "was answered",
     }

@@ -14,9 +14,9 @@ from adapters.errors import (
     DeadlineError,
     InferenceError,
     LimitExceeded,
-    Silent,
     TransportError,
     Unavailable,
+    UpstreamSilent,
     UpstreamTimeout,
 )
 from adapters.fake import FakeAdapter, Script
@@ -35,7 +35,7 @@ ERRORS: dict[str, InferenceError] = {
     "backend": BackendError("x"),
     "transport": TransportError("x"),
     "unaccepted": UpstreamTimeout("x"),
-    "silent": Silent("x"),
+    "silent": UpstreamSilent("x"),
     "too long": ContextTooLong("x"),
     "caller": CallerError("x", code="content_policy_violation"),
     "limit": LimitExceeded("x", limit="requests", retry_after=1.0),

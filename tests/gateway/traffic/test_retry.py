@@ -16,9 +16,9 @@ from adapters.errors import (
     ModelFailed,
     PoisonRequest,
     Resting,
-    Silent,
     TransportError,
     Unavailable,
+    UpstreamSilent,
 )
 from adapters.fake import FakeAdapter, Script
 from adapters.requests import ModelRequest
@@ -67,8 +67,8 @@ async def test_a_transient_failure_is_retried(fault: InferenceError) -> None:
 async def test_a_text_that_a_silent_server_may_still_write_is_requested_once(
     request_: ModelRequest, again: bool
 ) -> None:
-    fake = failing(Silent("x"))
-    with contextlib.suppress(Silent):
+    fake = failing(UpstreamSilent("x"))
+    with contextlib.suppress(UpstreamSilent):
         await retry(fake, again=again).call(request_, Call(FOREVER))
     assert len(fake.calls) == (1 if request_.composes and not again else 2)
 

@@ -1,0 +1,64 @@
+"""A proxy between the gateway and an upstream: `CONNECT` for https, requests in absolute form for http."""
+
+import asyncio
+import socket
+from base64 import b64encode
+from contextlib import suppress
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+MAX_HEAD = 16 * 1024
+
+
+class Proxy(NamedTuple):
+    """The address of a proxy, and the header field that authenticates the gateway there."""
+
+    host: str
+    port: int
+    field: bytes = b""
+
+    @classmethod
+    def of(cls, url: str, user: str | None = None) -> "Proxy":
+        """The proxy at `http://[USER:PASSWORD@]HOST:PORT`. Raises `ValueError` for another URL."""
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        if parts.scheme != "http" or not parts.hostname:
+            raise ValueError("a proxy is an http:// URL")
+        if user is None and parts.username is not None:
+            user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        credentials = b"" if user is None else b"Basic " + b64encode(user.encode())
+        field = b"proxy-authorization: %b\r\n" % credentials if credentials else b""
+        return cls(parts.hostname, parts.port or 80, field)
+
+    async def tunnel(self, loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
+        """Open a tunnel to a server. Raises `OSError`."""
+        failure: OSError = OSError("its name has no address")
+        for family, kind, protocol, _, address in await loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM):
+            connection = socket.socket(family, kind, protocol)
+            try:
+                connection.setblocking(False)
+                await loop.sock_connect(connection, address)
+                await self._ask(loop, connection, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+                return connection
+            except OSError as error:
+                connection.close()
+                failure = error
+            except BaseException:
+                connection.close()
+                raise
+        raise failure
+
+    async def _ask(self, loop: asyncio.AbstractEventLoop, connection: socket.socket, server: str) -> None:
+        name = server.encode("idna" if server.isascii() is False else "ascii")
+        await loop.sock_sendall(connection, b"CONNECT %b HTTP/1.1\r\nhost: %b\r\n%b\r\n" % (name, name, self.field))
+        head = b""
+        # Nothing follows the head until the gateway speaks: it begins the handshake of TLS.
+        while b"\r\n\r\n" not in head and len(head) < MAX_HEAD:
+            if not (piece := await loop.sock_recv(connection, 4096)):
+                break
+            head += piece
+        status = head.partition(b"\r\n")[0].decode("latin-1")[:200]
+        code = status.split(" ")[1] if status.startswith("HTTP/1.") and " " in status else ""
+        if not (code.startswith("2") and head.endswith(b"\r\n\r\n")):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            raise OSError(f"CONNECT was answered with {status!r}")
