@@ -38,6 +38,7 @@ from math import inf
 from typing import ClassVar, Literal
 
 MODEL_FAILED, INSTANCE_LOST, MODEL_NOT_READY = "model_failed", "instance_lost", "model_not_ready"
+UPGRADE_REQUIRED = "upgrade_required"
 REPORTED = frozenset({MODEL_FAILED, INSTANCE_LOST})
 """The codes by which a runtime reports that it has computed a request, so that no retry computes it again."""
 

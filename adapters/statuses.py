@@ -7,6 +7,7 @@ A gateway reports failures of the server behind it; a runtime reports its own fa
 from typing import NamedTuple
 
 from adapters.errors import (
+    UPGRADE_REQUIRED,
     BackendError,
     CallerError,
     CapacityError,
@@ -60,6 +61,7 @@ CLASSES: dict[type[InferenceError], ErrorStatus] = {
 
 CODES: dict[str, tuple[int, Code | None]] = {
     "unknown_url": (404, None),
+    UPGRADE_REQUIRED: (426, Code.UNIMPLEMENTED),
     "method_not_allowed": (405, Code.UNIMPLEMENTED),
     "feedback_late": (409, None),
     "request_timeout": (408, Code.DEADLINE_EXCEEDED),

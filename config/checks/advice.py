@@ -3,6 +3,7 @@
 Unused parts are valid: in an outage, one edit must be enough to move traffic elsewhere.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
@@ -39,6 +40,7 @@ def _all(doc: Document, root: Node) -> Iterator[Problem]:
     called = {model_of(name, own) for pipeline in pipelines(root) for name in pipeline.config.models()}
     for model in root["models"]:
         yield from _shadowed(doc, model)
+        yield from _bracketed(doc, model["name"])
         yield from _nobodys(doc, root, model, called)
         for target in (target for route in model["routes"] for target in within(route)):
             yield from _split(doc, target["split"])
@@ -85,6 +87,13 @@ def _shadowed(doc: Document, model: Node) -> Iterator[Problem]:
                 line = doc.line(earlier.place)
                 yield doc.problem(route.place, f"is never reached: routes[{j}] on line {line} matches all its requests")
                 break
+
+
+def _bracketed(doc: Document, name: Node) -> Iterator[Problem]:
+    """Report a glob that looks like a name with a suffix in brackets."""
+    if (suffix := re.search(r"\[\d+[A-Za-z]+\]$", name.text or "")) is not None:
+        message = f"is a glob, in which {suffix[0]} stands for one character of it: a name with brackets is an alias"
+        yield doc.problem(name.place, message)
 
 
 def _nobodys(doc: Document, root: Node, model: Node, called: set[str | None]) -> Iterator[Problem]:

@@ -1,11 +1,13 @@
 """The ``models`` of the file: the routes of requests to pools, and the handling of failures."""
 
+from fnmatch import fnmatchcase
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from config.schema.embeddings import EmbeddingsConfig
 from config.schema.experiments.experiment import ExperimentConfig
+from config.schema.globs import is_glob
 from config.schema.limits import QuotaConfig, Quotas
 from config.schema.pipelines.parts import PipelineTensorConfig
 from config.schema.pipelines.pipeline import PipelineConfig
@@ -18,7 +20,7 @@ from config.schema.section import Section
 from config.schema.shadow.shadow import ShadowConfig
 from config.schema.target import FallbackConfig, SplitConfig, TargetConfig
 from config.schema.telemetry.traces import TraceContentConfig
-from config.schema.text import Glob, Name
+from config.schema.text import Glob, ModelName, Name
 from config.schema.units import Delay, Duration, Percent, format_duration
 from config.schema.when import MatchConfig, Version
 
@@ -150,8 +152,11 @@ class ClientModelConfig(Section):
     name: Glob
     """Name as clients write it. A glob such as ``gpt-*`` serves a family. An exact name takes precedence over a glob.
     """
-    aliases: tuple[Name, ...] = ()
-    """Other names of the model. Allow-lists, limits, prices, logs and metrics use its ``name``."""
+    aliases: tuple[ModelName, ...] = ()
+    """Other names of the model, which are no globs: ``claude-opus-4-6[1m]``. Allow-lists, limits, prices, logs and
+    metrics use its ``name``."""
+    listed: tuple[ModelName, ...] = Field((), max_length=1000)
+    """With a glob as ``name``: names of the family that ``/v1/models`` lists. Requests for others are served too."""
     versions: tuple[Version, ...] = ()
     """Versions that clients may request as ``NAME@VERSION``, for routes to match."""
     routes: tuple[RouteConfig, ...] = ()
@@ -168,6 +173,14 @@ class ClientModelConfig(Section):
     """Price of the model, for budgets and reports."""
     limits: Quotas = ()
     """Limits of all tenants together, to protect the servers of the model."""
+
+    @model_validator(mode="after")
+    def _listed_names_match(self) -> Self:
+        if self.listed and not is_glob(self.name):
+            raise ValueError("`listed` is for a glob: a model with a name of its own is listed in any case")
+        if other := next((name for name in self.listed if not fnmatchcase(name, self.name)), None):
+            raise ValueError(f"`listed` has {other}, which the glob {self.name} does not match")
+        return self
 
     @model_validator(mode="after")
     def _routes_or_pipeline(self) -> Self:

@@ -72,11 +72,19 @@ Name = Annotated[
     str,
     Shape(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}", "a name: up to 128 letters, digits and . _ : / - (not first)"),
 ]
+ModelName = Annotated[
+    str,
+    Shape(
+        r"[A-Za-z0-9][A-Za-z0-9._:/@()+\[\]-]{0,127}",
+        "a model's name: up to 128 letters, digits and . _ : / - @ + ( ) [ ]",
+    ),
+]
+"""Names of models at hosted APIs: ``claude-opus-4-6[1m]``, ``org/model@20250514``."""
 Glob = Annotated[
     str,
     Shape(
-        r"[A-Za-z0-9*?\[\]!][A-Za-z0-9._:/*?\[\]!-]{0,127}",
-        "a name or a glob: up to 128 letters, digits, . _ : / - and the wildcards * ? [ab] [!ab]",
+        r"[A-Za-z0-9*?\[\]!][A-Za-z0-9._:/@()+*?\[\]!-]{0,127}",
+        "a name or a glob: up to 128 letters, digits, . _ : / - @ + ( ) and the wildcards * ? [ab] [!ab]",
     ),
 ]
 HTTP_URL = r"https?://[^\s/?#@]+(/[^\s?#]*)?|unix:/[^\s?#]+"

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sized
 from typing import Any
 
-from adapters.errors import CallerError, InferenceError, NotFound
+from adapters.errors import UPGRADE_REQUIRED, CallerError, InferenceError, NotFound
 from adapters.http1.message import Request, Response
 from adapters.http1.relay import RELAY
 from adapters.wire.openai.ignored_fields import IGNORED
@@ -96,6 +96,10 @@ class Door:
     ) -> Response:
         core = self.core
         try:
+            if b"upgrade" in http.headers.raw and "websocket" in (http.headers.get("upgrade") or "").lower():
+                raise CallerError("No path takes WebSockets: send the request over HTTP.", code=UPGRADE_REQUIRED)
+            if http.target == b"/":  # health checks, and clients that look for a server, have no key
+                raise CallerError(unknown, code="unknown_url")
             principal = self._authenticate(http, record)
             if route is None:
                 raise CallerError(unknown, code="unknown_url")
@@ -167,9 +171,16 @@ class Door:
     # ── models ────────────────────────────────────────────────────────────────────────────────────────
 
     def visible(self, principal: Principal) -> list[ClientModelConfig]:
-        """The models that a client may list. Families have no list of names."""
+        """The models that a client may list. A family has the names that the configuration lists."""
         models = self.core.snapshot.config.models
-        return [m for m in models if not is_glob(m.name) and self._may_see(principal, m.name)]
+        own = {model.name for model in models}
+        named = [
+            model if name == model.name else model.model_copy(update={"name": name})
+            for model in models
+            for name in (model.listed if is_glob(model.name) else (model.name,))
+            if name == model.name or name not in own
+        ]
+        return [model for model in named if self._may_see(principal, model.name)]
 
     def model_of(self, principal: Principal, name: str) -> ResolvedModel:
         """The model with a name. Raises `NotFound` for an unknown name, and for a model that the client may not use."""

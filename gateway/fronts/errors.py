@@ -3,7 +3,7 @@
 import math
 
 from adapters import statuses
-from adapters.errors import CapacityError, CredentialError, InferenceError
+from adapters.errors import UPGRADE_REQUIRED, CapacityError, CredentialError, InferenceError
 from adapters.http1.message import NO_HEADERS, Headers, Response
 from adapters.types import ERROR_CODE
 from adapters.wire.anthropic import errors as anthropic
@@ -79,6 +79,8 @@ def _advice(error: InferenceError) -> list[tuple[str, str]]:
     """
     if isinstance(error, CredentialError):
         return [("www-authenticate", "Bearer"), ("x-should-retry", "false")]
+    if error.code == UPGRADE_REQUIRED:
+        return [("upgrade", "HTTP/1.1"), ("x-should-retry", "false")]  # RFC 9110 15.5.22
     if not isinstance(error, CapacityError):
         return [("x-should-retry", "false")]
     wait = 1.0 if error.retry_after is None else error.retry_after

@@ -24,7 +24,7 @@ from gateway.fronts.states import states
 from gateway.telemetry import Record
 
 _PATH = re.compile(
-    r"/v1/models/([^/]+?)(?:/(?:versions|labels)/([^/:]+))?(?::(predict|explain|classify|regress)|/(metadata))?"
+    r"/v1/models/([^/].*?)(?:/(?:versions|labels)/([^/:]+))?(?::(predict|explain|classify|regress)|/(metadata))?"
 )
 _NOT_FOUND = "Unknown path."
 LONGEST_PATH = 1024

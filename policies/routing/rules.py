@@ -157,7 +157,8 @@ def _entries(model: ClientModelConfig, rollouts: Rollouts, shadows: Shadows) -> 
         yield model.name, ResolvedModel(rules)
         return
     for written, requested, version in names(model):
-        yield written, ResolvedModel(rules, model.name, requested, version)
+        # An alias may have brackets, as hosted models do; only a model's own name is a glob.
+        yield written.replace("[", "[[]"), ResolvedModel(rules, model.name, requested, version)
 
 
 def _of_pipeline(name: str, pipeline: PipelineConfig) -> Decision:

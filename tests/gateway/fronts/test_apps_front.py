@@ -147,7 +147,7 @@ async def test_a_call_is_forwarded_unchanged(method: str) -> None:
     [(received_method, _, headers, body)] = d.app.received
     assert (received_method, body) == (method, b"\x89PNG")
     assert {name for name in headers if name != "host"} == {
-        "user-agent", "accept", "content-type", "content-length", "x-request-id", "x-trace",
+        "user-agent", "accept", "accept-encoding", "content-type", "content-length", "x-request-id", "x-trace",
     }  # fmt: skip
     assert (headers["content-type"], headers["accept"], headers["x-trace"]) == ("image/png", "text/plain", "t1")
     [record] = d.rig.log.records

@@ -1,0 +1,63 @@
+"""Requests that real clients send beside their chats: WebSockets, looks at the root, models with unusual names."""
+
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from adapters.fake import FakeAdapter
+from tests.support.doors import CHATS, HI, MESSAGES, RESPONSES, Door, door
+
+NAMES = ("org/model", "org/sub/model:7b", "claude-sonnet-4@20250514", "gpt(preview)+1", "Qwen/Qwen3-8B")
+LONG = "claude-opus-4-6[1m]"
+MODELS: list[dict[str, Any]] = [
+    *[{"name": name, "routes": [{"to": "main"}]} for name in NAMES],
+    {"name": "claude-opus-4-6", "aliases": [LONG], "routes": [{"to": "main"}]},
+    {"name": "gpt-*", "listed": ["gpt-5", "gpt-4o"], "routes": [{"to": "main"}]},
+]
+
+
+async def ids(d: Door, **headers: str) -> set[str]:
+    body = await (await d.send("GET", "/v1/models", **headers)).json()
+    return {model["id"] for model in body["data"]}
+
+
+async def test_models_with_any_name_are_listed_and_found() -> None:
+    known = {*NAMES, "claude-opus-4-6", LONG, "gpt-5", "gpt-4o"}
+    async with door(FakeAdapter(), models=MODELS) as d:
+        for headers in ({}, {"anthropic_version": "2023-06-01"}):
+            assert await ids(d, **headers) == known
+            for name in (*sorted(known), "gpt-6"):
+                for path in (quote(name), quote(name, safe="")):
+                    response = await d.send("GET", f"/v1/models/{path}", **headers)
+                    assert (response.status, (await response.json())["id"]) == (200, name)
+                chat = await d.send("POST", CHATS, {"model": name, "messages": HI})
+                assert chat.status == 200, name
+        for name in ("claude-opus-4-61", "claude-opus-4-6m", "org/none", "org"):
+            assert (await d.send("GET", f"/v1/models/{name}")).status == 404
+
+
+async def test_a_list_has_the_names_that_the_tenant_may_use() -> None:
+    async with door(models=MODELS, tenant={"models": ["gpt-5", "org/*"]}) as d:
+        assert await ids(d) == {"gpt-5", "org/model", "org/sub/model:7b"}
+
+
+@pytest.mark.parametrize("path", [CHATS, RESPONSES, MESSAGES, "/v1/realtime", "/v2/models/m/infer", "/apps/x"])
+async def test_a_websocket_is_told_to_use_http(path: str) -> None:
+    async with door(FakeAdapter()) as d:
+        fields = {"connection": "Upgrade", "upgrade": "WebSocket", "sec_websocket_key": "eA=="}
+        response = await d.send("GET", path, **fields)
+        assert (response.status, response.headers["upgrade"]) == (426, "HTTP/1.1")
+        assert "WebSocket" in await response.text()
+        other = await d.send("POST", CHATS, {"model": "chat", "messages": HI}, connection="Upgrade", upgrade="h2c")
+        assert other.status == 200
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_the_root_needs_no_key(method: str) -> None:
+    async with door(FakeAdapter()) as d:
+        d.keyed = {}
+        response = await d.send(method, "/")
+        assert response.status == 404
+        assert (await response.text() == "") is (method == "HEAD")
+        assert (await d.send(method, "/v1/models")).status == 401
