@@ -72,7 +72,9 @@ class AnthropicFront:
         record.ignored = tuple(map(MESSAGES.field, record.ignored))
         headers = [("content-type", answer.content_type), *self._headers(record), *answer.headers]
         if answer.body is None:
-            events = None if answer.form.wire == "anthropic" else MessageEvents(wire.stops(request), request.model)
+            events = None
+            if answer.form.wire != "anthropic":
+                events = MessageEvents(wire.stops(request), request.model, wire.names(request))
             stream = MessageBody(answer, events, record.request_id)
             return Response(answer.status, [*headers, *STREAMED], stream)
         return Response(answer.status, headers, _whole(request, answer))
@@ -119,7 +121,7 @@ def _whole(request: MessagesRequest, answer: Answer) -> bytes:
     assert answer.body is not None
     if answer.form.wire == "anthropic":
         return answer.body
-    return message_of(answer.body, answer.usage, wire.stops(request), request.model)
+    return message_of(answer.body, answer.usage, wire.stops(request), request.model, wire.names(request))
 
 
 def _refusal(error: InferenceError, headers: Fields) -> Response:

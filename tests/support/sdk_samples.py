@@ -28,7 +28,7 @@ def sample(type_: Any, *, full: bool, choice: int = 0) -> Any:
         return {"a": sample(inner[1], full=full, choice=choice)}
     if isinstance(type_, type) and issubclass(type_, BaseModel):
         return {
-            field.alias or name: sample(field.annotation, full=full, choice=choice)
+            field.alias or name: "{}" if name == "arguments" else sample(field.annotation, full=full, choice=choice)
             for name, field in type_.model_fields.items()
             if full or field.is_required() or name == "type"
         }

@@ -25,6 +25,7 @@ from adapters.wire.anthropic.message_request import MessagesRequest, TokenCount
 from adapters.wire.anthropic.messages import message_body
 from adapters.wire.anthropic.own_thoughts import without_own_thoughts
 from adapters.wire.anthropic.requests import VERSION
+from adapters.wire.anthropic.tools import MAX_NAME, OwnNames
 from adapters.wire.field_names import CHAT
 from adapters.wire.openai.operation_fields import COUNT
 from config.protocols.anthropic import AnthropicProtocol
@@ -127,7 +128,8 @@ class AnthropicAdapter:
         body = await response.read()
         _check_type(request, response)
         usage = _usage(body)
-        return Answer(content_type="application/json", body=completion_of(read_message(body), created), usage=usage)
+        completion = completion_of(read_message(body), created, OwnNames(request.fields, MAX_NAME))
+        return Answer(content_type="application/json", body=completion, usage=usage)
 
     async def _counted(self, request: TokenCount, call: Call) -> Answer:
         chat = request.chat

@@ -8,6 +8,7 @@ from adapters.upstreams.event_stream import EventStream
 from adapters.wire import decoding, sse
 from adapters.wire.anthropic import errors
 from adapters.wire.anthropic.chunks import ChatChunks, MessageEvent, read_event
+from adapters.wire.anthropic.tools import MAX_NAME, OwnNames
 from adapters.wire.anthropic.usage import reported_by
 from adapters.wire.reported_usage import Reported
 
@@ -72,7 +73,8 @@ class ChatStream(MessageStream):
 
     def __init__(self, response: ClientResponse, request: ChatRequest, created: int) -> None:
         super().__init__(response, request.prompt_tokens, OPENAI)
-        self._chunks = ChatChunks(created, include_usage=request.include_usage)
+        own = OwnNames(request.fields, MAX_NAME)
+        self._chunks = ChatChunks(created, include_usage=request.include_usage, name_of=own)
         self._words = b""
 
     def _passes_on(self, event: bytes) -> bool:

@@ -1,5 +1,6 @@
 """Whole responses: a chat completion as a message, and a message as a chat completion."""
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -35,11 +36,13 @@ _encode = msgspec.json.Encoder().encode
 # ── a chat completion as a message ──────────────────────────────────────────────────────────────────────
 
 
-def message_of(body: bytes, usage: Usage, stops: list[str], model: str = "") -> bytes:
+def message_of(
+    body: bytes, usage: Usage, stops: list[str], model: str = "", name_of: Callable[[str], str] = str
+) -> bytes:
     """Encode a chat completion as a message. `usage` applies if the completion reports none, and `model` if it names
-    none. Raises `BackendError`."""
+    none. `name_of` returns the client's name of a tool. Raises `BackendError`."""
     reader, message = ChatReader(), new_message()
-    blocks = OpenBlocks(message["id"].removeprefix("msg_"))
+    blocks = OpenBlocks(message["id"].removeprefix("msg_"), name_of)
     for part in reader.read_whole(body):
         blocks.add(part)
     reported = reader.reported
@@ -106,10 +109,10 @@ def read_message(body: bytes) -> _Message:
     return message
 
 
-def completion_of(message: _Message, created: int) -> bytes:
-    """Encode a message as a chat completion."""
+def completion_of(message: _Message, created: int, name_of: Callable[[str], str] = str) -> bytes:
+    """Encode a message as a chat completion. `name_of` returns the client's name of a tool."""
     with decoding.Checked():
-        chat_message = _chat_message([(raw, _block.decode(raw)) for raw in message.content])
+        chat_message = _chat_message([(raw, _block.decode(raw)) for raw in message.content], name_of)
     ended = finish(message.stop_reason, message.stop_sequence)
     return _encode(
         {
@@ -123,7 +126,7 @@ def completion_of(message: _Message, created: int) -> bytes:
     )
 
 
-def _chat_message(blocks: list[tuple[Raw, _Block]]) -> Object:
+def _chat_message(blocks: list[tuple[Raw, _Block]], name_of: Callable[[str], str]) -> Object:
     texts = [block.text for _, block in blocks if block.type == "text"]
     fields: Object = {"role": "assistant", "content": "".join(texts) if texts else None, "refusal": None}
     thoughts = [block.thinking for _, block in blocks if block.type == "thinking"]
@@ -131,14 +134,14 @@ def _chat_message(blocks: list[tuple[Raw, _Block]]) -> Object:
         fields["reasoning_content"] = "".join(thoughts)
     if whole := [raw for raw, block in blocks if block.type in ("thinking", "redacted_thinking")]:
         fields["thinking_blocks"] = whole
-    if calls := [_call(block) for _, block in blocks if block.type == "tool_use"]:
+    if calls := [_call(block, name_of) for _, block in blocks if block.type == "tool_use"]:
         fields["tool_calls"] = calls
     return fields
 
 
-def _call(block: _Block) -> Object:
+def _call(block: _Block, name_of: Callable[[str], str]) -> Object:
     given = bytes(msgspec.json.format(bytes(block.input), indent=-1)).decode()
-    return {"id": block.id, "type": "function", "function": {"name": block.name, "arguments": given}}
+    return {"id": block.id, "type": "function", "function": {"name": name_of(block.name), "arguments": given}}
 
 
 def finish(reason: str | None, sequence: str | None) -> Object:

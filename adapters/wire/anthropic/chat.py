@@ -17,6 +17,7 @@ from adapters.wire.anthropic import blocks
 from adapters.wire.anthropic.tools import choice_fields, functions
 from adapters.wire.body import field
 from adapters.wire.openai import bounds, kept_signatures
+from adapters.wire.openai.history import complete_thoughts
 from adapters.wire.openai.ignored_fields import IgnoredFields
 from adapters.wire.openai.known_fields import KnownFields, LeftOut
 
@@ -130,10 +131,7 @@ def _conversation(native: dict[str, Raw], ignored: IgnoredFields) -> list[Object
             messages[-1], turns = {"role": "user", "content": joined}, turns[1:]
         messages += turns
         joins = message.role == "assistant" and not turns
-    if any("reasoning_content" in message for message in messages):  # servers want it in all such turns or in none
-        for message in messages:
-            if "tool_calls" in message:
-                message.setdefault("reasoning_content", "")
+    complete_thoughts(messages)
     return messages
 
 

@@ -1,5 +1,6 @@
 """Translates a message stream into a chat stream: Anthropic's events in, OpenAI's chunks out."""
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -63,11 +64,12 @@ def read_event(data: bytes) -> MessageEvent:
 
 
 class ChatChunks:
-    """One stream. `created` is in Unix seconds."""
+    """One stream. `created` is in Unix seconds. `name_of` returns the client's name of a tool."""
 
-    __slots__ = ("_call", "_calls", "_created", "_head", "_include_usage", "_has_arguments")
+    __slots__ = ("_call", "_calls", "_created", "_has_arguments", "_head", "_include_usage", "_name_of")
 
-    def __init__(self, created: int, *, include_usage: bool) -> None:
+    def __init__(self, created: int, *, include_usage: bool, name_of: Callable[[str], str] = str) -> None:
+        self._name_of = name_of
         self._created = created
         self._include_usage = include_usage
         self._head = b""
@@ -106,7 +108,7 @@ class ChatChunks:
         self._call = None
         if block.type == "tool_use":
             self._call, self._calls, self._has_arguments = self._calls, self._calls + 1, False
-            function = {"name": block.name, "arguments": ""}
+            function = {"name": self._name_of(block.name), "arguments": ""}
             return self._calling({"id": block.id, "type": "function", "function": function})
         if block.type == "redacted_thinking":
             return self._chunk({"thinking_blocks": [raw]})

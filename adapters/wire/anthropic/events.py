@@ -1,5 +1,6 @@
 """Translates a chat stream into a message stream: OpenAI's chunks in, Anthropic's events out."""
 
+from collections.abc import Callable
 from typing import Any
 
 from adapters.types import Usage
@@ -14,16 +15,17 @@ PING = event("ping", {})
 
 
 class MessageEvents:
-    """One stream. `stops` are the texts that the client had it end at. `model` applies if the server names none."""
+    """One stream. `stops` are the texts that the client had it end at. `model` applies if the server names none, and
+    `name_of` returns the client's name of a tool."""
 
     __slots__ = ("_blocks", "_ended", "_message", "_model", "_reader", "_started", "_stops")
 
-    def __init__(self, stops: list[str], model: str = "") -> None:
+    def __init__(self, stops: list[str], model: str = "", name_of: Callable[[str], str] = str) -> None:
         self._stops = stops
         self._model = model
         self._reader = ChatReader()
         self._message = new_message()
-        self._blocks = OpenBlocks(self._message["id"].removeprefix("msg_"))
+        self._blocks = OpenBlocks(self._message["id"].removeprefix("msg_"), name_of)
         self._started = self._ended = False
 
     def take(self, piece: bytes, usage: Usage) -> bytes:

@@ -2,6 +2,7 @@
 
 import secrets
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -80,11 +81,12 @@ class _Block:
 class OpenBlocks:
     """The blocks of one message. If a server interleaves the pieces of several calls or texts, later blocks wait."""
 
-    __slots__ = ("_blank", "_blocks", "_calls", "_index", "_is_open", "_token", "_waiting")
+    __slots__ = ("_blank", "_blocks", "_calls", "_index", "_is_open", "_name_of", "_token", "_waiting")
 
-    def __init__(self, token: str) -> None:
-        """`token` makes the ids of calls unique that have none."""
+    def __init__(self, token: str, name_of: Callable[[str], str] = str) -> None:
+        """`token` makes the ids of calls unique. `name_of` returns the client's name of a tool."""
         self._token = token
+        self._name_of = name_of
         self._blocks: deque[_Block] = deque()
         self._calls: dict[Call, _Block] = {}
         self._blank = ""
@@ -152,10 +154,10 @@ class OpenBlocks:
 
     def _block_of(self, call: Call) -> _Block:
         if (block := self._calls.get(call)) is None:
-            id_ = call_ids.to_message(call.id) if call.id else f"toolu_{self._token}{len(self._calls)}"
+            id_ = call_ids.to_message(call.id, self._token) if call.id else f"toolu_{self._token}{len(self._calls)}"
             if (kept := kept_signatures.block(id_, call.extra)) is not None:
                 self._begin(kept)
-            block = self._begin({"type": "tool_use", "id": id_, "name": call.name, "input": {}}, call)
+            block = self._begin({"type": "tool_use", "id": id_, "name": self._name_of(call.name), "input": {}}, call)
             self._calls[call] = block
         return block
 

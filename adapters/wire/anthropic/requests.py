@@ -20,8 +20,10 @@ from adapters.types import BYTES_PER_TOKEN, Feature
 from adapters.wire import canonical
 from adapters.wire.anthropic import chat as anthropic_chat
 from adapters.wire.anthropic.message_request import MessagePayload, MessagesRequest, TokenCount
+from adapters.wire.anthropic.tools import OwnNames
 from adapters.wire.body import field, open_body
 from adapters.wire.openai import features, operation_fields
+from adapters.wire.openai.bounds import MAX_NAME
 from adapters.wire.openai.request_codec import LENGTHS, MAX_TOKENS
 
 VERSION = "2023-06-01"
@@ -138,6 +140,11 @@ def _user(fields: Fields) -> str | None:
 def stops(request: MessagesRequest) -> list[str]:
     """The texts that end its answer."""
     return field(request.payload.native, "stop_sequences", _stops) or []
+
+
+def names(request: MessagesRequest) -> OwnNames:
+    """The client's names of its tools, for the names in a chat."""
+    return OwnNames(request.payload.native, MAX_NAME)
 
 
 def estimated_fields(request: ChatRequest) -> Fields:

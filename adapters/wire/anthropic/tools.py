@@ -1,5 +1,6 @@
 """Tool definitions and tool choice, between Anthropic's and OpenAI's form."""
 
+from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -19,8 +20,16 @@ Object = dict[str, Any]
 T = TypeVar("T")
 
 
+class _OfFunction(msgspec.Struct):
+    name: str | None = None
+
+
 class _Kind(msgspec.Struct):
+    """A tool in either form."""
+
     type: str | None = None
+    name: str | None = None
+    function: _OfFunction | None = None
 
 
 class _Tool(msgspec.Struct, forbid_unknown_fields=True):
@@ -155,3 +164,20 @@ def choice_of(fields: dict[str, Raw], ignored: IgnoredFields) -> Object:
 
 def _named(chosen: _Chosen) -> Object:
     return {"type": "tool", "name": bounds.tool_name(chosen.function.name, MAX_NAME)}
+
+
+class OwnNames:
+    """The client's names of its tools, for the names that a server of the other protocol has received."""
+
+    def __init__(self, fields: Mapping[str, Raw], most: int) -> None:
+        """`fields` are the client's. The server's names have `most` characters."""
+        self._fields = fields
+        self._most = most
+
+    def __call__(self, name: str) -> str:
+        """The client's name of a tool."""
+        if not bounds.may_be_shortened(name):
+            return name
+        kinds = [_kind.decode(raw) for raw in field(dict(self._fields), "tools", _list) or ()]
+        names = [kind.name or (kind.function and kind.function.name) or "" for kind in kinds]
+        return next((own for own in names if bounds.tool_name(own, self._most) == name), name)

@@ -9,6 +9,7 @@ MAX_CALL_ID = 40
 MAX_NAME = 64
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _HASH = 10
+_HASHED = re.compile(r".*_[0-9a-f]{10}", re.DOTALL)
 
 
 def user(id_: str, most: int = MAX_USER) -> str:
@@ -27,3 +28,8 @@ def tool_name(name: str, most: int = MAX_NAME) -> str:
         return name
     start = re.sub(r"[^A-Za-z0-9_-]", "_", name)[: most - _HASH - 1]
     return f"{start}_{sha256(name.encode()).hexdigest()[:_HASH]}"
+
+
+def may_be_shortened(name: str) -> bool:
+    """Whether a name may be one that `tool_name` made."""
+    return _HASHED.fullmatch(name) is not None

@@ -6,6 +6,7 @@ its turns, and clients send them back to all.
 
 import re
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -39,6 +40,14 @@ def in_dialect(messages: Raw, refused: frozenset[str], *, signed: bool) -> Raw:
         return Raw(_encode([_turn(turn, refused, signed) for turn in _messages(messages)]))
     except MALFORMED_JSON:
         return messages
+
+
+def complete_thoughts(messages: list[dict[str, Any]]) -> None:
+    """Give each message with calls a thought, if any message has one: some servers demand it of all or of none."""
+    if any("reasoning_content" in message for message in messages):
+        for message in messages:
+            if _CALLS in message:
+                message.setdefault("reasoning_content", "")
 
 
 def _turn(turn: Fields, refused: frozenset[str], signed: bool) -> Fields:

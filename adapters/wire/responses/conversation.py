@@ -4,12 +4,12 @@ Items come in the order of events. A chat has one message for each step of the a
 results of its calls, whatever came between. Images of results follow in a user's message.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 from msgspec import Raw
 
 from adapters.wire.openai import bounds
+from adapters.wire.openai.history import complete_thoughts
 from adapters.wire.responses.parts import Part, as_parts
 
 Message = dict[str, Any]
@@ -28,19 +28,20 @@ class _Step:
         self.results: list[Message] = []
         self.files: list[Part] = []
 
-    def finished(self, extras: dict[str, Raw]) -> Message | None:
-        """The message as a server expects it; None for one that says nothing."""
+    def finished(self, extras: dict[str, Raw]) -> list[Message]:
+        """The messages as a server expects them; none for one that says nothing."""
         message = self.message
         if message["role"] != "assistant":
-            return message
+            return [message]
         if self.is_old and "tool_calls" not in message:
             message.pop("reasoning_content", None)
         if all(message.get(name) is None for name in _CONTENT):
-            return None
+            return []
         for call in message.get("tool_calls", ()):
             if (extra := extras.get(call["id"])) is not None:
                 call["extra_content"] = extra
-        return message if "content" in message else {**message, "content": None}  # servers require an explicit null
+        message.setdefault("content", None)  # servers require an explicit null
+        return [message, *self.results, *([{"role": "user", "content": self.files}] if self.files else ())]
 
 
 class ChatMessages:
@@ -57,16 +58,10 @@ class ChatMessages:
         """Whether a question follows. Servers use no thoughts from before it, except those that led to calls."""
 
     def add(self, role: str, content: str | list[Part]) -> None:
-        """Append a message that is not the assistant's. System messages at the beginning become one."""
+        """Append a message that is not the assistant's."""
         self._open = None
         if not isinstance(content, str) and any(part["type"] != "text" for part in content):
             role = "user"  # the only one with images and files
-        before = self._steps[-1].message if len(self._steps) == 1 else None
-        if before is not None and before["role"] == role == "system":
-            parts = [*as_parts(before["content"]), *as_parts(content)]
-            texts = [part.get("text") for part in parts]
-            before["content"] = "\n\n".join(map(str, texts)) if all(texts) else parts
-            return
         self._steps.append(_Step({"role": role, "content": content}, is_old=self.is_old))
 
     def answer(self, content: str | list[Part] | None, refusal: str | None) -> None:
@@ -103,23 +98,18 @@ class ChatMessages:
         step.results.append({"role": "tool", "tool_call_id": call_id, "content": content})
         step.files += files
 
-    def messages(self) -> Iterator[Message]:
-        """All messages in the order of a chat."""
-        files: list[Part] = []
+    def messages(self) -> list[Message]:
+        """All messages in the order of a chat. Those of one role in a row become one, because templates of some models
+        refuse others."""
+        messages = list[Message]()
         for step in self._steps:
-            message = step.finished(self._extras)
-            if message is None:
-                continue
-            if files and message["role"] == "user":
-                message, files = {**message, "content": [*files, *as_parts(message["content"])]}, []
-            elif files:
-                yield {"role": "user", "content": files}
-                files = []
-            yield message
-            yield from step.results
-            files = step.files
-        if files:
-            yield {"role": "user", "content": files}
+            for message in step.finished(self._extras):
+                if messages and messages[-1]["role"] == message["role"] in ("system", "user"):
+                    messages[-1]["content"] = _together(messages[-1]["content"], message["content"])
+                else:
+                    messages.append(message)
+        complete_thoughts(messages)
+        return messages
 
     def _assistant(self, without: str = "") -> _Step:
         """The assistant's open message if it lacks this field; otherwise a new one."""
@@ -127,3 +117,10 @@ class ChatMessages:
             self._open = _Step({"role": "assistant"}, is_old=self.is_old)
             self._steps.append(self._open)
         return self._open
+
+
+def _together(content: str | list[Part], more: str | list[Part]) -> str | list[Part]:
+    """The contents of two messages. Two texts stay a text: not every server accepts a list."""
+    if isinstance(content, str) and isinstance(more, str):
+        return f"{content}\n\n{more}"
+    return [*as_parts(content), *as_parts(more)]

@@ -105,7 +105,7 @@ def messages_of(
         conversation.add("system", instructions)
     if isinstance(items, str):
         conversation.add("user", items)
-        return list(conversation.messages())
+        return conversation.messages()
     translation = _Translation(conversation, given, names, ignored)
     question = max((i for i, item in enumerate(items) if item.role == "user"), default=-1)
     for index, item in enumerate(items):
@@ -114,7 +114,7 @@ def messages_of(
             translation.add(item, index)
         except Wrong as wrong:
             raise refused(f"input[{index}]{wrong.where}", wrong.problem) from None
-    return list(conversation.messages())
+    return conversation.messages()
 
 
 class _Translation:

@@ -19,6 +19,9 @@ from adapters.wire.anthropic.own_thoughts import without_own_thoughts
 from adapters.wire.openai import chat, thinking
 from adapters.wire.openai.dialects import AUTO, DIALECTS
 from adapters.wire.openai.ignored_fields import IgnoredFields
+from adapters.wire.responses import requests as responses
+from adapters.wire.responses.answers import Shell
+from adapters.wire.responses.events import whole as whole_response
 from tests.support.strict_servers import SERVERS, chat_answer, message_answer
 
 Object = dict[str, Any]
@@ -52,6 +55,20 @@ CHAT: Object = {
     "parallel_tool_calls": True,
     "user": "u" * 64,
 }
+RESPONSES: Object = {
+    "model": "m",
+    "instructions": "s",
+    "tools": [
+        {"type": "function", "name": "weather", "parameters": {"type": "object"}, "strict": False},
+        {"type": "namespace", "name": "mcp__server", "tools": [
+            {"type": "function", "name": "n" * 90, "parameters": {"type": "object"}},
+        ]},
+        {"type": "custom", "name": "apply_patch", "format": {"type": "grammar", "syntax": "lark", "definition": "d"}},
+        {"type": "web_search", "external_web_access": False},
+    ],
+    "tool_choice": "auto", "parallel_tool_calls": True, "store": False, "include": ["reasoning.encrypted_content"],
+    "prompt_cache_key": "k", "client_metadata": {"a": "b"}, "reasoning": {"summary": "auto"},
+}  # fmt: skip
 
 
 def sent(request: ChatRequest, server: str, ignored: IgnoredFields | None = None) -> Object:
@@ -85,14 +102,17 @@ def test_a_session_of_messages_is_never_refused(plan: list[tuple[str, int]]) -> 
     history: list[Object] = [{"role": "user", "content": "q"}]
     for nth, (server, calls) in enumerate(plan):
         body = json.dumps({**MESSAGES, "messages": history}).encode()
-        received = sent(messages.decode_message(body), server)
+        request = messages.decode_message(body)
+        received = sent(request, server)
         assert list(SERVERS[server].faults(received)) == []
-        names = [tool["name"] for tool in MESSAGES["tools"][:calls]]
+        own = [tool["name"] for tool in MESSAGES["tools"][:calls]]
         if server == "anthropic":
-            answer = message_answer(names, nth)
+            answer = message_answer(own, nth)
         else:
             names = [tool["function"]["name"] for tool in received["tools"][:calls]]
-            answer = json.loads(message_of(json.dumps(chat_answer(server, names, nth)).encode(), Usage(), []))
+            chatted = json.dumps(chat_answer(server, names, nth)).encode()
+            answer = json.loads(message_of(chatted, Usage(), [], "m", messages.names(request)))
+        assert [block["name"] for block in answer["content"] if block["type"] == "tool_use"] == own
         history.append({"role": "assistant", "content": answer["content"]})
         results = [
             {"type": "tool_result", "tool_use_id": block["id"], "content": "r"}
@@ -120,6 +140,27 @@ def test_a_session_of_chats_is_never_refused(plan: list[tuple[str, int]]) -> Non
         history.append(turn)
         called = [{"role": "tool", "tool_call_id": call["id"], "content": "r"} for call in turn.get("tool_calls", ())]
         history += called or [{"role": "user", "content": f"and {nth}?"}]
+
+
+@settings(max_examples=150, deadline=None)
+@given(plans(sorted(SERVERS)))
+def test_a_session_of_responses_is_never_refused(plan: list[tuple[str, int]]) -> None:
+    history: list[Object] = [{"role": "developer", "content": "d"}, {"role": "user", "content": "q"}]
+    for nth, (server, calls) in enumerate(plan):
+        request, body, given_ = responses.decode(json.dumps({**RESPONSES, "input": history}).encode())
+        received = sent(request, server)
+        assert list(SERVERS[server].faults(received)) == []
+        names = [(tool.get("function") or tool)["name"] for tool in received["tools"][:calls]]
+        if server == "anthropic":
+            answer = completion_of(read_message(json.dumps(message_answer(names, nth)).encode()), 0)
+        else:
+            answer = json.dumps(chat_answer(server, names, nth)).encode()
+        output = json.loads(whole_response(answer, Shell(body, given_), Usage()))["output"]
+        called = [item["call_id"] for item in output if item["type"] == "function_call"]
+        history += output
+        history += [{"type": "function_call_output", "call_id": id_, "output": "r"} for id_ in called]
+        if not called:
+            history += [{"type": "web_search_call", "id": "w"}, {"role": "user", "content": f"and {nth}?"}]
 
 
 # ── clients that are newer ────────────────────────────────────────────────────────────────────────────────

@@ -104,14 +104,18 @@ async def test_its_key_may_come_either_way() -> None:
 
 async def test_the_official_client_calls_tools() -> None:
     made = [
-        {"id": "a", "type": "function", "function": {"name": "weather", "arguments": '{"in": "Oslo"}'}},
+        {
+            "id": "call_of_its_own_server",
+            "type": "function",
+            "function": {"name": "weather", "arguments": '{"in": "Oslo"}'},
+        },
         {"id": "b", "type": "function", "function": {"name": "weather", "arguments": "not json"}},
     ]
     async with opened(whole(None, "tool_calls", tool_calls=made, reasoning_content="Hm.")) as d:
         message = await d.anthropic.messages.create(model="chat", max_tokens=20, messages=HELLO, tools=[TOOL])
         thought, first, second = message.content
         assert thought == ThinkingBlock(type="thinking", thinking="Hm.", signature=kept_signatures.UNSIGNED)
-        assert first == ToolUseBlock(type="tool_use", id="a", name="weather", input={"in": "Oslo"})
+        assert first == ToolUseBlock(type="tool_use", id=made[0]["id"], name="weather", input={"in": "Oslo"})
         assert isinstance(second, ToolUseBlock)
         assert second.input == {"INVALID_JSON": "not json"}
         assert message.stop_reason == "tool_use"

@@ -10,10 +10,13 @@ import anthropic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import generate_latest
 
 from adapters.errors import CallerError
 from adapters.fake import FakeAdapter, Script
+from adapters.http1.client import Client
 from adapters.requests import ModelRequest
+from adapters.upstreams.openai.client import OpenAIAdapter
 from adapters.wire.anthropic.message_request import MessagesRequest
 from adapters.wire.field_names import CHAT as CHAT_NAMES
 from adapters.wire.field_names import MESSAGES as MESSAGE_NAMES
@@ -21,9 +24,11 @@ from adapters.wire.field_names import RESPONSES as RESPONSE_NAMES
 from adapters.wire.field_names import FieldNames
 from adapters.wire.openai import chat as openai_wire
 from gateway.fronts import decoding
+from tests.adapters.http1.scripted import answers, scripted
 from tests.support.chats import completion
-from tests.support.doors import CHATS, FOREIGN, HI, MESSAGES, RESPONSES, Door, door
+from tests.support.doors import CHATS, FOREIGN, HI, MESSAGES, RESPONSES, Before, Door, door
 from tests.support.gateways import Rig, config
+from tests.support.openai_answers import http
 
 CHAT: dict[str, Any] = {"model": "chat", "messages": HI}
 MESSAGE: dict[str, Any] = {**CHAT, "max_tokens": 9}
@@ -34,6 +39,43 @@ BODIES = {CHATS: CHAT, RESPONSES: RESPONSE, MESSAGES: MESSAGE}
 def opened(*chunks: bytes, **route: Any) -> AbstractAsyncContextManager[Door]:
     fake = FakeAdapter(*(Script(chunks=(body,)) for body in chunks))
     return door(fake, models=[{"name": "chat", "routes": [{"to": "main", **route}]}])
+
+
+# ── a coding agent's fields ───────────────────────────────────────────────────────────────────────────
+
+AGENT: dict[str, Any] = {
+    **MESSAGE,
+    "system": [{"type": "text", "text": "s", "cache_control": {"type": "ephemeral"}}],
+    "thinking": {"type": "adaptive"},
+    "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+    "output_config": {"effort": "high"},
+    "metadata": {"user_id": "u" * 150},
+    "tools": [{"type": "web_search_20250305", "name": "web_search"}],
+    "field_of_the_next_release": {"a": 1},
+}
+
+
+@pytest.mark.parametrize("strict", [False, True])
+async def test_what_a_coding_agent_always_sends_is_reported_and_counted_or_refused_by_a_strict_route(
+    strict: bool,
+) -> None:
+    async with scripted(answers(http(completion("a")))) as upstream:
+        adapter = OpenAIAdapter(Client(upstream.url))
+        async with door(Before(adapter), models=[{"name": "chat", "routes": [{"to": "main", "strict": strict}]}]) as d:
+            answer = await d.send("POST", MESSAGES, AGENT)
+            metrics = generate_latest(d.rig.metrics.registry).decode()
+            if strict:
+                assert answer.status == 400
+                assert "`context_management` has no effect" in await answer.text()
+            else:
+                assert answer.status == 200, await answer.text()
+                assert set(answer.headers["x-headrace-ignored"].split(", ")) == {
+                    "cache_control", "context_management", "field_of_the_next_release", "thinking",
+                    "web_search_20250305",
+                }  # fmt: skip
+                assert 'headrace_ignored_fields_total{field="context_management"} 1.0' in metrics
+                assert 'headrace_ignored_fields_total{field="other"} 2.0' in metrics
+        await adapter.aclose()
 
 
 # ── Anthropic's threads ───────────────────────────────────────────────────────────────────────────────

@@ -144,7 +144,7 @@ CODEX: dict[str, Any] = {
 }  # fmt: skip
 
 
-async def test_what_only_steers_servers_of_responses_is_reported_or_refused_by_a_strict_route() -> None:
+async def test_fields_for_servers_of_responses_are_reported_or_refused_by_a_strict_route() -> None:
     routes = [{"when": {"header": {"x-strict": "yes"}}, "to": "main", "strict": True}, {"to": "main"}]
     fake = scripted(completion())
     async with door(fake, models=[{"name": "chat", "routes": routes}]) as d:

@@ -177,8 +177,8 @@ async def test_references_are_the_tenant_s_own_stored_items(door: Opener) -> Non
         two = await d.openai.responses.create(model="chat", input=given)
         assert [role for role, _ in received(d)] == ["user", "assistant", "tool"]
         last: Any = d.fake.calls[-1].request
-        said = json.loads(bytes(last.fields["messages"]))[1]
-        assert (said["content"], said["reasoning_content"], len(said["tool_calls"])) == ("Look.", "Hm.", 1)
+        answer = json.loads(bytes(last.fields["messages"]))[1]
+        assert (answer["content"], answer["reasoning_content"], len(answer["tool_calls"])) == ("Look.", "Hm.", 1)
         # References to items of several responses, and to an item of an input.
         items = (await d.openai.responses.input_items.list(two.id, order="asc")).data
         assert [item.type for item in items] == [
@@ -188,19 +188,19 @@ async def test_references_are_the_tenant_s_own_stored_items(door: Opener) -> Non
             "function_call",
             "function_call_output",
         ]
-        asked: Any = [{"type": "item_reference", "id": items[0].id}, *given[1:], *referring(two, "3?")]
-        await d.openai.responses.create(model="chat", input=asked, store=False)
+        items_again: Any = [{"type": "item_reference", "id": items[0].id}, *given[1:], *referring(two, "3?")]
+        await d.openai.responses.create(model="chat", input=items_again, store=False)
         assert [content for _, content in received(d)] == ["1?", "Look.", "2", "Two.", "3?"]
         d.rig.hold(tenant="beta")
         with pytest.raises(openai.BadRequestError, match="`store: false`") as refused:
-            await d.openai.responses.create(model="chat", input=asked)
+            await d.openai.responses.create(model="chat", input=items_again)
         assert (refused.value.code, refused.value.param) == ("item_not_found", "input[0]")
         d.rig.hold(tenant="acme", scope=Scope(models=("other",)))
         with pytest.raises(openai.APIStatusError):
-            await d.openai.responses.create(model="chat", input=asked)
+            await d.openai.responses.create(model="chat", input=items_again)
 
 
-async def test_references_to_items_of_a_server_of_responses_are_found(door: Opener) -> None:
+async def test_references_to_items_of_a_server_of_responses_are_resolved(door: Opener) -> None:
     output = [{"type": "message", "role": "assistant", "content": [], "id": "msg_" + 48 * "a"}]
     answer = json.dumps({"id": "resp_1", "object": "response", "status": "completed", "output": output})
     async with door(answer.encode(), store="default", **NATIVE) as d:

@@ -14,7 +14,10 @@ from adapters.wire import reported_usage
 from adapters.wire.anthropic.answers import completion_of, message_of, read_message
 from adapters.wire.anthropic.chunks import ChatChunks, read_event
 from adapters.wire.anthropic.events import MessageEvents
+from adapters.wire.anthropic.tools import MAX_NAME, OwnNames
 from adapters.wire.anthropic.usage import reported_by
+from adapters.wire.openai import bounds
+from adapters.wire.openai import chat as openai
 from adapters.wire.reported_usage import chat_fields
 from tests.support.door_events import message_of_events
 
@@ -34,7 +37,9 @@ def messages(draw: st.DrawFn) -> Object:
     """The contents that a chat can express: thoughts, a text, calls."""
     content = [*draw(st.lists(thoughts | hidden, max_size=1)), *draw(st.lists(spoken, max_size=1))]
     calls = draw(st.lists(st.tuples(words, inputs), max_size=3))
-    content += [{"type": "tool_use", "id": f"t{i}", "name": n, "input": v} for i, (n, v) in enumerate(calls)]
+    content += [
+        {"type": "tool_use", "id": f"toolu_of_its_own_{i:04}", "name": n, "input": v} for i, (n, v) in enumerate(calls)
+    ]
     ends = ["tool_use"] if calls else ["end_turn", "max_tokens", "stop_sequence", "refusal"]
     reason = draw(st.sampled_from(ends))
     counts = [draw(st.integers(1, 1000)) for _ in range(5)]
@@ -162,3 +167,24 @@ def test_tokens_of_the_cache_are_parts_of_the_prompt() -> None:
     again = reported_usage.read(chat_fields(reported.usage))
     assert again is not None
     assert again.usage == reported.usage
+
+
+@pytest.mark.parametrize("name", ["a.b", "f", "n" * 200, f"f_{'0' * 10}"])
+def test_a_client_of_chats_gets_its_own_names_of_tools(name: str) -> None:
+    tools = [{"type": "function", "function": {"name": name}}]
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x"}], "tools": tools}).encode()
+    fields = openai.decode_chat(body).fields
+    given, names = bounds.tool_name(name, MAX_NAME), OwnNames(fields, MAX_NAME)
+    block = {"type": "tool_use", "id": "t", "name": given, "input": {}}
+    whole = {"type": "message", "content": [block]}
+    (call,) = json.loads(completion_of(read_message(json.dumps(whole).encode()), 1, names))["choices"][0]["message"][
+        "tool_calls"
+    ]
+    forth = ChatChunks(1, include_usage=False, name_of=names)
+    forth.take(read_event(b'{"type":"message_start","message":{"id":"m","model":"x"}}'), Usage())
+    start = json.dumps({"type": "content_block_start", "content_block": block}).encode()
+    assert call["function"]["name"] == name
+    assert (
+        json.dumps({"name": name, "arguments": ""}, separators=(",", ":"))
+        in forth.take(read_event(start), Usage()).decode()
+    )

@@ -44,7 +44,7 @@ def test_parts_are_a_chat_s() -> None:
     item = {"role": "user", "content": [{"type": "input_text", "text": "what"}, IMAGE]}
     file = {"type": "input_file", "file_data": "data:x", "filename": "a.pdf"}
     audio = {"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}}
-    assert messages(item, {"role": "user", "content": [file, audio]}) == [
+    assert messages(item, {"role": "assistant", "content": "a"}, {"role": "user", "content": [file, audio]}) == [
         {
             "role": "user",
             "content": [
@@ -52,6 +52,7 @@ def test_parts_are_a_chat_s() -> None:
                 {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA", "detail": "low"}},
             ],
         },
+        {"role": "assistant", "content": "a"},
         {"role": "user", "content": [{"type": "file", "file": {"file_data": "data:x", "filename": "a.pdf"}}, audio]},
     ]
 
@@ -60,8 +61,10 @@ def test_one_part_of_text_is_a_text() -> None:
     part = {"type": "input_text", "text": "hi"}
     for role in ("developer", "system"):
         assert messages({"type": "message", "role": role, "content": [part]}) == [{"role": "system", "content": "hi"}]
-    both = messages({"role": "developer", "content": "2"}, {"role": "user", "content": "3"}, instructions="1")
-    assert [message["content"] for message in both] == ["1\n\n2", "3"]
+    user, image = {"role": "user", "content": "3"}, {"role": "user", "content": [IMAGE]}
+    system, other = messages({"role": "developer", "content": "2"}, user, user, instructions="1")
+    assert [system["content"], other["content"]] == ["1\n\n2", "3\n\n3"]
+    assert [part["type"] for part in messages(user, image)[0]["content"]] == ["text", "image_url"]
 
 
 def test_the_items_of_an_answer_are_one_message_again() -> None:

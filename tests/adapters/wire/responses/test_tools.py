@@ -153,16 +153,16 @@ sets = st.lists(made_tools | st.builds(Namespace, name=names, tools=st.lists(mad
 
 @given(sets)
 def test_each_tool_has_a_valid_name_that_leads_back(tools: list[Any]) -> None:
-    found, again = ToolNames(tools), ToolNames(tools)
+    names_of_tools, again = ToolNames(tools), ToolNames(tools)
     own = {
         (tool.name, each.name or "functions") for each in tools if isinstance(each, Namespace) for tool in each.tools
     }
     own |= {(tool.name, "functions") for tool in tools if not isinstance(tool, Namespace)}
-    assert len(found.functions) == len(own)
+    assert len(names_of_tools.functions) == len(own)
     for name, namespace in own:
-        in_chat = found.in_chat(name, namespace)
+        in_chat = names_of_tools.in_chat(name, namespace)
         assert in_chat == again.in_chat(name, namespace)
-        call = found.of_call(in_chat)
+        call = names_of_tools.of_call(in_chat)
         assert (call.name, call.namespace or "functions") == (name, namespace)
 
 
@@ -183,7 +183,7 @@ def test_the_input_of_a_custom_tool_is_streamed_as_it_is(text: str, cuts: list[i
 
 
 @given(st.text(max_size=8), st.text(max_size=8))
-def test_an_input_in_another_form_is_kept(text: str, name: str) -> None:
+def test_an_input_in_another_form_is_not_lost(text: str, name: str) -> None:
     assert input_of(json.dumps({name: text})) in (text, json.dumps({name: text}))
     if not text.lstrip().startswith("{"):
         assert input_of(text) == text
