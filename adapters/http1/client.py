@@ -74,8 +74,14 @@ class ClientResponse:
             raise
         return data
 
-    async def read(self, limit: int = MAX_ANSWER) -> bytes:
+    @property
+    def max_answer(self) -> int:
+        """Bytes that the body may have, or one event of it."""
+        return self._client.max_answer
+
+    async def read(self, limit: int | None = None) -> bytes:
         """Read the rest of the body. Raises `BackendError` above `limit` bytes."""
+        limit = self.max_answer if limit is None else limit
         if (
             self._exchange is not None
             and self._exchange.complete
@@ -128,7 +134,8 @@ class Client:
 
     At most `max_connections` are open. A request above this limit fails with `Unavailable`: waiting belongs in a
     queue with a bound and a policy. `server_name` is the name that the server's certificate must have, if this is not
-    the host of the URL. Every request carries `fields`, for example credentials. An empty URL is that of a server that
+    the host of the URL. Every request carries `fields`, for example credentials. A response has at most `max_answer`
+    bytes, and so has each event of a stream. An empty URL is that of a server that
     has no address yet.
     """
 
@@ -142,7 +149,9 @@ class Client:
         server_name: str | None = None,
         fields: bytes = b"",
         proxy: Proxy | None = None,
+        max_answer: int = MAX_ANSWER,
     ) -> None:
+        self.max_answer = max_answer
         self._own_fields = fields
         self._proxy = proxy
         parts = self._locate(url)

@@ -64,6 +64,7 @@ def _options(pool: PoolConfig, address: Address) -> dict[str, Any]:
         "server_name": _server_name(pool, address),
         "fields": encode_fields(fields_of(pool)),
         "proxy": egress.proxy_of(pool.proxy, address.url),
+        "max_answer": pool.max_answer,
     }
 
 

@@ -41,7 +41,7 @@ class EventStream(ForwardedBody):
 
     def __init__(self, response: ClientResponse, usage: Usage, form: Form = OPENAI) -> None:
         super().__init__(response, content_type="text/event-stream", usage=usage, form=form)
-        self._splitter = sse.Splitter()
+        self._splitter = sse.Splitter(response.max_answer)
         self._begun = False
         self._started = True
         """Whether the model's output has begun. A subclass that recognises opening events begins with False."""
@@ -132,4 +132,4 @@ class EventStream(ForwardedBody):
         try:
             return self._splitter.feed(piece)
         except sse.EventTooLarge as error:
-            raise BackendError(f"The upstream's stream cannot be read: {error}.") from None
+            raise BackendError(f"The upstream's stream cannot be read: {error}, the pool's `max_answer`.") from None

@@ -17,6 +17,7 @@ form.py              `multipart/form-data`, to read and replace the model's name
 sse.py               server-sent events
 compression.py       compressed bodies, with a bound on the result
 decoding.py          decodes upstream responses; any malformed response raises the same error
+reported_usage.py    the token counts that servers report, under every server's names
 canonical.py         cache keys
 field_names.py       errors with the field names of each front door
 failure_text.py      the texts of servers, without secrets and addresses

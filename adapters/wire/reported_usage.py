@@ -13,34 +13,27 @@ from adapters.wire.valid_text import whole_number
 
 MAX_TOKENS = 2**31 - 1
 
-_NAMES: dict[str, tuple[tuple[str, ...], ...]] = {
-    "prompt": (("prompt_tokens",), ("input_tokens",)),
-    "completion": (("completion_tokens",), ("output_tokens",)),
-    "total": (("total_tokens",),),
-    "cached": (
-        ("prompt_tokens_details", "cached_tokens"),
-        ("input_tokens_details", "cached_tokens"),
-        ("prompt_token_details", "cached_tokens"),  # Mistral's
-        ("cached_tokens",),  # Moonshot's
-        ("num_cached_tokens",),  # Mistral's
-        ("prompt_cache_hit_tokens",),  # DeepSeek's
-        ("cache_read_input_tokens",),  # Anthropic's
-        ("cacheReadInputTokens",),  # Bedrock's
-    ),
-    "written": (
-        ("prompt_tokens_details", "cache_write_tokens"),
-        ("input_tokens_details", "cache_write_tokens"),
-        ("cache_creation_input_tokens",),
-        ("cacheWriteInputTokens",),
-    ),
-    "reasoning": (
-        ("completion_tokens_details", "reasoning_tokens"),
-        ("output_tokens_details", "reasoning_tokens"),
-        ("output_tokens_details", "thinking_tokens"),
-        ("reasoning_tokens",),
-    ),
+_NAMES: dict[str, str | dict[str, str]] = {
+    "prompt_tokens": "prompt",
+    "input_tokens": "prompt",
+    "completion_tokens": "completion",
+    "output_tokens": "completion",
+    "total_tokens": "total",
+    "prompt_tokens_details": {"cached_tokens": "cached", "cache_write_tokens": "written"},
+    "input_tokens_details": {"cached_tokens": "cached", "cache_write_tokens": "written"},
+    "prompt_token_details": {"cached_tokens": "cached"},  # Mistral's
+    "cached_tokens": "cached",  # Moonshot's
+    "num_cached_tokens": "cached",  # Mistral's
+    "prompt_cache_hit_tokens": "cached",  # DeepSeek's
+    "cache_read_input_tokens": "cached",  # Anthropic's
+    "cache_creation_input_tokens": "written",
+    "cacheReadInputTokens": "cached",  # Bedrock's
+    "cacheWriteInputTokens": "written",
+    "completion_tokens_details": {"reasoning_tokens": "reasoning"},
+    "output_tokens_details": {"reasoning_tokens": "reasoning", "thinking_tokens": "reasoning"},
+    "reasoning_tokens": "reasoning",
 }
-"""Every server's names of a count, as paths in its `usage`."""
+"""Every server's names of a count. Of several names for one count, the first that is not zero applies."""
 
 _any = msgspec.json.Decoder().decode
 
@@ -61,8 +54,15 @@ class Reported(NamedTuple):
         """Merge with an earlier report. Counts grow, so a zero or an absent count replaces no other."""
         if before is None:
             return self
-        merged = [new or old if old is not None else new for new, old in zip(self[:6], before[:6], strict=True)]
-        return Reported(*merged, beside=self.beside)
+        return Reported(
+            _later(self.prompt, before.prompt),
+            _later(self.completion, before.completion),
+            _later(self.total, before.total),
+            _later(self.cached, before.cached),
+            _later(self.written, before.written),
+            _later(self.reasoning, before.reasoning),
+            self.beside,
+        )
 
     @property
     def usage(self) -> Usage | None:
@@ -90,13 +90,24 @@ def read(given: Any, *, beside: bool = False) -> Reported | None:
     """Read a decoded `usage`; None if a count of its tokens is not a number. `beside` is for Anthropic's messages."""
     if not isinstance(given, dict):
         return None
-    counts = {name: _first(given, paths) for name, paths in _NAMES.items()}
-    total = counts["total"]
-    for name, other in (("prompt", "completion"), ("completion", "prompt")):
-        if counts[name] is None and not beside and any(path[0] in given for path in _NAMES[name]):
-            if total is None or (rest := counts[other]) is None or rest > total:
-                return None
-            counts[name] = total - rest
+    counts: dict[str, int] = {}
+    unreadable = set[str]()
+    for name, value in given.items():
+        if isinstance(meaning := _NAMES.get(name), str):
+            _note(counts, meaning, value)
+            unreadable.add(meaning)
+        elif meaning is not None and isinstance(value, dict):
+            for inner, part in meaning.items():
+                _note(counts, part, value.get(inner))
+    unreadable -= counts.keys()
+    if not beside and (unreadable & {"prompt", "completion"}):
+        total = counts.get("total", -1)
+        if len(unreadable & {"prompt", "completion"}) == 2:
+            return None
+        missing, other = ("prompt", "completion") if "prompt" in unreadable else ("completion", "prompt")
+        if total < counts.get(other, MAX_TOKENS + 1):
+            return None
+        counts[missing] = total - counts[other]
     return Reported(**counts, beside=beside)
 
 
@@ -132,21 +143,18 @@ def chat_fields(usage: Usage) -> dict[str, Any]:
     }
 
 
-def _first(given: dict[str, Any], paths: tuple[tuple[str, ...], ...]) -> int | None:
-    """The first count that is not zero."""
-    found = None
-    for path in paths:
-        value: Any = given
-        for name in path:
-            value = value.get(name) if isinstance(value, dict) else None
-        if (count := _count(value)) is not None:
-            found = count
-            if count:
-                break
-    return found
+def _later(new: int | None, old: int | None) -> int | None:
+    return new or (new if old is None else old)
+
+
+def _note(counts: dict[str, int], name: str, value: Any) -> None:
+    if (count := _count(value)) is not None and not counts.get(name):
+        counts[name] = count
 
 
 def _count(value: Any) -> int | None:
+    if type(value) is int and 0 <= value <= MAX_TOKENS:
+        return value
     if isinstance(value, str):
         return whole_number(value, most=MAX_TOKENS)
     if isinstance(value, bool) or not isinstance(value, int | float):

@@ -1,10 +1,11 @@
 """Server-sent events (WHATWG HTML 9.2): `data` lines, which inference servers use."""
 
-MAX_EVENT = 4 * 1024 * 1024
+MAX_EVENT = 64 * 1024 * 1024
+"""Bytes of an event by default: pictures are events of many megabytes."""
 
 
 class EventTooLarge(ValueError):
-    """An event larger than `MAX_EVENT`."""
+    """An event larger than its limit."""
 
 
 def encode(data: bytes) -> bytes:
@@ -29,15 +30,16 @@ def count_json_lines(piece: bytes) -> int:
 
 
 class Splitter:
-    """Splits a byte stream into events.
+    """Splits a byte stream into events of at most `limit` bytes.
 
     Line ends are normalised to LF. An event is returned without its final blank line.
     """
 
-    __slots__ = ("_after_cr", "_rest")
+    __slots__ = ("_after_cr", "_limit", "_rest")
 
-    def __init__(self) -> None:
-        self._rest = b""
+    def __init__(self, limit: int = MAX_EVENT) -> None:
+        self._limit = limit
+        self._rest = bytearray()
         self._after_cr = False
 
     @property
@@ -55,18 +57,27 @@ class Splitter:
         if self._after_cr or b"\r" in data:
             data = self._normalise(data)
         if self._rest:
-            data = self._rest + data
+            # A large event is joined once, at its end.
+            ends = b"\n\n" in data or (data.startswith(b"\n") and self._rest.endswith(b"\n"))
+            self._rest += data
+            self._check()
+            if not ends:
+                return []
+            data, self._rest = bytes(self._rest), bytearray()
         events = data.split(b"\n\n")
-        self._rest = events.pop()
-        if len(self._rest) > MAX_EVENT:
-            raise EventTooLarge(f"an event exceeds {MAX_EVENT} bytes")
+        self._rest += events.pop()
+        self._check()
         # An extra blank line is not an event.
         return [event.lstrip(b"\n") for event in events if event.strip(b"\n")]
 
     @property
     def rest(self) -> bytes:
         """The bytes of an incomplete event."""
-        return self._rest
+        return bytes(self._rest)
+
+    def _check(self) -> None:
+        if len(self._rest) > self._limit:
+            raise EventTooLarge(f"an event exceeds {self._limit} bytes")
 
     def _normalise(self, data: bytes) -> bytes:
         """Convert CRLF and CR to LF. A CR ends its line at once; a subsequent LF is part of the same line end."""

@@ -18,8 +18,9 @@ from config.schema.discovery import DiscoverConfig
 from config.schema.queue import QueueConfig
 from config.schema.section import Section
 from config.schema.text import KeyHeader, Name, ProbePath, Secret
-from config.schema.units import Duration
+from config.schema.units import Duration, Size
 
+_OF_TEXT = ("openai", "anthropic", "tgi", "triton-generate", "auto")
 PLACES = 8
 """Requests at the same time of a replica of a runtime that states no number."""
 
@@ -116,6 +117,10 @@ class PoolConfig(Section):
     """Longest time to open a connection."""
     max_connections: int = Field(256, ge=1)
     """Connections to one endpoint. Beyond the bound, requests wait in the ``queue`` or are refused with 503."""
+    max_answer: Size = 64 * 1024**2
+    """Bytes of the longest answer of text, and of the longest event of a stream: a streamed image is one event. An
+    endpoint that sends more has failed. Each open stream may hold that much. For the protocols ``openai``,
+    ``anthropic``, ``tgi``, ``triton-generate`` and ``auto``."""
     queue: QueueConfig | None = None
     """Queue for requests that find every endpoint full. Without one they are refused at once."""
     resume: Literal["text", "tokens"] | None = None
@@ -189,6 +194,14 @@ class PoolConfig(Section):
     def _auto_needs_probe(self) -> Self:
         if self.probe is None and self.protocol.name == "auto":
             raise ValueError("protocol auto needs the probe: health checks detect the protocol of an endpoint")
+        return self
+
+    @model_validator(mode="after")
+    def _text_over_http(self) -> Self:
+        if "max_answer" in self.model_fields_set and self.protocol.name not in _OF_TEXT:
+            raise ValueError(
+                f"max_answer has no effect on the protocol {self.protocol.name}: it is for {', '.join(_OF_TEXT)}"
+            )
         return self
 
     @model_validator(mode="after")

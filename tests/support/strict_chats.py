@@ -10,8 +10,9 @@ _FIELDS = frozenset({
     "max_tokens", "messages", "model", "parallel_tool_calls", "reasoning_effort", "response_format", "stream",
     "stream_options", "temperature", "tool_choice", "tools", "top_p", "user", "verbosity",
 })  # fmt: skip
-_OF_CLIENTS = ("have no results", "has no content", "input_audio", "tool_calls: invalid")
-"""Faults that a client makes itself: calls without results, empty texts, sounds, and arguments that are not JSON."""
+_OF_CLIENTS = ("have no results", "has no content", "input_audio", "roles must alternate", "tool_calls: invalid")
+"""Faults that a client makes itself: calls without results, empty texts, sounds, system messages between two of the
+user, and arguments that are not JSON."""
 
 
 def accepted(request: ChatRequest, *, careless: bool = False) -> dict[str, Any]:

@@ -127,12 +127,16 @@ class BusResponse(ClientResponse):
                 raise DeadlineError("The request's deadline has passed.") from None
             raise UpstreamSilent("The upstream sent nothing for too long.") from None
 
-    async def read(self, limit: int = MAX_ANSWER) -> bytes:
+    @property
+    def max_answer(self) -> int:
+        return MAX_ANSWER
+
+    async def read(self, limit: int | None = None) -> bytes:
         pieces, size = list[bytes](), 0
         while data := await self.piece():
             pieces.append(data)
             size += len(data)
-            if size > limit:
+            if size > (limit or MAX_ANSWER):
                 pieces.clear()
                 self.close()
                 raise BackendError("The upstream's answer is too large.")

@@ -55,9 +55,11 @@ class ChunkStream(EventStream):
             return True
         reported, only_usage = wire.read_event(data)
         self._started = self._started or not opening.is_opening(data)
+        usage = None
         if reported is not None:
             self._reported = reported.over(self._reported)
-        if reported is not None and (usage := self._reported.usage) is not None:
+            usage = self._reported.usage
+        if usage is not None:
             usage.bytes = self.usage.bytes
             self.usage = usage
         elif not only_usage:

@@ -40,7 +40,7 @@ from adapters.wire import decoding, internal_headers
 from adapters.wire.anthropic.message_request import MessagesRequest, TokenCount
 from adapters.wire.failure_text import Scrubber
 from adapters.wire.openai import chat as wire
-from adapters.wire.openai import thinking
+from adapters.wire.openai import embeddings, thinking
 from adapters.wire.openai.dialects import AUTO, DIALECTS, MODELS, OURS, PLAIN, OpenAIDialect, of_owners
 from adapters.wire.openai.ignored_fields import IGNORED, STRICT
 from adapters.wire.openai.model_field import usage_of, with_model
@@ -149,7 +149,10 @@ class OpenAIAdapter:
             if isinstance(request, ResponsesRequest):
                 return await ResponsesStream(response, request, self._scrubber).begun(call.deadline.first_byte)
             return await ChunkStream(response, request).begun(call.deadline.first_byte)
-        return _whole(request, kind, await response.read())
+        answer = _whole(request, kind, body := await response.read())
+        if isinstance(request, EmbeddingRequest) and embeddings.has_other_form(request.fields, body):
+            answer.body = await offload.run(len(body), embeddings.in_other_form, body)
+        return answer
 
     async def _refuse(self, request: GenerateRequest, response: ClientResponse) -> NoReturn:
         """Raise the typed error of a status other than 200."""

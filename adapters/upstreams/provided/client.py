@@ -56,8 +56,8 @@ class ProvidedResponse(ClientResponse):
         body, self._body = self._body, b""
         return body
 
-    async def read(self, limit: int = MAX_ANSWER) -> bytes:
-        if len(self._body) > limit:
+    async def read(self, limit: int | None = None) -> bytes:
+        if len(self._body) > (limit or MAX_ANSWER):
             self.close()
             raise BackendError("The upstream's answer is too large.")
         return self.take()

@@ -12,8 +12,8 @@ call_ids.py         ids of tool calls in Anthropic's alphabet, and back
 answers.py          whole answers, both ways
 events.py           a chat's stream as a message's
 chunks.py           a message's stream as a chat's
-open_blocks.py      the blocks of a streamed message
-usage.py            usage in both formats
+open_blocks.py      the blocks of a message, streamed or whole
+usage.py            usage in this format
 errors.py           errors, both ways
 rewrite_names.py    a message's names for the fields of a route's rewrite
 """

@@ -2,7 +2,8 @@
 
 chat.py              chats and completions: requests, answers, events, errors
 request_codec.py     the codec of requests, and their payload
-chat_usage.py        the usage that a chat's answer reports
+chat_reader.py       a chat's answer, whole or streamed, for doors with another protocol
+chat_calls.py        assembles its tool calls
 embeddings.py        embeddings
 passthrough.py       operations that are forwarded unchanged
 model_field.py       the model's name in JSON objects and forms

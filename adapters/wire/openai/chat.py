@@ -52,11 +52,6 @@ class _Whole(msgspec.Struct):
     error: Raw = _NULL
     object: Any = None
 
-    @property
-    def reported(self) -> Reported | None:
-        choices: Any = _any(self.choices) if b'"usage"' in memoryview(self.choices).tobytes() else None
-        return reported_usage.of_chat({"usage": self.usage, "choices": choices, "x_groq": self.x_groq})
-
 
 _whole = msgspec.json.Decoder(_Whole).decode
 _any = msgspec.json.Decoder().decode
@@ -200,7 +195,7 @@ def usage_of_body(body: bytes, answered: str = "choices") -> Usage | None:
         raise error_in_body(decode_error(body))
     if bytes(memoryview(whole.choices if answered == "choices" else whole.data)[:1]) != b"[":
         raise decoding.bad_response(f"The upstream's response has no `{answered}`.")
-    reported = whole.reported
+    reported = _reported(whole, body)
     return None if reported is None else reported.usage
 
 
@@ -218,7 +213,13 @@ def read_event(data: bytes) -> ChatEvent:
     if whole.error != _NULL or whole.object == "error":
         raise error_in_body(decode_error(data), FAILED_MID_STREAM)
     has_choices = bytes(memoryview(whole.choices)) not in (b"null", b"[]")
-    return ChatEvent(whole.reported, whole.usage is not None and not has_choices)
+    return ChatEvent(_reported(whole, data), whole.usage is not None and not has_choices)
+
+
+def _reported(whole: _Whole, body: bytes) -> Reported | None:
+    if (reported := reported_usage.read(whole.usage)) is not None or b'"usage"' not in body:
+        return reported
+    return reported_usage.of_chat({"choices": _any(whole.choices), "x_groq": whole.x_groq})
 
 
 def _read(body: bytes, subject: str) -> _Whole:

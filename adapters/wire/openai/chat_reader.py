@@ -62,13 +62,14 @@ class ChatReader:
 
     def read_chunk(self, data: bytes) -> list[Part]:
         """Read a chunk of a stream. Raises `BackendError`."""
-        choice = self._choice(self._decoded(data, "stream"))
+        choice = self._choice(self._decoded(data, "stream"), data)
         delta = choice.get("delta", choice.get("message"))
-        return list(self._parts(delta, choice, is_whole=False)) if isinstance(delta, dict) else []
+        return self._parts(delta, choice, is_whole=False) if isinstance(delta, dict) else []
 
     def read_whole(self, body: bytes) -> list[Part]:
         """Read a whole answer. Raises `BackendError` if it has no message."""
-        message = (choice := self._choice(self._decoded(body, "response"))).get("message")
+        choice = self._choice(self._decoded(body, "response"), body)
+        message = choice.get("message")
         if not isinstance(message, dict):
             raise decoding.bad_response("The upstream's response has no message.")
         return [*self._parts(message, choice, is_whole=True), *self.end()]
@@ -90,10 +91,11 @@ class ChatReader:
             raise decoding.malformed(subject)
         return decoded
 
-    def _choice(self, body: Object) -> Object:
+    def _choice(self, body: Object, data: bytes) -> Object:
         """The first choice; empty if there is none."""
         self.model = self.model or _text(body.get("model"))
-        if (reported := reported_usage.of_chat(body)) is not None:
+        has_usage = b'"usage"' in data and not data.endswith(b'"usage":null}')
+        if has_usage and (reported := reported_usage.of_chat(body)) is not None:
             self.reported = reported.over(self.reported)
         choices = body.get("choices")
         for choice in choices if isinstance(choices, list) else ():
@@ -105,26 +107,37 @@ class ChatReader:
                 return choice
         return {}
 
-    def _parts(self, message: Object, choice: Object, *, is_whole: bool) -> Iterator[Part]:
-        yield from self._thoughts(message, is_whole=is_whole)
-        likely = choice.get("logprobs")
-        logprobs = _objects(likely.get("content")) if isinstance(likely, dict) else []
-        for part in _content(message.get("content")):
-            yield from self._joined(part._replace(logprobs=logprobs) if part.kind == "text" else part)
-            logprobs = []
-        yield from self._joined(Text("refusal", _text(message.get("refusal"))))
+    def _parts(self, message: Object, choice: Object, *, is_whole: bool) -> list[Part]:
+        content, likely = message.get("content"), choice.get("logprobs")
+        if content and len(message) == 1 and likely is None and isinstance(content, str) and not self._is_odd:
+            return [Text("text", content)]  # most chunks
+        parts = list[Part](self._thoughts(message, is_whole=is_whole))
+        logprobs = _objects(likely.get("content")) if isinstance(likely, dict) else ()
+        if isinstance(content, str) and not self._is_odd:
+            if content:
+                parts.append(Text("text", content, logprobs))
+        elif content:
+            for part in _content(content):
+                parts += self._joined(part._replace(logprobs=logprobs) if part.kind == "text" else part)
+                logprobs = ()
+        if refusal := message.get("refusal"):
+            parts += self._joined(Text("refusal", _text(refusal)))
         pieces = _objects(message.get("tool_calls"))
         if isinstance(legacy := message.get("function_call"), dict):
             pieces.append({"index": "function_call", "function": legacy})
         for piece in pieces:
             if (call := self._calls.take(piece, is_whole=is_whole)) is not None:
                 self.has_calls = True
-                yield CallPiece(call, self._whole_characters(call, call.take()) if self._is_odd else call.take())
+                text = call.take()
+                parts.append(CallPiece(call, self._whole_characters(call, text) if self._is_odd else text))
+        return parts
 
     def _thoughts(self, message: Object, *, is_whole: bool) -> Iterator[Part]:
         """A stream's blocks of thoughts sign texts that came before; a whole answer's blocks have the texts too."""
         blocks = _objects(message.get("thinking_blocks"))
         text = _text(message.get("reasoning_content")) or _text(message.get("reasoning"))
+        if not (text or blocks):
+            return
         if is_whole and any(block.get("thinking") for block in blocks):
             text = ""
         has_text = bool(text) or self._thinks
@@ -149,6 +162,11 @@ class ChatReader:
         if "\ud800" <= text[-1:] <= "\udbff":
             text, self._halves[place] = text[:-1], text[-1]
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def answer_text(content: Any) -> str:
+    """The text of a message's content, whatever its form."""
+    return "".join(part.text for part in _content(content) if part.kind == "text")
 
 
 def _content(content: Any) -> Iterator[Text]:

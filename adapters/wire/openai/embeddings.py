@@ -1,9 +1,11 @@
 """Decodes OpenAI's embedding requests and encodes their responses, for servers of embeddings."""
 
 import base64
+import re
 from collections.abc import Sequence
 from contextlib import suppress
-from struct import unpack
+from struct import error as struct_error
+from struct import pack, unpack
 from typing import Annotated, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -24,6 +26,10 @@ _model = msgspec.json.Decoder(str | None)
 _format = msgspec.json.Decoder(Literal["float", "base64"] | None)
 _dimensions = msgspec.json.Decoder(Annotated[int, Meta(ge=1)] | None)
 _encode = msgspec.json.Encoder().encode
+_answer = msgspec.json.Decoder(dict[str, Raw]).decode
+_entries = msgspec.json.Decoder(list[dict[str, Raw]]).decode
+_vector = msgspec.json.Decoder(list[float]).decode
+_FORM = re.compile(rb'"embedding"\s*:\s*(["\[])')
 
 
 class EmbeddingFields(NamedTuple):
@@ -93,3 +99,28 @@ def encode(vectors: Sequence[Vector], *, model: str, tokens: int, in_base64: boo
     ]
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return _encode({"object": "list", "model": model, "data": data, "usage": usage})
+
+
+def has_other_form(fields: dict[str, Raw], body: bytes) -> bool:
+    """Whether a server has ignored `encoding_format`: OpenAI's clients read floats as base64 without an error."""
+    format_ = bytes(fields.get("encoding_format", b"null"))
+    written = _FORM.search(body)
+    return written is not None and written[1] == {b'"base64"': b"[", b'"float"': b'"', b"null": b'"'}.get(format_)
+
+
+def in_other_form(body: bytes) -> bytes:
+    """A response with floats in base64, or the reverse. Vectors of another type stay as they are."""
+    with suppress(
+        msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError, ValueError, OverflowError, struct_error
+    ):
+        answer = _answer(body)
+        data = [{**entry, "embedding": Raw(_encode(_other(entry["embedding"])))} for entry in _entries(answer["data"])]
+        return _encode({**answer, "data": data})
+    return body
+
+
+def _other(raw: Raw) -> str | tuple[float, ...]:
+    if bytes(memoryview(raw)[:1]) == b'"':
+        return _floats(base64.b64decode(_text(raw), validate=True))
+    values = _vector(raw)
+    return base64.b64encode(pack(f"<{len(values)}f", *values)).decode()

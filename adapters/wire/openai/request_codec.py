@@ -13,7 +13,7 @@ from adapters.types import Feature
 from adapters.wire import canonical
 from adapters.wire.body import field
 from adapters.wire.openai import features, operation_fields
-from adapters.wire.reported_usage import MAX_TOKENS
+from adapters.wire.reported_usage import MAX_TOKENS as MAX_TOKENS
 
 MAX_CHOICES = 128
 LENGTHS = ("max_tokens", "max_completion_tokens", "n_predict", "max_output_tokens")

@@ -8,6 +8,7 @@ from msgspec import Raw
 from adapters.errors import CallerError, Unsupported
 from adapters.requests import ChatRequest, CompletionRequest, GenerateRequest
 from adapters.wire import decoding
+from adapters.wire.openai.chat_reader import answer_text
 from adapters.wire.openai.continuation import NOTHING
 from adapters.wire.openai.ignored_fields import NAMES, IgnoredFields
 from adapters.wire.openai.request_codec import CODEC, OpenAIPayload
@@ -35,7 +36,7 @@ _NULL = Raw(b"null")
 
 _encode = msgspec.json.Encoder().encode
 _whole = msgspec.json.Decoder(Fields).decode
-_list = msgspec.json.Decoder(list[Fields]).decode
+_list = msgspec.json.Decoder(list[Fields] | None).decode
 _text = msgspec.json.Decoder(str | None).decode
 _flag = msgspec.json.Decoder(bool | int | None).decode
 
@@ -43,7 +44,7 @@ R = TypeVar("R", bound=GenerateRequest)
 
 
 class _OfChat(msgspec.Struct):
-    content: str | None = None
+    content: Any = None
 
 
 class _Likely(msgspec.Struct):
@@ -62,7 +63,7 @@ class _TextLogprobs(msgspec.Struct):
     top_logprobs: list[dict[str, float] | None] | None = None
 
 
-_of_chat = msgspec.json.Decoder(_OfChat).decode
+_of_chat = msgspec.json.Decoder(_OfChat | None).decode
 _chat_logprobs = msgspec.json.Decoder(_ChatLogprobs | None).decode
 _text_logprobs = msgspec.json.Decoder(_TextLogprobs | None).decode
 
@@ -147,8 +148,12 @@ def completion_body(body: bytes) -> bytes:
     """Translate a chat's response to a completion's. Raises `BackendError`."""
 
     def text(choice: Fields) -> Fields:
-        content = _of_chat(choice.pop("message")).content or ""
-        return {"text": Raw(_encode(content)), "logprobs": _completions(choice.pop("logprobs", _NULL)), **choice}
+        message = _of_chat(choice.pop("message"))
+        return {
+            "text": Raw(_encode(answer_text(message and message.content))),
+            "logprobs": _completions(choice.pop("logprobs", _NULL)),
+            **choice,
+        }
 
     return _translated(body, b'"text_completion"', text)
 
@@ -171,8 +176,12 @@ def completion_chunk(data: bytes) -> bytes:
     """Translate a chat's chunk to a completion's. Raises `BackendError`."""
 
     def text(choice: Fields) -> Fields:
-        content = _of_chat(choice.pop("delta")).content or ""
-        return {"text": Raw(_encode(content)), "logprobs": _completions(choice.pop("logprobs", _NULL)), **choice}
+        delta = _of_chat(choice.pop("delta", _NULL))
+        return {
+            "text": Raw(_encode(answer_text(delta and delta.content))),
+            "logprobs": _completions(choice.pop("logprobs", _NULL)),
+            **choice,
+        }
 
     return _translated(data, b'"text_completion"', text)
 
@@ -181,7 +190,7 @@ def _translated(body: bytes, kind: bytes, choice_of: Any) -> bytes:
     with decoding.Checked(KeyError):
         decoded = _whole(body)
         decoded["object"] = Raw(kind)
-        choices = [choice_of(choice) for choice in _list(decoded.get("choices", b"[]"))]
+        choices = [choice_of(choice) for choice in _list(decoded.get("choices", _NULL)) or ()]
         decoded["choices"] = Raw(_encode(choices))
     return _encode(decoded)
 

@@ -7,7 +7,7 @@ from msgspec import Meta, Raw
 
 from adapters.errors import CallerError
 from adapters.wire.openai.ignored_fields import IgnoredFields
-from adapters.wire.openai.request_codec import MAX_TOKENS
+from adapters.wire.reported_usage import MAX_TOKENS
 from adapters.wire.responses.tools import Tool, ToolChoice, ToolNames, tool_fields
 
 _ABSENT = Raw(b"")

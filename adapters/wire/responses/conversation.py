@@ -45,7 +45,7 @@ class _Step:
 
 
 class ChatMessages:
-    """The messages so far. Items after `old` belong to the assistant's present turn."""
+    """The messages so far."""
 
     def __init__(self) -> None:
         self._steps: list[_Step] = []

@@ -9,10 +9,12 @@ from adapters.wire.responses.tools import INPUT
 
 _BEGIN = re.compile(rf'\s*\{{\s*"{INPUT}"\s*:\s*"')
 _WHOLE = re.compile(
-    r'(?:[^"\\]|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\(?:[^u]|u[0-9a-fA-F]{4}))*'
+    r'(?:[^"\\]|\\[^u]|\\u(?![dD][89abAB])[0-9a-fA-F]{4}'
+    r"|\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?=[^\\]|\\[^u]|\\u[^dD]|\\u[dD][^c-fC-F])))*"
 )
-"""Whole characters of a JSON text. The pairs of an escaped character stay together, so half of one has to wait."""
-_HALF = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}$")
+"""Whole characters of a JSON text. The first half of an escaped pair waits for what follows."""
+_LONGEST_BEGIN = 64
+"""Characters after which arguments have another form."""
 
 _text = msgspec.json.Decoder(str).decode
 _arguments = msgspec.json.Decoder(dict[str, str]).decode
@@ -21,47 +23,44 @@ _arguments = msgspec.json.Decoder(dict[str, str]).decode
 class CustomInput:
     """The input of one call. `take` receives the pieces of the arguments in order."""
 
-    __slots__ = ("_begun", "_ended", "_pending", "_raw", "pieces")
+    __slots__ = ("_is_text", "_pending", "_raw", "pieces")
 
     def __init__(self) -> None:
         self.pieces: list[str] = []
         """The text so far."""
         self._raw: list[str] = []
         self._pending = ""
-        self._begun = self._ended = False
+        self._is_text: bool | None = None
+        """Whether the text goes on; None before it has begun."""
 
     def take(self, arguments: str) -> str:
         """The text that a piece adds."""
         self._raw.append(arguments)
-        if self._ended:
-            return ""
-        self._pending += arguments
-        if not self._begun:
-            begin = _BEGIN.match(self._pending)
-            if begin is None:
-                return ""
-            self._begun, self._pending = True, self._pending[begin.end() :]
-        return self._more()
+        if self._is_text is None:
+            self._begin(arguments)
+        elif self._is_text:
+            self._pending += arguments
+        return self._more() if self._is_text else ""
 
     def end(self) -> str:
         """The rest: all of it if the arguments have another form than the tool's."""
-        if self._begun or self._ended:
-            return ""
-        self._ended = True
-        return self._add(_input_of("".join(self._raw)))
+        return "" if self.pieces or self._is_text else self._add(_input_of("".join(self._raw)))
+
+    def _begin(self, arguments: str) -> None:
+        if len(self._pending) < _LONGEST_BEGIN:
+            self._pending += arguments
+            if (begin := _BEGIN.match(self._pending)) is not None:
+                self._is_text, self._pending = True, self._pending[begin.end() :]
 
     def _more(self) -> str:
         match = _WHOLE.match(self._pending)
-        whole = "" if match is None else match[0]
-        rest = self._pending[len(whole) :]
-        self._ended = rest.startswith('"')
-        if not self._ended and (half := _HALF.search(whole)):
-            whole = whole[: half.start()]
-        self._pending = self._pending[len(whole) :]
+        text = "" if match is None else match[0]
+        self._pending = self._pending[len(text) :]
+        self._is_text = not self._pending.startswith('"')
         try:
-            return self._add(_text(f'"{whole}"'.encode()))
+            return self._add(_text(f'"{text}"'.encode()))
         except (msgspec.DecodeError, UnicodeError):  # not JSON, such as a line break as it is
-            return self._add(whole)
+            return self._add(text)
 
     def _add(self, text: str) -> str:
         if text:

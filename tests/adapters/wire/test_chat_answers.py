@@ -287,7 +287,6 @@ def blocks(*pieces: bytes) -> list[Object]:
         "a late name",
         "a thought inside",
         "function_call",
-        "other text",
         "the text null",
     ],
 )

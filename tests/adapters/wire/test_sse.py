@@ -109,9 +109,16 @@ def test_a_newline_cut_in_two_ends_one_line() -> None:
 
 
 def test_an_event_that_does_not_end_is_bounded() -> None:
-    splitter = sse.Splitter()
-    piece = b"a" * (sse.MAX_EVENT // 4)
+    splitter = sse.Splitter(1000)
     for _ in range(4):
-        assert splitter.feed(piece) == []
+        assert splitter.feed(b"a" * 250) == []
     with pytest.raises(sse.EventTooLarge):
         splitter.feed(b"a")
+
+
+def test_the_pieces_of_a_large_event_are_joined_once() -> None:
+    """20 MiB in pieces of a read: joining them at each piece would copy 3 GiB."""
+    splitter, piece = sse.Splitter(), b"a" * 65536
+    assert not any(splitter.feed(piece) for _ in range(320))
+    (event,) = splitter.feed(b"\n\n")
+    assert len(event) == 320 * len(piece)

@@ -255,7 +255,7 @@ async def test_a_conversation_holds_the_items_of_its_responses(door: Opener) -> 
         answer = await d.openai.responses.create(model="chat", input="2?", conversation={"id": made.id}, store=True)
         assert answer.conversation is not None
         assert answer.conversation.id == made.id
-        assert [content for _, content in received(d)] == ["Hi.", "1?", "One.", "2?"]
+        assert [content for _, content in received(d)] == ["Hi.\n\n1?", "One.", "2?"]
         items: list[Any] = [item async for item in await conversations.items.list(made.id, order="asc", limit=2)]
         assert len({item.id for item in items}) == len(items) == 5
         newest = (await conversations.items.list(made.id, limit=1)).data[0]

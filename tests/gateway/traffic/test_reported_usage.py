@@ -85,7 +85,7 @@ def test_each_servers_report_is_its_invoice(name: str) -> None:
     assert cost(expected).picos == picos * 1_000_000
 
 
-UNREADABLE = [None, 5, [], {}, {"prompt_tokens": -1, "completion_tokens": 5}, {"prompt_tokens": None}, "10",
+UNREADABLE: list[Any] = [None, 5, [], {}, {"prompt_tokens": -1, "completion_tokens": 5}, {"prompt_tokens": None}, "10",
               {"prompt_tokens": 5, "completion_tokens": 10**30}, {"prompt_tokens": True, "completion_tokens": 1},
               {"prompt_tokens": [1], "completion_tokens": {}}, {"prompt_tokens": 0, "completion_tokens": 0},
 ]  # fmt: skip

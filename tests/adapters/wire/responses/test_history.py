@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Raw
 from openai.types.responses import ResponseInputItem, ResponseOutputItem, Tool
 
 from adapters.errors import CallerError
@@ -146,7 +147,7 @@ def test_a_session_has_each_thought_and_each_result(steps: list[str]) -> None:
     for index, step in enumerate(steps):
         id_ = f"c{index % 3}"
         call = {**CALL, "call_id": id_}
-        items += {
+        added: dict[str, list[Any]] = {
             "think": [THOUGHT],
             "say": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "a"}]}],
             "call": [THOUGHT, call, {**RESULT, "call_id": id_}],
@@ -155,13 +156,14 @@ def test_a_session_has_each_thought_and_each_result(steps: list[str]) -> None:
                 {"type": "custom_tool_call_output", "call_id": id_, "output": "ok"},
             ],
             "shell": [
-                THOUGHT, {"type": "reasoning", "encrypted_content": signature(id_, wire.Raw(b'{"a":1}'))}, call,
+                THOUGHT, {"type": "reasoning", "encrypted_content": signature(id_, Raw(b'{"a":1}'))}, call,
                 {"role": "assistant", "content": "b"}, {**RESULT, "call_id": id_},
             ],
             "picture": [THOUGHT, call, {**RESULT, "call_id": id_, "output": [IMAGE]}],
             "ask": [USER],
             "search": [{"type": "web_search_call", "id": "w", "status": "completed", "action": {}}],
-        }[step]  # fmt: skip
+        }  # fmt: skip
+        items += added[step]
     messages(*items)
 
 
