@@ -148,8 +148,8 @@ class Client:
         max_connections: int = 256,
         server_name: str | None = None,
         fields: bytes = b"",
-        max_answer: int = MAX_ANSWER,
         proxy: Proxy | None = None,
+        max_answer: int = MAX_ANSWER,
     ) -> None:
         self.max_answer = max_answer
         self._own_fields = fields

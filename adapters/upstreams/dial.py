@@ -63,8 +63,8 @@ def _options(pool: PoolConfig, address: Address) -> dict[str, Any]:
         "max_connections": pool.max_connections + (pool.probe is not None),
         "server_name": _server_name(pool, address),
         "fields": encode_fields(fields_of(pool)),
-        "max_answer": pool.max_answer,
         "proxy": egress.proxy_of(pool.proxy, address.url),
+        "max_answer": pool.max_answer,
     }
 
 

@@ -88,10 +88,10 @@ class Door:
 
 
 @asynccontextmanager
-async def door_of(rig: Rig) -> AsyncIterator[Door]:
-    """The door of a rig."""
+async def door_of(rig: Rig, **limits: int) -> AsyncIterator[Door]:
+    """The door of a rig. `limits` are those of `listening`."""
     async with AsyncExitStack() as stack:
-        url = await stack.enter_async_context(listening(rig))
+        url = await stack.enter_async_context(listening(rig, **limits))
         yield Door(rig, url, stack, await stack.enter_async_context(aiohttp.ClientSession()))
 
 

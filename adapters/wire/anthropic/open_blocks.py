@@ -60,9 +60,16 @@ class _Block:
         self.is_signed = False
         self.pieces: list[tuple[tuple[bytes, bytes], str]] = []
 
+    def end(self) -> None:
+        """Sign thoughts that have no signature of a server."""
+        if self.start["type"] == "thinking" and not self.is_signed:
+            self.pieces.append((_SIGNATURE, kept_signatures.UNSIGNED))
+            self.is_signed = True
+
     @property
     def whole(self) -> Object:
         """The block with all its pieces."""
+        self.end()
         texts = dict[str, str]()
         for (_, name), text in self.pieces:
             texts[name.decode()] = texts.get(name.decode(), "") + text
@@ -108,9 +115,12 @@ class OpenBlocks:
             if not self._is_open:
                 self._is_open = True
                 out.append(event("content_block_start", {"index": index, "content_block": block.start}))
+            ends = is_last or (len(blocks) > 1 and (block.call is None or block.call.is_whole))
+            if ends:
+                block.end()
             out += [_DELTA % (index, type_, name, _encode(text)) for (type_, name), text in block.pieces]
             block.pieces.clear()
-            if not is_last and (len(blocks) == 1 or (block.call is not None and not block.call.is_whole)):
+            if not ends:
                 break
             blocks.popleft()
             self._is_open, self._index = False, index + 1

@@ -1,6 +1,6 @@
 """Removes the thoughts that only this gateway wrote from a message for a server of Anthropic's.
 
-A turn that a server of chats answered has thoughts without a signature, and kept signatures of other servers. Clients
+A turn that a server of chats answered has thoughts without a server's signature, and kept signatures of other servers. Clients
 send both back, also after the session has moved to Anthropic's API, which refuses them.
 """
 
@@ -13,7 +13,8 @@ from adapters.payloads import Fields
 from adapters.wire.decoding import MALFORMED_JSON
 from adapters.wire.openai import kept_signatures
 
-_OWN = re.compile(rb'"signature"\s*:\s*""|"data"\s*:\s*"' + re.escape(kept_signatures.PREFIX.encode()))
+_PREFIX = re.escape(kept_signatures.PREFIX.encode())
+_OWN = re.compile(rb'"signature"\s*:\s*"(?:"|%b)|"data"\s*:\s*"%b' % (_PREFIX, _PREFIX))
 """A sign of such a thought. In a text the quotes would be escaped."""
 
 
@@ -45,7 +46,7 @@ def is_own(raw: Raw) -> bool:
     """Whether a block is such a thought. Raises msgspec's errors."""
     block = _block(raw)
     if block.type == "thinking":
-        return not block.signature
+        return not block.signature or kept_signatures.is_kept(block.signature)
     return block.type == "redacted_thinking" and kept_signatures.is_kept(block.data)
 
 

@@ -18,6 +18,8 @@ from adapters.wire.decoding import MALFORMED_JSON
 
 PREFIX = "headrace.1."
 """The start of every such text. No other server writes it."""
+UNSIGNED = f"{PREFIX}unsigned"
+"""The signature of thoughts that no server has signed. Some clients do not return thoughts without any signature."""
 MAX_KEPT = 256 * 1024
 """Bytes of the longest `extra_content` that is kept. A longer one is lost."""
 

@@ -22,6 +22,7 @@ from adapters.errors import (
 from adapters.fake import FakeAdapter, Script
 from adapters.types import ANTHROPIC, Usage
 from adapters.wire.anthropic.message_request import MessagesRequest, TokenCount
+from adapters.wire.openai import kept_signatures
 from tests.support.chats import DONE, USAGE, chunk, completion
 from tests.support.doors import Door, door, uncertified
 from tests.support.talkers import PROMPT, talkers
@@ -113,7 +114,7 @@ async def test_the_official_client_calls_tools() -> None:
     async with opened(whole(None, "tool_calls", tool_calls=made, reasoning_content="Hm.")) as d:
         message = await d.anthropic.messages.create(model="chat", max_tokens=20, messages=HELLO, tools=[TOOL])
         thought, first, second = message.content
-        assert thought == ThinkingBlock(type="thinking", thinking="Hm.", signature="")
+        assert thought == ThinkingBlock(type="thinking", thinking="Hm.", signature=kept_signatures.UNSIGNED)
         assert first == ToolUseBlock(type="tool_use", id=made[0]["id"], name="weather", input={"in": "Oslo"})
         assert isinstance(second, ToolUseBlock)
         assert second.input == {"INVALID_JSON": "not json"}

@@ -397,7 +397,7 @@ def test_foreign_ids_and_names_of_calls_become_anthropics_in_pairs() -> None:
 def test_thoughts_of_other_servers_are_not_sent_as_anthropics() -> None:
     kept = kept_signatures.block("c", Raw(b'{"a":1}'))
     signed = {"type": "thinking", "thinking": "hm", "signature": "s"}
-    blocks = [{"type": "thinking", "thinking": "hm", "signature": ""}, kept, signed]
+    blocks = [{**signed, "signature": each} for each in ("", kept_signatures.UNSIGNED)] + [kept, signed]
     turn = {"role": "assistant", "content": "a", "thinking_blocks": blocks}
     assert as_messages(messages=[USER, turn, USER])["messages"][1]["content"] == [signed, {"type": "text", "text": "a"}]
 
@@ -406,7 +406,9 @@ def test_thoughts_of_other_servers_are_not_sent_as_anthropics() -> None:
 def test_only_thoughts_of_the_gateways_own_are_removed_from_a_message(kinds: list[str]) -> None:
     made = {
         "plain": "a text",
-        "unsigned": [{"type": "thinking", "thinking": "hm", "signature": ""}],
+        "unsigned": [
+            {"type": "thinking", "thinking": "hm", "signature": each} for each in ("", kept_signatures.UNSIGNED)
+        ],
         "kept": [kept_signatures.block("c", Raw(b'{"a":1}')), {"type": "text", "text": "b"}],
         "signed": [
             {"type": "thinking", "thinking": "hm", "signature": "s"},

@@ -1,0 +1,59 @@
+"""The captured requests of agents are refused at no door, whatever the servers behind it speak.
+
+`python -m tests.support.agents.captured` writes the files; a new release is one more of them.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapters.http1.server import Server
+from adapters.registry import Address, make
+from tests.support.agents.wires import CHATS, MESSAGES, RESPONSES, Wires
+from tests.support.doors import Before, door_of
+from tests.support.gateways import Rig, config
+
+FILES = sorted((Path(__file__).parent / "captured").glob("*.json"))
+POOLS: dict[str, tuple[Any, frozenset[str]]] = {
+    "chats": ("openai", frozenset({CHATS})),
+    "messages": ("anthropic", frozenset({MESSAGES})),
+    "responses": ({"name": "openai", "responses": True}, frozenset({CHATS, RESPONSES})),
+}
+"""Pools: their protocol, and the paths whose bodies they forward unchanged."""
+
+
+def captured() -> Iterator[Any]:
+    """All captured requests."""
+    for file in FILES:
+        for number, request in enumerate(json.loads(file.read_text())["requests"]):
+            yield pytest.param(request, id=f"{file.stem}-{number}-{request['body']['model']}")
+
+
+@pytest.mark.parametrize("pool", POOLS)
+@pytest.mark.parametrize("request_", list(captured()))
+async def test_a_captured_request_is_answered(request_: dict[str, Any], pool: str) -> None:
+    """Whole and streamed. What is translated has only fields that the official client's types have."""
+    protocol, native = POOLS[pool]
+    path = request_["path"].partition("?")[0]
+    made = config(
+        pools=[{"name": "main", "protocol": protocol, "endpoints": ["http://127.0.0.1:9"]}],
+        models=[{"name": "*", "routes": [{"to": "main"}]}],
+    )
+    async with AsyncExitStack() as stack:
+        wires = Wires(path if path in native else "")
+        behind = Server(wires)
+        host, port = await behind.listen_tcp("127.0.0.1", 0)
+        stack.push_async_callback(behind.aclose)
+        adapter = make(made.pools[0], Address(f"http://{host}:{port}"))
+        stack.push_async_callback(adapter.aclose)
+        door = await stack.enter_async_context(door_of(Rig(made, {"main": [Before(adapter)]}), max_body=1 << 20))
+        for stream in (True, False):
+            headers = {name: value for name, value in request_["headers"].items() if name != "content-type"}
+            response = await door.send("POST", request_["path"], {**request_["body"], "stream": stream}, **headers)
+            text = await response.text()
+            assert (response.status, '"ok"' in text, '"error":{' in text) == (200, True, False), text
+        assert not wires.mistakes
