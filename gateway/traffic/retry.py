@@ -8,6 +8,7 @@ from adapters.base import Answer, Upstream
 from adapters.call import Call
 from adapters.errors import InferenceError, Resting, Unavailable
 from adapters.requests import ModelRequest
+from gateway.traffic.endpoint import Who, who_of
 from policies.retry import RetryBudget, backoff, rested
 
 
@@ -29,11 +30,11 @@ class Retry:
         rng: Random,
         clock: Callable[[], float],
         patient: bool = False,
-        spare: Callable[[str, Sequence[str]], bool] | None = None,
+        spare: Callable[[Who, Sequence[str]], bool] | None = None,
     ) -> None:
         self._patient = patient
         self._spare = spare
-        """Whether the pool has a free, untried endpoint for a tenant."""
+        """Whether the pool has a free, untried endpoint for such a request."""
         self._upstream = upstream
         self._pool = pool
         self._attempts = attempts
@@ -55,7 +56,7 @@ class Retry:
                     raise
                 patient = False  # no endpoint was called, so this does not count as an attempt
             except InferenceError as error:
-                if attempt >= attempts or not self._may_help(error, call) or not call.again_after(error):
+                if attempt >= attempts or not self._may_help(error, request, call) or not call.again_after(error):
                     raise
                 now = self._clock()
                 pause = backoff(attempt, self._base, self._rng)
@@ -65,8 +66,8 @@ class Retry:
                 call.trace.event("retry", self._pool)
             await asyncio.sleep(pause)
 
-    def _may_help(self, error: InferenceError, call: Call) -> bool:
+    def _may_help(self, error: InferenceError, request: ModelRequest, call: Call) -> bool:
         """Whether an attempt may succeed. A pool without an eligible endpoint needs a fallback, not a retry."""
         if not error.retryable or (isinstance(error, Unavailable) and not error.elsewhere_only):
             return False
-        return not error.elsewhere_only or self._spare is None or self._spare(call.tenant, call.tried)
+        return not error.elsewhere_only or self._spare is None or self._spare(who_of(request, call), call.tried)
