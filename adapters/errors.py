@@ -11,6 +11,7 @@
     ├── CredentialError       credential  no                   no     the key is missing, wrong, revoked or expired
     ├── Forbidden             credential  no                   no     the key is valid, but does not permit this
     ├── CapacityError         capacity    yes                  yes    the upstream is full
+    │   ├── AccountRefused    capacity    no                   yes    the account of the pool's key is exhausted
     │   ├── LimitExceeded     capacity    no                   no     the tenant exceeds a limit of the gateway
     │   │   └── StorageFull   capacity    no                   no     the tenant stores as much as it may
     │   ├── ComputationLost   capacity    no                   no     a runtime lost the copy that computed the request
@@ -199,6 +200,14 @@ class StorageFull(LimitExceeded):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, limit="storage", retry_after=inf)
+
+
+class AccountRefused(CapacityError):
+    """The account of the pool's key has no credit or no quota left. The endpoint rests, for every model."""
+
+    code = "upstream_quota_exhausted"
+    blames_endpoint = False
+    elsewhere_only = True
 
 
 class ComputationLost(CapacityError):
