@@ -53,16 +53,6 @@ async def test_one_worker_applies_an_order_and_reports_the_result(tmp_path: Path
             assert (refused[0], refused[1]["error"]["code"]) == (status, code)
 
 
-async def test_a_key_is_valid_and_revoked_in_all_workers(tmp_path: Path) -> None:
-    async with upstream() as up, gateway(tmp_path, minimal(up.url, workers=3)) as g:
-        await g.until_ready(3)
-        key = await g.key()
-        assert (await command("keys", "revoke", key.split("-")[1], "--config", str(g.config)))[0] == 0
-        async with asyncio.timeout(300):
-            while {(await g.chat(key))[0] for _ in range(20)} != {401}:
-                pass
-
-
 @pytest.mark.parametrize("renew", [1, 50])
 async def test_a_rolling_restart_loses_no_request_and_no_count(tmp_path: Path, renew: int) -> None:
     """Neither on new connections nor on those that are used again."""
