@@ -13,9 +13,6 @@ from tests.support.processes import GatewayProcess, gateway
 pytestmark = [pytest.mark.timeout(1800), pytest.mark.asyncio(loop_scope="module")]
 
 CAPITAL: Any = [{"role": "user", "content": "What is the capital of France? Answer in one word."}]
-NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
-"""With free arguments a sampled call may be longer than `max_tokens`."""
-TOOLS: Any = [{"name": name, "input_schema": NO_ARGUMENTS} for name in ("look", "listen")]
 
 
 class Running(NamedTuple):
@@ -71,27 +68,4 @@ async def test_our_own_engine_answers_messages(running: Running) -> None:
         message = await client.messages.create(model="local", messages=begun, max_tokens=5)
         assert message.content[0].type == "text"
         assert not message.content[0].text.startswith("The capital")
-    await running.gateway.until_idle()
-
-
-async def test_our_own_engine_calls_tools(running: Running) -> None:
-    async with running.client as client:
-        request: Any = {"model": "local", "messages": CAPITAL, "max_tokens": 60, "tools": TOOLS}
-        request["tool_choice"] = {"type": "any", "disable_parallel_tool_use": True}
-        message = await client.messages.create(**request)
-        (block,) = message.content
-        assert (block.type, message.stop_reason) == ("tool_use", "tool_use")
-        assert block.name in ("look", "listen")
-        results: Any = [{"type": "tool_result", "tool_use_id": block.id, "content": "A river."}]
-        request["messages"] = [
-            *CAPITAL,
-            {"role": "assistant", "content": message.content},
-            {"role": "user", "content": results},
-        ]
-        async with client.messages.stream(**request) as stream:
-            final = await stream.get_final_message()
-        assert [part.type for part in final.content] == ["tool_use"]
-        counted = await client.messages.with_raw_response.count_tokens(model="local", messages=CAPITAL, tools=TOOLS)
-        assert "x-headrace-estimate" not in counted.headers
-        assert (await counted.parse()).input_tokens == prompt(message.usage)
     await running.gateway.until_idle()

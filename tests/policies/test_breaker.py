@@ -1,4 +1,3 @@
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -127,18 +126,6 @@ def test_the_wait_doubles_with_each_failed_trial_up_to_8_times_and_starts_over_a
     assert breaker.retry_after(now) == OPEN_FOR
 
 
-@pytest.mark.parametrize("healthy", [True, False])
-def test_a_call_forced_through_while_open_is_the_trial(healthy: bool) -> None:
-    breaker = opened()
-    breaker.begin(1.0)
-    if healthy:
-        breaker.success(2.0)
-        assert breaker.state(2.0) == "closed"
-    else:
-        breaker.failure(2.0)
-        assert breaker.retry_after(2.0) == 2 * OPEN_FOR
-
-
 def test_new_settings_hold_from_the_next_opening() -> None:
     breaker = Breaker(FAILURES, OPEN_FOR)
     breaker.failures, breaker.open_for = 1, 60.0
@@ -149,18 +136,6 @@ def test_new_settings_hold_from_the_next_opening() -> None:
     breaker.begin(60.0)
     breaker.failure(60.0)
     assert breaker.retry_after(60.0) == 10.0
-
-
-def test_a_shorter_wish_to_rest_does_not_shorten_a_longer_one() -> None:
-    breaker = Breaker(FAILURES, OPEN_FOR)
-    breaker.rest(20.0, 0.0)
-    breaker.rest(1.0, 1.0)
-    breaker.success(2.0)
-    assert breaker.rests(19.0)
-    assert not breaker.rests(20.0)
-    assert breaker.state(1.0) == "closed"
-    breaker.rest(1e9, 20.0)
-    assert breaker.retry_after(20.0) == LONGEST_REST
 
 
 def test_the_next_change_by_time_is_the_first_of_its_ends() -> None:
