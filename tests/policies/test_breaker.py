@@ -138,6 +138,18 @@ def test_new_settings_hold_from_the_next_opening() -> None:
     assert breaker.retry_after(60.0) == 10.0
 
 
+def test_a_shorter_wish_to_rest_does_not_shorten_a_longer_one() -> None:
+    breaker = Breaker(FAILURES, OPEN_FOR)
+    breaker.rest(20.0, 0.0)
+    breaker.rest(1.0, 1.0)
+    breaker.success(2.0)
+    assert breaker.rests(19.0)
+    assert not breaker.rests(20.0)
+    assert breaker.state(1.0) == "closed"
+    breaker.rest(1e9, 20.0)
+    assert breaker.retry_after(20.0) == LONGEST_REST
+
+
 def test_the_next_change_by_time_is_the_first_of_its_ends() -> None:
     breaker = Breaker(1, 10.0)
     assert breaker.next_change(0.0) == 0.0
