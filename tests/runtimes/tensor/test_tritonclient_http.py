@@ -56,3 +56,15 @@ def test_shared_memory_that_is_not_allowed(http: client.InferenceServerClient) -
     with pytest.raises(InferenceServerException, match="no CUDA shared memory"):
         http.register_cuda_shared_memory("other", b"handle", 0, 64)
     assert http.get_cuda_shared_memory_status() == []
+
+
+def test_settings(http: client.InferenceServerClient) -> None:
+    assert http.get_trace_settings()["trace_level"] == ["OFF"]
+    with pytest.raises(InferenceServerException, match="--trace-file"):
+        http.update_trace_settings(settings={"trace_level": ["TIMESTAMPS"]})
+    assert http.update_trace_settings("add_sub", {"trace_rate": "7"})["trace_rate"] == "7"
+    assert http.update_trace_settings("add_sub", {"trace_rate": None})["trace_rate"] == "1000"
+    assert http.update_log_settings({"log_verbose_level": 1})["log_verbose_level"] == 1
+    assert http.update_log_settings({"log_verbose_level": 0}) == http.get_log_settings()
+    with pytest.raises(InferenceServerException, match="no log setting"):
+        http.update_log_settings({"colour": "blue"})
