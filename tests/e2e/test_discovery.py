@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import yaml
 
 from adapters.http1.server import Server
 from tests.support.kubernetes import api_server, endpoint, slice_of
@@ -112,42 +111,6 @@ async def test_draining_adding_and_removing_under_load_fails_no_request(tmp_path
 async def slowly(body: dict[str, Any]) -> Any:
     await asyncio.sleep(0.01)
     return stream("hello there", gap=0.01) if body.get("stream") else whole("hello")
-
-
-async def test_a_file_of_endpoints_is_followed_and_readiness_reports_an_empty_file(tmp_path: Path) -> None:
-    path = tmp_path / "endpoints.yaml"
-    async with upstream("one") as one, upstream("two") as two:
-
-        def listed(*urls: str) -> None:
-            path.write_text(yaml.safe_dump({"endpoints": list(urls)}))
-
-        listed(one.url)
-        discover = {"file": path.name, "grace": "300ms"}
-        async with gateway(tmp_path, configuration({"discover": discover})) as g:
-            key = await g.key()
-            await g.until_status(key, 200)
-            load = Load(g, key)
-            async with load.running():
-                await load.more()
-                listed(one.url, two.url)
-                await g.until("[e['health'] for e in s['endpoints']] == ['healthy'] * 2")
-                listed(two.url)
-                await g.until(f"[e['address'] for e in s['endpoints']] == ['{two.url}']")
-                await load.more()
-                listed("nonsense")
-                await load.more()
-            assert load.failures == []
-            assert "nonsense" not in str((await g.administer("GET", "/admin/pools"))[1])
-            async with asyncio.timeout(300):
-                while not (await g.administer("GET", "/admin/pools"))[1]["pools"][0]["discovery"]["error"]:
-                    await asyncio.sleep(0.05)
-            listed()
-            await g.until("s['endpoints'] == []")
-            status, ready = await g.administer("GET", "/readyz")
-            assert (status, ready["models_without_endpoint"]) == (503, ["chat"])
-            assert (await g.chat(key))[0] == 503
-            listed(one.url)
-            await g.until_status(key, 200)
 
 
 async def test_a_dead_endpoint_gets_no_requests_after_a_missed_removal(tmp_path: Path) -> None:

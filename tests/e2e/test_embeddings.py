@@ -63,34 +63,3 @@ async def test_sentences_are_vectors_that_mean_something(running: GatewayProcess
         np.testing.assert_allclose([entry.embedding for entry in own.data], [water, river, money], atol=1e-4)
         with pytest.raises(openai.BadRequestError, match="longer than the 256"):
             await client.embeddings.create(model="minilm", input="water " * 300)
-
-
-def encoder() -> dict[str, Any]:
-    """The same model, served by the LLM runtime."""
-    runtime = {"kind": "llm", "model": "bundled:all-minilm-l6-v2", "dtype": "float32", "threads": 1}
-    return {
-        "pools": [{"name": "minilm", "runtime": runtime}],
-        "models": [{"name": "minilm", "routes": [{"to": "minilm"}]}],
-        "tenants": [{"name": "acme", "models": ["*"], "limits": {"tokens": "100000/d"}}],
-    }
-
-
-async def test_the_llm_runtime_makes_them_too(tmp_path: Path) -> None:
-    async with gateway(tmp_path, encoder()) as made:
-        await made.printed("Ready.")
-        async with openai.AsyncOpenAI(base_url=f"{made.url}/v1", api_key=await made.key(), max_retries=0) as client:
-            response = await client.embeddings.create(model="minilm", input=SENTENCES)
-            water, river, money = (np.array(entry.embedding) for entry in response.data)
-            assert np.linalg.norm(water) == pytest.approx(1, abs=1e-4)
-            assert water @ river > 0.4 > 0.2 > water @ money
-            # A path beside OpenAI's is called as an app's.
-            counted = await client.with_options(base_url=f"{made.url}/apps/minilm").post(
-                "/tokenize", body={"model": "minilm", "prompt": SENTENCES[0]}, cast_to=dict[str, Any]
-            )
-            assert response.usage.prompt_tokens > counted["count"] == len(counted["tokens"]) == 10
-            with pytest.raises(openai.BadRequestError, match="only embeds texts"):
-                await client.chat.completions.create(model="minilm", messages=[{"role": "user", "content": "hi"}])
-            with pytest.raises(openai.BadRequestError, match="256"):
-                await client.embeddings.create(model="minilm", input="water " * 300)
-            assert [model.id async for model in client.models.list()] == ["minilm"]
-        await made.until_idle()

@@ -5,12 +5,11 @@ import os
 import shlex
 import signal
 from collections.abc import AsyncIterator
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import openai
 import pytest
 import pytest_asyncio
-from pydantic import BaseModel, Field
 
 from tests.support.processes import GatewayProcess, gateway
 
@@ -25,18 +24,8 @@ MODEL: dict[str, Any] = {
     "auth": {"demo_key": True},
     "pools": [{"name": "smollm2", "runtime": LLM}],
     "models": [{"name": "smollm2", "routes": [{"to": "smollm2"}]}, {"name": "echo", "pipeline": {"steps": STEPS}}],
-    "tenants": [
-        {"name": "demo", "models": ["*"], "limits": {"concurrency": 64}},
-        {"name": "other", "models": ["*"]},
-    ],
+    "tenants": [{"name": "demo", "models": ["*"], "limits": {"concurrency": 64}}],
 }
-
-
-class City(BaseModel):
-    """A bound on the text: a small model may generate without end."""
-
-    name: Annotated[str, Field(max_length=12)]
-    country: Literal["France", "Italy"]
 
 
 CAPITAL: Any = [{"role": "user", "content": "What is the capital of France? Answer in one word."}]
@@ -87,64 +76,6 @@ async def test_a_pipeline_encodes_with_the_tokenizer_of_the_model(running: tuple
     await running[0].until_idle()
 
 
-async def test_the_cache_of_a_prompt_serves_its_own_tenant_only(running: tuple[GatewayProcess, str]) -> None:
-    g, key = running
-    question = "What did the miller say to the woman who had come from the city in the north to ask for work? " * 3
-
-    async def cached_tokens(key: str) -> int:
-        async with client((g, key)) as sdk:
-            messages: Any = [{"role": "user", "content": question}]
-            answer = await sdk.chat.completions.create(model="smollm2", messages=messages, max_tokens=1)
-        assert answer.usage is not None
-        assert answer.usage.prompt_tokens_details is not None
-        return answer.usage.prompt_tokens_details.cached_tokens or 0
-
-    await cached_tokens(key)
-    assert await cached_tokens(key) > 48
-    assert await cached_tokens(await g.key("other")) == 0
-    assert await cached_tokens(key) > 48
-
-
-async def test_responses_are_the_same_answers_in_other_words(running: tuple[GatewayProcess, str]) -> None:
-    async with client(running) as sdk:
-        question = CAPITAL[0]["content"]
-        chat = await sdk.chat.completions.create(model="smollm2", messages=CAPITAL, temperature=0, max_tokens=20)
-        answer = await sdk.responses.create(model="smollm2", input=question, temperature=0, max_output_tokens=20)
-        assert answer.output_text == chat.choices[0].message.content
-        assert answer.usage is not None
-        assert chat.usage is not None
-        assert answer.usage.input_tokens == chat.usage.prompt_tokens
-        async with sdk.responses.stream(model="smollm2", input=CAPITAL, temperature=0, max_output_tokens=20) as stream:
-            texts = [event.delta async for event in stream if event.type == "response.output_text.delta"]
-            final = await stream.get_final_response()
-        assert "".join(texts) == final.output_text == answer.output_text
-        assert final.usage == answer.usage
-        formed = await sdk.responses.parse(
-            model="smollm2", input=question, temperature=0, max_output_tokens=60, text_format=City
-        )
-        assert formed.output_parsed is not None
-        assert formed.output_parsed.country in ("France", "Italy")
-    await running[0].until_idle()
-
-
-async def test_answers_of_a_schema_and_calls_of_tools(running: tuple[GatewayProcess, str]) -> None:
-    async with client(running) as sdk:
-        answer = await sdk.chat.completions.parse(
-            model="smollm2", messages=CAPITAL, temperature=0, max_tokens=60, response_format=City
-        )
-        assert answer.choices[0].message.parsed is not None
-        tool: Any = {"type": "function", "function": {"name": "visit", "parameters": City.model_json_schema()}}
-        request: Any = {"model": "smollm2", "messages": CAPITAL, "tools": [tool], "temperature": 0, "max_tokens": 90}
-        async with sdk.chat.completions.stream(**request, tool_choice="required", parallel_tool_calls=False) as stream:
-            pieces = [event async for event in stream if event.type == "tool_calls.function.arguments.delta"]
-            final = await stream.get_final_completion()
-        assert len(pieces) > 3
-        assert final.choices[0].finish_reason == "tool_calls"
-        (call,) = final.choices[0].message.tool_calls or []
-        assert City.model_validate_json(call.function.arguments)
-    await running[0].until_idle()
-
-
 async def test_the_curl_line_works_as_printed(running: tuple[GatewayProcess, str]) -> None:
     g, _ = running
     lines = (await g.printed(r"(?s)Try:\n(  curl .*?\}')\n"))[1]
@@ -155,18 +86,6 @@ async def test_the_curl_line_works_as_printed(running: tuple[GatewayProcess, str
     out, _ = await process.communicate()
     assert process.returncode == 0
     assert b"river" in out.lower()
-
-
-async def test_a_prompt_beyond_the_context_is_the_caller_s_mistake(running: tuple[GatewayProcess, str]) -> None:
-    async with client(running) as sdk:
-        with pytest.raises(openai.BadRequestError, match="context") as refused:
-            await stream_text(sdk, "river " * 3000, 16)
-        assert refused.value.code == "context_length_exceeded"
-        with pytest.raises(openai.BadRequestError) as refused:
-            await sdk.chat.completions.create(model="smollm2", messages=CAPITAL, logit_bias={"49152": 1})
-        assert refused.value.param == "logit_bias"
-    state = await running[0].until_idle()
-    assert state["endpoints"][0]["breaker"] == "closed"
 
 
 async def test_killing_the_engine_under_streams_ends_each_with_an_error(running: tuple[GatewayProcess, str]) -> None:

@@ -1,12 +1,10 @@
 """BentoML, KServe and MLServer behind one gateway, under one key, for clients that know none of them."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import numpy as np
 import pytest
 import tritonclient.grpc.aio as over_grpc
@@ -25,7 +23,6 @@ from tests.support.processes import GatewayProcess, gateway
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(1800)]  # the first run installs them
 
 RAMP = np.arange(16, dtype=np.int32).reshape(1, 16)
-ROW = {"INPUT0": list(range(16)), "INPUT1": [1] * 16}
 POOLS = ("bento", "kserve", "kserve-grpc", "kserve-first", "mlserver", "mlserver-grpc")
 
 
@@ -138,25 +135,3 @@ async def test_mlservers_codecs_work_unchanged(running: Setting) -> None:
     async with asyncio.timeout(300):
         output = (await process.communicate())[0].decode()
     assert "all right" in output, output
-
-
-async def test_streams(running: Setting) -> None:
-    """A prompt streams from a generator of BentoML and from a model of MLServer."""
-    url = running.process.url
-    async with aiohttp.ClientSession(headers=running.headers) as http:
-        for name, body, key, pieces in (
-            ("count", {"upto": 3, "pause": 0.05}, "output", ["0 ", "1 ", "2 "]),
-            ("words", {"text": "one two"}, "text", ["one", "two"]),
-        ):
-            async with http.post(f"{url}/v2/models/{name}/generate_stream", json=body) as response:
-                events = (await response.text()).strip().split("\n\n")
-            assert "".join(json.loads(event[6:])[key] for event in events) == "".join(pieces)
-            assert len(events) > 1
-
-
-async def test_a_method_is_an_app_too(running: Setting) -> None:
-    async with aiohttp.ClientSession(headers=running.headers) as http:
-        async with http.post(f"{running.process.url}/apps/count/greet", json={"name": "ann"}) as response:
-            assert (response.status, await response.text()) == (200, "hello ann")
-        async with http.post(f"{running.process.url}/apps/count/refuse", json={"text": "cake"}) as response:
-            assert (response.status, await response.json()) == (400, [{"error": "no cake"}])

@@ -3,7 +3,6 @@
 import asyncio
 from pathlib import Path
 
-import aiohttp
 import pytest
 
 from tests.support.command_runtimes import answered, configuration, mortal, pool, rewrite, servers
@@ -44,22 +43,6 @@ async def test_a_cold_model_starts_for_a_request_and_stops_when_it_is_idle(tmp_p
         assert pool(state)["start_seconds"] > 0
         assert "no request for 3 s" in pool(state)["reason"]
         assert (await g.chat(key))[0] == 200
-
-
-async def test_a_cold_model_that_cannot_start_answers_with_the_reason(tmp_path: Path) -> None:
-    command = ["/bin/sh", "-c", "exit 3", "{port}"]
-    async with gateway(tmp_path, configuration(mortal(command=command, replicas={"min": 0, "max": 1}))) as g:
-        key = await g.demo_key()
-        headers = {"authorization": f"Bearer {key}"}
-        body = {"model": "chat", "messages": [{"role": "user", "content": "w"}]}
-        async with aiohttp.ClientSession(g.url, headers=headers) as http:
-            for _ in range(2):
-                async with http.post("/v1/chat/completions", json=body) as response:
-                    error = (await response.json())["error"]
-                assert (response.status, error["code"]) == (503, "model_start_failed")
-                assert "replica 0 ended with status 3" in error["message"]
-                assert int(response.headers["retry-after"]) >= 1
-        assert pool(await g.state())["failure"] == "replica 0 ended with status 3"
 
 
 async def test_a_reload_to_and_from_zero_loses_no_request(tmp_path: Path) -> None:

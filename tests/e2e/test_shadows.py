@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import pytest
 
 from adapters.http1.message import Response
 from tests.support.processes import GatewayProcess, command, gateway
@@ -53,14 +52,6 @@ async def chats(g: GatewayProcess, key: str, count: int, **fields: Any) -> list[
     return received
 
 
-async def until_compared(g: GatewayProcess, count: int) -> dict[str, Any]:
-    """Wait until so many copies are compared."""
-    async with asyncio.timeout(60):
-        while (view := await shown(g))["compared"] < count:
-            await asyncio.sleep(0.1)
-    return view
-
-
 async def until_judged(g: GatewayProcess, key: str, verdict: str, **fields: Any) -> dict[str, Any]:
     """Send until the verdict is certain."""
     async with asyncio.timeout(100):
@@ -92,49 +83,6 @@ async def test_wrong_answers_are_detected(tmp_path: Path) -> None:
         log = await command("audit", "list", "--json", "--config", str(g.config))
         assert "shadow.differs" in [entry["action"] for entry in json.loads(log[1])]
         await g.printed("shadow s: differs after ")
-
-
-async def test_equal_answers_agree(tmp_path: Path) -> None:
-    """Upper case and spaces do not count. Streams are compared by their text."""
-    async with upstream() as v1, upstream() as v2, gateway(tmp_path, configuration(v1, v2, agree="90%")) as g:
-        v2.text = "Hello  THERE"
-        key = await g.key()
-        view = await until_judged(g, key, "agrees")
-        assert view["differing"] == 0
-        await chats(g, key, 8, stream=True)
-        assert (await until_compared(g, view["compared"] + 8))["differing"] == 0
-        await g.until_idle()
-        assert len(v2.received) == len(v1.received)
-
-
-@pytest.mark.parametrize("state", ["dead", "hanging"])
-async def test_a_dead_or_slow_shadow_changes_nothing_for_clients(tmp_path: Path, state: str) -> None:
-    released = asyncio.Event()
-
-    async def hang(_: dict[str, Any]) -> Response:
-        await released.wait()
-        return whole("late")
-
-    async with upstream() as v1, upstream() as v2:
-        v2.behaviour = hang
-        written = configuration(v1, v2, at_most={"concurrency": 4, "requests": "100000/s"})
-        written["models"][0]["routes"][0]["timeout"] = {"first_byte": "500ms", "total": "20s"}
-        if state == "dead":
-            written["pools"][1]["endpoints"] = ["http://127.0.0.1:9"]
-        async with gateway(tmp_path, written) as g:
-            key = await g.key()
-            received = await chats(g, key, 100, pad="x" * 100_000)
-            assert received == [(200, "hello there")] * 100
-            ends = {
-                line.split('end="')[1].split('"')[0]: float(line.split()[-1])
-                for line in (await g.metrics()).splitlines()
-                if line.startswith("headrace_shadow_copies_total{")
-            }
-            assert ends["equal"] == 0
-            assert sum(ends.values()) >= 96
-            await g.until_idle()
-            assert await g.stop() == 0
-        released.set()
 
 
 async def test_copies_are_cancelled_when_the_gateway_stops(tmp_path: Path) -> None:

@@ -130,33 +130,12 @@ async def test_a_process_of_a_model_that_is_killed_again_and_again_costs_its_own
         await until(lambda: descriptors(server.pid) <= before + 2)
 
 
-async def test_a_runtime_that_is_killed_leaves_no_process_behind(tmp_path: Path) -> None:
-    with headrace(repository(tmp_path)) as server:
-        assert copies(tmp_path)
-        async with sending(Clients(f"http://{server.http}")) as clients:
-            os.kill(server.pid, signal.SIGKILL)
-            await until(lambda: clients.seen.broken > 0)
-        assert not clients.seen.wrong
-        await until(lambda: not copies(tmp_path))
-
-
 def configuration(models: Path) -> dict[str, Any]:
     return {
         "pools": [{"name": "models", "runtime": {"kind": "tensor", "repository": str(models)}}],
         "models": [{"name": "add_sub", "routes": [{"to": "models"}]}],
         "tenants": [{"name": "acme", "models": ["*"]}],
     }
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-async def test_however_the_gateway_ends_no_runtime_stays(tmp_path: Path, number: signal.Signals) -> None:
-    models = repository(tmp_path / "models")
-    async with gateway(tmp_path, configuration(models)) as g:
-        await g.printed("Ready.")
-        runtime = psutil.Process((await g.state())["endpoints"][0]["pid"])
-        assert copies(models)
-        await g.stop(number)
-        await until(lambda: not runtime.is_running() and not copies(models))
 
 
 async def test_a_killed_runtime_fails_its_requests_and_restarts(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from adapters.http2.frames import (
     frame,
 )
 from adapters.http2.inbox import PREFIX
+from tests.hostile.server import Peer
 
 Play = Callable[["H2Peer"], Awaitable[None]]
 HEAD = [(b":status", b"200"), (b"content-type", b"application/grpc")]
@@ -28,16 +29,14 @@ def framed(message: bytes, flag: int = 0) -> bytes:
     return PREFIX.pack(flag, len(message)) + message
 
 
-class H2Peer:
+class H2Peer(Peer):
     """The server's side of one connection; `stream` is the stream to answer."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
+        super().__init__(reader, writer)
         self._decoder = Decoder()
         self._paths: dict[int, str] = {}
         self.stream = 0
-        self.sent = 0
 
     async def greet(self) -> None:
         await self._reader.readexactly(len(PREFACE))
@@ -67,20 +66,6 @@ class H2Peer:
         size = int.from_bytes(head[:3], "big")
         return head[3], head[4], int.from_bytes(head[5:9], "big"), await self._reader.readexactly(size)
 
-    async def send(self, data: bytes) -> None:
-        """Raises `ConnectionError` once the client has disconnected."""
-        if self._writer.transport.is_closing():
-            raise ConnectionResetError
-        self._writer.write(data)
-        self.sent += len(data)
-        await self._writer.drain()
-
-    async def endless(self, data: bytes, pause: float = 0.001) -> None:
-        """Again and again, until the client leaves. Virtual time passes only in a pause."""
-        while True:
-            await self.send(data)
-            await asyncio.sleep(pause)
-
     async def headers(self, fields: list[tuple[bytes, bytes]], flags: int = 0) -> None:
         await self.send(frame(HEADERS, flags | END_HEADERS, self.stream, encode(fields)))
 
@@ -100,20 +85,6 @@ class H2Peer:
         for message in messages:
             await self.data(framed(message))
         await self.status(b"0")
-
-    async def left(self) -> None:
-        """Wait until the client disconnects. Until then the client may send other frames."""
-        try:
-            while await self._reader.read(65536):
-                pass
-        except ConnectionError:
-            pass
-
-    def close(self) -> None:
-        self._writer.close()
-
-    def reset(self) -> None:
-        self._writer.transport.abort()
 
 
 @dataclass

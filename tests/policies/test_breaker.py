@@ -1,4 +1,3 @@
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -125,18 +124,6 @@ def test_the_wait_doubles_with_each_failed_trial_up_to_8_times_and_starts_over_a
     for _ in range(FAILURES):
         breaker.failure(now)
     assert breaker.retry_after(now) == OPEN_FOR
-
-
-@pytest.mark.parametrize("healthy", [True, False])
-def test_a_call_forced_through_while_open_is_the_trial(healthy: bool) -> None:
-    breaker = opened()
-    breaker.begin(1.0)
-    if healthy:
-        breaker.success(2.0)
-        assert breaker.state(2.0) == "closed"
-    else:
-        breaker.failure(2.0)
-        assert breaker.retry_after(2.0) == 2 * OPEN_FOR
 
 
 def test_new_settings_hold_from_the_next_opening() -> None:

@@ -51,24 +51,6 @@ def test_no_nine_seconds_hold_more_retries_than_the_ten_around_them_pay_for(
             assert spent <= 3 + ratio * sum(at > now - 10 for at in requests)
 
 
-def test_an_outage_is_amplified_by_the_ratio_only() -> None:
-    """A thousand requests over ten seconds; each fails and requests two retries."""
-    budget = RetryBudget(0.2)
-    granted = 0
-    for i in range(1000):
-        now = 50.0 + i / 100
-        budget.request(now)
-        granted += budget.allow(now) + budget.allow(now)
-    assert 200 <= granted <= 203
-
-
-def test_the_floor_lets_a_quiet_service_retry_and_refills_with_the_window() -> None:
-    budget = RetryBudget(0.2, window=10.0, floor=3)
-    assert [budget.allow(1.0) for _ in range(4)] == [True, True, True, False]
-    assert not budget.allow(9.0)
-    assert budget.allow(11.0)
-
-
 @given(st.integers(1, 10), st.floats(0.001, 5), st.integers(0, 2**32))
 def test_backoff_is_within_its_doubling_cap(attempt: int, base: float, seed: int) -> None:
     assert 0 <= backoff(attempt, base, Random(seed)) <= min(LONGEST_BACKOFF, base * 2 ** (attempt - 1))

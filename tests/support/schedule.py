@@ -47,7 +47,6 @@ SHARED: Mapping[str, frozenset[str]] = {
     "Triton, texts": frozenset(
         {
             "tests/conformance/test_triton_text.py",
-            "tests/e2e/test_text_servers.py",
             "tests/servers/test_triton_text.py",
         }
     ),

@@ -98,10 +98,3 @@ async def test_memory_inside_of_a_copy_is_one_streams(runtime: TensorRuntime, re
     for actual, steps in zip(answers, streams.values(), strict=True):
         np.testing.assert_allclose(actual, spoken(repository, steps), atol=1e-4)
     assert executions == 4 * STEPS
-
-
-async def test_an_ended_stream_leaves_no_state(runtime: TensorRuntime, repository: Path) -> None:
-    """Under the same name another one begins from nothing."""
-    for seed in range(2):
-        [answers], _ = await answers_of_streams(runtime, "silero-vad", {1: sound(seed)})
-        np.testing.assert_allclose(answers, spoken(repository, sound(seed)), atol=1e-4)

@@ -1,6 +1,5 @@
 """Triton's own HTTP client, unchanged: beyond its examples and the cases of `tests/servers`."""
 
-import json
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -22,22 +21,6 @@ RAMP = np.arange(16, dtype=np.int32).reshape(1, 16)
 def http(runtime: TensorRuntime) -> Iterator[client.InferenceServerClient]:
     with client.InferenceServerClient(runtime.http, network_timeout=60.0, connection_timeout=60.0) as made:
         yield made
-
-
-def test_the_repository_is_controlled(http: client.InferenceServerClient) -> None:
-    http.unload_model("add_sub_any")
-    assert not http.is_model_ready("add_sub_any")
-    states = {entry["name"]: entry.get("state") for entry in http.get_model_repository_index()}
-    assert states["add_sub"] == "READY"
-    assert states["add_sub_any"] != "READY"
-    reported = http.get_model_config("add_sub")  # with the preferred size that Triton fills in, which is now too large
-    config = {**reported, "name": "add_sub_any", "max_batch_size": 2, "dynamic_batching": {}}
-    http.load_model("add_sub_any", config=json.dumps(config))
-    assert http.get_model_config("add_sub_any")["max_batch_size"] == 2
-    http.load_model("add_sub_any")
-    assert http.get_model_config("add_sub_any")["max_batch_size"] == 8
-    with pytest.raises(InferenceServerException):
-        http.load_model("nobody")
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import openai
 import pytest
 from openai import AsyncOpenAI
 
@@ -21,7 +20,6 @@ from runtimes.llm.__main__ import main
 
 pytestmark = pytest.mark.processes
 QUESTION: list[Any] = [{"role": "user", "content": "What is the capital of France?"}]
-COUNT: list[Any] = [{"role": "user", "content": "Count from one to one hundred."}]
 
 
 def command(model: Path | str, *options: str) -> list[str]:
@@ -74,19 +72,6 @@ async def client(server: Path) -> AsyncIterator[AsyncOpenAI]:
         yield client
 
 
-async def metric(socket: Path, name: str) -> float:
-    async with http(socket) as session, session.get("/metrics") as response:
-        lines = (await response.text()).splitlines()
-    [value] = [line.rsplit(" ", 1)[1] for line in lines if line.startswith(f"headrace_llm_{name} ")]
-    return float(value)
-
-
-async def until_metric(socket: Path, name: str, value: float) -> None:
-    async with asyncio.timeout(300):
-        while await metric(socket, name) != value:
-            await asyncio.sleep(0.02)
-
-
 # ── the real model ────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -105,54 +90,6 @@ async def test_it_knows_the_capital_of_france(client: AsyncOpenAI) -> None:
     assert usage.total_tokens == whole.usage.total_tokens
     assert usage.prompt_tokens_details is not None
     assert usage.prompt_tokens_details.cached_tokens == (usage.prompt_tokens - 1) // 16 * 16
-
-
-async def test_a_seed_repeats_and_choices_differ(client: AsyncOpenAI) -> None:
-    async def story(n: int) -> list[str]:
-        answer = await client.completions.create(model="smol", prompt="Once upon a time", max_tokens=12, seed=5, n=n)
-        return [choice.text for choice in answer.choices]
-
-    [first] = await story(1)
-    both = await story(2)
-    assert both[0] == first
-    assert both[1] != first
-
-
-async def test_32_at_once_answer_as_one_alone(client: AsyncOpenAI, server: Path) -> None:
-    async def complete() -> str | None:
-        answer = await client.chat.completions.create(model="smol", messages=QUESTION, temperature=0, max_tokens=8)
-        return answer.choices[0].message.content
-
-    answers = await asyncio.gather(*[complete() for _ in range(32)])
-    assert set(answers) == {"The capital of France is Paris."}
-    await until_metric(server, "kv_cache_usage_perc", 0)
-
-
-async def test_a_client_that_leaves_frees_its_pages(client: AsyncOpenAI, server: Path) -> None:
-    stream = await client.chat.completions.create(
-        model="smol", messages=COUNT, stream=True, n=4, extra_body={"ignore_eos": True}
-    )
-    await anext(stream)
-    assert await metric(server, "num_requests_running") == 4
-    assert await metric(server, "kv_cache_usage_perc") > 0
-    generated = await metric(server, "generation_tokens_total")
-    await stream.close()
-    await until_metric(server, "kv_cache_usage_perc", 0)
-    assert await metric(server, "num_requests_running") == 0
-    assert await metric(server, "generation_tokens_total") < generated + 4 * 100
-
-
-async def test_a_prompt_over_the_context(client: AsyncOpenAI) -> None:
-    with pytest.raises(openai.BadRequestError) as caught:
-        await client.completions.create(model="smol", prompt="word " * 600)
-    assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "prompt")
-
-
-@pytest.mark.parametrize("count", [600, 100_000])
-async def test_token_ids_over_the_context(client: AsyncOpenAI, count: int) -> None:
-    with pytest.raises(openai.BadRequestError) as caught:
-        await client.completions.create(model="smol", prompt=[[1] * count, [1]])
-    assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "prompt")
 
 
 # ── the process ───────────────────────────────────────────────────────────────────────────────────────
