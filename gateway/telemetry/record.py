@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from random import Random
 
     from gateway.limits.ledger import Reservation
-    from gateway.recording.sample import Draft
     from policies.routing.decision import Decision
 
 
@@ -73,8 +72,8 @@ class Record:
         """The signed id of a request of an experiment, if the client has given the request an id of its own."""
         self.explanation = ""
         """The explanation of the route, if the client requests it and may receive it."""
-        self.draft: Draft | None = None
-        """The facts of a request in the sample of recorded traffic."""
+        self.draft: object | None = None
+        """The facts of a request in the sample of recorded traffic. Only the recorder reads it."""
         self.relay: Relay | None = None
         """The proxy that carries the request to its endpoint."""
         self.exported = ""
