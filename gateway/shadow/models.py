@@ -6,7 +6,6 @@ prices, so that no account of a tenant changes.
 
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import TYPE_CHECKING
 
 from config.schema.config import Config, LimitsConfig, QuotaConfig
 from gateway.auth.keys import Principal
@@ -18,10 +17,7 @@ from gateway.pipelines.graphs import PIPELINES
 from gateway.services import Services
 from gateway.shadow.pools import CopyPools
 from gateway.snapshot import Snapshot, build
-from gateway.traffic.plan_state import PlanState
-
-if TYPE_CHECKING:
-    from gateway.embeddings.embed import Embedder  # needs an extra
+from gateway.traffic.plan_state import Embeds, PlanState
 
 
 class CopyModels:
@@ -37,7 +33,7 @@ class CopyModels:
         self._config: Config | None = None
         self._snapshot: Snapshot | None = None
 
-    def configure(self, config: Config, embedders: "Mapping[str, Embedder]") -> None:
+    def configure(self, config: Config, embedders: Mapping[str, Embeds]) -> None:
         """Apply a configuration. It is compiled when a copy first needs it."""
         self._config, self._snapshot, self._plan_state.embedders = config, None, embedders
 
