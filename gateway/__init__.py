@@ -35,7 +35,6 @@ snapshot.py           everything that one request reads, replaced as a whole
 terminal.py           what commands show on a terminal: foreign texts, and their progress
 background.py         background tasks, which begin again after an unexpected error
 errors.py             errors of the gateway's own start
-answer_tap.py         a stream whose pieces a record or a shadow receives too
 exchange.py           parts of the path: facts, deadlines, rewriting, charges
 ownership.py          checks at the start that the packages belong to this distribution
 revision.py           the revision of a configuration, and the version of its source

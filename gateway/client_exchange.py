@@ -20,8 +20,8 @@ from gateway.services import Services
 from gateway.snapshot import Snapshot
 from gateway.spine import Exchange, Observer
 from gateway.telemetry import Record
+from gateway.telemetry.traces.span_attributes import LARGE
 from gateway.traffic.queue import priority_of
-from gateway.traffic.spans import LARGE
 
 End = Callable[[Record, BaseException | None, int | None], None]
 """Ends the exchange of a record, with the status that the client received."""

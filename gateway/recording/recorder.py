@@ -19,12 +19,12 @@ from gateway.recording.entries import FEATURES, Holder, PolicyFrame, RecordEntry
 from gateway.recording.frames import FRAME_BYTES, Frames, PolicyParts
 from gateway.recording.keys import RecordKey
 from gateway.recording.policy import NOT_FOUND, Predicted, RecordedPolicy, pools_of
-from gateway.recording.redaction import Redaction
 from gateway.recording.sample import Draft, Sample
 from gateway.recording.segments import POLICY, SegmentWriter
 from gateway.recording.stand_ins import StandIns
 from gateway.telemetry import Record
 from gateway.telemetry.events import cached
+from gateway.telemetry.redaction.texts import Redaction
 from policies.globs import GlobSet
 from policies.limits.amounts import NOTHING
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from random import Random
 
 from adapters.answer import Answer
-from gateway.answer_tap import TappedAnswer
+from adapters.answer_tap import TappedAnswer
 from gateway.client_exchange import ClientExchange
 from gateway.spine import Exchange, Observer
 

@@ -15,13 +15,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from adapters import statuses
+from adapters.answer_tap import TappedAnswer
 from adapters.base import Answer, Upstream
 from adapters.call import Call, ModelCaller
 from adapters.errors import CapacityError, InferenceError, Unavailable, UpstreamTimeout
 from adapters.requests import ModelRequest
 from config.schema.config import RolloutArmConfig
 from config.schema.shadow.compare import TextTestConfig
-from gateway.answer_tap import TappedAnswer
 from gateway.auth.keys import Principal
 from gateway.client_exchange import ClientExchange
 from gateway.exchange import deadline_of, rewritten

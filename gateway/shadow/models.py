@@ -17,7 +17,7 @@ from gateway.pipelines.graphs import PIPELINES
 from gateway.services import Services
 from gateway.shadow.pools import CopyPools
 from gateway.snapshot import Snapshot, build
-from gateway.traffic.plan_state import Embeds, PlanState
+from gateway.traffic.plan_state import TokenEmbedder, PlanState
 
 
 class CopyModels:
@@ -33,7 +33,7 @@ class CopyModels:
         self._config: Config | None = None
         self._snapshot: Snapshot | None = None
 
-    def configure(self, config: Config, embedders: Mapping[str, Embeds]) -> None:
+    def configure(self, config: Config, embedders: Mapping[str, TokenEmbedder]) -> None:
         """Apply a configuration. It is compiled when a copy first needs it."""
         self._config, self._snapshot, self._plan_state.embedders = config, None, embedders
 

@@ -11,7 +11,7 @@ from gateway.shadow.live import LiveShadows
 from gateway.shadow.models import CopyModels
 from gateway.shadow.pools import CopyPools, Servers
 from gateway.shadow.writer import ShadowWriter
-from gateway.traffic.plan_state import Embeds
+from gateway.traffic.plan_state import TokenEmbedder
 
 
 class ShadowPlane:
@@ -23,7 +23,7 @@ class ShadowPlane:
         self._models = CopyModels(self._pools, rng, clock, time.time)
         self.copies = ShadowCopies(self._pools, self._models, AnswerComparer(), rng, clock)
 
-    def configure(self, config: Config, embedders: Mapping[str, Embeds]) -> None:
+    def configure(self, config: Config, embedders: Mapping[str, TokenEmbedder]) -> None:
         """Apply a configuration."""
         self.live.configure(config)
         self._pools.configure(config.pools, config.zone)

@@ -16,7 +16,7 @@ Branch = tuple[str, int, str]
 """A model, the index of its route, and one of the route's pools."""
 
 
-class Embeds(Protocol):
+class TokenEmbedder(Protocol):
     """Computes embeddings where a model's servers return vectors of tokens."""
 
     def around(self, upstream: Upstream, clock: Callable[[], float]) -> Upstream:
@@ -28,7 +28,7 @@ class PlanState:
     """Budgets and measurements by branch, and cached answers. A reload preserves all of them."""
 
     def __init__(self) -> None:
-        self.embedders: Mapping[str, Embeds] = {}
+        self.embedders: Mapping[str, TokenEmbedder] = {}
         """Embedders by model, loaded before their configuration is applied."""
         self._retries: dict[Branch, RetryBudget] = {}
         self._hedges: dict[Branch, tuple[str, Patience, RetryBudget]] = {}
