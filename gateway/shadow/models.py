@@ -17,7 +17,7 @@ from gateway.pipelines.graphs import PIPELINES
 from gateway.services import Services
 from gateway.shadow.pools import CopyPools
 from gateway.snapshot import Snapshot, build
-from gateway.traffic.plan_state import TokenEmbedder, PlanState
+from gateway.traffic.plan_state import PlanState, TokenEmbedder
 
 
 class CopyModels:
