@@ -15,8 +15,8 @@ from policies.limits.amounts import NOTHING, Amounts
 from policies.limits.price import PriceRow
 
 if TYPE_CHECKING:
+    from policies.facts import Facts
     from policies.routing.decision import Decision
-    from policies.routing.facts import Facts
 
 
 class Observer:

@@ -23,10 +23,10 @@ from gateway.plan import RoutePlan
 from gateway.services import Services
 from gateway.snapshot import Snapshot
 from gateway.spine import Exchange
+from policies.facts import Facts
 from policies.limits.amounts import Amounts
 from policies.limits.price import PriceRow, expected_output
 from policies.pipelines.request_budget import Use
-from policies.routing.facts import Facts
 from policies.routing.rules import ResolvedModel
 
 

@@ -15,8 +15,8 @@ from gateway.limits.allowance import Allowance
 from gateway.limits.ledger import Ledger, Reservation
 from gateway.traffic.pool import Pool
 from policies.breaker import LONGEST_REST
+from policies.facts import Facts
 from policies.limits.amounts import TOKENS, Amounts
-from policies.routing.facts import Facts
 from tests.simulation.oracle import Admission, LimitsOracle
 
 
