@@ -3,7 +3,7 @@
 requests.py     requests to models (`ChatRequest`, `CompletionRequest`, …), immutable, and the codec of their wire
 payloads.py     the parts of a request that only its own wire has
 types.py        `Usage`, `Deadline`, the form of an answer, and the values of fields
-answer.py       `Answer`: a response that has begun
+answer.py       `Answer`: a response that has begun; answer_tap.py: its pieces, for another reader too
 call.py         `Call`: one execution of a request, and the trace of its attempts
 spans.py        the spans of a traced request
 base.py         `Upstream.call(request, call) -> Answer`: the one interface by which everything composes

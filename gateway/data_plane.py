@@ -22,8 +22,9 @@ from gateway.batches.metrics import BatchMetrics
 from gateway.batches.plane import BatchPlane
 from gateway.bus.metrics import BusMetrics, LateAnswers
 from gateway.bus.plane import BusPlane
+from gateway.client_exchange import traced
 from gateway.client_listeners import ClientListeners
-from gateway.core import Core
+from gateway.core import Core, Watcher
 from gateway.embeddings.loading import embedders
 from gateway.errors import StartError
 from gateway.experiments.inbox import FeedbackInbox
@@ -36,6 +37,7 @@ from gateway.limits.ledger import Ledger
 from gateway.limits.memory import Memory
 from gateway.limits.shared import SharedTable
 from gateway.local_folder import local_folder
+from gateway.pipelines.graphs import PIPELINES
 from gateway.pipelines.leaves import resources
 from gateway.placement.local import LocalRuntimes
 from gateway.placement.runtime import Runtimes
@@ -159,6 +161,7 @@ class DataPlane:
         self.core = Core(snapshot, self.ledger, telemetry, self.rng, self.clock, memory=self.memory)
         self._watch_metrics()
         self._open_recorder(telemetry)
+        self._watch_requests(self.config)
         self._open_shadows()
         if self.config.batches is not None:
             self.batches = BatchPlane(lambda: self.config, self.core, lambda: self.identity.pepper)
@@ -220,12 +223,17 @@ class DataPlane:
         self._exits.push_async_callback(writer.aclose)
         self._exits.push_async_callback(self.shadows.aclose)
         self._run(writer.run, "shadows")
-        self.core.copies = self.shadows.copies
 
     def _configure_recorder(self, config: Config) -> None:
         if self.recorder is not None:
             self.recorder.configure(config)
-            self.core.sample = self.recorder.sample if config.record is not None and config.record.share else None
+
+    def _watch_requests(self, config: Config) -> None:
+        """Watch requests with spans, and those whose traffic is recorded."""
+        watchers: list[Watcher] = [] if self.core.telemetry.tracer is None else [traced]
+        if self.recorder is not None and config.record is not None and config.record.share:
+            watchers.append(self.recorder.sample.watch)
+        self.core.watchers = tuple(watchers)
 
     async def _close_recorder(self, telemetry: Telemetry, recorder: TrafficRecorder) -> None:
         telemetry.flush()
@@ -324,6 +332,7 @@ class DataPlane:
         self.core.snapshot = self._build(config, pools)
         self._configure_recorder(config)
         self.core.telemetry.tracer = self.traces.configure(config.traces)
+        self._watch_requests(config)
         self.core.telemetry.usage = self.usage.configure(config)
         self.core.telemetry.requests = self.requests.configure(config)
         self.metrics.tenants.configure(config.metrics)
@@ -335,7 +344,10 @@ class DataPlane:
         self.rollouts.configure(config)
         self.shadows.configure(config, self.plan_state.embedders)
         live, shadows = self.rollouts.by_name, self.shadows.live.by_name
-        return build(config, keys, pools, self.rng, self.clock, tokens, self.plan_state, salt, live, shadows)
+        watches = (self.shadows.copies.watch,)
+        return build(
+            config, keys, pools, self.rng, self.clock, tokens, self.plan_state, salt, live, shadows, PIPELINES, watches
+        )
 
     def _configure_ledger(self, config: Config) -> None:
         """Apply the limits of the file, and of the teams in the database."""

@@ -13,10 +13,10 @@ from config.schema.config import TimeoutConfig
 from config.schema.money import Money
 from gateway.auth.keys import Principal
 from gateway.telemetry import Record
+from policies.facts import Facts
 from policies.limits.amounts import NOTHING, Amounts
 from policies.limits.price import PriceRow
 from policies.routing.decision import Decision
-from policies.routing.facts import Facts
 from policies.routing.rewrite import NotANumber, Rewrite
 from policies.routing.rules import ResolvedModel
 

@@ -17,9 +17,9 @@ from gateway.auth.certificates import Certificates
 from gateway.auth.credentials import Credentials
 from gateway.auth.table import REFUSED, KeyTable
 from gateway.auth.tokens import Tokens
-from gateway.pipelines.build import Builder
-from gateway.pipelines.executor import Pipeline
-from gateway.pipelines.leaves.functions import function_models
+from gateway.observers import observers_of
+from gateway.plan import RoutePlan
+from gateway.spine import Observer
 from gateway.traffic.plan import Composer
 from gateway.traffic.plan_state import PlanState
 from gateway.traffic.pool import Pool
@@ -34,6 +34,41 @@ from policies.routing.rules import (
     Rollouts,
     Shadows,
 )
+
+
+class ModelGraphs:
+    """Models that call other models: pipelines, and arms of splits that are models. Here there are none."""
+
+    def functions(self, config: Config) -> Mapping[str, ResolvedModel]:
+        """Models of the Python files that pipelines call."""
+        return {}
+
+    def pipelines(
+        self,
+        config: Config,
+        takes_tensors: Callable[[str], bool],
+        takes_json: Callable[[str], bool],
+        outputs_of: Callable[[str], Sequence[PipelineTensorConfig]],
+        clock: Callable[[], float],
+    ) -> Mapping[str, Upstream]:
+        """The pipelines of a configuration, by model."""
+        return {}
+
+    def plan(
+        self,
+        snapshot: "Snapshot",
+        decision: Decision,
+        upstream: Upstream,
+        observers: tuple[Observer, ...],
+        of_clients: tuple[Observer, ...],
+    ) -> RoutePlan:
+        """The plan of a decision for a model that calls others."""
+        return RoutePlan(upstream, observers, of_clients)
+
+
+NO_GRAPHS = ModelGraphs()
+RouteWatch = Callable[[Decision], Observer | None]
+"""Returns the observer of clients' requests that a feature adds to a route."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +101,12 @@ class Snapshot:
     """Models that several tenants may use."""
     explainers: Mapping[str, str]
     """The model that explains another model's answers, by that model."""
-    pipelines: Mapping[str, Pipeline]
+    pipelines: Mapping[str, Upstream]
     """By model, as configured."""
     composer: Composer
-    _plans: dict[int, Upstream] = field(default_factory=dict)
+    graphs: ModelGraphs
+    watches: Sequence[RouteWatch]
+    _plans: dict[int, RoutePlan] = field(default_factory=dict)
 
     def models_of(self, tenant: str) -> ModelList:
         """The models of a tenant. Raises `CredentialError` for a tenant that a reload removed after the
@@ -107,13 +144,21 @@ class Snapshot:
         """The model that a step calls."""
         return self.functions.get(model) or self.catalogue.find(model)
 
-    def plan(self, decision: Decision) -> Upstream:
-        """A decision as one upstream. Decisions are compiled once and live as long as this snapshot, so each has
-        one plan."""
+    def plan(self, decision: Decision) -> RoutePlan:
+        """The plan of a decision. Decisions are compiled once and live as long as this snapshot, so each has one
+        plan."""
         plan = self._plans.get(id(decision))
         if plan is None:
-            plan = self._plans[id(decision)] = self.pipelines.get(decision.model) or self.composer.plan(decision)
+            plan = self._plans[id(decision)] = self._compiled(decision)
         return plan
+
+    def _compiled(self, decision: Decision) -> RoutePlan:
+        upstream = self.pipelines.get(decision.model) or self.composer.plan(decision)
+        observers = observers_of(decision)
+        of_clients = tuple(observer for watch in self.watches if (observer := watch(decision)) is not None)
+        if decision.calls_models:
+            return self.graphs.plan(self, decision, upstream, observers, of_clients)
+        return RoutePlan(upstream, observers, of_clients)
 
 
 def build(
@@ -127,6 +172,8 @@ def build(
     salt: bytes = b"",
     rollouts: Rollouts = NO_ROLLOUTS,
     shadows: Shadows = NO_SHADOWS,
+    graphs: ModelGraphs = NO_GRAPHS,
+    watches: Sequence[RouteWatch] = (),
 ) -> Snapshot:
     """Compile a configuration that has been checked. `salt` keys the names of tenants at servers; when empty, a salt of
     this process alone is used."""
@@ -160,7 +207,7 @@ def build(
         explaining=frozenset(tenant.name for tenant in config.tenants if tenant.explain),
         credentials=Credentials(keys, tokens or Tokens((), clock), Certificates(config.tenants), allowed),
         catalogue=catalogue,
-        functions=function_models(config),
+        functions=graphs.functions(config),
         allowed=allowed,
         prices=prices,
         batch_prices={name: price.of_batch for name, price in prices.items()},
@@ -169,8 +216,10 @@ def build(
         responses_models=frozenset(model.name for model in config.models if _serves_responses(model, configs)),
         shared_models=frozenset(m.name for m in config.models if _users(m, allowed) > 1),
         explainers={model.name: model.explainer for model in config.models if model.explainer is not None},
-        pipelines=Builder(config, takes_tensors, takes_json, outputs_of, clock).pipelines(),
+        pipelines=graphs.pipelines(config, takes_tensors, takes_json, outputs_of, clock),
         composer=Composer(pools, configs, plan_state, rng, clock),
+        graphs=graphs,
+        watches=watches,
     )
 
 

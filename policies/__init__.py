@@ -27,6 +27,9 @@ drain.py     the measured rate at which a queue is served
 tail.py      the choice of requests to trace, at their end
 clock.py     windows of local time
 globs.py     shell-style patterns over names
+facts.py     what rules may read of a request
+splits.py    a sticky weighted choice of an arm
+warm.py      the pools that must be able to serve until a rollout is kept
 
 No policy blocks, reads a clock or uses a global random generator, so each decision can be explained, replayed and
 property-tested. State belongs to one event loop; there are no locks.

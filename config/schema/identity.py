@@ -1,6 +1,6 @@
 """The sections for the identity of clients and the permissions of credentials."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -13,6 +13,9 @@ Algorithm = Literal[
     "HS256", "HS384", "HS512",
 ]  # fmt: skip
 Role = Literal["user", "tenant-admin", "operator"]
+ROLES: frozenset[str] = frozenset(get_args(Role))
+"""Roles that give authority."""
+USER: frozenset[str] = frozenset({"user"})
 Operation = Literal[
     "chat", "text_completion", "embeddings", "infer", "app", "models", "feedback", "files", "batches", "metrics"
 ]  # fmt: skip

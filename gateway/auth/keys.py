@@ -15,9 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from types import MappingProxyType
-from typing import get_args
 
-from config.schema.identity import GrantConfig, Role
+from config.schema.identity import USER, GrantConfig
 from gateway.auth.scope import Scope
 
 ID_CHARS = "abcdefghijklmnopqrstuvwxyz234567"
@@ -30,9 +29,6 @@ _NAME_LENGTH = 64
 _DAY = 86400.0
 
 
-ROLES: frozenset[str] = frozenset(get_args(Role))
-"""Roles that give authority."""
-USER: frozenset[str] = frozenset({"user"})
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 

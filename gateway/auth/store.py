@@ -14,12 +14,12 @@ from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, func, insert, or_, select, tuple_, update
 
-from config.schema.identity import GrantConfig
+from config.schema.identity import USER, GrantConfig
 from gateway.auth import audit
 from gateway.auth.audit import Act, Actor, AuditEntry, Verdict
 from gateway.auth.database import Stamp, stamp
 from gateway.auth.errors import KeyEnded, NoSuchKey
-from gateway.auth.keys import NO_LABELS, USER, ApiKey, KeyRecord, Principal, digest, new_key
+from gateway.auth.keys import NO_LABELS, ApiKey, KeyRecord, Principal, digest, new_key
 from gateway.auth.room import make_room
 from gateway.auth.schema import keys, team_keys
 from gateway.auth.scope import Scope

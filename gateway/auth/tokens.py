@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import jwt
 
 from adapters.errors import CredentialError
-from config.schema.identity import JwtConfig
+from config.schema.identity import ROLES, USER, JwtConfig
 from gateway.auth.jwks import Jwks
-from gateway.auth.keys import NO_LABELS, ROLES, USER, Principal, holder_id
+from gateway.auth.keys import NO_LABELS, Principal, holder_id
 from gateway.auth.scope import Scope
 from gateway.auth.table import REFUSED
 

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 from aiohttp import web
 
 from config.schema.config import OidcConfig
-from gateway.auth.keys import NO_LABELS, USER, Principal, holder_id
+from config.schema.identity import USER
+from gateway.auth.keys import NO_LABELS, Principal, holder_id
 from gateway.auth.tokens import claim_of, texts_of
 from gateway.console.admission import check_reader
 from gateway.console.cookies import cookie_name, is_secure, remove_cookie, set_cookie

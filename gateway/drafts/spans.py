@@ -13,7 +13,7 @@ import yaml
 from config.document import MAX_DEPTH, MAX_NODES, check_depth
 from config.place import Place, type_at
 from config.schema.text import Secret
-from gateway.recording.secrets import secret_spans
+from gateway.telemetry.redaction.secrets import secret_spans
 
 _URL = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]{0,30}://[^\s/@:'\"]{0,256}):([^\s/@'\"]{1,512})@([^\s/'\"\],}]{0,256})")
 _HASH = re.compile(r"(?<![0-9A-Za-z])[0-9a-fA-F]{64}(?![0-9A-Za-z])")

@@ -4,7 +4,8 @@ import json
 from collections.abc import Mapping
 
 from adapters.requests import ModelRequest
-from gateway.auth.keys import USER, Principal
+from config.schema.identity import USER
+from gateway.auth.keys import Principal
 from gateway.core import Core
 from gateway.explain.why import Policy
 from gateway.snapshot import Snapshot

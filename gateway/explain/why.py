@@ -20,11 +20,11 @@ from gateway.exchange import facts_of
 from gateway.explain.replicas import replicas_of
 from gateway.explain.requests import headers_of, principal_of, request_of
 from gateway.traffic.queue import PRIORITY_HEADER
+from policies.facts import Facts
 from policies.limits.price import Price
 from policies.routing import explain
 from policies.routing.drawing import drawn
 from policies.routing.explain import MAX_SHOWN, Explanation, Side
-from policies.routing.facts import Facts
 from policies.routing.rewrite import Fields, NotANumber, Rewrite
 from policies.routing.rules import Catalogue, ModelList, ResolvedModel
 

@@ -12,8 +12,8 @@ from gateway.fronts.door import Door, DoorPath
 from gateway.fronts.openai import require_json
 from gateway.rollouts.values import ValueRow, period_of
 from gateway.telemetry import Record
-from policies.experiments.signed_ids import GENERATIONS
 from policies.rollouts.live import LiveComparison
+from policies.rollouts.signed_ids import GENERATIONS
 
 PATH = b"/v1/feedback"
 _UNKNOWN = "Unknown path. This gateway serves /v1/feedback."

@@ -8,7 +8,7 @@ from config.schema.money import Money
 from config.schema.tenant import TeamConfig
 from gateway.limits.allowance import Allowance
 from gateway.limits.subjects import MAX_SUBJECTS, WHOLE, Limit, Store
-from policies.routing.facts import Facts
+from policies.facts import Facts
 
 Scope = tuple[Per, tuple[str, ...] | None, Count, int]
 Stores = Mapping[str, Store]

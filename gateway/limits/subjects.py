@@ -8,8 +8,8 @@ from itertools import islice
 
 from config.schema.limits import LimitsConfig, Per
 from gateway.limits.allowance import Allowance
+from policies.facts import Facts
 from policies.globs import GlobSet
-from policies.routing.facts import Facts
 
 Spare = Callable[[], Allowance]
 """Returns the allowance that new subjects share."""

@@ -3,6 +3,7 @@
 executor.py   runs one pipeline as an `Upstream`
 build.py      compiles the pipelines of a configuration; the registry of the kinds of nodes
 scope.py      what a node reads and returns: `StepScope`, `Output`, and the protocol `PipelineNode`
+graphs.py     pipelines in the snapshot, and the plans of requests that call models
 calls.py      calls the models of steps as the pipeline's client: their routes, limits, prices
 budgets.py    the budgets of a request to a pipeline
 step.py       one step: its inputs, its time, its record, its failure

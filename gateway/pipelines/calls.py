@@ -1,53 +1,33 @@
 """Calls the models of a pipeline's steps as the pipeline's client, and charges them."""
 
-import asyncio
-from collections.abc import Callable
-from random import Random
-from typing import NamedTuple
+from __future__ import annotations
 
-from adapters.base import Answer, Upstream
+import asyncio
+
+from adapters.base import Answer
 from adapters.call import Call
 from adapters.errors import NotFound
 from adapters.requests import ModelQuery, ModelRequest
+from adapters.spans import Span
 from adapters.types import Deadline, Usage
 from config.schema.money import Money
 from gateway.auth.keys import Principal
-from gateway.exchange import amounts_of, charge, deadline_of, facts_of, hide_model_error, prepared, separated
+from gateway.exchange import amounts_of, charge, deadline_of, facts_of, prepared, separated
 from gateway.limits.allowance import Allowance
-from gateway.limits.ledger import Ledger, Reservation
+from gateway.limits.ledger import Reservation
+from gateway.observers import SequenceAtHome
 from gateway.pipelines.budgets import Budgets
 from gateway.pipelines.executor import Pipeline
 from gateway.pipelines.scope import Bound, Estimate
+from gateway.plan import RoutePlan
+from gateway.services import Services
 from gateway.snapshot import Snapshot
-from gateway.telemetry.traces.content import TraceContent, traced_content
-from gateway.traffic.sequences import Sequences
+from gateway.spine import Exchange
+from policies.facts import Facts
 from policies.limits.amounts import Amounts
-from policies.limits.expected import DeviceTime
 from policies.limits.price import PriceRow, expected_output
 from policies.pipelines.request_budget import Use
-from policies.routing.decision import Decision
-from policies.routing.facts import Facts
 from policies.routing.rules import ResolvedModel
-
-
-class Services:
-    """The objects that the calls of all pipelines share."""
-
-    def __init__(
-        self,
-        ledger: Ledger,
-        device_time: DeviceTime,
-        rng: Random,
-        clock: Callable[[], float],
-        wall: Callable[[], float],
-        sequences: Sequences,
-    ) -> None:
-        self.ledger = ledger
-        self.device_time = device_time
-        self.rng = rng
-        self.clock = clock
-        self.wall = wall
-        self.sequences = sequences
 
 
 class ClientModelCalls:
@@ -68,179 +48,153 @@ class ClientModelCalls:
         *,
         priced: bool,
     ) -> None:
-        self._services = services
-        self._snapshot = snapshot
-        self._principal = principal
+        self.services = services
+        self.snapshot = snapshot
+        self.principal = principal
         self._covered = allowances
-        self._budgets = budgets
-        self._priced = priced
+        self.budgets = budgets
+        self.priced = priced
         """Whether the pipeline has its own price, so that the prices of its models do not count."""
 
     async def call(self, model: str, request: ModelRequest, call: Call) -> Answer:
         """See `adapters.call.ModelCaller`. The request has the model's own name."""
-        services, snapshot = self._services, self._snapshot
-        resolved = snapshot.called(model)
+        resolved = self.snapshot.called(model)
         assert resolved is not None  # the checks of the file found it
-        now = services.clock()
-        facts, decision = self._decide(resolved, request, call)
-        if isinstance(request, ModelQuery):
-            part = call.part()
-            part.assignment = None
-            return await snapshot.plan(decision).call(request, part)
-        request = await prepared(decision, request)
-        inner = snapshot.pipelines.get(resolved.rules.model)
-        is_sequence = bool(request.sequence) and inner is None
-        if is_sequence and len(snapshot.allowed) > 1:  # any tenant's pipeline may contain the model
-            request = await separated(request, self._principal.tenant)
-        price = None if self._priced else snapshot.price_of(resolved.rules.model, facts.time)
-        allowances = self._further(facts, resolved.rules.model, now)
-        amounts, cost = self._estimate(resolved, request, price, facts.time)
-        reservation = None
-        use = Use(0 if inner is not None else amounts[1], 0 if cost is None else cost.picos)
-        self._budgets.reserve(resolved.rules.model, use)
-        try:
-            if allowances:
-                reservation = await services.ledger.reserve_part(facts, allowances, amounts, cost, now)
-        except BaseException:
-            self._budgets.settle(use, Use())
-            raise
-        part = call.part()
-        comparison = decision.comparison
-        part.assignment = None if comparison is None else comparison.assign(decision.side, facts)
-        part.repeatable = call.repeatable and (request.repeatable or decision.retry.methods == "all")
-        part.deadline = _earlier(call.deadline, deadline_of(decision.timeout, request, now))
-        if inner is not None:
-            part.models = ClientModelCalls(
-                services,
-                snapshot,
-                self._principal,
-                (*self._covered, *allowances),
-                self._budgets.within(inner.name, inner.budget),
-                priced=self._priced or resolved.rules.price is not None,
-            )
-        held = Held(reservation, self._budgets, use)
-        settle = _Settlement(services, resolved, request, part, price, held, contains_steps=inner is not None)
-        try:
-            plan = snapshot.plan(decision)
-            if is_sequence:
-                plan = self._at_home(resolved.rules.model, request, part, plan)
-            content = _content_of(decision, request, part)
-            answer = await plan.call(request, part)
-            if content is not None:
-                answer = content.tap(answer)
-        except BaseException as error:
-            settle.failed(error)
-            if decision.hide_model_errors:
-                hide_model_error(error)
-            raise
-        if is_sequence:
-            services.sequences.answered(self._principal.tenant, resolved.rules.model, request, answer, decision.arm)
-        if decision.hide_model_errors:
-            answer.when_ended(lambda _, error: hide_model_error(error))
-        answer.when_ended(lambda answer, _: settle(answer.usage))
-        return answer
+        exchange = StepExchange(self, resolved, request, call)
+        if not isinstance(request, ModelQuery):
+            return await exchange.answer()
+        exchange.decide()
+        exchange.open()
+        return await exchange.upstream.call(request, exchange.call)
 
-    def _at_home(self, model: str, request: ModelRequest, call: Call, plan: Upstream) -> Upstream:
-        """The upstream for a request of a sequence. Sets the endpoint of the call."""
-        place = self._services.sequences.place(self._principal.tenant, model, request, self._snapshot.pools)
-        if place is None:
-            return plan
-        call.home = place.endpoint
-        return self._snapshot.pools[place.pool]
-
-    def _decide(self, resolved: ResolvedModel, request: ModelRequest, call: Call) -> tuple[Facts, Decision]:
-        services = self._services
-        facts = facts_of(self._principal, request, resolved, call.headers, call.id, services.wall())
-        decision = resolved.rules.decide(facts, services.rng)
-        if decision is None:
-            raise NotFound(f"No route of the model `{resolved.rules.model}` matches the request of this step.")
-        return facts, decision
-
-    def _further(self, facts: Facts, model: str, now: float) -> tuple[Allowance, ...]:
-        """The limits of the call that no reservation around it covers."""
-        ledger = self._services.ledger
+    def further(self, facts: Facts, model: str, now: float) -> tuple[Allowance, ...]:
+        """The limits of a call that no reservation around it covers."""
+        ledger = self.services.ledger
         if self._covered and ledger.is_for_each_request(facts, model):
             return ()
         allowances = ledger.allowances(facts, model, now)
         covered = {id(allowance) for allowance in self._covered}
         return tuple(allowance for allowance in allowances if id(allowance) not in covered)
 
-    def _estimate(
-        self, resolved: ResolvedModel, request: ModelRequest, price: PriceRow | None, utc: float
-    ) -> tuple[Amounts, Money | None]:
-        """The amounts and the cost to reserve for a call: of a pipeline those of its most expensive path."""
-        model, cost = resolved.rules.model, None
-        if price is not None:
-            cost = price.estimate(request.prompt_tokens, request.max_tokens, request.n)
-        if (inner := self._snapshot.pipelines.get(model)) is not None:
-            return worst_path(inner, self._snapshot, request, price, utc)[0], cost
-        tokens = request.prompt_tokens + expected_output(request.max_tokens, request.n)
-        device_ms = self._services.device_time.expected(model, request.rows)
-        return (1, tokens, request.rows, request.size, device_ms), cost
+    def within(self, inner: Pipeline, allowances: tuple[Allowance, ...], *, priced: bool) -> ClientModelCalls:
+        """Calls the models of a pipeline that a step of this one calls."""
+        covered, budgets = (*self._covered, *allowances), self.budgets.within(inner.name, inner.budget)
+        priced = self.priced or priced
+        return ClientModelCalls(self.services, self.snapshot, self.principal, covered, budgets, priced=priced)
 
 
-def _content_of(decision: Decision, request: ModelRequest, call: Call) -> TraceContent | None:
-    """The content of a call for the span of its step, on a route whose traces have texts."""
-    spans, around = call.trace.spans, call.around
-    if decision.trace_content is None or spans is None or around is None:
-        return None
-    return traced_content(decision.trace_content, request, spans, around)
+class StepExchange(Exchange):
+    """A call of a model by a step. Its usage is charged to the step and to the limits of the model."""
 
+    __slots__ = ("_allowances", "_around", "_caller", "_inner", "_now", "_reservation", "_resolved", "_use")
 
-class Held(NamedTuple):
-    """The reservations of a call: in the limits of its model, and in the budgets around it."""
+    def __init__(self, caller: ClientModelCalls, resolved: ResolvedModel, request: ModelRequest, around: Call) -> None:
+        super().__init__(caller.services, request)
+        self.model = resolved.rules.model
+        self._caller = caller
+        self._resolved = resolved
+        self._around = around
+        self._inner = pipeline_of(caller.snapshot, self.model)
+        """The pipeline that answers, whose own steps record its usage; None for any other model."""
+        self._now = caller.services.clock()
+        self._allowances: tuple[Allowance, ...] = ()
+        self._use = Use()
+        self._reservation: Reservation | None = None
 
-    reservation: Reservation | None
-    budgets: Budgets
-    use: Use
+    def decide(self) -> None:
+        caller, services, around = self._caller, self.services, self._around
+        self.facts = facts_of(
+            caller.principal, self.request, self._resolved, around.headers, around.id, services.wall()
+        )
+        decision = self._resolved.rules.decide(self.facts, services.rng)
+        if decision is None:
+            raise NotFound(f"No route of the model `{self.model}` matches the request of this step.")
+        plan = caller.snapshot.plan(decision)
+        self.decision, self.arm, self.upstream, self.observers = decision, decision.arm, plan.upstream, plan.observers
 
+    async def prepare(self) -> None:
+        caller, snapshot, request = self._caller, self._caller.snapshot, await prepared(self.decision, self.request)
+        if request.sequence and self._inner is None:
+            if len(snapshot.allowed) > 1:  # any tenant's pipeline may contain the model
+                request = await separated(request, caller.principal.tenant)
+            home = SequenceAtHome(self.services.sequences, caller.principal.tenant, self.model, snapshot.pools)
+            self.observers += (home,)
+        self.request = request
+        self.price = None if caller.priced else snapshot.price_of(self.model, self.facts.time)
+        self._allowances = caller.further(self.facts, self.model, self._now)
+        if self._inner is None:
+            RoutePlan.estimate(snapshot.plan(self.decision), self)
+            self._use = Use(self.amounts[1], 0 if self.cost is None else self.cost.picos)
+        else:
+            amounts, _ = worst_path(self._inner, snapshot, request, self.price, self.facts.time)
+            price = self.price
+            cost = None if price is None else price.estimate(request.prompt_tokens, request.max_tokens, request.n)
+            self.amounts, self.cost = amounts, cost
+            self._use = Use(0, 0 if cost is None else cost.picos)
 
-class _Settlement:
-    """The end of one call of a model: charges its usage to its step and to the limits of the model, once."""
+    async def reserve(self) -> None:
+        budgets, ledger = self._caller.budgets, self.services.ledger
+        budgets.reserve(self.model, self._use)
+        if not self._allowances:
+            return
+        try:
+            self._reservation = await ledger.reserve_part(
+                self.facts, self._allowances, self.amounts, self.cost, self._now
+            )
+        except BaseException:
+            budgets.settle(self._use, Use())
+            raise
 
-    def __init__(
-        self,
-        services: Services,
-        resolved: ResolvedModel,
-        request: ModelRequest,
-        call: Call,
-        price: PriceRow | None,
-        held: Held,
-        *,
-        contains_steps: bool,
-    ) -> None:
-        self._contains_steps = contains_steps
-        """Whether the model is a pipeline, whose own steps record its usage."""
-        self._services = services
-        self._model = resolved.rules.model
-        self._request = request
-        self._call = call
-        self._price = price
-        self._held = held
+    def open(self) -> None:
+        around, decision = self._around, self.decision
+        self.call = call = around.part()
+        call.assignment = None
+        call.repeatable = around.repeatable and (self.request.repeatable or decision.retry.methods == "all")
+        call.deadline = _earlier(around.deadline, deadline_of(decision.timeout, self.request, self._now))
+        if self._inner is not None:
+            priced = self._resolved.rules.price is not None
+            call.models = self._caller.within(self._inner, self._allowances, priced=priced)
 
-    def __call__(self, usage: Usage | None) -> None:
-        cost, call = None, self._call
-        if usage is not None:
-            if usage.device_ms:
-                self._services.device_time.record(self._model, usage.rows, usage.device_ms)
-            if self._price is not None:
-                cost = charge(self._price, usage)
-            if call.step is not None:
-                call.step.spend(Usage(exact=usage.exact) if self._contains_steps else usage, cost)
-        held, tokens = self._held, 0 if usage is None or self._contains_steps else usage.total_tokens
-        held.budgets.settle(held.use, Use(tokens, 0 if cost is None else cost.picos))
-        if held.reservation is not None:
-            held.reservation.settle(amounts_of(self._request, usage), cost, self._services.clock())
+    @property
+    def span(self) -> Span | None:
+        return self._around.around
+
+    def begun(self, answer: Answer) -> None:
+        pass
+
+    def ended(self, answer: Answer, error: BaseException | None) -> None:
+        self._settle(answer.usage)
 
     def failed(self, error: BaseException) -> None:
         """Charge a call that never answered: its prompt, if it was cancelled while an upstream processed it."""
-        sent = isinstance(error, asyncio.CancelledError) and bool(self._call.tried)
-        self(Usage(prompt_tokens=self._request.prompt_tokens, rows=self._request.row_count) if sent else None)
+        sent = isinstance(error, asyncio.CancelledError) and bool(self.call.tried)
+        self._settle(Usage(prompt_tokens=self.request.prompt_tokens, rows=self.request.row_count) if sent else None)
+
+    def _settle(self, usage: Usage | None) -> None:
+        cost, call, contains_steps = None, self.call, self._inner is not None
+        if usage is not None:
+            if usage.device_ms:
+                self.services.device_time.record(self.model, usage.rows, usage.device_ms)
+            if self.price is not None:
+                cost = charge(self.price, usage)
+            if call.step is not None:
+                call.step.spend(Usage(exact=usage.exact) if contains_steps else usage, cost)
+        tokens = 0 if usage is None or contains_steps else usage.total_tokens
+        self._caller.budgets.settle(self._use, Use(tokens, 0 if cost is None else cost.picos))
+        if self._reservation is not None:
+            self._reservation.settle(amounts_of(self.request, usage), cost, self.services.clock())
 
 
 def _earlier(first: Deadline, second: Deadline) -> Deadline:
     """The limits of a route, ended by the earlier of two deadlines."""
     return Deadline(min(first.at, second.at), second.first_byte, second.idle)
+
+
+def pipeline_of(snapshot: Snapshot, model: str) -> Pipeline | None:
+    """The pipeline of a model; None for any other model."""
+    pipeline = snapshot.pipelines.get(model)
+    assert pipeline is None or isinstance(pipeline, Pipeline)
+    return pipeline
 
 
 def worst_path(
@@ -255,7 +209,7 @@ def worst_path(
         model = resolved.rules.model
         own = snapshot.price_of(model, utc)
         picos = 0 if own is None else own.cost(estimate.prompt, estimate.output).picos
-        if (inner := snapshot.pipelines.get(model)) is None:
+        if (inner := pipeline_of(snapshot, model)) is None:
             return Bound(estimate.prompt + estimate.output, estimate.rows, picos)
         bound = inner.bound(estimate)
         return bound if own is None else Bound(bound.tokens, bound.rows, picos)

@@ -11,10 +11,10 @@ from adapters.answer import Answer
 from adapters.stream import Stream
 from adapters.wire import decoding, sse
 from adapters.wire.openai.chat import DONE
-from gateway.pipelines.values import Values
 from policies.pipelines.acceptance import FINISH_REASONS, GeneratedAnswer, is_refusal, values_of
 
 Object = dict[str, Any]
+Values = Mapping[str, Any]
 _object = msgspec.json.Decoder(Object).decode
 _encode = msgspec.json.Encoder().encode
 

@@ -5,10 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 
-class CannotLaunch(Exception):
-    """The runtime cannot be started. The message is a sentence for operators."""
-
-
 @dataclass(frozen=True, slots=True)
 class Launch:
     """The launch of a runtime. `address`: an endpoint's URL. `stop_seconds`: the time between SIGTERM and SIGKILL."""

@@ -4,7 +4,7 @@ import random
 import socket
 from collections.abc import Iterable
 
-from gateway.placement.launch import CannotLaunch
+from gateway.placement.runtime import CannotLaunch
 
 CHOICES = range(20_000, 32_768)
 """Below the range of ephemeral ports, one of which another connection could use when the child restarts."""

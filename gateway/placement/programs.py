@@ -11,8 +11,9 @@ from pathlib import Path
 from config.schema.config import CommandRuntime, ProgramRuntime, VllmRuntime
 from gateway.placement import guard
 from gateway.placement.environment import environment
-from gateway.placement.launch import CannotLaunch, Launch
+from gateway.placement.launch import Launch
 from gateway.placement.place import EVERYWHERE, Place
+from gateway.placement.runtime import CannotLaunch
 
 GUARD_SECONDS = 8.0
 """Seconds for the guard to kill the server's processes after the server's own time to stop."""

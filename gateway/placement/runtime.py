@@ -1,12 +1,16 @@
 """The interface of a runtime that this or another process started."""
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from config.schema.config import RuntimeConfig
 from gateway.placement.place import Place
 
 OnExit = Callable[[str], None]
+
+
+class CannotLaunch(Exception):
+    """The runtime cannot be started. The message is a sentence for operators."""
 
 
 class Runtime(Protocol):
@@ -27,6 +31,14 @@ class Runtime(Protocol):
 
     async def stop(self) -> None:
         """Release it."""
+
+
+@runtime_checkable
+class MovingRuntime(Protocol):
+    """A runtime whose address may change, such as one in a cluster."""
+
+    def follow(self, moved: Callable[[str], object]) -> None:
+        """Call a method with each new address, as long as its object exists."""
 
 
 class OwnRuntime(Runtime, Protocol):
@@ -61,3 +73,21 @@ class Runtimes(Protocol):
 
     def close(self) -> None:
         """Release the resources of all runtimes, which have been stopped."""
+
+
+class NoRuntimes:
+    """A source without runtimes, for a fleet whose servers all run elsewhere."""
+
+    def replicas(self, name: str, config: RuntimeConfig) -> Mapping[int, str]:
+        """None."""
+        return {}
+
+    def make(self, name: str, config: RuntimeConfig, on_exit: OnExit, number: int = 0) -> Runtime:
+        """Raises `CannotLaunch`."""
+        raise CannotLaunch(f"{name}: no runtimes can be started here")
+
+    async def leave(self) -> None:
+        """Nothing runs."""
+
+    def close(self) -> None:
+        """Nothing is held."""

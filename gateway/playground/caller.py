@@ -5,7 +5,8 @@ import base64
 import msgspec
 
 from adapters.errors import CredentialError
-from gateway.auth.keys import USER, Principal
+from config.schema.identity import USER
+from gateway.auth.keys import Principal
 
 HEADER = "x-headrace-caller"
 

@@ -4,10 +4,7 @@ sample.py       the sample: which requests are recorded, and the draft of a requ
 entries.py      the record of one request, as it is stored
 stand_ins.py    digests that stand for users and sessions, and that get the same arms
 policy.py       the decision of a configuration for a recorded request
-secrets.py      secrets in texts, by their forms
-redaction.py    removes secrets and personal data from texts and JSON
 contents.py     redacted bodies and answers
-streams.py      the texts of a streamed answer
 keys.py         keys of segments, and their encryption under the configured key
 segments.py     the files: encrypted frames, written and read
 folder.py       the files of a folder: retention and bounds

@@ -15,9 +15,9 @@ from adapters.wire.anthropic.message_request import MessagesRequest
 from adapters.wire.oip.payloads import header_length
 from adapters.wire.tfserving.payloads import PredictV1Payload
 from gateway.recording.entries import Content
-from gateway.recording.redaction import compiled
 from gateway.recording.sample import Draft
-from gateway.recording.streams import texts_of
+from gateway.telemetry.redaction.streams import texts_of
+from gateway.telemetry.redaction.texts import compiled
 
 INLINE = 16 * 1024
 """Bytes that are redacted on the event loop. Larger bodies are redacted in a worker process."""

@@ -18,11 +18,11 @@ from gateway.auth.keys import Principal
 from gateway.auth.scope import Scope
 from gateway.explain.why import Policy
 from gateway.recording.entries import FEATURES, Holder, RecordEntry
+from policies.facts import Facts, Feature
 from policies.limits.price import Price
 from policies.rollouts.live import LiveComparison
 from policies.routing.conditions import requirements
 from policies.routing.decision import Decision
-from policies.routing.facts import Facts, Feature
 from policies.routing.rules import Catalogue, ResolvedModel, comparisons_of
 
 NOT_FOUND, NOT_IN_SCOPE = NotFound.code, Forbidden.code

@@ -19,13 +19,14 @@ from gateway.recording.entries import FEATURES, Holder, PolicyFrame, RecordEntry
 from gateway.recording.frames import FRAME_BYTES, Frames, PolicyParts
 from gateway.recording.keys import RecordKey
 from gateway.recording.policy import NOT_FOUND, Predicted, RecordedPolicy, pools_of
-from gateway.recording.redaction import Redaction
 from gateway.recording.sample import Draft, Sample
 from gateway.recording.segments import POLICY, SegmentWriter
 from gateway.recording.stand_ins import StandIns
 from gateway.telemetry import Record
 from gateway.telemetry.events import cached
+from gateway.telemetry.redaction.texts import Redaction
 from policies.globs import GlobSet
+from policies.limits.amounts import NOTHING
 
 MOST_WAITING = 10_000
 MOST_WAITING_BYTES = 64 * 1024 * 1024
@@ -97,6 +98,7 @@ class TrafficRecorder:
     def put(self, record: Record) -> None:
         """Queue the record of an ended request, if it is sampled."""
         draft = record.draft
+        assert draft is None or isinstance(draft, Draft)
         if draft is None and (
             record.error is None
             or record.model
@@ -196,7 +198,7 @@ class TrafficRecorder:
             frames.entries.append(entry)
             return
         self._request_of(entry, draft, record, parts.policy.sticky_headers)
-        entry.reproduces = _places(entry, draft, parts.stand_ins)
+        entry.reproduces = _places(entry, draft, record, parts.stand_ins)
         content = await contents.content_of(draft, entry.user, self._settings, whole=record.error is None)
         if content is None:
             self.lost["content"] += 1
@@ -204,7 +206,7 @@ class TrafficRecorder:
             content.number = entry.number
             frames.contents.append(content)
             frames.bytes += len(content.body) + len(content.answer or b"")
-        principal = draft.principal
+        principal = draft.exchange.principal
         scope = None if principal.scope is None else principal.scope.names
         labels = {name: text(value) for name, value in principal.labels.items()}
         roles, team = tuple(sorted(principal.roles)), principal.team
@@ -213,7 +215,7 @@ class TrafficRecorder:
         frames.entries.append(entry)
 
     def _request_of(self, entry: RecordEntry, draft: Draft, record: Record, sticky: frozenset[str]) -> None:
-        request, decision, text = draft.request, draft.decision, self._redaction.text
+        exchange, request, decision, text = draft.exchange, draft.request, record.decision, self._redaction.text
         entry.model = text(request.model[:256]) if decision is None else request.model
         entry.version = text(request.version[:64]) if decision is None else request.version
         entry.kind, entry.stream = type(request).__name__, request.stream
@@ -223,8 +225,10 @@ class TrafficRecorder:
         entry.features = sum(request.uses_feature(name) << bit for bit, name in enumerate(FEATURES))
         entry.user, entry.sequence = request.user or "", request.sequence
         entry.headers = {name: value if name in sticky else text(value) for name, value in draft.headers.items()}
-        entry.decided, entry.draws = draft.decided, tuple(draft.draws)
-        entry.configured, entry.amounts, entry.reserved = record.model, tuple(draft.amounts), draft.cost
+        entry.decided, entry.draws = exchange.time if record.model else 0.0, tuple(draft.draws)
+        entry.configured = record.model
+        if exchange.amounts is not NOTHING:
+            entry.amounts, entry.reserved = exchange.amounts, 0 if exchange.cost is None else exchange.cost.picos
         if decision is not None:
             entry.route, entry.arm, entry.pools = decision.route, decision.arm, pools_of(decision)
             if decision.comparison is not None:
@@ -328,9 +332,9 @@ class TrafficRecorder:
         self._failing = True
 
 
-def _places(entry: RecordEntry, draft: Draft, stand_ins: StandIns) -> bool:
+def _places(entry: RecordEntry, draft: Draft, record: Record, stand_ins: StandIns) -> bool:
     """Replace the subjects of the entry. Returns whether its facts lead to its decision."""
     made = Predicted(NOT_FOUND)
-    if draft.decision is not None:
+    if record.decision is not None:
         made = Predicted("", entry.configured, entry.route, entry.arm, entry.pools)
-    return stand_ins.place(entry, draft.principal, made)
+    return stand_ins.place(entry, draft.exchange.principal, made)

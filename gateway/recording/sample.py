@@ -1,15 +1,13 @@
 """The sample: selects the requests to record, and drafts a record while its request runs."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from random import Random
 
 from adapters.answer import Answer
-from adapters.requests import ModelRequest
-from config.schema.money import Money
-from gateway.answer_tap import TappedAnswer
-from gateway.auth.keys import Principal
-from policies.routing.decision import Decision
+from adapters.answer_tap import TappedAnswer
+from gateway.client_exchange import ClientExchange
+from gateway.spine import Exchange, Observer
 
 MOST_ANSWER = 1024 * 1024
 """Most bytes of an answer that a draft holds. A longer one is recorded in part."""
@@ -33,35 +31,33 @@ class Sample:
         digest = hashlib.blake2b(request_id.encode(errors="surrogatepass"), digest_size=8, key=self._key).digest()
         return int.from_bytes(digest, "big") < self._below
 
-    def draft(self, principal: Principal, request: ModelRequest, headers: Mapping[str, str]) -> "Draft":
-        """The draft of a sampled request."""
+    def watch(self, exchange: ClientExchange) -> Observer | None:
+        """The draft of a sampled request, which observes it; None for any other request."""
+        record = exchange.record
+        if not self.has(record.request_id):
+            return None
+        headers = exchange.headers
         recorded = {name: value for name in self.headers if (value := headers.get(name)) is not None}
-        return Draft(principal, request, recorded, answers=self.answers)
+        record.draft = draft = Draft(exchange, recorded, answers=self.answers)
+        exchange.rng = draft.drawing(exchange.rng)
+        return draft
 
 
-class Draft:
+class Draft(Observer):
     """The facts of one sampled request, noted along its path."""
 
-    __slots__ = ("amounts", "answer", "answers", "cost", "decided", "decision", "draws", "headers", "held",
-                 "overflowed", "pieces", "principal", "request", "shares")  # fmt: skip
+    __slots__ = ("answer", "answers", "draws", "exchange", "headers", "held", "overflowed", "pieces", "request",
+                 "shares")  # fmt: skip
 
-    def __init__(
-        self, principal: Principal, request: ModelRequest, headers: dict[str, str], *, answers: bool = False
-    ) -> None:
-        self.principal = principal
-        self.request = request
+    def __init__(self, exchange: ClientExchange, headers: dict[str, str], *, answers: bool = False) -> None:
+        self.exchange = exchange
+        self.request = exchange.request
         """The body that the client sent."""
         self.headers = headers
         self.answers = answers
-        self.decision: Decision | None = None
-        self.decided = 0.0
-        """Unix time of the decision."""
         self.draws: list[float] = []
         self.shares: tuple[float, ...] = ()
         """The shares of the rollout's arms at the decision."""
-        self.amounts: tuple[float, ...] = ()
-        self.cost = 0
-        """The reserved picos."""
         self.answer: Answer | None = None
         self.pieces: list[bytes] = []
         self.held = 0
@@ -78,17 +74,12 @@ class Draft:
         _draws.begin(rng, self.draws)
         return _draws
 
-    def decide(self, decision: Decision | None, now: float) -> None:
-        """Note the decision."""
-        self.decision, self.decided = decision, now
-        if decision is not None and decision.comparison is not None:
-            self.shares = decision.comparison.shares
+    def decided(self, exchange: Exchange) -> None:
+        comparison = exchange.decision.comparison
+        if comparison is not None:
+            self.shares = comparison.shares
 
-    def reserve(self, amounts: tuple[float, ...], cost: Money | None) -> None:
-        """Note the amounts and the cost to reserve."""
-        self.amounts, self.cost = amounts, 0 if cost is None else cost.picos
-
-    def tap(self, answer: Answer) -> Answer:
+    def begun(self, exchange: Exchange, answer: Answer) -> Answer:
         """The answer, whose bytes are recorded while the client reads them."""
         if not self.answers:
             return answer

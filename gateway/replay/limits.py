@@ -17,9 +17,9 @@ from gateway.recording.entries import RecordEntry
 from gateway.recording.policy import Predicted, RecordedPolicy
 from gateway.recording.stand_ins import subject_of
 from gateway.replay.outcomes import cost_of
+from policies.facts import Facts
 from policies.limits.amounts import RATED, Amounts
 from policies.limits.price import expected_output
-from policies.routing.facts import Facts
 
 _MEAN_OF = 0.05
 """The weight of the latest answer in the moving means of a model."""

@@ -21,7 +21,7 @@ from gateway.traffic.operations import NotDone
 from policies.rollouts.decide import OrderRefused
 from policies.rollouts.progress import RolloutProgress
 from policies.rollouts.tally import ShareOrder, StratumTally
-from policies.rollouts.warm import warm_seconds, warm_targets
+from policies.warm import warm_seconds, warm_targets
 
 log = logging.getLogger(__name__)
 PERIOD = 1.0

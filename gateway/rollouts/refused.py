@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 
 from adapters.answer import Answer
+from adapters.answer_tap import TappedAnswer
 from adapters.errors import InferenceError
 from adapters.wire import decoding
-from gateway.answer_tap import TappedAnswer
 from gateway.pipelines.generated import GeneratedText, Object, events_of
 
 MOST_BYTES = 262_144

@@ -25,11 +25,11 @@ from gateway.rollouts.values import ValueRow, count_values, covariate_of, forget
 from gateway.shadow.schema import create_tables as create_shadow_tables
 from gateway.shadow.store import forget_shadow, read_progress
 from policies.experiments.progress import ExperimentProgress
-from policies.rollouts.decide import OrderRefused
+from policies.rollouts.decide import Judgement, OrderRefused
 from policies.rollouts.progress import RolloutProgress
 from policies.rollouts.tally import MEASURING, ArmTally, StratumTally
 from policies.sequential.quantiles import merged
-from policies.shadowing.verdict import Judgement, verdict
+from policies.shadowing.verdict import verdict
 
 _TABLES = {RolloutProgress: rollouts, ExperimentProgress: experiments}
 _BATCH_SECONDS = 86400.0

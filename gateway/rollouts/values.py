@@ -11,8 +11,8 @@ from config.schema.experiments.experiment import ExperimentConfig
 from gateway.rollouts.planned import Planned, Progress
 from gateway.rollouts.schema import feedback
 from policies.experiments.progress import FIRST_COMPARED, ExperimentProgress
-from policies.experiments.signed_ids import GENERATIONS
 from policies.experiments.values import ReportedValue, bad_values, count_value, forget_rescaled
+from policies.rollouts.signed_ids import GENERATIONS
 
 MOST_AT_ONCE = 5_000
 """Values that one decision counts; further ones wait for the next."""

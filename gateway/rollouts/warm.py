@@ -15,7 +15,7 @@ from config.schema.config import Config
 from gateway.rollouts.live import LiveComparisons
 from gateway.traffic.fleet import Fleet
 from gateway.traffic.member import PoolMember
-from policies.rollouts.warm import WarmTarget, warm_pools, warm_targets
+from policies.warm import WarmTarget, warm_pools, warm_targets
 
 PERIOD = 5.0
 RETENTION = 60.0

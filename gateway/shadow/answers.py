@@ -11,7 +11,7 @@ from adapters.types import Form
 from adapters.wire import compression, sse
 from adapters.wire.oip import responses as oip_responses
 from config.schema.config import CompareConfig
-from gateway.recording.streams import events_of, texts_of
+from gateway.telemetry.redaction.streams import events_of, texts_of
 from policies.comparison.answers import AnswerContent, ComparedTensor, ComparedTool
 from policies.comparison.differences import Differences, differences, undecided_texts
 

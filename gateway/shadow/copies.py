@@ -15,15 +15,18 @@ from typing import Any
 from msgspec.structs import replace
 
 from adapters import statuses
-from adapters.answer import Answer
+from adapters.answer_tap import TappedAnswer
+from adapters.base import Answer, Upstream
 from adapters.call import Call, ModelCaller
 from adapters.errors import CapacityError, InferenceError, Unavailable, UpstreamTimeout
 from adapters.requests import ModelRequest
 from config.schema.config import RolloutArmConfig
 from config.schema.shadow.compare import TextTestConfig
-from gateway.answer_tap import TappedAnswer
+from gateway.auth.keys import Principal
+from gateway.client_exchange import ClientExchange
 from gateway.exchange import deadline_of, rewritten
 from gateway.rollouts.arm import ModelArm
+from gateway.services import Services
 from gateway.shadow.answers import WholeAnswer
 from gateway.shadow.comparer import AnswerComparer
 from gateway.shadow.copied import MOST_ANSWER, MOST_BYTES, CopiedRequest, CopyBudget, NotCompared, ShadowCopy, whole
@@ -33,8 +36,10 @@ from gateway.shadow.models import CopyModels
 from gateway.shadow.pools import CopyPools
 from gateway.shadow.prices import CopyPrices
 from gateway.shadow.seconds import CopySeconds
+from gateway.spine import Exchange, Observer
 from gateway.telemetry.events import cached
 from policies.comparison.differences import Differences
+from policies.routing.decision import Decision
 from policies.routing.rewrite import Rewrite
 from policies.shadowing.live import LiveShadow
 from policies.shadowing.pairs import AnswerTimes, ShadowSample
@@ -67,7 +72,7 @@ class ShadowCopies:
         self._models = models
         self._comparer = comparer
         self._rng = rng
-        self._clock = clock
+        self.clock = clock
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped = False
         self.budget = CopyBudget()
@@ -78,6 +83,10 @@ class ShadowCopies:
         return len(self._tasks)
 
     # ── behind a request ──────────────────────────────────────────────────────────────────────────────────
+
+    def watch(self, decision: Decision) -> Observer | None:
+        """The observer of a route with a shadow; None for any other route."""
+        return None if decision.shadow is None else _Shadowed(self, decision.shadow)
 
     def observe(self, shadow: LiveShadow, request: CopiedRequest, answer: Answer, *, stored: bool = False) -> Answer:
         """The answer to a drawn request, whose copy is sent when the answer has ended. `stored`: the request stores its
@@ -105,7 +114,7 @@ class ShadowCopies:
 
     def _ended(self, copy: ShadowCopy, error: BaseException | None) -> None:
         shadow = copy.shadow
-        copy.ended = self._clock()
+        copy.ended = self.clock()
         reason = "drain" if self._stopped else "broken" if error is not None else "size" if copy.pieces is None else ""
         if reason or (reason := self._begin(copy)):
             copy.release()
@@ -124,7 +133,7 @@ class ShadowCopies:
             estimate = price.estimate(received.prompt_tokens, received.max_tokens, received.n).picos
         if (spend := shadow.reserve(estimate, self._wall())) is None:
             return "spend"
-        if reason := shadow.begin(self._clock()):
+        if reason := shadow.begin(self.clock()):
             spend.settle()
             return reason
         copy.spend = spend
@@ -173,7 +182,7 @@ class ShadowCopies:
             times = AnswerTimes(first_byte, copy.ended - request.began)
             shadow.count_times(times, copy.times)
             self.seconds.observe(shadow.name, times, copy.times)
-        if differences and shadow.takes_sample(self._clock()):
+        if differences and shadow.takes_sample(self.clock()):
             with suppress(InferenceError):  # a sample may be lost
                 texts = await self._comparer.sample(request.received, first, other, self.redact)
                 now = self._wall()
@@ -194,13 +203,10 @@ class ShadowCopies:
         self, copy: ShadowCopy, tests: Sequence[TextTestConfig], pairs: Sequence[tuple[str, str]]
     ) -> bool:
         """Whether models accept all pairs of texts."""
-        request, question = copy.request, question_of(copy.request.received)
+        question = question_of(copy.request.received)
 
         async def call(model: str, sent: ModelRequest) -> Answer:
-            to = RolloutArmConfig(model=model)
-            answer = await self._called(to, sent, self._call_of(request, sent, to))
-            self._charge(copy, answer, to)
-            return answer
+            return await CopyExchange(self, copy, RolloutArmConfig(model=model), sent).answer()
 
         for one, other in pairs:
             for test in tests:
@@ -223,48 +229,36 @@ class ShadowCopies:
 
     async def _answer(self, copy: ShadowCopy, to: RolloutArmConfig, *, repeats: bool = False) -> WholeAnswer:
         """The whole answer of a target, or its refusal of the request. Raises `NotCompared` without an answer."""
-        request, shadow = copy.request, copy.shadow
+        request = copy.request
+        sent, plan = (request.sent, None) if repeats else (request.received, copy.shadow.plan)
+        exchange = CopyExchange(self, copy, to, sent, plan)
         try:
-            sent = request.sent if repeats else await _prepared(request, shadow.plan)
-            began = self._clock()
-            answer = await self._called(to, sent, self._call_of(request, sent, to))
-            first_byte = self._clock() - began
+            answer = await exchange.answer()
             data = await _read(answer)
         except InferenceError as error:
             if error.kind in ("caller", "backend"):
                 return WholeAnswer(statuses.http_status(error), request.sent.operation)
             raise NotCompared(_reason(error)) from None
         if not repeats:
-            copy.times = AnswerTimes(first_byte, self._clock() - began)
-        self._charge(copy, answer, to)
-        return whole(answer, data, sent.operation)
+            copy.times = AnswerTimes(exchange.first_byte, self.clock() - exchange.sent_at)
+        return whole(answer, data, exchange.request.operation)
 
-    def _charge(self, copy: ShadowCopy, answer: Answer, to: RolloutArmConfig) -> None:
-        """Count the tokens and the cost of an answer on the operator's bill."""
-        shadow, usage = copy.shadow, answer.usage
-        shadow.tokens["prompt"] += usage.prompt_tokens
-        shadow.tokens["completion"] += usage.completion_tokens
-        price = self.prices.of(shadow.plan.model, to)
-        if price is not None and copy.spend is not None:
-            cost = price.cost(usage.prompt_tokens, usage.completion_tokens)
-            copy.spend.picos += cost.picos
-            shadow.charge(cost)
-
-    async def _called(self, to: RolloutArmConfig, request: ModelRequest, call: Call) -> Answer:
+    def target(self, to: RolloutArmConfig) -> Upstream:
+        """The pool or the model that answers copies. Raises `NotCompared` if a reload has removed it."""
         if to.model is not None:
-            return await ModelArm(to.model).call(request, call)
-        if (pool := to.pool or "") not in self._pools:  # a reload has removed it since the request began
+            return ModelArm(to.model)
+        if (pool := to.pool or "") not in self._pools:
             raise NotCompared("unavailable")
-        return await self._pools[pool].call(request, call)
+        return self._pools[pool]
 
-    def _call_of(self, request: CopiedRequest, sent: ModelRequest, to: RolloutArmConfig) -> Call:
-        """The execution of a copy: with the facts of the client, the lowest priority, and a trace of its own."""
-        call, principal = request.call, request.principal
-        models: ModelCaller | None = None if to.model is None else self._models.caller(principal)
-        deadline = deadline_of(request.timeout, sent, self._clock())
-        return Call(
-            deadline, call.id + SUFFIX, call.tenant, call.key, call.headers, call.salt, call.share, "low", models=models
-        )
+    def caller(self, principal: Principal) -> ModelCaller:
+        """Calls the models of copies."""
+        return self._models.caller(principal)
+
+    @property
+    def services(self) -> Services:
+        """Those of copies, which charge nobody."""
+        return self._models.services
 
     # ── end ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -277,9 +271,99 @@ class ShadowCopies:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _prepared(request: CopiedRequest, plan: ShadowPlan) -> ModelRequest:
+class CopyExchange(Exchange):
+    """One call for a copy. The operator pays: the spend was reserved when the copy began."""
+
+    __slots__ = ("_copies", "_copy", "_plan", "_to", "first_byte", "sent_at")
+
+    def __init__(
+        self,
+        copies: ShadowCopies,
+        copy: ShadowCopy,
+        to: RolloutArmConfig,
+        request: ModelRequest,
+        plan: ShadowPlan | None = None,
+    ) -> None:
+        super().__init__(copies.services, request)
+        self._copies = copies
+        self._copy = copy
+        self._to = to
+        self._plan = plan
+        """The changes of the request for the target; None for a request that is sent as it is."""
+        self.sent_at = 0.0
+        """Monotonic seconds."""
+        self.first_byte = 0.0
+        """Seconds from there to the begin of the answer."""
+
+    def decide(self) -> None:
+        self.upstream = self._copies.target(self._to)
+
+    async def prepare(self) -> None:
+        if self._plan is not None:
+            self.request = await _prepared(self.request, self._plan)
+
+    async def reserve(self) -> None:
+        pass
+
+    def open(self) -> None:
+        """The call has the facts of the client, the lowest priority, and a trace of its own."""
+        request, copies = self._copy.request, self._copies
+        call, self.sent_at = request.call, copies.clock()
+        self.call = Call(
+            deadline_of(request.timeout, self.request, self.sent_at),
+            call.id + SUFFIX,
+            call.tenant,
+            call.key,
+            call.headers,
+            call.salt,
+            call.share,
+            "low",
+            models=None if self._to.model is None else copies.caller(request.principal),
+        )
+
+    def begun(self, answer: Answer) -> None:
+        self.first_byte = self._copies.clock() - self.sent_at
+
+    def ended(self, answer: Answer, error: BaseException | None) -> None:
+        """Count the tokens and the cost of an answer on the operator's bill."""
+        if error is not None:
+            return
+        shadow, usage, spend = self._copy.shadow, answer.usage, self._copy.spend
+        shadow.tokens["prompt"] += usage.prompt_tokens
+        shadow.tokens["completion"] += usage.completion_tokens
+        price = self._copies.prices.of(shadow.plan.model, self._to)
+        if price is not None and spend is not None:
+            cost = price.cost(usage.prompt_tokens, usage.completion_tokens)
+            spend.picos += cost.picos
+            shadow.charge(cost)
+
+    def failed(self, error: BaseException) -> None:
+        pass
+
+
+class _Shadowed(Observer):
+    """A request of a route with a shadow: a share of them is copied."""
+
+    __slots__ = ("_copies", "_shadow")
+
+    def __init__(self, copies: ShadowCopies, shadow: LiveShadow) -> None:
+        self._copies = copies
+        self._shadow = shadow
+
+    def begun(self, exchange: Exchange, answer: Answer) -> Answer:
+        assert isinstance(exchange, ClientExchange)
+        decision = exchange.decision
+        if not self._shadow.draws(exchange.services.rng, decision.comparison):
+            return answer
+        copied = CopiedRequest(
+            exchange.principal, exchange.received, exchange.request, exchange.call, decision.timeout, exchange.now
+        )
+        return self._copies.observe(self._shadow, copied, answer, stored=exchange.record.stored)
+
+
+async def _prepared(sent: ModelRequest, plan: ShadowPlan) -> ModelRequest:
     """The request as the target receives it. The rewrite of a target replaces that of the route."""
-    sent, rewrite = request.received, plan.to.rewrite or plan.rewrite
+    rewrite = plan.to.rewrite or plan.rewrite
     if rewrite is not None:
         sent = await rewritten(Rewrite(rewrite), sent)
     return sent if plan.to.version is None else replace(sent, version=plan.to.version)

@@ -6,22 +6,18 @@ prices, so that no account of a tenant changes.
 
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import TYPE_CHECKING
 
 from config.schema.config import Config, LimitsConfig, QuotaConfig
 from gateway.auth.keys import Principal
 from gateway.auth.table import KeyTable
 from gateway.limits.ledger import Ledger
 from gateway.pipelines.budgets import Budgets
-from gateway.pipelines.calls import ClientModelCalls, Services
+from gateway.pipelines.calls import ClientModelCalls
+from gateway.pipelines.graphs import PIPELINES
+from gateway.services import Services
 from gateway.shadow.pools import CopyPools
 from gateway.snapshot import Snapshot, build
-from gateway.traffic.plan_state import PlanState
-from gateway.traffic.sequences import Sequences
-from policies.limits.expected import DeviceTime
-
-if TYPE_CHECKING:
-    from gateway.embeddings.embed import Embedder  # needs an extra
+from gateway.traffic.plan_state import PlanState, TokenEmbedder
 
 
 class CopyModels:
@@ -32,12 +28,12 @@ class CopyModels:
         self._rng = rng
         self._clock = clock
         self._ledger = Ledger()
-        self._services = Services(self._ledger, DeviceTime(), rng, clock, wall, Sequences(clock))
+        self.services = Services(self._ledger, rng, clock, wall)
         self._plan_state = PlanState()
         self._config: Config | None = None
         self._snapshot: Snapshot | None = None
 
-    def configure(self, config: Config, embedders: "Mapping[str, Embedder]") -> None:
+    def configure(self, config: Config, embedders: Mapping[str, TokenEmbedder]) -> None:
         """Apply a configuration. It is compiled when a copy first needs it."""
         self._config, self._snapshot, self._plan_state.embedders = config, None, embedders
 
@@ -47,10 +43,11 @@ class CopyModels:
             assert self._config is not None
             config = _uncharged(self._config)
             self._ledger.configure(config.tenants, self._clock(), config.models)
+            keys, state = KeyTable(b"", {}), self._plan_state
             self._snapshot = build(
-                config, KeyTable(b"", {}), self._pools, self._rng, self._clock, plan_state=self._plan_state
+                config, keys, self._pools, self._rng, self._clock, plan_state=state, graphs=PIPELINES
             )
-        return ClientModelCalls(self._services, self._snapshot, principal, (), Budgets(), priced=True)
+        return ClientModelCalls(self.services, self._snapshot, principal, (), Budgets(), priced=True)
 
 
 def _uncharged(config: Config) -> Config:

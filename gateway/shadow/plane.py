@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import TYPE_CHECKING
 
 from config.schema.config import Config
 from gateway.shadow.comparer import AnswerComparer
@@ -12,9 +11,7 @@ from gateway.shadow.live import LiveShadows
 from gateway.shadow.models import CopyModels
 from gateway.shadow.pools import CopyPools, Servers
 from gateway.shadow.writer import ShadowWriter
-
-if TYPE_CHECKING:
-    from gateway.embeddings.embed import Embedder  # needs an extra
+from gateway.traffic.plan_state import TokenEmbedder
 
 
 class ShadowPlane:
@@ -26,7 +23,7 @@ class ShadowPlane:
         self._models = CopyModels(self._pools, rng, clock, time.time)
         self.copies = ShadowCopies(self._pools, self._models, AnswerComparer(), rng, clock)
 
-    def configure(self, config: Config, embedders: "Mapping[str, Embedder]") -> None:
+    def configure(self, config: Config, embedders: Mapping[str, TokenEmbedder]) -> None:
         """Apply a configuration."""
         self.live.configure(config)
         self._pools.configure(config.pools, config.zone)

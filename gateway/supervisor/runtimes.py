@@ -5,11 +5,10 @@ import logging
 from collections.abc import Mapping
 
 from config.schema.config import Config, RuntimeConfig
-from gateway.placement.launch import CannotLaunch
 from gateway.placement.local import LocalRuntimes
 from gateway.placement.numbers import ReplicaNumbers
 from gateway.placement.place import place_of
-from gateway.placement.runtime import OwnRuntime
+from gateway.placement.runtime import CannotLaunch, OwnRuntime
 from gateway.traffic.member import FleetError
 
 log = logging.getLogger(__name__)

@@ -45,7 +45,7 @@ from gateway.telemetry.merge import SampleTally
 from gateway.tls import ServerTls
 from gateway.traffic.member import FleetError
 from gateway.traffic.members import NOTHING
-from policies.rollouts.warm import warm_pools
+from policies.warm import warm_pools
 
 log = logging.getLogger(__name__)
 

@@ -17,6 +17,7 @@ memory.py      metrics of the memory of requests
 discovery.py   metrics of discovered endpoints and of reported load
 pipelines.py   metrics of the steps of pipelines
 redis.py       metrics of the connection to Redis
+redaction/     removes secrets and personal data
 traces/        spans of requests, for an OpenTelemetry collector
 families.py    metric families as bytes, between a worker and its supervisor
 merge.py       merges the metrics of several workers

@@ -12,7 +12,7 @@ import msgspec
 
 from adapters.call import StepTrace
 from adapters.types import Usage
-from gateway.auth.keys import ROLES, USER
+from config.schema.identity import ROLES, USER
 from gateway.telemetry.events import cached, times
 from gateway.telemetry.record import Record
 

@@ -1,23 +1,41 @@
 """The record of one request: the source of its log line and its metrics."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from adapters import offload
 from adapters.call import CallTrace
 from adapters.errors import InferenceError
 from adapters.http1.relay import Relay
 from adapters.types import Usage
+from config.schema.identity import USER
 from config.schema.money import Money
-from gateway.auth.keys import USER, Principal
-from gateway.limits.allowance import Allowance, Shadowed
 
 if TYPE_CHECKING:
     from random import Random
 
-    from gateway.limits.ledger import Reservation
-    from gateway.recording.sample import Draft
     from policies.routing.decision import Decision
+
+
+class RequestHolder(Protocol):
+    """The identity of a client."""
+
+    @property
+    def tenant(self) -> str: ...
+    @property
+    def key_id(self) -> str: ...
+    @property
+    def team(self) -> str: ...
+    @property
+    def roles(self) -> frozenset[str]: ...
+
+
+class EarlyHold(Protocol):
+    """What a request holds of its limits before its model is known."""
+
+    def undo(self, now: float) -> None:
+        """Release it."""
+        ...
 
 
 class Record:
@@ -62,19 +80,19 @@ class Record:
         self.cost: Money | None = None
         self.counted = False
         """Whether the usage of the request is counted."""
-        self.allowances: tuple[Allowance, ...] = ()
+        self.allowances: tuple[Any, ...] = ()
         """The limits that apply to the request, for the headers that report the remaining amounts."""
-        self.shadowed: tuple[Shadowed, ...] = ()
+        self.shadowed: tuple[tuple[str, str], ...] = ()
         self.ignored: Sequence[str] = ()
         """Fields of the request that the model ignored."""
-        self.early: Reservation | None = None
+        self.early: EarlyHold | None = None
         """The reservation while the body is received and the model is unknown."""
         self.feedback_id = ""
         """The signed id of a request of an experiment, if the client has given the request an id of its own."""
         self.explanation = ""
         """The explanation of the route, if the client requests it and may receive it."""
-        self.draft: Draft | None = None
-        """The facts of a request in the sample of recorded traffic."""
+        self.draft: object | None = None
+        """The facts of a request in the sample of recorded traffic. Only the recorder reads it."""
         self.relay: Relay | None = None
         """The proxy that carries the request to its endpoint."""
         self.exported = ""
@@ -83,7 +101,7 @@ class Record:
         self.ended = 0.0
         self.time = 0.0
 
-    def hold(self, principal: Principal) -> None:
+    def hold(self, principal: RequestHolder) -> None:
         """Set the identity of the client, also for the large bodies that this task decodes."""
         offload.TENANT.set(principal.tenant)
         self.tenant, self.key, self.team, self.roles = (

@@ -23,6 +23,6 @@ pool_state.py     measurements of a pool, preserved across reloads
 protocol_sync.py  whether the endpoints of a pool with a detected protocol agree
 probes.py         active health checks
 signals.py        the load that servers report
-spans.py          the spans of a traced request: waits in queues, attempts (span_attributes.py: by the conventions)
+spans.py          the spans of a traced request: waits in queues, attempts
 operations.py     changes by operators: add, drain, remove, weigh
 """

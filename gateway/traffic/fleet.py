@@ -11,8 +11,7 @@ from random import Random
 from config.schema.config import Config, PoolConfig
 from gateway.discovery.discoverer import Discoverer
 from gateway.discovery.target import DiscoveryError
-from gateway.placement.local import LocalRuntimes
-from gateway.placement.runtime import Runtimes
+from gateway.placement.runtime import NoRuntimes, Runtimes
 from gateway.scaling.cold import ColdStart
 from gateway.scaling.messages import PoolStanding
 from gateway.scaling.meter import PoolMeter
@@ -67,7 +66,7 @@ class Fleet:
         self.secret = secrets.token_bytes(32)
         """The key of the endpoints' ids. The deployment's own secret, once loaded, makes the ids stable."""
         self._rng = rng
-        self._members = Members(rng, runtimes or LocalRuntimes())
+        self._members = Members(rng, runtimes or NoRuntimes())
         self._states: dict[str, PoolState] = {}
         self._several: frozenset[str] = frozenset()
         """The pools that receive requests for several models."""

@@ -40,10 +40,8 @@ from config.schema.config import (
     SignalsConfig,
 )
 from gateway.discovery.target import DiscoveredEndpoint
-from gateway.placement.launch import CannotLaunch
 from gateway.placement.place import Place, place_of
-from gateway.placement.ray.runtime import RayRuntime
-from gateway.placement.runtime import Runtime, Runtimes
+from gateway.placement.runtime import CannotLaunch, MovingRuntime, Runtime, Runtimes
 from gateway.traffic import probes
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.signals import Scraper
@@ -194,7 +192,7 @@ def make_replica(pool: PoolConfig, id_: str, source: RuntimeSource, runtimes: Ru
     endpoint.scrubber = scrubber(pool, runtime.address)
     endpoint.provider = provider_of(pool)
     endpoint.runtime = "" if isinstance(pool.runtime, ProgramRuntime) else runtime.address
-    if isinstance(runtime, RayRuntime):
+    if isinstance(runtime, MovingRuntime):
         runtime.follow(endpoint.moved)
     endpoint.probed("The runtime is starting.", healthy_after=1, unhealthy_after=1)
     runtime.start()
@@ -234,7 +232,7 @@ def _runtime_adapter(pool: PoolConfig, runtime: Runtime) -> Adapter:
         probe = pool.probe.model_copy(update={"path": ready}) if pool.probe is not None else None
         return make_adapter(pool.model_copy(update={"probe": probe}), Address(address))
     client = Client(address, max_connections=pool.max_connections + 1, fields=_key_field(pool.runtime))
-    if isinstance(runtime, RayRuntime):
+    if isinstance(runtime, MovingRuntime):
         runtime.follow(client.move)
     if pool.takes_tensors:
         return OipHttpAdapter(client, model=pool.model_name)

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol
 
+from adapters.base import Upstream
 from config.schema.config import CacheConfig, Config, HedgeConfig
 from gateway.traffic.cache import Shelf
 from policies.hedge import Patience, patience
 from policies.resume import ResumeBudget
 from policies.retry import RetryBudget
 
-if TYPE_CHECKING:
-    from gateway.embeddings.embed import Embedder  # which needs an extra
-
 Branch = tuple[str, int, str]
 """A model, the index of its route, and one of the route's pools."""
+
+
+class TokenEmbedder(Protocol):
+    """Computes embeddings where a model's servers return vectors of tokens."""
+
+    def around(self, upstream: Upstream, clock: Callable[[], float]) -> Upstream:
+        """An upstream that also answers requests for embeddings."""
+        ...
 
 
 class PlanState:
     """Budgets and measurements by branch, and cached answers. A reload preserves all of them."""
 
     def __init__(self) -> None:
-        self.embedders: Mapping[str, Embedder] = {}
+        self.embedders: Mapping[str, TokenEmbedder] = {}
         """Embedders by model, loaded before their configuration is applied."""
         self._retries: dict[Branch, RetryBudget] = {}
         self._hedges: dict[Branch, tuple[str, Patience, RetryBudget]] = {}

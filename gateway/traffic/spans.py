@@ -6,20 +6,18 @@ from adapters.answer import Answer
 from adapters.base import as_inference_error
 from adapters.call import Call, StepTrace
 from adapters.requests import ModelRequest
-from adapters.spans import Attribute, Span, SpanEvent, SpanLog, new_id
+from adapters.spans import Span, SpanLog, new_id
 from adapters.types import Usage
 from config.schema.config import PoolConfig, ProgramRuntime
-from gateway.traffic.endpoint import Endpoint
-from gateway.traffic.span_attributes import (
+from gateway.telemetry.traces.span_attributes import (
+    LARGE,
+    described,
     request_attributes,
     response_attributes,
     server_attributes,
     usage_attributes,
 )
-from policies.routing.decision import Decision
-
-LARGE = 64 * 1024
-"""Bytes of a request or of an answer that are not held until the end of the request's trace."""
+from gateway.traffic.endpoint import Endpoint
 
 _PROVIDERS = {"azure": "azure.ai.openai", "mistral": "mistral_ai", "auto": "openai"}
 """The names of the conventions for dialects that have another name here."""
@@ -107,26 +105,6 @@ class AttemptSpan(Span):
         if request is not None:
             self.name = f"{request.operation} {request.model}"
             self.attributes = request_attributes(request) if log is None else described(request, log)
-
-
-def described(request: ModelRequest, log: SpanLog) -> dict[str, Attribute]:
-    """The attributes of a request, which are computed once for the spans of a trace that have the same request."""
-    if log.described is None or log.described[0] is not request:
-        log.described = request, request_attributes(request)
-    return log.described[1].copy()
-
-
-def decision_event(decision: Decision, now: float) -> SpanEvent:
-    """The event of the decision of the routes."""
-    route: dict[str, Attribute] = {
-        "headrace.route": decision.name or str(decision.route),
-        "headrace.pools": tuple(decision.pools),
-    }
-    if decision.target.model is not None:
-        route["headrace.target_model"] = decision.target.model
-    if decision.comparison is not None:
-        route["headrace.comparison"], route["headrace.side"] = decision.comparison.name, decision.side
-    return now, "decision", route
 
 
 def waited(log: SpanLog, call: Call, pool: str, began: float, now: float, end: str) -> None:

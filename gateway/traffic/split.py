@@ -7,7 +7,7 @@ from adapters.base import Answer, Upstream
 from adapters.call import Call
 from adapters.requests import ModelRequest
 from policies.routing import target
-from policies.routing.split import arm_choice
+from policies.splits import arm_choice
 
 
 class SplitUpstream:

@@ -16,7 +16,7 @@ class BoundedHash:
 
     Bounding the load: Mirrokni, Thorup and Zadimoghaddam, "Consistent Hashing with Bounded Loads", SODA 2018.
     The keys of a full endpoint move to the next endpoint in each key's own order, so a popular key overloads no
-    endpoint. The order is weighted rendezvous hashing (see `policies.routing.split`) and not a ring: shares
+    endpoint. The order is weighted rendezvous hashing (see `policies.splits`) and not a ring: shares
     are exact, a new or removed endpoint moves only its own keys, there is no state, and a weight that rises in a slow
     start takes over keys one by one. The cost is one draw per candidate.
 

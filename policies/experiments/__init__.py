@@ -1,6 +1,5 @@
-"""Experiments: comparisons of a route's arms by values that clients report, and the ids that carry the arm.
+"""Experiments: comparisons of a route's arms by values that clients report.
 
-signed_ids.py  request ids that contain the arm of their request, under a code that no client can forge
 progress.py    an experiment as it is stored: status, counts of each set of shares, sums of values
 values.py      counts the values that clients report
 evidence.py    which arm is better, which one a guard stops, whether the arms have their shares

@@ -8,7 +8,9 @@ from config.schema.rollout import RolloutConfig
 from policies.rollouts.bounds import FEWEST_TIMES, frozen_bounds, quantile_events
 from policies.rollouts.evidence import alarms, has_mismatch, proofs
 from policies.rollouts.progress import KEEP_ENDED, SHADOW, RolloutProgress, Stratum
-from policies.shadowing.verdict import Judgement
+
+Judgement = Literal["differs", "agrees", "undecided"]
+"""Of the copies that a shadow compares."""
 
 OperatorVerb = Literal["pause", "on", "back"]
 PAUSED, UNPROVEN, SAMPLE_RATIO, OPERATOR = "paused", "unproven", "sample ratio", "operator"

@@ -8,11 +8,11 @@ from random import Random
 from typing import Protocol
 
 from config.schema.rollout import EventConfig
-from policies.experiments.signed_ids import LARGEST_SUBJECT, IdSigner
+from policies.facts import Facts
 from policies.rollouts.counting import ArmCount, Assignment, Expected, LiveStratum, SubjectAssignment
+from policies.rollouts.signed_ids import LARGEST_SUBJECT, IdSigner
 from policies.rollouts.tally import MEASURING, ArmTally, ShareOrder, StratumTally
-from policies.routing.facts import Facts
-from policies.routing.split import LONGEST, Arms, choose, subject_reader, upper_ends
+from policies.splits import LONGEST, Arms, choose, subject_reader, upper_ends
 
 MOST_REMEMBERED = 65_536
 """Subjects of one metric that a process remembers."""

@@ -1,10 +1,8 @@
 """The pool of a request.
 
-facts.py       input of the policies: the properties of one request
 rules.py       routes compiled: Facts → Decision
 conditions.py  a route's ``when`` as predicates over Facts
 target.py      pools, splits and fallbacks, compiled
-split.py       sticky weighted choice without stored state
 rewrite.py     changes to the fields of a request
 decision.py    output of the rules: pools in order, retries, timeouts
 drawing.py     a pipeline as lines of text

@@ -9,9 +9,9 @@ from typing import NamedTuple
 from config.schema.config import MatchConfig
 from config.schema.money import parse_amount
 from policies.clock import Window
+from policies.facts import Facts, Feature
 from policies.globs import GlobSet, glob
 from policies.limits.price import Price
-from policies.routing.facts import Facts, Feature
 
 Condition = Callable[[Facts], bool]
 

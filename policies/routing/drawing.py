@@ -16,7 +16,7 @@ from config.schema.pipelines.pipeline import (
 )
 from config.schema.pipelines.references import needs
 from config.schema.units import format_duration
-from policies.routing.facts import Facts
+from policies.facts import Facts
 
 Pools = Mapping[str, str]
 """By model: its pools or `pipeline`, as text."""

@@ -8,14 +8,14 @@ import msgspec
 
 from config.schema.config import ClientModelConfig, Config, QuotaConfig, RouteConfig, TenantConfig
 from policies.clock import Window
+from policies.facts import Facts
 from policies.globs import GlobSet
 from policies.limits.price import Price
 from policies.routing.conditions import Requirement, requirements
-from policies.routing.facts import Facts
 from policies.routing.rewrite import Fields
 from policies.routing.rules import ARM_SIGN, targets
-from policies.routing.split import choose, steady_subject
 from policies.routing.target import FallbackTarget, Split, Target, chain
+from policies.splits import choose, steady_subject
 
 MAX_SHOWN = 128
 """Maximum characters of a client's text in an explanation."""

@@ -16,16 +16,16 @@ from config.schema.config import (
     is_glob,
 )
 from config.schema.pipelines.pipeline import PipelineConfig
+from policies.facts import Facts
 from policies.globs import GlobSet, GlobTable
 from policies.limits.price import Price
 from policies.rollouts.live import LiveComparison
 from policies.routing.conditions import Condition, conditions
 from policies.routing.decision import Decision
-from policies.routing.facts import Facts
 from policies.routing.rewrite import Rewrite
-from policies.routing.split import arm_choice
 from policies.routing.target import FallbackTarget, Target, chain, compiled
 from policies.shadowing.live import LiveShadow
+from policies.splits import arm_choice
 
 Pick = Callable[[Facts, Random], Decision]
 Rollouts = Mapping[str, LiveComparison]

@@ -8,14 +8,13 @@ every look. Without a second answer the primary is assumed to repeat its answers
 """
 
 from math import log
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from config.schema.config import CopiesConfig
+from policies.rollouts.decide import Judgement
 from policies.sequential.event_test import EventCount, log_rise
 from policies.sequential.proportions import Proportion, difference_interval, rate_interval
 from policies.shadowing.pairs import PairTally
-
-Judgement = Literal["differs", "agrees", "undecided"]
 
 
 class ShadowVerdict(NamedTuple):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from config.schema.config import Config, LimitsConfig
-from policies.routing.facts import Facts
+from policies.facts import Facts
 
 # Two orders of the same sums differ by this much; a decision that hangs on less may go either way.
 ROUNDING = 1e-6

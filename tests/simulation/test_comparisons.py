@@ -11,9 +11,9 @@ from adapters.base import Answer
 from gateway.shadow.copied import CopiedRequest, ShadowCopy
 from gateway.shadow.copies import ShadowCopies
 from gateway.traffic.plan import Composer
+from policies.facts import Facts
 from policies.rollouts.counting import LiveStratum
 from policies.rollouts.live import LiveComparison
-from policies.routing.facts import Facts
 from policies.shadowing.live import LiveShadow
 from tests.simulation.clients import Outcome
 from tests.simulation.comparisons import Variant, has_comparisons

@@ -10,7 +10,7 @@ from adapters.base import Answer, as_inference_error
 from adapters.errors import CallerError, ClientGone, InferenceError, Unavailable
 from adapters.http1.exchange import Exchange
 from adapters.wire.openai.transcript import Transcript
-from gateway.core import Core
+from gateway.client_exchange import ClientExchange
 from gateway.fronts.openai import StreamBody
 from gateway.limits.account import Account
 from gateway.limits.subjects import in_memory
@@ -43,13 +43,13 @@ def a_lease_is_not_given_back(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_reservation_of_a_disconnected_client_is_not_released(patch: pytest.MonkeyPatch) -> None:
-    settle = Core._settle
+    settle = ClientExchange._settle
 
-    def forgetful(self: Core, *args: Any) -> None:
+    def forgetful(self: ClientExchange, *args: Any) -> None:
         if not isinstance(as_inference_error(args[-1]), ClientGone):
             settle(self, *args)
 
-    patch.setattr(Core, "_settle", forgetful)
+    patch.setattr(ClientExchange, "_settle", forgetful)
 
 
 def the_estimate_is_charged_and_not_the_truth(patch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,8 @@ from gateway.limits.ledger import Ledger, Reservation
 from gateway.traffic.endpoint import Who, who_of
 from gateway.traffic.pool import Pool
 from policies.breaker import LONGEST_REST
+from policies.facts import Facts
 from policies.limits.amounts import TOKENS, Amounts
-from policies.routing.facts import Facts
 from tests.simulation.oracle import Admission, LimitsOracle
 
 

@@ -13,6 +13,7 @@ from gateway.core import Core
 from gateway.fronts.errors import openai_refusal
 from gateway.fronts.listener import Fronts
 from gateway.limits.account import Account
+from gateway.pipelines.graphs import PIPELINES
 from gateway.rollouts.live import LiveComparisons
 from gateway.shadow.comparer import AnswerComparer
 from gateway.shadow.plane import ShadowPlane
@@ -86,7 +87,6 @@ class World:
         pools = self._commit(config)
         snapshot = self._build(config, pools)
         self.core = Core(snapshot, self.ledger, Telemetry(self.metrics, self.log, batch=1), self.rng, self.loop.time)
-        self.core.copies = self.shadows.copies
         self.server = Server(Fronts(self.core), Limits(send_timeout=SEND_TIMEOUT), openai_refusal)
         await self.server.listen_tcp(*GATEWAY)
 
@@ -103,6 +103,7 @@ class World:
         return build(
             config, self._keys(), pools, self.rng, self.loop.time,
             plan_state=self.plan_state, salt=bytes(32), rollouts=live, shadows=shadows,
+            graphs=PIPELINES, watches=(self.shadows.copies.watch,),
         )  # fmt: skip
 
     async def _exchange(self, orders: Sequence[ShareOrder]) -> list[StratumTally]:

@@ -19,9 +19,10 @@ from gateway.core import Core
 from gateway.fronts.errors import openai_refusal
 from gateway.fronts.listener import Fronts
 from gateway.limits.ledger import Ledger
+from gateway.pipelines.graphs import PIPELINES
 from gateway.rollouts.live import LiveComparisons
 from gateway.shadow.live import LiveShadows
-from gateway.snapshot import build, with_keys
+from gateway.snapshot import RouteWatch, build, with_keys
 from gateway.telemetry import AccessLog, Metrics, Record, Telemetry
 from gateway.telemetry.access_log import Line
 from gateway.traffic.endpoint import Endpoint
@@ -105,6 +106,7 @@ class Rig:
         self.shadows = LiveShadows()
         self.shadows.configure(configuration)
         self.pools = pools
+        self.watches: list[RouteWatch] = []
         snapshot = build(
             configuration,
             self._keys(),
@@ -114,6 +116,8 @@ class Rig:
             plan_state=plan_state,
             rollouts=self.rollouts.by_name,
             shadows=self.shadows.by_name,
+            graphs=PIPELINES,
+            watches=self.watches,
         )
         self.core = Core(snapshot, self.ledger, Telemetry(self.metrics, self.log, batch=1), rng, clock)
 

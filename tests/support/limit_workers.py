@@ -10,7 +10,7 @@ from typing import Any
 
 from gateway.limits.ledger import Ledger, Reservation
 from gateway.limits.shared import SharedTable
-from policies.routing.facts import Facts
+from policies.facts import Facts
 from tests.gateway.limits.timed_ledger import NOON, dollars, tenant, used
 
 ALL = {"requests": "9/month", "tokens": "1000/month", "bytes": "1MB/month", "spend": "9 usd/month", "concurrency": 4}

@@ -43,7 +43,7 @@ class RecordingRig(Rig):
         assert configuration.record is not None
         self.recorder = TrafficRecorder(configuration.record)
         self.recorder.configure(configuration)
-        self.core.sample = self.recorder.sample
+        self.core.watchers = (self.recorder.sample.watch,)
         self.core.telemetry.recorder = self.recorder
         self._sent = 0
 

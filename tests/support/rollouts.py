@@ -14,11 +14,11 @@ from gateway.rollouts.live import LiveComparisons
 from gateway.rollouts.planned import Planned
 from gateway.rollouts.store import CountBatch, RolloutStore
 from gateway.rollouts.values import ValueRow
+from policies.facts import Facts
 from policies.rollouts.decide import OperatorVerb
 from policies.rollouts.outcome import ArmOutcome
 from policies.rollouts.progress import RolloutProgress
 from policies.rollouts.tally import ArmTally, ShareOrder, StratumTally
-from policies.routing.facts import Facts
 from tests.support.gateways import PEPPER, config
 from tests.support.planned_rollouts import plan
 

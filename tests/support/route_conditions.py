@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from hypothesis import strategies as st
 
 from config.schema.config import MatchConfig
-from policies.routing.facts import Facts
+from policies.facts import Facts
 
 
 def facts(

@@ -89,8 +89,9 @@ class ShadowRig(Rig):
         self.copy_pools.configure(configuration.pools, None)
         models = CopyModels(self.copy_pools, rng, clock, lambda: 0.0)
         models.configure(configuration, {})
-        self.copies = self.core.copies = ShadowCopies(self.copy_pools, models, AnswerComparer(), rng, clock)
+        self.copies = ShadowCopies(self.copy_pools, models, AnswerComparer(), rng, clock)
         self.copies.prices.configure(configuration)
+        self.watches.append(self.copies.watch)
 
     @property
     def shadow(self) -> LiveShadow:

@@ -10,9 +10,9 @@ import msgspec
 from adapters.types import Form
 from adapters.wire.valid_text import whole_number
 from gateway.recording.contents import HEADER_LENGTH
-from gateway.recording.streams import events_of
 from gateway.replay.against.planned import ResentRequest
 from gateway.shadow.answers import WholeAnswer
+from gateway.telemetry.redaction.streams import events_of
 
 MOST_ANSWER = 16 * 1024 * 1024
 """Bytes of an answer that are held to compare it. The rest is read and dropped."""

@@ -7,10 +7,10 @@ import msgspec
 from config.schema.config import CompareConfig
 from gateway.recording.contents import HEADER_LENGTH
 from gateway.recording.entries import Content
-from gateway.recording.streams import texts_of
 from gateway.replay.against.exchanging import ReceivedAnswer, tokens_of
 from gateway.replay.against.planned import ResentRequest
 from gateway.shadow.answers import WholeAnswer, content_of, of_places
+from gateway.telemetry.redaction.streams import texts_of
 from policies.comparison.answers import AnswerContent
 from policies.comparison.differences import differences
 

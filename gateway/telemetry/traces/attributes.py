@@ -6,8 +6,7 @@ no answer and no credential in them; `content.py` adds texts on routes that opt 
 
 from adapters.spans import Attribute, SpanLog
 from gateway.telemetry.record import Record
-from gateway.traffic.span_attributes import GENERATES, usage_attributes
-from gateway.traffic.spans import described
+from gateway.telemetry.traces.span_attributes import GENERATES, described, usage_attributes
 
 _RESPONSE = ("gen_ai.response.id", "gen_ai.response.model", "gen_ai.response.finish_reasons")
 

@@ -8,14 +8,14 @@ import msgspec
 
 from adapters import offload
 from adapters.answer import Answer
+from adapters.answer_tap import TappedAnswer
 from adapters.errors import InferenceError
 from adapters.requests import EmbeddingRequest, GenerateRequest, ModelRequest
 from adapters.spans import Attribute, Span, SpanLog
 from adapters.wire import decoding
 from config.schema.telemetry.traces import TraceContentConfig
-from gateway.answer_tap import TappedAnswer
-from gateway.recording.redaction import compiled
-from gateway.recording.streams import events_of, texts_of
+from gateway.telemetry.redaction.streams import events_of, texts_of
+from gateway.telemetry.redaction.texts import compiled
 from gateway.telemetry.traces import messages
 
 MOST_BYTES = 256 * 1024

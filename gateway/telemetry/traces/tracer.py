@@ -13,7 +13,7 @@ from gateway.telemetry.traces.collector import Collector, collector_of
 from gateway.telemetry.traces.encoding import EndedTrace
 from gateway.telemetry.traces.exporter import Exporter
 from gateway.telemetry.traces.journal import LeftTrace, TraceJournal
-from gateway.traffic.spans import decision_event
+from gateway.telemetry.traces.span_attributes import decision_event
 from policies.tail import TailSampler
 
 _REROUTES = frozenset({"retry", "fallback", "hedge", "resume", "resume_failure"})

@@ -9,7 +9,7 @@ from config.schema.config import ClientModelConfig
 from config.schema.money import PICOS
 from gateway.limits.account import OTHER_KEYS
 from gateway.limits.ledger import Reservation
-from policies.routing.facts import Facts
+from policies.facts import Facts
 from tests.gateway.limits.timed_ledger import TimedLedger, dollars, ledger, tenant, used
 
 

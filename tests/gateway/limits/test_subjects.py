@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from config.schema.config import LimitsConfig
 from gateway.limits.allowance import Allowance
 from gateway.limits.subjects import Limit
-from policies.routing.facts import Facts
+from policies.facts import Facts
 from tests.gateway.limits.timed_ledger import used
 
 MOST = 4

@@ -8,8 +8,8 @@ from config.schema.money import PICOS, Money
 from gateway.limits.allowance import Allowance
 from gateway.limits.ledger import Ledger, Reservation
 from gateway.limits.shared import SharedTable
+from policies.facts import Facts
 from policies.limits.amounts import Amounts
-from policies.routing.facts import Facts
 
 NOON = datetime(2028, 2, 29, 12, tzinfo=UTC).timestamp()
 

@@ -9,6 +9,7 @@ from adapters.errors import TransportError
 from adapters.fake import FakeAdapter, Script
 from adapters.requests import ModelQuery
 from adapters.wire.oip.bodies import decode_metadata
+from gateway.pipelines.graphs import PIPELINES
 from gateway.snapshot import build
 from tests.gateway.pipelines.rigs import TWO, chat_fake, rig
 from tests.support.gateways import Rig, chat
@@ -23,7 +24,7 @@ def reload(one: Rig, other: Rig) -> None:
     """Put the configuration of another rig in force, with the pools of the first one."""
     core = one.core
     pools = {**other.core.snapshot.pools, **core.snapshot.pools}
-    core.snapshot = build(other.core.snapshot.config, one._keys(), pools, core.rng, core.clock)
+    core.snapshot = build(other.core.snapshot.config, one._keys(), pools, core.rng, core.clock, graphs=PIPELINES)
 
 
 async def test_a_request_in_flight_ends_under_the_graph_with_which_it_started() -> None:

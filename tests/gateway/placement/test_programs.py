@@ -10,9 +10,10 @@ import pytest
 
 from config.schema.config import CommandRuntime, ProgramRuntime, VllmRuntime
 from gateway.placement import programs
-from gateway.placement.launch import CannotLaunch, Launch
+from gateway.placement.launch import Launch
 from gateway.placement.local import LocalRuntimes
 from gateway.placement.ports import CHOICES, Ports
+from gateway.placement.runtime import CannotLaunch
 
 SOCKET = Path("/run/s.sock")
 

@@ -254,7 +254,7 @@ async def test_a_client_that_leaves_is_recorded(tmp_path: Path) -> None:
 async def test_without_a_share_nothing_is_noted(tmp_path: Path) -> None:
     made = recorded_config(tmp_path)
     one = RecordingRig(made, {"main": [FakeAdapter()]})
-    one.core.sample = None
+    one.core.watchers = ()
     record = await one.send(chat())
     assert record.draft is None
 

@@ -16,7 +16,7 @@ from gateway.limits.ledger import Ledger, Reservation
 from gateway.limits.shared import SharedTable
 from gateway.teams.limits import check_team_of_key, parse_team, with_teams
 from gateway.teams.store import StoredTeam
-from policies.routing.facts import Facts
+from policies.facts import Facts
 from tests.gateway.limits.remote.gateways import gateways
 from tests.gateway.limits.timed_ledger import NOON, dollars, used
 from tests.support.gateways import config

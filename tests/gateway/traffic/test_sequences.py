@@ -134,6 +134,6 @@ async def test_silent_sequences_are_evicted(monkeypatch: pytest.MonkeyPatch) -> 
     one = rig()
     for number in range(5):
         await send(one, str(number), starts=True)
-    assert len(one.core._sequences) == 3
+    assert len(one.core.sequences) == 3
     await send(one, "4", ends=True)
-    assert len(one.core._sequences) == 2
+    assert len(one.core.sequences) == 2

@@ -13,8 +13,8 @@ from policies.rollouts.evidence import alarms, has_mismatch, proofs
 from policies.rollouts.progress import KEEP_ENDED, RolloutProgress, Stratum
 from policies.rollouts.report import audited, described
 from policies.rollouts.tally import MEASURING
-from policies.rollouts.warm import warm_seconds
 from policies.sequential.quantiles import bin_of
+from policies.warm import warm_seconds
 from tests.support.planned_rollouts import STEPS, plan
 
 

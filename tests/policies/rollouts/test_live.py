@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from config.schema.config import PoolConfig
 from config.schema.experiments.experiment import ExperimentConfig
 from config.schema.rollout import RolloutConfig
+from policies.facts import Facts
 from policies.rollouts import live
 from policies.rollouts.fingerprint import fingerprint
 from policies.rollouts.live import LiveComparison
 from policies.rollouts.outcome import ArmOutcome
 from policies.rollouts.tally import MEASURING, ArmTally, ShareOrder
-from policies.routing.facts import Facts
 from tests.support.planned_rollouts import plan
 
 EVENTS = [{"metric": m} for m in ("failures", "retries", "rejections", "blocked")]

@@ -3,9 +3,9 @@ from typing import Any
 import pytest
 
 from config.schema.config import MatchConfig, PriceConfig
+from policies.facts import Facts, Feature
 from policies.limits.price import Price
 from policies.routing.conditions import conditions, requirements
-from policies.routing.facts import Facts, Feature
 
 PRICE = Price(PriceConfig.model_validate({"prompt": "1 usd/1k", "completion": "2 usd/1k"}))
 BASE = Facts("acme", "key-1", "chat", {}, False, 10, None, "req-1", requested="chat")

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from config.schema.config import ClientModelConfig, Config, MatchConfig
+from policies.facts import Facts
 from policies.routing.explain import limits_of, quotas_of, routes_of, settings_of, sides_of
-from policies.routing.facts import Facts
 from policies.routing.rules import Rules
 from tests.support.route_conditions import conditions, requests
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.schema.config import ClientModelConfig, MatchConfig
-from policies.routing.facts import Facts
+from policies.facts import Facts
 from policies.routing.rules import Catalogue, ModelList, Rules
 from policies.routing.rules import names as names_of
 from tests.support.route_conditions import conditions, facts, requests

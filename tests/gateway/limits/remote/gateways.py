@@ -13,7 +13,7 @@ from config.schema.config import ClientModelConfig
 from gateway.limits.ledger import Ledger, Reservation
 from gateway.limits.remote.allowance import RemoteAllowance
 from gateway.limits.remote.redis_ledger import RedisLedger
-from policies.routing.facts import Facts
+from policies.facts import Facts
 from tests.gateway.limits.timed_ledger import dollars, tenant, used
 from tests.support.redis import RedisServer
 from tests.support.waiting import until

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.recording.secrets import FORMS, SECRET, forms_in, pattern_of, secret_spans, without_secrets
+from gateway.telemetry.redaction.secrets import FORMS, SECRET, forms_in, pattern_of, secret_spans, without_secrets
 
 EVERY = pattern_of((1 << len(FORMS)) - 1)
 BEHIND = "(?<=://)"

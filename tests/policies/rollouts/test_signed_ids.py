@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.experiments.signed_ids import PREFIX, IdSigner, SignedId, number_of, read_id
+from policies.rollouts.signed_ids import PREFIX, IdSigner, SignedId, number_of, read_id
 
 NEW, OLD = b"n" * 32, b"o" * 32
 SIGNER = IdSigner((NEW, OLD), "tone")

@@ -12,12 +12,15 @@ import msgspec
 
 from adapters.errors import InferenceError
 from adapters.requests import GenerateRequest, ModelRequest
-from adapters.spans import Attribute
+from adapters.spans import Attribute, SpanEvent, SpanLog
 from adapters.types import Usage
 from adapters.wire import decoding, sse
+from policies.routing.decision import Decision
 
 GENERATES = frozenset({"chat", "text_completion", "embeddings"})
 """Operations that the conventions for generative AI describe."""
+LARGE = 64 * 1024
+"""Bytes of a request or of an answer that are not held until the end of the request's trace."""
 MOST_REASONS = 16
 MOST_STOPS = 16
 MOST_TEXT = 128
@@ -162,3 +165,23 @@ def _address(url: str) -> tuple[tuple[str, Attribute], ...]:
         return ()
     port = parts.port or (443 if parts.scheme == "https" else 80)
     return ("server.address", parts.hostname), ("server.port", port)
+
+
+def described(request: ModelRequest, log: SpanLog) -> dict[str, Attribute]:
+    """The attributes of a request, which are computed once for the spans of a trace that have the same request."""
+    if log.described is None or log.described[0] is not request:
+        log.described = request, request_attributes(request)
+    return log.described[1].copy()
+
+
+def decision_event(decision: Decision, now: float) -> SpanEvent:
+    """The event of the decision of the routes."""
+    route: dict[str, Attribute] = {
+        "headrace.route": decision.name or str(decision.route),
+        "headrace.pools": tuple(decision.pools),
+    }
+    if decision.target.model is not None:
+        route["headrace.target_model"] = decision.target.model
+    if decision.comparison is not None:
+        route["headrace.comparison"], route["headrace.side"] = decision.comparison.name, decision.side
+    return now, "decision", route

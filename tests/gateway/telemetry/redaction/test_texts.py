@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.recording.redaction import Redaction, path_of
-from gateway.recording.streams import texts_of
+from gateway.telemetry.redaction.streams import texts_of
+from gateway.telemetry.redaction.texts import Redaction, path_of
 
 ALL = Redaction(["email", "phone", "card", "ip"])
 SECRETS = [

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from adapters.wire import decoding
-from gateway.recording.secrets import forms_in, pattern_of, without_secrets
+from gateway.telemetry.redaction.secrets import forms_in, pattern_of, without_secrets
 
 DEEPEST = 4
 """JSON texts inside of JSON texts that are redacted as JSON. Deeper ones are redacted as text."""

@@ -1,6 +1,6 @@
 """The pools that must be able to serve for `back`."""
 
-from policies.rollouts.warm import WarmTarget, warm_pools, warm_targets
+from policies.warm import WarmTarget, warm_pools, warm_targets
 from tests.support.gateways import config
 
 ROLLOUT = {"to": "new", "steps": [{"weight": "50%"}]}

@@ -12,8 +12,13 @@ from adapters.spans import Attribute
 from adapters.types import Usage
 from adapters.wire.openai import chat as wire
 from config.schema.config import ClientModelConfig
-from gateway.traffic.span_attributes import request_attributes, response_attributes, server_attributes, usage_attributes
-from gateway.traffic.spans import decision_event
+from gateway.telemetry.traces.span_attributes import (
+    decision_event,
+    request_attributes,
+    response_attributes,
+    server_attributes,
+    usage_attributes,
+)
 from policies.routing.rules import Rules
 from tests.support.route_conditions import facts
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from policies.routing.facts import Facts
-from policies.routing.split import LONGEST, Arms, arm_choice, choose, steady_subject, upper_ends
+from policies.facts import Facts
+from policies.splits import LONGEST, Arms, arm_choice, choose, steady_subject, upper_ends
 
 SUBJECTS = [f"user-{i}" for i in range(4000)]
 weights = st.integers(0, 100)

@@ -1,0 +1,215 @@
+"""The request of a client on its path: its route, its reservation, its call, its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from random import Random
+
+from adapters.base import Answer, as_inference_error
+from adapters.call import Call, CallTrace
+from adapters.errors import ClientGone, ContextTooLong, NotFound
+from adapters.requests import ModelRequest
+from adapters.spans import Span
+from adapters.types import Usage
+from gateway.auth.keys import Principal
+from gateway.exchange import amounts_of, charge, check_fields, deadline_of, facts_of, prepared, separated
+from gateway.limits.ledger import Reservation
+from gateway.observers import SequenceAtHome
+from gateway.plan import RoutePlan
+from gateway.services import Services
+from gateway.snapshot import Snapshot
+from gateway.spine import Exchange, Observer
+from gateway.telemetry import Record
+from gateway.telemetry.traces.span_attributes import LARGE
+from gateway.traffic.queue import priority_of
+
+End = Callable[[Record, BaseException | None, int | None], None]
+"""Ends the exchange of a record, with the status that the client received."""
+
+
+class ClientExchange(Exchange):
+    """The exchange of a client."""
+
+    __slots__ = (
+        "_end", "headers", "now", "plan", "principal", "received", "record", "reservation", "rng", "snapshot", "time",
+    )  # fmt: skip
+
+    plan: RoutePlan
+    reservation: Reservation
+    received: ModelRequest
+    """The request before the route changed it."""
+
+    def __init__(
+        self,
+        services: Services,
+        snapshot: Snapshot,
+        principal: Principal,
+        request: ModelRequest,
+        headers: Mapping[str, str],
+        record: Record,
+        end: End,
+    ) -> None:
+        super().__init__(services, request)
+        self.snapshot = snapshot.of_batches() if record.of_batch else snapshot
+        self.principal = principal
+        self.headers = headers
+        self.record = record
+        self.rng: Random = record.rng or services.rng
+        """Draws the arms of splits."""
+        self.time = services.wall()
+        """Unix seconds of the decision."""
+        self.now = 0.0
+        """Loop time of the reservation."""
+        self._end = end
+        record.stream = request.stream
+
+    def decide(self) -> None:
+        """A client receives the same error for a model that is unknown, not allowed, out of scope or without a matching
+        route."""
+        snapshot, principal, record, request = self.snapshot, self.principal, self.record, self.request
+        requested, scope, allowed = request.model, principal.scope, snapshot.models_of(principal.tenant)
+        model = snapshot.catalogue.find(requested)
+        name = requested if model is None else model.name or requested
+        if (
+            model is None
+            or not (model.name or requested.isprintable())  # the client chooses a family's names
+            or not allowed.allows(name)
+            or not (scope is None or scope.allows_model(name))
+        ):
+            raise _unknown(requested)
+        self.model = record.model = model.rules.model
+        if name != requested:
+            request = request.codec.rename(request, name)
+        self.facts = facts_of(principal, request, model, self.headers, record.request_id, self.time)
+        decision = model.rules.decide(self.facts, self.rng)
+        if decision is None or not (scope is None or scope.allows_route(decision.name)):
+            raise _unknown(requested)
+        self.decision = record.decision = decision
+        self.arm = record.arm = decision.arm
+        self.request = self.received = request
+        self.plan = plan = snapshot.plan(decision)
+        self.upstream, self.observers = plan.upstream, plan.observers + plan.of_clients + self.observers
+
+    async def prepare(self) -> None:
+        decision, snapshot, record, services = self.decision, self.snapshot, self.record, self.services
+        check_fields(self.request, decision, record)
+        if decision.rewrite is not None or decision.version:
+            self.request = await prepared(decision, self.request)
+        if self.request.sequence and self.model not in snapshot.pipelines:  # the steps of a pipeline have the state
+            if self.model in snapshot.shared_models:
+                self.request = await separated(self.request, self.principal.tenant)
+            home = SequenceAtHome(services.sequences, self.principal.tenant, self.model, snapshot.pools)
+            self.observers += (home,)
+        self.now = now = services.clock()
+        self.price = snapshot.price_of(self.model, self.time)
+        record.allowances = services.ledger.allowances(self.facts, self.model, now)
+        self.plan.estimate(self)
+
+    async def reserve(self) -> None:
+        ledger, record, now = self.services.ledger, self.record, self.now
+        if record.early is not None:
+            record.early.undo(now)  # nothing is awaited before the full reservation
+            record.early = None
+        facts, allowances = self.facts, record.allowances
+        if facts.tenant in ledger.awaited:
+            self.reservation = await ledger.reserve_exactly(facts, allowances, self.amounts, self.cost, now)
+        else:
+            self.reservation = ledger.reserve(facts, allowances, self.amounts, self.cost, now)
+        record.shadowed = self.reservation.shadowed
+
+    def open(self) -> None:
+        decision, request, record, tenant = self.decision, self.request, self.record, self.principal.tenant
+        standing = self.snapshot.standings[tenant]
+        self.call = Call(
+            deadline_of(decision.timeout, request, self.now),
+            record.request_id,
+            tenant,
+            self.principal.key_id,
+            self.headers,
+            self.snapshot.salts[tenant],
+            standing.share,
+            priority_of(decision.priority or standing.priority, self.headers),
+            trace=record.trace,
+            models=self.plan.caller(self),
+            repeatable=request.repeatable or decision.retry.methods == "all",
+        )
+        self.call.relay = record.relay
+
+    def begun(self, answer: Answer) -> None:
+        self.record.trace.first_chunk = self.services.clock()
+        answer.request = self.request
+        self.record.pool, self.record.endpoint = answer.pool, answer.endpoint
+
+    def ended(self, answer: Answer, error: BaseException | None) -> None:
+        """End the exchange of an answer that had begun."""
+        self._settle(answer.usage, error)
+        self._end(self.record, error, answer.status)
+
+    def failed(self, error: BaseException) -> None:
+        self.record.pool = _last_pool(self.record.trace)
+        self._settle(None, error)
+
+    @property
+    def span(self) -> Span | None:
+        log = self.record.trace.spans
+        return None if log is None else log.root
+
+    def move(self, arm: str | None) -> None:
+        self.arm = self.record.arm = arm
+
+    def sign(self, id: str) -> None:
+        self.record.sign(id, self.headers)
+
+    def _settle(self, usage: Usage | None, error: BaseException | None) -> None:
+        """Charge the usage: of a broken stream its part, and nothing without an answer.
+
+        A prompt that is rejected as too long costs the work of reading it: its estimated tokens count against the
+        limits of the tenant, but have no price.
+        """
+        record, request, price = self.record, self.request, self.price
+        if usage is None and isinstance(as_inference_error(error), ClientGone) and record.trace.upstream_seconds:
+            # The client left while the upstream was processing its prompt, so it pays for the prompt.
+            usage = Usage(prompt_tokens=request.prompt_tokens, rows=request.row_count)
+        answered = usage is not None
+        if record.trace.steps:
+            usage, record.cost = record.trace.spent()
+        elif usage is not None and usage.device_ms:
+            self.services.device_time.record(self.model, usage.rows, usage.device_ms)
+        if price is not None and record.trace.steps and not answered:
+            record.cost = None  # a pipeline with a price of its own costs nothing without an answer
+        elif usage is not None and price is not None:
+            record.cost = charge(price, usage)
+        charged = usage
+        if usage is None and isinstance(error, ContextTooLong):
+            charged = Usage(prompt_tokens=request.prompt_tokens)
+        self.reservation.settle(amounts_of(request, charged), record.cost, self.services.clock())
+        record.usage = usage
+
+
+class TracedRequest(Observer):
+    """A request with spans: they show its decision and its fields."""
+
+    __slots__ = ("_exchange",)
+
+    def __init__(self, exchange: ClientExchange) -> None:
+        self._exchange = exchange
+
+    def reserved(self, exchange: Exchange) -> None:
+        if (log := exchange.call.trace.spans) is not None:
+            log.decided = self._exchange.now
+            if exchange.request.size <= LARGE:
+                log.request = exchange.request
+
+
+def traced(exchange: ClientExchange) -> Observer | None:
+    """The observer of a traced request; None for any other."""
+    return None if exchange.record.trace.spans is None else TracedRequest(exchange)
+
+
+def _unknown(model: str) -> NotFound:
+    return NotFound(f"The model `{model[:128]}` does not exist or you may not use it.", param="model")
+
+
+def _last_pool(trace: CallTrace) -> str:
+    """The pool of the last attempt; the id of an endpoint begins with the name of its pool."""
+    return trace.attempts[-1].rpartition("/")[0] if trace.attempts else ""

@@ -1,0 +1,133 @@
+"""The path of a request: decide, reserve, call, end. Clients' requests, steps of pipelines and copies take it alike."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from adapters.base import Answer, Upstream
+from adapters.call import Call
+from adapters.requests import ModelRequest
+from adapters.spans import Span
+from config.schema.money import Money
+from gateway.services import Services
+from policies.limits.amounts import NOTHING, Amounts
+from policies.limits.price import PriceRow
+
+if TYPE_CHECKING:
+    from policies.facts import Facts
+    from policies.routing.decision import Decision
+
+
+class Observer:
+    """What only some requests have. The plan of a route has those of the route; a request may bring more."""
+
+    __slots__ = ()
+
+    def decided(self, exchange: Exchange) -> None:
+        """The route is decided; nothing is reserved."""
+
+    def reserved(self, exchange: Exchange) -> None:
+        """The request may be sent: its call exists."""
+
+    def begun(self, exchange: Exchange, answer: Answer) -> Answer:
+        """The answer has begun. Returns the answer that the caller reads."""
+        return answer
+
+    def failed(self, exchange: Exchange, error: BaseException) -> None:
+        """The reserved request has failed before an answer began."""
+
+
+class Exchange(ABC):
+    """One request on its path. `answer` is called once."""
+
+    __slots__ = (
+        "amounts", "arm", "call", "cost", "decision", "facts", "model", "observers", "price", "request", "services",
+        "upstream",
+    )  # fmt: skip
+
+    call: Call
+    decision: Decision
+    facts: Facts
+    upstream: Upstream
+
+    def __init__(self, services: Services, request: ModelRequest) -> None:
+        self.services = services
+        self.request = request
+        self.model = ""
+        """The name of the model as configured."""
+        self.price: PriceRow | None = None
+        self.observers: tuple[Observer, ...] = ()
+        self.amounts: Amounts = NOTHING
+        """The estimate, which is reserved."""
+        self.cost: Money | None = None
+        """The estimated cost; None without a price."""
+        self.arm: str | None = None
+
+    async def answer(self) -> Answer:
+        """The answer to the request when it begins.
+
+        A failure before that is raised. What was reserved is settled once: at the failure, or when the answer ends,
+        whole, broken or cancelled.
+        """
+        self.decide()
+        for observer in self.observers:
+            observer.decided(self)
+        await self.prepare()
+        await self.reserve()
+        try:
+            self.open()
+            for observer in self.observers:
+                observer.reserved(self)
+            answer = await self.upstream.call(self.request, self.call)
+        except BaseException as error:
+            self.failed(error)
+            for observer in self.observers:
+                observer.failed(self, error)
+            raise
+        for observer in self.observers:
+            answer = observer.begun(self, answer)
+        self.begun(answer)
+        answer.when_ended(self.ended)
+        return answer
+
+    @property
+    def span(self) -> Span | None:
+        """The span that shows the content of this exchange; None if it is not traced."""
+        return None
+
+    def move(self, arm: str | None) -> None:
+        """Note that another arm of the route answers: the one that has the state of the sequence."""
+        self.arm = arm
+
+    def sign(self, id: str) -> None:
+        """Give the request the signed id by which a client reports values for an experiment."""
+        del id  # only clients have one
+
+    @abstractmethod
+    def decide(self) -> None:
+        """Choose the route of the request. Raises `InferenceError` without one."""
+
+    @abstractmethod
+    async def prepare(self) -> None:
+        """Bring the request into the form in which it is sent, and estimate its amounts. Raises `CallerError`."""
+
+    @abstractmethod
+    async def reserve(self) -> None:
+        """Reserve the estimate. Raises `LimitExceeded`, and holds nothing then."""
+
+    @abstractmethod
+    def open(self) -> None:
+        """Create the call."""
+
+    @abstractmethod
+    def begun(self, answer: Answer) -> None:
+        """Note the begin of the answer."""
+
+    @abstractmethod
+    def ended(self, answer: Answer, error: BaseException | None) -> None:
+        """Settle the reservation by the usage of an answer that had begun."""
+
+    @abstractmethod
+    def failed(self, error: BaseException) -> None:
+        """Settle the reservation of a request without an answer."""

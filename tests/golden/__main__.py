@@ -1,0 +1,6 @@
+"""Write the files again: ``python -m tests.golden``."""
+
+from tests.golden.outside import FILES, OUTSIDE
+
+for name, write in OUTSIDE.items():
+    FILES.joinpath(name).write_text(write())
