@@ -13,7 +13,7 @@ from msgspec import Raw
 from adapters.errors import CallerError
 from adapters.requests import ChatRequest, ResponsesRequest
 from adapters.wire import decoding
-from adapters.wire.body import open_body
+from adapters.wire.body import mended, open_body
 from adapters.wire.openai import chat as wire
 from adapters.wire.openai.ignored_fields import IgnoredFields
 from adapters.wire.responses.chat_fields import ResponsesBody as ResponsesBody
@@ -73,7 +73,7 @@ def decode(body: bytes) -> tuple[ChatRequest, ResponsesBody, dict[str, Raw]]:
     _refuse(given, _OF_STORED)
     _refuse(given, _OF_OTHERS)
     try:
-        decoded = _decode_body(body)
+        decoded = mended(_decode_body, body)
     except decoding.MALFORMED_JSON as error:
         raise _invalid(str(error)) from None
     fields = {name: raw for name, raw in given.items() if name not in _TAKEN}
@@ -99,7 +99,7 @@ def decode_to_repeat(body: bytes) -> tuple[ChatRequest, ResponsesBody, dict[str,
 def model_of(body: bytes) -> str | None:
     """The model of a body: "" without one, None for a malformed body."""
     try:
-        return _named(body).model
+        return mended(_named, body).model
     except decoding.MALFORMED_JSON:
         return None
 

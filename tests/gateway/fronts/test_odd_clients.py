@@ -1,5 +1,6 @@
 """Requests that real clients send beside their chats: WebSockets, looks at the root, models with unusual names."""
 
+import json
 from typing import Any
 from urllib.parse import quote
 
@@ -61,3 +62,22 @@ async def test_the_root_needs_no_key(method: str) -> None:
         assert response.status == 404
         assert (await response.text() == "") is (method == "HEAD")
         assert (await d.send(method, "/v1/models")).status == 401
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        (CHATS, {"messages": [{"role": "user", "content": "TEXT"}]}),
+        (RESPONSES, {"input": "TEXT"}),
+        (MESSAGES, {"max_tokens": 9, "messages": [{"role": "user", "content": "TEXT"}]}),
+        ("/v1/embeddings", {"input": "TEXT"}),
+        ("/v1/completions", {"prompt": "TEXT"}),
+    ],
+)
+async def test_a_text_that_is_cut_inside_a_character_is_answered(path: str, fields: dict[str, Any]) -> None:
+    """JavaScript cuts texts by UTF-16 units."""
+    body = json.dumps({"model": "chat", **fields}).replace("TEXT", "cut \\ud83d").encode()
+    async with door(FakeAdapter()) as d:
+        assert (await d.send("POST", path, body)).status in (200, 502)  # the fake answers chats only
+        prompt = bytes(d.fake.calls[0].request.prompt)
+        assert b"cut \\ufffd" in prompt or "cut \ufffd".encode() in prompt
