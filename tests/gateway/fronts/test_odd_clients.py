@@ -23,12 +23,12 @@ async def ids(d: Door, **headers: str) -> set[str]:
     return {model["id"] for model in body["data"]}
 
 
-async def test_models_with_any_name_are_listed_and_found() -> None:
-    known = {*NAMES, "claude-opus-4-6", LONG, "gpt-5", "gpt-4o"}
+async def test_models_with_any_name_are_listed_and_served() -> None:
+    names = {*NAMES, "claude-opus-4-6", LONG, "gpt-5", "gpt-4o"}
     async with door(FakeAdapter(), models=MODELS) as d:
         for headers in ({}, {"anthropic_version": "2023-06-01"}):
-            assert await ids(d, **headers) == known
-            for name in (*sorted(known), "gpt-6"):
+            assert await ids(d, **headers) == names
+            for name in (*sorted(names), "gpt-6"):
                 for path in (quote(name), quote(name, safe="")):
                     response = await d.send("GET", f"/v1/models/{path}", **headers)
                     assert (response.status, (await response.json())["id"]) == (200, name)
@@ -44,7 +44,7 @@ async def test_a_list_has_the_names_that_the_tenant_may_use() -> None:
 
 
 @pytest.mark.parametrize("path", [CHATS, RESPONSES, MESSAGES, "/v1/realtime", "/v2/models/m/infer", "/apps/x"])
-async def test_a_websocket_is_told_to_use_http(path: str) -> None:
+async def test_a_websocket_is_refused_with_426(path: str) -> None:
     async with door(FakeAdapter()) as d:
         fields = {"connection": "Upgrade", "upgrade": "WebSocket", "sec_websocket_key": "eA=="}
         response = await d.send("GET", path, **fields)
