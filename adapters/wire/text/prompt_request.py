@@ -109,6 +109,7 @@ class Options(msgspec.Struct):
         return (self.top_logprobs or 0) if logprobs is True else logprobs
 
 
+_DEFINED = FIELDS.union(Options.__struct_fields__)
 _encode = msgspec.json.Encoder().encode
 _options = msgspec.json.Decoder(Options).decode
 _stop = msgspec.json.Decoder(str | list[str] | None).decode
@@ -131,7 +132,7 @@ def options(request: GenerateRequest, supported: Container[str], ignored: Ignore
             continue
         if bytes(raw) == b"null":
             continue
-        if (name in NAMES or name not in FIELDS) and name not in supported:
+        if (name in NAMES or name not in _DEFINED) and name not in supported:
             if not _has_no_effect(name, raw):
                 ignored.ignore(name)
         elif name in supported:
