@@ -1,7 +1,7 @@
 """Decodes a JSON body one level deep: values stay encoded until they are read."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -12,6 +12,7 @@ from adapters.wire.openai.operation_fields import FIELDS, is_misspelled
 from adapters.wire.valid_text import check_json, without_lone_surrogates
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 MAX_FIELDS = 1024
 """More than any API has. Later stages copy and check the fields of a body on the event loop."""
@@ -56,7 +57,13 @@ def mended(decoder: Callable[[bytes], T], body: bytes) -> T:
     return decoder(text)
 
 
-def field(fields: dict[str, Raw], name: str, decoder: "msgspec.json.Decoder[T]", *, required: bool = False) -> T | None:
+class FieldDecoder(Protocol[T_co]):
+    """A decoder of msgspec's, or one with the same errors."""
+
+    def decode(self, raw: Raw, /) -> T_co: ...
+
+
+def field(fields: dict[str, Raw], name: str, decoder: FieldDecoder[T], *, required: bool = False) -> T | None:
     """Decode one field. Raises `CallerError` that names the field."""
     raw = fields.get(name)
     if raw is None:
