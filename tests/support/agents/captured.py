@@ -2,8 +2,9 @@
 
     python -m tests.support.agents.captured [--newest] [AGENT ...]
 
-Each agent plays its session through a gateway of this checkout, behind a recorder. A file holds the last request of each session, with its history. `tests/gateway/fronts/test_captured_requests.py` sends all of them, so a new release is one more file. Without
-names, all agents are captured.
+Each agent plays its sessions through a gateway of this checkout, behind a recorder. A file holds the last request of each
+session, with its history. `tests/gateway/fronts/test_captured_requests.py` sends all of them, so a new release is one
+more file. Without names, all agents are captured.
 """
 
 import argparse

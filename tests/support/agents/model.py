@@ -23,7 +23,8 @@ FACTS, COPY, SECOND, PICTURE = "facts.txt", "copy.txt", "second.txt", "picture.p
 _FOLDER = re.compile(r"Find the secret word in the folder (\S+):")
 SECRET = re.compile(r"secret word: (\w+)")
 SAW = "I saw the picture"
-MOST_USER, MOST_NAME, MOST_TOOLS = 64, 64, 128
+MOST_USER, MOST_TOOLS = 64, 128
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 THOUGHT = "The file has it."
 
 
@@ -161,7 +162,7 @@ def _mistakes(body: Object) -> Iterator[str]:
     if len(body.get("tools") or ()) > MOST_TOOLS:
         yield f"'tools' has more than {MOST_TOOLS} items"
     for tool in body.get("tools") or ():
-        if not re.fullmatch(r"[a-zA-Z0-9_-]{1,%d}" % MOST_NAME, tool["function"]["name"]):
+        if not _NAME.fullmatch(tool["function"]["name"]):
             yield f"Invalid name of a tool: {tool['function']['name']}"
     yield from _unpaired(messages)
     if thinks:

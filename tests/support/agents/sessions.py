@@ -90,11 +90,11 @@ class Work:
             file.write_text(text)
         path = f"{installed.programs}:{os.environ['PATH']}"
         variables = {"PATH": path, "HOME": str(self.home), "TMPDIR": str(self.temporary), "LANG": "C.UTF-8"}
+        places = {"programs": installed.programs, "home": self.home}
         process = await asyncio.create_subprocess_exec(
-            "env", *(word.format(programs=installed.programs, home=self.home) if "{" == word[:1] else word for word in start.command),
-            cwd=self.folder, env={**variables, **start.variables},
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
+            "env", *(word.format(**places) if word.startswith("{") else word for word in start.command),
+            cwd=self.folder, env={**variables, **start.variables}, stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
         try:
             async with asyncio.timeout(SECONDS):
