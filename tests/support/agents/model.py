@@ -92,9 +92,9 @@ def _text(message: Object) -> str:
 def _session(body: Object) -> tuple[Path, list[Object]] | None:
     """The folder of the task, and the messages since then; None if the request is not part of the session."""
     for i, message in enumerate(body["messages"]):
-        found = _FOLDER.search(_text(message)) if message["role"] == "user" else None
-        if found and body.get("tools"):
-            return Path(found[1]), body["messages"][i:]
+        match = _FOLDER.search(_text(message)) if message["role"] == "user" else None
+        if match and body.get("tools"):
+            return Path(match[1]), body["messages"][i:]
     return None
 
 
@@ -116,7 +116,7 @@ def _answer(body: Object) -> Object:
             "I write.",
         )
     else:
-        functions, text = [], _found(history)
+        functions, text = [], _report(history)
     calls = [
         {"id": f"call_{turn}_{i}_{len(json.dumps(body))}", "type": "function", "function": function}
         for i, function in enumerate(functions)
@@ -132,7 +132,7 @@ def _edit(messages: list[Object]) -> str | None:
     return f"The word is {word[1]}.\n\n{COPY}\n```\n{word[0]}\n```\n" if task and word else None
 
 
-def _found(history: list[Object]) -> str:
+def _report(history: list[Object]) -> str:
     results = [_text(message) for message in history if message["role"] == "tool"]
     words = [match[1] for match in map(SECRET.search, results) if match]
     return f"The word is {words[0]}." if words else f"No result has the word: {results}"

@@ -46,8 +46,8 @@ class Wires:
         body = json.loads(await http.read())
         stream = bool(body.get("stream"))
         if http.path != self._native:
-            found = mistakes(body, KINDS[http.path][stream])
-            self.mistakes += [each for each in found if not each.partition(":")[0].endswith(BEYOND)]
+            problems = mistakes(body, KINDS[http.path][stream])
+            self.mistakes += [each for each in problems if not each.partition(":")[0].endswith(BEYOND)]
         if not stream:
             whole = {CHATS: _chat(), MESSAGES: MESSAGE, RESPONSES: RESPONSE}[http.path]
             return Response(200, [("content-type", "application/json")], json.dumps(whole).encode())
