@@ -25,6 +25,8 @@ from policies.routing.rules import ResolvedModel
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _KEY_IN_URL = re.compile(r"hr-[a-z2-7]{12}-|(^|&)(api[_-]?key|key|token|access_token)=")
+_PROBES = frozenset({b"/", b"/api/hello"})
+"""Paths that health checks and starting clients, such as Claude Code, request without a key: unknown, not forbidden."""
 
 Fields = list[tuple[str, str]]
 UNBUFFERED = ("x-accel-buffering", "no")
@@ -98,7 +100,7 @@ class Door:
         try:
             if b"upgrade" in http.headers.raw and "websocket" in (http.headers.get("upgrade") or "").lower():
                 raise CallerError("No path takes WebSockets: send the request over HTTP.", code=UPGRADE_REQUIRED)
-            if http.target == b"/":  # health checks, and clients that look for a server, have no key
+            if http.target in _PROBES:
                 raise CallerError(unknown, code="unknown_url")
             principal = self._authenticate(http, record)
             if route is None:

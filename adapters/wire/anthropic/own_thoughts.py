@@ -1,7 +1,7 @@
 """Removes the thoughts that only this gateway wrote from a message for a server of Anthropic's.
 
-A turn that a server of chats answered has thoughts without a server's signature, and kept signatures of other servers. Clients
-send both back, also after the session has moved to Anthropic's API, which refuses them.
+A turn that a server of chats answered has thoughts without a server's signature, and kept signatures of other servers.
+Clients send both back, also after the session has moved to Anthropic's API, which refuses them.
 """
 
 import re

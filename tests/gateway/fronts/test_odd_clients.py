@@ -54,11 +54,12 @@ async def test_a_websocket_is_refused_with_426(path: str) -> None:
         assert other.status == 200
 
 
+@pytest.mark.parametrize("path", ["/", "/api/hello"])
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-async def test_the_root_needs_no_key(method: str) -> None:
+async def test_a_look_at_the_server_needs_no_key(method: str, path: str) -> None:
     async with door(FakeAdapter()) as d:
         d.keyed = {}
-        response = await d.send(method, "/")
+        response = await d.send(method, path)
         assert response.status == 404
         assert (await response.text() == "") is (method == "HEAD")
         assert (await d.send(method, "/v1/models")).status == 401

@@ -2,8 +2,9 @@
 
     python -m tests.support.agents.captured [--newest] [AGENT ...]
 
-Each agent plays its session through a gateway of this checkout, behind a recorder. A file holds the last request of each session, with its history. `tests/gateway/fronts/test_captured_requests.py` sends all of them, so a new release is one more file. Without
-names, all agents are captured.
+Each agent plays its sessions through a gateway of this checkout, behind a recorder. A file holds the last request of
+each session, with its history. `tests/gateway/fronts/test_captured_requests.py` sends all of them, so a new release is
+one more file. Without names, all agents are captured.
 """
 
 import argparse
@@ -31,7 +32,7 @@ LONG, SHORT = 100, 40
 """Texts longer than the first are cut to the second."""
 WHOLE = frozenset({"anthropic-beta", "arguments", "data", "encrypted_content", "signature", "url", "image_url"})
 """Fields whose texts have a form, which a cut would break."""
-KEPT = ("anthropic-beta", "anthropic-version", "content-type", "openai-beta", "user-agent")
+HEADERS = ("anthropic-beta", "anthropic-version", "content-type", "openai-beta", "user-agent")
 """Headers that a file keeps: they matter, and are no secrets."""
 Object = dict[str, Any]
 
@@ -47,7 +48,7 @@ class Recorder:
         """Forward one request."""
         body = await http.read()
         if http.method == "POST" and http.content_type == "application/json":
-            headers = {name: http.headers[name] for name in KEPT if name in http.headers}
+            headers = {name: http.headers[name] for name in HEADERS if name in http.headers}
             self.requests.append({"path": http.path_qs, "headers": headers, "body": json.loads(body)})
         headers = {name: value for name, value in http.headers.items() if name.lower() not in _HOP}
         async with (

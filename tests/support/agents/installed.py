@@ -48,8 +48,8 @@ def _of_pip(name: str, *, newest: bool) -> Installed:
     except venvs.InstallError as error:
         absent(error)
     project = PIP[name][0].split("==")[0]
-    found = distributions(name=project, path=[str(next(folder.glob("lib/python*/site-packages")))])
-    return Installed(folder / "bin", next(iter(found)).version)
+    versions = distributions(name=project, path=[str(next(folder.glob("lib/python*/site-packages")))])
+    return Installed(folder / "bin", next(iter(versions)).version)
 
 
 def _name(package: str) -> str:

@@ -1,4 +1,9 @@
-"""A tool loop of LangChain. Arguments: the provider, the model, the text of the user. Run in LangChain's environment."""
+"""A tool loop of LangChain.
+
+    python langchain_loop.py PROVIDER MODEL TEXT
+
+Run in LangChain's own environment.
+"""
 
 import os
 import subprocess

@@ -23,7 +23,8 @@ FACTS, COPY, SECOND, PICTURE = "facts.txt", "copy.txt", "second.txt", "picture.p
 _FOLDER = re.compile(r"Find the secret word in the folder (\S+):")
 SECRET = re.compile(r"secret word: (\w+)")
 SAW = "I saw the picture"
-MOST_USER, MOST_NAME, MOST_TOOLS = 64, 64, 128
+MOST_USER, MOST_TOOLS = 64, 128
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 THOUGHT = "The file has it."
 
 
@@ -91,9 +92,9 @@ def _text(message: Object) -> str:
 def _session(body: Object) -> tuple[Path, list[Object]] | None:
     """The folder of the task, and the messages since then; None if the request is not part of the session."""
     for i, message in enumerate(body["messages"]):
-        found = _FOLDER.search(_text(message)) if message["role"] == "user" else None
-        if found and body.get("tools"):
-            return Path(found[1]), body["messages"][i:]
+        match = _FOLDER.search(_text(message)) if message["role"] == "user" else None
+        if match and body.get("tools"):
+            return Path(match[1]), body["messages"][i:]
     return None
 
 
@@ -115,7 +116,7 @@ def _answer(body: Object) -> Object:
             "I write.",
         )
     else:
-        functions, text = [], _found(history)
+        functions, text = [], _report(history)
     calls = [
         {"id": f"call_{turn}_{i}_{len(json.dumps(body))}", "type": "function", "function": function}
         for i, function in enumerate(functions)
@@ -131,7 +132,7 @@ def _edit(messages: list[Object]) -> str | None:
     return f"The word is {word[1]}.\n\n{COPY}\n```\n{word[0]}\n```\n" if task and word else None
 
 
-def _found(history: list[Object]) -> str:
+def _report(history: list[Object]) -> str:
     results = [_text(message) for message in history if message["role"] == "tool"]
     words = [match[1] for match in map(SECRET.search, results) if match]
     return f"The word is {words[0]}." if words else f"No result has the word: {results}"
@@ -161,7 +162,7 @@ def _mistakes(body: Object) -> Iterator[str]:
     if len(body.get("tools") or ()) > MOST_TOOLS:
         yield f"'tools' has more than {MOST_TOOLS} items"
     for tool in body.get("tools") or ():
-        if not re.fullmatch(r"[a-zA-Z0-9_-]{1,%d}" % MOST_NAME, tool["function"]["name"]):
+        if not _NAME.fullmatch(tool["function"]["name"]):
             yield f"Invalid name of a tool: {tool['function']['name']}"
     yield from _unpaired(messages)
     if thinks:

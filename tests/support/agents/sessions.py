@@ -5,7 +5,7 @@ import contextlib
 import os
 import secrets
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -71,8 +71,7 @@ class Work:
         self.word = secrets.token_hex(6)
         for folder in (self.folder, self.home, self.temporary):
             folder.mkdir()
-        self.facts = f"The secret word: {self.word}\n"
-        (self.folder / FACTS).write_text(self.facts)
+        (self.folder / FACTS).write_text(f"The secret word: {self.word}\n")
         (self.folder / PICTURE).write_bytes(picture())
 
     def assert_done(self, ended: Ended, model: str) -> None:
@@ -80,7 +79,15 @@ class Work:
         answer = SAW if model == SEEING else f"The word is {self.word}."
         assert (ended.status, answer in ended.output) == (0, True), ended
         if model != SEEING:
-            assert (self.folder / COPY).read_text() == self.facts
+            assert self.word in (self.folder / COPY).read_text()
+
+    def _processes(self) -> Iterator[int]:
+        """The agent and all that it started, servers in the background too: they have the home of this task."""
+        home = f"HOME={self.home}".encode()
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if home in (folder / "environ").read_bytes().split(b"\0"):
+                    yield int(folder.name)
 
     async def run(self, start: Start, installed: Installed) -> Ended:
         """Run an agent to its end, at most `SECONDS`, and then end all that it started."""
@@ -90,18 +97,19 @@ class Work:
             file.write_text(text)
         path = f"{installed.programs}:{os.environ['PATH']}"
         variables = {"PATH": path, "HOME": str(self.home), "TMPDIR": str(self.temporary), "LANG": "C.UTF-8"}
+        places = {"programs": installed.programs, "home": self.home}
         process = await asyncio.create_subprocess_exec(
-            "env", *(word.format(programs=installed.programs, home=self.home) if "{" == word[:1] else word for word in start.command),
-            cwd=self.folder, env={**variables, **start.variables},
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
+            "env", *(word.format(**places) if word.startswith("{") else word for word in start.command),
+            cwd=self.folder, env={**variables, **start.variables}, stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
         try:
             async with asyncio.timeout(SECONDS):
                 output, errors = await process.communicate()
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            for pid in self._processes():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             await process.wait()
         assert process.returncode is not None
         return Ended(process.returncode, output.decode(), errors.decode())

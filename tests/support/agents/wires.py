@@ -17,6 +17,8 @@ KINDS = {
     MESSAGES: (message_params.MessageCreateParamsNonStreaming, message_params.MessageCreateParamsStreaming),
 }
 """The types of translated bodies, whole and streamed."""
+BEYOND = ("reasoning_content", "temperature", "top_k", "top_p")
+"""Fields that servers take though the types lack them: thoughts, and the sampling of older models of Anthropic."""
 HEAD = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m"}
 USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
 MESSAGE = {
@@ -44,7 +46,8 @@ class Wires:
         body = json.loads(await http.read())
         stream = bool(body.get("stream"))
         if http.path != self._native:
-            self.mistakes += mistakes(body, KINDS[http.path][stream])
+            problems = mistakes(body, KINDS[http.path][stream])
+            self.mistakes += [each for each in problems if not each.partition(":")[0].endswith(BEYOND)]
         if not stream:
             whole = {CHATS: _chat(), MESSAGES: MESSAGE, RESPONSES: RESPONSE}[http.path]
             return Response(200, [("content-type", "application/json")], json.dumps(whole).encode())
@@ -75,7 +78,7 @@ _EVENTS: dict[str, Iterable[Object]] = {
         {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
         {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "ok"}},
         {"type": "content_block_stop", "index": 0},
-        {"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": None}, "usage": {"output_tokens": 2}},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 2}},
         {"type": "message_stop"},
     ],
     RESPONSES: [
