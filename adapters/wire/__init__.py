@@ -19,6 +19,7 @@ compression.py       compressed bodies, with a bound on the result
 decoding.py          decodes upstream responses; any malformed response raises the same error
 canonical.py         cache keys
 field_names.py       errors with the field names of each front door
+error_table.py       the class of a server's error by its status and its words
 failure_text.py      the texts of servers, without secrets and addresses
 model_failures.py    typed errors for failures that servers report as text
 internal_headers.py  headers from the gateway to its own LLM runtime

@@ -168,11 +168,11 @@ class Endpoint:
 
     def _judge(self, error: BaseException | None, now: float, key: Who, *, was_out: bool) -> None:
         failed = False
-        if error is None or (isinstance(error, InferenceError) and error.kind == "caller"):
+        if error is None or _is_callers(error):
             self.breaker.success(now)  # the endpoint works, even if the request was wrong
             if self.refusals.held:
                 self.refusals.answered(*key, now)
-        elif isinstance(error, AccountRefused):
+        elif isinstance(error, AccountRefused) and error.scope == "server":
             self.breaker.abandoned(now)
             self.breaker.rest(ACCOUNT_REST if error.retry_after is None else error.retry_after, now, ACCOUNT_REST)
             return
@@ -220,3 +220,7 @@ class Endpoint:
         if self.health != before and self.waiting is not None:
             self.waiting.changed()
         return self.health != before
+
+
+def _is_callers(error: BaseException) -> bool:
+    return isinstance(error, InferenceError) and error.kind == "caller" and not error.blames_endpoint

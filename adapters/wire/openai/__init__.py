@@ -15,6 +15,7 @@ dialects.py          differences of compatible servers, as data
 translation.py       chats as completions, and completions as chats
 transcript.py        the text of a stream so far, to continue it
 continuation.py      a broken stream as a request for its rest
+whole_stream.py      a whole answer as a stream
 errors.py            error bodies in every shape of the family
 refusals.py          the meaning of servers' refusals
 """
