@@ -70,7 +70,8 @@ STATUS_OF = {
 
 _ACCOUNT = re.compile(
     r"\binsufficient[_ ](quota|balance|credits?|funds)|credit balance|\bbilling|requires more credits|out of credits?"
-    r"|API usage limits|payment required|exceeded_current_quota|arrear|account .{0,30}(suspended|deactivated|not active)"
+    r"|API usage limits|payment required|exceeded_current_quota|arrear"
+    r"|account .{0,30}(suspended|deactivated|not active)"
     r"|quota .{0,20}exhausted|exhausted .{0,20}(credit|balance)",
     re.IGNORECASE,
 )
