@@ -94,16 +94,16 @@ _KEY = re.compile(r"invalid token|api key|unauthori[sz]ed|expired", re.IGNORECAS
 _WAIT = re.compile(r"(?:retry|try again) (?:in|after) (\d{1,5}(?:\.\d{1,9})?) ?(ms|s)\b", re.IGNORECASE)
 
 
-def judged(status: int | None, said: ErrorBody, retry_after: float | None = None) -> InferenceError:
+def judged(status: int | None, reported: ErrorBody, retry_after: float | None = None) -> InferenceError:
     """Return the typed error of a status other than 2xx, or of an error in an answer (None).
 
     The message has the server's own words, except about the gateway's credential; the log's detail has them all.
     """
-    known = _status(status, said)
-    if status is None and refusals.is_too_long(said.message, said.type, said.code):
-        known = 400
-    error = _class(known, said, retry_after)
-    error.detail = f"{known}: {failure_text.for_log(said.message)}" if said.message else str(known)
+    exact = _status(status, reported)
+    if status is None and refusals.is_too_long(reported.message, reported.type, reported.code):
+        exact = 400
+    error = _class(exact, reported, retry_after)
+    error.detail = f"{exact}: {failure_text.for_log(reported.message)}" if reported.message else str(exact)
     return error
 
 
@@ -120,11 +120,11 @@ def by_client(error: InferenceError, status: int | None, model: str) -> Inferenc
     return named
 
 
-def _status(status: int | None, said: ErrorBody) -> int:
+def _status(status: int | None, reported: ErrorBody) -> int:
     """The status, or the one that the error's own code or type stands for, where the status says less."""
     if status not in (None, 400):
         return status
-    for each in (said.code, said.type):
+    for each in (reported.code, reported.type):
         if status is None and str(each).isascii() and str(each).isdigit() and 400 <= int(str(each)) <= 599:
             return int(str(each))
         if each in STATUS_OF and (status is None or STATUS_OF[each] != 404):
@@ -132,58 +132,58 @@ def _status(status: int | None, said: ErrorBody) -> int:
     return status or 500
 
 
-def _class(status: int, said: ErrorBody, retry_after: float | None) -> InferenceError:
-    words = f"{said.code or ''} {said.type or ''} {said.message or ''}"[:MAX_MESSAGE]
+def _class(status: int, reported: ErrorBody, retry_after: float | None) -> InferenceError:
+    words = f"{reported.code or ''} {reported.type or ''} {reported.message or ''}"[:MAX_MESSAGE]
     of_the_request = status in CALLER_STATUS
-    if of_the_request and refusals.is_too_long(said.message, said.type, said.code):
-        return ContextTooLong(_own(said), param=said.param)
+    if of_the_request and refusals.is_too_long(reported.message, reported.type, reported.code):
+        return ContextTooLong(_own(reported), param=reported.param)
     if status == 402 or (status in (400, 403, 429) and _ACCOUNT.search(words) and not _PER_MINUTE.search(words)):
         scope: Scope = "tenant" if _BILLED_BY_SIZE.search(words) else "server"
         error = AccountRefused("The account of the upstream's key is exhausted.", retry_after=retry_after, scope=scope)
-        return _worded(error, said)
-    if status in (403, 404) and said.message and _CONTENT.search(words):
-        return _callers(status, said)
+        return _worded(error, reported)
+    if status in (403, 404) and reported.message and _CONTENT.search(words):
+        return _callers(status, reported)
     if status == 404 or (status == 403 and _MODEL.search(words)) or (of_the_request and _NO_MODEL.search(words)):
-        return _not_found(said, words)
+        return _not_found(reported, words)
     if status == 401 or status == 403 or (status == 498 and _KEY.search(words)):
-        return _callers(status, said) if status == 403 and _PLACE.search(words) else credential_refused()
+        return _callers(status, reported) if status == 403 and _PLACE.search(words) else credential_refused()
     if status in _FULL or (status in (409, 425) and (status == 425 or _AGAIN.search(words))):
         scope = "unknown" if status in (409, 425, 429) else "server"
         wait = _wait(words) if retry_after is None else retry_after
-        return _worded(CapacityError("The upstream is overloaded.", retry_after=wait, scope=scope), said)
-    return _callers(status, said) if of_the_request else _failed(status, said)
+        return _worded(CapacityError("The upstream is overloaded.", retry_after=wait, scope=scope), reported)
+    return _callers(status, reported) if of_the_request else _failed(status, reported)
 
 
-def _failed(status: int, said: ErrorBody) -> InferenceError:
+def _failed(status: int, reported: ErrorBody) -> InferenceError:
     if status in _SLOW:
-        return _worded(UpstreamTimeout("The upstream timed out."), said)
+        return _worded(UpstreamTimeout("The upstream timed out."), reported)
     if status in _UNREACHABLE:
-        return _worded(TransportError("The upstream could not be reached."), said)
+        return _worded(TransportError("The upstream could not be reached."), reported)
     if status in _OWN_FAILURE:
-        return model_failures.server_failed(said.message)
-    return _worded(BackendError(model_failures.FAILED), said)
+        return model_failures.server_failed(reported.message)
+    return _worded(BackendError(model_failures.FAILED), reported)
 
 
-def _callers(status: int, said: ErrorBody) -> CallerError:
-    code = said.code if isinstance(said.code, str) and not said.code.isdigit() else None
+def _callers(status: int, reported: ErrorBody) -> CallerError:
+    code = reported.code if isinstance(reported.code, str) and not reported.code.isdigit() else None
     if status == 413:
-        return TooLarge(_own(said), param=said.param)
-    return CallerError(_own(said), param=said.param, code=code)
+        return TooLarge(_own(reported), param=reported.param)
+    return CallerError(_own(reported), param=reported.param, code=code)
 
 
-def _not_found(said: ErrorBody, words: str) -> BackendError:
-    if said.param == "model" or _MODEL.search(words):
+def _not_found(reported: ErrorBody, words: str) -> BackendError:
+    if reported.param == "model" or _MODEL.search(words):
         return unknown_model()
     return BackendError("The upstream does not know the path of this operation.", code="upstream_path_not_found")
 
 
-def _own(said: ErrorBody) -> str:
-    return (said.message or REFUSED)[:MAX_MESSAGE]
+def _own(reported: ErrorBody) -> str:
+    return (reported.message or REFUSED)[:MAX_MESSAGE]
 
 
-def _worded(error: InferenceError, said: ErrorBody) -> InferenceError:
+def _worded(error: InferenceError, reported: ErrorBody) -> InferenceError:
     """The error with the server's words."""
-    if said.message and (words := failure_text.for_clients(said.message)):
+    if reported.message and (words := failure_text.for_clients(reported.message)):
         error.own_message = error.message
         error.message = f"{error.message} It reports: {words}"
     return error
@@ -191,8 +191,8 @@ def _worded(error: InferenceError, said: ErrorBody) -> InferenceError:
 
 def _wait(words: str) -> float | None:
     """The seconds of a text such as "try again in 7.66s"."""
-    found = _WAIT.search(words)
-    return None if found is None else float(found[1]) / (1000 if found[2].lower() == "ms" else 1)
+    match = _WAIT.search(words)
+    return None if match is None else float(match[1]) / (1000 if match[2].lower() == "ms" else 1)
 
 
 def credential_refused() -> BackendError:

@@ -8,7 +8,7 @@ from adapters.base import Answer, Upstream
 from adapters.call import Call
 from adapters.errors import InferenceError, Resting, Unavailable
 from adapters.requests import ModelRequest
-from gateway.traffic.endpoint import Who, who_of
+from gateway.traffic.endpoint import Subject, subject_of
 from policies.retry import RetryBudget, backoff, rested
 
 
@@ -30,7 +30,7 @@ class Retry:
         rng: Random,
         clock: Callable[[], float],
         patient: bool = False,
-        spare: Callable[[Who, Sequence[str]], bool] | None = None,
+        spare: Callable[[Subject, Sequence[str]], bool] | None = None,
     ) -> None:
         self._patient = patient
         self._spare = spare
@@ -70,4 +70,4 @@ class Retry:
         """Whether an attempt may succeed. A pool without an eligible endpoint needs a fallback, not a retry."""
         if not error.retryable or (isinstance(error, Unavailable) and not error.elsewhere_only):
             return False
-        return not error.elsewhere_only or self._spare is None or self._spare(who_of(request, call), call.tried)
+        return not error.elsewhere_only or self._spare is None or self._spare(subject_of(request, call), call.tried)

@@ -15,7 +15,7 @@ from adapters.wire import error_table
 from adapters.wire.error_table import judged
 from adapters.wire.failure_text import Scrubber
 from adapters.wire.openai.errors import decode_error
-from gateway.traffic.endpoint import Endpoint, Who
+from gateway.traffic.endpoint import Endpoint, Subject
 from policies.breaker import Breaker
 
 KEY = "sk-upstream-0123456789abcdef"
@@ -96,10 +96,12 @@ def observed(error: InferenceError) -> Fate:
     """What an endpoint of several models does with the error."""
     endpoint = Endpoint("e", FakeAdapter(), Breaker(1, 10.0))
     endpoint.several, endpoint.scrubber = True, Scrubber([KEY])
-    endpoint.begin(0.0, who := Who("m", "t"))
-    endpoint.end(error, 0.0, who)
+    endpoint.begin(0.0, subject := Subject("m", "t"))
+    endpoint.end(error, 0.0, subject)
     assert endpoint.in_flight == 0
-    assert endpoint.allows(Who("other", "t"), 0.0) is not (endpoint.breaker.is_open or endpoint.breaker.rests(0.0) > 0)
+    assert endpoint.allows(Subject("other", "t"), 0.0) is not (
+        endpoint.breaker.is_open or endpoint.breaker.rests(0.0) > 0
+    )
     is_limit = isinstance(error, CapacityError) and not isinstance(error, AccountRefused)
     assert bool(endpoint.refusals.held) is is_limit
     rests = endpoint.breaker.rests(0.0) > 0
@@ -110,8 +112,8 @@ def observed(error: InferenceError) -> Fate:
 @pytest.mark.parametrize("words", WORDS)
 def test_the_class_of_an_error_is_that_of_its_status_and_words(words: str, dialect: str) -> None:
     for status, text in product(STATUSES, WORDS[words]):
-        said = decode_error(json.dumps(DIALECTS[dialect](status, f"{text} {KEY}")).encode())
-        error, expected = judged(status, said), fate(status, words, text)
+        reported = decode_error(json.dumps(DIALECTS[dialect](status, f"{text} {KEY}")).encode())
+        error, expected = judged(status, reported), fate(status, words, text)
         if status == 403 and expected is MODEL:
             named = error_table.by_client(error, status, "m")  # of a client that chose the name
             assert (named.kind, named.retryable, named.blames_endpoint) == ("caller", False, False)
@@ -124,7 +126,7 @@ def test_the_class_of_an_error_is_that_of_its_status_and_words(words: str, diale
         if status == 429 and words == "again":
             assert error.retry_after == 7.5
         if dialect in ("nested", "flat", "list", "openrouter", "nested JSON") and words != "long":
-            in_a_200 = judged(None, said)  # the body names the status
+            in_a_200 = judged(None, reported)  # the body names the status
             assert (type(in_a_200), in_a_200.code) == (type(error), error.code)
 
 

@@ -199,9 +199,9 @@ def _usage(body: bytes) -> Usage:
 async def _error_of(response: ClientResponse) -> InferenceError:
     """The typed error of a status other than 2xx."""
     try:
-        said = errors.decode_error(await response.read(MAX_ERROR_BODY))
+        reported = errors.decode_error(await response.read(MAX_ERROR_BODY))
     except BackendError:
-        said = errors.ErrorBody()  # the body is unreadable; the status is sufficient
+        reported = errors.ErrorBody()  # the body is unreadable; the status is sufficient
     finally:
         response.close()
-    return error_table.judged(response.status, said, retry_after(response.headers))
+    return error_table.judged(response.status, reported, retry_after(response.headers))
