@@ -8,7 +8,7 @@ from adapters.base import Answer, Upstream
 from adapters.call import Call
 from adapters.errors import InferenceError
 from adapters.requests import ModelRequest
-from gateway.traffic.endpoint import Subject, subject_of
+from gateway.traffic.endpoint import RefusalKey, subject_of
 from policies.hedge import Patience
 from policies.retry import RetryBudget
 
@@ -18,7 +18,7 @@ class Spares(Upstream, Protocol):
 
     name: str
 
-    def spare(self, subject: Subject, tried: Sequence[str]) -> bool:
+    def spare(self, subject: RefusalKey, tried: Sequence[str]) -> bool:
         """Whether an endpoint outside `tried` has a free slot now."""
         ...
 

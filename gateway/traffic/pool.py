@@ -14,7 +14,7 @@ from adapters.upstreams.scrubbing import clean
 from gateway.picker.leases import alternatives, carried, served
 from gateway.scaling.cold import ColdStart
 from gateway.scaling.meter import PoolMeter
-from gateway.traffic.endpoint import Endpoint, Subject, subject_of
+from gateway.traffic.endpoint import Endpoint, RefusalKey, subject_of
 from gateway.traffic.queue import PoolQueue, QueuedRequest
 from gateway.traffic.spans import AttemptSpan
 from policies.balancing.balance import Picker
@@ -152,7 +152,7 @@ class Pool:
         answer.when_ended(lambda answer, error: self._end(endpoint, request, call, span, waiter, answer, error))
         return answer
 
-    def spare(self, subject: Subject, tried: Sequence[str]) -> bool:
+    def spare(self, subject: RefusalKey, tried: Sequence[str]) -> bool:
         """Whether an endpoint outside `tried` has a free slot now. Requests in the queue come first."""
         if self._queue is not None and self._queue.line.size:
             return False
@@ -215,7 +215,7 @@ class Pool:
         endpoint.begin(now, subject)
         return endpoint
 
-    def _permitted(self, relay: Relay, subject: Subject, now: float) -> list[Endpoint]:
+    def _permitted(self, relay: Relay, subject: RefusalKey, now: float) -> list[Endpoint]:
         """The endpoints that a relay can reach and permits. Raises `NonePermitted` without such an endpoint."""
         permitted = [endpoint for endpoint in self._alive() if relay.admits(endpoint.address)]
         if not permitted and self._endpoints:
@@ -225,7 +225,7 @@ class Pool:
             )
         return permitted
 
-    def _ready(self, relay: Relay, subject: Subject, now: float) -> list[Endpoint]:
+    def _ready(self, relay: Relay, subject: RefusalKey, now: float) -> list[Endpoint]:
         """The endpoints that may answer a request of a relay."""
         limit = self._max_in_flight
         return [e for e in self._alive() if e.in_flight < limit and e.allows(subject, now) and relay.admits(e.address)]
@@ -273,7 +273,7 @@ class Pool:
         panicking = self._panic and panics(len(alive), len(self._endpoints), self._panic)
         return self._endpoints if panicking else alive
 
-    def _reluctant(self, alive: list[Endpoint], subject: Subject, now: float) -> list[Endpoint]:
+    def _reluctant(self, alive: list[Endpoint], subject: RefusalKey, now: float) -> list[Endpoint]:
         """Eligible endpoints when none is ready; empty when all are full. Raises `Unavailable` when none is healthy.
 
         If every breaker is open, no endpoint can take the load, so breakers are ignored: otherwise a few failures in a
@@ -285,7 +285,7 @@ class Pool:
             return []
         return [e for e in alive if e.in_flight < self._max_in_flight and not e.rests(subject, now)]
 
-    def _none_healthy(self, subject: Subject, now: float) -> Unavailable:
+    def _none_healthy(self, subject: RefusalKey, now: float) -> Unavailable:
         """The error without a healthy endpoint, with the reason why the model is not ready if that is the cause."""
         standing = next((e.not_ready for e in self._endpoints if e.not_ready is not None), None)
         if standing is None:
@@ -299,7 +299,7 @@ class Pool:
             retry_after=standing.retry_after,
         )
 
-    def _full(self, subject: Subject, now: float) -> Unavailable:
+    def _full(self, subject: RefusalKey, now: float) -> Unavailable:
         """The error for a request that `lease` could not place."""
         alive = self._alive()
         resting = [e for e in alive if e.in_flight < self._max_in_flight and e.rests(subject, now)]
@@ -307,7 +307,7 @@ class Pool:
             return Resting(f"{self.name}: overloaded.", retry_after=min(e.rests(subject, now) for e in resting))
         return Overloaded(f"{self.name}: every endpoint is full.", retry_after=self._retry_after(subject, now))
 
-    def _retry_after(self, subject: Subject, now: float) -> float:
+    def _retry_after(self, subject: RefusalKey, now: float) -> float:
         waits = [wait for e in self._endpoints if (wait := e.retry_after(subject, now)) > 0]
         return max(RETRY_AFTER, min(waits, default=0.0))
 

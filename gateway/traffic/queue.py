@@ -13,7 +13,7 @@ from config.schema.config import Priority, QueueConfig, TenantConfig
 from gateway.scaling.cold import ColdStart
 from gateway.telemetry.histogram import Histogram
 from gateway.traffic import spans
-from gateway.traffic.endpoint import Endpoint, Subject, subject_of
+from gateway.traffic.endpoint import Endpoint, RefusalKey, subject_of
 from policies.drain import DrainRate
 from policies.fairness import work
 from policies.queueing import BATCH, HIGH, LOW, NORMAL, FairQueue, Ticket
@@ -239,7 +239,7 @@ class PoolQueue:
     def _hand_out(self) -> bool:
         """Assign free slots to the next requests. Returns whether any was assigned."""
         now, line, handed = self._clock(), self.line, False
-        resting: set[Subject] = set()
+        resting: set[RefusalKey] = set()
         while line.waits(resting):
             waiter = line.next(resting)
             if waiter.turn.done():  # its client has just left

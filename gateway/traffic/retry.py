@@ -8,7 +8,7 @@ from adapters.base import Answer, Upstream
 from adapters.call import Call
 from adapters.errors import InferenceError, Resting, Unavailable
 from adapters.requests import ModelRequest
-from gateway.traffic.endpoint import Subject, subject_of
+from gateway.traffic.endpoint import RefusalKey, subject_of
 from policies.retry import RetryBudget, backoff, rested
 
 
@@ -30,7 +30,7 @@ class Retry:
         rng: Random,
         clock: Callable[[], float],
         patient: bool = False,
-        spare: Callable[[Subject, Sequence[str]], bool] | None = None,
+        spare: Callable[[RefusalKey, Sequence[str]], bool] | None = None,
     ) -> None:
         self._patient = patient
         self._spare = spare

@@ -15,7 +15,7 @@ from adapters.wire import error_table
 from adapters.wire.error_table import judged
 from adapters.wire.failure_text import Scrubber
 from adapters.wire.openai.errors import decode_error
-from gateway.traffic.endpoint import Endpoint, Subject
+from gateway.traffic.endpoint import Endpoint, RefusalKey
 from policies.breaker import Breaker
 
 KEY = "sk-upstream-0123456789abcdef"
@@ -96,10 +96,10 @@ def observed(error: InferenceError) -> Fate:
     """What an endpoint of several models does with the error."""
     endpoint = Endpoint("e", FakeAdapter(), Breaker(1, 10.0))
     endpoint.several, endpoint.scrubber = True, Scrubber([KEY])
-    endpoint.begin(0.0, subject := Subject("m", "t"))
+    endpoint.begin(0.0, subject := RefusalKey("m", "t"))
     endpoint.end(error, 0.0, subject)
     assert endpoint.in_flight == 0
-    assert endpoint.allows(Subject("other", "t"), 0.0) is not (
+    assert endpoint.allows(RefusalKey("other", "t"), 0.0) is not (
         endpoint.breaker.is_open or endpoint.breaker.rests(0.0) > 0
     )
     is_limit = isinstance(error, CapacityError) and not isinstance(error, AccountRefused)

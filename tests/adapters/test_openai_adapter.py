@@ -167,7 +167,8 @@ async def test_a_malformed_answer_is_a_backend_error(answer: bytes, stream_reque
 async def test_a_whole_answer_of_any_success_is_a_stream_for_a_client_of_streams(
     status: int, include_usage: bool
 ) -> None:
-    message = {"role": "assistant", "content": "ab", "tool_calls": [{"id": "c", "function": {"name": "f"}}]}
+    tool_call: dict[str, object] = {"id": "c", "function": {"name": "f"}}
+    message = {"role": "assistant", "content": "ab", "tool_calls": [tool_call]}
     choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
     body = json.dumps({"id": "1", "object": "chat.completion", "choices": [choice], "usage": USAGE}).encode()
     whole = await call(http(body, "text/json", status), chat())
@@ -178,7 +179,7 @@ async def test_a_whole_answer_of_any_success_is_a_stream_for_a_client_of_streams
     assert answer.usage == Usage(3, 2, exact=True, bytes=answer.usage.bytes)
     opening, end, *usage = [json.loads(event.removeprefix(b"data: ")) for event in events]
     assert opening["object"] == "chat.completion.chunk"
-    assert opening["choices"][0]["delta"] == {**message, "tool_calls": [{"index": 0, **message["tool_calls"][0]}]}
+    assert opening["choices"][0]["delta"] == {**message, "tool_calls": [{"index": 0, **tool_call}]}
     assert end["choices"] == [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]
     assert [each["usage"] for each in usage] == [USAGE] * include_usage
 

@@ -13,7 +13,7 @@ from config.schema.config import TenantConfig
 from config.schema.money import Money
 from gateway.limits.allowance import Allowance
 from gateway.limits.ledger import Ledger, Reservation
-from gateway.traffic.endpoint import Subject, subject_of
+from gateway.traffic.endpoint import RefusalKey, subject_of
 from gateway.traffic.pool import Pool
 from policies.breaker import LONGEST_REST
 from policies.limits.amounts import TOKENS, Amounts
@@ -97,7 +97,7 @@ class Refusal:
     """An endpoint's wish to be left alone."""
 
     at: float
-    subject: Subject
+    subject: RefusalKey
     scope: str
     several: bool
     """Whether the endpoint serves several models."""
@@ -154,7 +154,7 @@ class WatchedPool:
                 f"{e.id} has {e.in_flight} in flight of {cap}" for e in real.endpoints if not 0 <= e.in_flight <= cap
             ]
 
-    def _judge(self, error: Unavailable, subject: Subject, now: float) -> None:
+    def _judge(self, error: Unavailable, subject: RefusalKey, now: float) -> None:
         violations, name = self._watch.violations, self._real.name
         if usable := self._usable(subject, now):
             violations.append(f"{name} refused ({error}) and {usable[0]} may take requests")
@@ -165,7 +165,7 @@ class WatchedPool:
                 if e.rests(subject, now) and not self._has_cause(e.id, subject, now)
             ]
 
-    def _has_cause(self, endpoint: str, subject: Subject, now: float) -> bool:
+    def _has_cause(self, endpoint: str, subject: RefusalKey, now: float) -> bool:
         """Whether the endpoint refused such a request, the model to every tenant, or several models so."""
         lately = [one for one in self._watch.refusals[endpoint] if now - one.at < 2 * LONGEST_REST]
         if any(one.subject == subject for one in lately):
@@ -191,7 +191,7 @@ class WatchedPool:
             if usable := self._usable(subject, now):
                 self._watch.violations.append(f"{subject} waits for {real.name} and {usable[0]} may take requests")
 
-    def _usable(self, subject: Subject, now: float) -> list[str]:
+    def _usable(self, subject: RefusalKey, now: float) -> list[str]:
         """Failed probes, no slot, a requested rest: nothing else makes the last endpoint ineligible."""
         endpoints, panic = self._real.endpoints, self._real._panic
         alive = [e for e in endpoints if e.health != "unhealthy"]

@@ -173,8 +173,9 @@ class AnthropicAdapter:
             raise Unsupported(f"The servers of `{request.model}` do not count tokens.")
         if not is_answer(response.status):
             failure = await _error_of(response)
-            named = self._model is None
-            raise error_table.by_client(failure, response.status, request.model) if named else failure
+            if self._model is None:
+                failure = error_table.by_client(failure, response.status, request.model)
+            raise failure
         return response
 
 
