@@ -62,6 +62,8 @@ class InferenceError(Exception):
     """Whether another attempt at the same endpoint cannot help."""
     detail: str = ""
     """The upstream's report, for the access log: clients may receive only a part of it."""
+    own_message: str = ""
+    """The message without the words of the upstream, if it has both."""
     own_words: bool = False
     """Whether `message` and `param` already use the field names of the client's protocol."""
     delivered: bool = True
@@ -203,7 +205,10 @@ class StorageFull(LimitExceeded):
 
 
 class AccountRefused(CapacityError):
-    """The account of the pool's key has no credit or no quota left. The endpoint rests, for every model."""
+    """The account of the pool's key has no credit or no quota left. The endpoint rests, for every model.
+
+    With the scope `tenant` the credit is too little for this request only, and nothing rests.
+    """
 
     code = "upstream_quota_exhausted"
     blames_endpoint = False

@@ -22,7 +22,7 @@ HIGH, NORMAL, LOW, BATCH = range(4)
 BANDS = 4
 Without = Set[tuple[str, str]]
 """Models and tenants whose requests are skipped."""
-NOBODY: frozenset[tuple[str, str]] = frozenset()
+NO_SUBJECTS: frozenset[tuple[str, str]] = frozenset()
 
 
 class Ticket:
@@ -178,7 +178,7 @@ class FairQueue(Generic[T]):
         """Whether a request outside `without` waits."""
         return self.size > 0 and any(band.waits(without) for band in self._bands)
 
-    def next(self, without: Without = NOBODY) -> T:
+    def next(self, without: Without = NO_SUBJECTS) -> T:
         """The next request outside `without`. Raises ValueError if no request waits."""
         waiting = [band for band in self._bands if band.waits(without)]
         if not waiting:

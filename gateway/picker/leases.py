@@ -7,7 +7,7 @@ from adapters.call import Call
 from adapters.errors import TransportError
 from adapters.http1.relay import Relay
 from adapters.requests import ModelRequest
-from gateway.traffic.endpoint import Endpoint, who_of
+from gateway.traffic.endpoint import Endpoint, subject_of
 
 
 def alternatives(picked: Endpoint, ready: Iterable[Endpoint], most: int) -> list[Endpoint]:
@@ -35,8 +35,8 @@ def served(
         return picked
     endpoint = next((other for other in others if relay.has_served(other.address)), picked)
     if endpoint is not picked:
-        who = who_of(request, call)
-        picked.failed_to_begin(TransportError("The proxy could not reach the endpoint."), 0.0, now, who)
-        endpoint.begin(now, who)
+        subject = subject_of(request, call)
+        picked.failed_to_begin(TransportError("The proxy could not reach the endpoint."), 0.0, now, subject)
+        endpoint.begin(now, subject)
         call.trace.attempts.append(endpoint.id)
     return endpoint

@@ -13,7 +13,7 @@ from adapters.call import Call
 from adapters.errors import Unavailable, UpstreamTimeout
 from adapters.requests import ModelRequest
 from config.schema.config import PoolConfig
-from gateway.traffic.endpoint import Endpoint, who_of
+from gateway.traffic.endpoint import Endpoint, subject_of
 from gateway.traffic.member import PoolMember
 from gateway.traffic.pool import Pool
 from policies.balancing.pickers import picker
@@ -69,8 +69,8 @@ class CopyPool(Pool):
         """
         self._follow()
         alive = [member for member in self._members.values() if member.live.health != "unhealthy"]
-        who = who_of(request, call)
-        allowed = [member for member in alive if member.own.allows(who, now)]
+        subject = subject_of(request, call)
+        allowed = [member for member in alive if member.own.allows(subject, now)]
         if not allowed:
             raise Unavailable(f"{self.name}: no endpoint takes copies.")
         if self._servers.pools[self.name].waiting:
@@ -80,7 +80,7 @@ class CopyPool(Pool):
         if not ready:
             return None
         endpoint = self._picker.pick(ready, request, call, now, self._rng)
-        endpoint.begin(now, who)
+        endpoint.begin(now, subject)
         return endpoint
 
     def _follow(self) -> None:

@@ -17,7 +17,6 @@ endpoint.py       one server address: health, breaker, load
 member.py         an endpoint with its connections, probe, signals and runtime
 members.py        all running and draining endpoints
 fleet.py          all endpoints, preserved across reloads
-several.py        the pools that serve several models
 desired.py        the endpoints that a pool should have: file, discovery, operators
 pool_state.py     measurements of a pool, preserved across reloads
 protocol_sync.py  whether the endpoints of a pool with a detected protocol agree

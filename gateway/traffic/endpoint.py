@@ -20,7 +20,7 @@ ACCOUNT_REST = 60.0
 """Longest seconds for which an endpoint whose account is exhausted receives no requests."""
 
 
-class Who(NamedTuple):
+class RefusalKey(NamedTuple):
     """The requests that a refusal may concern."""
 
     model: str
@@ -28,12 +28,12 @@ class Who(NamedTuple):
     tenant: str
 
 
-NOBODY = Who("", "")
+NO_SUBJECT = RefusalKey("", "")
 
 
-def who_of(request: ModelRequest, call: Call) -> Who:
+def subject_of(request: ModelRequest, call: Call) -> RefusalKey:
     """The model and the tenant of a request."""
-    return Who(request.model, call.tenant)
+    return RefusalKey(request.model, call.tenant)
 
 
 class WaitingRequests(Protocol):
@@ -124,20 +124,20 @@ class Endpoint:
         self._since = None
         self.warming = True
 
-    def allows(self, who: Who, now: float) -> bool:
+    def allows(self, subject: RefusalKey, now: float) -> bool:
         """Whether such a request may be sent, by the results of past requests."""
-        return self.breaker.allows(now) and (not self.refusals.held or self.refusals.allows(*self._key(who), now))
+        return self.breaker.allows(now) and (not self.refusals.held or self.refusals.allows(*self._key(subject), now))
 
-    def rests(self, who: Who, now: float) -> float:
+    def rests(self, subject: RefusalKey, now: float) -> float:
         """Seconds of the pause that the endpoint requires of such requests; 0 for none."""
-        return max(self.breaker.rests(now), self.refusals.rests(*self._key(who), now))
+        return max(self.breaker.rests(now), self.refusals.rests(*self._key(subject), now))
 
-    def retry_after(self, who: Who, now: float) -> float:
+    def retry_after(self, subject: RefusalKey, now: float) -> float:
         """Seconds until `allows` may return true; 0 if it does now."""
-        return max(self.breaker.retry_after(now), self.refusals.retry_after(*self._key(who), now))
+        return max(self.breaker.retry_after(now), self.refusals.retry_after(*self._key(subject), now))
 
-    def _key(self, who: Who) -> Who:
-        return who if self.several else Who("", who.tenant)
+    def _key(self, subject: RefusalKey) -> RefusalKey:
+        return subject if self.several else RefusalKey("", subject.tenant)
 
     def next_change(self, now: float) -> float:
         """Seconds until time alone changes the result of `allows` or `rests` for any request; 0 if it changes
@@ -145,34 +145,36 @@ class Endpoint:
         waits = (self.breaker.next_change(now), self.refusals.next_change(now))
         return min((wait for wait in waits if wait > 0), default=0.0)
 
-    def begin(self, now: float, who: Who = NOBODY) -> None:
+    def begin(self, now: float, subject: RefusalKey = NO_SUBJECT) -> None:
         """Count a request."""
         self.in_flight += 1
         self.breaker.begin(now)
         if self.refusals.held:
-            self.refusals.begin(*self._key(who), now)
+            self.refusals.begin(*self._key(subject), now)
         self.latency.sent(now)
 
-    def end(self, error: BaseException | None, now: float, who: Who = NOBODY, span: Span | None = None) -> None:
+    def end(
+        self, error: BaseException | None, now: float, subject: RefusalKey = NO_SUBJECT, span: Span | None = None
+    ) -> None:
         """Count the end of that request. Only failures that the endpoint causes count against it. The request's span,
         if it is traced, records a change of the breaker."""
         if error is not None:
             self.scrubber.error(error)
         self.in_flight -= 1
         was_open = self.breaker.is_open
-        self._judge(error, now, self._key(who), was_out=was_open)
+        self._judge(error, now, self._key(subject), was_out=was_open)
         if span is not None and self.breaker.is_open != was_open:
             span.event("breaker_closed" if was_open else "breaker_opened", now, **{"headrace.endpoint": self.id})
         if self.waiting is not None:
             self.waiting.freed()
 
-    def _judge(self, error: BaseException | None, now: float, key: Who, *, was_out: bool) -> None:
+    def _judge(self, error: BaseException | None, now: float, key: RefusalKey, *, was_out: bool) -> None:
         failed = False
-        if error is None or (isinstance(error, InferenceError) and error.kind == "caller"):
+        if error is None or _is_callers(error):
             self.breaker.success(now)  # the endpoint works, even if the request was wrong
             if self.refusals.held:
                 self.refusals.answered(*key, now)
-        elif isinstance(error, AccountRefused):
+        elif isinstance(error, AccountRefused) and error.scope == "server":
             self.breaker.abandoned(now)
             self.breaker.rest(ACCOUNT_REST if error.retry_after is None else error.retry_after, now, ACCOUNT_REST)
             return
@@ -190,18 +192,23 @@ class Endpoint:
         if was_out and not self.breaker.is_open:
             self.came_back()
 
-    def _is_to_blame(self, error: InferenceError, now: float, key: Who) -> bool:
+    def _is_to_blame(self, error: InferenceError, now: float, key: RefusalKey) -> bool:
         """Whether the endpoint causes the failure. A refusal of one model's or one tenant's requests does not count."""
         if not isinstance(error, CapacityError):
             return True
         return self.refusals.refused(*key, error.retry_after, now, self.breaker, error.scope)
 
     def failed_to_begin(
-        self, error: BaseException, seconds: float, now: float, who: Who = NOBODY, span: Span | None = None
+        self,
+        error: BaseException,
+        seconds: float,
+        now: float,
+        subject: RefusalKey = NO_SUBJECT,
+        span: Span | None = None,
     ) -> None:
         """Count the end of a request without an answer, after `seconds`."""
         self.latency.unanswered(seconds, now)
-        self.end(error, now, who, span)
+        self.end(error, now, subject, span)
 
     def probed(self, error: str, *, healthy_after: int, unhealthy_after: int) -> bool:
         """Record a health check; `error` is empty for a success. Returns whether the health has changed."""
@@ -220,3 +227,7 @@ class Endpoint:
         if self.health != before and self.waiting is not None:
             self.waiting.changed()
         return self.health != before
+
+
+def _is_callers(error: BaseException) -> bool:
+    return isinstance(error, InferenceError) and error.kind == "caller" and not error.blames_endpoint

@@ -28,9 +28,8 @@ from gateway.traffic.member import (
 )
 from gateway.traffic.members import NOTHING, POLL_SECONDS, Members
 from gateway.traffic.pool import Pool
-from gateway.traffic.pool_state import PoolState, pool_state
+from gateway.traffic.pool_state import PoolState, pool_state, several_models
 from gateway.traffic.queue import PoolQueue
-from gateway.traffic.several import several_models
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from adapters.base import Answer, Upstream
 from adapters.call import Call
 from adapters.errors import InferenceError
 from adapters.requests import ModelRequest
-from gateway.traffic.endpoint import Who, who_of
+from gateway.traffic.endpoint import RefusalKey, subject_of
 from policies.hedge import Patience
 from policies.retry import RetryBudget
 
@@ -18,7 +18,7 @@ class Spares(Upstream, Protocol):
 
     name: str
 
-    def spare(self, who: Who, tried: Sequence[str]) -> bool:
+    def spare(self, subject: RefusalKey, tried: Sequence[str]) -> bool:
         """Whether an endpoint outside `tried` has a free slot now."""
         ...
 
@@ -51,8 +51,8 @@ class Hedge:
 
     def grants(self, hedges: int, request: ModelRequest, call: Call) -> bool:
         """Whether one more hedge is allowed, possible and affordable; if so, the budget pays for it."""
-        who = who_of(request, call)
-        return hedges < self._most and self.pool.spare(who, call.tried) and self._budget.allow(self.clock())
+        subject = subject_of(request, call)
+        return hedges < self._most and self.pool.spare(subject, call.tried) and self._budget.allow(self.clock())
 
 
 class _Attempt:

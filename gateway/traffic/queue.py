@@ -13,7 +13,7 @@ from config.schema.config import Priority, QueueConfig, TenantConfig
 from gateway.scaling.cold import ColdStart
 from gateway.telemetry.histogram import Histogram
 from gateway.traffic import spans
-from gateway.traffic.endpoint import Endpoint, Who, who_of
+from gateway.traffic.endpoint import Endpoint, RefusalKey, subject_of
 from policies.drain import DrainRate
 from policies.fairness import work
 from policies.queueing import BATCH, HIGH, LOW, NORMAL, FairQueue, Ticket
@@ -216,7 +216,10 @@ class PoolQueue:
         if waiter.endpoint is not None:
             self.settle(waiter.request, waiter.call, waiter, None)
             waiter.endpoint.failed_to_begin(
-                ClientGone("the client closed the connection"), 0.0, self._clock(), who_of(waiter.request, waiter.call)
+                ClientGone("the client closed the connection"),
+                0.0,
+                self._clock(),
+                subject_of(waiter.request, waiter.call),
             )
         elif waiter in self.line:
             self.line.remove(waiter)
@@ -236,7 +239,7 @@ class PoolQueue:
     def _hand_out(self) -> bool:
         """Assign free slots to the next requests. Returns whether any was assigned."""
         now, line, handed = self._clock(), self.line, False
-        resting: set[Who] = set()
+        resting: set[RefusalKey] = set()
         while line.waits(resting):
             waiter = line.next(resting)
             if waiter.turn.done():  # its client has just left
@@ -253,7 +256,7 @@ class PoolQueue:
             if endpoint is None:
                 if not self.places.has_room(now):
                     break
-                resting.add(who_of(waiter.request, waiter.call))  # another request may use the slot
+                resting.add(subject_of(waiter.request, waiter.call))  # another request may use the slot
                 continue
             line.serve(waiter)
             waiter.endpoint = endpoint

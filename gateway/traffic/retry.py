@@ -8,7 +8,7 @@ from adapters.base import Answer, Upstream
 from adapters.call import Call
 from adapters.errors import InferenceError, Resting, Unavailable
 from adapters.requests import ModelRequest
-from gateway.traffic.endpoint import Who, who_of
+from gateway.traffic.endpoint import RefusalKey, subject_of
 from gateway.traffic.fallback import may_be_computed
 from policies.retry import RetryBudget, backoff, rested
 
@@ -32,7 +32,7 @@ class Retry:
         clock: Callable[[], float],
         patient: bool = False,
         again: bool = False,
-        spare: Callable[[Who, Sequence[str]], bool] | None = None,
+        spare: Callable[[RefusalKey, Sequence[str]], bool] | None = None,
     ) -> None:
         self._patient = patient
         self._again = again
@@ -76,4 +76,4 @@ class Retry:
             return False
         if not error.retryable or (isinstance(error, Unavailable) and not error.elsewhere_only):
             return False
-        return not error.elsewhere_only or self._spare is None or self._spare(who_of(request, call), call.tried)
+        return not error.elsewhere_only or self._spare is None or self._spare(subject_of(request, call), call.tried)

@@ -44,7 +44,7 @@ def test_a_refusal_widens_only_with_evidence(events: list[Event], several: bool)
         now += event.after
         model, tenant = event.model if several else "", event.tenant
         if event.kind in ("tenant", "unknown", "server"):
-            lately = [who for who, (at, kind) in refused.items() if kind == "unknown" and now - at < WITNESS]
+            lately = [subject for subject, (at, kind) in refused.items() if kind == "unknown" and now - at < WITNESS]
             confirmed = any(one == model and name != tenant for one, name in lately)
             for_all = event.kind == "server" or (event.kind == "unknown" and confirmed)
             others = any(one != model and now - at < WITNESS for one, at in whole.items())

@@ -15,7 +15,7 @@ from gateway.fronts.openai import StreamBody
 from gateway.limits.account import Account
 from gateway.limits.subjects import in_memory
 from gateway.telemetry import Telemetry
-from gateway.traffic.endpoint import Endpoint, Who
+from gateway.traffic.endpoint import Endpoint, RefusalKey
 from gateway.traffic.hedge import _Attempt
 from gateway.traffic.pool import Pool
 from gateway.traffic.queue import PoolQueue
@@ -128,7 +128,7 @@ def leaving_blames_the_endpoint(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_last_endpoint_is_ejected(patch: pytest.MonkeyPatch) -> None:
-    def strict(self: Pool, alive: list[Endpoint], who: Who, now: float) -> list[Endpoint]:
+    def strict(self: Pool, alive: list[Endpoint], subject: RefusalKey, now: float) -> list[Endpoint]:
         raise Unavailable("none is left")
 
     patch.setattr(Pool, "_reluctant", strict)
