@@ -6,7 +6,7 @@ The path of one chat request, from the socket to the engine:
 2.  fronts/listener.py                   selects the front by path
 3.  fronts/openai.py                     decodes the body, encodes the response or the stream
 4.  fronts/door.py                       authenticates, assigns the request's id, encodes headers and errors
-5.  client_exchange.py                   decides, reserves, calls, settles (spine.py: the story in one function)
+5.  request/client_exchange.py           decides, reserves, calls, settles (request/spine.py: the story)
 6.  traffic/retry.py                     another attempt within a budget (plan.py composes it with the others)
 7.  traffic/pool.py                      filters, picks and leases an endpoint in one step
 8.  adapters/upstreams/openai/client.py  encodes the upstream's request, decodes its response, stream and errors
@@ -27,15 +27,9 @@ client_listeners.py   the HTTP and gRPC servers for clients (tls.py: their certi
 admin_listener.py     the HTTP server for operators, with bounds on connections and bodies
 admin_backend.py      the operations behind the admin API
 lifecycle.py          audit entries of the process, and the status of its configuration
-core.py               what all requests share; ends every exchange in one place (services.py: its lower part)
-spine.py              the path of a request, also of steps of pipelines and of copies; observers of it
-plan.py               a decision in its running form
-observers.py          what only some routes and requests have: comparisons, hidden errors, sequences, texts of traces
-snapshot.py           everything that one request reads, replaced as a whole
 terminal.py           what commands show on a terminal: foreign texts, and their progress
 background.py         background tasks, which begin again after an unexpected error
 errors.py             errors of the gateway's own start
-exchange.py           parts of the path: facts, deadlines, rewriting, charges
 ownership.py          checks at the start that the packages belong to this distribution
 revision.py           the revision of a configuration, and the version of its source
 extras.py             the optional packages that a configuration needs and that are absent
@@ -45,6 +39,7 @@ local_folder.py       folders of this host where data waits for the state databa
 private_folder.py     folders for this user alone
 auth/                 keys, tokens and client certificates; the tables that requests read
 quota/                the bytes that each tenant stores, counted and bounded by the state database
+request/              the path of a request: route, reservation, call, end
 limits/               the ledger: reserves before a request, settles after it
 traffic/              endpoints and their health, pools, retries, fallbacks; fleet.py preserves them across reloads
 discovery/            endpoints from DNS, a file or Kubernetes

@@ -22,9 +22,7 @@ from gateway.batches.metrics import BatchMetrics
 from gateway.batches.plane import BatchPlane
 from gateway.bus.metrics import BusMetrics, LateAnswers
 from gateway.bus.plane import BusPlane
-from gateway.client_exchange import traced
 from gateway.client_listeners import ClientListeners
-from gateway.core import Core, Watcher
 from gateway.embeddings.loading import embedders
 from gateway.errors import StartError
 from gateway.experiments.inbox import FeedbackInbox
@@ -44,13 +42,15 @@ from gateway.placement.runtime import Runtimes
 from gateway.playground.listener import PlaygroundListener
 from gateway.recording.metrics import RecordMetrics
 from gateway.recording.recorder import TrafficRecorder
+from gateway.request.client_exchange import traced
+from gateway.request.core import Core, Watcher
+from gateway.request.snapshot import Snapshot, build, with_keys
 from gateway.requests.live import LiveRequests
 from gateway.requests.metrics import RequestsLost
 from gateway.rollouts.live import LiveComparisons
 from gateway.rollouts.warm import WarmArms
 from gateway.shadow.metrics import ShadowMetrics
 from gateway.shadow.plane import ShadowPlane
-from gateway.snapshot import Snapshot, build, with_keys
 from gateway.stored.keeper import Keeper
 from gateway.teams.limits import with_teams
 from gateway.teams.store import StoredTeam

@@ -15,9 +15,9 @@ from adapters.http1.message import Headers
 from adapters.upstreams.provided.deferral import LinePass, line_pass
 from adapters.wire import decoding
 from gateway.auth.keys import Principal
-from gateway.core import Core, internal_error
 from gateway.fronts.errors import openai_response
 from gateway.fronts.inner import InnerFronts, InnerRequest
+from gateway.request.core import Core, internal_error
 from gateway.stored.keeper import Keeper
 from gateway.telemetry import Record
 from gateway.traffic.queue import PRIORITY_HEADER

@@ -7,7 +7,7 @@ from itertools import count
 from math import inf
 
 from adapters.errors import InferenceError
-from gateway.snapshot import Snapshot
+from gateway.request.snapshot import Snapshot
 from gateway.traffic.pool import Pool
 from policies.batches.admission import Admission, PoolLoad
 

@@ -15,7 +15,7 @@ from gateway.batches.service import BatchService
 from gateway.batches.storage import StorageError
 from gateway.batches.tasks import TaskLeases
 from gateway.batches.work import WorkParts
-from gateway.core import Core
+from gateway.request.core import Core
 from gateway.stored.keeper import Keeper
 
 log = logging.getLogger(__name__)

@@ -31,7 +31,7 @@ from gateway.bus.replacing import Replacements
 from gateway.bus.requests import MessageRequests
 from gateway.bus.running import MessageRunner
 from gateway.bus.work import DeadReason, MessageEnd, MessageWork
-from gateway.core import Core
+from gateway.request.core import Core
 from gateway.stored.keeper import Keeper
 from policies.bus.order import KeyOrder
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from urllib.parse import unquote
 
 from config.schema.bus.binding import BindingConfig
-from gateway.snapshot import Snapshot
+from gateway.request.snapshot import Snapshot
 from gateway.traffic.load import load_of
 from policies.batches.lines import TENSORS
 from policies.bus.room import room_of

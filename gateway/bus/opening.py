@@ -14,7 +14,7 @@ from adapters.wire.cloudevents.timestamps import parse
 from config.schema.bus.binding import BindingConfig
 from gateway.auth.keys import Principal, bearer, holder_id
 from gateway.bus.work import DeadReason, MessageWork
-from gateway.core import Core
+from gateway.request.core import Core
 from gateway.traffic.queue import PRIORITY_HEADER
 from policies.bus.replies import ReplyTopics
 

@@ -16,8 +16,8 @@ from config.schema.config import Config
 from gateway.bus.consumer import BindingConsumer
 from gateway.bus.done.sql_table import SqlDoneTable, SqlIds
 from gateway.bus.done.table import DoneTable
-from gateway.core import Core
 from gateway.errors import StartError
+from gateway.request.core import Core
 from gateway.stored.keeper import Keeper
 
 if TYPE_CHECKING:

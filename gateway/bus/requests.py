@@ -8,9 +8,9 @@ from adapters.http1.message import Response
 from adapters.wire.openai.model_field import with_model
 from config.schema.bus.binding import BindingConfig
 from gateway.bus.work import MessageWork
-from gateway.core import Core, internal_error
 from gateway.fronts.errors import openai_response
 from gateway.fronts.inner import InnerFronts, InnerRequest
+from gateway.request.core import Core, internal_error
 from gateway.stored.keeper import Keeper
 
 log = logging.getLogger(__name__)

@@ -15,9 +15,9 @@ from config.schema.bus.binding import BindingConfig
 from gateway.bus.answers import JSON, AnswerMessages
 from gateway.bus.requests import MessageRequests
 from gateway.bus.work import DeadReason, MessageEnd, MessageWork
-from gateway.core import internal_error
 from gateway.fronts.errors import openai_body
 from gateway.fronts.inner import InnerRequest
+from gateway.request.core import internal_error
 from policies.batches.attempts import retry_of
 
 log = logging.getLogger(__name__)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from adapters.requests import ModelRequest
 from config.schema.identity import USER
 from gateway.auth.keys import Principal
-from gateway.core import Core
 from gateway.explain.why import Policy
-from gateway.snapshot import Snapshot
+from gateway.request.core import Core
+from gateway.request.snapshot import Snapshot
 from gateway.telemetry import Record
 from policies.routing.explain import Explanation
 

@@ -16,9 +16,9 @@ from config.schema.config import ClientModelConfig, Config, PoolConfig, RouteCon
 from config.schema.pipelines.pipeline import PipelineConfig
 from gateway.auth.keys import Principal
 from gateway.auth.table import written_keys
-from gateway.exchange import facts_of
 from gateway.explain.replicas import replicas_of
 from gateway.explain.requests import headers_of, principal_of, request_of
+from gateway.request.path_parts import facts_of
 from gateway.traffic.queue import PRIORITY_HEADER
 from policies.facts import Facts
 from policies.limits.price import Price

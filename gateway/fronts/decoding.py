@@ -12,7 +12,7 @@ from adapters.errors import CallerError
 from adapters.requests import InferRequest, InvalidFields
 from adapters.wire.body import field, open_body
 from adapters.wire.openai import model_field as named
-from gateway.snapshot import Snapshot
+from gateway.request.snapshot import Snapshot
 
 T = TypeVar("T")
 Words = Callable[[str], Iterable[str]]

@@ -15,11 +15,11 @@ from adapters.wire.openai.ignored_fields import IGNORED
 from config.schema.config import ClientModelConfig
 from config.schema.globs import is_glob
 from gateway.auth.keys import Principal, bearer
-from gateway.core import Core
 from gateway.explain import header
 from gateway.fronts import rate_limits
 from gateway.fronts.comments import EventOf, commented
 from gateway.fronts.rights import client_right
+from gateway.request.core import Core
 from gateway.telemetry import Record
 from policies.routing.rules import ResolvedModel
 

@@ -8,7 +8,6 @@ from collections.abc import Awaitable
 from adapters.errors import CredentialError, InferenceError
 from adapters.http1.message import Headers, Request, Response
 from gateway.auth.keys import Principal
-from gateway.core import Core
 from gateway.fronts.anthropic import PATH as MESSAGES
 from gateway.fronts.anthropic import AnthropicFront
 from gateway.fronts.comments import EventOf
@@ -17,6 +16,7 @@ from gateway.fronts.oip_http import OipFront
 from gateway.fronts.openai import OpenAIFront
 from gateway.fronts.responses import PATH as RESPONSES
 from gateway.fronts.responses import ResponsesFront
+from gateway.request.core import Core
 from gateway.stored.keeper import Keeper
 from gateway.telemetry import Record
 

@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable, Iterator
 
 from adapters.http1.message import Request, Response
 from gateway.batches.service import BatchService
-from gateway.core import Core
 from gateway.experiments.inbox import FeedbackInbox
 from gateway.fronts.anthropic import MODELS, VERSION, AnthropicFront
 from gateway.fronts.anthropic import PATH as MESSAGES
@@ -29,6 +28,7 @@ from gateway.fronts.paths import readdressed
 from gateway.fronts.predict_v1 import PredictFront
 from gateway.fronts.responses import PATH as RESPONSES
 from gateway.fronts.responses import ResponsesFront
+from gateway.request.core import Core
 from gateway.stored.keeper import Keeper
 
 GENERATION = frozenset({b"/v1/chat/completions", b"/v1/completions", b"/v1/embeddings"})

@@ -9,7 +9,7 @@ from adapters.requests import ModelQuery
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip.bodies import ModelMetadata
 from gateway.auth.keys import Principal
-from gateway.core import Core
+from gateway.request.core import Core
 from policies.limits.limits import TokenBucket
 
 FRESH_SECONDS = 30.0

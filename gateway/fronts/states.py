@@ -15,10 +15,10 @@ from adapters.errors import (
 from adapters.requests import ModelQuery
 from adapters.wire.oip.bodies import IndexEntry
 from gateway.auth.keys import Principal
-from gateway.core import Core
 from gateway.fronts import tensors
 from gateway.fronts.door import Door
 from gateway.fronts.metadata import Metadata
+from gateway.request.core import Core
 from gateway.telemetry import Record
 
 AT_ONCE = 16

@@ -8,10 +8,10 @@ from adapters.errors import BackendError
 from adapters.requests import InferRequest, ModelQuery
 from adapters.wire.oip import bodies as oip_bodies
 from gateway.auth.keys import Principal
-from gateway.core import Core
 from gateway.explain import header
 from gateway.fronts.door import Door
-from gateway.snapshot import Snapshot
+from gateway.request.core import Core
+from gateway.request.snapshot import Snapshot
 from gateway.telemetry import Record
 from policies.routing import rules
 from policies.routing.rules import VERSION_SIGN

@@ -12,17 +12,17 @@ from adapters.spans import Span
 from adapters.types import Deadline, Usage
 from config.schema.money import Money
 from gateway.auth.keys import Principal
-from gateway.exchange import amounts_of, charge, deadline_of, facts_of, prepared, separated
 from gateway.limits.allowance import Allowance
 from gateway.limits.ledger import Reservation
-from gateway.observers import SequenceAtHome
 from gateway.pipelines.budgets import Budgets
 from gateway.pipelines.executor import Pipeline
 from gateway.pipelines.scope import Bound, Estimate
-from gateway.plan import RoutePlan
-from gateway.services import Services
-from gateway.snapshot import Snapshot
-from gateway.spine import Exchange
+from gateway.request.observers import SequenceAtHome
+from gateway.request.path_parts import amounts_of, charge, deadline_of, facts_of, prepared, separated
+from gateway.request.route_plan import RoutePlan
+from gateway.request.services import Services
+from gateway.request.snapshot import Snapshot
+from gateway.request.spine import Exchange
 from policies.facts import Facts
 from policies.limits.amounts import Amounts
 from policies.limits.price import PriceRow, expected_output

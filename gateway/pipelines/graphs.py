@@ -6,14 +6,14 @@ from adapters.base import Upstream
 from adapters.call import ModelCaller
 from config.schema.config import Config
 from config.schema.pipelines.parts import PipelineTensorConfig
-from gateway.client_exchange import ClientExchange
 from gateway.pipelines.budgets import Budgets
 from gateway.pipelines.build import Builder
 from gateway.pipelines.calls import ClientModelCalls, pipeline_of, worst_path
 from gateway.pipelines.leaves.functions import function_models
-from gateway.plan import RoutePlan
-from gateway.snapshot import ModelGraphs, Snapshot
-from gateway.spine import Exchange, Observer
+from gateway.request.client_exchange import ClientExchange
+from gateway.request.route_plan import RoutePlan
+from gateway.request.snapshot import ModelGraphs, Snapshot
+from gateway.request.spine import Exchange, Observer
 from policies.routing.decision import Decision
 from policies.routing.rules import ResolvedModel
 

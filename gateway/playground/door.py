@@ -7,9 +7,9 @@ from adapters.call import StepTrace
 from adapters.errors import CredentialError
 from adapters.http1.message import Request
 from gateway.auth.keys import Principal
-from gateway.core import Core
 from gateway.fronts.door import Door
 from gateway.playground.caller import HEADER, decode_caller
+from gateway.request.core import Core
 from gateway.telemetry import Record
 
 MOST_RECORDS = 64

@@ -8,10 +8,10 @@ from adapters.http1.budget import Budget
 from adapters.http1.limits import Limits
 from adapters.http1.message import Request, Response
 from adapters.http1.server import Server
-from gateway.core import Core
 from gateway.fronts.errors import openai_refusal
 from gateway.fronts.listener import Fronts
 from gateway.playground.door import PlaygroundDoor
+from gateway.request.core import Core
 
 OUTCOMES = b"/outcomes/"
 MOST_CONNECTIONS = 64

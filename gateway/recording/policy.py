@@ -167,7 +167,7 @@ def pools_of(decision: Decision) -> tuple[str, ...]:
 
 
 def facts_of(entry: RecordEntry, principal: Principal, model: ResolvedModel, name: str) -> Facts:
-    """The facts of a recorded request, as `gateway.exchange.facts_of` made them."""
+    """The facts of a recorded request, as `gateway.request.path_parts.facts_of` made them."""
     features = entry.features
 
     def uses(feature: Feature) -> bool:

@@ -6,8 +6,8 @@ from random import Random
 
 from adapters.answer import Answer
 from adapters.answer_tap import TappedAnswer
-from gateway.client_exchange import ClientExchange
-from gateway.spine import Exchange, Observer
+from gateway.request.client_exchange import ClientExchange
+from gateway.request.spine import Exchange, Observer
 
 MOST_ANSWER = 1024 * 1024
 """Most bytes of an answer that a draft holds. A longer one is recorded in part."""

@@ -23,10 +23,11 @@ from adapters.requests import ModelRequest
 from config.schema.config import RolloutArmConfig
 from config.schema.shadow.compare import TextTestConfig
 from gateway.auth.keys import Principal
-from gateway.client_exchange import ClientExchange
-from gateway.exchange import deadline_of, rewritten
+from gateway.request.client_exchange import ClientExchange
+from gateway.request.path_parts import deadline_of, rewritten
+from gateway.request.services import Services
+from gateway.request.spine import Exchange, Observer
 from gateway.rollouts.arm import ModelArm
-from gateway.services import Services
 from gateway.shadow.answers import WholeAnswer
 from gateway.shadow.comparer import AnswerComparer
 from gateway.shadow.copied import MOST_ANSWER, MOST_BYTES, CopiedRequest, CopyBudget, NotCompared, ShadowCopy, whole
@@ -36,7 +37,6 @@ from gateway.shadow.models import CopyModels
 from gateway.shadow.pools import CopyPools
 from gateway.shadow.prices import CopyPrices
 from gateway.shadow.seconds import CopySeconds
-from gateway.spine import Exchange, Observer
 from gateway.telemetry.events import cached
 from policies.comparison.differences import Differences
 from policies.routing.decision import Decision

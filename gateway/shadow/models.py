@@ -14,9 +14,9 @@ from gateway.limits.ledger import Ledger
 from gateway.pipelines.budgets import Budgets
 from gateway.pipelines.calls import ClientModelCalls
 from gateway.pipelines.graphs import PIPELINES
-from gateway.services import Services
+from gateway.request.services import Services
+from gateway.request.snapshot import Snapshot, build
 from gateway.shadow.pools import CopyPools
-from gateway.snapshot import Snapshot, build
 from gateway.traffic.plan_state import PlanState, TokenEmbedder
 
 

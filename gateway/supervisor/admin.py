@@ -19,10 +19,10 @@ from gateway.auth.identity import Identity
 from gateway.auth.keys import ApiKey, Principal
 from gateway.auth.store import KeyStore
 from gateway.batches.service import BatchService
-from gateway.core import ORDER_SECONDS
 from gateway.fronts.admin.front import make_app
 from gateway.host_writers import HostWriters
 from gateway.lifecycle import Lifecycle
+from gateway.request.core import ORDER_SECONDS
 from gateway.rollouts.decider import Decider
 from gateway.scaling.autoscaler import Autoscaler
 from gateway.supervisor import states

@@ -3,7 +3,7 @@
 import pytest
 
 from config.schema.config import TimeoutConfig
-from gateway.exchange import deadline_of
+from gateway.request.path_parts import deadline_of
 from tests.support.gateways import chat, infer
 
 

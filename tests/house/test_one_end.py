@@ -4,7 +4,7 @@ from tests.house.tree import files_with
 
 
 def test_only_the_core_ends_an_exchange() -> None:
-    assert files_with(r"telemetry\.end\(") == {"gateway/core.py"}
+    assert files_with(r"telemetry\.end\(") == {"gateway/request/core.py"}
 
 
 def test_only_the_table_pairs_classes_with_statuses() -> None:

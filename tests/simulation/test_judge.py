@@ -10,10 +10,10 @@ from adapters.base import Answer, as_inference_error
 from adapters.errors import CallerError, ClientGone, InferenceError, Unavailable
 from adapters.http1.exchange import Exchange
 from adapters.wire.openai.transcript import Transcript
-from gateway.client_exchange import ClientExchange
 from gateway.fronts.openai import StreamBody
 from gateway.limits.account import Account
 from gateway.limits.subjects import in_memory
+from gateway.request.client_exchange import ClientExchange
 from gateway.telemetry import Telemetry
 from gateway.traffic.endpoint import Endpoint, RefusalKey
 from gateway.traffic.hedge import _Attempt
@@ -266,7 +266,7 @@ BREAKS: tuple[tuple[Break, str], ...] = (
     (an_answer_is_begun_anew_and_not_carried_on, "in this order"),
 )
 
-FIRST: dict[Break, int] = {a_refusal_of_one_tenant_counts_for_all: 201, a_reload_fills_every_bucket: 25}
+FIRST: dict[Break, int] = {a_refusal_of_one_tenant_counts_for_all: 2030, a_reload_fills_every_bucket: 25}
 """Stories that reveal what most others do not: they are played first."""
 
 

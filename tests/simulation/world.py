@@ -9,15 +9,15 @@ from adapters.offload.jobs import CodecCall
 from config.schema.config import Config
 from gateway.auth.keys import ApiKey, KeyRecord, Principal, digest
 from gateway.auth.table import KeyTable
-from gateway.core import Core
 from gateway.fronts.errors import openai_refusal
 from gateway.fronts.listener import Fronts
 from gateway.limits.account import Account
 from gateway.pipelines.graphs import PIPELINES
+from gateway.request.core import Core
+from gateway.request.snapshot import Snapshot, build, with_keys
 from gateway.rollouts.live import LiveComparisons
 from gateway.shadow.comparer import AnswerComparer
 from gateway.shadow.plane import ShadowPlane
-from gateway.snapshot import Snapshot, build, with_keys
 from gateway.telemetry import Metrics, Telemetry
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.fleet import Fleet

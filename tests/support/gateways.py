@@ -15,14 +15,14 @@ from adapters.wire.openai import chat as wire
 from config.schema.config import Config
 from gateway.auth.keys import KeyRecord, Principal, digest, new_key
 from gateway.auth.table import KeyTable
-from gateway.core import Core
 from gateway.fronts.errors import openai_refusal
 from gateway.fronts.listener import Fronts
 from gateway.limits.ledger import Ledger
 from gateway.pipelines.graphs import PIPELINES
+from gateway.request.core import Core
+from gateway.request.snapshot import RouteWatch, build, with_keys
 from gateway.rollouts.live import LiveComparisons
 from gateway.shadow.live import LiveShadows
-from gateway.snapshot import RouteWatch, build, with_keys
 from gateway.telemetry import AccessLog, Metrics, Record, Telemetry
 from gateway.telemetry.access_log import Line
 from gateway.traffic.endpoint import Endpoint

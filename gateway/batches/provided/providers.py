@@ -8,7 +8,7 @@ from typing import NamedTuple
 from adapters.upstreams.provided.making import make
 from adapters.upstreams.provided.provider import ProviderBatches
 from config.schema.config import PoolConfig
-from gateway.snapshot import Snapshot
+from gateway.request.snapshot import Snapshot
 
 
 class PoolProvider(NamedTuple):

@@ -4,7 +4,7 @@ from functools import partial
 
 from gateway.batches.rows import file_object
 from gateway.batches.service import BatchService
-from gateway.core import Core
+from gateway.request.core import Core
 from gateway.telemetry import Record
 
 PIECE = 256 * 1024

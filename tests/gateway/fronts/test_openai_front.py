@@ -18,7 +18,7 @@ from gateway.auth.keys import KeyRecord, Principal, digest
 from gateway.auth.scope import Scope
 from gateway.auth.table import KeyTable
 from gateway.fronts.listener import Fronts
-from gateway.snapshot import with_keys
+from gateway.request.snapshot import with_keys
 from tests.support.chats import HELLO, completion
 from tests.support.doors import Door, door
 from tests.support.gateways import PEPPER

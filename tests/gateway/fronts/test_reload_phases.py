@@ -18,7 +18,7 @@ from adapters.http1.server import Limits, Server
 from adapters.types import OIP_GRPC
 from gateway.fronts.errors import openai_refusal
 from gateway.fronts.listener import Fronts
-from gateway.snapshot import build
+from gateway.request.snapshot import build
 from tests.gateway.fronts.oip import TensorFake, tensor_door
 from tests.support.gateways import Rig, config
 from tests.support.grpc_doors import message, response

@@ -23,7 +23,7 @@ from gateway.fronts.grpc.tfserving import TfServingFront
 from gateway.fronts.listener import Fronts
 from gateway.fronts.metadata import Metadata
 from gateway.fronts.rights import ADMIN, CLIENT, GRPC, GRPC_APPLICATION, AdminRight, admin_right
-from gateway.snapshot import with_keys
+from gateway.request.snapshot import with_keys
 from gateway.supervisor.admin import SupervisorBackend, supervisor_app
 from gateway.telemetry import Record
 from tests.gateway.fronts.conftest import ROOT, TENANTS, AdminDoor, OpenDoor

@@ -10,7 +10,7 @@ from adapters.fake import FakeAdapter, Script
 from adapters.requests import ModelQuery
 from adapters.wire.oip.bodies import decode_metadata
 from gateway.pipelines.graphs import PIPELINES
-from gateway.snapshot import build
+from gateway.request.snapshot import build
 from tests.gateway.pipelines.rigs import TWO, chat_fake, rig
 from tests.support.gateways import Rig, chat
 

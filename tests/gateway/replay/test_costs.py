@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from adapters.types import Usage
 from config.schema.pricing.price import PriceConfig
-from gateway.exchange import charge
 from gateway.recording.entries import RecordEntry, Usages
 from gateway.replay.outcomes import cost_of
+from gateway.request.path_parts import charge
 from policies.limits.price import Price
 
 CHANGE = datetime(2027, 1, 1, tzinfo=UTC).timestamp()

@@ -8,7 +8,7 @@ from adapters.base import Answer
 from adapters.errors import BackendError, CapacityError, InferenceError, Resting
 from adapters.fake import FakeAdapter, Script
 from config.schema.config import Config
-from gateway.snapshot import Snapshot, build
+from gateway.request.snapshot import Snapshot, build
 from gateway.traffic.plan_state import PlanState
 from policies.retry import RetryBudget
 from tests.support.gateways import Rig, chat, config

@@ -16,7 +16,7 @@ from adapters.requests import ModelRequest
 from adapters.types import Usage
 from config.schema.config import Config
 from gateway.auth.keys import Principal
-from gateway.snapshot import build
+from gateway.request.snapshot import build
 from gateway.telemetry.caches import CacheGauges
 from gateway.traffic.coalesce import AHEAD
 from gateway.traffic.plan_state import PlanState

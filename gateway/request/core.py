@@ -14,13 +14,13 @@ from adapters.errors import InferenceError, NotFound, Unsupported
 from adapters.requests import ModelOrder, ModelQuery, ModelRequest
 from adapters.types import Deadline
 from gateway.auth.keys import Principal
-from gateway.client_exchange import ClientExchange
-from gateway.exchange import deadline_of
 from gateway.limits.ledger import Ledger
 from gateway.limits.memory import Memory
-from gateway.services import Services
-from gateway.snapshot import Snapshot
-from gateway.spine import Observer
+from gateway.request.client_exchange import ClientExchange
+from gateway.request.path_parts import deadline_of
+from gateway.request.services import Services
+from gateway.request.snapshot import Snapshot
+from gateway.request.spine import Observer
 from gateway.telemetry import Record, Telemetry
 
 Watcher = Callable[[ClientExchange], Observer | None]

@@ -15,7 +15,7 @@ from adapters.wire.oip import requests as oip
 from adapters.wire.oip.proto_requests import encode_infer_request
 from adapters.wire.tfserving import predict, predict_v1_view, predict_view
 from config.schema.config import RewriteConfig
-from gateway import exchange
+from gateway.request import path_parts
 from policies.routing.rewrite import Rewrite
 from tests.support.turns import Turns, most_seconds
 
@@ -88,7 +88,7 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 async def test_no_turn_rewrites_a_large_request(wire: str, size: int, worker: list[int]) -> None:
     request, plain = WIRES[wire](size), WIRES[wire](size)
     with Turns() as turns:
-        got = await exchange.rewritten(REWRITE, request)
+        got = await path_parts.rewritten(REWRITE, request)
     fields = REWRITE(plain.codec.fields(plain), lambda name: plain.codec.accepts(plain, name))
     assert same(got, plain.codec.rewrite(plain, fields))
     assert bool(worker) == (size > offload.SCANNED)
@@ -100,7 +100,7 @@ async def test_no_turn_rewrites_a_large_request(wire: str, size: int, worker: li
 async def test_no_turn_separates_a_large_request(wire: str, size: int, worker: list[int]) -> None:
     request, plain = WIRES[wire](size), WIRES[wire](size)
     with Turns() as turns:
-        got = await exchange.separated(request, "acme")
+        got = await path_parts.separated(request, "acme")
     assert same(got, plain.codec.separate(plain, "acme"))
     assert bool(worker) == (size > offload.SCANNED)
     assert turns.longest < most_seconds()
@@ -110,7 +110,7 @@ async def test_a_large_request_that_a_route_cannot_rewrite_is_refused() -> None:
     body = b"x" * (offload.SCANNED + 1)
     raw = request_view.request_of(body, model="m", version="", header_length=0)
     with pytest.raises(CallerError, match="takes no raw request"):
-        await exchange.rewritten(REWRITE, raw)
+        await path_parts.rewritten(REWRITE, raw)
 
 
 def same(one: ModelRequest, other: ModelRequest) -> bool:

@@ -17,9 +17,9 @@ from gateway.auth.certificates import Certificates
 from gateway.auth.credentials import Credentials
 from gateway.auth.table import REFUSED, KeyTable
 from gateway.auth.tokens import Tokens
-from gateway.observers import observers_of
-from gateway.plan import RoutePlan
-from gateway.spine import Observer
+from gateway.request.observers import observers_of
+from gateway.request.route_plan import RoutePlan
+from gateway.request.spine import Observer
 from gateway.traffic.plan import Composer
 from gateway.traffic.plan_state import PlanState
 from gateway.traffic.pool import Pool

@@ -2,7 +2,7 @@
 
 from adapters.base import Upstream
 from adapters.call import ModelCaller
-from gateway.spine import Exchange, Observer
+from gateway.request.spine import Exchange, Observer
 from policies.limits.price import expected_output
 
 

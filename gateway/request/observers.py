@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from adapters.base import Answer
 from config.schema.telemetry.traces import TraceContentConfig
-from gateway.exchange import hide_model_error
-from gateway.spine import Exchange, Observer
+from gateway.request.path_parts import hide_model_error
+from gateway.request.spine import Exchange, Observer
 from gateway.telemetry.traces.content import TraceContent, traced_content
 from gateway.traffic.pool import Pool
 from gateway.traffic.sequences import Sequences

@@ -10,7 +10,7 @@ from adapters.call import Call
 from adapters.requests import ModelRequest
 from adapters.spans import Span
 from config.schema.money import Money
-from gateway.services import Services
+from gateway.request.services import Services
 from policies.limits.amounts import NOTHING, Amounts
 from policies.limits.price import PriceRow
 

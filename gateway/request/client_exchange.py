@@ -12,13 +12,13 @@ from adapters.requests import ModelRequest
 from adapters.spans import Span
 from adapters.types import Usage
 from gateway.auth.keys import Principal
-from gateway.exchange import amounts_of, charge, check_fields, deadline_of, facts_of, prepared, separated
 from gateway.limits.ledger import Reservation
-from gateway.observers import SequenceAtHome
-from gateway.plan import RoutePlan
-from gateway.services import Services
-from gateway.snapshot import Snapshot
-from gateway.spine import Exchange, Observer
+from gateway.request.observers import SequenceAtHome
+from gateway.request.path_parts import amounts_of, charge, check_fields, deadline_of, facts_of, prepared, separated
+from gateway.request.route_plan import RoutePlan
+from gateway.request.services import Services
+from gateway.request.snapshot import Snapshot
+from gateway.request.spine import Exchange, Observer
 from gateway.telemetry import Record
 from gateway.telemetry.traces.span_attributes import LARGE
 from gateway.traffic.queue import priority_of
