@@ -9,7 +9,7 @@ from typing import Any
 from adapters.base import Answer
 from adapters.call import Call
 from adapters.http1.client import Client
-from adapters.requests import ChatRequest
+from adapters.requests import ChatRequest, GenerateRequest
 from adapters.types import Deadline
 from adapters.upstreams.openai.client import OpenAIAdapter
 from adapters.wire.openai import chat as wire
@@ -68,7 +68,7 @@ async def adapting(play: Play, **options: Any) -> AsyncIterator[tuple[OpenAIAdap
         await adapter.aclose()
 
 
-async def call(answer: bytes, request: ChatRequest, at: Call | None = None) -> Answer:
+async def call(answer: bytes, request: GenerateRequest, at: Call | None = None) -> Answer:
     """One call to an upstream that sends `answer` and closes."""
     async with adapting(answers(answer)) as (adapter, _):
         return await adapter.call(request, at or within())

@@ -111,7 +111,7 @@ class AnthropicAdapter:
             return await MessageStream(response, request.prompt_tokens).begun(call.deadline.first_byte)
         body = await response.read()
         _check_type(request, response)
-        return Answer(content_type="application/json", body=body, usage=_usage(body), form=ANTHROPIC)
+        return Answer(content_type="application/json", body=body, usage=_usage(request, body), form=ANTHROPIC)
 
     async def _chat(self, request: ChatRequest, call: Call) -> Answer:
         body = message_body(request, self._model, self._max_tokens, call.ignored)
@@ -127,7 +127,7 @@ class AnthropicAdapter:
             return await ChatStream(response, request, created).begun(call.deadline.first_byte)
         body = await response.read()
         _check_type(request, response)
-        usage = _usage(body)
+        usage = _usage(request, body)
         completion = completion_of(read_message(body), created, OwnNames(request.fields, MAX_NAME))
         return Answer(content_type="application/json", body=completion, usage=usage)
 
@@ -185,10 +185,13 @@ def _check_type(request: ModelRequest, response: ClientResponse) -> None:
         raise decoding.bad_response("The upstream's response has the wrong content type.")
 
 
-def _usage(body: bytes) -> Usage:
+def _usage(request: ChatRequest, body: bytes) -> Usage:
     message = read_message(body)
-    usage = (message.reported and message.reported.usage) or Usage()
+    reported = message.reported and message.reported.usage
+    usage = reported or Usage()
     usage.bytes = len(body)
+    if reported is None:
+        usage.estimate(request.prompt_tokens)
     return usage
 
 

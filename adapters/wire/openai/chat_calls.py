@@ -19,12 +19,26 @@ _TOKENS = re.compile(r'[{}\[\]"]|\\')
 class Call:
     """A tool call. `id` is empty if the server gives none, or one that another call has."""
 
-    __slots__ = ("_depth", "_escaped", "_in_text", "_is_object", "extra", "id", "is_whole", "name", "pending", "size")
+    __slots__ = (
+        "_depth",
+        "_escaped",
+        "_in_text",
+        "_is_object",
+        "extra",
+        "id",
+        "is_ready",
+        "is_whole",
+        "name",
+        "pending",
+        "size",
+    )
 
     def __init__(self) -> None:
         self.id = self.name = self.pending = ""
         self.size = 0
         """Characters of the arguments."""
+        self.is_ready = False
+        """Whether it has gone on to the client."""
         self.is_whole = False
         """Whether the object of arguments has ended."""
         self.extra = Raw(b"")
@@ -69,23 +83,25 @@ class Call:
 class Calls:
     """All calls of an answer."""
 
-    __slots__ = ("_all", "_left", "_slots")
+    __slots__ = ("_all", "_left", "_ready", "_slots")
 
     def __init__(self) -> None:
         self._all: list[Call] = []
+        self._ready = 0
+        """How many of them have gone on."""
         self._slots: dict[Any, list[Call]] = {}
         self._left = MAX_ARGUMENTS
 
-    def take(self, piece: dict[str, Any], *, is_whole: bool = False) -> Call | None:
-        """Add a piece, or a whole call. Returns its call if the call has a name. Raises `BackendError` beyond the
-        bounds."""
+    def take(self, piece: dict[str, Any], *, is_whole: bool = False) -> list[Call]:
+        """Add a piece, or a whole call. Returns the calls that can go on: a call waits for its name, and for those
+        before it. Raises `BackendError` beyond the bounds."""
         given = piece.get("function")
         function: dict[str, Any] = given if isinstance(given, dict) else piece
         id_, name = _word(piece.get("id")), _word(function.get("name"))
         text = _arguments(function.get("arguments"))
         call = self._call(len(self._all) if is_whole else piece.get("index"), id_, name, text)
         if call is None:
-            return None
+            return []
         if id_ and not call.id and all(other.id != id_ for other in self._all):
             call.id = id_
         call.name = call.name or name
@@ -96,12 +112,19 @@ class Calls:
         self._left -= call.size - before
         if self._left < 0 or len(self._all) > MAX_CALLS:
             raise decoding.bad_response("The upstream's tool calls are too large, or too many.")
-        return call if call.name else None
+        ready = [call] if call.is_ready else []
+        while self._ready < len(self._all) and self._all[self._ready].name:
+            ready.append(following := self._all[self._ready])
+            following.is_ready = True
+            self._ready += 1
+        return ready
 
-    def check(self) -> None:
-        """Raise `BackendError` if a call with arguments never got a name."""
-        if any(call.size and not call.name for call in self._all):
+    def end(self) -> list[Call]:
+        """The calls that still waited. Raises `BackendError` if a call with arguments never got a name."""
+        left, self._ready = self._all[self._ready :], len(self._all)
+        if any(call.size and not call.name for call in left):
             raise decoding.bad_response("The upstream's answer has a tool call without a name.")
+        return [call for call in left if call.name]
 
     def _call(self, index: Any, id_: str, name: str, text: str) -> Call | None:
         """The call of a piece; None for a piece of nothing."""
@@ -110,7 +133,7 @@ class Calls:
         same = [call for call in candidates if id_ and call.id == id_]
         call = same[-1] if same else candidates[-1] if candidates else None
         if call is None or (not same and _begins(call, id_, name, text)):
-            if not (id_ or name or text):
+            if not (id_ or name or text or isinstance(index, int)):
                 return None
             call = Call()
             self._all.append(call)

@@ -76,9 +76,9 @@ class ChatReader:
 
     def end(self) -> list[Part]:
         """What is left. Raises `BackendError` if a call has no name."""
-        self._calls.check()
+        calls = list[Part](map(self._piece, self._calls.end()))
         left, self._halves = self._halves, {}
-        return [Text(place, "\ufffd") for place in left if isinstance(place, str)]  # type: ignore[arg-type]
+        return calls + [Text(place, "\ufffd") for place in left if isinstance(place, str)]  # type: ignore[arg-type]
 
     # ── one object ────────────────────────────────────────────────────────────────────────────────────
 
@@ -126,11 +126,13 @@ class ChatReader:
         if isinstance(legacy := message.get("function_call"), dict):
             pieces.append({"index": "function_call", "function": legacy})
         for piece in pieces:
-            if (call := self._calls.take(piece, is_whole=is_whole)) is not None:
-                self.has_calls = True
-                text = call.take()
-                parts.append(CallPiece(call, self._whole_characters(call, text) if self._is_odd else text))
+            parts += map(self._piece, self._calls.take(piece, is_whole=is_whole))
         return parts
+
+    def _piece(self, call: Call) -> CallPiece:
+        self.has_calls = True
+        text = call.take()
+        return CallPiece(call, self._whole_characters(call, text) if self._is_odd else text)
 
     def _thoughts(self, message: Object, *, is_whole: bool) -> Iterator[Part]:
         """A stream's blocks of thoughts sign texts that came before; a whole answer's blocks have the texts too."""

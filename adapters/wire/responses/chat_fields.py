@@ -108,7 +108,7 @@ def _format(request: ResponsesBody) -> dict[str, Any]:
     text = request.text
     if text is None:
         return {}
-    fields: dict[str, Any] = {} if text.verbosity is None else {"verbosity": text.verbosity}
+    fields: dict[str, Any] = {} if text.verbosity in (None, "medium") else {"verbosity": text.verbosity}
     format_ = text.format
     if format_ is None or format_.type == "text":
         return fields

@@ -11,6 +11,7 @@ from adapters.answer import Answer
 from adapters.errors import StepFailed
 from adapters.stream import Stream
 from adapters.wire import sse
+from adapters.wire.openai.chat_reader import answer_text
 from gateway.pipelines.generated import Object, events_of
 from gateway.pipelines.guards.examiner import Examiner
 from gateway.pipelines.scope import StepScope
@@ -118,7 +119,8 @@ class GuardedStream(Stream):
         delta = choice.get("delta")
         texts = delta if isinstance(delta, dict) else {"content": choice.get("text")}
         for name in _TEXTS:
-            if isinstance(text := texts.get(name), str) and text:
+            given = texts.get(name)
+            if text := given if isinstance(given, str) else answer_text(given):
                 guarded.window(name).feed(text)
                 await self._release(index, name, guarded.window(name))
         self._hold_calls(guarded, texts)

@@ -37,6 +37,7 @@ def _custom(part: str) -> Delta:
 
 PARTS: dict[str, Callable[[str], Delta]] = {
     "content": lambda part: {"content": part},
+    "content_parts": lambda part: {"content": [{"type": "text", "text": part}]},
     "reasoning_content": lambda part: {"reasoning_content": part},
     "reasoning": lambda part: {"reasoning": part},
     "refusal": lambda part: {"refusal": part},
@@ -118,11 +119,11 @@ async def test_no_cut_lets_a_byte_of_a_forbidden_span_leave(path: str, part: str
         assert_blocked(received)
         if part == "content" and len(pieces) > len(text) / 8:  # several pieces come before the word
             assert "this is" in "".join(text for each in events_of(received) for text in texts_of(each))
-        elif part not in ("content", "reasoning", "reasoning_content", "refusal"):
+        elif part not in ("content", "content_parts", "reasoning", "reasoning_content", "refusal"):
             assert "fine" not in received  # calls are held whole
 
 
-@pytest.mark.parametrize("part", ["content", "reasoning_content", "arguments"])
+@pytest.mark.parametrize("part", ["content", "content_parts", "reasoning_content", "arguments"])
 @pytest.mark.parametrize("path", BODIES)
 async def test_every_byte_of_a_harmless_answer_leaves(path: str, part: str) -> None:
     text = BEFORE + "the word" + AFTER
@@ -139,6 +140,7 @@ def _deltas(value: Any, part: str) -> Iterator[str]:
     """The texts of one part in the events of any API."""
     names = {
         "content": {"content", "text", "delta"},
+        "content_parts": {"content", "text", "delta"},
         "reasoning_content": {"reasoning_content", "thinking", "delta", "text"},
         "arguments": {"arguments", "partial_json", "delta"},
     }

@@ -109,6 +109,7 @@ def test_thoughts_without_words_are_nothing() -> None:
         ({"temperature": 0.5, "top_p": 1, "seed": 3}, {"temperature": 0.5, "top_p": 1, "seed": 3}),
         ({"reasoning": {"effort": "low", "summary": "auto"}}, {"reasoning_effort": "low"}),
         ({"text": {"format": {"type": "text"}, "verbosity": "low"}}, {"verbosity": "low"}),
+        ({"text": {"verbosity": "medium"}}, {}),  # the default, which most servers refuse
         ({"text": {"format": {"type": "json_object"}}}, {"response_format": {"type": "json_object"}}),
         (
             {"text": {"format": {"type": "json_schema", **SCHEMA}}},

@@ -152,6 +152,12 @@ async def test_wrong_fields_are_refused_by_the_names_of_responses(
     assert refusal["error"].keys() == {"message", "type", "param", "code"}
 
 
+async def test_fields_for_other_servers_are_ignored(running: Running) -> None:
+    other = {"store": True, "tools": [{"type": "web_search"}], "odd": 1}
+    status, headers, _ = await post(running, "/v1/responses", {"model": MODEL, "input": "hi", **other})
+    assert (status, headers["x-headrace-ignored"]) == (200, "store, odd, web_search")
+
+
 async def test_malformed_bodies_are_refused(running: Running) -> None:
     assert (await post(running, "/v1/responses", b"{"))[0] == 400
     assert (await post(running, "/v1/responses", b"{}", **{"content-type": "text/plain"}))[0] == 415
