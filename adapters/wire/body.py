@@ -1,6 +1,6 @@
 """Decodes a JSON body one level deep: values stay encoded until they are read."""
 
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -11,6 +11,7 @@ from adapters.wire.openai.operation_fields import FIELDS, is_misspelled
 from adapters.wire.valid_text import check_json
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 MAX_FIELDS = 1024
 """More than any API has. Later stages copy and check the fields of a body on the event loop."""
@@ -44,7 +45,13 @@ def open_body(body: bytes) -> dict[str, Raw]:
     return fields
 
 
-def field(fields: dict[str, Raw], name: str, decoder: "msgspec.json.Decoder[T]", *, required: bool = False) -> T | None:
+class FieldDecoder(Protocol[T_co]):
+    """A decoder of msgspec's, or one with the same errors."""
+
+    def decode(self, raw: Raw, /) -> T_co: ...
+
+
+def field(fields: dict[str, Raw], name: str, decoder: FieldDecoder[T], *, required: bool = False) -> T | None:
     """Decode one field. Raises `CallerError` that names the field."""
     raw = fields.get(name)
     if raw is None:

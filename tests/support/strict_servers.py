@@ -22,8 +22,8 @@ def signature(text: str, server: str) -> str:
     return server + hashlib.sha256(text.encode()).hexdigest()
 
 
-def _unknown(where: str, given: Object, known: str) -> Iterator[str]:
-    for name in given.keys() - set(known.split()):
+def _unknown(where: str, given: Object, allowed: str) -> Iterator[str]:
+    for name in given.keys() - set(allowed.split()):
         yield f"{where}.{name}: extra inputs are not permitted"
 
 

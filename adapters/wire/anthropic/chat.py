@@ -19,15 +19,15 @@ from adapters.wire.body import field
 from adapters.wire.openai import bounds, kept_signatures
 from adapters.wire.openai.history import complete_thoughts
 from adapters.wire.openai.ignored_fields import IgnoredFields
-from adapters.wire.openai.known_fields import KnownFields, LeftOut
+from adapters.wire.openai.known_fields import DefinedFields, LeftOut
 
 SAME = ("max_tokens", "stream", "temperature", "top_k", "top_p")
 """Fields that both wires call alike."""
 _TRANSLATED = (
     "messages", "metadata", "model", "output_config", "stop_sequences", "system", "thinking", "tool_choice", "tools",
 )  # fmt: skip
-_KEPT = frozenset((*SAME, *_TRANSLATED))
-FIELDS = _KEPT | {
+_TRANSLATABLE = frozenset((*SAME, *_TRANSLATED))
+FIELDS = _TRANSLATABLE | {
     "cache_control", "container", "context_management", "diagnostics", "inference_geo", "mcp_servers", "service_tier",
     "speed", "user_profile_id",
 }  # fmt: skip
@@ -57,9 +57,9 @@ class _Message(msgspec.Struct, forbid_unknown_fields=True):
     content: str | list[blocks.Block]
 
 
-_messages = KnownFields[list[_Message]](list[_Message])
-_system = KnownFields[str | list[blocks.TextBlock] | None](str | list[blocks.TextBlock] | None)
-_output_config = KnownFields[_OutputConfig | None](_OutputConfig | None)
+_messages = DefinedFields[list[_Message]](list[_Message])
+_system = DefinedFields[str | list[blocks.TextBlock] | None](str | list[blocks.TextBlock] | None)
+_output_config = DefinedFields[_OutputConfig | None](_OutputConfig | None)
 _metadata = msgspec.json.Decoder(dict[str, Any] | None)
 _stops = msgspec.json.Decoder(list[str] | None)
 
@@ -70,7 +70,7 @@ def chat_fields(native: Fields, added: Fields, *, stream: bool) -> tuple[Fields,
     `added` are fields of a chat for which a message has no name.
     """
     ignored = IgnoredFields()
-    ignored.sift(native, _KEPT)
+    ignored.sift(native, _TRANSLATABLE)
     for name in ("system", "messages", "tools"):
         for mark in set(_MARK.findall(memoryview(native.get(name, b"")))):
             ignored.ignore(mark.decode())
@@ -196,7 +196,7 @@ def _from_assistant(content: str | list[blocks.Block], ignored: IgnoredFields) -
     message: Object = {"role": "assistant", "content": _content(texts) if texts else None}
     if thoughts := "".join([block.thinking for block in content if isinstance(block, blocks.ThinkingBlock)]):
         message["reasoning_content"] = thoughts
-    extras = dict(_kept_extras(content, ignored))
+    extras = dict(_call_extras(content, ignored))
     calls = [block.call() for block in content if isinstance(block, blocks.ToolUseBlock)]
     if calls:
         message["tool_calls"] = [call | extras.get(call["id"], {}) for call in calls]
@@ -204,14 +204,14 @@ def _from_assistant(content: str | list[blocks.Block], ignored: IgnoredFields) -
         yield message
 
 
-def _kept_extras(content: Iterable[blocks.Block], ignored: IgnoredFields) -> Iterator[tuple[str, Object]]:
+def _call_extras(content: Iterable[blocks.Block], ignored: IgnoredFields) -> Iterator[tuple[str, Object]]:
     """The fields of calls that the gateway has put into thoughts that nobody can read. Those of Anthropic's are left
     out."""
     for block in content:
         if isinstance(block, blocks.RedactedThinkingBlock):
-            if (kept := kept_signatures.decode(block.data)) is not None:
-                yield blocks.chat_id(kept.call_id), {"extra_content": kept.extra}
-            elif not kept_signatures.is_kept(block.data):
+            if (extra := kept_signatures.decode(block.data)) is not None:
+                yield blocks.chat_id(extra.call_id), {"extra_content": extra.extra}
+            elif not kept_signatures.is_own(block.data):
                 ignored.ignore("redacted_thinking")
 
 

@@ -24,7 +24,7 @@ _TRANSLATED = (
     "max_completion_tokens", "max_tokens", "messages", "parallel_tool_calls", "reasoning_effort", "response_format",
     "safety_identifier", "service_tier", "stop", "tool_choice", "tools", "user",
 )  # fmt: skip
-_KEPT = frozenset((
+_TRANSLATABLE = frozenset((
     *_SAME, *_TRANSLATED, *thinking.NAMES, "add_generation_prompt", "continue_final_message", "model", "stream_options",
 ))  # fmt: skip
 _EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": None, "xhigh": "xhigh"}
@@ -58,7 +58,7 @@ def message_body(request: ChatRequest, model: str | None, max_tokens: int, ignor
     Fields without effect are added to `ignored`. Raises `CallerError`.
     """
     fields = _with_allowed_tools(request.fields)
-    ignored.sift(fields, _KEPT)
+    ignored.sift(fields, _TRANSLATABLE)
     system, messages = turns.turns_of(fields, ignored)
     body: Object = {name: fields[name] for name in _SAME if _is_given(fields, name)}
     body["model"] = request.model if model is None else model

@@ -155,8 +155,8 @@ class OpenBlocks:
     def _block_of(self, call: Call) -> _Block:
         if (block := self._calls.get(call)) is None:
             id_ = call_ids.to_message(call.id, self._token) if call.id else f"toolu_{self._token}{len(self._calls)}"
-            if (kept := kept_signatures.block(id_, call.extra)) is not None:
-                self._begin(kept)
+            if (carrier := kept_signatures.block(id_, call.extra)) is not None:
+                self._begin(carrier)
             block = self._begin({"type": "tool_use", "id": id_, "name": self._name_of(call.name), "input": {}}, call)
             self._calls[call] = block
         return block

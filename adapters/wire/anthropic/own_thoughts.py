@@ -36,7 +36,7 @@ def without_own_thoughts(native: Fields) -> Fields:
     if _OWN.search(memoryview(native["messages"])) is None:
         return native
     try:
-        messages = [kept for message in _messages(native["messages"]) if (kept := _without(message)) is not None]
+        messages = [left for message in _messages(native["messages"]) if (left := _without(message)) is not None]
     except MALFORMED_JSON:
         return native
     return {**native, "messages": Raw(_encode(messages))}
@@ -46,8 +46,8 @@ def is_own(raw: Raw) -> bool:
     """Whether a block is such a thought. Raises msgspec's errors."""
     block = _block(raw)
     if block.type == "thinking":
-        return not block.signature or kept_signatures.is_kept(block.signature)
-    return block.type == "redacted_thinking" and kept_signatures.is_kept(block.data)
+        return not block.signature or kept_signatures.is_own(block.signature)
+    return block.type == "redacted_thinking" and kept_signatures.is_own(block.data)
 
 
 def _without(message: Fields) -> Fields | None:
@@ -55,7 +55,7 @@ def _without(message: Fields) -> Fields | None:
     if bytes(memoryview(content)[:1]) != b"[":
         return message
     blocks = _blocks(content)
-    kept = [raw for raw in blocks if not is_own(raw)]
-    if len(kept) == len(blocks):
+    left = [raw for raw in blocks if not is_own(raw)]
+    if len(left) == len(blocks):
         return message
-    return {**message, "content": Raw(_encode(kept))} if kept else None
+    return {**message, "content": Raw(_encode(left))} if left else None

@@ -11,7 +11,7 @@ from adapters.wire import decoding
 from adapters.wire.body import field
 from adapters.wire.openai import bounds
 from adapters.wire.openai.ignored_fields import IgnoredFields
-from adapters.wire.openai.known_fields import KnownFields
+from adapters.wire.openai.known_fields import DefinedFields
 
 MAX_NAME = 128
 """Characters of a tool's name in Anthropic's API."""
@@ -49,8 +49,8 @@ class _Choice(msgspec.Struct, forbid_unknown_fields=True):
 
 _list = msgspec.json.Decoder(list[Raw] | None)
 _kind = msgspec.json.Decoder(_Kind)
-_tool = KnownFields[_Tool](_Tool)
-_choice = KnownFields[_Choice | None](_Choice | None)
+_tool = DefinedFields[_Tool](_Tool)
+_choice = DefinedFields[_Choice | None](_Choice | None)
 _NAMES = {"auto": "auto", "any": "required", "none": "none"}
 
 
@@ -59,7 +59,9 @@ def functions(native: dict[str, Raw], ignored: IgnoredFields) -> list[Object]:
     return [_function(tool) for tool in _tools(native, ("custom",), _tool, ignored)]
 
 
-def _tools(fields: dict[str, Raw], kinds: tuple[str, ...], known: KnownFields[T], ignored: IgnoredFields) -> list[T]:
+def _tools(
+    fields: dict[str, Raw], kinds: tuple[str, ...], decoder: DefinedFields[T], ignored: IgnoredFields
+) -> list[T]:
     """The tools that the client runs. A tool of another type belongs to its own servers and models: it is left out, and
     reported by its type. Raises `CallerError`."""
     tools = list[T]()
@@ -67,7 +69,7 @@ def _tools(fields: dict[str, Raw], kinds: tuple[str, ...], known: KnownFields[T]
         try:
             kind = _kind.decode(raw).type
             if kind is None or kind in kinds:
-                tools.append(known.reporting(ignored).decode(raw))
+                tools.append(decoder.reporting(ignored).decode(raw))
             else:
                 ignored.ignore(kind)
         except decoding.MALFORMED_JSON as error:
@@ -129,8 +131,8 @@ class _Chosen(msgspec.Struct, forbid_unknown_fields=True):
     type: Literal["function"] = "function"
 
 
-_function_tool = KnownFields[_FunctionTool](_FunctionTool)
-_chosen = KnownFields[Literal["auto", "none", "required"] | _Chosen | None](
+_function_tool = DefinedFields[_FunctionTool](_FunctionTool)
+_chosen = DefinedFields[Literal["auto", "none", "required"] | _Chosen | None](
     Literal["auto", "none", "required"] | _Chosen | None
 )
 _bool = msgspec.json.Decoder(bool | None)
@@ -144,7 +146,7 @@ def tools_of(fields: dict[str, Raw], ignored: IgnoredFields) -> list[Object]:
 
 def _tool_of(tool: _FunctionTool) -> Object:
     text = tool.function
-    schema = {"type": "object", **(text.parameters or {"properties": {}})}
+    schema: Object = {"type": "object", **(text.parameters or {"properties": {}})}
     fields: Object = {"name": bounds.tool_name(text.name, MAX_NAME), "input_schema": schema}
     optional = {"description": text.description, "strict": text.strict, "cache_control": tool.cache_control}
     return fields | {name: value for name, value in optional.items() if value is not None}

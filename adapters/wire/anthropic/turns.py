@@ -15,7 +15,7 @@ from adapters.wire.anthropic.tools import MAX_NAME
 from adapters.wire.body import field
 from adapters.wire.openai import bounds
 from adapters.wire.openai.ignored_fields import IgnoredFields
-from adapters.wire.openai.known_fields import KnownFields, LeftOut
+from adapters.wire.openai.known_fields import DefinedFields, LeftOut
 
 Object = dict[str, Any]
 
@@ -109,7 +109,7 @@ class _Message(msgspec.Struct, forbid_unknown_fields=True):
     function_call: None = None
 
 
-_messages = KnownFields[list[_Message]](list[_Message])
+_messages = DefinedFields[list[_Message]](list[_Message])
 _object = msgspec.json.Decoder(dict[str, Raw])
 
 

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Raw
 
 from adapters.requests import ChatRequest, CompletionRequest, GenerateRequest
+from adapters.wire.openai.operation_fields import NOTHING
 
 Mode = Literal["text", "tokens"]
 Fields = dict[str, Raw]
@@ -26,7 +27,6 @@ _count = msgspec.json.Decoder(int).decode
 _array = msgspec.json.Decoder(list[Raw]).decode
 
 NULL, _TRUE, _FALSE = Raw(b"null"), Raw(b"true"), Raw(b"false")
-NOTHING = frozenset({b"null", b"false", b"0", b"[]", b"{}", b'""'})
 # Fields whose effect depends on more than the text so far. A stream can be continued only with these values.
 _STRUCTURED = ("guided_choice", "guided_grammar", "guided_json", "guided_regex", "structured_outputs")
 _TOOLS = ("function_call", "functions", "tools")

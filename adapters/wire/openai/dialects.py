@@ -41,7 +41,7 @@ _TO_MAX_TOKENS = {"max_completion_tokens": "max_tokens"}
 _TO_MAX_COMPLETION_TOKENS = {"max_tokens": "max_completion_tokens"}
 
 PLAIN = OpenAIDialect()
-OURS = OpenAIDialect(thinking="own")
+OURS = OpenAIDialect(thinking="own", refuses=frozenset({EXTRA, "reasoning_details"}))
 """The bundled runtime."""
 DIALECTS = {
     "openai": OpenAIDialect(

@@ -51,13 +51,13 @@ def complete_thoughts(messages: list[dict[str, Any]]) -> None:
 
 
 def _turn(turn: Fields, refused: frozenset[str], signed: bool) -> Fields:
-    kept = _without(turn, refused)
+    fields = _without(turn, refused)
     if calls := _calls(turn.get(_CALLS, Raw(b"null"))):
         calls = [_without(call, refused) for call in calls]
         if signed:
             calls[0].setdefault(EXTRA, UNSIGNED)
-        kept[_CALLS] = Raw(_encode(calls))
-    return kept
+        fields[_CALLS] = Raw(_encode(calls))
+    return fields
 
 
 def _without(fields: Fields, names: Iterable[str]) -> Fields:

@@ -14,8 +14,7 @@ import msgspec
 from msgspec import Raw
 
 from adapters.errors import CallerError
-from adapters.wire.openai.continuation import NOTHING
-from adapters.wire.openai.operation_fields import FIELDS
+from adapters.wire.openai.operation_fields import FIELDS, NOTHING
 
 STRICT = "x-headrace-strict"
 """The gateway's header to the LLM runtime: refuse such fields."""
@@ -110,10 +109,10 @@ class IgnoredFields:
         if name not in self.ignored and len(self.ignored) < MAX_LISTED:
             self.ignored.append(name)
 
-    def sift(self, fields: Mapping[str, Raw], kept: Container[str]) -> None:
+    def sift(self, fields: Mapping[str, Raw], translated: Container[str]) -> None:
         """Ignore or refuse the fields that a translation does not keep. Raises `CallerError`."""
         for name, raw in fields.items():
-            if name in kept or requests_nothing(name, raw):
+            if name in translated or requests_nothing(name, raw):
                 continue
             if name in CHANGED:
                 message = f"`{name}` is not possible with this model: {CHANGED[name][0]}."

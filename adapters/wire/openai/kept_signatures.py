@@ -20,20 +20,20 @@ PREFIX = "headrace.1."
 """The start of every such text. No other server writes it."""
 UNSIGNED = f"{PREFIX}unsigned"
 """The signature of thoughts that no server has signed. Some clients do not return thoughts without any signature."""
-MAX_KEPT = 256 * 1024
+MAX_EXTRA = 256 * 1024
 """Bytes of the longest `extra_content` that is kept. A longer one is lost."""
 
 _encode = msgspec.json.Encoder().encode
 
 
-class Kept(NamedTuple):
+class CallExtra(NamedTuple):
     """The `extra_content` of one call, a JSON object."""
 
     call_id: str
     extra: Raw
 
 
-_kept = msgspec.json.Decoder(tuple[str, Raw]).decode
+_pair = msgspec.json.Decoder(tuple[str, Raw]).decode
 _object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
@@ -44,26 +44,26 @@ def encode(call_id: str, extra: Raw) -> str | None:
     return PREFIX + urlsafe_b64encode(_encode((call_id, extra))).rstrip(b"=").decode()
 
 
-def decode(text: str) -> Kept | None:
+def decode(text: str) -> CallExtra | None:
     """The content of a text that `encode` wrote; None for any other text."""
-    if not is_kept(text):
+    if not is_own(text):
         return None
     given = text.removeprefix(PREFIX).encode()
     try:
-        call_id, extra = _kept(urlsafe_b64decode(given + b"=" * (-len(given) % 4)))
+        call_id, extra = _pair(urlsafe_b64decode(given + b"=" * (-len(given) % 4)))
     except (ValueError, *MALFORMED_JSON):
         return None
-    return Kept(call_id, extra) if is_extra(extra) else None
+    return CallExtra(call_id, extra) if is_extra(extra) else None
 
 
-def is_kept(text: str) -> bool:
+def is_own(text: str) -> bool:
     """Whether this gateway wrote an opaque text. A server of the text's own protocol would refuse it."""
     return text.startswith(PREFIX)
 
 
 def is_extra(extra: Raw) -> bool:
     """Whether a value is a JSON object that is not empty and not too long."""
-    if not 2 < len(memoryview(extra)) <= MAX_KEPT:
+    if not 2 < len(memoryview(extra)) <= MAX_EXTRA:
         return False
     try:
         return bool(_object(extra))

@@ -27,7 +27,7 @@ class LeftOut(msgspec.Struct, tag_field="type", tag="headrace_left_out", forbid_
     of: str
 
 
-class KnownFields(Generic[T]):
+class DefinedFields(Generic[T]):
     """The decoder of one type."""
 
     def __init__(self, type_: Any) -> None:
@@ -55,25 +55,25 @@ class Reporting(Generic[T]):
         try:
             return self._decoder.decode(raw)
         except msgspec.ValidationError:
-            return self._decoder.decode(self._known(self._type, Raw(raw)) or raw)
+            return self._decoder.decode(self._defined(self._type, Raw(raw)) or raw)
 
-    def _known(self, type_: inspect.Type, raw: Raw) -> Raw | None:
+    def _defined(self, type_: inspect.Type, raw: Raw) -> Raw | None:
         """The known part of a value; None if its type is unknown."""
         kinds = type_.types if isinstance(type_, inspect.UnionType) else (type_,)
         first = bytes(memoryview(raw)[:1])
         if first == b"[":
             for kind in kinds:
                 if isinstance(kind, inspect.ListType):
-                    return self._known_entries(kind.item_type, raw)
+                    return self._defined_entries(kind.item_type, raw)
         elif first == b"{" and (structs := [kind for kind in kinds if isinstance(kind, inspect.StructType)]):
-            return self._known_object(structs, raw)
+            return self._defined_object(structs, raw)
         return raw
 
-    def _known_entries(self, type_: inspect.Type, raw: Raw) -> Raw:
-        entries = [self._known(type_, entry) for entry in _list(raw)]
+    def _defined_entries(self, type_: inspect.Type, raw: Raw) -> Raw:
+        entries = [self._defined(type_, entry) for entry in _list(raw)]
         return Raw(_encode([entry for entry in entries if entry is not None]))
 
-    def _known_object(self, structs: list[inspect.StructType], raw: Raw) -> Raw | None:
+    def _defined_object(self, structs: list[inspect.StructType], raw: Raw) -> Raw | None:
         given = _object(raw)
         struct, tag_field = structs[0], structs[0].tag_field
         if tag_field is not None and tag_field in given:
@@ -85,16 +85,16 @@ class Reporting(Generic[T]):
                 return self._unknown(name, by_tag)
             struct = by_tag[name]
         types = {field.encode_name: field.type for field in struct.fields}
-        kept = {}
+        fields = {}
         for name, value in given.items():
             if name in types:
-                known = self._known(types[name], value)
-                kept[name] = value if known is None else known
+                defined = self._defined(types[name], value)
+                fields[name] = value if defined is None else defined
             elif name == tag_field:
-                kept[name] = value
+                fields[name] = value
             elif value != _NULL:
                 self._ignored.ignore(name)
-        return Raw(_encode(kept))
+        return Raw(_encode(fields))
 
     def _unknown(self, name: str, by_tag: dict[Any, inspect.StructType]) -> Raw | None:
         """The mark of an object whose type is unknown, where such a mark is possible."""

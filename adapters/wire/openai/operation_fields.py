@@ -4,6 +4,9 @@ Sources: OpenAI's API specification 2.3, vLLM's and llama.cpp's extensions, Cohe
 table names belongs to a server's own extension. Any operation may have such a field.
 """
 
+NOTHING = frozenset({b"null", b"false", b"0", b"[]", b"{}", b'""'})
+"""Values that request nothing, without white space."""
+
 _COMMON = frozenset({"model", "user"})
 _SAMPLING = frozenset({
     "bad_words", "cache_salt", "dry_multiplier", "frequency_penalty", "grammar", "guided_choice",

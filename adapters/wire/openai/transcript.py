@@ -9,7 +9,8 @@ from adapters.requests import GenerateRequest
 from adapters.types import Usage
 from adapters.wire import decoding, reported_usage, sse
 from adapters.wire.openai.chat import DONE
-from adapters.wire.openai.continuation import NOTHING, NULL, Fields, Mode, after_text, after_tokens, initial_fields
+from adapters.wire.openai.continuation import NULL, Fields, Mode, after_text, after_tokens, initial_fields
+from adapters.wire.openai.operation_fields import NOTHING
 
 MAX_TRANSCRIPT = 1024 * 1024
 """Characters or tokens beyond which a stream is not resumed."""

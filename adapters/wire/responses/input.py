@@ -18,7 +18,7 @@ from msgspec import Raw
 from adapters.wire import decoding
 from adapters.wire.openai import kept_signatures
 from adapters.wire.openai.ignored_fields import NOT_STORED, IgnoredFields
-from adapters.wire.openai.known_fields import KnownFields
+from adapters.wire.openai.known_fields import DefinedFields
 from adapters.wire.responses import parts
 from adapters.wire.responses.conversation import ChatMessages, Message
 from adapters.wire.responses.parts import ABSENT, Wrong, refused
@@ -64,7 +64,7 @@ class _Thought(msgspec.Struct):
 _items = msgspec.json.Decoder(list[InputItem])
 _fields = msgspec.json.Decoder(list[dict[str, Raw]])
 _thoughts = msgspec.json.Decoder(list[_Thought] | None)
-_tools = KnownFields[list[Tool]](list[Tool])
+_tools = DefinedFields[list[Tool]](list[Tool])
 _encode = msgspec.json.Encoder().encode
 
 

@@ -18,7 +18,7 @@ from adapters.wire import decoding
 from adapters.wire.body import open_body
 from adapters.wire.openai import chat as wire
 from adapters.wire.openai.ignored_fields import IgnoredFields, requests_nothing
-from adapters.wire.openai.known_fields import KnownFields
+from adapters.wire.openai.known_fields import DefinedFields
 from adapters.wire.openai.operation_fields import CHAT
 from adapters.wire.responses.chat_fields import ResponsesBody as ResponsesBody
 from adapters.wire.responses.chat_fields import chat_fields
@@ -56,7 +56,7 @@ class _Named(msgspec.Struct):
     model: str = ""
 
 
-_body = KnownFields[ResponsesBody](ResponsesBody)
+_body = DefinedFields[ResponsesBody](ResponsesBody)
 _named = msgspec.json.Decoder(_Named).decode
 _encode = msgspec.json.Encoder().encode
 

@@ -13,9 +13,8 @@ from msgspec import Meta, Raw
 from adapters.errors import CallerError, Unsupported
 from adapters.requests import ChatRequest, CompletionRequest, GenerateRequest
 from adapters.wire import decoding
-from adapters.wire.openai.continuation import NOTHING
 from adapters.wire.openai.ignored_fields import NAMES, IgnoredFields
-from adapters.wire.openai.operation_fields import FIELDS
+from adapters.wire.openai.operation_fields import FIELDS, NOTHING
 from adapters.wire.openai.request_codec import Count
 
 MAX_STOPS = 64
@@ -110,6 +109,7 @@ class Options(msgspec.Struct):
         return (self.top_logprobs or 0) if logprobs is True else logprobs
 
 
+_DEFINED = FIELDS.union(Options.__struct_fields__)
 _encode = msgspec.json.Encoder().encode
 _options = msgspec.json.Decoder(Options).decode
 _stop = msgspec.json.Decoder(str | list[str] | None).decode
@@ -132,7 +132,7 @@ def options(request: GenerateRequest, supported: Container[str], ignored: Ignore
             continue
         if bytes(raw) == b"null":
             continue
-        if (name in NAMES or name not in FIELDS) and name not in supported:
+        if (name in NAMES or name not in _DEFINED) and name not in supported:
             if not _has_no_effect(name, raw):
                 ignored.ignore(name)
         elif name in supported:

@@ -56,7 +56,7 @@ AGENT: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("strict", [False, True])
-async def test_what_a_coding_agent_always_sends_is_reported_and_counted_or_refused_by_a_strict_route(
+async def test_a_coding_agents_fields_are_reported_and_counted_or_refused_by_a_strict_route(
     strict: bool,
 ) -> None:
     async with scripted(answers(http(completion("a")))) as upstream:

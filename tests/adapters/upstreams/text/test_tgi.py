@@ -278,6 +278,13 @@ async def test_a_stream_that_ends_before_its_last_token_is_broken() -> None:
             [piece async for piece in answer]
 
 
+async def test_a_field_of_a_newer_client_is_left_out_and_reported() -> None:
+    async with tgi() as server, adapting(server) as adapter:
+        call = within()
+        await adapter.call(chat(field_of_the_next_release=1), call)
+    assert call.ignored.ignored == ["field_of_the_next_release"]
+
+
 @pytest.mark.parametrize(
     "fields",
     [

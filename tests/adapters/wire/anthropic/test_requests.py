@@ -148,7 +148,7 @@ def test_results_of_tools_precede_pictures() -> None:
     assert [part["type"] for part in last["content"]] == ["image_url", "text"]
 
 
-def test_thoughts_are_forwarded_as_far_as_anybody_can_read_them() -> None:
+def test_thoughts_are_forwarded_if_they_have_a_text() -> None:
     blocks = [
         {"type": "thinking", "thinking": "hm", "signature": ""},
         {"type": "thinking", "thinking": "secret", "signature": "s"},
@@ -170,11 +170,11 @@ def test_every_call_has_thoughts_if_one_turn_has_them() -> None:
     assert "reasoning_content" not in as_chat(messages=calls[:1])["messages"][0]
 
 
-def test_what_a_server_demands_back_survives_the_client() -> None:
+def test_a_signature_of_a_call_survives_the_client() -> None:
     extra = {"google": {"thought_signature": "AbC="}}
-    kept = kept_signatures.block("functions.f:0", Raw(json.dumps(extra).encode()))
+    carrier = kept_signatures.block("functions.f:0", Raw(json.dumps(extra).encode()))
     call = {**CALL, "id": call_ids.to_message("functions.f:0")}
-    (turn,) = as_chat(messages=turns(kept, call, {**CALL, "id": "b"}, role="assistant"))["messages"]
+    (turn,) = as_chat(messages=turns(carrier, call, {**CALL, "id": "b"}, role="assistant"))["messages"]
     assert [(each["id"], each.get("extra_content")) for each in turn["tool_calls"]] == [
         ("functions.f:0", extra),
         ("b", None),
@@ -183,11 +183,11 @@ def test_what_a_server_demands_back_survives_the_client() -> None:
 
 def test_the_work_of_anthropics_own_servers_is_left_out() -> None:
     search = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
-    found = {"type": "web_search_tool_result", "tool_use_id": "s", "content": [{"encrypted_content": "x"}]}
-    said = {"type": "text", "text": "a", "citations": [{}]}
-    history = [*turns({"type": "text", "text": "q"}), *turns(search, found, role="assistant")]
-    asked = turns({"type": "container_upload", "file_id": "f"}, {"type": "text", "text": ""})
-    fields = {"messages": [*history, *asked, *turns(said, search, role="assistant"), *turns(CITED)]}
+    results = {"type": "web_search_tool_result", "tool_use_id": "s", "content": [{"encrypted_content": "x"}]}
+    spoken = {"type": "text", "text": "a", "citations": [{}]}
+    history = [*turns({"type": "text", "text": "q"}), *turns(search, results, role="assistant")]
+    second = turns({"type": "container_upload", "file_id": "f"}, {"type": "text", "text": ""})
+    fields = {"messages": [*history, *second, *turns(spoken, search, role="assistant"), *turns(CITED)]}
     chat = as_chat(**fields)["messages"]
     assert chat[:2] == [
         {
@@ -341,7 +341,7 @@ def test_parallel_calls_are_disabled() -> None:
     assert "tool_choice" not in as_messages(tool_choice="none")
 
 
-USER, SAID = {"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}
+USER, ANSWER = {"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}
 
 
 @pytest.mark.parametrize(
@@ -349,14 +349,14 @@ USER, SAID = {"role": "user", "content": "u"}, {"role": "assistant", "content": 
     [
         ([{"role": "user", "content": [{"type": "text", "text": ""}, {"type": "text", "text": "x"}]}], ["x"]),
         ([USER, {"role": "assistant", "content": " "}, USER], ["u", "u"]),
-        ([USER, SAID, {"role": "user", "content": ""}], ["u", "a", "."]),
+        ([USER, ANSWER, {"role": "user", "content": ""}], ["u", "a", "."]),
         ([{"role": "user", "content": "\n"}], ["."]),
         ([USER, {"role": "assistant", "content": "a \n"}], ["u", "a"]),
-        ([SAID, USER], [".", "a", "u"]),
+        ([ANSWER, USER], [".", "a", "u"]),
         ([{"role": "system", "content": "s"}], ["s"]),
         ([{"role": "system", "content": ""}, USER], ["u"]),
         (
-            [USER, {**SAID, "reasoning_details": [{"type": "reasoning.text"}], "audio": {"id": "x"}}, USER],
+            [USER, {**ANSWER, "reasoning_details": [{"type": "reasoning.text"}], "audio": {"id": "x"}}, USER],
             ["u", "a", "u"],
         ),
         ([{"role": "user", "content": [{"type": "video_url", "video_url": {"url": "x"}}]}], ["[Left out: video_url]"]),
@@ -395,9 +395,9 @@ def test_foreign_ids_and_names_of_calls_become_anthropics_in_pairs() -> None:
 
 
 def test_thoughts_of_other_servers_are_not_sent_as_anthropics() -> None:
-    kept = kept_signatures.block("c", Raw(b'{"a":1}'))
+    carrier = kept_signatures.block("c", Raw(b'{"a":1}'))
     signed = {"type": "thinking", "thinking": "hm", "signature": "s"}
-    blocks = [{**signed, "signature": each} for each in ("", kept_signatures.UNSIGNED)] + [kept, signed]
+    blocks = [{**signed, "signature": each} for each in ("", kept_signatures.UNSIGNED)] + [carrier, signed]
     turn = {"role": "assistant", "content": "a", "thinking_blocks": blocks}
     assert as_messages(messages=[USER, turn, USER])["messages"][1]["content"] == [signed, {"type": "text", "text": "a"}]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from adapters.errors import CallerError
 from adapters.wire.openai.ignored_fields import IgnoredFields
-from adapters.wire.openai.known_fields import KnownFields, LeftOut
+from adapters.wire.openai.known_fields import DefinedFields, LeftOut
 
 
 class Leaf(msgspec.Struct, tag_field="type", tag="leaf", forbid_unknown_fields=True):
@@ -22,7 +22,7 @@ class Tree(msgspec.Struct, tag_field="type", tag="tree", forbid_unknown_fields=T
     extra: dict[str, Any] = {}
 
 
-KNOWN = KnownFields[list[Leaf | Tree | LeftOut]](list[Leaf | Tree | LeftOut])
+ENTRIES = DefinedFields[list[Leaf | Tree | LeftOut]](list[Leaf | Tree | LeftOut])
 new = st.dictionaries(st.from_regex(r"x_[a-c]{1,2}", fullmatch=True), st.just({"a": [1.0, 10**30]}), max_size=2)
 leaves = st.builds(lambda text: {"type": "leaf", "text": text}, st.text(max_size=4))
 trees = st.recursive(
@@ -52,18 +52,18 @@ def newer(value: Any, data: st.DataObject, added: set[str]) -> Any:
 @given(st.lists(trees, max_size=3), st.data())
 def test_invented_fields_and_types_change_nothing_and_are_reported(value: Any, data: st.DataObject) -> None:
     added, ignored = set[str](), IgnoredFields()
-    plain = KNOWN.reporting(ignored).decode(json.dumps(value).encode())
+    plain = ENTRIES.reporting(ignored).decode(json.dumps(value).encode())
     assert ignored.ignored == []
-    decoded = KNOWN.reporting(ignored).decode(json.dumps(newer(value, data, added)).encode())
-    assert known(decoded) == plain
+    decoded = ENTRIES.reporting(ignored).decode(json.dumps(newer(value, data, added)).encode())
+    assert defined(decoded) == plain
     assert set(ignored.ignored) == added
 
 
-def known(entries: Any) -> Any:
+def defined(entries: Any) -> Any:
     if isinstance(entries, str):
         return entries
-    kept = [entry for entry in entries if not isinstance(entry, LeftOut)]
-    return [msgspec.structs.replace(e, inner=known(e.inner)) if isinstance(e, Tree) else e for e in kept]
+    entries_left = [entry for entry in entries if not isinstance(entry, LeftOut)]
+    return [msgspec.structs.replace(e, inner=defined(e.inner)) if isinstance(e, Tree) else e for e in entries_left]
 
 
 def test_an_invalid_value_stays_invalid_and_a_strict_route_refuses_the_unknown() -> None:
@@ -76,9 +76,9 @@ def test_an_invalid_value_stays_invalid_and_a_strict_route_refuses_the_unknown()
         b'[{"type":"leaf","text":1}]',
     ):
         with pytest.raises(msgspec.ValidationError):
-            KNOWN.reporting(IgnoredFields()).decode(body)
+            ENTRIES.reporting(IgnoredFields()).decode(body)
     with pytest.raises(CallerError, match="x"):
-        KNOWN.reporting(IgnoredFields(strict=True)).decode(b'[{"type":"leaf","text":"","x":1}]')
+        ENTRIES.reporting(IgnoredFields(strict=True)).decode(b'[{"type":"leaf","text":"","x":1}]')
     ignored = IgnoredFields()
-    KNOWN.reporting(ignored).decode(b'[{"type":"leaf","text":"","x":null}]')
+    ENTRIES.reporting(ignored).decode(b'[{"type":"leaf","text":"","x":null}]')
     assert ignored.ignored == []
