@@ -38,7 +38,7 @@ _NAMES: dict[str, str | dict[str, str]] = {
 _any = msgspec.json.Decoder().decode
 
 
-class Reported(NamedTuple):
+class UsageReport(NamedTuple):
     """The counts of a report. A stream may report some early and others late."""
 
     prompt: int | None = None
@@ -50,11 +50,11 @@ class Reported(NamedTuple):
     beside: bool = False
     """Whether tokens of the cache are counted beside the prompt's, as in Anthropic's messages."""
 
-    def over(self, before: "Reported | None") -> "Reported":
+    def over(self, before: "UsageReport | None") -> "UsageReport":
         """Merge with an earlier report. Counts grow, so a zero or an absent count replaces no other."""
         if before is None:
             return self
-        return Reported(
+        return UsageReport(
             _later(self.prompt, before.prompt),
             _later(self.completion, before.completion),
             _later(self.total, before.total),
@@ -86,7 +86,7 @@ class Reported(NamedTuple):
         return usage
 
 
-def read(given: Any, *, beside: bool = False) -> Reported | None:
+def read(given: Any, *, beside: bool = False) -> UsageReport | None:
     """Read a decoded `usage`; None if a count of its tokens is not a number. `beside` is for Anthropic's messages."""
     if not isinstance(given, dict):
         return None
@@ -108,20 +108,20 @@ def read(given: Any, *, beside: bool = False) -> Reported | None:
         if total < counts.get(other, MAX_TOKENS + 1):
             return None
         counts[missing] = total - counts[other]
-    return Reported(**counts, beside=beside)
+    return UsageReport(**counts, beside=beside)
 
 
-def of_chat(body: dict[str, Any]) -> Reported | None:
+def of_chat(body: dict[str, Any]) -> UsageReport | None:
     """The usage of a chat's decoded answer or chunk; some servers report it in a choice, or in a field of their own."""
-    if (found := read(body.get("usage"))) is not None:
-        return found
+    if (report := read(body.get("usage"))) is not None:
+        return report
     choices, own = body.get("choices"), body.get("x_groq")
     places = [*choices, own] if isinstance(choices, list) else [own]
     reports = [read(place.get("usage")) for place in places if isinstance(place, dict)]
     return next((report for report in reports if report is not None), None)
 
 
-def of_raw(raw: msgspec.Raw | bytes, *, beside: bool = False) -> Reported | None:
+def of_raw(raw: msgspec.Raw | bytes, *, beside: bool = False) -> UsageReport | None:
     """Read an encoded `usage`."""
     try:
         return read(_any(raw), beside=beside)

@@ -203,21 +203,21 @@ async def test_embeddings() -> None:
     assert received[0].line.split()[1] == "/v1/embeddings"
 
 
-@pytest.mark.parametrize("asked", ["float", "base64", None])
+@pytest.mark.parametrize("encoding", ["float", "base64", None])
 @pytest.mark.parametrize("written", ["float", "base64"])
-async def test_embeddings_have_the_form_that_the_client_asked_for(asked: str | None, written: str) -> None:
+async def test_embeddings_have_the_requested_form(encoding: str | None, written: str) -> None:
     vectors = [[0.5, -0.25, 1.0], [2.0, 0.0, 1.5]]
     forms: dict[str | None, list[Any]] = {
         "float": vectors,
         "base64": [b64encode(struct.pack("<3f", *vector)).decode() for vector in vectors],
     }
     entries = [{"index": i, "embedding": vector} for i, vector in enumerate(forms[written])]
-    fields = {"model": "m", "input": ["a", "b"]} | ({"encoding_format": asked} if asked else {})
+    fields = {"model": "m", "input": ["a", "b"]} | ({"encoding_format": encoding} if encoding else {})
     answer = await call(
         http(json.dumps({"data": entries, "usage": {"prompt_tokens": 2}}).encode()),
         wire.decode_embedding(json.dumps(fields).encode()),
     )
-    assert [entry["embedding"] for entry in json.loads(answer.body or b"")["data"]] == forms[asked or "float"]
+    assert [entry["embedding"] for entry in json.loads(answer.body or b"")["data"]] == forms[encoding or "float"]
     assert answer.usage.prompt_tokens == 2
 
 

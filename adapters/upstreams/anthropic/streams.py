@@ -10,7 +10,7 @@ from adapters.wire.anthropic import errors
 from adapters.wire.anthropic.chunks import ChatChunks, MessageEvent, read_event
 from adapters.wire.anthropic.tools import MAX_NAME, OwnNames
 from adapters.wire.anthropic.usage import reported_by
-from adapters.wire.reported_usage import Reported
+from adapters.wire.reported_usage import UsageReport
 
 ENVELOPE = 90
 """Bytes of an event besides its text."""
@@ -25,7 +25,7 @@ class MessageStream(EventStream):
 
     def __init__(self, response: ClientResponse, prompt_tokens: int, form: Form = ANTHROPIC) -> None:
         super().__init__(response, Usage(prompt_tokens=prompt_tokens), form=form)
-        self._reported: Reported | None = None
+        self._reported: UsageReport | None = None
         self._opened = self._started = False
 
     def _passes_on(self, event: bytes) -> bool:

@@ -10,7 +10,7 @@ from adapters.upstreams.event_stream import EventStream
 from adapters.wire import sse
 from adapters.wire.openai import chat as wire
 from adapters.wire.openai import opening
-from adapters.wire.reported_usage import Reported
+from adapters.wire.reported_usage import UsageReport
 
 _DATA = ord("d")
 _FINISHED = re.compile(rb'"finish_reason": ?"')
@@ -30,7 +30,7 @@ class ChunkStream(EventStream):
         self._started = False
         self._swallow_usage = not request.include_usage
         self._data_before = self._data = b""
-        self._reported: Reported | None = None
+        self._reported: UsageReport | None = None
         several = isinstance(request, CompletionRequest) and bytes(request.prompt[:1]) == b"["
         self._alone = request.n == 1 and not several
         """Whether the request has one choice, so that the first finish_reason is the last."""

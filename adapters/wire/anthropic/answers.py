@@ -11,7 +11,7 @@ from adapters.wire import decoding
 from adapters.wire.anthropic.open_blocks import OpenBlocks, new_message
 from adapters.wire.anthropic.usage import message_usage, reported_by
 from adapters.wire.openai.chat_reader import ChatReader
-from adapters.wire.reported_usage import Reported, chat_fields
+from adapters.wire.reported_usage import UsageReport, chat_fields
 
 Object = dict[str, Any]
 
@@ -92,7 +92,7 @@ class _Message(msgspec.Struct):
     usage: Any = None
 
     @property
-    def reported(self) -> Reported | None:
+    def reported(self) -> UsageReport | None:
         """The counts of its tokens."""
         return reported_by(self.usage)
 

@@ -11,7 +11,7 @@ from adapters.wire import decoding
 from adapters.wire.anthropic import call_ids
 from adapters.wire.anthropic.turns import arguments
 from adapters.wire.openai import kept_signatures
-from adapters.wire.openai.chat_calls import Call
+from adapters.wire.openai.chat_calls import AnsweredCall
 from adapters.wire.openai.chat_reader import CallPiece, Part, Signed
 
 MAX_WAITING = 4 * 1024 * 1024
@@ -54,7 +54,7 @@ class _Block:
 
     __slots__ = ("call", "is_signed", "pieces", "start")
 
-    def __init__(self, start: Object, call: Call | None = None) -> None:
+    def __init__(self, start: Object, call: AnsweredCall | None = None) -> None:
         self.start = start
         self.call = call
         self.is_signed = False
@@ -88,7 +88,7 @@ class OpenBlocks:
         self._token = token
         self._name_of = name_of
         self._blocks: deque[_Block] = deque()
-        self._calls: dict[Call, _Block] = {}
+        self._calls: dict[AnsweredCall, _Block] = {}
         self._blank = ""
         self._index = 0
         self._is_open = False
@@ -152,7 +152,7 @@ class OpenBlocks:
             self._append(block, _SIGNATURE, given["signature"])
             block.is_signed = True
 
-    def _block_of(self, call: Call) -> _Block:
+    def _block_of(self, call: AnsweredCall) -> _Block:
         if (block := self._calls.get(call)) is None:
             id_ = call_ids.to_message(call.id, self._token) if call.id else f"toolu_{self._token}{len(self._calls)}"
             if (carrier := kept_signatures.block(id_, call.extra)) is not None:
@@ -168,7 +168,7 @@ class OpenBlocks:
             return last
         return self._begin({"type": type_, **empty})
 
-    def _begin(self, start: Object, call: Call | None = None) -> _Block:
+    def _begin(self, start: Object, call: AnsweredCall | None = None) -> _Block:
         self._blank = ""
         self._blocks.append(block := _Block(start, call))
         return block

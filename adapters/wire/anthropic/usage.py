@@ -4,7 +4,7 @@ from typing import Any
 
 from adapters.types import Usage
 from adapters.wire import reported_usage
-from adapters.wire.reported_usage import Reported
+from adapters.wire.reported_usage import UsageReport
 
 
 def message_usage(usage: Usage) -> dict[str, Any]:
@@ -20,6 +20,6 @@ def message_usage(usage: Usage) -> dict[str, Any]:
     return fields
 
 
-def reported_by(usage: Any) -> Reported | None:
+def reported_by(usage: Any) -> UsageReport | None:
     """The counts of a message's decoded `usage`. A stream reports one half in its first event and the other last."""
     return reported_usage.read(usage, beside=True)

@@ -32,7 +32,7 @@ from adapters.wire.openai.errors import ErrorBody as ErrorBody
 from adapters.wire.openai.errors import decode_error as decode_error
 from adapters.wire.openai.history import in_dialect
 from adapters.wire.openai.request_codec import CODEC, OpenAIPayload, choices, max_tokens
-from adapters.wire.reported_usage import Reported
+from adapters.wire.reported_usage import UsageReport
 
 DONE = b"[DONE]"
 MAX_MESSAGE = 2_000
@@ -202,7 +202,7 @@ def usage_of_body(body: bytes, answered: str = "choices") -> Usage | None:
 class ChatEvent(NamedTuple):
     """The relevant part of one event of a stream."""
 
-    reported: Reported | None
+    reported: UsageReport | None
     only_usage: bool
     """The extra last chunk of `include_usage`, without choices."""
 
@@ -216,7 +216,7 @@ def read_event(data: bytes) -> ChatEvent:
     return ChatEvent(_reported(whole, data), whole.usage is not None and not has_choices)
 
 
-def _reported(whole: _Whole, body: bytes) -> Reported | None:
+def _reported(whole: _Whole, body: bytes) -> UsageReport | None:
     if (reported := reported_usage.read(whole.usage)) is not None or b'"usage"' not in body:
         return reported
     return reported_usage.of_chat({"choices": _any(whole.choices), "x_groq": whole.x_groq})

@@ -16,7 +16,7 @@ _encode = msgspec.json.Encoder().encode
 _TOKENS = re.compile(r'[{}\[\]"]|\\')
 
 
-class Call:
+class AnsweredCall:
     """A tool call. `id` is empty if the server gives none, or one that another call has."""
 
     __slots__ = (
@@ -80,19 +80,19 @@ class Call:
         return text
 
 
-class Calls:
+class CallAssembly:
     """All calls of an answer."""
 
     __slots__ = ("_all", "_left", "_ready", "_slots")
 
     def __init__(self) -> None:
-        self._all: list[Call] = []
+        self._all: list[AnsweredCall] = []
         self._ready = 0
         """How many of them have gone on."""
-        self._slots: dict[Any, list[Call]] = {}
+        self._slots: dict[Any, list[AnsweredCall]] = {}
         self._left = MAX_ARGUMENTS
 
-    def take(self, piece: dict[str, Any], *, is_whole: bool = False) -> list[Call]:
+    def take(self, piece: dict[str, Any], *, is_whole: bool = False) -> list[AnsweredCall]:
         """Add a piece, or a whole call. Returns the calls that can go on: a call waits for its name, and for those
         before it. Raises `BackendError` beyond the bounds."""
         given = piece.get("function")
@@ -119,14 +119,14 @@ class Calls:
             self._ready += 1
         return ready
 
-    def end(self) -> list[Call]:
+    def end(self) -> list[AnsweredCall]:
         """The calls that still waited. Raises `BackendError` if a call with arguments never got a name."""
         left, self._ready = self._all[self._ready :], len(self._all)
         if any(call.size and not call.name for call in left):
             raise decoding.bad_response("The upstream's answer has a tool call without a name.")
         return [call for call in left if call.name]
 
-    def _call(self, index: Any, id_: str, name: str, text: str) -> Call | None:
+    def _call(self, index: Any, id_: str, name: str, text: str) -> AnsweredCall | None:
         """The call of a piece; None for a piece of nothing."""
         slot = self._slots.setdefault(index if isinstance(index, int | str) else None, [])
         candidates = slot or (self._all if index is None and not name else slot)
@@ -135,13 +135,13 @@ class Calls:
         if call is None or (not same and _begins(call, id_, name, text)):
             if not (id_ or name or text or isinstance(index, int)):
                 return None
-            call = Call()
+            call = AnsweredCall()
             self._all.append(call)
             slot.append(call)
         return call
 
 
-def _begins(call: Call, id_: str, name: str, text: str) -> bool:
+def _begins(call: AnsweredCall, id_: str, name: str, text: str) -> bool:
     """Whether a piece with the place of a call begins another. Some servers number all calls 0; others give each piece
     of one call a new id."""
     new_id, new_name = bool(id_ and call.id), bool(name and call.name)

@@ -9,8 +9,8 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from adapters.wire import decoding, reported_usage
-from adapters.wire.openai.chat_calls import Call, Calls
-from adapters.wire.reported_usage import Reported
+from adapters.wire.openai.chat_calls import AnsweredCall, CallAssembly
+from adapters.wire.reported_usage import UsageReport
 
 Kind = Literal["thought", "text", "refusal"]
 Object = dict[str, Any]
@@ -33,7 +33,7 @@ class Signed(NamedTuple):
 class CallPiece(NamedTuple):
     """A piece of a tool call, which has a name."""
 
-    call: Call
+    call: AnsweredCall
     arguments: str
 
 
@@ -49,7 +49,7 @@ class ChatReader:
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self._calls = Calls()
+        self._calls = CallAssembly()
         self._halves: dict[Any, str] = {}
         self._is_odd = False
         self._thinks = False
@@ -57,7 +57,7 @@ class ChatReader:
         self.finish: str | None = None
         self.matched: tuple[Any, ...] = ()
         """The stop text that ended the answer, in vLLM's field and in SGLang's."""
-        self.reported: Reported | None = None
+        self.reported: UsageReport | None = None
         self.has_calls = self.has_choice = False
 
     def read_chunk(self, data: bytes) -> list[Part]:
@@ -129,7 +129,7 @@ class ChatReader:
             parts += map(self._piece, self._calls.take(piece, is_whole=is_whole))
         return parts
 
-    def _piece(self, call: Call) -> CallPiece:
+    def _piece(self, call: AnsweredCall) -> CallPiece:
         self.has_calls = True
         text = call.take()
         return CallPiece(call, self._whole_characters(call, text) if self._is_odd else text)

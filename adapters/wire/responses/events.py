@@ -10,7 +10,7 @@ from adapters.types import Usage
 from adapters.wire import decoding, sse
 from adapters.wire.openai import kept_signatures
 from adapters.wire.openai.chat import DONE
-from adapters.wire.openai.chat_calls import Call
+from adapters.wire.openai.chat_calls import AnsweredCall
 from adapters.wire.openai.chat_reader import CallPiece, ChatReader, Part, Text
 from adapters.wire.responses.answers import Shell, ending, usage_of
 from adapters.wire.responses.streamed_items import CallItem, Item, SignatureItem, StreamedPart, TextItem
@@ -55,7 +55,7 @@ class ResponseEvents:
         self._items: list[Item] = []
         self._text: TextItem | None = None
         """The open item, beside calls."""
-        self._calls: dict[Call, CallItem] = {}
+        self._calls: dict[AnsweredCall, CallItem] = {}
         self._size = 0
         self._final: dict[str, Any] | None = None
         self.done = False
@@ -163,7 +163,7 @@ class ResponseEvents:
             self._grow(piece.arguments)
             self._write_call(item, item.take(piece.arguments))
 
-    def _new_call(self, call: Call) -> CallItem:
+    def _new_call(self, call: AnsweredCall) -> CallItem:
         ids = self._shell.ids
         call_id = call.id or ids.item("call", len(self._items))
         if (signed := kept_signatures.encode(call_id, call.extra)) is not None:

@@ -27,7 +27,7 @@ COUNTED = Usage(5, 6)
 DONE = b"data: [DONE]\n\n"
 
 
-class Said(NamedTuple):
+class Reference(NamedTuple):
     """What a model answered, and what each door must give back."""
 
     thoughts: str
@@ -62,7 +62,7 @@ calls = st.lists(
     ),
     max_size=3,
 )
-said = st.builds(Said, st.just("") | words, st.just("") | words, calls)
+references = st.builds(Reference, st.just("") | words, st.just("") | words, calls)
 styles = st.builds(
     Style,
     head=st.sampled_from([{"id": "c", "model": "m"}, {"id": None, "model": None}, {"id": "", "model": ""}, {}]),
@@ -132,7 +132,7 @@ def call_pieces(i: int, name: str, given_: Object, style: Style, chance: Random)
     return pieces
 
 
-def deltas(answer: Said, style: Style, chance: Random) -> list[Object]:
+def deltas(answer: Reference, style: Style, chance: Random) -> list[Object]:
     def content(type_: str, text: str) -> Object:
         if type_ == "thinking":
             return {"content": [{"type": type_, "thinking": [{"type": "text", "text": text}]}]}
@@ -156,7 +156,7 @@ def deltas(answer: Said, style: Style, chance: Random) -> list[Object]:
     return out
 
 
-def streamed(answer: Said, style: Style, chance: Random) -> bytes:
+def streamed(answer: Reference, style: Style, chance: Random) -> bytes:
     written_deltas = [{"delta": delta, "finish_reason": None} for delta in deltas(answer, style, chance)]
     chunks: list[Object] = [] if style.head.get("id") else [{**style.head, "choices": [], "prompt_filter_results": []}]
     chunks += [{**style.head, "choices": [{**style.choice_index, **each}]} for each in written_deltas]
@@ -166,7 +166,7 @@ def streamed(answer: Said, style: Style, chance: Random) -> bytes:
     return "".join(f"data: {each}{style.ends}" for each in written).encode()
 
 
-def whole_answer(answer: Said, style: Style) -> bytes:
+def whole_answer(answer: Reference, style: Style) -> bytes:
     made: list[Object] = []
     for i, (name, given_) in enumerate(answer.calls):
         arguments = given_ if style.arguments == "object" else json.dumps(given_)
@@ -201,7 +201,7 @@ def pieces_of(written: bytes, chance: Random) -> list[bytes]:
     return out
 
 
-def check_message(message: Object, answer: Said, style: Style) -> None:
+def check_message(message: Object, answer: Reference, style: Style) -> None:
     def texts(type_: str) -> str:
         return "".join(block.get(type_, "") for block in message["content"] if block["type"] == type_)
 
@@ -216,7 +216,7 @@ def check_message(message: Object, answer: Said, style: Style) -> None:
     assert message["stop_reason"] == ("tool_use" if made else "end_turn")
 
 
-def check_response(response: Object, answer: Said) -> None:
+def check_response(response: Object, answer: Reference) -> None:
     def texts(type_: str) -> str:
         parts = [part for item in response["output"] for part in item.get("content", ())]
         return "".join(part["text"] for part in parts if part["type"] == type_)
@@ -230,8 +230,8 @@ def check_response(response: Object, answer: Said) -> None:
 
 
 @settings(max_examples=150, deadline=None)
-@given(said, styles.map(valid))
-def test_every_door_gives_back_what_any_server_streams(answer: Said, style: Style) -> None:
+@given(references, styles.map(valid))
+def test_every_door_gives_back_any_servers_stream(answer: Reference, style: Style) -> None:
     chance = Random(style.seed)
     pieces = pieces_of(streamed(answer, style, chance), chance)
     message, response = MessageEvents([], "chat"), ResponseEvents(shell())
@@ -253,8 +253,8 @@ def test_every_door_gives_back_what_any_server_streams(answer: Said, style: Styl
 
 
 @settings(max_examples=80, deadline=None)
-@given(said, styles.map(valid))
-def test_every_door_gives_back_any_servers_whole_answer(answer: Said, style: Style) -> None:
+@given(references, styles.map(valid))
+def test_every_door_gives_back_any_servers_whole_answer(answer: Reference, style: Style) -> None:
     body = whole_answer(answer, style)
     check_message(json.loads(message_of(body, COUNTED, [], "chat")), answer, style)
     check_response(json.loads(whole(body, shell(), COUNTED)), answer)
@@ -303,7 +303,7 @@ def test_where_a_call_begins(pieces: list[bytes], inputs: list[Object]) -> None:
     assert len({block["id"] for block in made}) == len(made)
 
 
-def test_arguments_that_are_no_object_are_kept() -> None:
+def test_arguments_that_are_no_object_are_unchanged() -> None:
     events = ResponseEvents(shell())
     written = b"".join(map(events.take, [call(name="f", arguments="a{}"), call(arguments="{}"), DONE]))
     (item,) = response_of_events(written + events.end(COUNTED))["output"]
@@ -313,8 +313,8 @@ def test_arguments_that_are_no_object_are_kept() -> None:
 def test_a_signature_comes_back_with_its_call() -> None:
     extra = {"google": {"thought_signature": "SIG"}}
     piece = call(index=0, id="functions.f:0", name="f", arguments="{}", extra_content=extra)
-    kept, made = blocks(piece)
-    decoded = kept_signatures.decode(kept["data"])
+    block, made = blocks(piece)
+    decoded = kept_signatures.decode(block["data"])
     assert decoded is not None
     assert (decoded.call_id, json.loads(bytes(decoded.extra))) == (made["id"], extra)
     assert call_ids.to_chat(made["id"]) == "functions.f:0"

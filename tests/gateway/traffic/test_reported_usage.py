@@ -92,7 +92,7 @@ UNREADABLE: list[Any] = [None, 5, [], {}, {"prompt_tokens": -1, "completion_toke
 
 
 @pytest.mark.parametrize("usage", UNREADABLE, ids=repr)
-def test_what_cannot_be_read_is_no_report(usage: Any) -> None:
+def test_an_unreadable_report_is_none(usage: Any) -> None:
     body = json.dumps({"choices": [], "output": [], "usage": usage}).encode()
     reported = chat.read_event(body).reported
     assert chat.usage_of_body(body) is native.usage_of_body(body) is model_field.usage_of(body) is None
@@ -110,7 +110,7 @@ usages = st.builds(
 
 
 @given(usages, st.integers(0, 5))
-def test_every_door_reports_what_the_server_does(usage: Usage, pieces: int) -> None:
+def test_every_door_reports_the_servers_usage(usage: Usage, pieces: int) -> None:
     """A usage survives each form, and a stream that reports it often, with zeros in between."""
     for fields in (reported_usage.chat_fields(usage), usage_of(usage)):
         reported = reported_usage.read(fields)

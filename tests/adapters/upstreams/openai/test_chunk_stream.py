@@ -23,6 +23,7 @@ REQUEST = wire.decode_chat(b'{"model":"m","messages":[{"role":"user","content":"
 class Response:
     """A response whose pieces have all arrived."""
 
+    max_answer = 1024
     status = 200
 
     def __init__(self, pieces: list[bytes]) -> None:
