@@ -1,5 +1,6 @@
 """Decodes a JSON body one level deep: values stay encoded until they are read."""
 
+from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -8,7 +9,7 @@ from msgspec import Raw
 from adapters.errors import CallerError
 from adapters.wire import decoding
 from adapters.wire.openai.operation_fields import FIELDS, is_misspelled
-from adapters.wire.valid_text import check_json
+from adapters.wire.valid_text import check_json, without_lone_surrogates
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -27,7 +28,7 @@ def open_body(body: bytes) -> dict[str, Raw]:
     """
     check_json(body)
     try:
-        fields = _fields(body)
+        fields = mended(_fields, body)
     except RecursionError:
         raise CallerError("The JSON body is nested too deeply.", code="invalid_json") from None
     except msgspec.ValidationError:
@@ -43,6 +44,17 @@ def open_body(body: bytes) -> dict[str, Raw]:
             message = f"`{name}` is not a field. Write `{name.casefold()}`: some servers would read one as the other."
             raise CallerError(message, param=name, code="unknown_parameter")
     return fields
+
+
+def mended(decoder: Callable[[bytes], T], body: bytes) -> T:
+    """Decode JSON. Halves of surrogate pairs, which no decoder here accepts, are replaced. Raises the decoder's
+    errors."""
+    try:
+        return decoder(body)
+    except msgspec.DecodeError:
+        if (text := without_lone_surrogates(body)) == body:
+            raise
+    return decoder(text)
 
 
 class FieldDecoder(Protocol[T_co]):

@@ -22,6 +22,9 @@ _DIGITS = b"0123456789"
 _LETTER = ord("x")
 _BLOCK = MOST_DIGITS // 2
 _RUN = re.compile(rb"[0-9]++")
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<lone>u[dD][89a-fA-F][0-9a-fA-F]{2})|[\s\S])"
+)
 _skip = msgspec.json.Decoder(msgspec.Raw).decode
 
 
@@ -61,6 +64,15 @@ def _long_runs(data: bytes) -> list[int]:
             at = run.end() - run.end() % _BLOCK
         at += _BLOCK
     return places
+
+
+def without_lone_surrogates(body: bytes) -> bytes:
+    """Replace each escape of half of a surrogate pair in JSON by U+FFFD.
+
+    The text is valid JSON (RFC 8259 8.2), but no encoding has such a character. Clients that cut a text by UTF-16 units
+    send it, and send it again with each turn of the session.
+    """
+    return _ESCAPE.sub(lambda escape: rb"\ufffd" if escape["lone"] else escape[0], body)
 
 
 def whole_number(text: AnyStr, least: int = 0, most: int = 2**63 - 1) -> int | None:

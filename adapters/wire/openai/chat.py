@@ -40,6 +40,10 @@ CACHE_SALT = "cache_salt"
 FAILED_MID_STREAM = "The upstream failed in the middle of its answer."
 
 _TRUE, _NULL, _ABSENT = Raw(b"true"), Raw(b"null"), Raw(b"")
+_OF_TOOLS = frozenset({"tools", "tool_choice", "parallel_tool_calls"})
+_NO_DEMAND = (Raw(b"null"), Raw(b'"auto"'), Raw(b'"none"'))
+_EMPTY_LIST = 64
+"""Most bytes of a list without items."""
 
 G = TypeVar("G", bound=GenerateRequest)
 
@@ -159,6 +163,8 @@ def upstream_body(
     if model is not None:
         fields = {**fields, "model": Raw(_encode(model))}
     if isinstance(request, ChatRequest):
+        if not _OF_TOOLS.isdisjoint(fields):
+            fields = _with_useful_tools(fields)
         if dialect.renames:
             fields = _renamed(fields, dialect.renames)
         if dialect.refuses or dialect.signs:
@@ -174,6 +180,16 @@ def upstream_body(
         whole = salt if own is None else blake2b(salt.encode() + bytes(own), digest_size=16).hexdigest()
         fields = {**fields, CACHE_SALT: Raw(_encode(whole))}
     return _encode(fields)
+
+
+def _with_useful_tools(fields: dict[str, Raw]) -> dict[str, Raw]:
+    """Drop an empty list of tools, and what refers to it: servers refuse them. A choice that demands a call remains,
+    so that the server explains its refusal."""
+    tools = fields.get("tools", _NULL)
+    if len(tools) > _EMPTY_LIST or bytes(tools).translate(None, b" \t\r\n") not in (b"null", b"[]"):
+        return fields
+    gone = _OF_TOOLS if fields.get("tool_choice", _NULL) in _NO_DEMAND else _OF_TOOLS - {"tool_choice"}
+    return {name: value for name, value in fields.items() if name not in gone}
 
 
 def _renamed(fields: dict[str, Raw], renames: Mapping[str, str]) -> dict[str, Raw]:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from adapters.errors import CallerError
 from adapters.requests import ChatRequest, ResponsesRequest
 from adapters.wire import decoding
-from adapters.wire.body import open_body
+from adapters.wire.body import mended, open_body
 from adapters.wire.openai import chat as wire
 from adapters.wire.openai.ignored_fields import IgnoredFields, requests_nothing
 from adapters.wire.openai.known_fields import DefinedFields
@@ -109,7 +109,7 @@ def _decode_fields(given: dict[str, Raw], ignored: IgnoredFields) -> ResponsesBo
 def model_of(body: bytes) -> str | None:
     """The model of a body: "" without one, None for a malformed body."""
     try:
-        return _named(body).model
+        return mended(_named, body).model
     except decoding.MALFORMED_JSON:
         return None
 

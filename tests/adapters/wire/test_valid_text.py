@@ -3,13 +3,22 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from adapters.errors import CallerError
 from adapters.wire.body import open_body
-from adapters.wire.valid_text import LONGEST_ID, LONGEST_NUMBER, MOST_DIGITS, check_json, is_id, whole_number
+from adapters.wire.valid_text import (
+    LONGEST_ID,
+    LONGEST_NUMBER,
+    MOST_DIGITS,
+    check_json,
+    is_id,
+    whole_number,
+    without_lone_surrogates,
+)
 
 TOKENS = st.sampled_from([
     b"{", b"}", b"[", b"]", b":", b",", b'"', b'"a"', b"\\", b"\\\\", b"\\ud83d", b"\\ude00", b"\\ud800", b"\\u0000",
@@ -25,10 +34,10 @@ TOKENS = st.sampled_from([
 @example(b"1" * (MOST_DIGITS + 1))
 def test_every_server_can_decode_an_admitted_body(value: bytes) -> None:
     try:
-        open_body(b'{"x":' + value + b"}")
+        fields = open_body(b'{"x":' + value + b"}")
     except CallerError:
         return
-    decoded: Any = json.loads(b'{"x":' + value + b"}")
+    decoded: Any = {name: json.loads(bytes(raw)) for name, raw in fields.items()}
     json.dumps(decoded, ensure_ascii=False).encode()
 
 
@@ -55,3 +64,30 @@ def test_a_whole_number_has_few_ascii_digits(text: str) -> None:
 def test_an_id_is_short_and_printable() -> None:
     assert all(map(is_id, ("a", "é", "x" * LONGEST_ID)))
     assert not any(map(is_id, ("", "x" * (LONGEST_ID + 1), "a\0b", "\ud800", "a\n")))
+
+
+ESCAPED = st.lists(
+    st.sampled_from([
+        "a", "\\\\", "\\n", '\\"', "\\u00e9", "\\ud83d\\ude00", "\\ud83d", "\\uDE00", "\\udC00",
+        "ud83d", "\u00e9", "\\\\u",
+    ]),
+    max_size=12,
+).map("".join)  # fmt: skip
+
+
+@given(ESCAPED, ESCAPED)
+def test_half_of_a_surrogate_pair_is_replaced_and_nothing_else(key: str, text: str) -> None:
+    body = f'{{"{key}":"{text}"}}'.encode()
+    try:
+        decoded: dict[str, str] = json.loads(body)
+    except ValueError:
+        return  # an escape of another kind is not valid
+    replaced = {_replaced(name): _replaced(value) for name, value in decoded.items()}
+    assert msgspec.json.decode(without_lone_surrogates(body)) == replaced
+    if decoded == replaced:
+        assert without_lone_surrogates(body) == body
+    assert msgspec.json.decode(open_body(body)[next(iter(replaced))]) == next(iter(replaced.values()))
+
+
+def _replaced(text: str) -> str:
+    return "".join("\ufffd" if "\ud800" <= letter <= "\udfff" else letter for letter in text)

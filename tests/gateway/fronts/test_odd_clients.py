@@ -1,5 +1,6 @@
 """Requests that real clients send beside their chats: WebSockets, looks at the root, models with unusual names."""
 
+import json
 from typing import Any
 from urllib.parse import quote
 
@@ -22,12 +23,12 @@ async def ids(d: Door, **headers: str) -> set[str]:
     return {model["id"] for model in body["data"]}
 
 
-async def test_models_with_any_name_are_listed_and_found() -> None:
-    known = {*NAMES, "claude-opus-4-6", LONG, "gpt-5", "gpt-4o"}
+async def test_models_with_any_name_are_listed_and_served() -> None:
+    names = {*NAMES, "claude-opus-4-6", LONG, "gpt-5", "gpt-4o"}
     async with door(FakeAdapter(), models=MODELS) as d:
         for headers in ({}, {"anthropic_version": "2023-06-01"}):
-            assert await ids(d, **headers) == known
-            for name in (*sorted(known), "gpt-6"):
+            assert await ids(d, **headers) == names
+            for name in (*sorted(names), "gpt-6"):
                 for path in (quote(name), quote(name, safe="")):
                     response = await d.send("GET", f"/v1/models/{path}", **headers)
                     assert (response.status, (await response.json())["id"]) == (200, name)
@@ -43,7 +44,7 @@ async def test_a_list_has_the_names_that_the_tenant_may_use() -> None:
 
 
 @pytest.mark.parametrize("path", [CHATS, RESPONSES, MESSAGES, "/v1/realtime", "/v2/models/m/infer", "/apps/x"])
-async def test_a_websocket_is_told_to_use_http(path: str) -> None:
+async def test_a_websocket_is_refused_with_426(path: str) -> None:
     async with door(FakeAdapter()) as d:
         fields = {"connection": "Upgrade", "upgrade": "WebSocket", "sec_websocket_key": "eA=="}
         response = await d.send("GET", path, **fields)
@@ -62,3 +63,22 @@ async def test_a_look_at_the_server_needs_no_key(method: str, path: str) -> None
         assert response.status == 404
         assert (await response.text() == "") is (method == "HEAD")
         assert (await d.send(method, "/v1/models")).status == 401
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        (CHATS, {"messages": [{"role": "user", "content": "TEXT"}]}),
+        (RESPONSES, {"input": "TEXT"}),
+        (MESSAGES, {"max_tokens": 9, "messages": [{"role": "user", "content": "TEXT"}]}),
+        ("/v1/embeddings", {"input": "TEXT"}),
+        ("/v1/completions", {"prompt": "TEXT"}),
+    ],
+)
+async def test_a_text_that_is_cut_inside_a_character_is_answered(path: str, fields: dict[str, Any]) -> None:
+    """JavaScript cuts texts by UTF-16 units."""
+    body = json.dumps({"model": "chat", **fields}).replace("TEXT", "cut \\ud83d").encode()
+    async with door(FakeAdapter()) as d:
+        assert (await d.send("POST", path, body)).status in (200, 502)  # the fake answers chats only
+        prompt = bytes(d.fake.calls[0].request.prompt)
+        assert b"cut \\ufffd" in prompt or "cut \ufffd".encode() in prompt

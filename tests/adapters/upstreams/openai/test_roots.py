@@ -75,7 +75,9 @@ async def called(path: str, root: str | None, dialect: str) -> tuple[dict[str, s
 @pytest.mark.parametrize("dialect", NAMES)
 async def test_a_path_that_names_a_root_is_the_root_and_any_other_is_a_prefix(dialect: str) -> None:
     root_of = DIALECTS[dialect].root if dialect in DIALECTS else "/v1"
-    cases = [(path, None, path.rstrip("/"), server) for path, server in WRITTEN.items()]
+    cases: list[tuple[str, str | None, str, str]] = [
+        (path, None, path.rstrip("/"), server) for path, server in WRITTEN.items()
+    ]
     for prefix in PREFIXES:
         server = prefix.rstrip("/").removesuffix("/openai")
         cases.append((prefix, None, server + root_of, server))
