@@ -11,6 +11,7 @@
     ├── CredentialError       credential  no                   no     the key is missing, wrong, revoked or expired
     ├── Forbidden             credential  no                   no     the key is valid, but does not permit this
     ├── CapacityError         capacity    yes                  yes    the upstream is full
+    │   ├── AccountRefused    capacity    no                   yes    the account of the pool's key is exhausted
     │   ├── LimitExceeded     capacity    no                   no     the tenant exceeds a limit of the gateway
     │   │   └── StorageFull   capacity    no                   no     the tenant stores as much as it may
     │   ├── ComputationLost   capacity    no                   no     a runtime lost the copy that computed the request
@@ -61,6 +62,8 @@ class InferenceError(Exception):
     """Whether another attempt at the same endpoint cannot help."""
     detail: str = ""
     """The upstream's report, for the access log: clients may receive only a part of it."""
+    own_message: str = ""
+    """The message without the words of the upstream, if it has both."""
     own_words: bool = False
     """Whether `message` and `param` already use the field names of the client's protocol."""
     delivered: bool = True
@@ -199,6 +202,17 @@ class StorageFull(LimitExceeded):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, limit="storage", retry_after=inf)
+
+
+class AccountRefused(CapacityError):
+    """The account of the pool's key has no credit or no quota left. The endpoint rests, for every model.
+
+    With the scope `tenant` the credit is too little for this request only, and nothing rests.
+    """
+
+    code = "upstream_quota_exhausted"
+    blames_endpoint = False
+    elsewhere_only = True
 
 
 class ComputationLost(CapacityError):

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from adapters import offload
-from adapters.errors import CallerError, ComputationLost, ModelFailed
+from adapters.errors import CallerError, ComputationLost, InferenceError, ModelFailed
 from adapters.offload import codecs
 from adapters.requests import InferRequest, ModelRequest
 from adapters.types import Deadline, Usage
@@ -129,3 +129,5 @@ def hide_model_error(error: BaseException | None) -> None:
     """Hide a model's own message from the client. The access log has the message."""
     if isinstance(error, ModelFailed | ComputationLost):
         error.message = "The model failed."
+    elif isinstance(error, InferenceError) and error.own_message:
+        error.message = error.own_message

@@ -67,10 +67,10 @@ class Breaker:
         ends = (self._open_until, self._rest_until, self._trial + self.open_for)
         return min((end - now for end in ends if end > now), default=0.0)
 
-    def rest(self, seconds: float, now: float) -> None:
-        """Record that the endpoint requires a pause, of at most half a minute. The longest pause counts, as
+    def rest(self, seconds: float, now: float, longest: float = LONGEST_REST) -> None:
+        """Record that the endpoint requires a pause, of at most `longest` seconds. The longest pause counts, as
         concurrent requests end in any order."""
-        self._rest_until = max(self._rest_until, now + min(seconds, LONGEST_REST))
+        self._rest_until = max(self._rest_until, now + min(seconds, longest))
 
     def rests(self, now: float) -> float:
         """Seconds of the pause that the endpoint requires; 0 for none."""

@@ -11,7 +11,7 @@ of these requests the newest. A flood therefore fills only the places of its own
 (McKenney, "Stochastic Fairness Queueing", INFOCOM 1990: drop from the longest queue.)
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping, Set
 from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
@@ -20,15 +20,18 @@ from policies.fairness import VirtualTokenCounter
 
 HIGH, NORMAL, LOW, BATCH = range(4)
 BANDS = 4
-NO_TENANTS: frozenset[str] = frozenset()
+Without = Set[tuple[str, str]]
+"""Models and tenants whose requests are skipped."""
+NO_SUBJECTS: frozenset[tuple[str, str]] = frozenset()
 
 
 class Ticket:
     """A waiting request. `due` is the end of its wait; `tokens` is its charge at its turn."""
 
-    __slots__ = ("band", "due", "tenant", "tokens")
+    __slots__ = ("band", "due", "model", "tenant", "tokens")
 
-    def __init__(self, tenant: str, band: int, due: float, tokens: float) -> None:
+    def __init__(self, tenant: str, band: int, due: float, tokens: float, model: str = "") -> None:
+        self.model = model
         self.tenant = tenant
         self.band = band
         self.due = due
@@ -41,9 +44,11 @@ T = TypeVar("T", bound=Ticket)
 class QueueLane(Generic[T]):
     """One tenant's requests of one band."""
 
-    __slots__ = ("_pushed", "_tickets", "_urgency")
+    __slots__ = ("_models", "_pushed", "_tenant", "_tickets", "_urgency")
 
-    def __init__(self) -> None:
+    def __init__(self, tenant: str) -> None:
+        self._tenant = tenant
+        self._models: Counter[str] = Counter()
         self._tickets: OrderedDict[T, None] = OrderedDict()  # by arrival, with direct access to the last
         self._urgency: list[tuple[float, int, T]] = []  # a heap; removed tickets remain until they reach the top
         self._pushed = 0
@@ -60,19 +65,30 @@ class QueueLane(Generic[T]):
     def push(self, ticket: T) -> None:
         self._pushed += 1
         self._tickets[ticket] = None
+        self._models[ticket.model] += 1
         heappush(self._urgency, (ticket.due, self._pushed, ticket))
 
     def remove(self, ticket: T) -> None:
         del self._tickets[ticket]
+        self._models[ticket.model] -= 1
+        if not self._models[ticket.model]:
+            del self._models[ticket.model]
         if len(self._urgency) > 2 * len(self._tickets) + 16:
             self._urgency = [entry for entry in self._urgency if entry[2] in self._tickets]
             heapify(self._urgency)
 
-    def first(self) -> T:
-        """The ticket that is due first; among equals, the oldest."""
+    def first(self, without: Without) -> T:
+        """The ticket outside `without` that is due first; among equals, the oldest."""
         while (ticket := self._urgency[0][2]) not in self._tickets:
             heappop(self._urgency)
-        return ticket
+        if not without or (ticket.model, ticket.tenant) not in without:
+            return ticket
+        waiting = (entry for entry in self._urgency if entry[2] in self._tickets)
+        return min(entry for entry in waiting if (entry[2].model, entry[2].tenant) not in without)[2]
+
+    def waits(self, without: Without) -> bool:
+        """Whether a ticket outside `without` waits."""
+        return not without or any((model, self._tenant) not in without for model in self._models)
 
     def newest(self) -> T:
         return next(reversed(self._tickets))
@@ -93,7 +109,7 @@ class Band(Generic[T]):
         lane = self.lanes.get(ticket.tenant)
         if lane is None:
             self.counter.join(ticket.tenant, self.lanes)
-            lane = self.lanes[ticket.tenant] = QueueLane()
+            lane = self.lanes[ticket.tenant] = QueueLane(ticket.tenant)
         lane.push(ticket)
         self.size += 1
 
@@ -107,11 +123,12 @@ class Band(Generic[T]):
         if not self.size:
             self.turns = 0.0
 
-    def waits(self, without: Set[str]) -> bool:
-        return self.size > 0 and (not without or not self.lanes.keys() <= without)
+    def waits(self, without: Without) -> bool:
+        return self.size > 0 and (not without or any(lane.waits(without) for lane in self.lanes.values()))
 
-    def first(self, without: Set[str]) -> T:
-        return self.lanes[self.counter.next(self.lanes.keys() - without if without else self.lanes)].first()
+    def first(self, without: Without) -> T:
+        lanes = {name for name, lane in self.lanes.items() if lane.waits(without)} if without else self.lanes
+        return self.lanes[self.counter.next(lanes)].first(without)
 
 
 class FairQueue(Generic[T]):
@@ -157,12 +174,12 @@ class FairQueue(Generic[T]):
 
     # ── turns ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def waits(self, without: Set[str]) -> bool:
-        """Whether a request of a tenant outside `without` waits."""
+    def waits(self, without: Without) -> bool:
+        """Whether a request outside `without` waits."""
         return self.size > 0 and any(band.waits(without) for band in self._bands)
 
-    def next(self, without: Set[str] = NO_TENANTS) -> T:
-        """The next request of a tenant outside `without`. Raises ValueError if no request waits."""
+    def next(self, without: Without = NO_SUBJECTS) -> T:
+        """The next request outside `without`. Raises ValueError if no request waits."""
         waiting = [band for band in self._bands if band.waits(without)]
         if not waiting:
             raise ValueError("no request waits")

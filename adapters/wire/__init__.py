@@ -20,6 +20,7 @@ decoding.py          decodes upstream responses; any malformed response raises t
 reported_usage.py    the token counts that servers report, under every server's names
 canonical.py         cache keys
 field_names.py       errors with the field names of each front door
+error_table.py       the class of a server's error by its status and its words
 failure_text.py      the texts of servers, without secrets and addresses
 model_failures.py    typed errors for failures that servers report as text
 internal_headers.py  headers from the gateway to its own LLM runtime

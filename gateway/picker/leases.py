@@ -7,7 +7,7 @@ from adapters.call import Call
 from adapters.errors import TransportError
 from adapters.http1.relay import Relay
 from adapters.requests import ModelRequest
-from gateway.traffic.endpoint import Endpoint
+from gateway.traffic.endpoint import Endpoint, subject_of
 
 
 def alternatives(picked: Endpoint, ready: Iterable[Endpoint], most: int) -> list[Endpoint]:
@@ -24,7 +24,9 @@ async def carried(
         return await endpoint.adapter.call(request, call)
 
 
-def served(relay: Relay, picked: Endpoint, others: Sequence[Endpoint], call: Call, now: float) -> Endpoint:
+def served(
+    relay: Relay, picked: Endpoint, others: Sequence[Endpoint], request: ModelRequest, call: Call, now: float
+) -> Endpoint:
     """The endpoint whose lease the request has: the one that the proxy reports.
 
     If that is an alternative, the lease of the picked endpoint ends as a failure: the proxy could not reach it.
@@ -33,7 +35,8 @@ def served(relay: Relay, picked: Endpoint, others: Sequence[Endpoint], call: Cal
         return picked
     endpoint = next((other for other in others if relay.has_served(other.address)), picked)
     if endpoint is not picked:
-        picked.failed_to_begin(TransportError("The proxy could not reach the endpoint."), 0.0, now, call.tenant)
-        endpoint.begin(now, call.tenant)
+        subject = subject_of(request, call)
+        picked.failed_to_begin(TransportError("The proxy could not reach the endpoint."), 0.0, now, subject)
+        endpoint.begin(now, subject)
         call.trace.attempts.append(endpoint.id)
     return endpoint

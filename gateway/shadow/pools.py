@@ -13,7 +13,7 @@ from adapters.call import Call
 from adapters.errors import Unavailable, UpstreamTimeout
 from adapters.requests import ModelRequest
 from config.schema.config import PoolConfig
-from gateway.traffic.endpoint import Endpoint
+from gateway.traffic.endpoint import Endpoint, subject_of
 from gateway.traffic.member import PoolMember
 from gateway.traffic.pool import Pool
 from policies.balancing.pickers import picker
@@ -32,6 +32,7 @@ class CopyMember:
         self.adapter = adapter
         self.own = Endpoint(live.id, adapter, breaker, address=live.address)
         self.own.scrubber = live.scrubber
+        self.own.several = live.several
 
 
 class Servers(Protocol):
@@ -68,7 +69,8 @@ class CopyPool(Pool):
         """
         self._follow()
         alive = [member for member in self._members.values() if member.live.health != "unhealthy"]
-        allowed = [member for member in alive if member.own.allows(call.tenant, now)]
+        subject = subject_of(request, call)
+        allowed = [member for member in alive if member.own.allows(subject, now)]
         if not allowed:
             raise Unavailable(f"{self.name}: no endpoint takes copies.")
         if self._servers.pools[self.name].waiting:
@@ -78,7 +80,7 @@ class CopyPool(Pool):
         if not ready:
             return None
         endpoint = self._picker.pick(ready, request, call, now, self._rng)
-        endpoint.begin(now, call.tenant)
+        endpoint.begin(now, subject)
         return endpoint
 
     def _follow(self) -> None:

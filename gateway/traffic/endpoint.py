@@ -1,9 +1,11 @@
 """One server address: its health, its breaker, and its requests in flight."""
 
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from adapters.base import Adapter
-from adapters.errors import CapacityError, InferenceError, ModelNotReady
+from adapters.call import Call
+from adapters.errors import AccountRefused, CapacityError, InferenceError, ModelNotReady
+from adapters.requests import ModelRequest
 from adapters.spans import Span
 from adapters.wire.failure_text import Scrubber
 from policies.balancing.latency import PeakEwma
@@ -14,6 +16,24 @@ from policies.outliers import Outliers, Tally
 from policies.refusals import Refusals
 
 Health = Literal["unknown", "healthy", "unhealthy"]
+ACCOUNT_REST = 60.0
+"""Longest seconds for which an endpoint whose account is exhausted receives no requests."""
+
+
+class RefusalKey(NamedTuple):
+    """The requests that a refusal may concern."""
+
+    model: str
+    """The model's name as the server receives it."""
+    tenant: str
+
+
+NO_SUBJECT = RefusalKey("", "")
+
+
+def subject_of(request: ModelRequest, call: Call) -> RefusalKey:
+    """The model and the tenant of a request."""
+    return RefusalKey(request.model, call.tenant)
 
 
 class WaitingRequests(Protocol):
@@ -36,7 +56,7 @@ class Endpoint:
     __slots__ = (
         "__weakref__", "_bad", "_good", "_since", "_slow_start", "_weight", "adapter", "address", "breaker", "health",
         "id", "in_flight", "latency", "not_ready", "outliers", "probe_error", "provider", "refusals", "runtime",
-        "scrubber", "signal", "tally", "waiting", "warming", "weight", "zone",
+        "scrubber", "several", "signal", "tally", "waiting", "warming", "weight", "zone",
     )  # fmt: skip
 
     def __init__(self, id_: str, adapter: Adapter, breaker: Breaker, weight: float = 1.0, address: str = "") -> None:
@@ -47,6 +67,8 @@ class Endpoint:
         self.scrubber = Scrubber()
         """Removes credentials and addresses from all texts of the server, for clients and for the log."""
         self.refusals = Refusals()
+        self.several = False
+        """Whether it serves several models, so that a refusal may concern one of them only."""
         self.latency = PeakEwma()
         self.signal = Signal()
         self.tally = Tally()
@@ -102,81 +124,91 @@ class Endpoint:
         self._since = None
         self.warming = True
 
-    def allows(self, tenant: str, now: float) -> bool:
-        """Whether a request of the tenant may be sent, by the results of past requests."""
-        return self.breaker.allows(now) and (not self.refusals.tenants or self.refusals.allows(tenant, now))
+    def allows(self, subject: RefusalKey, now: float) -> bool:
+        """Whether such a request may be sent, by the results of past requests."""
+        return self.breaker.allows(now) and (not self.refusals.held or self.refusals.allows(*self._key(subject), now))
 
-    def rests(self, tenant: str, now: float) -> float:
-        """Seconds of the pause that the endpoint requires, of all or of the tenant; 0 for none."""
-        return max(self.breaker.rests(now), self.refusals.rests(tenant, now))
+    def rests(self, subject: RefusalKey, now: float) -> float:
+        """Seconds of the pause that the endpoint requires of such requests; 0 for none."""
+        return max(self.breaker.rests(now), self.refusals.rests(*self._key(subject), now))
 
-    def retry_after(self, tenant: str, now: float) -> float:
+    def retry_after(self, subject: RefusalKey, now: float) -> float:
         """Seconds until `allows` may return true; 0 if it does now."""
-        return max(self.breaker.retry_after(now), self.refusals.retry_after(tenant, now))
+        return max(self.breaker.retry_after(now), self.refusals.retry_after(*self._key(subject), now))
+
+    def _key(self, subject: RefusalKey) -> RefusalKey:
+        return subject if self.several else RefusalKey("", subject.tenant)
 
     def next_change(self, now: float) -> float:
-        """Seconds until time alone changes the result of `allows` or `rests` for any tenant; 0 if it changes
+        """Seconds until time alone changes the result of `allows` or `rests` for any request; 0 if it changes
         nothing."""
         waits = (self.breaker.next_change(now), self.refusals.next_change(now))
         return min((wait for wait in waits if wait > 0), default=0.0)
 
-    def begin(self, now: float, tenant: str = "") -> None:
-        """Count a request of the tenant."""
+    def begin(self, now: float, subject: RefusalKey = NO_SUBJECT) -> None:
+        """Count a request."""
         self.in_flight += 1
         self.breaker.begin(now)
-        if self.refusals.tenants:
-            self.refusals.begin(tenant, now)
+        if self.refusals.held:
+            self.refusals.begin(*self._key(subject), now)
         self.latency.sent(now)
 
-    def end(self, error: BaseException | None, now: float, tenant: str = "", span: Span | None = None) -> None:
+    def end(
+        self, error: BaseException | None, now: float, subject: RefusalKey = NO_SUBJECT, span: Span | None = None
+    ) -> None:
         """Count the end of that request. Only failures that the endpoint causes count against it. The request's span,
         if it is traced, records a change of the breaker."""
         if error is not None:
             self.scrubber.error(error)
         self.in_flight -= 1
         was_open = self.breaker.is_open
-        self._judge(error, now, tenant, was_out=was_open)
+        self._judge(error, now, self._key(subject), was_out=was_open)
         if span is not None and self.breaker.is_open != was_open:
             span.event("breaker_closed" if was_open else "breaker_opened", now, **{"headrace.endpoint": self.id})
         if self.waiting is not None:
             self.waiting.freed()
 
-    def _judge(self, error: BaseException | None, now: float, tenant: str, *, was_out: bool) -> None:
+    def _judge(self, error: BaseException | None, now: float, key: RefusalKey, *, was_out: bool) -> None:
         failed = False
-        if error is None:
-            self.breaker.success(now)
-            if self.refusals.tenants:
-                self.refusals.answered(tenant)
-        elif isinstance(error, InferenceError) and error.blames_endpoint and self._is_to_blame(error, now, tenant):
+        if error is None or _is_callers(error):
+            self.breaker.success(now)  # the endpoint works, even if the request was wrong
+            if self.refusals.held:
+                self.refusals.answered(*key, now)
+        elif isinstance(error, AccountRefused) and error.scope == "server":
+            self.breaker.abandoned(now)
+            self.breaker.rest(ACCOUNT_REST if error.retry_after is None else error.retry_after, now, ACCOUNT_REST)
+            return
+        elif isinstance(error, InferenceError) and error.blames_endpoint and self._is_to_blame(error, now, key):
             self.breaker.failure(now)
             failed = True
             if error.retry_after is not None:
                 self.breaker.rest(error.retry_after, now)
-        elif isinstance(error, InferenceError) and error.kind == "caller":
-            self.breaker.success(now)  # the endpoint works: the request was wrong
-            self.refusals.answered(tenant)
         else:
             self.breaker.abandoned(now)
-            self.refusals.abandoned(tenant, now)
+            self.refusals.abandoned(*key, now)
             return
         if self.outliers is not None and not was_out:
             self.outliers.ended(self, now, failed=failed)
         if was_out and not self.breaker.is_open:
             self.came_back()
 
-    def _is_to_blame(self, error: InferenceError, now: float, tenant: str) -> bool:
-        """Whether the endpoint causes the failure. A rejection of one tenant's requests does not count."""
-        if not isinstance(error, CapacityError) or error.scope == "server":
+    def _is_to_blame(self, error: InferenceError, now: float, key: RefusalKey) -> bool:
+        """Whether the endpoint causes the failure. A refusal of one model's or one tenant's requests does not count."""
+        if not isinstance(error, CapacityError):
             return True
-        tenant_only = error.scope == "tenant"
-        return self.refusals.refused(tenant, error.retry_after, now, self.breaker, tenant_only=tenant_only)
+        return self.refusals.refused(*key, error.retry_after, now, self.breaker, error.scope)
 
     def failed_to_begin(
-        self, error: BaseException, seconds: float, now: float, tenant: str = "", span: Span | None = None
+        self,
+        error: BaseException,
+        seconds: float,
+        now: float,
+        subject: RefusalKey = NO_SUBJECT,
+        span: Span | None = None,
     ) -> None:
         """Count the end of a request without an answer, after `seconds`."""
         self.latency.unanswered(seconds, now)
-        self.end(error, now, tenant, span)
+        self.end(error, now, subject, span)
 
     def probed(self, error: str, *, healthy_after: int, unhealthy_after: int) -> bool:
         """Record a health check; `error` is empty for a success. Returns whether the health has changed."""
@@ -195,3 +227,7 @@ class Endpoint:
         if self.health != before and self.waiting is not None:
             self.waiting.changed()
         return self.health != before
+
+
+def _is_callers(error: BaseException) -> bool:
+    return isinstance(error, InferenceError) and error.kind == "caller" and not error.blames_endpoint

@@ -29,7 +29,7 @@ from gateway.traffic.member import (
 )
 from gateway.traffic.members import NOTHING, POLL_SECONDS, Members
 from gateway.traffic.pool import Pool
-from gateway.traffic.pool_state import PoolState, pool_state
+from gateway.traffic.pool_state import PoolState, pool_state, several_models
 from gateway.traffic.queue import PoolQueue
 
 log = logging.getLogger(__name__)
@@ -68,6 +68,8 @@ class Fleet:
         self._rng = rng
         self._members = Members(rng, runtimes or LocalRuntimes())
         self._states: dict[str, PoolState] = {}
+        self._several: frozenset[str] = frozenset()
+        """The pools that receive requests for several models."""
         self._queues: dict[str, PoolQueue] = {}
 
     def __iter__(self) -> Iterator[PoolMember]:
@@ -164,6 +166,7 @@ class Fleet:
         self.discoverers = change.discoverers
         self.configs = {pool.name: pool for pool in pools}
         self.overrides = {name: self.overrides.get(name, Overrides()) for name in self.configs}
+        self._several = several_models(change.config)
         zone, near = change.config.zone, change.config.near_zones
         self._states = {p.name: pool_state(p, zone, near, self._states.get(p.name)) for p in pools}
         members = [member for member in (*self._members, *change.new) if member.pool in self.configs]
@@ -295,6 +298,7 @@ class Fleet:
         if member.runtime is not None:
             endpoint.configure(1.0, balance.slow_start)
         endpoint.outliers = self._states[config.name].outliers
+        endpoint.several = config.model_name is None and config.name in self._several
         endpoint.breaker.failures, endpoint.breaker.open_for = config.breaker.failures, config.breaker.open_for
         member.scrape(balance.signals if balance.by == "load" else None, config, self._rng)
 

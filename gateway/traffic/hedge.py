@@ -8,6 +8,7 @@ from adapters.base import Answer, Upstream
 from adapters.call import Call
 from adapters.errors import InferenceError
 from adapters.requests import ModelRequest
+from gateway.traffic.endpoint import RefusalKey, subject_of
 from policies.hedge import Patience
 from policies.retry import RetryBudget
 
@@ -17,7 +18,7 @@ class Spares(Upstream, Protocol):
 
     name: str
 
-    def spare(self, tenant: str, tried: Sequence[str]) -> bool:
+    def spare(self, subject: RefusalKey, tried: Sequence[str]) -> bool:
         """Whether an endpoint outside `tried` has a free slot now."""
         ...
 
@@ -48,9 +49,10 @@ class Hedge:
             self.patience.observe(self.clock() - call.sent_at, stream=request.stream)
         return answer
 
-    def grants(self, hedges: int, call: Call) -> bool:
+    def grants(self, hedges: int, request: ModelRequest, call: Call) -> bool:
         """Whether one more hedge is allowed, possible and affordable; if so, the budget pays for it."""
-        return hedges < self._most and self.pool.spare(call.tenant, call.tried) and self._budget.allow(self.clock())
+        subject = subject_of(request, call)
+        return hedges < self._most and self.pool.spare(subject, call.tried) and self._budget.allow(self.clock())
 
 
 class _Attempt:
@@ -110,7 +112,7 @@ class _Race:
                 if not running or not (isinstance(error, InferenceError) and error.retryable):
                     raise error
             if not done and not self._all[-1].waits:
-                if self.hedge.grants(len(self._all) - 1, self.call):
+                if self.hedge.grants(len(self._all) - 1, self.request, self.call):
                     self.call.trace.event("hedge", self.hedge.pool.name)
                     self._all.append(attempt := _Attempt(self))
                     running[attempt.task] = attempt

@@ -14,7 +14,7 @@ from adapters.upstreams.scrubbing import clean
 from gateway.picker.leases import alternatives, carried, served
 from gateway.scaling.cold import ColdStart
 from gateway.scaling.meter import PoolMeter
-from gateway.traffic.endpoint import Endpoint
+from gateway.traffic.endpoint import Endpoint, RefusalKey, subject_of
 from gateway.traffic.queue import PoolQueue, QueuedRequest
 from gateway.traffic.spans import AttemptSpan
 from policies.balancing.balance import Picker
@@ -123,24 +123,26 @@ class Pool:
             if relay is None:
                 answer = await endpoint.adapter.call(request, call)
             else:
-                others = alternatives(endpoint, self._ready(relay, call.tenant, started), relay.alternatives)
+                others = alternatives(
+                    endpoint, self._ready(relay, subject_of(request, call), started), relay.alternatives
+                )
                 answer = await carried(relay, endpoint, others, request, call)
             if answer.status >= 400:
                 await clean(answer, endpoint.scrubber)
         except BaseException as error:
             now = self._clock()
             if relay is not None:
-                endpoint = served(relay, endpoint, others, call, now)
+                endpoint = served(relay, endpoint, others, request, call, now)
             call.trace.returned(now)
             if span is not None:
                 span.failed(error, now)
             if queue is not None:
                 queue.settle(request, call, waiter, _begun(request, error))
-            endpoint.failed_to_begin(error, now - started, now, call.tenant, span)
+            endpoint.failed_to_begin(error, now - started, now, subject_of(request, call), span)
             raise
         now = self._clock()
         if relay is not None:
-            endpoint = served(relay, endpoint, others, call, now)
+            endpoint = served(relay, endpoint, others, request, call, now)
         call.trace.returned(now)
         endpoint.latency.answered(now - started, now)
         answer.pool = self.name
@@ -150,12 +152,12 @@ class Pool:
         answer.when_ended(lambda answer, error: self._end(endpoint, request, call, span, waiter, answer, error))
         return answer
 
-    def spare(self, tenant: str, tried: Sequence[str]) -> bool:
+    def spare(self, subject: RefusalKey, tried: Sequence[str]) -> bool:
         """Whether an endpoint outside `tried` has a free slot now. Requests in the queue come first."""
         if self._queue is not None and self._queue.line.size:
             return False
         now, limit = self._clock(), self._max_in_flight
-        return any(e.id not in tried and e.in_flight < limit and e.allows(tenant, now) for e in self._alive())
+        return any(e.id not in tried and e.in_flight < limit and e.allows(subject, now) for e in self._alive())
 
     async def _wait(self, request: ModelRequest, call: Call, now: float) -> QueuedRequest:
         """Wait for a slot. Raises `Unavailable` at once without a queue, and if another pool must be tried first."""
@@ -163,7 +165,7 @@ class Pool:
             call.full_pools.append(self.name)
         elif self._queue is not None:
             return await self._queue.wait(request, call)
-        raise self._full(call.tenant, now)
+        raise self._full(subject_of(request, call), now)
 
     def _end(
         self,
@@ -183,7 +185,7 @@ class Pool:
             self._queue.settle(request, call, waiter, answer.usage)
         if span is not None:
             span.answered(answer, error, now)
-        endpoint.end(error, now, call.tenant, span)
+        endpoint.end(error, now, subject_of(request, call), span)
 
     def lease(self, request: ModelRequest, call: Call, now: float) -> Endpoint | None:
         """Pick an endpoint and count the request there; None when all eligible endpoints are full.
@@ -197,39 +199,39 @@ class Pool:
             return None
         if request.sequence:
             return self._at_home(request, call, now)
-        limit, tried, tenant = self._max_in_flight, call.tried, call.tenant
-        alive = self._alive() if call.relay is None else self._permitted(call.relay, tenant, now)
-        ready = [e for e in alive if e.in_flight < limit and e.allows(tenant, now)]
+        limit, tried, subject = self._max_in_flight, call.tried, subject_of(request, call)
+        alive = self._alive() if call.relay is None else self._permitted(call.relay, subject, now)
+        ready = [e for e in alive if e.in_flight < limit and e.allows(subject, now)]
         if tried:
             ready = [e for e in ready if e.id not in tried] or ready
         if not ready:
-            ready = self._reluctant(alive, tenant, now)
+            ready = self._reluctant(alive, subject, now)
             if not ready:
                 return None
         for endpoint in ready:
             if endpoint.warming:
                 endpoint.warm(now)
         endpoint = self._picker.pick(ready, request, call, now, self._rng)
-        endpoint.begin(now, tenant)
+        endpoint.begin(now, subject)
         return endpoint
 
-    def _permitted(self, relay: Relay, tenant: str, now: float) -> list[Endpoint]:
+    def _permitted(self, relay: Relay, subject: RefusalKey, now: float) -> list[Endpoint]:
         """The endpoints that a relay can reach and permits. Raises `NonePermitted` without such an endpoint."""
         permitted = [endpoint for endpoint in self._alive() if relay.admits(endpoint.address)]
         if not permitted and self._endpoints:
             raise NonePermitted(
                 f"{self.name}: no healthy endpoint among those that the proxy may use.",
-                retry_after=self._retry_after(tenant, now),
+                retry_after=self._retry_after(subject, now),
             )
         return permitted
 
-    def _ready(self, relay: Relay, tenant: str, now: float) -> list[Endpoint]:
+    def _ready(self, relay: Relay, subject: RefusalKey, now: float) -> list[Endpoint]:
         """The endpoints that may answer a request of a relay."""
         limit = self._max_in_flight
-        return [e for e in self._alive() if e.in_flight < limit and e.allows(tenant, now) and relay.admits(e.address)]
+        return [e for e in self._alive() if e.in_flight < limit and e.allows(subject, now) and relay.admits(e.address)]
 
     def has_room(self, now: float) -> bool:
-        """Whether a tenant that no endpoint has rejected would get a slot."""
+        """Whether a request that no endpoint has refused would get a slot."""
         alive = self._alive()
         free = [e for e in alive if e.in_flight < self._max_in_flight]
         if any(e.breaker.allows(now) for e in alive):
@@ -251,12 +253,14 @@ class Pool:
             message = (
                 f"{self.name}: the endpoint that held this sequence is no longer available. Start the sequence again."
             )
-            raise Unavailable(message, code="sequence_lost", retry_after=self._retry_after(call.tenant, now))
+            raise Unavailable(
+                message, code="sequence_lost", retry_after=self._retry_after(subject_of(request, call), now)
+            )
         if call.relay is not None and not call.relay.admits(home.address):
             raise NonePermitted(f"{self.name}: the proxy may not use the endpoint that holds this sequence.")
         if home.in_flight >= self._max_in_flight:
             return None
-        home.begin(now, call.tenant)
+        home.begin(now, subject_of(request, call))
         return home
 
     def next_change(self, now: float) -> float:
@@ -269,23 +273,23 @@ class Pool:
         panicking = self._panic and panics(len(alive), len(self._endpoints), self._panic)
         return self._endpoints if panicking else alive
 
-    def _reluctant(self, alive: list[Endpoint], tenant: str, now: float) -> list[Endpoint]:
+    def _reluctant(self, alive: list[Endpoint], subject: RefusalKey, now: float) -> list[Endpoint]:
         """Eligible endpoints when none is ready; empty when all are full. Raises `Unavailable` when none is healthy.
 
         If every breaker is open, no endpoint can take the load, so breakers are ignored: otherwise a few failures in a
         pool of one endpoint would become an outage. A pause that an endpoint itself requires is respected.
         """
         if not alive:
-            raise self._none_healthy(tenant, now)
-        if any(e.allows(tenant, now) for e in alive):
+            raise self._none_healthy(subject, now)
+        if any(e.allows(subject, now) for e in alive):
             return []
-        return [e for e in alive if e.in_flight < self._max_in_flight and not e.rests(tenant, now)]
+        return [e for e in alive if e.in_flight < self._max_in_flight and not e.rests(subject, now)]
 
-    def _none_healthy(self, tenant: str, now: float) -> Unavailable:
+    def _none_healthy(self, subject: RefusalKey, now: float) -> Unavailable:
         """The error without a healthy endpoint, with the reason why the model is not ready if that is the cause."""
         standing = next((e.not_ready for e in self._endpoints if e.not_ready is not None), None)
         if standing is None:
-            return Unavailable(f"{self.name}: no healthy endpoint.", retry_after=self._retry_after(tenant, now))
+            return Unavailable(f"{self.name}: no healthy endpoint.", retry_after=self._retry_after(subject, now))
         message = f"{self.name}: the model is not ready: {standing.reason or standing.state.lower()}."
         return ModelNotReady(
             message,
@@ -295,16 +299,16 @@ class Pool:
             retry_after=standing.retry_after,
         )
 
-    def _full(self, tenant: str, now: float) -> Unavailable:
+    def _full(self, subject: RefusalKey, now: float) -> Unavailable:
         """The error for a request that `lease` could not place."""
         alive = self._alive()
-        resting = [e for e in alive if e.in_flight < self._max_in_flight and e.rests(tenant, now)]
-        if resting and not any(e.allows(tenant, now) for e in alive):
-            return Resting(f"{self.name}: overloaded.", retry_after=min(e.rests(tenant, now) for e in resting))
-        return Overloaded(f"{self.name}: every endpoint is full.", retry_after=self._retry_after(tenant, now))
+        resting = [e for e in alive if e.in_flight < self._max_in_flight and e.rests(subject, now)]
+        if resting and not any(e.allows(subject, now) for e in alive):
+            return Resting(f"{self.name}: overloaded.", retry_after=min(e.rests(subject, now) for e in resting))
+        return Overloaded(f"{self.name}: every endpoint is full.", retry_after=self._retry_after(subject, now))
 
-    def _retry_after(self, tenant: str, now: float) -> float:
-        waits = [wait for e in self._endpoints if (wait := e.retry_after(tenant, now)) > 0]
+    def _retry_after(self, subject: RefusalKey, now: float) -> float:
+        waits = [wait for e in self._endpoints if (wait := e.retry_after(subject, now)) > 0]
         return max(RETRY_AFTER, min(waits, default=0.0))
 
 

@@ -13,7 +13,7 @@ from config.schema.config import Priority, QueueConfig, TenantConfig
 from gateway.scaling.cold import ColdStart
 from gateway.telemetry.histogram import Histogram
 from gateway.traffic import spans
-from gateway.traffic.endpoint import Endpoint
+from gateway.traffic.endpoint import Endpoint, RefusalKey, subject_of
 from policies.drain import DrainRate
 from policies.fairness import work
 from policies.queueing import BATCH, HIGH, LOW, NORMAL, FairQueue, Ticket
@@ -46,7 +46,7 @@ class Places(Protocol):
         """Whether requests wait for the first replica."""
 
     def has_room(self, now: float) -> bool:
-        """Whether a tenant that no endpoint has rejected would get a slot."""
+        """Whether a request that no endpoint has refused would get a slot."""
 
     def next_change(self, now: float) -> float:
         """Seconds until an ineligible endpoint may become eligible; inf if only a finishing request can change that."""
@@ -58,7 +58,7 @@ class QueuedRequest(Ticket):
     __slots__ = ("call", "end", "endpoint", "request", "turn")
 
     def __init__(self, request: ModelRequest, call: Call, band: int, due: float) -> None:
-        super().__init__(call.tenant, band, due, work(request.prompt_tokens, 0, request.rows))
+        super().__init__(call.tenant, band, due, work(request.prompt_tokens, 0, request.rows), request.model)
         self.request = request
         self.call = call
         self.turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -216,7 +216,10 @@ class PoolQueue:
         if waiter.endpoint is not None:
             self.settle(waiter.request, waiter.call, waiter, None)
             waiter.endpoint.failed_to_begin(
-                ClientGone("the client closed the connection"), 0.0, self._clock(), waiter.tenant
+                ClientGone("the client closed the connection"),
+                0.0,
+                self._clock(),
+                subject_of(waiter.request, waiter.call),
             )
         elif waiter in self.line:
             self.line.remove(waiter)
@@ -236,7 +239,7 @@ class PoolQueue:
     def _hand_out(self) -> bool:
         """Assign free slots to the next requests. Returns whether any was assigned."""
         now, line, handed = self._clock(), self.line, False
-        resting: set[str] = set()
+        resting: set[RefusalKey] = set()
         while line.waits(resting):
             waiter = line.next(resting)
             if waiter.turn.done():  # its client has just left
@@ -253,7 +256,7 @@ class PoolQueue:
             if endpoint is None:
                 if not self.places.has_room(now):
                     break
-                resting.add(waiter.tenant)  # another tenant may use the slot
+                resting.add(subject_of(waiter.request, waiter.call))  # another request may use the slot
                 continue
             line.serve(waiter)
             waiter.endpoint = endpoint

@@ -8,6 +8,7 @@ from adapters.base import Answer, Upstream
 from adapters.call import Call
 from adapters.errors import InferenceError, Resting, Unavailable
 from adapters.requests import ModelRequest
+from gateway.traffic.endpoint import RefusalKey, subject_of
 from gateway.traffic.fallback import may_be_computed
 from policies.retry import RetryBudget, backoff, rested
 
@@ -31,13 +32,13 @@ class Retry:
         clock: Callable[[], float],
         patient: bool = False,
         again: bool = False,
-        spare: Callable[[str, Sequence[str]], bool] | None = None,
+        spare: Callable[[RefusalKey, Sequence[str]], bool] | None = None,
     ) -> None:
         self._patient = patient
         self._again = again
         """Whether a request may be sent again while a silent server may still compute it."""
         self._spare = spare
-        """Whether the pool has a free, untried endpoint for a tenant."""
+        """Whether the pool has a free, untried endpoint for such a request."""
         self._upstream = upstream
         self._pool = pool
         self._attempts = attempts
@@ -75,4 +76,4 @@ class Retry:
             return False
         if not error.retryable or (isinstance(error, Unavailable) and not error.elsewhere_only):
             return False
-        return not error.elsewhere_only or self._spare is None or self._spare(call.tenant, call.tried)
+        return not error.elsewhere_only or self._spare is None or self._spare(subject_of(request, call), call.tried)

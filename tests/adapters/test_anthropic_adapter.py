@@ -11,6 +11,7 @@ from msgspec import Raw
 
 from adapters.base import Adapter, Answer
 from adapters.errors import (
+    AccountRefused,
     BackendError,
     CallerError,
     CapacityError,
@@ -315,8 +316,8 @@ async def test_other_requests_are_refused() -> None:
         ("!large", TooLarge, "request_too_large"),
         ("!api", ServerFailed, "upstream_error"),
         ("!timeout", UpstreamTimeout, "upstream_timeout"),
-        ("!credit", BackendError, "upstream_credential"),
-        ("!billing", BackendError, "upstream_error"),
+        ("!credit", AccountRefused, "upstream_quota_exhausted"),
+        ("!billing", AccountRefused, "upstream_quota_exhausted"),
         ("!permission", BackendError, "upstream_credential"),
     ],
 )

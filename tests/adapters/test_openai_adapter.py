@@ -12,6 +12,7 @@ import pytest
 
 from adapters.call import Call
 from adapters.errors import (
+    AccountRefused,
     BackendError,
     CallerError,
     CapacityError,
@@ -175,7 +176,7 @@ BAD = {
     "HTML": (http(b"<html>", "text/html"), False),
     "no content type": (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", False),
     "a stream that was not requested": (stream(A, DONE), False),
-    "no stream where one was requested": (http(BODY), True),
+    "no answer where a stream was requested": (http(b"{}"), True),
     "no JSON": (http(b"oops"), False),
     "no choices": (http(b"{}"), False),
     "an error with 200": (http(b'{"error": "CUDA"}'), False),
@@ -187,6 +188,28 @@ BAD = {
 async def test_a_malformed_answer_is_a_backend_error(answer: bytes, stream_requested: bool) -> None:
     with pytest.raises(BackendError):
         await call(answer, chat(stream=stream_requested))
+
+
+@pytest.mark.parametrize("status", [200, 201, 202])
+@pytest.mark.parametrize("include_usage", [False, True])
+async def test_a_whole_answer_of_any_success_is_a_stream_for_a_client_of_streams(
+    status: int, include_usage: bool
+) -> None:
+    tool_call: dict[str, object] = {"id": "c", "function": {"name": "f"}}
+    message = {"role": "assistant", "content": "ab", "tool_calls": [tool_call]}
+    choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
+    body = json.dumps({"id": "1", "object": "chat.completion", "choices": [choice], "usage": USAGE}).encode()
+    whole = await call(http(body, "text/json", status), chat())
+    assert whole.body == body
+    parts, answer = await streamed(http(body, status=status), stream_options={"include_usage": include_usage})
+    *events, done, rest = b"".join(parts).split(b"\n\n")
+    assert (done, rest, answer.content_type) == (DONE, b"", "text/event-stream")
+    assert answer.usage == Usage(3, 2, exact=True, bytes=answer.usage.bytes)
+    opening, end, *usage = [json.loads(event.removeprefix(b"data: ")) for event in events]
+    assert opening["object"] == "chat.completion.chunk"
+    assert opening["choices"][0]["delta"] == {**message, "tool_calls": [{"index": 0, **tool_call}]}
+    assert end["choices"] == [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]
+    assert [each["usage"] for each in usage] == [USAGE] * include_usage
 
 
 def embedding() -> EmbeddingRequest:
@@ -482,14 +505,16 @@ async def test_a_call_that_is_cancelled_ends_the_upstreams_work_at_once(play: Pl
 # ── errors ────────────────────────────────────────────────────────────────────────────────────────────────
 
 STATUSES: dict[tuple[type[InferenceError], str], tuple[int, ...]] = {
-    (BackendError, "upstream_error"): (201, 204, 301, 302, 307, 402, 501, 502, 599),
+    (AccountRefused, "upstream_quota_exhausted"): (402,),
+    (BackendError, "upstream_error"): (204, 301, 302, 307, 501, 502, 599),
     (BackendError, "upstream_credential"): (401, 403),
-    (BackendError, "upstream_model_not_found"): (404,),
-    (CallerError, "invalid_request"): (400, 405, 409, 415, 422),
-    (CapacityError, "overloaded"): (429, 503, 529),
-    (ServerFailed, "upstream_error"): (500,),
+    (BackendError, "upstream_path_not_found"): (404,),
+    (CallerError, "invalid_request"): (400, 405, 409, 415, 422, 451),
+    (CapacityError, "overloaded"): (425, 429, 498, 503, 529),
+    (ServerFailed, "upstream_error"): (424, 500),
     (TooLarge, "request_too_large"): (413,),
-    (UpstreamTimeout, "upstream_timeout"): (408, 504),
+    (TransportError, "upstream_unreachable"): (520, 521, 523, 525, 527, 530),
+    (UpstreamTimeout, "upstream_timeout"): (408, 504, 522, 524),
 }
 STATUS = [(status, expected) for expected, statuses in STATUSES.items() for status in statuses]
 
@@ -501,9 +526,10 @@ async def test_statuses(status: int, expected: tuple[type[InferenceError], str],
     with pytest.raises(InferenceError) as caught:
         await call(http(body, "application/json", status, "Location: http://elsewhere/"), chat(stream=stream_requested))
     assert (type(caught.value), caught.value.code) == expected
-    # The client reads what is wrong with its request, and a server's report of its own failure without addresses.
-    shown = caught.value.kind == "caller" or isinstance(caught.value, ServerFailed)
-    assert ("secret" in caught.value.message) is shown
+    # The client reads the server's words without addresses, except about the gateway's own key and configuration.
+    hidden = status in (204, 401, 403, 404)
+    assert ("secret" in caught.value.message) is not hidden
+    assert caught.value.detail == (f"{status}: secret of 10.0.0.5" if body else "204")
     assert "10.0.0.5" not in caught.value.message or caught.value.kind == "caller"
 
 

@@ -1,4 +1,4 @@
-"""Refusals by tenant: the tenants that an endpoint's refusal holds off, and when it counts against the endpoint."""
+"""Refusals by model and tenant: what an endpoint's refusal holds off, and when it counts against the endpoint."""
 
 from typing import NamedTuple
 
@@ -13,17 +13,20 @@ LIKE = Breaker(3, 10.0)
 
 
 class Event(NamedTuple):
+    model: str
     tenant: str
     kind: str
     after: float
     retry_after: float | None
 
 
+KINDS = ["tenant", "unknown", "unknown", "server", "answered", "abandoned", "begin"]
 EVENTS = st.lists(
     st.builds(
         Event,
+        st.sampled_from("xyz"),
         st.sampled_from("abc"),
-        st.sampled_from(["own", "unknown", "unknown", "answered", "abandoned", "begin"]),
+        st.sampled_from(KINDS),
         st.floats(0.0, 20.0),
         st.none() | st.floats(0.0, 60.0),
     ),
@@ -31,56 +34,68 @@ EVENTS = st.lists(
 )
 
 
-@given(EVENTS)
-def test_refusals_of_one_tenant_count_for_that_tenant_only(events: list[Event]) -> None:
-    """Against a model: only a refused tenant is held off, and refusals of at least two tenants blame the endpoint."""
+@given(EVENTS, st.booleans())
+def test_a_refusal_widens_only_with_evidence(events: list[Event], several: bool) -> None:
+    """Against a model: which requests are untouched, and which refusals blame the endpoint."""
     refusals, now = Refusals(), 0.0
-    refused: dict[str, tuple[float, str]] = {}
+    refused: dict[tuple[str, str], tuple[float, str]] = {}
+    whole: dict[str, float] = {}
     for event in events:
         now += event.after
-        if event.kind in ("own", "unknown"):
-            others = [at for name, (at, kind) in refused.items() if name != event.tenant and kind == "unknown"]
-            tenant_only = event.kind == "own"
-            blamed = refusals.refused(event.tenant, event.retry_after, now, LIKE, tenant_only=tenant_only)
-            assert blamed == (not tenant_only and any(now - at < WITNESS for at in others))
-            refused[event.tenant] = now, event.kind
+        model, tenant = event.model if several else "", event.tenant
+        if event.kind in ("tenant", "unknown", "server"):
+            lately = [subject for subject, (at, kind) in refused.items() if kind == "unknown" and now - at < WITNESS]
+            confirmed = any(one == model and name != tenant for one, name in lately)
+            for_all = event.kind == "server" or (event.kind == "unknown" and confirmed)
+            others = any(one != model and now - at < WITNESS for one, at in whole.items())
+            blamed = refusals.refused(model, tenant, event.retry_after, now, LIKE, event.kind)
+            assert blamed == (for_all and (others or not several))
+            if event.kind != "server":
+                refused[model, tenant] = now, event.kind
+            if for_all and several:
+                whole[model] = now
         elif event.kind == "answered":
-            refusals.answered(event.tenant)
-            refused.pop(event.tenant, None)
+            refusals.answered(model, tenant, now)
+            refused.pop((model, tenant), None)
+            if (model, None) not in refusals.held:
+                whole.pop(model, None)
         elif event.kind == "abandoned":
-            refusals.abandoned(event.tenant, now)
-        elif refusals.allows(event.tenant, now):
-            refusals.begin(event.tenant, now)
-        for tenant in "abc":
-            if tenant not in refused:
-                assert refusals.allows(tenant, now)
-                assert refusals.rests(tenant, now) == refusals.retry_after(tenant, now) == 0.0
-            wait = refusals.retry_after(tenant, now)
-            assert (wait == 0.0) == refusals.allows(tenant, now)
-            assert wait == 0.0 or 0.0 < refusals.next_change(now) <= wait
+            refusals.abandoned(model, tenant, now)
+        elif refusals.allows(model, tenant, now):
+            refusals.begin(model, tenant, now)
+        for one in "xyz" if several else [""]:
+            for name in "abc":
+                if (one, name) not in refused and one not in whole:
+                    assert refusals.allows(one, name, now)
+                    assert refusals.rests(one, name, now) == refusals.retry_after(one, name, now) == 0.0
+                wait = refusals.retry_after(one, name, now)
+                assert (wait == 0.0) == refusals.allows(one, name, now)
+                assert wait == 0.0 or 0.0 < refusals.next_change(now) <= wait
+    refusals.answered("-", "-", now + 1000.0)
+    assert not refusals.held, "entries expire"
 
 
 def test_a_tenant_is_held_off_for_its_retry_after() -> None:
     refusals = Refusals()
-    refusals.refused("a", 5.0, 0.0, LIKE, tenant_only=False)
-    assert [refusals.allows("a", now) for now in (0.0, 4.9, 5.0)] == [False, False, True]
-    assert refusals.rests("a", 1.0) == 4.0
+    refusals.refused("", "a", 5.0, 0.0, LIKE, "unknown")
+    assert [refusals.allows("", "a", now) for now in (0.0, 4.9, 5.0)] == [False, False, True]
+    assert refusals.rests("", "a", 1.0) == 4.0
 
 
 def test_refusals_without_a_time_open_as_a_breaker_does() -> None:
     refusals = Refusals()
     for now in range(3):
-        assert refusals.allows("a", now)
-        refusals.refused("a", None, now, LIKE, tenant_only=True)
-    assert not refusals.allows("a", 3.0)
-    assert refusals.allows("b", 3.0)
-    assert refusals.allows("a", 12.0)
+        assert refusals.allows("", "a", now)
+        refusals.refused("", "a", None, now, LIKE, "tenant")
+    assert not refusals.allows("", "a", 3.0)
+    assert refusals.allows("", "b", 3.0)
+    assert refusals.allows("", "a", 12.0)
 
 
-@pytest.mark.parametrize("tenant_only", [True, False])
-def test_the_tenants_that_are_remembered_are_bounded(tenant_only: bool) -> None:
+@pytest.mark.parametrize("scope", ["tenant", "unknown", "server"])
+def test_the_refusals_that_are_remembered_are_bounded(scope: str) -> None:
     refusals = Refusals()
     for number in range(MOST + 10):
-        refusals.refused(str(number), 10.0, 0.0, LIKE, tenant_only=tenant_only)
-    assert len(refusals.tenants) == MOST
-    assert refusals.allows("0", 0.0)
+        refusals.refused(str(number), str(number), 10.0, 0.0, LIKE, scope)
+    assert len(refusals.held) == MOST
+    assert refusals.allows("0", "0", 0.0)

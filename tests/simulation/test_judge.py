@@ -15,7 +15,7 @@ from gateway.fronts.openai import StreamBody
 from gateway.limits.account import Account
 from gateway.limits.subjects import in_memory
 from gateway.telemetry import Telemetry
-from gateway.traffic.endpoint import Endpoint
+from gateway.traffic.endpoint import Endpoint, RefusalKey
 from gateway.traffic.hedge import _Attempt
 from gateway.traffic.pool import Pool
 from gateway.traffic.queue import PoolQueue
@@ -128,7 +128,7 @@ def leaving_blames_the_endpoint(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_last_endpoint_is_ejected(patch: pytest.MonkeyPatch) -> None:
-    def strict(self: Pool, alive: list[Endpoint], tenant: str, now: float) -> list[Endpoint]:
+    def strict(self: Pool, alive: list[Endpoint], subject: RefusalKey, now: float) -> list[Endpoint]:
         raise Unavailable("none is left")
 
     patch.setattr(Pool, "_reluctant", strict)
@@ -136,7 +136,7 @@ def the_last_endpoint_is_ejected(patch: pytest.MonkeyPatch) -> None:
 
 def a_refusal_of_one_tenant_counts_for_all(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("tests.simulation.fates.OVERLOADED", (429,))
-    patch.setattr(Endpoint, "_is_to_blame", lambda self, error, now, tenant: True)
+    patch.setattr(Endpoint, "_is_to_blame", lambda self, error, now, key: True)
 
 
 def nothing_bounds_retries(patch: pytest.MonkeyPatch) -> None:

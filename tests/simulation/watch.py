@@ -13,6 +13,7 @@ from config.schema.config import TenantConfig
 from config.schema.money import Money
 from gateway.limits.allowance import Allowance
 from gateway.limits.ledger import Ledger, Reservation
+from gateway.traffic.endpoint import RefusalKey, subject_of
 from gateway.traffic.pool import Pool
 from policies.breaker import LONGEST_REST
 from policies.limits.amounts import TOKENS, Amounts
@@ -96,8 +97,10 @@ class Refusal:
     """An endpoint's wish to be left alone."""
 
     at: float
-    tenant: str
+    subject: RefusalKey
     scope: str
+    several: bool
+    """Whether the endpoint serves several models."""
 
 
 class Watch:
@@ -137,11 +140,13 @@ class WatchedPool:
         except Unavailable as error:
             attempt.picked = False
             if real._queue is None:  # a queued request was refused later: `unserved` checks those
-                self._judge(error, call.tenant, real._clock())
+                self._judge(error, subject_of(request, call), real._clock())
             raise
         except CapacityError as error:
             if error.retry_after:
-                watch.refusals[call.tried[-1]].append(Refusal(real._clock(), call.tenant, error.scope))
+                tried = next(e for e in (*real.endpoints, *real.leaving) if e.id == call.tried[-1])
+                refusal = Refusal(real._clock(), subject_of(request, call), error.scope, tried.several)
+                watch.refusals[tried.id].append(refusal)
             raise
         finally:
             cap = watch.caps[real.name]
@@ -149,22 +154,32 @@ class WatchedPool:
                 f"{e.id} has {e.in_flight} in flight of {cap}" for e in real.endpoints if not 0 <= e.in_flight <= cap
             ]
 
-    def _judge(self, error: Unavailable, tenant: str, now: float) -> None:
+    def _judge(self, error: Unavailable, subject: RefusalKey, now: float) -> None:
         violations, name = self._watch.violations, self._real.name
-        if usable := self._usable(tenant, now):
+        if usable := self._usable(subject, now):
             violations.append(f"{name} refused ({error}) and {usable[0]} may take requests")
         if isinstance(error, Resting):
             violations += [
-                f"{e.id} rests for {tenant}, which was earned by others"
+                f"{e.id} rests for {subject}, which was earned by others"
                 for e in self._real.endpoints
-                if e.rests(tenant, now) and not self._has_cause(e.id, tenant, now)
+                if e.rests(subject, now) and not self._has_cause(e.id, subject, now)
             ]
 
-    def _has_cause(self, endpoint: str, tenant: str, now: float) -> bool:
-        """Whether the endpoint refused this tenant, every tenant, or several tenants."""
+    def _has_cause(self, endpoint: str, subject: RefusalKey, now: float) -> bool:
+        """Whether the endpoint refused such a request, the model to every tenant, or several models so."""
         lately = [one for one in self._watch.refusals[endpoint] if now - one.at < 2 * LONGEST_REST]
-        mine = any(one.tenant == tenant or one.scope == "server" for one in lately)
-        return mine or len({one.tenant for one in lately if one.scope == "unknown"}) > 1
+        if any(one.subject == subject for one in lately):
+            return True
+        tenants = defaultdict[str, set[str]](set)
+        for one in lately:
+            model = one.subject.model if one.several else subject.model
+            tenants[model] |= {"", one.subject.tenant} if one.scope == "server" else {one.subject.tenant}
+        refused = {
+            model
+            for model, names in tenants.items()
+            if len(names) > 1 or (subject.tenant in names and model == subject.model)
+        }
+        return subject.model in refused or len(refused) > 1
 
     def unserved(self) -> None:
         """No request waits while there is a slot."""
@@ -172,17 +187,17 @@ class WatchedPool:
         if real._queue is None:
             return
         now = real._clock() - SOON
-        for tenant in {waiter.tenant for waiter in real._queue.line}:
-            if usable := self._usable(tenant, now):
-                self._watch.violations.append(f"{tenant} waits for {real.name} and {usable[0]} may take requests")
+        for subject in {subject_of(waiter.request, waiter.call) for waiter in real._queue.line}:
+            if usable := self._usable(subject, now):
+                self._watch.violations.append(f"{subject} waits for {real.name} and {usable[0]} may take requests")
 
-    def _usable(self, tenant: str, now: float) -> list[str]:
+    def _usable(self, subject: RefusalKey, now: float) -> list[str]:
         """Failed probes, no slot, a requested rest: nothing else makes the last endpoint ineligible."""
         endpoints, panic = self._real.endpoints, self._real._panic
         alive = [e for e in endpoints if e.health != "unhealthy"]
         if len(alive) < panic * len(endpoints):
             alive = endpoints
         free = [e for e in alive if e.in_flight < self._real._max_in_flight]
-        if any(e.allows(tenant, now) for e in alive):
-            return [e.id for e in free if e.allows(tenant, now)]
-        return [e.id for e in free if not e.rests(tenant, now)]
+        if any(e.allows(subject, now) for e in alive):
+            return [e.id for e in free if e.allows(subject, now)]
+        return [e.id for e in free if not e.rests(subject, now)]

@@ -2,23 +2,23 @@
 
 import time
 from collections.abc import Sequence
-from typing import NoReturn
 
 import msgspec
 from msgspec import Raw
 
 from adapters.base import Answer
 from adapters.call import Call
-from adapters.errors import BackendError, CallerError, Unsupported
+from adapters.errors import BackendError, CallerError, InferenceError, Unsupported
 from adapters.http1.client import Client, ClientResponse
 from adapters.http1.message import encode_fields
 from adapters.registry import Address
 from adapters.requests import ChatRequest, ModelRequest
-from adapters.types import ANTHROPIC, Usage
+from adapters.stream import OnePiece
+from adapters.types import ANTHROPIC, OPENAI, Usage
 from adapters.upstreams import dial, health
 from adapters.upstreams.anthropic.streams import ChatStream, MessageStream
-from adapters.upstreams.failed_status import CALLER_STATUS, upstream_error
-from adapters.wire import decoding
+from adapters.upstreams.failed_status import is_answer, retry_after
+from adapters.wire import decoding, error_table
 from adapters.wire.anthropic import errors
 from adapters.wire.anthropic.answers import completion_of, read_message
 from adapters.wire.anthropic.message_request import MessagesRequest, TokenCount
@@ -28,6 +28,7 @@ from adapters.wire.anthropic.requests import VERSION
 from adapters.wire.anthropic.tools import MAX_NAME, OwnNames
 from adapters.wire.field_names import CHAT
 from adapters.wire.openai.operation_fields import COUNT
+from adapters.wire.openai.whole_stream import events_of
 from config.protocols.anthropic import AnthropicProtocol
 from config.schema.config import PoolConfig
 
@@ -129,6 +130,9 @@ class AnthropicAdapter:
         _check_type(request, response)
         usage = _usage(request, body)
         completion = completion_of(read_message(body), created, OwnNames(request.fields, MAX_NAME))
+        if request.stream:
+            events = events_of(completion, include_usage=request.include_usage)
+            return OnePiece(events, content_type="text/event-stream", usage=usage, form=OPENAI)
         return Answer(content_type="application/json", body=completion, usage=usage)
 
     async def _counted(self, request: TokenCount, call: Call) -> Answer:
@@ -169,8 +173,11 @@ class AnthropicAdapter:
         if may_be_missing and response.status in _NO_SUCH_PATH:
             response.close()
             raise Unsupported(f"The servers of `{request.model}` do not count tokens.")
-        if response.status != 200:
-            await _raise(response)
+        if not is_answer(response.status):
+            failure = await _error_of(response)
+            if self._model is None:
+                failure = error_table.by_client(failure, response.status, request.model)
+            raise failure
         return response
 
 
@@ -181,7 +188,7 @@ def _streams(request: ModelRequest, response: ClientResponse) -> bool:
 
 def _check_type(request: ModelRequest, response: ClientResponse) -> None:
     content_type = (response.headers.get("content-type") or "").lower()
-    if request.stream or not content_type.startswith("application/json"):
+    if not content_type.startswith("application/json") or (request.stream and isinstance(request, MessagesRequest)):
         raise decoding.bad_response("The upstream's response has the wrong content type.")
 
 
@@ -195,15 +202,12 @@ def _usage(request: ChatRequest, body: bytes) -> Usage:
     return usage
 
 
-async def _raise(response: ClientResponse) -> NoReturn:
-    """Raise the typed error of a status other than 200."""
-    status = response.status
+async def _error_of(response: ClientResponse) -> InferenceError:
+    """The typed error of a status other than 2xx."""
     try:
-        error = errors.decode_error(await response.read(MAX_ERROR_BODY))
+        reported = errors.decode_error(await response.read(MAX_ERROR_BODY))
     except BackendError:
-        error = errors.ErrorBody()  # the body is unreadable; the status is sufficient
+        reported = errors.ErrorBody()  # the body is unreadable; the status is sufficient
     finally:
         response.close()
-    if status not in CALLER_STATUS:
-        raise upstream_error(status, response.headers, error.message)
-    raise errors.refusal_of(error, too_large=status == 413)
+    return error_table.judged(response.status, reported, retry_after(response.headers))

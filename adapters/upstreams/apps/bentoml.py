@@ -258,4 +258,4 @@ async def _refuse(response: ClientResponse) -> NoReturn:
     if status in CALLER_STATUS or (status == 404 and message is not None):
         # The 404 of a method has a message in JSON; that of a missing route has no JSON.
         raise (TooLarge if status == 413 else CallerError)(message or "The upstream refused the request.")
-    raise model_failures.failed(message) if status == 500 else upstream_error(status, response.headers)
+    raise model_failures.failed(message) if status == 500 else upstream_error(status, response.headers, message)

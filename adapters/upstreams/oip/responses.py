@@ -41,7 +41,7 @@ async def refuse(request: ModelRequest, response: ClientResponse, body: bytes | 
     if status == 500 and code is None:
         oip_refusals.check_readable(request)
     raise model_failures.reported(code, message, retry_after(response.headers)) or (
-        model_failures.failed(message) if status == 500 else upstream_error(status, response.headers)
+        model_failures.failed(message) if status == 500 else upstream_error(status, response.headers, message)
     )
 
 

@@ -15,28 +15,30 @@ from adapters.call import Call
 from adapters.errors import (
     BackendError,
     CapacityError,
-    NotThere,
+    InferenceError,
     Unsupported,
 )
 from adapters.http1.client import Client, ClientResponse
-from adapters.http1.message import encode_fields
+from adapters.http1.message import Headers, encode_fields
 from adapters.offload import messages
 from adapters.registry import Address
 from adapters.requests import AppRequest, EmbeddingRequest, GenerateRequest, ModelOrder, ModelRequest, ResponsesRequest
-from adapters.types import Deadline, Usage
+from adapters.stream import OnePiece
+from adapters.types import OPENAI, Deadline, Usage
 from adapters.upstreams.apps.calls import AppCalls
 from adapters.upstreams.dial import http1_client, names, probe_path
+from adapters.upstreams.failed_status import is_answer
 from adapters.upstreams.openai.chunk_stream import ChunkStream
 from adapters.upstreams.openai.orders import call_of
 from adapters.upstreams.openai.paths import Paths
 from adapters.upstreams.openai.refusals import MAX_ERROR_BODY as MAX_ERROR_BODY
-from adapters.upstreams.openai.refusals import about_the_model, error_of, judged, refusal
+from adapters.upstreams.openai.refusals import error_of, refusal
 from adapters.upstreams.openai.responses_stream import ResponsesStream
 from adapters.upstreams.openai.token_count import TokenCounter
 from adapters.upstreams.scrubbing import scrubber
 from adapters.upstreams.text.one_kind import OneKind
 from adapters.upstreams.text.prompts import prompts
-from adapters.wire import decoding, internal_headers
+from adapters.wire import decoding, error_table, internal_headers
 from adapters.wire.anthropic.message_request import MessagesRequest, TokenCount
 from adapters.wire.failure_text import Scrubber
 from adapters.wire.openai import chat as wire
@@ -46,6 +48,7 @@ from adapters.wire.openai.ignored_fields import IGNORED, STRICT
 from adapters.wire.openai.model_field import usage_of, with_model
 from adapters.wire.openai.model_list import ListedModel, decode_models
 from adapters.wire.openai.passthrough import PASSTHROUGH
+from adapters.wire.openai.whole_stream import events_of
 from adapters.wire.responses import native as responses_native
 from config.protocols.openai import OpenAIProtocol
 from config.schema.config import PoolConfig
@@ -54,6 +57,7 @@ MAX_LIST = 1024 * 1024
 
 encode = msgspec.json.Encoder().encode
 _STRICT = encode_fields([(STRICT, "true")])
+_JSON = frozenset({"application/json", "text/json"})
 _VAGUE = frozenset({"", "text/plain", "application/octet-stream"})
 """Content types that do not identify a format: the body is decoded in the requested format."""
 
@@ -102,7 +106,7 @@ class OpenAIAdapter:
         self._paths = Paths(client.base_path, self._dialect.root, self._options.api_version, self._options.root)
         self._health = tuple(map(self._health_target, (probe,) if probe else self._dialect.health))
         self._may_sleep = True
-        self._calls = AppCalls(client, judge=judged)
+        self._calls = AppCalls(client, judge=self._judged)
         fields = [("user-agent", "headrace"), ("accept", "application/json, text/event-stream")]
         self._fields = encode_fields(fields)
         self._post_fields = self._fields + encode_fields([("content-type", "application/json")])
@@ -140,7 +144,7 @@ class OpenAIAdapter:
         body = wire.upstream_body(request, self._model, self._dialect, call.salt if salted else "", added)
         target = self._paths.call(request.path, self._model or request.model)
         response = await self._client.request(b"POST", target, fields, body, call.deadline)
-        if response.status != 200:
+        if not is_answer(response.status):
             await self._refuse(request, response)
         if self._ours and (ignored := response.headers.get(IGNORED)):
             call.ignored.add(ignored.split(", "))
@@ -157,12 +161,18 @@ class OpenAIAdapter:
     async def _refuse(self, request: GenerateRequest, response: ClientResponse) -> NoReturn:
         """Raise the typed error of a status other than 200."""
         error = await error_of(response)
-        if response.status == 404 and self._model is None and about_the_model(error):
-            raise NotThere(f"The model `{request.model[:128]}` does not exist or you may not use it.", param="model")
-        failure = refusal(response.status, response.headers, error)
+        failure = self._failure(request, response.status, response.headers, error)
         if self._ours and isinstance(failure, CapacityError):
             failure.scope = "tenant" if response.headers.get(internal_headers.REFUSED) == "tenant" else "server"
         raise failure
+
+    def _failure(self, request: ModelRequest, status: int, headers: Headers, error: wire.ErrorBody) -> InferenceError:
+        failure = refusal(status, headers, error)
+        return error_table.by_client(failure, status, request.model) if self._model is None else failure
+
+    def _judged(self, request: ModelRequest, status: int, headers: Headers, body: bytes) -> InferenceError:
+        """Return the typed error of a forwarded call: the client receives no error body of the server."""
+        return self._failure(request, status, headers, wire.decode_error(body[:MAX_ERROR_BODY]))
 
     async def _other(self, request: ModelRequest, call: Call) -> Answer:
         if isinstance(request, AppRequest):
@@ -256,18 +266,21 @@ class OpenAIAdapter:
 
 
 def _whole(request: GenerateRequest, kind: str, body: bytes) -> Answer:
-    """Return a response that is not streamed."""
-    if kind != "application/json" and kind not in _VAGUE:
+    """Return a response that is not streamed, as events if the client asked for a stream."""
+    if kind not in _JSON and kind not in _VAGUE and not kind.endswith("+json"):
         raise decoding.bad_response("The upstream's response has the wrong content type.")
     if isinstance(request, ResponsesRequest):
         reported = responses_native.usage_of_body(body)
     else:
         reported = wire.usage_of_body(body, request.answered)
-    if request.stream:
-        raise decoding.bad_response("The upstream did not stream its response.")
     usage = reported or Usage()
     usage.bytes = len(body)
     if reported is None:
         usage.estimate(request.prompt_tokens)
         usage.completion_tokens *= not isinstance(request, EmbeddingRequest)
+    if request.stream:
+        if isinstance(request, ResponsesRequest):
+            raise decoding.bad_response("The upstream did not stream its response.")
+        events = events_of(body, include_usage=request.include_usage)
+        return OnePiece(events, content_type="text/event-stream", usage=usage, form=OPENAI)
     return Answer(content_type="application/json", body=body, usage=usage)

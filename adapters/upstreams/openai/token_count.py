@@ -8,7 +8,7 @@ from adapters.errors import Unsupported
 from adapters.http1.client import Client
 from adapters.offload import messages
 from adapters.types import ANTHROPIC, Usage
-from adapters.upstreams.failed_status import upstream_error
+from adapters.upstreams.failed_status import is_answer, upstream_error
 from adapters.wire import decoding
 from adapters.wire.anthropic.message_request import MessagesRequest, TokenCount
 from adapters.wire.openai import thinking
@@ -63,7 +63,7 @@ class TokenCounter:
             self._none_until = now + RETRY_SECONDS
         if response.status in _NO_SUCH_PATH or response.status in _REFUSED:
             raise _cannot(request)
-        if response.status != 200:
+        if not is_answer(response.status):
             raise upstream_error(response.status, response.headers)
         try:
             count = _tokens(content).count

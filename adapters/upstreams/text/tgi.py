@@ -15,7 +15,7 @@ from adapters.types import ANTHROPIC, Usage
 from adapters.upstreams import health
 from adapters.upstreams.dial import http1_client, names, probe_path
 from adapters.upstreams.event_stream import EventStream
-from adapters.upstreams.failed_status import refused
+from adapters.upstreams.failed_status import is_answer, refused
 from adapters.upstreams.text.prompts import Prompts, prompts
 from adapters.upstreams.transcoded_stream import GeneratedStream
 from adapters.wire import decoding, sse
@@ -73,7 +73,7 @@ class TgiAdapter:
         fields = self._post_fields + encode_fields(call.fields)
         target = self._stream_target if request.stream else self._target
         response = await self._client.request(b"POST", target, fields, body, call.deadline)
-        if response.status != 200:
+        if not is_answer(response.status):
             raise await _refusal(response)
         teller = TextEncoder(request, id_=call.id, created=int(time.time()), tokens=options.tops is not None)
         if request.stream:
@@ -104,7 +104,7 @@ class TgiAdapter:
         if response.status == 404:
             response.close()
             raise Unsupported(f"The servers of `{request.model}` do not count tokens.")
-        if response.status != 200:
+        if not is_answer(response.status):
             raise await _refusal(response)
         counted = wire.encode_count(await response.read())
         return Answer(content_type="application/json", body=counted, usage=Usage(exact=True), form=ANTHROPIC)

@@ -180,4 +180,4 @@ async def _refuse(request: ModelRequest, response: ClientResponse) -> NoReturn:
         raise Unsupported(message or "The model's server does not support this request.")
     if status in CALLER_STATUS:
         raise (TooLarge if status == 413 else CallerError)(message or "The upstream refused the request.")
-    raise model_failures.failed(message) if status == 500 else upstream_error(status, response.headers)
+    raise model_failures.failed(message) if status == 500 else upstream_error(status, response.headers, message)

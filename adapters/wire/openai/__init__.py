@@ -21,6 +21,7 @@ translation.py       chats as completions, and completions as chats
 transcript.py        the text of a stream so far, to continue it
 continuation.py      a broken stream as a request for its rest
 opening.py           chunks that precede a model's output
+whole_stream.py      a whole answer as a stream
 errors.py            error bodies in every shape of the family
 refusals.py          the meaning of servers' refusals
 """

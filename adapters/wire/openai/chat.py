@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from adapters.errors import CallerError, ContextTooLong, InferenceError
+from adapters.errors import CallerError, InferenceError
 from adapters.payloads import Fields
 from adapters.requests import (
     ChatRequest,
@@ -23,7 +23,7 @@ from adapters.requests import (
     ResponsesRequest,
 )
 from adapters.types import BYTES_PER_TOKEN, Usage
-from adapters.wire import decoding, model_failures, reported_usage
+from adapters.wire import decoding, error_table, model_failures, reported_usage
 from adapters.wire.body import field as _field
 from adapters.wire.body import open_body as _open
 from adapters.wire.openai import features, refusals
@@ -35,7 +35,7 @@ from adapters.wire.openai.request_codec import CODEC, OpenAIPayload, choices, ma
 from adapters.wire.reported_usage import UsageReport
 
 DONE = b"[DONE]"
-MAX_MESSAGE = 2_000
+MAX_MESSAGE = error_table.MAX_MESSAGE
 CACHE_SALT = "cache_salt"
 FAILED_MID_STREAM = "The upstream failed in the middle of its answer."
 
@@ -256,12 +256,10 @@ def is_too_long(error: ErrorBody) -> bool:
 def error_in_body(error: ErrorBody, otherwise: str = model_failures.FAILED) -> InferenceError:
     """The typed error of a body with status 200 that holds an error. A failure without a text has the message
     `otherwise`."""
-    message = (error.message or "The upstream refused the request.")[:MAX_MESSAGE]
-    if is_too_long(error):
-        return ContextTooLong(message, param=error.param)
-    if refusals.blames_the_caller(error.type, error.code):
-        return CallerError(message, param=error.param)
-    return model_failures.server_failed(error.message, otherwise)
+    failure = error_table.judged(None, error)
+    if failure.message == model_failures.FAILED:
+        failure.message = otherwise
+    return failure
 
 
 def encode_error(error: InferenceError, type_: str) -> bytes:

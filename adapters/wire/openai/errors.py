@@ -1,7 +1,8 @@
-"""Decodes errors of servers with OpenAI's API, in any of their formats.
+"""Decodes the errors of servers, in any of their formats.
 
-Nested (OpenAI, vLLM from 0.10 on, llama.cpp), flat (SGLang, TensorRT-LLM, older vLLMs, Mistral), a text (Ollama's own,
-TGI), and FastAPI's `detail`, a text or a list of fields. Mistral has `detail` within its message, as an object or JSON.
+Nested (OpenAI, vLLM from 0.10 on, llama.cpp), in a list (Gemini), flat (SGLang, TensorRT-LLM, older vLLMs, Mistral), a
+text (Ollama's own, TGI, xAI), FastAPI's `detail`, a text or a list of fields, AWS's `__type`, and plain text. Some
+gateways have the error of the server behind them as JSON within a message, or as `metadata.raw` (OpenRouter).
 """
 
 from typing import Any
@@ -12,6 +13,10 @@ from adapters.wire import decoding
 
 MAX_FIELDS = 5
 """Reported fields at most."""
+MAX_TEXT = 2_000
+"""Characters of a plain text at most."""
+MAX_DEPTH = 3
+"""Errors within errors at most."""
 
 
 class ErrorBody(msgspec.Struct):
@@ -23,42 +28,64 @@ class ErrorBody(msgspec.Struct):
     code: str | int | None = None
 
 
-_decode = msgspec.json.Decoder(dict[str, Any]).decode
+_decode = msgspec.json.Decoder().decode
 
 
-def decode_error(body: bytes) -> ErrorBody:
-    """Decode the error in a body; empty without an error."""
+def decode_error(body: bytes, depth: int = 0) -> ErrorBody:
+    """Decode the error in a body; empty without an error, and for a page of HTML."""
     try:
         decoded = _decode(body)
     except decoding.MALFORMED_JSON:
+        return ErrorBody(_plain(body))
+    if isinstance(decoded, str):
+        return ErrorBody(_text(decoded))
+    if isinstance(decoded, list):
+        decoded = decoded[0] if decoded else None
+    if not isinstance(decoded, dict):
         return ErrorBody()
     error = decoded.get("error")
+    if error is None and isinstance(decoded.get("errors"), list):
+        error = next(iter(decoded["errors"]), None)
     if isinstance(error, dict):
-        return _flat(error)
+        return _flat(error, depth)
     if isinstance(error, str):
-        return ErrorBody(error or _text(decoded.get("message")))
-    return ErrorBody() if error is not None else _flat(decoded)
+        rest = _flat(decoded, depth)
+        return ErrorBody(error or rest.message, rest.type, rest.param, rest.code)
+    return ErrorBody() if error is not None else _flat(decoded, depth)
 
 
-def _flat(body: dict[str, Any]) -> ErrorBody:
-    message, param = _worded(body.get("message"))
+def _plain(body: bytes) -> str | None:
+    """A text that is no page and no damaged JSON."""
+    try:
+        text = body[:MAX_TEXT].decode().strip()
+    except UnicodeDecodeError:
+        return None
+    return None if not text or text[0] in "<{[" else text
+
+
+def _flat(body: dict[str, Any], depth: int) -> ErrorBody:
+    message, param = _worded(body.get("message", body.get("Message")), depth)
     if message is None:
-        message, param = _worded(body.get("detail"))
+        message, param = _worded(body.get("detail"), depth)
+    metadata = body.get("metadata")
+    if depth < MAX_DEPTH and isinstance(metadata, dict) and (raw := _text(metadata.get("raw"))):
+        inner = decode_error(raw.encode("utf-8", "replace"), depth + 1).message or raw[:MAX_TEXT]
+        message = f"{message}: {inner}" if message else inner
     code = body.get("code")
     error_code = code if isinstance(code, str | int) and not isinstance(code, bool) else None
-    return ErrorBody(message, _text(body.get("type")), _text(body.get("param")) or param, error_code)
+    kind = _text(body.get("type")) or _text(body.get("status"))
+    if kind is None and (kind := _text(body.get("__type"))) is not None:
+        kind = kind.rpartition("#")[2]
+    return ErrorBody(message, kind, _text(body.get("param")) or param, error_code)
 
 
-def _worded(value: Any) -> tuple[str | None, str | None]:
+def _worded(value: Any, depth: int) -> tuple[str | None, str | None]:
     """The message, and the field at fault."""
-    if isinstance(value, str) and value.startswith("{"):
-        try:
-            inner = _decode(value.encode())
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            return value, None
-        return _worded(inner) if "detail" in inner else (value, None)
+    if isinstance(value, str) and value.startswith("{") and depth < MAX_DEPTH:
+        inner = decode_error(value.encode("utf-8", "replace"), depth + 1)
+        return inner.message or value, inner.param
     if isinstance(value, dict):
-        return _worded(value.get("detail"))
+        return _worded(value.get("detail", value.get("message")), depth)
     if isinstance(value, list):
         return _fields(value)
     return _text(value), None

@@ -7,10 +7,12 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from msgspec import Meta, Raw
 
-from adapters.errors import CallerError, CapacityError, InferenceError
+from adapters.errors import InferenceError
 from adapters.types import Usage
-from adapters.wire import decoding, model_failures, reported_usage, sse
+from adapters.wire import decoding, error_table, model_failures, reported_usage, sse
 from adapters.wire.openai.chat import MAX_MESSAGE
+from adapters.wire.openai.errors import ErrorBody
+from adapters.wire.openai.request_codec import Count
 
 _WHOLE = (b'"response.completed"', b'"response.incomplete"')
 _FAILED = b'"response.failed"'
@@ -107,11 +109,9 @@ def _usage(response: _Response) -> Usage | None:
 
 def _failure(error: _Error) -> InferenceError:
     code = error.code or ""
-    if code == "rate_limit_exceeded":
-        return CapacityError("The upstream is overloaded.", scope="unknown")
-    if code.startswith("invalid_") or "image" in code:
-        return CallerError((error.message or "The upstream refused the request.")[:MAX_MESSAGE], code=code)
-    return model_failures.server_failed(error.message)
+    if code not in error_table.STATUS_OF and (code.startswith("invalid_") or "image" in code):
+        return error_table.judged(400, ErrorBody(error.message, code=code))
+    return error_table.judged(None, ErrorBody(error.message, code=code))
 
 
 class NativeEvents:

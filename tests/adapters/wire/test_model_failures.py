@@ -50,7 +50,7 @@ FORMS: dict[str, Callable[[str], InferenceError]] = {
     "a Response that failed": lambda text: raised(
         native.usage_of_body, encoded({"status": "failed", "error": {"code": "server_error", "message": text}})
     ),
-    "an event of Anthropic's": lambda text: anthropic.stream_error(anthropic.ErrorBody("api_error", text)),
+    "an event of Anthropic's": lambda text: anthropic.stream_error(anthropic.ErrorBody(text, "api_error")),
     "a status of TGI's": lambda text: refused(424, JSON, text),
     "a text with 200": lambda text: raised(tgi.decode_whole, encoded({"error": text})),
     "predictions with 200": lambda text: raised(predict_v1_upstream.check_response, encoded({"error": text})),
@@ -72,11 +72,11 @@ def test_a_failure_has_its_text_without_secrets(form: str, text: str) -> None:
     error = FORMS[form](text)
     if isinstance(error, ModelFailed):
         assert 0 < len(error.message) <= failure_text.MAX_TEXT
-        assert 0 < len(error.detail) <= failure_text.MAX_TEXT
+        assert 0 < len(error.detail) <= failure_text.MAX_TEXT + len("500: ")
     elif failure_text.for_clients(text) and not text.lstrip().startswith("<"):
         assert error.kind == "caller" or "too long" in text  # the text itself blames the request
     else:
-        assert type(error) is BackendError
+        assert isinstance(error, BackendError)
     for secret in ("10.0.0.5", "hunter22", "sk-abc", "/srv/models"):
         assert secret not in error.message or error.kind == "caller"
         assert secret not in error.detail or secret in ("10.0.0.5", "/srv/models")
@@ -87,4 +87,4 @@ def test_the_text_of_a_failure_reaches_the_client(form: str) -> None:
     error = FORMS[form]("ValueError: boom at http://10.0.0.5:8000")
     assert isinstance(error, ModelFailed)
     assert error.message == "ValueError: boom at [address]"
-    assert error.detail == "ValueError: boom at http://10.0.0.5:8000"
+    assert error.detail.endswith("ValueError: boom at http://10.0.0.5:8000")

@@ -7,10 +7,11 @@ import pytest
 
 from adapters.base import Answer
 from adapters.call import Call
-from adapters.errors import CapacityError, InferenceError, Resting, Scope
+from adapters.errors import AccountRefused, CapacityError, InferenceError, Resting, Scope
 from adapters.fake import FakeAdapter, Script
 from adapters.requests import ModelRequest
 from config.schema.config import QueueConfig, TenantConfig
+from gateway.traffic.endpoint import ACCOUNT_REST
 from gateway.traffic.pool import Pool
 from tests.support.deterministic import START
 from tests.support.gateways import chat
@@ -23,12 +24,14 @@ class Quota(FakeAdapter):
     def __init__(self, *tenants: str, scope: Scope = "unknown", seconds: float | None = 30.0, latency: float = 0.0):
         super().__init__(Script(latency=latency))
         self.tenants = set(tenants)
+        self.open: set[str] = set()
+        """Models without a quota."""
         self.scope: Scope = scope
         self.seconds = seconds
         self.refusals = 0
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
-        if call.tenant in self.tenants:
+        if call.tenant in self.tenants and request.model not in self.open:
             self.refusals += 1
             raise CapacityError("full", retry_after=self.seconds, scope=self.scope)
         return await super().call(request, call)
@@ -38,9 +41,9 @@ QUEUE = QueueConfig(max=50, timeout="30s")
 TENANTS = [TenantConfig(name=name, models=("*",)) for name in "ab"]
 
 
-async def send(at: Pool, tenant: str) -> InferenceError | None:
+async def send(at: Pool, tenant: str, model: str = "chat") -> InferenceError | None:
     try:
-        answer = await at.call(chat(), Call(FOREVER, tenant=tenant))
+        answer = await at.call(chat(model), Call(FOREVER, tenant=tenant))
         assert [piece async for piece in answer] or answer.body is not None
     except InferenceError as error:
         return error
@@ -122,3 +125,67 @@ async def test_a_tenant_that_no_endpoint_refuses_is_always_answered(seed: int) -
     async with asyncio.timeout(600):
         await asyncio.gather(*floods)
     assert all(endpoint.in_flight == 0 for endpoint in one.endpoints)
+
+
+def hosted(*fakes: Quota, queue: QueueConfig | None = None, max_in_flight: int = 100) -> Pool:
+    """A pool of endpoints that serve several models."""
+    one = pool(*fakes, queue=queue, max_in_flight=max_in_flight, tenants=TENANTS)
+    for endpoint in one.endpoints:
+        endpoint.several = True
+    return one
+
+
+@pytest.mark.parametrize("scope", ["unknown", "server"])
+async def test_a_limit_of_one_model_stops_no_other_model_for_any_tenant(scope: Scope) -> None:
+    fake = Quota("a", "b", "c", scope=scope)
+    fake.open = {"other"}
+    one = hosted(fake)
+    for tenant in "abc":
+        refused = await send(one, tenant)
+        assert isinstance(refused, CapacityError)
+        assert [await send(one, each, "other") for each in "abc"] == [None] * 3
+    assert fake.refusals == (2 if scope == "unknown" else 1)  # two tenants witness against a model, or its server does
+    assert isinstance(refused, Resting)
+    assert refused.retry_after == pytest.approx(30.0)
+    assert one.endpoints[0].breaker.rests(asyncio.get_running_loop().time()) == 0.0
+    await asyncio.sleep(60)
+    fake.tenants.clear()
+    assert await send(one, "a") is None
+    assert not one.endpoints[0].refusals.held
+
+
+async def test_several_models_that_are_refused_rest_the_endpoint() -> None:
+    fake = Quota("a", "b")
+    one = hosted(fake)
+    for model in ("first", "second"):
+        for tenant in "ab":
+            assert isinstance(await send(one, tenant, model), CapacityError)
+    assert isinstance(await send(one, "c", "third"), Resting)
+    assert fake.refusals == 4
+
+
+async def test_a_request_for_a_limited_model_does_not_block_the_queue_of_its_own_tenant() -> None:
+    fake = Quota("a", seconds=20.0, latency=1.0)
+    fake.open = {"other"}
+    one = hosted(fake, queue=QUEUE, max_in_flight=1)
+    assert await send(one, "a") is not None
+    waiting = [asyncio.create_task(send(one, "a")) for _ in range(2)]
+    await asyncio.sleep(0.1)
+    began = asyncio.get_running_loop().time()
+    assert await asyncio.gather(*[send(one, "a", "other") for _ in range(3)]) == [None] * 3
+    assert asyncio.get_running_loop().time() - began < 3.5
+    fake.tenants.clear()
+    assert await asyncio.gather(*waiting) == [None] * 2
+
+
+async def test_an_exhausted_account_rests_the_endpoint_without_a_breaker() -> None:
+    broke, solvent = FakeAdapter(Script(fault=AccountRefused("no credit"))), FakeAdapter()
+    two = pool(broke, solvent)
+    for _ in range(20):
+        await send(two, "a")
+    assert len(broke.calls) == 1
+    assert two.endpoints[0].breaker.state(START) == "closed"
+    await asyncio.sleep(ACCOUNT_REST)
+    for _ in range(20):
+        await send(two, "a")
+    assert len(broke.calls) == 2

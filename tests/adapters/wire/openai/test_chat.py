@@ -347,7 +347,25 @@ EXTRA = {"type": "extra_forbidden", "loc": ["body", "n"], "msg": "Extra inputs a
         ({"error": {}}, wire.ErrorBody()),
         ({"error": 5}, wire.ErrorBody()),
         ([], wire.ErrorBody()),
-        ("m", wire.ErrorBody()),
+        ("m", wire.ErrorBody("m")),
+        (
+            [{"error": {"code": 429, "message": "m", "status": "RESOURCE_EXHAUSTED"}}],
+            wire.ErrorBody("m", "RESOURCE_EXHAUSTED", None, 429),
+        ),
+        ({"__type": "a.b#ThrottlingException", "Message": "m"}, wire.ErrorBody("m", "ThrottlingException")),
+        ({"errors": [{"code": 7, "message": "m"}]}, wire.ErrorBody("m", None, None, 7)),
+        (
+            {
+                "error": {
+                    "code": 429,
+                    "message": "Provider returned error",
+                    "metadata": {"raw": json.dumps({"error": {"message": "m"}})},
+                }
+            },
+            wire.ErrorBody("Provider returned error: m", None, None, 429),
+        ),
+        ({"message": json.dumps({"error": {"message": "m"}})}, wire.ErrorBody("m")),
+        ({"code": "c", "error": "m"}, wire.ErrorBody("m", None, None, "c")),
         (None, wire.ErrorBody()),
     ],
 )

@@ -1,0 +1,205 @@
+"""The class of a server's error by its status and its words: one table for every protocol.
+
+    words                             statuses              error               breaker  retry      fallback
+    prompt too long                   of the request        ContextTooLong      no       no         own class
+    credit, balance, quota            402; any              AccountRefused      rest     elsewhere  capacity
+    input refused, moderation         403, 451; caller's    CallerError         no       no         no
+    country, region                   403                   CallerError         no       no         no
+    a model, its access               400, 403, 404         upstream_model_…    yes      yes        backend
+    –                                 401, other 403        upstream_credential yes      yes        backend
+    –                                 404                   upstream_path_…     yes      yes        backend
+    try again                         409, 425              CapacityError       no       yes        capacity
+    –                                 429, 498, 503, 529    CapacityError       rest     yes        capacity
+    –                                 408, 504, 522, 524    UpstreamTimeout     yes      yes        timeout
+    –                                 520 to 527, 530       TransportError      yes      yes        transport
+    –                                 400, 409, 422 …       CallerError         no       no         no
+    –                                 500, 424              ServerFailed        yes      yes        backend
+    –                                 others                BackendError        yes      yes        backend
+
+Some servers have no status (an event of a stream, an error in a 200), or one that says less than the error's own type
+(AWS): there the type, or the code, decides as a status would. A model that the client has named is the client's own
+error (`by_client`).
+"""
+
+import re
+
+from adapters.errors import (
+    AccountRefused,
+    BackendError,
+    CallerError,
+    CapacityError,
+    ContextTooLong,
+    InferenceError,
+    NotFound,
+    NotThere,
+    Scope,
+    TooLarge,
+    TransportError,
+    UpstreamTimeout,
+)
+from adapters.wire import failure_text, model_failures
+from adapters.wire.openai import refusals
+from adapters.wire.openai.errors import ErrorBody
+
+MAX_MESSAGE = 2_000
+CALLER_STATUS = frozenset({400, 405, 409, 411, 413, 415, 416, 422, 451})
+"""Statuses that blame the request; the body holds the reason."""
+UNKNOWN_MODEL = "upstream_model_not_found"
+REFUSED = "The upstream refused the request."
+
+_FULL = frozenset({429, 498, 503, 529})  # 498: Groq, if its flexible tier is full
+_SLOW = frozenset({408, 504, 522, 524})
+_UNREACHABLE = frozenset({*range(520, 528), 530})
+"""Statuses of content delivery networks, which have no answer of the server."""
+_OWN_FAILURE = frozenset({424, 500})
+"""Statuses by which a server reports its own failure. 424: TGI, for a generation that fails."""
+
+STATUS_OF = {
+    "invalid_request_error": 400, "BadRequestError": 400, "INVALID_ARGUMENT": 400, "ValidationException": 400,
+    "authentication_error": 401, "invalid_api_key": 401, "UNAUTHENTICATED": 401, "AuthenticationError": 401,
+    "UnrecognizedClientException": 401, "ExpiredTokenException": 401, "billing_error": 402, "insufficient_quota": 402,
+    "permission_error": 403, "PERMISSION_DENIED": 403, "AccessDeniedException": 403, "PermissionDeniedError": 403,
+    "not_found_error": 404, "NOT_FOUND": 404, "NotFoundError": 404, "model_not_found": 404, "invalid_model": 404,
+    "ResourceNotFoundException": 404, "timeout_error": 408, "DEADLINE_EXCEEDED": 408, "ModelTimeoutException": 408,
+    "request_too_large": 413, "rate_limit_error": 429, "rate_limit_exceeded": 429, "RESOURCE_EXHAUSTED": 429,
+    "RateLimitError": 429, "ThrottlingException": 429, "TooManyRequestsException": 429, "api_error": 500,
+    "server_error": 500, "INTERNAL": 500, "InternalServerException": 500, "overloaded_error": 529, "UNAVAILABLE": 503,
+    "ServiceUnavailableException": 503, "service_unavailable": 503, "server_overloaded": 503,
+}  # fmt: skip
+"""The statuses that types and codes of errors stand for."""
+
+_ACCOUNT = re.compile(
+    r"\binsufficient[_ ](quota|balance|credits?|funds)|credit balance|\bbilling|requires more credits|out of credits?"
+    r"|API usage limits|payment required|exceeded_current_quota|arrear"
+    r"|account .{0,30}(suspended|deactivated|not active)"
+    r"|quota .{0,20}exhausted|exhausted .{0,20}(credit|balance)",
+    re.IGNORECASE,
+)
+_BILLED_BY_SIZE = re.compile(r"can only afford|fewer max_tokens", re.IGNORECASE)
+"""A refusal of an account that a smaller request would not get."""
+_PER_MINUTE = re.compile(r"RESOURCE_EXHAUSTED|per (second|minute)|\b[RT]P[MS]\b")
+"""A limit of rate, whose text may mention plans and billing (Gemini)."""
+_CONTENT = re.compile(
+    r"moderation|flagged|content[_ -]?(policy|filter|management)|\bsafety|harmful|guardrail|sensitive|prohibited"
+    r"|\b(input|prompt|message|image|content|request)\b.{0,40}\b(blocked|rejected|refused|inappropriate)",
+    re.IGNORECASE,
+)
+_PLACE = re.compile(r"\b(country|countries|region|territory|location)\b|unsupported_country", re.IGNORECASE)
+_MODEL = re.compile(r"model|deployment|no (allowed )?(endpoints|providers)", re.IGNORECASE)
+_NO_MODEL = re.compile(
+    r"model[ _]not[ _](exist|found)|(unknown|invalid)[ _]model\b|model .{0,80}(does not exist|not found)", re.IGNORECASE
+)
+_AGAIN = re.compile(r"lock|time(d )?out|concurren|try again|retry|temporar|too early", re.IGNORECASE)
+_KEY = re.compile(r"invalid token|api key|unauthori[sz]ed|expired", re.IGNORECASE)
+_WAIT = re.compile(r"(?:retry|try again) (?:in|after) (\d{1,5}(?:\.\d{1,9})?) ?(ms|s)\b", re.IGNORECASE)
+
+
+def judged(status: int | None, reported: ErrorBody, retry_after: float | None = None) -> InferenceError:
+    """Return the typed error of a status other than 2xx, or of an error in an answer (None).
+
+    The message has the server's own words, except about the gateway's credential; the log's detail has them all.
+    """
+    exact = _status(status, reported)
+    if status is None and refusals.is_too_long(reported.message, reported.type, reported.code):
+        exact = 400
+    error = _class(exact, reported, retry_after)
+    error.detail = f"{exact}: {failure_text.for_log(reported.message)}" if reported.message else str(exact)
+    return error
+
+
+def by_client(error: InferenceError, status: int | None, model: str) -> InferenceError:
+    """Return the error of a request whose client has named the model, if the server does not know the model.
+
+    Another endpoint may have loaded it, but a key that may not use it has the same rights everywhere.
+    """
+    if error.code != UNKNOWN_MODEL:
+        return error
+    kind = NotFound if status == 403 else NotThere
+    named = kind(f"The model `{model[:128]}` does not exist or you may not use it.", param="model")
+    named.detail = error.detail
+    return named
+
+
+def _status(status: int | None, reported: ErrorBody) -> int:
+    """The status, or the one that the error's own code or type stands for, where the status says less."""
+    if status not in (None, 400):
+        return status
+    for each in (reported.code, reported.type):
+        if status is None and str(each).isascii() and str(each).isdigit() and 400 <= int(str(each)) <= 599:
+            return int(str(each))
+        if each in STATUS_OF and (status is None or STATUS_OF[each] != 404):
+            return STATUS_OF[each]
+    return status or 500
+
+
+def _class(status: int, reported: ErrorBody, retry_after: float | None) -> InferenceError:
+    words = f"{reported.code or ''} {reported.type or ''} {reported.message or ''}"[:MAX_MESSAGE]
+    of_the_request = status in CALLER_STATUS
+    if of_the_request and refusals.is_too_long(reported.message, reported.type, reported.code):
+        return ContextTooLong(_own(reported), param=reported.param)
+    if status == 402 or (status in (400, 403, 429) and _ACCOUNT.search(words) and not _PER_MINUTE.search(words)):
+        scope: Scope = "tenant" if _BILLED_BY_SIZE.search(words) else "server"
+        error = AccountRefused("The account of the upstream's key is exhausted.", retry_after=retry_after, scope=scope)
+        return _worded(error, reported)
+    if status in (403, 404) and reported.message and _CONTENT.search(words):
+        return _callers(status, reported)
+    if status == 404 or (status == 403 and _MODEL.search(words)) or (of_the_request and _NO_MODEL.search(words)):
+        return _not_found(reported, words)
+    if status == 401 or status == 403 or (status == 498 and _KEY.search(words)):
+        return _callers(status, reported) if status == 403 and _PLACE.search(words) else credential_refused()
+    if status in _FULL or (status in (409, 425) and (status == 425 or _AGAIN.search(words))):
+        scope = "unknown" if status in (409, 425, 429) else "server"
+        wait = _wait(words) if retry_after is None else retry_after
+        return _worded(CapacityError("The upstream is overloaded.", retry_after=wait, scope=scope), reported)
+    return _callers(status, reported) if of_the_request else _failed(status, reported)
+
+
+def _failed(status: int, reported: ErrorBody) -> InferenceError:
+    if status in _SLOW:
+        return _worded(UpstreamTimeout("The upstream timed out."), reported)
+    if status in _UNREACHABLE:
+        return _worded(TransportError("The upstream could not be reached."), reported)
+    if status in _OWN_FAILURE:
+        return model_failures.server_failed(reported.message)
+    return _worded(BackendError(model_failures.FAILED), reported)
+
+
+def _callers(status: int, reported: ErrorBody) -> CallerError:
+    code = reported.code if isinstance(reported.code, str) and not reported.code.isdigit() else None
+    if status == 413:
+        return TooLarge(_own(reported), param=reported.param)
+    return CallerError(_own(reported), param=reported.param, code=code)
+
+
+def _not_found(reported: ErrorBody, words: str) -> BackendError:
+    if reported.param == "model" or _MODEL.search(words):
+        return unknown_model()
+    return BackendError("The upstream does not know the path of this operation.", code="upstream_path_not_found")
+
+
+def _own(reported: ErrorBody) -> str:
+    return (reported.message or REFUSED)[:MAX_MESSAGE]
+
+
+def _worded(error: InferenceError, reported: ErrorBody) -> InferenceError:
+    """The error with the server's words."""
+    if reported.message and (words := failure_text.for_clients(reported.message)):
+        error.own_message = error.message
+        error.message = f"{error.message} It reports: {words}"
+    return error
+
+
+def _wait(words: str) -> float | None:
+    """The seconds of a text such as "try again in 7.66s"."""
+    match = _WAIT.search(words)
+    return None if match is None else float(match[1]) / (1000 if match[2].lower() == "ms" else 1)
+
+
+def credential_refused() -> BackendError:
+    """Return the error for a pool's key that is wrong or has expired."""
+    return BackendError("The upstream refused the gateway's own credential.", code="upstream_credential")
+
+
+def unknown_model() -> BackendError:
+    """Return the error for an endpoint that does not have the model, or not under this name."""
+    return BackendError("The upstream does not know the model.", code=UNKNOWN_MODEL)
