@@ -77,9 +77,9 @@ def cline(url: str, key: str, model: str, task: str) -> Start:
 
 def continue_(url: str, key: str, model: str, task: str) -> Start:
     """Continue's command, by the door of chats."""
+    features = ["tool_use", "image_input"]
     fields = {"name": model, "provider": "openai", "model": model, "apiBase": f"{url}/v1", "apiKey": key}
-    fields |= {"capabilities": ["tool_use", "image_input"]}
-    config = {"name": "Headrace", "version": "1.0.0", "schema": "v1", "models": [fields]}
+    config = {"name": "Headrace", "version": "1.0.0", "schema": "v1", "models": [{**fields, "capabilities": features}]}
     return Start(
         ["cn", "--config", "{home}/.continue/config.yaml", "--auto", "-p", task],
         files={".continue/config.yaml": json.dumps(config)},
