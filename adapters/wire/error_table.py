@@ -97,13 +97,15 @@ _WAIT = re.compile(r"(?:retry|try again) (?:in|after) (\d{1,5}(?:\.\d{1,9})?) ?(
 def judged(status: int | None, reported: ErrorBody, retry_after: float | None = None) -> InferenceError:
     """Return the typed error of a status other than 2xx, or of an error in an answer (None).
 
-    The message has the server's own words, except about the gateway's credential; the log's detail has them all.
+    The message has the server's own words, except about the gateway's credential; the log's detail has those too.
     """
     exact = _status(status, reported)
     if status is None and refusals.is_too_long(reported.message, reported.type, reported.code):
         exact = 400
     error = _class(exact, reported, retry_after)
-    error.detail = f"{exact}: {failure_text.for_log(reported.message)}" if reported.message else str(exact)
+    # The text of a caller's error may repeat a part of the prompt, which no log has.
+    words = f"{reported.type or ''} {reported.code or ''}".strip() if error.kind == "caller" else reported.message
+    error.detail = f"{exact}: {failure_text.for_log(words)}" if words else str(exact)
     return error
 
 
@@ -138,7 +140,9 @@ def _class(status: int, reported: ErrorBody, retry_after: float | None) -> Infer
     if of_the_request and refusals.is_too_long(reported.message, reported.type, reported.code):
         return ContextTooLong(_own(reported), param=reported.param)
     if status == 402 or (status in (400, 403, 429) and _ACCOUNT.search(words) and not _PER_MINUTE.search(words)):
-        scope: Scope = "tenant" if _BILLED_BY_SIZE.search(words) else "server"
+        # A server may repeat a part of the request in a 400 or 403: such words stop nobody but their own tenant.
+        said = status in (402, 429) or _ACCOUNT.search(f"{reported.code} {reported.type}")
+        scope: Scope = "server" if said and not _BILLED_BY_SIZE.search(words) else "tenant"
         error = AccountRefused("The account of the upstream's key is exhausted.", retry_after=retry_after, scope=scope)
         return _worded(error, reported)
     if status in (403, 404) and reported.message and _CONTENT.search(words):
