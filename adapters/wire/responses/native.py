@@ -9,10 +9,8 @@ from msgspec import Meta, Raw
 
 from adapters.errors import InferenceError
 from adapters.types import Usage
-from adapters.wire import decoding, error_table, model_failures, reported_usage, sse
-from adapters.wire.openai.chat import MAX_MESSAGE
+from adapters.wire import decoding, error_table, reported_usage, sse
 from adapters.wire.openai.errors import ErrorBody
-from adapters.wire.openai.request_codec import Count
 
 _WHOLE = (b'"response.completed"', b'"response.incomplete"')
 _FAILED = b'"response.failed"'
