@@ -51,7 +51,7 @@ samples = st.builds(
     st.sampled_from(ITEMS), st.booleans(), st.integers(0, 5),
 )  # fmt: skip
 agents = st.sampled_from([
-    {"type": "agent_message", "author": "/root", "recipient": "/a", "content": [
+    {"type": "agent_message", "author": "/a", "recipient": "/a", "content": [
         {"type": "input_text", "text": "Task"}, {"type": "encrypted_content", "encrypted_content": "list files"},
     ]},
     {"type": "ghost_snapshot", "ghost_commit": {}}, {"type": "compaction_summary", "encrypted_content": "x"},
@@ -133,7 +133,7 @@ def test_calls_that_the_client_runs_stay_and_hosted_ones_are_reported() -> None:
 
 def test_the_words_of_another_agent_are_the_user_s() -> None:
     parts = [{"type": "input_text", "text": "Task:"}, {"type": "encrypted_content", "encrypted_content": "list files"}]
-    (message,) = messages({"type": "agent_message", "author": "/root", "recipient": "/root/a", "content": parts})
+    (message,) = messages({"type": "agent_message", "author": "/a", "recipient": "/a/b", "content": parts})
     assert (message["role"], [part["text"] for part in message["content"]]) == ("user", ["Task:", "list files"])
 
 
