@@ -141,8 +141,8 @@ def _class(status: int, reported: ErrorBody, retry_after: float | None) -> Infer
         return ContextTooLong(_own(reported), param=reported.param)
     if status == 402 or (status in (400, 403, 429) and _ACCOUNT.search(words) and not _PER_MINUTE.search(words)):
         # A server may repeat a part of the request in a 400 or 403: such words stop nobody but their own tenant.
-        said = status in (402, 429) or _ACCOUNT.search(f"{reported.code} {reported.type}")
-        scope: Scope = "server" if said and not _BILLED_BY_SIZE.search(words) else "tenant"
+        certain = status in (402, 429) or _ACCOUNT.search(f"{reported.code} {reported.type}")
+        scope: Scope = "server" if certain and not _BILLED_BY_SIZE.search(words) else "tenant"
         error = AccountRefused("The account of the upstream's key is exhausted.", retry_after=retry_after, scope=scope)
         return _worded(error, reported)
     if status in (403, 404) and reported.message and _CONTENT.search(words):
