@@ -124,7 +124,8 @@ def bodies(path: str, rng: random.Random) -> list[dict[str, Any]]:
 
 
 def named(message: str) -> set[str]:
-    """Fields in backticks, without their inner parts."""
+    """Fields in backticks, without their inner parts: "Object missing required field `text`" names a part of one."""
+    message = re.sub(r"required field `\w+`", "", message)
     return {re.split(r"[.\[]", name)[0] for name in re.findall(r"`([a-z_]+(?:[.\[][^`]*)?)`", message)}
 
 
