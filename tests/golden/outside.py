@@ -38,13 +38,13 @@ def schema() -> str:
 def _leaves(value: Any, place: str) -> Iterator[str]:
     if isinstance(value, dict):
         for name, inner in value.items():
-            if name not in ("description", "title") or place.endswith("/properties"):
-                yield from _leaves(inner, f"{place}/{name}")
+            if name not in ("description", "title") or place.endswith(" properties"):
+                yield from _leaves(inner, f"{place} {name}")
     elif isinstance(value, list) and any(isinstance(each, dict) for each in value):
         for index, inner in enumerate(value):
-            yield from _leaves(inner, f"{place}/{index}")
+            yield from _leaves(inner, f"{place} {index}")
     else:
-        yield f"{place} {json.dumps(value)}"
+        yield f"{place.strip()}: {json.dumps(value)}"
 
 
 # ── commands ──────────────────────────────────────────────────────────────────────────────────────────
