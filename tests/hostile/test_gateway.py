@@ -48,7 +48,7 @@ async def behind(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Behi
     well = Hostile(lambda path: http(200, JSON, b"{}") if "health" in path else None)
     async with listening(well) as hostile, aiohttp.ClientSession() as client:
         once: dict[str, Any] = {"retry": {"attempts": 1}}
-        late = {**once, "timeout": {"first_byte": "1s"}}
+        late = {**once, "timeout": {"first_byte": "1s", "whole": "1s"}}
         patient = {"interval": "200ms", "timeout": "30s", "unhealthy_after": 100}
         breaker = {"failures": 100_000}
         configuration = {

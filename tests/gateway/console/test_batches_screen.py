@@ -22,11 +22,14 @@ def configuration(url: str, folder: Path, workers: int = 1) -> dict[str, Any]:
 
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_a_person_follows_and_cancels_a_batch(console: OpenConsole, tmp_path: Path, workers: int) -> None:
-    held = asyncio.Event()
+    held, answered = asyncio.Event(), 0
 
     async def answer(body: dict[str, Any]) -> Response:
-        if len(up.received) > 3:
-            await held.wait()
+        nonlocal answered
+        if body["messages"][0]["content"] == "hi":  # not the other tenant's, whose line may be first
+            if answered == 3:
+                await held.wait()
+            answered += 1
         return whole("done")
 
     async with upstream() as up, console(configuration(up.url, tmp_path, workers)) as c:
@@ -34,7 +37,7 @@ async def test_a_person_follows_and_cancels_a_batch(console: OpenConsole, tmp_pa
         key, other = await c.issue(), await c.issue("beta")
         async with client(c.g, key) as sdk, client(c.g, other) as theirs:
             batch = await submitted(sdk, [chat_line(str(i)) for i in range(40)], metadata={"run": HOSTILE})
-            await submitted(theirs, [chat_line("a")])
+            await submitted(theirs, [chat_line("a", "theirs")])
             await c.open("/batches")
             await c.sign_in(await c.issue(role="tenant-admin"))
             await c.page.shows("in progress")
