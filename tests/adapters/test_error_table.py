@@ -1,4 +1,4 @@
-"""Statuses × words × dialects of servers, against a table of its own: what is blamed, rested, retried, and told."""
+"""Statuses × words × dialects of servers, against a table of its own: what is blamed, rested, sent again, paid, and told."""
 
 import json
 from collections.abc import Callable
@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.errors import AccountRefused, CapacityError, InferenceError
-from adapters.fake import FakeAdapter
+from adapters.fake import FakeAdapter, Script
 from adapters.wire import error_table
 from adapters.wire.error_table import judged
 from adapters.wire.failure_text import Scrubber
 from adapters.wire.openai.errors import decode_error
 from gateway.traffic.endpoint import Endpoint, RefusalKey
 from policies.breaker import Breaker
+from tests.support.gateways import Rig, chat, config
 
 KEY = "sk-upstream-0123456789abcdef"
 WORDS = {
@@ -106,6 +107,31 @@ def observed(error: InferenceError) -> Fate:
     assert bool(endpoint.refusals.held) is is_limit
     rests = endpoint.breaker.rests(0.0) > 0
     return Fate(error.kind, error.code, endpoint.breaker.is_open, rests, error.retryable)
+
+
+@pytest.mark.parametrize("words", WORDS)
+async def test_a_request_is_sent_again_and_paid_as_its_error_says(words: str) -> None:
+    """Of two endpoints and a fallback: an error of the caller reaches one, any other ends at the fallback."""
+    route = {"to": "main", "retry": {"attempts": 2, "backoff": "1ms"}, "fallback": ["spare"]}
+    price = {"prompt": "1 usd/1k", "completion": "2 usd/1k"}
+    pools = [{"name": name, "endpoints": ["http://127.0.0.1:9"]} for name in ("main", "spare")]
+    made = config(pools=pools, models=[{"name": "chat", "price": price, "routes": [route]}])
+    for status, text in product(STATUSES, WORDS[words]):
+        reported = decode_error(json.dumps(DIALECTS["nested"](status, text)).encode())
+        refusing = [FakeAdapter(Script(fault=judged(status, reported))) for _ in range(2)]
+        one = Rig(made, {"main": refusing, "spare": [FakeAdapter()]})
+        record, sent = one.record(), fate(status, words, text)
+        if sent.again:
+            await one.core.handle(one.principal, chat(), {}, record)
+        else:
+            with pytest.raises(InferenceError) as caught:
+                await one.core.handle(one.principal, chat(), {}, record)
+            assert (caught.value.kind, caught.value.code) == (sent.kind, sent.code)
+        calls = sum(len(fake.calls) for fake in refusing)
+        assert calls == 1 or (sent.again and calls == 2), (status, text)
+        assert len(one.adapters["spare"][0].calls) == sent.again, (status, text)
+        assert str(record.cost) == ("0.007 usd" if sent.again else "None"), "only the answer is paid"
+        one.assert_idle()
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
