@@ -1,4 +1,4 @@
-"""Statuses × words × dialects of servers, against a table of its own: what is blamed, rested, sent again, told and paid."""
+"""Statuses × words × dialects of servers, against a table of its own: what is blamed, rested, sent again and paid."""
 
 import json
 from collections.abc import Callable
