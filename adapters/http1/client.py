@@ -303,8 +303,12 @@ class Client:
         return text if self._proxy is None else f"by the proxy {self._proxy.host}:{self._proxy.port}: {text}"
 
     def give_back(self, exchange: Exchange) -> None:
-        """Return a connection to the pool after a complete response; drop any other connection."""
-        if exchange.reusable and not self._closed:
+        """Return a connection to the pool after a complete response; drop any other connection.
+
+        A 500 may be the last response of a connection, also if it does not say so: uvicorn closes it after an
+        exception of the app. The next request would be lost with it.
+        """
+        if exchange.reusable and exchange.status != 500 and not self._closed:
             exchange.rest(KEEPALIVE_SECONDS)
             self._idle.append(exchange)
         else:

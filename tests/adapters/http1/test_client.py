@@ -120,8 +120,9 @@ async def test_a_large_answer_that_is_whole_but_unread_does_not_stall_the_next()
         b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok",
         OK + b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil",
         OK + b"garbage",
+        b"HTTP/1.1 500 Failed\r\nContent-Length: 2\r\n\r\nok",
     ],
-    ids=["close", "HTTP/1.0", "a second answer", "garbage after it"],
+    ids=["close", "HTTP/1.0", "a second answer", "garbage after it", "a failure, after which uvicorn closes"],
 )
 async def test_a_connection_that_cannot_be_trusted_is_not_used_again(answer: bytes) -> None:
     async def play(peer: Peer) -> None:
@@ -133,7 +134,7 @@ async def test_a_connection_that_cannot_be_trusted_is_not_used_again(answer: byt
         client = Client(upstream.url)
         for count in (1, 2):
             response = await send_request(client)
-            assert (response.status, await response.read()) == (200, b"ok")
+            assert await response.read() == b"ok"
             assert upstream.accepted == count
         await client.aclose()
 
