@@ -204,25 +204,23 @@ def order(server: Server, model: str, operation: str, **parameters: Any) -> None
     assert status == 200, answer
 
 
-def test_ensembles_follow_their_models(ours: Headrace, theirs: Triton) -> None:
-    seen = []
-    for server in (ours, theirs):
-        own = []
-        for model, operation, parameters in (
-            ("text", "unload", {}),
-            ("text", "load", {}),
-            ("texts", "unload", {}),
-            ("text", "unload", {}),
-            ("texts", "load", {}),
-            ("texts", "unload", {"unload_dependents": True}),
-            ("texts", "load", {}),
-        ):
-            order(server, model, operation, **parameters)
-            own.append(settled(server, "text", "texts"))
-        seen.append(own)
-    assert seen[0] == seen[1]
-    assert seen[0][0] == {"text": "UNAVAILABLE", "texts": "UNAVAILABLE"}
-    assert seen[0][-1] == {"text": "READY", "texts": "READY"}
+FOLLOWED: list[tuple[str, str, dict[str, Any], str, str]] = [
+    ("text", "unload", {}, "UNAVAILABLE", "UNAVAILABLE"),
+    ("text", "load", {}, "READY", "READY"),
+    ("texts", "unload", {}, "READY", "UNAVAILABLE"),
+    ("text", "unload", {}, "UNAVAILABLE", "UNAVAILABLE"),
+    ("texts", "load", {}, "READY", "READY"),
+    ("texts", "unload", {"unload_dependents": True}, "UNAVAILABLE", "UNAVAILABLE"),
+    ("texts", "load", {}, "READY", "READY"),
+]
+"""Orders, and the states of `text` and `texts` after each, as Triton 2.51.0 reports them."""
+
+
+def test_ensembles_follow_their_models(ours: Headrace) -> None:
+    """Triton itself is not asked: it sometimes dies of these orders."""
+    for model, operation, parameters, text, texts in FOLLOWED:
+        order(ours, model, operation, **parameters)
+        assert settled(ours, "text", "texts") == {"text": text, "texts": texts}
 
 
 def settled(server: Server, *names: str) -> dict[str, str]:
