@@ -110,7 +110,7 @@ def observed(error: InferenceError) -> Fate:
 
 
 @pytest.mark.parametrize("words", WORDS)
-async def test_an_error_decides_where_a_request_goes_and_what_it_costs(words: str) -> None:
+async def test_an_error_decides_the_way_and_the_price_of_a_request(words: str) -> None:
     """Of two endpoints and a fallback: an error of the caller reaches one, any other ends at the fallback."""
     route = {"to": "main", "retry": {"attempts": 2, "backoff": "1ms"}, "fallback": ["spare"]}
     price = {"prompt": "1 usd/1k", "completion": "2 usd/1k"}
