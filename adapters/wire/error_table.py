@@ -2,7 +2,7 @@
 
     words                             statuses              error               breaker  retry      fallback
     prompt too long                   of the request        ContextTooLong      no       no         own class
-    credit, balance, quota            402; any              AccountRefused      rest     elsewhere  capacity
+    credit, balance, quota            402, 429; 400, 403    AccountRefused      rest; no elsewhere  capacity
     input refused, moderation         403, 451; caller's    CallerError         no       no         no
     country, region                   403                   CallerError         no       no         no
     a model, its access               400, 403, 404         upstream_model_…    yes      yes        backend
@@ -140,7 +140,7 @@ def _class(status: int, reported: ErrorBody, retry_after: float | None) -> Infer
     if of_the_request and refusals.is_too_long(reported.message, reported.type, reported.code):
         return ContextTooLong(_own(reported), param=reported.param)
     if status == 402 or (status in (400, 403, 429) and _ACCOUNT.search(words) and not _PER_MINUTE.search(words)):
-        # A server may repeat a part of the request in a 400 or 403: such words stop nobody but their own tenant.
+        # A server may repeat a part of the request in a 400 or 403: such words rest nothing.
         certain = status in (402, 429) or _ACCOUNT.search(f"{reported.code} {reported.type}")
         scope: Scope = "server" if certain and not _BILLED_BY_SIZE.search(words) else "tenant"
         error = AccountRefused("The account of the upstream's key is exhausted.", retry_after=retry_after, scope=scope)

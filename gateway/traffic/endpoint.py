@@ -162,41 +162,41 @@ class Endpoint:
             self.scrubber.error(error)
         self.in_flight -= 1
         was_open = self.breaker.is_open
-        self._judge(error, now, self._key(subject), was_out=was_open)
+        self._judge(error, now, subject, was_out=was_open)
         if span is not None and self.breaker.is_open != was_open:
             span.event("breaker_closed" if was_open else "breaker_opened", now, **{"headrace.endpoint": self.id})
         if self.waiting is not None:
             self.waiting.freed()
 
-    def _judge(self, error: BaseException | None, now: float, key: RefusalKey, *, was_out: bool) -> None:
+    def _judge(self, error: BaseException | None, now: float, subject: RefusalKey, *, was_out: bool) -> None:
         failed = False
         if error is None or _is_callers(error):
             self.breaker.success(now)  # the endpoint works, even if the request was wrong
             if self.refusals.held:
-                self.refusals.answered(*key, now)
+                self.refusals.answered(*self._key(subject), now)
         elif isinstance(error, AccountRefused) and error.scope == "server":
             self.breaker.abandoned(now)
             self.breaker.rest(ACCOUNT_REST if error.retry_after is None else error.retry_after, now, ACCOUNT_REST)
             return
-        elif isinstance(error, InferenceError) and error.blames_endpoint and self._is_to_blame(error, now, key):
+        elif isinstance(error, InferenceError) and error.blames_endpoint and self._is_to_blame(error, now, subject):
             self.breaker.failure(now)
             failed = True
             if error.retry_after is not None:
                 self.breaker.rest(error.retry_after, now)
         else:
             self.breaker.abandoned(now)
-            self.refusals.abandoned(*key, now)
+            self.refusals.abandoned(*self._key(subject), now)
             return
         if self.outliers is not None and not was_out:
             self.outliers.ended(self, now, failed=failed)
         if was_out and not self.breaker.is_open:
             self.came_back()
 
-    def _is_to_blame(self, error: InferenceError, now: float, key: RefusalKey) -> bool:
+    def _is_to_blame(self, error: InferenceError, now: float, subject: RefusalKey) -> bool:
         """Whether the endpoint causes the failure. A refusal of one model's or one tenant's requests does not count."""
         if not isinstance(error, CapacityError):
             return True
-        return self.refusals.refused(*key, error.retry_after, now, self.breaker, error.scope)
+        return self.refusals.refused(*self._key(subject), error.retry_after, now, self.breaker, error.scope)
 
     def failed_to_begin(
         self,

@@ -23,6 +23,8 @@ IGNORED = "x-headrace-ignored"
 NAMES = frozenset({"metadata", "prediction", "reasoning_effort", "verbosity"})
 """Optional fields of a chat. `stop` with an empty text is another one."""
 MAX_LISTED = 16
+LONGEST_NEUTRAL = 64
+"""Bytes, with white space."""
 OTHER = "other"
 """The name of a field whose own name no header or label may have."""
 _SAFE = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
@@ -140,7 +142,9 @@ class IgnoredFields:
 
 
 def requests_nothing(name: str, raw: Raw) -> bool:
-    """Whether a field has a value that has no effect."""
+    """Whether a field has a value that has no effect. Such values are short: a longer one is not read."""
+    if len(memoryview(raw)) > LONGEST_NEUTRAL:
+        return False
     value = msgspec.json.format(bytes(raw), indent=-1)
     neutral = CHANGED[name][1] if name in CHANGED else _DEFAULTS.get(name, ())
     return value in NOTHING or value in neutral
