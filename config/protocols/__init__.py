@@ -1,6 +1,7 @@
 """Protocols of a pool's endpoints: one section each, with its options.
 
 base.py          the base of every section
+egress.py        the way to the endpoints: proxies and header fields
 openai.py        OpenAI's API and the dialects of its servers
 anthropic.py     Anthropic's Messages
 oip.py           the Open Inference Protocol over HTTP and gRPC

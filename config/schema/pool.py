@@ -7,11 +7,11 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from config.protocols import AnyProtocol, Serves
+from config.protocols.egress import HeaderConfig, ProxyConfig
 from config.protocols.openai import OpenAIProtocol
 from config.runtimes import AnyRuntime, EndpointScaleConfig, LlmRuntime, ScaleConfig, VllmRuntime
 from config.schema.balance import BalanceConfig, OutliersConfig
 from config.schema.batches.provider import ProviderBatchesConfig
-from config.schema.bus.egress import HeaderConfig, ProxyConfig
 from config.schema.bus.tls import UpstreamTls
 from config.schema.bus.urls import EndpointUrl, is_broker
 from config.schema.discovery import DiscoverConfig

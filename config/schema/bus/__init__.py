@@ -3,7 +3,6 @@
 broker.py   one broker: its URL, credentials and TLS
 urls.py     URLs of brokers, and of endpoints
 topic.py    names of topics
-egress.py   proxies and header fields of a pool
 tls.py      TLS to brokers, and to endpoints
 binding.py  an entry of `listen.bus`: a topic bound to a model and a tenant
 """
