@@ -26,6 +26,7 @@ from adapters.wire.anthropic.messages import message_body
 from adapters.wire.anthropic.own_thoughts import without_own_thoughts
 from adapters.wire.anthropic.requests import VERSION
 from adapters.wire.anthropic.tools import MAX_NAME, OwnNames
+from adapters.wire.anthropic.whole_message import events_of_message
 from adapters.wire.field_names import CHAT
 from adapters.wire.openai.operation_fields import COUNT
 from adapters.wire.openai.whole_stream import events_of
@@ -111,8 +112,12 @@ class AnthropicAdapter:
         if _streams(request, response):
             return await MessageStream(response, request.prompt_tokens).begun(call.deadline.first_byte)
         body = await response.read()
-        _check_type(request, response)
-        return Answer(content_type="application/json", body=body, usage=_usage(request, body), form=ANTHROPIC)
+        _check_type(response)
+        usage = _usage(request, body)
+        if request.stream:
+            events = events_of_message(body)
+            return OnePiece(events, content_type="text/event-stream", usage=usage, form=ANTHROPIC)
+        return Answer(content_type="application/json", body=body, usage=usage, form=ANTHROPIC)
 
     async def _chat(self, request: ChatRequest, call: Call) -> Answer:
         body = message_body(request, self._model, self._max_tokens, call.ignored)
@@ -127,7 +132,7 @@ class AnthropicAdapter:
         if _streams(request, response):
             return await ChatStream(response, request, created).begun(call.deadline.first_byte)
         body = await response.read()
-        _check_type(request, response)
+        _check_type(response)
         usage = _usage(request, body)
         completion = completion_of(read_message(body), created, OwnNames(request.fields, MAX_NAME))
         if request.stream:
@@ -186,9 +191,9 @@ def _streams(request: ModelRequest, response: ClientResponse) -> bool:
     return request.stream and content_type.startswith("text/event-stream")
 
 
-def _check_type(request: ModelRequest, response: ClientResponse) -> None:
+def _check_type(response: ClientResponse) -> None:
     content_type = (response.headers.get("content-type") or "").lower()
-    if not content_type.startswith("application/json") or (request.stream and isinstance(request, MessagesRequest)):
+    if not content_type.startswith("application/json"):
         raise decoding.bad_response("The upstream's response has the wrong content type.")
 
 

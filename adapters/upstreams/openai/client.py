@@ -50,6 +50,7 @@ from adapters.wire.openai.model_list import ListedModel, decode_models
 from adapters.wire.openai.passthrough import PASSTHROUGH
 from adapters.wire.openai.whole_stream import events_of
 from adapters.wire.responses import native as responses_native
+from adapters.wire.responses.whole_response import events_of_response
 from config.protocols.openai import OpenAIProtocol
 from config.schema.config import PoolConfig
 
@@ -279,8 +280,7 @@ def _whole(request: GenerateRequest, kind: str, body: bytes) -> Answer:
         usage.estimate(request.prompt_tokens)
         usage.completion_tokens *= not isinstance(request, EmbeddingRequest)
     if request.stream:
-        if isinstance(request, ResponsesRequest):
-            raise decoding.bad_response("The upstream did not stream its response.")
-        events = events_of(body, include_usage=request.include_usage)
+        is_response = isinstance(request, ResponsesRequest)
+        events = events_of_response(body) if is_response else events_of(body, include_usage=request.include_usage)
         return OnePiece(events, content_type="text/event-stream", usage=usage, form=OPENAI)
     return Answer(content_type="application/json", body=body, usage=usage)

@@ -10,6 +10,7 @@ tools.py            tools and tool choice
 own_thoughts.py     removes thoughts that only the gateway wrote
 call_ids.py         ids of tool calls in Anthropic's alphabet, and back
 answers.py          whole answers, both ways
+whole_message.py    a whole message as a stream
 events.py           a chat's stream as a message's
 chunks.py           a message's stream as a chat's
 open_blocks.py      the blocks of a message, streamed or whole

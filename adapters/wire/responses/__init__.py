@@ -11,5 +11,6 @@ events.py          a chat's answer as a Response, whole or as events
 streamed_items.py  the items of a streamed Response
 custom_input.py    the text of a custom tool's call, from a function's arguments
 native.py          responses of servers with Responses
+whole_response.py  a whole Response as a stream
 stored_items.py    items of stored responses and conversations
 """
