@@ -91,6 +91,7 @@ async def test_invoices_are_the_sum_of_the_records(tmp_path_factory: pytest.Temp
     state = {"database": f"sqlite:///{folder}/state.db"}
     kinds = [config(state=state, usage={}, requests={"retention": "3650d", "flush": flush}) for flush in ("1s", "2s")]
     writers = HostWriters(lambda: kinds[0], lambda: PEPPER)
+    await writers.usage.write()  # one thread makes the database: a second one would have to wait for it
     workers = [WorkerOfHost(kinds[0]) for _ in range(3)]
     now = float(NOVEMBER)
     ended: Counter[str] = Counter()
