@@ -22,15 +22,16 @@ from gateway.batches.metrics import BatchMetrics
 from gateway.batches.plane import BatchPlane
 from gateway.bus.metrics import BusMetrics, LateAnswers
 from gateway.bus.plane import BusPlane
+from gateway.client_fronts import client_fronts
 from gateway.client_listeners import ClientListeners
 from gateway.embeddings.loading import embedders
 from gateway.errors import StartError
 from gateway.experiments.inbox import FeedbackInbox
 from gateway.experiments.metrics import FeedbackMetrics
+from gateway.explain.header import explained
 from gateway.fronts.batches.uploads import uploads_of
 from gateway.fronts.cors import Cors
 from gateway.fronts.errors import openai_refusal
-from gateway.fronts.listener import Fronts
 from gateway.limits.ledger import Ledger
 from gateway.limits.memory import Memory
 from gateway.limits.shared import SharedTable
@@ -230,7 +231,7 @@ class DataPlane:
 
     def _watch_requests(self, config: Config) -> None:
         """Watch requests with spans, and those whose traffic is recorded."""
-        watchers: list[Watcher] = [] if self.core.telemetry.tracer is None else [traced]
+        watchers: list[Watcher] = [explained] if self.core.telemetry.tracer is None else [explained, traced]
         if self.recorder is not None and config.record is not None and config.record.share:
             watchers.append(self.recorder.sample.watch)
         self.core.watchers = tuple(watchers)
@@ -242,7 +243,7 @@ class DataPlane:
     def _open_listeners(self) -> None:
         keeper, http = self._open_keeper(), self.config.http
         service = None if self.batches is None else self.batches.service
-        fronts = Fronts(self.core, self.is_ready, keeper, self._open_inbox(), batches=service)
+        fronts = client_fronts(self.core, self.is_ready, keeper, self._open_inbox(), batches=service)
         handler: Handler = fronts
         if http.cors is not None:
             handler = cors = Cors(fronts, http.cors)

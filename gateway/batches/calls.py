@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -17,6 +18,7 @@ from adapters.wire import decoding
 from gateway.auth.keys import Principal
 from gateway.fronts.errors import openai_response
 from gateway.fronts.inner import InnerFronts, InnerRequest
+from gateway.fronts.stored_responses import StoredResponses
 from gateway.request.core import Core, internal_error
 from gateway.stored.keeper import Keeper
 from gateway.telemetry import Record
@@ -83,7 +85,7 @@ class LineCalls:
 
     def __init__(self, core: Core, keeper: Keeper | None) -> None:
         self._core = core
-        self._fronts = InnerFronts(core, keeper)
+        self._fronts = InnerFronts(core, partial(StoredResponses, keeper=keeper))
 
     async def call(
         self, principal: Principal, url: str, body: bytes, passing: LinePass | None = None, seed: str = ""

@@ -1,6 +1,7 @@
 """One message as an ordinary request: a front decodes it, the core answers it."""
 
 import logging
+from functools import partial
 
 from adapters import offload
 from adapters.errors import CallerError
@@ -10,6 +11,7 @@ from config.schema.bus.binding import BindingConfig
 from gateway.bus.work import MessageWork
 from gateway.fronts.errors import openai_response
 from gateway.fronts.inner import InnerFronts, InnerRequest
+from gateway.fronts.stored_responses import StoredResponses
 from gateway.request.core import Core, internal_error
 from gateway.stored.keeper import Keeper
 
@@ -20,7 +22,7 @@ class MessageRequests:
     """Answers the messages of one binding."""
 
     def __init__(self, binding: BindingConfig, core: Core, keeper: Keeper | None) -> None:
-        self._fronts = InnerFronts(core, keeper)
+        self._fronts = InnerFronts(core, partial(StoredResponses, keeper=keeper))
         self._model = binding.model
         self._peer = f"bus:{binding.name}"
 

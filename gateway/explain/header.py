@@ -7,24 +7,23 @@ from adapters.requests import ModelRequest
 from config.schema.identity import USER
 from gateway.auth.keys import Principal
 from gateway.explain.why import Policy
-from gateway.request.core import Core
+from gateway.fronts.door import EXPLAIN
+from gateway.request.client_exchange import ClientExchange
 from gateway.request.snapshot import Snapshot
-from gateway.telemetry import Record
 from policies.routing.explain import Explanation
 
-NAME = "x-headrace-explain"
-"""The request header that requests an explanation, and the response header with the explanation."""
 MAX_ROUTES = 16
 MAX_SENT = 1024
 """Maximum bytes of the header, as clients and proxies limit headers too."""
 
 
-def explain(
-    core: Core, principal: Principal, headers: Mapping[str, str], record: Record, request: ModelRequest
-) -> None:
-    """Record the explanation of a request's route, if the client requests it and may receive it."""
-    if NAME in headers and may_explain(core.snapshot, principal):
-        record.explanation = explanation(core.snapshot, principal, request, headers, core.wall())
+def explained(exchange: ClientExchange) -> None:
+    """Record the explanation of a request's route, if the client requests it and may receive it. No observer follows
+    the request further."""
+    if EXPLAIN in exchange.headers and may_explain(exchange.snapshot, exchange.principal):
+        exchange.record.explanation = explanation(
+            exchange.snapshot, exchange.principal, exchange.request, exchange.headers, exchange.time
+        )
 
 
 def may_explain(snapshot: Snapshot, principal: Principal) -> bool:

@@ -18,7 +18,6 @@ from adapters.wire.anthropic.message_request import MessagesRequest
 from adapters.wire.anthropic.rewrite_names import route_names
 from adapters.wire.field_names import MESSAGES
 from gateway.auth.keys import Principal
-from gateway.explain import header
 from gateway.fronts import decoding, errors, rate_limits
 from gateway.fronts.door import STREAMED, Door, DoorPath, Fields
 from gateway.fronts.openai import require_json
@@ -66,7 +65,6 @@ class AnthropicFront:
         body, betas = await http.read(), http.headers.get("anthropic-beta")
         snapshot = self._core.snapshot
         request = await decoding.decode(snapshot, partial(wire.decode_message, betas=betas), body, route_names)
-        header.explain(self._core, principal, http.headers, record, request)
         answer = await self._core.handle(principal, request, http.headers, record)
         request = answer.routed(request)
         record.ignored = tuple(map(MESSAGES.field, record.ignored))

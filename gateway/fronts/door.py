@@ -15,7 +15,6 @@ from adapters.wire.openai.ignored_fields import IGNORED
 from config.schema.config import ClientModelConfig
 from config.schema.globs import is_glob
 from gateway.auth.keys import Principal, bearer
-from gateway.explain import header
 from gateway.fronts import rate_limits
 from gateway.fronts.comments import EventOf, commented
 from gateway.fronts.rights import client_right
@@ -23,6 +22,8 @@ from gateway.request.core import Core
 from gateway.telemetry import Record
 from policies.routing.rules import ResolvedModel
 
+EXPLAIN = "x-headrace-explain"
+"""The request header that requests an explanation of the route, and the response header with it."""
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _KEY_IN_URL = re.compile(r"hr-[a-z2-7]{12}-|(^|&)(api[_-]?key|key|token|access_token)=")
 _PROBES = frozenset({b"/", b"/api/hello"})
@@ -219,7 +220,7 @@ class Door:
         if record.ignored:
             headers.append((IGNORED, ", ".join(record.ignored)))
         if record.explanation:
-            headers.append((header.NAME, record.explanation))
+            headers.append((EXPLAIN, record.explanation))
         allowances = record.allowances or self.core.ledger.shown(record.tenant, now)
         headers += rate_limits.headers(allowances, now)
         return headers

@@ -3,7 +3,7 @@
 The task has authenticated the principal. The front decodes the body, the core answers, the record is that of a client.
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 from adapters.errors import CredentialError, InferenceError
 from adapters.http1.message import Headers, Request, Response
@@ -15,9 +15,8 @@ from gateway.fronts.door import Door, DoorPath, Fields, HeadersOf, Shape
 from gateway.fronts.oip_http import OipFront
 from gateway.fronts.openai import OpenAIFront
 from gateway.fronts.responses import PATH as RESPONSES
-from gateway.fronts.responses import ResponsesFront
+from gateway.fronts.responses import ResponsesFront, ResponseStorage
 from gateway.request.core import Core
-from gateway.stored.keeper import Keeper
 from gateway.telemetry import Record
 
 
@@ -77,10 +76,10 @@ class InnerDoor(Door):
 class InnerFronts:
     """The fronts by path."""
 
-    def __init__(self, core: Core, keeper: Keeper | None) -> None:
+    def __init__(self, core: Core, storage: Callable[[Door], ResponseStorage]) -> None:
         door = InnerDoor(core)
         self._openai = OpenAIFront(door, 0)
-        self._responses = ResponsesFront(door, keeper)
+        self._responses = ResponsesFront(door, storage(door))
         self._messages = AnthropicFront(door, 0)
         self._tensors = OipFront(door, lambda: True)
 

@@ -1,5 +1,7 @@
 """`POST /v1/responses/input_tokens`: the number of tokens in a Response's input."""
 
+from typing import Protocol
+
 import msgspec
 
 from adapters.errors import CallerError, Unsupported
@@ -12,11 +14,17 @@ from gateway.fronts import decoding
 from gateway.fronts.anthropic import ESTIMATED
 from gateway.fronts.door import Door, DoorPath
 from gateway.fronts.openai import require_json
-from gateway.stored.exchange import opened
-from gateway.stored.keeper import Keeper
 from gateway.telemetry import Record
 
 PATH = b"/v1/responses/input_tokens"
+
+
+class Opening(Protocol):
+    """Puts stored items before those of a body."""
+
+    async def opened(self, principal: Principal, body: bytes) -> tuple[bytes, object]:
+        """The body with the stored items, and what is stored of it."""
+        ...
 
 
 class _Count(msgspec.Struct):
@@ -30,17 +38,17 @@ _encode = msgspec.json.Encoder().encode
 class InputTokens:
     """The handler. The model's own server counts the tokens; if it cannot, the gateway estimates them."""
 
-    def __init__(self, door: Door, keeper: Keeper | None = None) -> None:
+    def __init__(self, door: Door, storage: Opening | None = None) -> None:
         self._door = door
-        self._keeper = keeper
+        self._storage = storage
         self._core = door.core
         self.route = DoorPath("/v1/responses/input_tokens", self._answer)
 
     async def _answer(self, principal: Principal, http: Request, record: Record) -> Response:
         require_json(http)
         body = await http.read()
-        if self._keeper is not None:
-            body, _ = await opened(self._keeper, principal, body)
+        if self._storage is not None:
+            body, _ = await self._storage.opened(principal, body)
         request = await decoding.decode(
             self._core.snapshot, messages.decode_response_count, body, wire.route_names, wire.OPERATION
         )

@@ -1,25 +1,14 @@
 """The HTTP listener: selects the front of a request by its path."""
 
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import Protocol
 
 from adapters.http1.message import Request, Response
-from gateway.batches.service import BatchService
-from gateway.experiments.inbox import FeedbackInbox
 from gateway.fronts.anthropic import MODELS, VERSION, AnthropicFront
 from gateway.fronts.anthropic import PATH as MESSAGES
 from gateway.fronts.apps import PATHS, AppsFront
-from gateway.fronts.batches.anthropic import PATH as MESSAGE_BATCHES
-from gateway.fronts.batches.anthropic import MessageBatchesFront
-from gateway.fronts.batches.files import PATH as FILES
-from gateway.fronts.batches.files import FilesFront
-from gateway.fronts.batches.openai import PATH as BATCHES
-from gateway.fronts.batches.openai import BatchesFront
-from gateway.fronts.conversations import PATH as CONVERSATIONS
-from gateway.fronts.conversations import ConversationsFront
 from gateway.fronts.door import Door, DoorPath
-from gateway.fronts.feedback import PATH as FEEDBACK
-from gateway.fronts.feedback import FeedbackFront
 from gateway.fronts.metadata import Metadata
 from gateway.fronts.oip_http import OipFront
 from gateway.fronts.openai import OpenAIFront
@@ -28,11 +17,19 @@ from gateway.fronts.paths import readdressed
 from gateway.fronts.predict_v1 import PredictFront
 from gateway.fronts.responses import PATH as RESPONSES
 from gateway.fronts.responses import ResponsesFront
-from gateway.request.core import Core
-from gateway.stored.keeper import Keeper
 
 GENERATION = frozenset({b"/v1/chat/completions", b"/v1/completions", b"/v1/embeddings"})
 """OpenAI's paths of most requests. Every other path is compared with the prefixes of each front."""
+
+
+class Front(Protocol):
+    """The handler of some paths."""
+
+    def __call__(self, http: Request) -> Awaitable[Response]: ...
+
+    def routes(self) -> Iterable[DoorPath]:
+        """All routes."""
+        ...
 
 
 class Fronts:
@@ -40,36 +37,23 @@ class Fronts:
 
     def __init__(
         self,
-        core: Core,
+        door: Door,
         ready: Callable[[], bool] = lambda: True,
-        keeper: Keeper | None = None,
-        inbox: FeedbackInbox | None = None,
-        door: Door | None = None,
-        batches: BatchService | None = None,
+        responses: ResponsesFront | None = None,
+        features: Sequence[tuple[bytes, Front]] = (),
     ) -> None:
-        self.door = door or Door(core)
+        """`features` are the fronts of features, by the prefix of their paths."""
+        self.door = door
         created = int(time.time())
-        metadata = Metadata(core)
-        self._openai = OpenAIFront(self.door, created)
-        self._predict = PredictFront(self.door, metadata, created)
-        self._oip = OipFront(self.door, ready)
-        self._responses = ResponsesFront(self.door, keeper)
-        self._conversations = ConversationsFront(self.door, keeper)
-        self._anthropic = AnthropicFront(self.door, created)
-        self._feedback = FeedbackFront(self.door, inbox)
-        self._files = FilesFront(self.door, batches)
-        self._batches = BatchesFront(self.door, batches)
-        self._message_batches = MessageBatchesFront(self.door, batches)
-        self._fronts = (
-            (b"/v2", self._oip),
-            (b"/v1/models/", self._predict),
-            (RESPONSES, self._responses),
-            (CONVERSATIONS, self._conversations),
-            (MESSAGE_BATCHES, self._message_batches),
+        self._openai = OpenAIFront(door, created)
+        predict, oip = PredictFront(door, Metadata(door.core), created), OipFront(door, ready)
+        self._anthropic = AnthropicFront(door, created)
+        self._fronts: tuple[tuple[bytes, Front], ...] = (
+            (b"/v2", oip),
+            (b"/v1/models/", predict),
+            (RESPONSES, responses or ResponsesFront(door)),
+            *features,
             (MESSAGES, self._anthropic),
-            (FEEDBACK, self._feedback),
-            (FILES, self._files),
-            (BATCHES, self._batches),
         )
         self._apps = AppsFront(self.door)
         self._passed = PassedFront(self.door)
@@ -92,15 +76,5 @@ class Fronts:
 
     def routes(self) -> Iterator[DoorPath]:
         """The routes of all fronts."""
-        yield from self._openai.routes()
-        yield from self._oip.routes()
-        yield from self._predict.routes()
-        yield from self._responses.routes()
-        yield from self._conversations.routes()
-        yield from self._feedback.routes()
-        yield from self._files.routes()
-        yield from self._batches.routes()
-        yield from self._message_batches.routes()
-        yield from self._apps.routes()
-        yield from self._anthropic.routes()
-        yield from self._passed.routes()
+        for front in (self._openai, *(front for _, front in self._fronts), self._apps, self._passed):
+            yield from front.routes()

@@ -11,7 +11,6 @@ from adapters.wire import sse
 from adapters.wire.openai import chat as wire
 from adapters.wire.responses.requests import decode_chat
 from gateway.auth.keys import Principal
-from gateway.explain import header
 from gateway.fronts import decoding, errors
 from gateway.fronts.door import STREAMED, Door, DoorPath
 from gateway.telemetry import Record
@@ -60,7 +59,6 @@ class OpenAIFront:
         body = await http.read()
         snapshot = self._core.snapshot
         request = await decoding.decode(snapshot, decode, body, operation=operation)
-        header.explain(self._core, principal, http.headers, record, request)
         answer = await self._core.handle(principal, request, http.headers, record)
         headers = [("content-type", answer.content_type), *self._door.headers(record), *answer.headers]
         if answer.body is not None:

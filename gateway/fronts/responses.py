@@ -1,6 +1,6 @@
 """OpenAI's Responses: transcoded for servers of chats, forwarded to servers that support Responses."""
 
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -16,13 +16,9 @@ from adapters.wire.responses import requests as wire
 from adapters.wire.responses.events import ResponseEvents, refusal_event, whole
 from adapters.wire.responses.native import NativeEvents
 from gateway.auth.keys import Principal
-from gateway.explain import header
 from gateway.fronts import decoding, errors, input_tokens
 from gateway.fronts.door import STREAMED, Door, DoorPath
 from gateway.fronts.openai import require_json
-from gateway.fronts.stored_responses import StoredResponses
-from gateway.stored.exchange import StoredExchange, not_stored, opened
-from gateway.stored.keeper import Keeper
 from gateway.telemetry import Record
 
 PATH = b"/v1/responses"
@@ -32,20 +28,56 @@ _UNKNOWN = "Unknown path. This gateway serves /v1/responses and the paths below 
 _encode = msgspec.json.Encoder().encode
 
 
-class ResponsesFront:
-    """The handler of `/v1/responses` and the paths below."""
+class StoredRequest(Protocol):
+    """A request that stores its response, or continues a stored one."""
 
-    def __init__(self, door: Door, keeper: Keeper | None = None) -> None:
-        self._door = door
-        self._core = door.core
-        self._keeper = keeper
-        self._create = DoorPath("/v1/responses", self._answer)
-        self._counts = input_tokens.InputTokens(door, keeper).route
-        self._stored = StoredResponses(door, keeper)
+    model: str
+    """The model by the name that the client requests, once it is known."""
+
+    @property
+    def repeated(self) -> dict[str, Any]:
+        """The fields of the answer that report how it is stored."""
+        ...
+
+    def dropped(self) -> "StoredRequest":
+        """The request on a route that drops `store`."""
+        ...
+
+    async def finish(self, answer: bytes) -> None:
+        """Store a whole Response, which is JSON."""
+        ...
+
+
+class ResponseStorage(Protocol):
+    """Stores responses, and has the paths below `/v1/responses` that read them."""
+
+    async def opened(self, principal: Principal, body: bytes) -> tuple[bytes, StoredRequest | None]:
+        """The body with the stored items before its own, and what is stored of it. Raises `InferenceError`."""
+        ...
 
     def routes(self) -> list[DoorPath]:
         """All routes."""
-        return [self._create, self._counts, *self._stored.routes()]
+        ...
+
+    def route(self, target: bytes) -> DoorPath:
+        """The route of a path below `/v1/responses`."""
+        ...
+
+
+class ResponsesFront:
+    """The handler of `/v1/responses` and the paths below."""
+
+    def __init__(self, door: Door, storage: ResponseStorage | None = None) -> None:
+        self._door = door
+        self._core = door.core
+        self._storage = storage
+        self._create = DoorPath("/v1/responses", self._answer)
+        self._counts = input_tokens.InputTokens(door, storage).route
+
+    def routes(self) -> list[DoorPath]:
+        """All routes."""
+        stored = [] if self._storage is None else self._storage.routes()
+        return [self._create, self._counts, *stored]
 
     async def __call__(self, http: Request) -> Response:
         """Answer one request."""
@@ -55,15 +87,15 @@ class ResponsesFront:
             route = self._create
         elif target == input_tokens.PATH:
             route = self._counts
-        elif target.startswith(PATH + b"/"):
-            route = self._stored.route(target)
+        elif target.startswith(PATH + b"/") and self._storage is not None:
+            route = self._storage.route(target)
         return await self._door.serve(http, route, _UNKNOWN, errors.openai_response, event_of=refusal_event)
 
     async def _answer(self, principal: Principal, http: Request, record: Record) -> Response:
         require_json(http)
         body, exchange = await http.read(), None
-        if self._keeper is not None:
-            body, exchange = await opened(self._keeper, principal, body)
+        if self._storage is not None:
+            body, exchange = await self._storage.opened(principal, body)
             record.stored = exchange is not None
         request, shell = await self._read(body)
         if exchange is not None:
@@ -72,7 +104,7 @@ class ResponsesFront:
         answer = await self._handled(principal, request, http, record)
         record.ignored = [RESPONSES.field(name) for name in record.ignored]
         if exchange is not None and "store" in record.trace.ignored.dropped:
-            exchange = not_stored(exchange)
+            exchange = exchange.dropped()
         if exchange is not None and shell is not None:
             shell.repeat(**exchange.repeated)
         headers = [*self._door.headers(record), *answer.headers]
@@ -98,7 +130,6 @@ class ResponsesFront:
         self, principal: Principal, request: ChatRequest | ResponsesRequest, http: Request, record: Record
     ) -> Answer:
         """The answer when it begins. Errors use the field names of Responses."""
-        header.explain(self._core, principal, http.headers, record, request)
         try:
             return await self._core.handle(principal, request, http.headers, record)
         except CallerError as error:
@@ -125,7 +156,7 @@ class _Stream:
 
     __slots__ = ("_answer", "_ended", "_events", "_exchange", "_over")
 
-    def __init__(self, answer: Answer, events: ResponseEvents | NativeEvents, exchange: StoredExchange | None) -> None:
+    def __init__(self, answer: Answer, events: ResponseEvents | NativeEvents, exchange: StoredRequest | None) -> None:
         self._answer = answer
         self._exchange = exchange
         self._events = events

@@ -11,6 +11,7 @@ from adapters.wire.responses.stored_items import Item, Page, encode
 from gateway.auth.keys import Principal
 from gateway.fronts.batches.pages import query_of
 from gateway.fronts.door import Door, DoorPath
+from gateway.stored.exchange import StoredExchange, opened
 from gateway.stored.keeper import Keeper
 from gateway.stored.references import may_read
 from gateway.stored.store import ResponseDatabase, StoredResponse
@@ -22,7 +23,7 @@ _items = msgspec.json.Decoder(list[Item]).decode
 
 
 class StoredResponses:
-    """The handlers of stored responses. Without a keeper nothing is stored."""
+    """The storage of responses as their front uses it. Without a keeper nothing is stored."""
 
     def __init__(self, door: Door, keeper: Keeper | None) -> None:
         self._door = door
@@ -31,6 +32,10 @@ class StoredResponses:
         self._input = DoorPath("/v1/responses/{id}/input_items", self._input_items)
         self._cancel = DoorPath("/v1/responses/{id}/cancel", self._cancelled)
         self._other = DoorPath("/v1/responses/{path}", self._unknown)
+
+    async def opened(self, principal: Principal, body: bytes) -> tuple[bytes, StoredExchange | None]:
+        """The body with the stored items before its own, and what is stored of it. Raises `InferenceError`."""
+        return (body, None) if self._keeper is None else await opened(self._keeper, principal, body)
 
     def routes(self) -> list[DoorPath]:
         """All routes."""

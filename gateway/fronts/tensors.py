@@ -8,7 +8,6 @@ from adapters.errors import BackendError
 from adapters.requests import InferRequest, ModelQuery
 from adapters.wire.oip import bodies as oip_bodies
 from gateway.auth.keys import Principal
-from gateway.explain import header
 from gateway.fronts.door import Door
 from gateway.request.core import Core
 from gateway.request.snapshot import Snapshot
@@ -94,5 +93,4 @@ async def inferred(
     core: Core, principal: Principal, request: InferRequest, headers: Mapping[str, str], record: Record
 ) -> Answer:
     """The answer to an inference when it begins. The explanation of its routing is added to the record."""
-    header.explain(core, principal, headers, record, request)
     return await core.handle(principal, request, headers, record)

@@ -22,7 +22,7 @@ class PlaygroundListener:
 
     def __init__(self, core: Core, max_body: int, memory: Budget) -> None:
         self._door = PlaygroundDoor(core)
-        self._fronts = Fronts(core, door=self._door)
+        self._fronts = Fronts(self._door)
         limits = Limits(max_body=max_body, max_connections=MOST_CONNECTIONS)
         self._server = Server(self._answer, limits, openai_refusal, memory)
 

@@ -12,7 +12,7 @@ from aiohttp import web
 from yarl import URL
 
 from gateway.auth.keys import Principal
-from gateway.explain.header import NAME as EXPLAIN
+from gateway.fronts.door import EXPLAIN
 from gateway.playground.caller import HEADER, encode_caller
 
 T = TypeVar("T")

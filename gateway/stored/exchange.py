@@ -55,6 +55,10 @@ class StoredExchange:
         fields = {"store": self.stores, "previous_response_id": self.previous}
         return fields if conversation is None else {**fields, "conversation": conversation}
 
+    def dropped(self) -> "StoredExchange":
+        """The exchange on a route that drops `store`."""
+        return replace(self, stores=False)
+
     async def finish(self, answer: bytes) -> None:
         """Store a whole Response, which is JSON."""
         if not self.stores and self.conversation is None:
@@ -116,11 +120,6 @@ async def opened(keeper: Keeper, principal: Principal, body: bytes) -> tuple[byt
     removed |= {"conversation"} if conversation is not None else set()
     body = encode({name: raw for name, raw in fields.items() if name not in removed})
     return body, exchange if is_own else None
-
-
-def not_stored(exchange: StoredExchange) -> StoredExchange:
-    """The exchange of a route that drops `store`."""
-    return replace(exchange, stores=False)
 
 
 async def _history(exchange: StoredExchange) -> list[Item]:

@@ -11,8 +11,8 @@ import pytest
 from adapters.base import Adapter
 from adapters.http1.server import Limits, Server
 from adapters.registry import Address, make
+from gateway.client_fronts import client_fronts
 from gateway.fronts.errors import openai_refusal
-from gateway.fronts.listener import Fronts
 from tests.servers.llama_cpp import NAME, llama_cpp
 from tests.servers.shared import shared
 from tests.servers.started import Started
@@ -36,7 +36,7 @@ async def door(url: str, protocol: str) -> AsyncIterator[tuple[str, str]]:
     )
     adapter: Adapter = make(configuration.pools[0], Address(url))
     rig = Rig(configuration, {"main": [adapter]})  # type: ignore[list-item]
-    server = Server(Fronts(rig.core), Limits(), openai_refusal)
+    server = Server(client_fronts(rig.core), Limits(), openai_refusal)
     host, port = await server.listen_tcp("127.0.0.1", 0)
     try:
         yield f"http://{host}:{port}", rig.key.plaintext

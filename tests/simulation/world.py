@@ -9,8 +9,8 @@ from adapters.offload.jobs import CodecCall
 from config.schema.config import Config
 from gateway.auth.keys import ApiKey, KeyRecord, Principal, digest
 from gateway.auth.table import KeyTable
+from gateway.client_fronts import client_fronts
 from gateway.fronts.errors import openai_refusal
-from gateway.fronts.listener import Fronts
 from gateway.limits.account import Account
 from gateway.pipelines.graphs import PIPELINES
 from gateway.request.core import Core
@@ -87,7 +87,7 @@ class World:
         pools = self._commit(config)
         snapshot = self._build(config, pools)
         self.core = Core(snapshot, self.ledger, Telemetry(self.metrics, self.log, batch=1), self.rng, self.loop.time)
-        self.server = Server(Fronts(self.core), Limits(send_timeout=SEND_TIMEOUT), openai_refusal)
+        self.server = Server(client_fronts(self.core), Limits(send_timeout=SEND_TIMEOUT), openai_refusal)
         await self.server.listen_tcp(*GATEWAY)
 
     async def reload(self, written: dict[str, Any]) -> None:

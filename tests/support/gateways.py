@@ -15,8 +15,9 @@ from adapters.wire.openai import chat as wire
 from config.schema.config import Config
 from gateway.auth.keys import KeyRecord, Principal, digest, new_key
 from gateway.auth.table import KeyTable
+from gateway.client_fronts import client_fronts
+from gateway.explain.header import explained
 from gateway.fronts.errors import openai_refusal
-from gateway.fronts.listener import Fronts
 from gateway.limits.ledger import Ledger
 from gateway.pipelines.graphs import PIPELINES
 from gateway.request.core import Core
@@ -120,6 +121,7 @@ class Rig:
             watches=self.watches,
         )
         self.core = Core(snapshot, self.ledger, Telemetry(self.metrics, self.log, batch=1), rng, clock)
+        self.core.watchers = (explained,)
 
     def _keys(self) -> KeyTable:
         return KeyTable(PEPPER, {self.key.id: KeyRecord(self.principal, digest(PEPPER, self.key.plaintext))})
@@ -180,7 +182,7 @@ def chat(model: str = "chat", **fields: Any) -> ChatRequest:
 @asynccontextmanager
 async def listening(rig: Rig, *, max_body: int = 10_000) -> AsyncIterator[str]:
     """Its data listener; afterwards nothing is counted any more, and every request has come to its one end."""
-    server = Server(Fronts(rig.core), Limits(max_body=max_body), openai_refusal)
+    server = Server(client_fronts(rig.core), Limits(max_body=max_body), openai_refusal)
     host, port = await server.listen_tcp("127.0.0.1", 0)
     try:
         yield f"http://{host}:{port}"

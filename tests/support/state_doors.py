@@ -13,6 +13,7 @@ from adapters.http1.message import Headers, Request
 from config.schema.batches.batches import BatchesConfig
 from config.schema.state import StoredResponsesConfig
 from gateway.batches.service import BatchService
+from gateway.client_fronts import client_fronts
 from gateway.fronts.listener import Fronts
 from gateway.stored.keeper import Keeper
 from tests.support.chats import completion
@@ -85,7 +86,7 @@ async def state_gateway(folder: Path, tenants: Sequence[Any], **changes: Any) ->
     keeper = Keeper(url, StoredResponsesConfig(), 1 << 20, lambda: made.now, quota)
     settings = BatchesConfig(storage=f"file:{folder}/files", retention="2h")
     batches = BatchService(settings, url, lambda: PEPPER, lambda: made.now, quota)
-    made = StateGateway(rig, Fronts(rig.core, keeper=keeper, batches=batches), keeper, batches, folder)
+    made = StateGateway(rig, client_fronts(rig.core, keeper=keeper, batches=batches), keeper, batches, folder)
     writing = asyncio.create_task(keeper.run())
     try:
         yield made

@@ -19,9 +19,9 @@ from adapters.types import OIP_JSON, Form, Usage
 from adapters.upstreams.oip.inference import Reader
 from adapters.wire.oip.bodies import ModelMetadata, decode_metadata
 from config.schema.config import HttpConfig
+from gateway.client_fronts import client_fronts
 from gateway.fronts.errors import openai_refusal
 from gateway.fronts.grpc.listener import grpc_server
-from gateway.fronts.listener import Fronts
 from tests.support.gateways import Rig, config
 
 METADATA = {
@@ -140,7 +140,7 @@ async def tensor_door(
         config(**{"tenants": [tenant], **changes}),
         {**{name: [fake] for name, fake in (others or {}).items()}, "main": list(fakes or [TensorFake()])},
     )
-    fronts = Fronts(rig.core)
+    fronts = client_fronts(rig.core)
     server = Server(fronts, Limits(max_body=1_000_000), openai_refusal)
     grpc = grpc_server(fronts.door, lambda: True, HttpConfig(max_body="1MB"))
     try:

@@ -14,8 +14,8 @@ from adapters.http1.message import Request, Response, encode_fields
 from adapters.http1.server import Limits, Server
 from adapters.upstreams.apps.http_app import HttpAppAdapter
 from config.protocols.apps import HttpProtocol
+from gateway.client_fronts import client_fronts
 from gateway.fronts.errors import openai_refusal
-from gateway.fronts.listener import Fronts
 from tests.adapters.http1.raw import until
 from tests.support.doors import Before
 from tests.support.gateways import Rig, config
@@ -119,7 +119,7 @@ async def app_door(
         for _ in range(endpoints)
     ]
     rig = Rig(config(pools=[pool], models=models), {"main": [Before(adapter) for adapter in made]})
-    server = Server(Fronts(rig.core), Limits(max_body=1_000_000), openai_refusal)
+    server = Server(client_fronts(rig.core), Limits(max_body=1_000_000), openai_refusal)
     try:
         host, port = await server.listen_tcp("127.0.0.1", 0)
         async with aiohttp.ClientSession() as http:

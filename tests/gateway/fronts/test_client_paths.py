@@ -17,7 +17,7 @@ from adapters.requests import AppRequest, GenerateRequest
 from adapters.types import ANTHROPIC
 from adapters.wire import form
 from adapters.wire.anthropic.message_request import TokenCount
-from gateway.fronts.listener import Fronts
+from gateway.client_fronts import client_fronts
 from gateway.fronts.paths import readdressed
 from tests.support.doors import HI, Door, door, uncertified
 from tests.support.gateways import Rig, config
@@ -127,7 +127,7 @@ def test_a_readdressed_path_stays_below_v1(parts: list[bytes]) -> None:
 
 async def test_every_route_that_answers_get_answers_head() -> None:
     rig = Rig(config(), {"main": [FakeAdapter()]})
-    routes = list(Fronts(rig.core).routes())
+    routes = list(client_fronts(rig.core).routes())
     assert any("GET" in route.methods for route in routes)
     assert not any("HEAD" in route.methods for route in routes)  # the door has it for all of them
 

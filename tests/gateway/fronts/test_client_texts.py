@@ -20,8 +20,8 @@ from adapters.wire.openai.passthrough import PASSTHROUGH
 from config.schema.batches.batches import BatchesConfig
 from config.schema.state import StoredResponsesConfig
 from gateway.batches.service import BatchService
+from gateway.client_fronts import client_fronts
 from gateway.fronts.errors import openai_refusal
-from gateway.fronts.listener import Fronts
 from gateway.stored.keeper import Keeper
 from tests.support.doors import HI, Before, Door
 from tests.support.gateways import PEPPER, Rig, config
@@ -176,7 +176,7 @@ async def strict(folder: Path) -> AsyncIterator[Strict]:
         stack.callback(asyncio.create_task(keeper.run()).cancel)
         batches = BatchService(BatchesConfig(storage=f"file:{folder}/files"), database, lambda: PEPPER, time.time)
         stack.callback(batches.close)
-        front = Server(Fronts(rig.core, keeper=keeper, batches=batches), Limits(), openai_refusal)
+        front = Server(client_fronts(rig.core, keeper=keeper, batches=batches), Limits(), openai_refusal)
         host, port = await front.listen_tcp("127.0.0.1", 0)
         stack.push_async_callback(front.aclose)
         http = await stack.enter_async_context(aiohttp.ClientSession())

@@ -14,9 +14,9 @@ from adapters.fake import FakeAdapter, Script
 from adapters.http1.message import Headers, Request, Response
 from adapters.http1.server import Limits, Server
 from config.schema.cors import CorsConfig, Origin
+from gateway.client_fronts import client_fronts
 from gateway.fronts.cors import Cors
 from gateway.fronts.errors import openai_refusal
-from gateway.fronts.listener import Fronts
 from tests.support.chats import HELLO
 from tests.support.doors import Door
 from tests.support.gateways import Rig, config
@@ -30,7 +30,7 @@ DOORS = ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/models", 
 @pytest.fixture
 async def door() -> AsyncIterator[Door]:
     rig = Rig(config(), {"main": [FakeAdapter(Script(chunks=HELLO))]})
-    server = Server(Cors(Fronts(rig.core), CONFIG), Limits(), openai_refusal)
+    server = Server(Cors(client_fronts(rig.core), CONFIG), Limits(), openai_refusal)
     host, port = await server.listen_tcp("127.0.0.1", 0)
     async with AsyncExitStack() as stack, aiohttp.ClientSession() as http:
         yield Door(rig, f"http://{host}:{port}", stack, http)

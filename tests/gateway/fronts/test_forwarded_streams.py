@@ -12,8 +12,8 @@ from adapters.http1.connection import Connection
 from adapters.http1.server import Limits, Server
 from adapters.upstreams.openai.client import OpenAIAdapter
 from adapters.wire import sse
+from gateway.client_fronts import client_fronts
 from gateway.fronts.errors import openai_refusal
-from gateway.fronts.listener import Fronts
 from tests.support.gateways import Rig, config
 
 EVENT = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
@@ -75,7 +75,7 @@ async def test_every_byte_arrives_in_order(seed: int, monkeypatch: pytest.Monkey
     address, upstream_port = server.sockets[0].getsockname()
     adapter: Any = OpenAIAdapter(Client(f"http://{address}:{upstream_port}/v1"))
     rig = Rig(config(), {"main": [adapter]})
-    front = Server(Fronts(rig.core), Limits(), openai_refusal)
+    front = Server(client_fronts(rig.core), Limits(), openai_refusal)
     _, port = await front.listen_tcp("127.0.0.1", 0)
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=4096)
     body = json.dumps(REQUEST).encode()

@@ -16,8 +16,8 @@ from adapters.http1.message import Request, Response
 from adapters.http1.server import Limits, Server
 from adapters.upstreams.openai.client import OpenAIAdapter
 from adapters.wire import sse
+from gateway.client_fronts import client_fronts
 from gateway.fronts.errors import openai_refusal
-from gateway.fronts.listener import Fronts
 from tests.adapters.http1.raw import until
 from tests.support.gateways import Rig, config
 
@@ -82,7 +82,7 @@ def held() -> list[object]:
 
 async def check(rig: Rig, doors: dict[str, dict[str, Any]]) -> None:
     before = held()  # other tests of the process may hold some
-    server = Server(Fronts(rig.core), Limits(), openai_refusal)
+    server = Server(client_fronts(rig.core), Limits(), openai_refusal)
     _, port = await server.listen_tcp("127.0.0.1", 0)
     for path, fields in doors.items():
         body = json.dumps(fields).encode()

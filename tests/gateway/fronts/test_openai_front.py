@@ -17,7 +17,7 @@ from config.schema.identity import Operation
 from gateway.auth.keys import KeyRecord, Principal, digest
 from gateway.auth.scope import Scope
 from gateway.auth.table import KeyTable
-from gateway.fronts.listener import Fronts
+from gateway.client_fronts import client_fronts
 from gateway.request.snapshot import with_keys
 from tests.support.chats import HELLO, completion
 from tests.support.doors import Door, door
@@ -368,7 +368,7 @@ async def test_a_header_that_claims_a_tenant_changes_nothing() -> None:
 
 async def test_every_operation_of_the_door_can_be_named_in_a_scope() -> None:
     async with opened() as d:
-        served = {route.operation for route in Fronts(d.rig.core).routes()}
+        served = {route.operation for route in client_fronts(d.rig.core).routes()}
     assert served == set(get_args(Operation)) - {"metrics"}  # the admin listener's
 
 

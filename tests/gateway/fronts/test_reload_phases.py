@@ -16,8 +16,8 @@ from tritonclient.grpc import service_pb2_grpc as stubs
 from adapters.fake import FakeAdapter, Script
 from adapters.http1.server import Limits, Server
 from adapters.types import OIP_GRPC
+from gateway.client_fronts import client_fronts
 from gateway.fronts.errors import openai_refusal
-from gateway.fronts.listener import Fronts
 from gateway.request.snapshot import build
 from tests.gateway.fronts.oip import TensorFake, tensor_door
 from tests.support.gateways import Rig, config
@@ -99,7 +99,7 @@ async def status_line(port: int, key: str, path: str, body: bytes, turn: Any) ->
 
 async def test_a_tenant_that_is_removed_while_its_body_arrives_is_refused() -> None:
     rig = Rig(config(tenants=[ACME, OTHER]), {"main": [FakeAdapter()]})
-    server = Server(Fronts(rig.core), Limits(), openai_refusal)
+    server = Server(client_fronts(rig.core), Limits(), openai_refusal)
     _, port = await server.listen_tcp("127.0.0.1", 0)
     turns = iter(range(4))
 
@@ -123,7 +123,7 @@ async def test_no_reload_at_any_phase_of_a_request_is_a_failure_of_the_gateway(s
     dice = random.Random(seed)
     scripts = [Script(latency=dice.choice([0.0, 0.002]), gap=dice.choice([0.0, 0.002])) for _ in range(8)]
     rig = Rig(config(tenants=[ACME, OTHER]), {"main": [FakeAdapter(*scripts)]})
-    server = Server(Fronts(rig.core), Limits(), openai_refusal)
+    server = Server(client_fronts(rig.core), Limits(), openai_refusal)
     _, port = await server.listen_tcp("127.0.0.1", 0)
     async with reloading(rig, dice) as turn:
         for _ in range(6):

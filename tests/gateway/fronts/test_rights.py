@@ -14,13 +14,13 @@ from adapters.http1.message import Headers, Request, Response
 from gateway.auth.keys import KeyRecord, Principal, digest, id_of, new_key
 from gateway.auth.scope import Scope
 from gateway.auth.table import KeyTable
+from gateway.client_fronts import client_fronts
 from gateway.fronts import errors
 from gateway.fronts.admin.guard import Handler
 from gateway.fronts.door import Door, DoorPath
 from gateway.fronts.grpc.apps import GrpcAppsFront
 from gateway.fronts.grpc.oip import OipGrpcFront
 from gateway.fronts.grpc.tfserving import TfServingFront
-from gateway.fronts.listener import Fronts
 from gateway.fronts.metadata import Metadata
 from gateway.fronts.rights import ADMIN, CLIENT, GRPC, GRPC_APPLICATION, AdminRight, admin_right
 from gateway.request.snapshot import with_keys
@@ -47,7 +47,7 @@ def routes_of(app: web.Application) -> set[str]:
 
 def client_routes() -> dict[str, DoorPath]:
     rig = Rig(config(), {"main": [FakeAdapter()]})
-    return {route.path: route for route in Fronts(rig.core).routes()}
+    return {route.path: route for route in client_fronts(rig.core).routes()}
 
 
 @pytest.mark.realtime  # the database has threads
@@ -156,7 +156,7 @@ async def test_every_client_route_follows_the_table() -> None:
     limits = {"requests": "100000/min", "bytes": "100MiB/min"}
     tenants = [{"name": name, "models": ["*"], "limits": limits} for name in TENANT_NAMES]
     rig = Rig(config(tenants=tenants), {"main": [FakeAdapter()]})
-    fronts, records, held = Fronts(rig.core), dict[str, KeyRecord](), dict[str, tuple[str, Principal | None]]()
+    fronts, records, held = client_fronts(rig.core), dict[str, KeyRecord](), dict[str, tuple[str, Principal | None]]()
     for tenant in TENANT_NAMES:
         for role in ("user", "tenant-admin", "operator"):
             held[f"{role} of {tenant}"] = "", Principal(tenant, "", frozenset({"user", role}))
@@ -207,7 +207,7 @@ async def limited() -> AsyncIterator[Rig]:
 
 
 async def test_a_request_without_a_model_is_refused_beyond_the_limit(limited: Rig) -> None:
-    fronts = Fronts(limited.core)
+    fronts = client_fronts(limited.core)
     headers = Headers({b"authorization": f"Bearer {limited.key.plaintext}".encode()})
     statuses = [(await fronts(Request("GET", b"/v1/files", headers, "peer"))).status for _ in range(3)]
     assert statuses == [404, 404, 429]  # a refusal of the handler counts too

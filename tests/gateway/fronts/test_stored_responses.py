@@ -17,8 +17,8 @@ from adapters.requests import ChatRequest, GenerateRequest, ResponsesRequest
 from config.schema.state import StoredResponsesConfig
 from gateway.auth.errors import StoreRefused
 from gateway.auth.scope import Scope
+from gateway.client_fronts import client_fronts
 from gateway.fronts.errors import openai_refusal
-from gateway.fronts.listener import Fronts
 from gateway.stored.keeper import Keeper
 from gateway.stored.store import ResponseDatabase, StoredTurn
 from tests.support.chats import HELLO, completion
@@ -52,7 +52,7 @@ def door(tmp_path: Path) -> Opener:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(keeper.aclose)
             stack.callback(asyncio.create_task(keeper.run()).cancel)
-            server = Server(Fronts(rig.core, keeper=keeper), Limits(), openai_refusal)
+            server = Server(client_fronts(rig.core, keeper=keeper), Limits(), openai_refusal)
             host, port = await server.listen_tcp("127.0.0.1", 0)
             stack.push_async_callback(server.aclose)
             http = await stack.enter_async_context(aiohttp.ClientSession())
