@@ -65,7 +65,7 @@ conformance: $(VENV)/.dev
 
 # The pictures of docs/console.md.
 screenshots: $(VENV)/.dev
-	HEADRACE_RECORD_SCREENSHOTS=1 $(BIN)/pytest tests/gateway/console/test_screenshots.py $(ARGS)
+	HEADRACE_RECORD_SCREENSHOTS=1 $(BIN)/pytest tests/gateway/admin/console/test_screenshots.py $(ARGS)
 
 # The console's JavaScript libraries, from npm.
 vendor: $(VENV)/.dev

@@ -10,7 +10,7 @@ def main() -> None:
     imports and frees nothing.
     """
     gc.disable()
-    from gateway.commands import app
+    from gateway.process.commands import app
 
     gc.freeze()
     gc.enable()

@@ -28,14 +28,14 @@ from gateway.auth.audit import Act, Actor
 from gateway.auth.pepper import load_pepper
 from gateway.auth.store import KeyStore
 from gateway.auth.terminal import settings_of
-from gateway.batches import schema
-from gateway.batches.rows import BatchHolder, BatchSpec, encode
-from gateway.batches.store import BatchStore
-from gateway.requests.days import open_days
-from gateway.requests.store import RequestStore
-from gateway.requests.writer import folder_of
-from gateway.usage.labels import COUNTERS, HOUR, UsageLabels, UsageRow
-from gateway.usage.store import UsageStore, hour_values, write_hours
+from gateway.features.batches import schema
+from gateway.features.batches.rows import BatchHolder, BatchSpec, encode
+from gateway.features.batches.store import BatchStore
+from gateway.features.requests.days import open_days
+from gateway.features.requests.store import RequestStore
+from gateway.features.requests.writer import folder_of
+from gateway.features.usage.labels import COUNTERS, HOUR, UsageLabels, UsageRow
+from gateway.features.usage.store import UsageStore, hour_values, write_hours
 from loadtests.bench_requests import fill, timed
 from loadtests.servers import Launch, StartError, child, free_port, log_tail
 from policies.batches.states import BatchProgress

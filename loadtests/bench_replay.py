@@ -20,10 +20,10 @@ from typing import Any
 from adapters.errors import BackendError
 from adapters.fake import FakeAdapter, Script
 from config.schema.config import Config
-from gateway.recording.segments import ENTRIES, POLICY, SegmentReader, SegmentWriter
-from gateway.replay.policies import replay_policies
-from gateway.replay.records import Records
-from gateway.replay.report import Report
+from gateway.features.recording.segments import ENTRIES, POLICY, SegmentReader, SegmentWriter
+from gateway.features.replay.policies import replay_policies
+from gateway.features.replay.records import Records
+from gateway.features.replay.report import Report
 from tests.support.gateways import chat, config
 from tests.support.recorded import KEY, RecordingRig, recorder_of, recording
 

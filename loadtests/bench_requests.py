@@ -15,11 +15,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from gateway.requests.days import open_days
-from gateway.requests.lines import DAY_MICROS, MICROS, RequestLine
-from gateway.requests.search import LabelTest, RequestQuery
-from gateway.requests.spool import SpoolFrame
-from gateway.requests.store import RequestStore, SpoolPart
+from gateway.features.requests.days import open_days
+from gateway.features.requests.lines import DAY_MICROS, MICROS, RequestLine
+from gateway.features.requests.search import LabelTest, RequestQuery
+from gateway.features.requests.spool import SpoolFrame
+from gateway.features.requests.store import RequestStore, SpoolPart
 
 BATCH = 1000
 PAGES = 40

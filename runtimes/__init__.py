@@ -1,6 +1,6 @@
 """Bundled servers that compute, each in a separate process, without another server.
 
-To the gateway they are servers like any other: it starts and watches them (`gateway/placement`) and speaks
+To the gateway they are servers like any other: it starts and watches them (`gateway/features/placement`) and speaks
 to them over a wire, never by import.
 
 llm/               an LLM engine with a paged KV cache and continuous batching, behind the OpenAI wire

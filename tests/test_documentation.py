@@ -9,8 +9,8 @@ import yaml
 
 from config.cases import load_cases
 from config.loader import load
-from gateway.explain.cases import run
-from gateway.explain.why import Policy
+from gateway.features.explain.cases import run
+from gateway.features.explain.why import Policy
 
 PAGES = [
     Path("README.md"),

@@ -1,7 +1,7 @@
 """An exchange with an upstream that a proxy carries: no connection of this process leads to the upstream.
 
 The proxy sends the request and reports the response, which is read like that of a connection: the same bounds, timeouts
-and errors apply. `gateway/picker` has the only relay, Envoy.
+and errors apply. `gateway/features/picker` has the only relay, Envoy.
 """
 
 import asyncio

@@ -13,15 +13,14 @@ scope.py         restrictions of a credential
 grants.py        role, scopes and labels of a new key, validated
 watch.py         reloads keys from the database in the background
 state.py         the state database: engine and transactions
-database.py      opens the database
 schema.py        its tables
 tables.py        creates the tables
 store.py         issued keys in the database
 listing.py       keys for `headrace keys list`
 audit.py         the audit log and its chain of digests
 trail.py         writes audit entries in the background
-errors.py        errors outside a request
 cli.py           `headrace keys`
 audit_cli.py     `headrace audit`
+teams/           teams of tenants with limits of their own, changed at run time
 terminal.py      options and errors that both commands share
 """

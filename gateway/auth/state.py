@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from sqlalchemy import Connection, exists, select, update
 
 from gateway.auth.audit import PEPPER_REPLACED, Act, Actor, append
-from gateway.auth.database import open_engine
-from gateway.auth.errors import StoreMismatch
 from gateway.auth.keys import digest
 from gateway.auth.schema import SCHEMA_VERSION, audit, keys, state
 from gateway.auth.tables import add_tables_of_teams, create_tables, has_tables_of_teams, version_of
+from gateway.state.database import open_engine
+from gateway.state.errors import StoreMismatch
 from gateway.state.faults import database_errors
 
 _LOCK_TIMEOUT = "SET LOCAL lock_timeout = '5s'"

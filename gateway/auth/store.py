@@ -17,14 +17,14 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, func, insert, or_
 from config.schema.identity import USER, GrantConfig
 from gateway.auth import audit
 from gateway.auth.audit import Act, Actor, AuditEntry, Verdict
-from gateway.auth.database import Stamp, stamp
-from gateway.auth.errors import KeyEnded, NoSuchKey
 from gateway.auth.keys import NO_LABELS, ApiKey, KeyRecord, Principal, digest, new_key
 from gateway.auth.room import make_room
 from gateway.auth.schema import keys, team_keys
 from gateway.auth.scope import Scope
 from gateway.auth.state import StateDatabase
-from gateway.teams.store import StoredTeam, TeamStore, join_team, read_teams, team_of
+from gateway.auth.teams.store import StoredTeam, TeamStore, join_team, read_teams, team_of
+from gateway.state.database import Stamp, stamp
+from gateway.state.errors import KeyEnded, NoSuchKey
 
 Status = Literal["active", "replaced", "expired", "revoked"]
 _NOTHING = GrantConfig()

@@ -5,8 +5,8 @@ import secrets
 from sqlalchemy import Connection, insert, inspect, select
 from sqlalchemy.schema import CreateTable
 
-from gateway.auth.database import exclude_schema_changes
 from gateway.auth.schema import APPEND_ONLY, SCHEMA_VERSION, audit, keys, state, team_keys, teams
+from gateway.state.database import exclude_schema_changes
 
 _LOCK = 0x6865616472616365
 """The Postgres advisory lock under which the tables are created: an arbitrary number."""

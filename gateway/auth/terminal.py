@@ -17,9 +17,9 @@ from config import default_path
 from config.loader import ConfigError, load
 from config.schema.config import Config
 from gateway.auth.audit import Actor
-from gateway.auth.errors import KeyConfigError, KeysError, WrongGrant
 from gateway.auth.pepper import load_pepper
 from gateway.auth.store import KeyStore
+from gateway.state.errors import KeyConfigError, KeysError, WrongGrant
 
 ADMIN_KEY = "HEADRACE_ADMIN_KEY"
 """The environment variable with the key for the admin listener."""

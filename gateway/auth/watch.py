@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 
 from config.schema.config import Config
-from gateway.auth.database import Stamp
-from gateway.auth.errors import KeysError
 from gateway.auth.keys import ApiKey
 from gateway.auth.store import KeyStore, LiveKeys
 from gateway.auth.table import KeyTable
+from gateway.state.database import Stamp
+from gateway.state.errors import KeysError
 
 _log = logging.getLogger(__name__)
 POLL_INTERVAL = 0.25

@@ -11,21 +11,16 @@ rate_limits.py       headers that report the remaining limits
 cors.py              cross-origin resource sharing
 comments.py          comments in an event stream whose first event is late
 openai.py            chat completions, completions, embeddings, models
-responses.py         OpenAI's Responses; stored_responses.py reads and deletes stored ones
-stored_responses.py  `/v1/responses/ID`
-conversations.py     `/v1/conversations`
+responses.py         OpenAI's Responses
 input_tokens.py      `/v1/responses/input_tokens`
 passed.py            OpenAI's operations that are forwarded unchanged: rerank, audio, images
 anthropic.py         `/v1/messages`, `/v1/messages/count_tokens`
 oip_http.py          the Open Inference Protocol over HTTP
 predict_v1.py        KServe's v1 and TensorFlow Serving's REST API
-feedback.py          `/v1/feedback`: values of clients for requests of experiments
 apps.py              HTTP apps, and TorchServe's paths
 tensors.py           the base of all fronts of tensors: names with versions, queries, inferences
 metadata.py          a cache of the metadata of models of tensors
 states.py            the readiness and the versions of a model
 statistics.py        the statistics of models of tensors
-batches/             files and batches
 grpc/                the fronts of the gRPC listener
-admin/               the admin API, on a listener of its own
 """

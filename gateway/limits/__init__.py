@@ -9,5 +9,6 @@ shared_allowance.py  an allowance with shared counters
 native_rows.py       its row in the native core
 mutexes.py           locks between processes, released when a process dies
 memory.py            bytes that requests hold at once
+memory_metrics.py    its metrics; redis_metrics.py: those of the connection to Redis
 remote/              limits that several gateways count together, in Redis
 """

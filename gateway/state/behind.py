@@ -8,7 +8,7 @@ from concurrent.futures import Executor
 from math import inf
 from typing import Generic, TypeVar
 
-from gateway.auth.errors import StoreUnavailable
+from gateway.state.errors import StoreUnavailable
 from gateway.state.refusals import BatchOutcome, refuse, write_each
 
 log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError, StatementError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from gateway.auth.errors import KeysError, StoreRefused, StoreUnavailable
+from gateway.state.errors import KeysError, StoreRefused, StoreUnavailable
 
 _REFUSED_STATES = ("21", "22", "23", "42804", "42846", "54")
 """Prefixes of Postgres' SQLSTATE: cardinality, data, integrity, two of types, and limits such as that of an index row.

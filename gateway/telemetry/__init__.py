@@ -4,19 +4,12 @@ record.py      the record of one request: the source of its log line and its met
 access_log.py  one JSON line for each request, written in the background
 metrics.py     the metrics of requests
 background.py  metrics of background tasks and of refused writes
-config_info.py the revision of the configuration in force
-gauges.py      gauges of endpoints, tenants, identity and workers, read at each scrape
 events.py      events of a call (retries, hedges, fallbacks) as counters and log fields
 generative.py  metrics of generative requests by OpenTelemetry's conventions
 tensors.py     metrics of tensor requests
 histogram.py   counts of values by range, with exemplars
 pools.py       totals of each pool
-queues.py      metrics of queues
-caches.py      metrics of response caches
-memory.py      metrics of the memory of requests
-discovery.py   metrics of discovered endpoints and of reported load
 pipelines.py   metrics of the steps of pipelines
-redis.py       metrics of the connection to Redis
 redaction/     removes secrets and personal data
 traces/        spans of requests, for an OpenTelemetry collector
 families.py    metric families as bytes, between a worker and its supervisor

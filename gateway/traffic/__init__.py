@@ -14,14 +14,15 @@ load.py           the load of a set of pools
 queue.py          requests that wait for a slot in a full pool
 sequences.py      the endpoint that has the state of a sequence
 endpoint.py       one server address: health, breaker, load
-member.py         an endpoint with its connections, probe, signals and runtime
-members.py        all running and draining endpoints
-fleet.py          all endpoints, preserved across reloads
-desired.py        the endpoints that a pool should have: file, discovery, operators
+fleet/            all endpoints, preserved across reloads
+discovery/        endpoints from DNS, a file or Kubernetes
 pool_state.py     measurements of a pool, preserved across reloads
-protocol_sync.py  whether the endpoints of a pool with a detected protocol agree
-probes.py         active health checks
-signals.py        the load that servers report
 spans.py          the spans of a traced request: waits in queues, attempts
-operations.py     changes by operators: add, drain, remove, weigh
+arm.py            counts the end of each request at its arm; an arm that is another model
+answer_refusals.py  whether the answer of a language model refuses
+generated_text.py  values of generated texts, whole and streamed
+cold.py           requests that wait for the first replica of a pool
+meter.py          counts the requests of a pool
+picked.py         the leases of requests that a proxy carries
+metrics/          metrics of endpoints, queues and caches
 """

@@ -6,7 +6,7 @@ from random import Random
 
 from adapters.base import Upstream
 from config.schema.config import PoolConfig
-from gateway.rollouts.arm import ArmUpstream, ModelArm
+from gateway.traffic.arm import ArmUpstream, ModelArm
 from gateway.traffic.cache import Cache
 from gateway.traffic.fallback import ElsewhereFirst, Fallback, FallbackStep
 from gateway.traffic.hedge import Hedge

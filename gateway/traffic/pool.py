@@ -11,10 +11,10 @@ from adapters.http1.relay import Relay
 from adapters.requests import ModelRequest
 from adapters.types import Usage
 from adapters.upstreams.scrubbing import clean
-from gateway.picker.leases import alternatives, carried, served
-from gateway.scaling.cold import ColdStart
-from gateway.scaling.meter import PoolMeter
+from gateway.traffic.cold import ColdStart
 from gateway.traffic.endpoint import Endpoint, RefusalKey, subject_of
+from gateway.traffic.meter import PoolMeter
+from gateway.traffic.picked import alternatives, carried, served
 from gateway.traffic.queue import PoolQueue, QueuedRequest
 from gateway.traffic.spans import AttemptSpan
 from policies.balancing.balance import Picker

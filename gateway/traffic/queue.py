@@ -10,9 +10,9 @@ from adapters.errors import ClientGone, DeadlineError, InferenceError, NonePermi
 from adapters.requests import ModelRequest
 from adapters.types import Usage
 from config.schema.config import Priority, QueueConfig, TenantConfig
-from gateway.scaling.cold import ColdStart
 from gateway.telemetry.histogram import Histogram
 from gateway.traffic import spans
+from gateway.traffic.cold import ColdStart
 from gateway.traffic.endpoint import Endpoint, RefusalKey, subject_of
 from policies.drain import DrainRate
 from policies.fairness import work

@@ -21,8 +21,8 @@ from adapters.types import Deadline
 from adapters.wire.openai.request_codec import OpenAIPayload
 from config.schema.config import BalanceConfig
 from gateway.traffic.endpoint import Endpoint
+from gateway.traffic.fleet.signals import HALF_LIFE
 from gateway.traffic.pool import Pool
-from gateway.traffic.signals import HALF_LIFE
 from policies.balancing.pickers import picker
 from policies.breaker import Breaker
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from config.schema.config import BalanceConfig
-from gateway.traffic.signals import HALF_LIFE
+from gateway.traffic.fleet.signals import HALF_LIFE
 from loadtests.simulations.regions import Replica
 from policies.balancing.latency import PeakEwma
 from policies.balancing.pickers import picker

@@ -15,7 +15,7 @@ from urllib.request import urlopen
 import pytest
 import typer
 
-from gateway import commands
+from gateway.process import commands
 from loadtests.servers import free_ports
 from runtimes.llm.__main__ import _parser as llm_parser
 from runtimes.llm.weights.store import resolve

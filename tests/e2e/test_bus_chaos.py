@@ -17,7 +17,7 @@ from nats.errors import Error as NatsError
 from redis.exceptions import RedisError
 
 from adapters.http1.message import Response
-from gateway.bus.consumer import ENDING
+from gateway.features.bus.consumer import ENDING
 from tests.support.brokers.broker import RealBroker, cloud_event
 from tests.support.brokers.fast_sqs import FastSqsBroker
 from tests.support.brokers.kafka import KafkaBroker

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from config.schema.config import Config
-from gateway import first_request
+from gateway.process import first_request
 from tests.servers.repositories import NAMES, for_headrace
 from tests.support.processes import gateway
 

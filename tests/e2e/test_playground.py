@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from adapters.errors import CredentialError
 from adapters.http1.message import Response
+from gateway.admin.playground.caller import HEADER, decode_caller, encode_caller
 from gateway.auth.keys import Principal
-from gateway.playground.caller import HEADER, decode_caller, encode_caller
 from tests.support.processes import GatewayProcess, command, gateway
 from tests.support.upstreams import Upstream, stream, upstream
 

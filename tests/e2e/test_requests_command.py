@@ -6,7 +6,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from gateway.requests.cli import app
+from gateway.features.requests.cli import app
 from tests.support.processes import gateway
 from tests.support.request_records import configuration, until_stored
 from tests.support.upstreams import upstream

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from gateway.admin_listener import AdminLimits, AdminListener
+from gateway.admin.listener import AdminLimits, AdminListener
 from tests.adapters.http1.raw import PATIENCE, Raw, get, post, until
 
 HALF = b"GET /livez HTTP/1.1\r\nHost: x\r\n"

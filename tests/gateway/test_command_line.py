@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from adapters import native
-from gateway.commands import app
+from gateway.process.commands import app
 
 run = CliRunner().invoke
 

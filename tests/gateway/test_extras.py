@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from config import default_path
-from gateway.commands import app
-from gateway.extras import is_installed, missing_extras
+from gateway.process.commands import app
+from gateway.process.extras import is_installed, missing_extras
 from tests.support.gateways import config
 
 REQUIREMENTS = [
@@ -40,7 +40,7 @@ def test_the_metadata_of_the_distribution_are_readable(monkeypatch: pytest.Monke
         tenants=[{"name": "acme", "models": ["*"]}],
     )
     assert missing_extras(llm) == []
-    monkeypatch.setattr("gateway.extras.metadata.requires", lambda _: ["nothing-of-this-name; extra == 'llm'"])
+    monkeypatch.setattr("gateway.process.extras.metadata.requires", lambda _: ["nothing-of-this-name; extra == 'llm'"])
     assert missing_extras(llm) == ["llm"]
 
 
@@ -79,7 +79,7 @@ import importlib.metadata, sys
 sys.modules["numpy"] = None  # an import of it fails
 importlib.metadata.requires = lambda _: ["nothing-of-this-name; extra == 'pipelines'"]
 from config.loader import read
-from gateway.commands import app
+from gateway.process.commands import app
 from pathlib import Path
 print(read(Path({str(example)!r})).problems[0])
 app(["extras", "--config", {str(example)!r}])

@@ -13,7 +13,8 @@ for name in (
     "google", "google.protobuf", "hpack", "numpy", "grpc", "tokenizers", "zstandard", "redis", "torch", "jinja2",
 ):
     sys.modules[name] = None  # an import of it fails
-import gateway.__main__, gateway.commands, gateway.app, gateway.serve, gateway.supervisor.worker, adapters.conformance
+import adapters.conformance, gateway.__main__, gateway.process.app, gateway.process.commands, gateway.process.serve
+import gateway.process.supervisor.worker
 from importlib import import_module
 from adapters.registry import MODULES, OVER_GRPC
 for name in MODULES.keys() - OVER_GRPC:

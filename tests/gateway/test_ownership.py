@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.ownership import DISTRIBUTION, ROOMS, foreign_rooms, owners_of_rooms
+from gateway.process.ownership import DISTRIBUTION, ROOMS, foreign_rooms, owners_of_rooms
 
 
 def test_the_rooms_are_ours_alone() -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from gateway.auth.database import open_engine
-from gateway.batches.local_storage import LocalStorage
-from gateway.local_folder import prepare_private
-from gateway.recording.folder import new_path
-from gateway.requests.spool import ProcessMark, SpoolFile
+from gateway.features.batches.local_storage import LocalStorage
+from gateway.features.recording.folder import new_path
+from gateway.features.requests.spool import ProcessMark, SpoolFile
+from gateway.state.database import open_engine
+from gateway.state.local_folder import prepare_private
 
 MAKERS: dict[str, Callable[[Path], object]] = {
     "database": lambda folder: open_engine(f"sqlite:///{folder}/state.db").dispose(),

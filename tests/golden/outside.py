@@ -18,9 +18,9 @@ from adapters import statuses
 from adapters.errors import InferenceError
 from adapters.http1.message import Response
 from config.jsonschema import json_schema
-from gateway.commands import app
 from gateway.fronts import errors
 from gateway.fronts.rights import ADMIN, CLIENT, GRPC
+from gateway.process.commands import app
 
 FILES = Path(__file__).parent / "files"
 METRICS = ("CounterMetricFamily", "GaugeMetricFamily", "HistogramMetricFamily", "InfoMetricFamily")

@@ -11,8 +11,8 @@ import pytest
 from adapters.base import Adapter
 from adapters.http1.server import Limits, Server
 from adapters.registry import Address, make
-from gateway.client_fronts import client_fronts
 from gateway.fronts.errors import openai_refusal
+from gateway.process.client_fronts import client_fronts
 from tests.servers.llama_cpp import NAME, llama_cpp
 from tests.servers.shared import shared
 from tests.servers.started import Started

@@ -6,12 +6,12 @@ from typing import Any
 
 from config.schema.config import Config, ExperimentConfig
 from gateway.auth.audit import Actor
-from gateway.auth.errors import StoreUnavailable
-from gateway.rollouts.decider import Decider, Exchange
-from gateway.rollouts.lease import DeciderLease
-from gateway.rollouts.planned import Planned, Progress, Verb
-from gateway.rollouts.store import CountBatch, RolloutStore, _copied, _resumed
-from gateway.shadow.live import LiveShadows
+from gateway.features.rollouts.decider import Decider, Exchange
+from gateway.features.rollouts.lease import DeciderLease
+from gateway.features.rollouts.planned import Planned, Progress, Verb
+from gateway.features.rollouts.store import CountBatch, RolloutStore, _copied, _resumed
+from gateway.features.shadow.live import LiveShadows
+from gateway.state.errors import StoreUnavailable
 from policies.rollouts.decide import OrderRefused
 from policies.rollouts.tally import MEASURING, ArmTally, StratumTally
 from policies.sequential.quantiles import merged

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from gateway.rollouts.live import LiveComparisons
+from gateway.features.rollouts.live import LiveComparisons
 from gateway.telemetry import Record
 from policies.experiments.progress import ExperimentProgress
 from policies.rollouts.live import LiveComparison

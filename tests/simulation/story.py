@@ -10,8 +10,8 @@ from random import Random
 from typing import Any
 
 from gateway.auth.audit import Actor
-from gateway.auth.errors import StoreUnavailable
-from gateway.rollouts.planned import Verb
+from gateway.features.rollouts.planned import Verb
+from gateway.state.errors import StoreUnavailable
 from policies.rollouts.decide import OrderRefused
 from tests.simulation import configurations, virtual
 from tests.simulation.clients import Leave, Order, Outcome, send

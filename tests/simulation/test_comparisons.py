@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from adapters.base import Answer
-from gateway.shadow.copied import CopiedRequest, ShadowCopy
-from gateway.shadow.copies import ShadowCopies
+from gateway.features.shadow.copied import CopiedRequest, ShadowCopy
+from gateway.features.shadow.copies import ShadowCopies
 from gateway.traffic.plan import Composer
 from policies.facts import Facts
 from policies.rollouts.counting import LiveStratum

@@ -220,7 +220,7 @@ def a_revoked_key_is_accepted(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_task_is_left_behind(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("gateway.traffic.fleet.PoolMember.stop", lambda self: self.endpoint.adapter.aclose())
+    patch.setattr("gateway.traffic.fleet.fleet.PoolMember.stop", lambda self: self.endpoint.adapter.aclose())
 
 
 def a_freed_slot_stays_unused(patch: pytest.MonkeyPatch) -> None:

@@ -9,18 +9,18 @@ from adapters.offload.jobs import CodecCall
 from config.schema.config import Config
 from gateway.auth.keys import ApiKey, KeyRecord, Principal, digest
 from gateway.auth.table import KeyTable
-from gateway.client_fronts import client_fronts
+from gateway.features.pipelines.graphs import PIPELINES
+from gateway.features.rollouts.live import LiveComparisons
+from gateway.features.shadow.comparer import AnswerComparer
+from gateway.features.shadow.plane import ShadowPlane
 from gateway.fronts.errors import openai_refusal
 from gateway.limits.account import Account
-from gateway.pipelines.graphs import PIPELINES
+from gateway.process.client_fronts import client_fronts
 from gateway.request.core import Core
 from gateway.request.snapshot import Snapshot, build, with_keys
-from gateway.rollouts.live import LiveComparisons
-from gateway.shadow.comparer import AnswerComparer
-from gateway.shadow.plane import ShadowPlane
 from gateway.telemetry import Metrics, Telemetry
 from gateway.traffic.endpoint import Endpoint
-from gateway.traffic.fleet import Fleet
+from gateway.traffic.fleet.fleet import Fleet
 from gateway.traffic.plan_state import PlanState
 from policies.rollouts.tally import ShareOrder, StratumTally
 from tests.simulation.deciding import MemoryDecider, MemoryStore

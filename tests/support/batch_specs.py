@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
-from gateway.batches.rows import BatchHolder, BatchSpec
-from gateway.batches.work import WorkParts
+from gateway.features.batches.rows import BatchHolder, BatchSpec
+from gateway.features.batches.work import WorkParts
 
 
 def spec(number: int, tenant: str, api: Any) -> BatchSpec:

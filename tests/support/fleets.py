@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from config.schema.config import Config
-from gateway.placement.local import LocalRuntime
-from gateway.scaling.autoscaler import SAMPLE_SECONDS, Autoscaler
-from gateway.scaling.messages import PoolDemand, PoolStanding
-from gateway.traffic.member import FleetError
+from gateway.features.placement.local import LocalRuntime
+from gateway.features.scaling.autoscaler import SAMPLE_SECONDS, Autoscaler
+from gateway.traffic.fleet.member import FleetError
+from gateway.traffic.fleet.standing import PoolDemand, PoolStanding
 from tests.support.gateways import config
 
 

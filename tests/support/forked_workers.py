@@ -8,7 +8,7 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from gateway.supervisor.process import WorkerLost, WorkerProcess
+from gateway.process.supervisor.process import WorkerLost, WorkerProcess
 from tests.support.forked import ForkedProcess
 from tests.support.zygote import MAX_FDS, Start
 

@@ -15,15 +15,15 @@ from adapters.wire.openai import chat as wire
 from config.schema.config import Config
 from gateway.auth.keys import KeyRecord, Principal, digest, new_key
 from gateway.auth.table import KeyTable
-from gateway.client_fronts import client_fronts
-from gateway.explain.header import explained
+from gateway.features.explain.header import explained
+from gateway.features.pipelines.graphs import PIPELINES
+from gateway.features.rollouts.live import LiveComparisons
+from gateway.features.shadow.live import LiveShadows
 from gateway.fronts.errors import openai_refusal
 from gateway.limits.ledger import Ledger
-from gateway.pipelines.graphs import PIPELINES
+from gateway.process.client_fronts import client_fronts
 from gateway.request.core import Core
 from gateway.request.snapshot import RouteWatch, build, with_keys
-from gateway.rollouts.live import LiveComparisons
-from gateway.shadow.live import LiveShadows
 from gateway.telemetry import AccessLog, Metrics, Record, Telemetry
 from gateway.telemetry.access_log import Line
 from gateway.traffic.endpoint import Endpoint

@@ -10,7 +10,7 @@ from adapters.requests import InferRequest, ModelRequest
 from adapters.tensors import Inferred, Tensor, split_bytes
 from adapters.types import Form, Usage
 from adapters.wire.oip import responses as oip_responses
-from tests.gateway.pipelines.rigs import rig
+from tests.gateway.features.pipelines.rigs import rig
 from tests.support.gateways import Rig
 
 FORBIDDEN = "SECRET"

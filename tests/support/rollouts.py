@@ -8,12 +8,12 @@ import msgspec
 from config.schema.config import Config
 from gateway.auth.audit import Actor
 from gateway.auth.store import KeyStore
-from gateway.rollouts.decider import Decider
-from gateway.rollouts.lease import DeciderLease
-from gateway.rollouts.live import LiveComparisons
-from gateway.rollouts.planned import Planned
-from gateway.rollouts.store import CountBatch, RolloutStore
-from gateway.rollouts.values import ValueRow
+from gateway.features.rollouts.decider import Decider
+from gateway.features.rollouts.lease import DeciderLease
+from gateway.features.rollouts.live import LiveComparisons
+from gateway.features.rollouts.planned import Planned
+from gateway.features.rollouts.store import CountBatch, RolloutStore
+from gateway.features.rollouts.values import ValueRow
 from policies.facts import Facts
 from policies.rollouts.decide import OperatorVerb
 from policies.rollouts.outcome import ArmOutcome

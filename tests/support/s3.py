@@ -14,8 +14,8 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from config.schema.batches.batches import S3Config
-from gateway.batches.s3.client import S3Client
-from gateway.batches.storage import StorageError
+from gateway.features.batches.s3.client import S3Client
+from gateway.features.batches.storage import StorageError
 
 TRIES = 3
 """Starts of the server: between the choice of its ports and their use, another process may take them."""

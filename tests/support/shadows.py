@@ -10,10 +10,10 @@ from adapters.base import Adapter, Answer
 from adapters.fake import FakeAdapter, Script
 from adapters.requests import ModelRequest
 from config.schema.config import Config
-from gateway.shadow.comparer import AnswerComparer
-from gateway.shadow.copies import ShadowCopies
-from gateway.shadow.models import CopyModels
-from gateway.shadow.pools import CopyPools
+from gateway.features.shadow.comparer import AnswerComparer
+from gateway.features.shadow.copies import ShadowCopies
+from gateway.features.shadow.models import CopyModels
+from gateway.features.shadow.pools import CopyPools
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.pool import Pool
 from policies.shadowing.live import LiveShadow

@@ -30,7 +30,7 @@ FOLDERS: Mapping[str, str] = {
     "tests/conformance": "servers",
     "tests/deploy": "processes",
     "tests/e2e": "processes",
-    "tests/gateway/bus": "servers",
+    "tests/gateway/features/bus": "servers",
     "tests/loadtests": "benchmarks",
     "tests/runtimes": "runtimes",
     "tests/servers": "servers",

@@ -12,10 +12,10 @@ from adapters.fake import FakeAdapter, Script
 from adapters.http1.message import Headers, Request
 from config.schema.batches.batches import BatchesConfig
 from config.schema.state import StoredResponsesConfig
-from gateway.batches.service import BatchService
-from gateway.client_fronts import client_fronts
+from gateway.features.batches.service import BatchService
+from gateway.features.stored.keeper import Keeper
 from gateway.fronts.listener import Fronts
-from gateway.stored.keeper import Keeper
+from gateway.process.client_fronts import client_fronts
 from tests.support.chats import completion
 from tests.support.gateways import PEPPER, Rig, config
 

@@ -4,8 +4,8 @@ from typing import Any
 
 from adapters.types import Usage
 from config.schema.money import Money
-from gateway.requests.lines import MICROS, RequestLine
-from gateway.requests.sink import RequestSink
+from gateway.features.requests.lines import MICROS, RequestLine
+from gateway.features.requests.sink import RequestSink
 from gateway.telemetry.record import Record
 from tests.support.usage_hosts import NOVEMBER
 

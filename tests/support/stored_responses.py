@@ -1,6 +1,6 @@
 """Responses that are stored for a tenant."""
 
-from gateway.stored.store import StoredResponse
+from gateway.features.stored.store import StoredResponse
 
 NOW = 1_800_000_000.0
 

@@ -5,10 +5,10 @@ from typing import Any
 
 from adapters.types import Usage
 from config.schema.money import Money
+from gateway.features.usage.labels import HOUR
+from gateway.features.usage.report import UsageQuery
+from gateway.features.usage.writer import UsageWriter
 from gateway.telemetry.record import Record
-from gateway.usage.labels import HOUR
-from gateway.usage.report import UsageQuery
-from gateway.usage.writer import UsageWriter
 from tests.support.gateways import PEPPER, config
 
 NOVEMBER = 1_793_491_200  # 2026-11-01 in UTC

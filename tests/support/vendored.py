@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-FOLDER = Path("gateway/console/static/vendor")
+FOLDER = Path("gateway/admin/console/static/vendor")
 
 
 class Vendored(NamedTuple):

@@ -60,9 +60,9 @@ def main() -> None:
     import sqlalchemy.dialects.sqlite  # noqa: F401
 
     import gateway.__main__
-    import gateway.commands
-    import gateway.serve
-    import gateway.supervisor.child
+    import gateway.process.commands
+    import gateway.process.serve
+    import gateway.process.supervisor.child
     from tests.support.forked_workers import fork_workers
 
     gc.freeze()

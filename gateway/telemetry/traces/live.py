@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from config.schema.telemetry.traces import TracesConfig
 from gateway.background import Background
 from gateway.errors import StartError
-from gateway.local_folder import prepare_private
+from gateway.state.local_folder import prepare_private
 from gateway.telemetry.traces import journal
 from gateway.telemetry.traces.journal import TraceJournal, left_traces
 

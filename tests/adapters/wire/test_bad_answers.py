@@ -23,8 +23,8 @@ from adapters.wire.responses import native
 from adapters.wire.text import tgi
 from adapters.wire.tfserving import kserve_v1, predict_v1_upstream, rest
 from adapters.wire.torchserve import management
-from gateway.pipelines.leaves.ranking import rank_embedded
-from gateway.rollouts.refused import body_refuses
+from gateway.features.pipelines.leaves.ranking import rank_embedded
+from gateway.traffic.answer_refusals import body_refuses
 from tests.support.bad_answers import bad_json
 
 OUTPUTS = [TensorMetadata("y", "FP32", (-1,)), TensorMetadata("t", "BYTES", (-1,))]

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.auth.database import open_engine, sqlite_path, use_write_ahead_log
-from gateway.auth.errors import KeyConfigError, StoreUnavailable
+from gateway.state.database import open_engine, sqlite_path, use_write_ahead_log
+from gateway.state.errors import KeyConfigError, StoreUnavailable
 
 
 def test_a_relative_path_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from adapters.errors import CredentialError
 from config.schema.identity import JwtConfig
 from gateway.auth.jwks import MAX_BYTES, MAX_KEYS, UNKNOWN_KEY_SECONDS, Jwks, JwksError, parse
 from gateway.auth.tokens import Tokens
-from gateway.telemetry.gauges import IdentityGauges
+from gateway.traffic.metrics.gauges import IdentityGauges
 from tests.support.bad_answers import bad_json
 from tests.support.issuers import AUDIENCE, ISSUER, SigningKey, jwk_set, jwks_server
 from tests.support.waiting import until

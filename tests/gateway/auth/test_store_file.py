@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.auth.database import Stamp
-from gateway.auth.errors import StoreUnavailable
 from gateway.auth.store import KeyStore
 from gateway.auth.watch import KeyWatcher
+from gateway.state.database import Stamp
+from gateway.state.errors import StoreUnavailable
 from tests.gateway.auth.conftest import NOW, PEPPER, TESTER, MakeConfig, OpenStore
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.auth import tables
-from gateway.auth.errors import StoreMismatch
+from gateway.state.errors import StoreMismatch
 from tests.gateway.auth.conftest import NOW, TESTER, Execute, OpenStore
 
 OTHER_RELEASE = """

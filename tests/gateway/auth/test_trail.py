@@ -6,9 +6,9 @@ import pytest
 
 from gateway.auth import trail as trail_module
 from gateway.auth.audit import Act, Actor
-from gateway.auth.errors import StoreUnavailable
 from gateway.auth.trail import Trail
 from gateway.state import behind
+from gateway.state.errors import StoreUnavailable
 from tests.support.waiting import until
 
 ME = Actor("gateway@here")

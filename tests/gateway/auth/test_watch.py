@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from adapters.errors import CredentialError
-from gateway.auth.errors import KeyConfigError, StoreUnavailable
 from gateway.auth.keys import ApiKey, new_key
 from gateway.auth.store import KeyStore
 from gateway.auth.table import KeyTable
 from gateway.auth.watch import POLL_INTERVAL, KeyWatcher
+from gateway.state.errors import KeyConfigError, StoreUnavailable
 from tests.gateway.auth.conftest import NOW, PEPPER, TESTER, MakeConfig, OpenStore
 
 REVOKE = """
@@ -112,7 +112,7 @@ async def test_keys_stay_valid_while_the_database_is_locked(
 ) -> None:
     key = store.create("acme", by=TESTER, now=NOW)
     await watched.watcher.load()
-    monkeypatch.setattr("gateway.auth.database._LOCK_TIMEOUT", 0.01)
+    monkeypatch.setattr("gateway.state.database._LOCK_TIMEOUT", 0.01)
     raw = sqlite3.connect(tmp_path / "state" / "state.db", isolation_level=None)
     raw.execute("PRAGMA locking_mode=EXCLUSIVE")
     raw.execute("BEGIN EXCLUSIVE")

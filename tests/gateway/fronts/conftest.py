@@ -19,7 +19,8 @@ from prometheus_client.samples import Exemplar
 from adapters.types import Order
 from config.schema.config import Config
 from config.schema.identity import GrantConfig
-from gateway.alerts.writer import AlertWriter
+from gateway.admin.api.front import make_app
+from gateway.admin.lifecycle import Lifecycle
 from gateway.auth.audit import Act, Actor
 from gateway.auth.certificates import Certificates, PeerCertificate
 from gateway.auth.credentials import Credentials
@@ -27,15 +28,14 @@ from gateway.auth.keys import ApiKey, Principal
 from gateway.auth.store import KeyStore
 from gateway.auth.table import KeyTable
 from gateway.auth.tokens import Tokens
-from gateway.batches.service import BatchService
-from gateway.fronts.admin.front import make_app
-from gateway.lifecycle import Lifecycle
-from gateway.quota.report import StorageReport
-from gateway.requests.writer import RequestWriter
-from gateway.rollouts.decider import Decider
+from gateway.features.alerts.writer import AlertWriter
+from gateway.features.batches.service import BatchService
+from gateway.features.quota.report import StorageReport
+from gateway.features.requests.writer import RequestWriter
+from gateway.features.rollouts.decider import Decider
+from gateway.features.usage.writer import UsageWriter
 from gateway.telemetry.families import Families
-from gateway.traffic.operations import NotDone, Operation
-from gateway.usage.writer import UsageWriter
+from gateway.traffic.fleet.operations import NotDone, Operation
 from policies.rollouts.tally import ShareOrder, StratumTally
 from tests.support.gateways import PEPPER, config
 

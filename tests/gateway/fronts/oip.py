@@ -19,9 +19,9 @@ from adapters.types import OIP_JSON, Form, Usage
 from adapters.upstreams.oip.inference import Reader
 from adapters.wire.oip.bodies import ModelMetadata, decode_metadata
 from config.schema.config import HttpConfig
-from gateway.client_fronts import client_fronts
 from gateway.fronts.errors import openai_refusal
 from gateway.fronts.grpc.listener import grpc_server
+from gateway.process.client_fronts import client_fronts
 from tests.support.gateways import Rig, config
 
 METADATA = {

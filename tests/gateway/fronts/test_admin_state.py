@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from adapters.fake import FakeAdapter, Script
-from gateway.data_plane import DataPlane
-from gateway.fronts.admin.state import describe
+from gateway.process.data_plane import DataPlane
+from gateway.process.plane_state import describe
 from gateway.traffic.queue import PoolQueue
 from tests.support.gateways import Rig, chat, config
 

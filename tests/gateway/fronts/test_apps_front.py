@@ -14,8 +14,8 @@ from adapters.http1.message import Request, Response, encode_fields
 from adapters.http1.server import Limits, Server
 from adapters.upstreams.apps.http_app import HttpAppAdapter
 from config.protocols.apps import HttpProtocol
-from gateway.client_fronts import client_fronts
 from gateway.fronts.errors import openai_refusal
+from gateway.process.client_fronts import client_fronts
 from tests.adapters.http1.raw import until
 from tests.support.doors import Before
 from tests.support.gateways import Rig, config

@@ -17,8 +17,8 @@ from adapters.requests import AppRequest, GenerateRequest
 from adapters.types import ANTHROPIC
 from adapters.wire import form
 from adapters.wire.anthropic.message_request import TokenCount
-from gateway.client_fronts import client_fronts
 from gateway.fronts.paths import readdressed
+from gateway.process.client_fronts import client_fronts
 from tests.support.doors import HI, Door, door, uncertified
 from tests.support.gateways import Rig, config
 

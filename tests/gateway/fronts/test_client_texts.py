@@ -19,10 +19,10 @@ from adapters.wire.openai import operation_fields
 from adapters.wire.openai.passthrough import PASSTHROUGH
 from config.schema.batches.batches import BatchesConfig
 from config.schema.state import StoredResponsesConfig
-from gateway.batches.service import BatchService
-from gateway.client_fronts import client_fronts
+from gateway.features.batches.service import BatchService
+from gateway.features.stored.keeper import Keeper
 from gateway.fronts.errors import openai_refusal
-from gateway.stored.keeper import Keeper
+from gateway.process.client_fronts import client_fronts
 from tests.support.doors import HI, Before, Door
 from tests.support.gateways import PEPPER, Rig, config
 from tests.support.hostile_texts import JSON_TEXTS, NO_JSON, URL_TEXTS, StrictServer, bodies

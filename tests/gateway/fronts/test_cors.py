@@ -14,9 +14,9 @@ from adapters.fake import FakeAdapter, Script
 from adapters.http1.message import Headers, Request, Response
 from adapters.http1.server import Limits, Server
 from config.schema.cors import CorsConfig, Origin
-from gateway.client_fronts import client_fronts
 from gateway.fronts.cors import Cors
 from gateway.fronts.errors import openai_refusal
+from gateway.process.client_fronts import client_fronts
 from tests.support.chats import HELLO
 from tests.support.doors import Door
 from tests.support.gateways import Rig, config

@@ -12,8 +12,8 @@ from adapters.http1.connection import Connection
 from adapters.http1.server import Limits, Server
 from adapters.upstreams.openai.client import OpenAIAdapter
 from adapters.wire import sse
-from gateway.client_fronts import client_fronts
 from gateway.fronts.errors import openai_refusal
+from gateway.process.client_fronts import client_fronts
 from tests.support.gateways import Rig, config
 
 EVENT = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m"}

@@ -16,8 +16,8 @@ from adapters.http1.message import Request, Response
 from adapters.http1.server import Limits, Server
 from adapters.upstreams.openai.client import OpenAIAdapter
 from adapters.wire import sse
-from gateway.client_fronts import client_fronts
 from gateway.fronts.errors import openai_refusal
+from gateway.process.client_fronts import client_fronts
 from tests.adapters.http1.raw import until
 from tests.support.gateways import Rig, config
 

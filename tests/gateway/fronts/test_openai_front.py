@@ -17,7 +17,7 @@ from config.schema.identity import Operation
 from gateway.auth.keys import KeyRecord, Principal, digest
 from gateway.auth.scope import Scope
 from gateway.auth.table import KeyTable
-from gateway.client_fronts import client_fronts
+from gateway.process.client_fronts import client_fronts
 from gateway.request.snapshot import with_keys
 from tests.support.chats import HELLO, completion
 from tests.support.doors import Door, door

@@ -18,9 +18,9 @@ from adapters.upstreams.apps.http_app import HttpAppAdapter
 from adapters.upstreams.oip.http_client import OipHttpAdapter
 from config.protocols.apps import HttpProtocol
 from config.schema.config import HttpConfig
-from gateway.client_fronts import client_fronts
 from gateway.fronts.errors import openai_refusal
 from gateway.fronts.grpc.listener import grpc_server
+from gateway.process.client_fronts import client_fronts
 from tests.gateway.fronts.oip import INFER_BODY
 from tests.support.doors import Before
 from tests.support.gateways import Rig, config

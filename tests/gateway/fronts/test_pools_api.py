@@ -5,7 +5,7 @@ import time
 import pytest
 from msgspec.structs import replace
 
-from gateway.traffic.operations import Operation
+from gateway.traffic.fleet.operations import Operation
 from tests.gateway.fronts.conftest import OpenDoor
 
 pytestmark = pytest.mark.realtime  # the database has threads

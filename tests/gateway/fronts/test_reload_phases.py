@@ -16,8 +16,8 @@ from tritonclient.grpc import service_pb2_grpc as stubs
 from adapters.fake import FakeAdapter, Script
 from adapters.http1.server import Limits, Server
 from adapters.types import OIP_GRPC
-from gateway.client_fronts import client_fronts
 from gateway.fronts.errors import openai_refusal
+from gateway.process.client_fronts import client_fronts
 from gateway.request.snapshot import build
 from tests.gateway.fronts.oip import TensorFake, tensor_door
 from tests.support.gateways import Rig, config

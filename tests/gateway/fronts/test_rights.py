@@ -11,20 +11,20 @@ from aiohttp import web
 
 from adapters.fake import FakeAdapter
 from adapters.http1.message import Headers, Request, Response
+from gateway.admin.api.guard import Handler
 from gateway.auth.keys import KeyRecord, Principal, digest, id_of, new_key
 from gateway.auth.scope import Scope
 from gateway.auth.table import KeyTable
-from gateway.client_fronts import client_fronts
 from gateway.fronts import errors
-from gateway.fronts.admin.guard import Handler
 from gateway.fronts.door import Door, DoorPath
 from gateway.fronts.grpc.apps import GrpcAppsFront
 from gateway.fronts.grpc.oip import OipGrpcFront
 from gateway.fronts.grpc.tfserving import TfServingFront
 from gateway.fronts.metadata import Metadata
 from gateway.fronts.rights import ADMIN, CLIENT, GRPC, GRPC_APPLICATION, AdminRight, admin_right
+from gateway.process.client_fronts import client_fronts
+from gateway.process.supervisor.admin import SupervisorBackend, supervisor_app
 from gateway.request.snapshot import with_keys
-from gateway.supervisor.admin import SupervisorBackend, supervisor_app
 from gateway.telemetry import Record
 from tests.gateway.fronts.conftest import ROOT, TENANTS, AdminDoor, OpenDoor
 from tests.support.gateways import PEPPER, Rig, config

@@ -15,12 +15,12 @@ from adapters.fake import FakeAdapter, Script
 from adapters.http1.server import Limits, Server
 from adapters.requests import ChatRequest, GenerateRequest, ResponsesRequest
 from config.schema.state import StoredResponsesConfig
-from gateway.auth.errors import StoreRefused
 from gateway.auth.scope import Scope
-from gateway.client_fronts import client_fronts
+from gateway.features.stored.keeper import Keeper
+from gateway.features.stored.store import ResponseDatabase, StoredTurn
 from gateway.fronts.errors import openai_refusal
-from gateway.stored.keeper import Keeper
-from gateway.stored.store import ResponseDatabase, StoredTurn
+from gateway.process.client_fronts import client_fronts
+from gateway.state.errors import StoreRefused
 from tests.support.chats import HELLO, completion
 from tests.support.doors import Door
 from tests.support.gateways import Rig, config

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy.exc import DataError, IntegrityError, OperationalError, ProgrammingError
 
-from gateway.auth.errors import KeyConfigError, StoreMismatch, StoreRefused, StoreUnavailable
 from gateway.state import behind
 from gateway.state.behind import WriteBehind
+from gateway.state.errors import KeyConfigError, StoreMismatch, StoreRefused, StoreUnavailable
 from gateway.state.faults import database_errors, is_outage
 from gateway.state.refusals import write_each
 from tests.support.waiting import until

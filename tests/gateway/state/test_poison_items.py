@@ -10,27 +10,27 @@ import pytest
 from sqlalchemy import text
 
 from config.schema.state import StoredResponsesConfig
-from gateway.alerts.thresholds import BudgetAlert
-from gateway.alerts.writer import AlertWriter
 from gateway.auth.audit import Act, Actor
-from gateway.auth.database import open_engine
 from gateway.auth.store import KeyStore
 from gateway.auth.trail import Trail
-from gateway.experiments.inbox import FeedbackInbox, _Waiting
-from gateway.requests.days import open_days
-from gateway.requests.spool import SpoolFrame, single
-from gateway.requests.writer import RequestWriter
-from gateway.rollouts.live import LiveComparisons
-from gateway.rollouts.store import RolloutStore
-from gateway.shadow.live import LiveShadows
-from gateway.shadow.writer import ShadowWriter
+from gateway.features.alerts.thresholds import BudgetAlert
+from gateway.features.alerts.writer import AlertWriter
+from gateway.features.experiments.inbox import FeedbackInbox, _Waiting
+from gateway.features.requests.days import open_days
+from gateway.features.requests.spool import SpoolFrame, single
+from gateway.features.requests.writer import RequestWriter
+from gateway.features.rollouts.live import LiveComparisons
+from gateway.features.rollouts.store import RolloutStore
+from gateway.features.shadow.live import LiveShadows
+from gateway.features.shadow.writer import ShadowWriter
+from gateway.features.stored.keeper import Keeper
+from gateway.features.stored.store import StoredResponse, StoredTurn
+from gateway.features.usage import writer as usage_writers
+from gateway.features.usage.files import CountedFile
+from gateway.features.usage.labels import COUNTERS, HOUR, UsageLabels, UsageRow
+from gateway.features.usage.writer import UsageWriter
+from gateway.state.database import open_engine
 from gateway.state.refusals import refused
-from gateway.stored.keeper import Keeper
-from gateway.stored.store import StoredResponse, StoredTurn
-from gateway.usage import writer as usage_writers
-from gateway.usage.files import CountedFile
-from gateway.usage.labels import COUNTERS, HOUR, UsageLabels, UsageRow
-from gateway.usage.writer import UsageWriter
 from policies.rollouts.tally import MEASURING, ArmTally, StratumTally
 from policies.shadowing.pairs import ShadowSample
 from tests.support.gateways import PEPPER, config

@@ -7,7 +7,7 @@ from prometheus_client import generate_latest
 
 from adapters.errors import Overloaded
 from adapters.fake import FakeAdapter, Script
-from gateway.telemetry.queues import QueueMetrics
+from gateway.traffic.metrics.queues import QueueMetrics
 from tests.support.gateways import Rig, chat, config
 
 

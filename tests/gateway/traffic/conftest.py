@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from gateway.traffic.fleet import Fleet
+from gateway.traffic.fleet.fleet import Fleet
 
 
 @pytest.fixture

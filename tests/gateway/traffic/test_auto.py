@@ -16,11 +16,11 @@ from adapters.http1.server import Server
 from adapters.types import Deadline
 from config.loader import read
 from config.schema.config import Config, ProbeConfig
-from gateway.fronts.admin.pools import describe_pools
+from gateway.admin.api.pools import describe_pools
 from gateway.traffic.endpoint import Endpoint
-from gateway.traffic.fleet import Fleet
+from gateway.traffic.fleet.fleet import Fleet
+from gateway.traffic.fleet.probes import check
 from gateway.traffic.pool import Pool
-from gateway.traffic.probes import check
 from tests.adapters.detection.systems import META, owned
 from tests.support.gateways import chat, config, infer
 from tests.support.upstreams import whole

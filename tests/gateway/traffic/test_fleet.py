@@ -9,9 +9,9 @@ from adapters.errors import InferenceError, Overloaded, TransportError, Unavaila
 from adapters.http1.message import Response
 from adapters.types import Deadline
 from config.schema.config import Config, ProbeConfig
-from gateway.traffic.fleet import Fleet
+from gateway.traffic.fleet.fleet import Fleet
+from gateway.traffic.fleet.probes import check
 from gateway.traffic.pool import Pool
-from gateway.traffic.probes import check
 from tests.adapters.http1.raw import until
 from tests.support.gateways import chat, config
 from tests.support.upstreams import upstream, whole

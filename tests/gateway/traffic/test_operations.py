@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from config.schema.config import PoolConfig
 from gateway.auth.pepper import derived
-from gateway.discovery.discoverer import Discoverer
-from gateway.discovery.target import MAX_TARGETS, DiscoveredEndpoint
-from gateway.traffic.desired import MAX_OVERRIDES, Added, Overrides, desired
-from gateway.traffic.fleet import Fleet
-from gateway.traffic.member import FleetError
-from gateway.traffic.operations import NotDone, Operation, adopt, operate, pack
+from gateway.traffic.discovery.discoverer import Discoverer
+from gateway.traffic.discovery.target import MAX_TARGETS, DiscoveredEndpoint
+from gateway.traffic.fleet.desired import MAX_OVERRIDES, Added, Overrides, desired
+from gateway.traffic.fleet.fleet import Fleet
+from gateway.traffic.fleet.member import FleetError
+from gateway.traffic.fleet.operations import NotDone, Operation, adopt, operate, pack
 from tests.adapters.http1.raw import until
 from tests.support.gateways import config
 
@@ -233,7 +233,7 @@ def test_overrides_of_endpoints_that_come_and_go_do_not_pile_up() -> None:
 
 async def test_a_pool_has_only_so_many(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MAX_TARGETS == 1000
-    monkeypatch.setattr("gateway.traffic.operations.MAX_TARGETS", 3)
+    monkeypatch.setattr("gateway.traffic.fleet.operations.MAX_TARGETS", 3)
     do(fleet, "add", C)
     with pytest.raises(NotDone, match="at most"):
         do(fleet, "add", "http://127.0.0.1:22")
@@ -298,7 +298,7 @@ async def test_the_endpoints_of_an_unchanged_source_survive_a_reload(detection: 
 async def test_a_reload_waits_for_a_new_source_and_is_refused_without_its_word(
     detection: Detection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.discovery.discoverer.FIRST_SECONDS", 0.05)
+    monkeypatch.setattr("gateway.traffic.discovery.discoverer.FIRST_SECONDS", 0.05)
     change = detection.fleet.prepare(config(pools=[{"name": "main", "discover": {"dns": "models.test:1"}}]))
     with pytest.raises(FleetError, match="main: discover: has not answered yet"):
         await detection.fleet.ready(change)

@@ -9,7 +9,7 @@ from typing import Any
 from adapters.call import Call
 from adapters.errors import BackendError, CallerError, InferenceError
 from adapters.fake import FakeAdapter, Script
-from gateway.traffic.fleet import Fleet
+from gateway.traffic.fleet.fleet import Fleet
 from gateway.traffic.pool import Pool
 from policies.outliers import Outliers
 from tests.support.gateways import chat, config

@@ -10,8 +10,8 @@ from adapters.http1.client import Client
 from adapters.http1.message import Response
 from adapters.upstreams.openai.client import OpenAIAdapter
 from config.schema.config import ProbeConfig
-from gateway.traffic import probes
 from gateway.traffic.endpoint import Endpoint
+from gateway.traffic.fleet import probes
 from policies.breaker import Breaker
 from tests.support.upstreams import Upstream, upstream
 

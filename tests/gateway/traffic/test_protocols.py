@@ -14,8 +14,8 @@ from adapters.wire.oip import proto_responses as oip_proto_answers
 from adapters.wire.oip import requests as oip
 from adapters.wire.oip import responses as oip_responses
 from adapters.wire.oip.request_view import request_of
-from gateway.traffic.fleet import Fleet
-from gateway.traffic.member import FleetError, tls_of
+from gateway.traffic.fleet.fleet import Fleet
+from gateway.traffic.fleet.member import FleetError, tls_of
 from tests.adapters.http1.raw import until
 from tests.adapters.tensor_service import Service, serving
 from tests.support.gateways import config

@@ -17,8 +17,8 @@ from adapters.types import Usage
 from config.schema.config import Config
 from gateway.auth.keys import Principal
 from gateway.request.snapshot import build
-from gateway.telemetry.caches import CacheGauges
 from gateway.traffic.coalesce import AHEAD
+from gateway.traffic.metrics.caches import CacheGauges
 from gateway.traffic.plan_state import PlanState
 from policies.cache import OVERHEAD
 from tests.support.gateways import Rig, chat, config

@@ -27,9 +27,9 @@ from adapters.upstreams.provided.provider import ProviderLines
 from adapters.wire import sse
 from adapters.wire.responses import requests as responses
 from config.schema.config import PoolConfig, ProbeConfig
-from gateway.discovery.target import DiscoveredEndpoint
-from gateway.traffic import probes
-from gateway.traffic.member import PoolMember, make
+from gateway.traffic.discovery.target import DiscoveredEndpoint
+from gateway.traffic.fleet import probes
+from gateway.traffic.fleet.member import PoolMember, make
 from tests.support.pools import FOREVER
 from tests.support.pools import pool as pool_of
 

@@ -10,10 +10,10 @@ from aiohttp import web
 
 from adapters.call import Call
 from config.schema.config import SignalsConfig
-from gateway.fronts.admin.pools import describe_endpoint
-from gateway.traffic.fleet import Fleet
+from gateway.admin.api.pools import describe_endpoint
+from gateway.traffic.fleet.fleet import Fleet
+from gateway.traffic.fleet.signals import metrics_url
 from gateway.traffic.pool import Pool
-from gateway.traffic.signals import metrics_url
 from tests.adapters.http1.raw import until
 from tests.support.gateways import chat, config
 from tests.support.pools import FOREVER

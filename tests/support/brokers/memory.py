@@ -17,8 +17,8 @@ from adapters.brokers.base import (
 )
 from adapters.fake import FakeAdapter, Script
 from config.schema.bus.binding import BindingConfig
-from gateway.bus.consumer import BindingConsumer
-from gateway.bus.done.table import DONE, MINE, DoneTableUnavailable
+from gateway.features.bus.consumer import BindingConsumer
+from gateway.features.bus.done.table import DONE, MINE, DoneTableUnavailable
 from tests.support.brokers.broker import cloud_event
 from tests.support.brokers.rig import WHOLE, chat_body
 from tests.support.gateways import Rig, config

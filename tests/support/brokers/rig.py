@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from adapters.fake import FakeAdapter, Script
-from gateway.bus.plane import BusPlane
+from gateway.features.bus.plane import BusPlane
 from tests.support.brokers.broker import RealBroker, cloud_event
 from tests.support.gateways import PEPPER, Rig, config
 

@@ -1,0 +1,82 @@
+"""`/admin/requests`: a search of requests, and the timeline of one request."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from aiohttp import web
+
+from gateway.admin.api.backend import AdminBackend
+from gateway.admin.api.guard import AdminRefused, visit
+from gateway.features.requests.lines import HOUR_MICROS, MICROS, time_of
+from gateway.features.requests.query import PARAMETERS, query_of
+from gateway.features.requests.report import following, summary, timeline, total
+from gateway.features.requests.search import RequestQuery
+from gateway.features.requests.store import RequestStore
+from gateway.features.usage.query import BadQuery
+
+T = TypeVar("T")
+
+
+class RequestsFront:
+    """The handlers. A tenant-admin reads the requests of its own tenant: those of others do not exist for it."""
+
+    def __init__(self, backend: AdminBackend) -> None:
+        self._backend = backend
+
+    def routes(self) -> list[web.RouteDef]:
+        """All routes."""
+        return [web.get("/admin/requests", self._list), web.get("/admin/requests/{id}", self._show)]
+
+    async def _list(self, request: web.Request) -> web.Response:
+        texts = dict(request.query)
+        query = _query(texts, visit(request).within)
+        rows = await self._read(lambda store: store.search(query))
+        after = following(rows[-1]) if len(rows) == query.limit else None
+        body: dict[str, Any] = {"requests": [summary(row) for row in rows], "next": after}
+        if texts.get("totals", "false") == "true":
+            whole = query._replace(after=None)
+            sums = await self._read(lambda store: store.totals(whole))
+            body["totals"] = {**_hours(whole), "sums": [total(each) for each in sums]}
+        return web.json_response(body)
+
+    async def _show(self, request: web.Request) -> web.Response:
+        """The newest request with an id; `at` selects another one, as clients may choose the same id again."""
+        texts, id_ = dict(request.query), request.match_info["id"]
+        at = texts.pop("at", None)
+        if texts:
+            name = min(texts)[:64]
+            raise AdminRefused(400, "bad_query", f"`{name}` is not a parameter", param=name)
+        query = _query({"id": id_, **({} if at is None else {"from": at})}, visit(request).within)
+        if at is not None:
+            query = query._replace(end=query.begin + 1)
+        rows = await self._read(lambda store: store.search(query._replace(limit=1)))
+        if not rows:
+            raise AdminRefused(404, "no_such_request", "no request with this id is stored")
+        return web.json_response(timeline(rows[0]))
+
+    async def _read(self, work: Callable[[RequestStore], T]) -> T:
+        if self._backend.config.requests is None:
+            raise AdminRefused(404, "requests_not_stored", "the configuration has no section `requests`")
+        writer = self._backend.requests
+        await writer.write()  # so that a search has the requests that wait in the spool
+        store = await writer.store()
+        return await asyncio.to_thread(work, store)
+
+
+def _query(texts: dict[str, str], within: str | None) -> RequestQuery:
+    if unknown := sorted(set(texts) - set(PARAMETERS)):
+        raise AdminRefused(400, "bad_query", f"`{unknown[0][:64]}` is not a parameter", param=unknown[0][:64])
+    if texts.get("totals", "false") not in ("true", "false"):
+        raise AdminRefused(400, "bad_query", "`totals` must be true or false", param="totals")
+    try:
+        return query_of(texts, within)
+    except BadQuery as error:
+        status = 403 if error.name == "tenant" else 400
+        raise AdminRefused(status, "bad_query", f"`{error.name}` {error}", param=error.name) from None
+
+
+def _hours(query: RequestQuery) -> dict[str, str]:
+    """The whole hours of the totals."""
+    begin, end = query.begin // HOUR_MICROS * HOUR_MICROS, -(-query.end // HOUR_MICROS) * HOUR_MICROS
+    return {"from": time_of(begin), "to": time_of(min(end, 253_402_300_799 * MICROS))}

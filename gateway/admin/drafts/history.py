@@ -1,0 +1,120 @@
+"""The versions of the file that were in force, encrypted in the state database: a URL may have a password.
+
+Every method blocks: call it in a thread from async code. Methods raise `StoreUnavailable` and `StoreMismatch`.
+"""
+
+import os
+import threading
+import zlib
+from typing import NamedTuple
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from sqlalchemy import Connection, delete, func, insert, select
+
+from gateway.admin.drafts.file import revision_of
+from gateway.admin.drafts.schema import create_tables, versions
+from gateway.auth.audit import Actor
+from gateway.auth.pepper import derived
+from gateway.auth.state import StateDatabase
+
+MOST_VERSIONS = 200
+"""Versions of one file. Older ones are deleted."""
+MOST_CONTENT = 64 * 1024**2
+"""Bytes of the versions of one file, as stored."""
+_NONCE = 12
+
+
+class ConfigVersion(NamedTuple):
+    """One version: `at` in Unix seconds, and the cause and the actor of its first load."""
+
+    version: int
+    at: float
+    revision: str
+    cause: str
+    actor: str
+
+
+class UnreadableVersion(Exception):
+    """The version was stored under another pepper."""
+
+
+class ConfigHistory:
+    """The versions of one file. Opens the database at its first use."""
+
+    def __init__(self, url: str, pepper: bytes, file: str) -> None:
+        self._url = url
+        self._pepper = pepper
+        self._file = file
+        self._cipher = AESGCM(derived(pepper, "configuration history"))
+        self._database: StateDatabase | None = None
+        self._opening = threading.Lock()
+
+    def add(self, text: str, now: float, cause: str, actor: Actor) -> None:
+        """Store a version that is in force, unless it is the newest one already."""
+        data = text.encode()
+        revision, nonce = revision_of(data), os.urandom(_NONCE)
+        content = nonce + self._cipher.encrypt(nonce, zlib.compress(data), revision.encode())
+        with self._opened().change(moves_epoch=False) as connection:
+            own = versions.c.file == self._file
+            newest = select(versions.c.revision).where(own).order_by(versions.c.version.desc()).limit(1)
+            if connection.execute(newest).scalar() == revision:
+                return
+            row = {"file": self._file, "at": now, "revision": revision, "cause": cause, "actor": actor.id[:300]}
+            connection.execute(insert(versions).values(**row, content=content))
+            self._trim(connection)
+
+    def read(self, limit: int, before: int | None = None) -> list[ConfigVersion]:
+        """The newest versions, newest first; only those numbered below `before`."""
+        columns = [getattr(versions.c, name) for name in ConfigVersion._fields]
+        query = select(*columns).where(versions.c.file == self._file)
+        if before is not None:
+            query = query.where(versions.c.version < before)
+        with self._opened().transaction() as connection:
+            return [
+                ConfigVersion(*row)
+                for row in connection.execute(query.order_by(versions.c.version.desc()).limit(limit))
+            ]
+
+    def text(self, version: int) -> str | None:
+        """The text of a version; None if there is none. Raises `UnreadableVersion`."""
+        query = select(versions.c.revision, versions.c.content)
+        with self._opened().transaction() as connection:
+            row = connection.execute(
+                query.where(versions.c.file == self._file, versions.c.version == version)
+            ).one_or_none()
+        if row is None:
+            return None
+        nonce, content = row.content[:_NONCE], row.content[_NONCE:]
+        try:
+            return zlib.decompress(self._cipher.decrypt(nonce, content, row.revision.encode())).decode()
+        except InvalidTag:
+            raise UnreadableVersion(f"version {version} was stored under another pepper") from None
+
+    def close(self) -> None:
+        """Close the database."""
+        if self._database is not None:
+            self._database.close()
+
+    def _trim(self, connection: Connection) -> None:
+        sizes = select(versions.c.version, func.length(versions.c.content)).where(versions.c.file == self._file)
+        total = 0
+        for place, (version, size) in enumerate(connection.execute(sizes.order_by(versions.c.version.desc())).all()):
+            total += size
+            if place and (place >= MOST_VERSIONS or total > MOST_CONTENT):
+                older = versions.c.version <= version
+                connection.execute(delete(versions).where(versions.c.file == self._file, older))
+                return
+
+    def _opened(self) -> StateDatabase:
+        with self._opening:
+            if self._database is None:
+                database = StateDatabase(self._url, self._pepper)
+                try:
+                    with database.transaction() as connection:
+                        create_tables(connection)
+                except BaseException:
+                    database.close()
+                    raise
+                self._database = database
+            return self._database

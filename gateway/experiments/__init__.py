@@ -1,9 +1,0 @@
-"""Experiments: values that clients report for requests, and the views of operators.
-
-reports.py  reads and checks the body of `POST /v1/feedback`
-inbox.py    writes the values in batches; a value is stored when its report is answered
-metrics.py  metrics of experiments and of values
-cli.py      `headrace experiment`
-
-The state, the decisions and the one decider are those of `gateway.rollouts`.
-"""

@@ -1,0 +1,98 @@
+"""The batches of one process: the service of its fronts and the runner of its tasks."""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable
+
+from config.schema.config import Config
+from gateway.features.batches.calls import LineCalls
+from gateway.features.batches.gate import Gate
+from gateway.features.batches.provided.providers import Providers
+from gateway.features.batches.runner import BatchRunner
+from gateway.features.batches.service import BatchService
+from gateway.features.batches.storage import StorageError
+from gateway.features.batches.tasks import TaskLeases
+from gateway.features.batches.work import WorkParts
+from gateway.features.stored.keeper import Keeper
+from gateway.request.core import Core
+from gateway.state.errors import KeysError
+
+log = logging.getLogger(__name__)
+RETRY = 2.0
+
+
+class BatchPlane:
+    """`run` until cancelled, then `aclose`. A process that serves requests also runs lines."""
+
+    def __init__(self, config: Callable[[], Config], core: Core, pepper: Callable[[], bytes]) -> None:
+        first = config()
+        assert first.batches is not None
+        self.service = BatchService(first.batches, first.state.database, pepper, core.wall, core.storage_quota)
+        self.gate = Gate(lambda: core.snapshot, core.clock, first.batches.concurrency, first.batches.reserve)
+        self.service.waits = self.gate.waits_of
+        self.providers = Providers(lambda: core.snapshot)
+        self._config = config
+        self._core = core
+        self._runner: BatchRunner | None = None
+        self._draining = False
+
+    async def run(self, keeper: Keeper | None) -> None:
+        """Run tasks until cancelled."""
+        reported = False
+        while self._runner is None:  # a second run continues the tasks of the first one
+            try:
+                self._runner = BatchRunner(await self._parts(keeper))
+            except (KeysError, StorageError) as error:
+                if not reported:
+                    log.warning("batches: %s; no line runs until it answers", error)
+                reported = True
+                await asyncio.sleep(RETRY)
+        self.service.created = self._runner.wake
+        if not self._draining:
+            await self._runner.run()
+
+    @property
+    def progress(self) -> list[tuple[str, str, int, int]]:
+        """Tenant, state, lines and ended lines of each unfinished batch, as they were read last."""
+        return [] if self._runner is None else self._runner.progress
+
+    def drain(self) -> None:
+        """Begin no further line."""
+        self._draining = True
+        if self._runner is not None:
+            self._runner.drain()
+
+    async def aclose(self) -> None:
+        """Release the tasks, and close the database."""
+        if self._runner is not None:
+            await self._runner.aclose()
+        await self.providers.aclose()
+        self.service.close()
+
+    async def _parts(self, keeper: Keeper | None) -> WorkParts:
+        service, settings, config = self.service, self.service.config, self._config()
+        loop = asyncio.get_running_loop()
+        store = await loop.run_in_executor(service.threads, service.store)
+        storage = await loop.run_in_executor(service.threads, service.storage)
+        return WorkParts(
+            storage=storage,
+            store=store,
+            leases=TaskLeases(store.database, secrets.token_hex(16), self._core.clock, settings.takeover),
+            gate=self.gate,
+            calls=LineCalls(self._core, keeper),
+            providers=self.providers,
+            threads=service.threads,
+            wall=service.wall,
+            commit_seconds=settings.commit,
+            most_running=settings.concurrency,
+            most_batch_lines=settings.max_lines,
+            max_line=config.http.max_body,
+            retention=settings.retention,
+            token_limit=self._token_limit,
+            counts_usage=lambda: self._config().usage is not None,
+        )
+
+    def _token_limit(self, tenant: str) -> int | None:
+        standing = self._core.snapshot.standings.get(tenant)
+        return None if standing is None else standing.batches.enqueued_tokens

@@ -1,0 +1,216 @@
+"""Runs the lines of one shard, and logs each result once.
+
+A result exists when its record is in the durable part of the log, which the database names together with the charge.
+After a crash the next holder reads the log, cuts its torn end, and runs the lines without a record.
+"""
+
+import asyncio
+import time
+from collections.abc import Coroutine
+
+from sqlalchemy import Connection
+
+from adapters.errors import CallerError, InferenceError
+from adapters.upstreams.provided.deferral import ProvidedResult
+from adapters.wire import decoding
+from gateway.features.batches.line_runs import LineRuns
+from gateway.features.batches.provided.download import Download
+from gateway.features.batches.provided.submissions import EndedSubmission, Submissions
+from gateway.features.batches.recovery import recover
+from gateway.features.batches.results import LOOK, ResultLog
+from gateway.features.batches.rows import order_object
+from gateway.features.batches.store import change_progress
+from gateway.features.batches.tasks import FINISH, Claim, add_task, open_shards
+from gateway.features.batches.work import Unit, WorkParts
+from policies.batches.order import LineEntry, entries_of, shard_range
+from policies.batches.states import BatchProgress
+
+GRACE = 10.0
+"""Seconds in which lines in flight may end after a cancellation or the end of the window."""
+MOST_ROUNDS = 6
+"""Submissions of a line whose provider returns no result, or a failure that may pass."""
+MOST_RESULTS = 8
+"""Results of a provider that are decoded at the same time."""
+
+
+class ShardRun(Unit):
+    """One shard. `run` returns when all lines have a result, or none may begin any more."""
+
+    def __init__(self, claim: Claim, parts: WorkParts) -> None:
+        super().__init__(claim, parts)
+        self._log = ResultLog(self)
+        self._submissions = Submissions(self)
+        self._lines = LineRuns(self, self._submissions)
+        self._entries: dict[int, LineEntry] = {}
+        """The lines without a result when this process took the shard."""
+        self._rounds: dict[int, int] = {}
+        self._running: set[asyncio.Task[None]] = set()
+        self._ended = asyncio.Event()
+        self._failure: BaseException | None = None
+
+    async def run(self) -> None:
+        await self._recover()
+        committing = asyncio.create_task(self._log.commit_often())
+        try:
+            await self._run_rounds(committing)
+            self._log.finishing = True
+            await committing
+        finally:
+            committing.cancel()
+            await self._cancel_lines()
+            await asyncio.gather(committing, return_exceptions=True)
+        if not self.closing:
+            await self.save(self._after_shard, done=True)
+
+    async def _recover(self) -> None:
+        """Read the lines without a result."""
+        parts, spec = self.parts, self.claim.spec
+        start, length = shard_range(self.claim.number)
+        packed = await parts.insist(self.name, parts.storage.read, order_object(spec.id), start, length)
+        recovered = await parts.insist(self.name, recover, parts.storage, self.claim)
+        await self.save(lambda connection: self._log.write_usage(connection, recovered.rows))
+        self._entries = {e.number: e for e in entries_of(packed) if e.number not in recovered.ended}
+
+    async def _run_rounds(self, committing: "asyncio.Task[None]") -> None:
+        """Run lines, and wait for those at providers, until none is left."""
+        while not committing.done():
+            await self._begin_lines(self._open_lines(), committing)
+            await self._end_lines(committing)
+            if self._failure is not None:
+                raise self._failure
+            if not self.stops:
+                await self._submit()
+            ended = await self._submissions.next()
+            if ended is not None:
+                await self._end_submission(ended)
+            elif self.stops or not self._open_lines():
+                return
+
+    def _open_lines(self) -> list[LineEntry]:
+        """The lines without a result that no provider has."""
+        submitted = self._submissions.numbers
+        return [e for e in self._entries.values() if not self._log.has(e.number) and e.number not in submitted]
+
+    # ── lines ─────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _begin_lines(self, entries: list[LineEntry], committing: "asyncio.Task[None]") -> None:
+        for entry in entries:
+            while len(self._running) >= self.parts.most_running or self._log.is_full:
+                if committing.done() or self.stops:
+                    return
+                await self._look()
+            if self.stops or committing.done():
+                return
+            if self._lines.is_full:
+                await self._submit()
+            self._begin(self._line(entry))
+
+    def _begin(self, line: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(line)
+        self._running.add(task)
+        task.add_done_callback(self._line_ended)
+
+    async def _end_lines(self, committing: "asyncio.Task[None]") -> None:
+        """Wait for the lines in flight. A batch that stops waits for them for a bounded time."""
+        stopped_at: float | None = None
+        while self._running and not committing.done():
+            if self.stops:
+                stopped_at = stopped_at or time.monotonic()
+                if self.hurries or time.monotonic() - stopped_at > GRACE:
+                    await self._cancel_lines()
+                    return
+            await self._look()
+
+    async def _cancel_lines(self) -> None:
+        tasks = list(self._running)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _line_ended(self, task: "asyncio.Task[None]") -> None:
+        self._running.discard(task)
+        self._ended.set()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failure = error
+
+    async def _look(self) -> None:
+        """Wait until a line ends, for a moment at most."""
+        self._ended.clear()
+        try:
+            async with asyncio.timeout(LOOK):
+                await self._ended.wait()
+        except TimeoutError:
+            return
+
+    async def _line(self, entry: LineEntry) -> None:
+        result = await self._lines.run(entry)
+        if result is not None:
+            self._log.add(result)
+
+    # ── lines at providers ────────────────────────────────────────────────────────────────────────────
+
+    async def _submit(self) -> None:
+        self._lines.is_full = False
+        for refused in await self._submissions.submit():
+            await self._end_submission(refused)
+
+    async def _end_submission(self, ended: EndedSubmission) -> None:
+        """Log the results of a submission. Its other lines are open again."""
+        lines = [self._entries[n] for n in ended.submission.numbers if n in self._entries and not self._log.has(n)]
+        complete = True
+        if ended.problem:
+            await self._refuse(lines, _not_run(ended.problem))
+        elif ended.provider is not None:
+            for entry in lines:
+                self._rounds[entry.number] = self._rounds.get(entry.number, 0) + 1
+            complete = await self._take_results(lines, Download(self._submissions, ended.submission, ended.provider))
+            if not self.stops:
+                spent = [e for e in lines if not self._log.has(e.number) and self._rounds[e.number] >= MOST_ROUNDS]
+                await self._refuse(spent, _not_run("it returned no result, several times"))
+        if not self.closing:
+            await self._log.commit()
+            await self._submissions.remove(ended.submission, discards=complete)
+
+    async def _take_results(self, lines: list[LineEntry], download: Download) -> bool:
+        """Let each result pass. Returns whether all results could be read."""
+        open_lines = {entry.number: entry for entry in lines}
+        async for number, key, result in download.results():
+            if (entry := open_lines.get(number)) is not None:
+                while len(self._running) >= MOST_RESULTS or self._log.is_full:
+                    await self._look()
+                self._begin(self._provided(entry, key, result))
+        while self._running:
+            await self._look()
+        if download.problem:
+            error = decoding.bad_response(download.problem)
+            await self._refuse([entry for entry in lines if entry.number in download.missing], error)
+        return not download.problem
+
+    async def _provided(self, entry: LineEntry, key: str, result: ProvidedResult) -> None:
+        is_last = self._rounds[entry.number] >= MOST_ROUNDS
+        line = await self._lines.run_provided(entry, {key: result}, is_last=is_last)
+        if line is not None:
+            self._log.add(line)
+
+    async def _refuse(self, entries: list[LineEntry], error: InferenceError) -> None:
+        for entry in entries:
+            self._log.add(await self._lines.refuse(entry, error))
+
+    # ── the end ───────────────────────────────────────────────────────────────────────────────────────
+
+    def _after_shard(self, connection: Connection) -> None:
+        """The last shard lets the output be written."""
+        spec, now = self.claim.spec, self.parts.wall()
+        if open_shards(connection, spec.id):
+            return
+
+        def finalizing(progress: BatchProgress) -> None:
+            if progress.status == "in_progress":
+                progress.move("finalizing", now)
+
+        change_progress(connection, spec.id, finalizing)
+        add_task(connection, spec, FINISH)
+
+
+def _not_run(problem: str) -> CallerError:
+    return CallerError(f"The provider did not run the request: {problem}", code="provider_batch")

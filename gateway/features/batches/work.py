@@ -1,0 +1,109 @@
+"""What the units of work share: the storage, the database, the gate, and threads for both."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import ParamSpec, TypeVar
+
+from sqlalchemy import Connection
+
+from gateway.features.batches.calls import LineCalls
+from gateway.features.batches.gate import Gate
+from gateway.features.batches.provided.providers import Providers
+from gateway.features.batches.storage import NoObject, Storage, StorageError
+from gateway.features.batches.store import BatchStore
+from gateway.features.batches.tasks import Claim, TaskLeases
+from gateway.state.errors import KeysError
+from policies.batches.states import STOPPED, Status
+
+log = logging.getLogger(__name__)
+P = ParamSpec("P")
+T = TypeVar("T")
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkParts:
+    """The parts of a process that all of its units of work use."""
+
+    storage: Storage
+    store: BatchStore
+    leases: TaskLeases
+    gate: Gate
+    calls: LineCalls
+    providers: Providers
+    threads: ThreadPoolExecutor
+    wall: Callable[[], float]
+    commit_seconds: float
+    most_running: int
+    """Lines that run at the same time."""
+    most_batch_lines: int
+    max_line: int
+    retention: float
+    token_limit: Callable[[str], int | None]
+    """The limit of enqueued tokens of a tenant."""
+    counts_usage: Callable[[], bool]
+    """Whether usage is recorded."""
+    failures: "dict[str, str]" = field(default_factory=dict)
+    """The failure of the storage or the database that was logged last, by task."""
+
+    async def in_thread(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a blocking function."""
+        return await asyncio.get_running_loop().run_in_executor(self.threads, lambda: function(*args, **kwargs))
+
+    async def insist(self, name: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a blocking function until the storage and the database answer. Raises other errors, and `NoObject`."""
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                result = await self.in_thread(function, *args, **kwargs)
+            except NoObject:
+                raise
+            except (StorageError, KeysError) as error:
+                if self.failures.get(name) != str(error):
+                    self.failures[name] = str(error)
+                    log.warning("batches: %s waits: %s", name, error)
+                await asyncio.sleep(pause)
+                pause = min(LONGEST_PAUSE, 2 * pause)
+            else:
+                if self.failures.pop(name, None) is not None:
+                    log.warning("batches: %s continues", name)
+                return result
+
+
+class Unit:
+    """One task that this process holds. `status` is the state of its batch by the last beat."""
+
+    def __init__(self, claim: Claim, parts: WorkParts) -> None:
+        self.claim = claim
+        self.parts = parts
+        self.status: Status = "in_progress"
+        self.closing = False
+        """Whether the process ends: the task is released."""
+        self.hurries = False
+        """Whether it ends at once: lines in flight are cancelled, and another process repeats them."""
+        self.parked = False
+        """Whether it only waits for a provider, so that it takes no place of other tasks."""
+        self.saving_last = False
+        """Whether the end of the task is being stored: it then has no beat any more."""
+
+    @property
+    def name(self) -> str:
+        """The name in log lines."""
+        return f"{self.claim.spec.id}/{self.claim.number}"
+
+    @property
+    def stops(self) -> bool:
+        """Whether no further line may begin."""
+        return self.closing or self.status in STOPPED or self.parts.wall() >= self.claim.spec.expires_at
+
+    async def run(self) -> None:
+        """Do the work. Raises `Fenced` if another process has taken it over."""
+        raise NotImplementedError
+
+    async def save(self, change: Callable[[Connection], None], *, done: bool = False) -> None:
+        """Store the counts and other changes in one transaction. Raises `Fenced`."""
+        self.saving_last = done
+        await self.parts.insist(self.name, self.parts.leases.save, self.claim, change, done=done)

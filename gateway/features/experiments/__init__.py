@@ -1,0 +1,10 @@
+"""Experiments: values that clients report for requests, and the views of operators.
+
+reports.py  reads and checks the body of `POST /v1/feedback`
+inbox.py    writes the values in batches; a value is stored when its report is answered
+feedback_front.py  `/v1/feedback`
+metrics.py  metrics of experiments and of values
+cli.py      `headrace experiment`
+
+The state, the decisions and the one decider are those of `gateway.features.rollouts`.
+"""

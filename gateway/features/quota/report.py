@@ -1,0 +1,79 @@
+"""The bytes that all tenants store, for the admin API and the metrics of a host."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator
+from threading import Lock
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from config.schema.config import Config
+from gateway.auth.state import StateDatabase
+from gateway.features.quota.meter import LOCK, meter
+from gateway.features.quota.room import used_by_all
+from gateway.state.database import exclude_schema_changes
+from gateway.state.errors import KeysError
+from gateway.telemetry.metrics import TenantLabels
+
+log = logging.getLogger(__name__)
+INTERVAL = 60.0
+"""Seconds between two readings for the metrics."""
+
+
+class StorageReport(Collector):
+    """`read` for the admin API; `run` until cancelled for the metrics; then `aclose`."""
+
+    def __init__(self, config: Callable[[], Config], pepper: Callable[[], bytes]) -> None:
+        self._config = config
+        self._pepper = pepper
+        self._database: StateDatabase | None = None
+        self._opening = Lock()
+        self._latest: dict[str, int] = {}
+
+    async def read(self) -> dict[str, dict[str, int]]:
+        """The bytes of each tenant of the file, and its quota. Raises `KeysError`."""
+        used = self._latest = await asyncio.to_thread(self._read)
+        tenants = self._config().tenants
+        return {tenant.name: {"used": used.get(tenant.name, 0), "quota": tenant.storage_quota} for tenant in tenants}
+
+    async def run(self) -> None:
+        """Read for the metrics until cancelled."""
+        while True:
+            try:
+                await self.read()
+            except KeysError as error:
+                log.debug("the bytes that tenants store are unknown: %s", error)
+            await asyncio.sleep(INTERVAL)
+
+    def collect(self) -> Iterator[Metric]:
+        used = GaugeMetricFamily("headrace_stored_bytes", "Bytes that a tenant stores.", labels=["tenant"])
+        quota = GaugeMetricFamily("headrace_stored_bytes_quota", "Most bytes of a tenant.", labels=["tenant"])
+        labels, config = TenantLabels(), self._config()
+        labels.configure(config.metrics)
+        for family, values in (
+            (used, self._latest),
+            (quota, {each.name: each.storage_quota for each in config.tenants}),
+        ):
+            sums = Counter[str]()
+            for tenant in config.tenants:
+                sums[labels[tenant.name]] += values.get(tenant.name, 0)
+            for label, value in sums.items():
+                family.add_metric([label], value)
+            yield family
+
+    async def aclose(self) -> None:
+        """Close the database."""
+        if self._database is not None:
+            await asyncio.to_thread(self._database.close)
+
+    def _read(self) -> dict[str, int]:
+        with self._opening:
+            if self._database is None:
+                self._database = StateDatabase(self._config().state.database, self._pepper())
+                with self._database.transaction() as connection:
+                    exclude_schema_changes(connection, LOCK)
+                    meter(connection)
+        with self._database.transaction() as connection:
+            return used_by_all(connection)

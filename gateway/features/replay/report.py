@@ -1,0 +1,112 @@
+"""Counts of changed outcomes, as a table and as JSON."""
+
+from collections import Counter
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from config.schema.money import PICOS
+from gateway.features.recording.entries import RecordEntry
+from gateway.features.replay.outcomes import RequestOutcome
+from gateway.terminal import plain
+
+MOST_MOVES = 20
+"""Lines of the table of moves."""
+
+
+class Report:
+    """The changes of all requests."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.counts: Counter[str] = Counter()
+        """Requests by the kind of change: `changed`, `pool`, `arm`, `refused`, `admitted`, `failed`, `cost`."""
+        self.moves: Counter[tuple[str, str, str, str]] = Counter()
+        """By model, kind, and the two values."""
+        self.before: Counter[str] = Counter()
+        """Picos by currency."""
+        self.after: Counter[str] = Counter()
+        self.undecided = 0
+        """Requests whose recorded decision is taken, because their facts do not reproduce it."""
+        self.notes: list[str] = []
+
+    def add(self, entry: RecordEntry, before: RequestOutcome, after: RequestOutcome) -> None:
+        """Compare two outcomes of a request."""
+        self.requests += 1
+        self.undecided += not entry.reproduces
+        if before.cost is not None:
+            self.before[before.cost.currency] += before.cost.picos
+        if after.cost is not None:
+            self.after[after.cost.currency] += after.cost.picos
+        if before == after:
+            return
+        changed = False
+        for kind, old, new in _changes(before, after):
+            changed = True
+            self.counts[kind] += 1
+            self.moves[entry.configured or entry.model or "–", kind, old, new] += 1
+        self.counts["changed"] += changed
+
+    def share(self, kind: str) -> float:
+        """The share of the requests with a kind of change; for `cost`, the relative change of all costs."""
+        if kind != "cost":
+            return self.counts[kind] / self.requests if self.requests else 0.0
+        before, after = sum(self.before.values()), sum(self.after.values())
+        return (after - before) / before if before else float(after > 0)
+
+    def as_json(self) -> dict[str, Any]:
+        """The report for programs."""
+        kinds = ("changed", "pool", "arm", "refused", "admitted", "failed", "cost")
+        return {
+            "requests": self.requests,
+            **{kind: self.counts[kind] for kind in kinds},
+            "spend": {
+                currency: {"before": self.before[currency] / PICOS, "after": self.after[currency] / PICOS}
+                for currency in sorted(self.before.keys() | self.after.keys())
+            },
+            "moves": [
+                {"model": model, "change": kind, "from": old, "to": new, "requests": count}
+                for (model, kind, old, new), count in self.moves.most_common(MOST_MOVES)
+            ],
+            "decided_as_recorded": self.undecided,
+            "notes": self.notes,
+        }
+
+    def show(self, console: Console) -> None:
+        """Print the report for people."""
+        table = Table(title=f"{self.requests:,} recorded requests", title_justify="left")
+        table.add_column("change")
+        table.add_column("requests", justify="right")
+        table.add_column("share", justify="right")
+        for kind in ("changed", "pool", "arm", "refused", "admitted", "failed"):
+            table.add_row(kind, f"{self.counts[kind]:,}", f"{self.share(kind):.2%}")
+        for currency in sorted(self.before.keys() | self.after.keys()):
+            spent, spends = self.before[currency] / PICOS, self.after[currency] / PICOS
+            table.add_row(f"spend in {currency}", f"{spent:,.4f} → {spends:,.4f}", f"{self.share('cost'):+.2%}")
+        console.print(table)
+        if self.moves:
+            moves = Table("model", "change", "from", "to", "requests", title="Most frequent", title_justify="left")
+            for (model, kind, old, new), count in self.moves.most_common(MOST_MOVES):
+                moves.add_row(plain(model), kind, plain(old or "–"), plain(new or "–"), f"{count:,}")
+            console.print(moves)
+        for note in self.notes:
+            console.print(note, highlight=False, markup=False)
+
+
+def _changes(before: RequestOutcome, after: RequestOutcome) -> list[tuple[str, str, str]]:
+    """The kinds of changes with both values."""
+    if before.refused != after.refused:
+        if after.refused:
+            return [("refused", before.refused or before.pool, after.refused)]
+        return [("admitted", before.refused, after.pool)]
+    changes = []
+    if before.arm != after.arm:
+        changes.append(("arm", before.arm or "", after.arm or ""))
+    if before.pool != after.pool:
+        changes.append(("pool", before.pool, after.pool))
+    if before.failed != after.failed:
+        changes.append(("failed", before.failed, after.failed))
+    if before.cost != after.cost:
+        changes.append(("cost", str(before.cost or ""), str(after.cost or "")))
+    return changes

@@ -1,0 +1,45 @@
+"""Metrics of the records of requests."""
+
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from gateway.features.requests.live import LiveRequests
+from gateway.features.requests.writer import RequestWriter
+
+_LOST = "headrace_request_records_lost"
+_HELP = "Requests whose record was lost, by reason."
+
+
+class RequestsLost(Collector):
+    """What a process could not write to its spool."""
+
+    def __init__(self, live: LiveRequests) -> None:
+        self._live = live
+
+    def collect(self) -> Iterator[Metric]:
+        lost = CounterMetricFamily(_LOST, _HELP, labels=("reason",))
+        for reason in ("queue", "disk"):
+            lost.add_metric((reason,), self._live.lost[reason])
+        yield lost
+
+
+class RequestsMetrics(Collector):
+    """The state of the writer of a host."""
+
+    def __init__(self, writer: RequestWriter) -> None:
+        self._writer = writer
+
+    def collect(self) -> Iterator[Metric]:
+        yield CounterMetricFamily(
+            "headrace_request_records_dropped",
+            "Records that waited for the database beyond `requests.max_waiting`, or came after their day's end of "
+            "retention.",
+            self._writer.dropped,
+        )
+        yield GaugeMetricFamily(
+            "headrace_request_records_written_timestamp_seconds",
+            "Unix time of the last successful write of records; 0 before the first.",
+            self._writer.written,
+        )

@@ -1,0 +1,205 @@
+"""The tables of one day: in an SQLite file of their own, or as partitions of Postgres.
+
+A row refers to its series, which has its labels and the sums of its hour. So a label is stored once an hour, and a
+search by any labels compares series before it reads rows. Totals are sums of series, or, for a search by one label or
+by none, of roll-ups: one row for each value of the label in an hour.
+"""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ColumnElement,
+    Connection,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    cast,
+    func,
+    insert,
+    inspect,
+    literal,
+    select,
+    text,
+)  # fmt: skip
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+from gateway.features.requests.lines import DAY_MICROS, HOUR_MICROS, LABELS, NUMBERS, begin_of
+from gateway.features.usage.labels import LABELS as USAGE_LABELS
+from gateway.state.database import add_missing_columns
+
+SUMS = ("requests", "picos_high", "picos_low", *NUMBERS)
+"""The sums of a series. Money is in two parts of `PART` picos: a sum of an hour may exceed 64 bits."""
+ROLLED = ("", "tenant", "team", "key", "model", "pool", "status", "error")
+"""Labels with roll-ups. The empty one has the sums of all requests, under an empty value."""
+RECORDED = ("requests", "picos_high", "picos_low", "prompt_tokens", "completion_tokens", "rows", "bytes", "device_us")
+"""The sums of the records of one process whose usage is counted too."""
+_TRACED = text("trace <> ''")
+_DEFAULTS = {"team": ""}
+"""Labels that days of an earlier release do not have."""
+_PARENTS = ("request_rows", "request_series", "request_totals")
+
+
+class DayTables(NamedTuple):
+    """The tables of a day, or (without a suffix) their parents in Postgres."""
+
+    rows: Table
+    series: Table
+    totals: Table
+    """The roll-ups. `writer` is the process that counted: no two processes update the same row."""
+    sources: Table
+    """How much of each file of a spool is imported."""
+    recorded: Table
+    """The sums of the records of each process, by hour and by the labels of usage."""
+
+
+@lru_cache(maxsize=512)
+def tables_of(suffix: str = "") -> DayTables:
+    """The tables with a suffix of their names."""
+    metadata = MetaData()
+    rows = Table(
+        f"request_rows{suffix}",
+        metadata,
+        Column("at", BigInteger, primary_key=True, autoincrement=False),
+        Column("number", BigInteger, primary_key=True, autoincrement=False),
+        Column("series", BigInteger, nullable=False),
+        Column("id", Text, nullable=False),
+        Column("trace", String(32), nullable=False),
+        Column("endpoint", Text, nullable=False),
+        Column("stream", Boolean, nullable=False),
+        Column("duration", BigInteger, nullable=False),
+        Column("first_chunk", BigInteger, nullable=False),
+        Column("picos", BigInteger, nullable=False),
+        *[Column(name, BigInteger, nullable=False) for name in NUMBERS],
+        Column("detail", Text, nullable=False),
+        Column("billions", BigInteger, nullable=False, server_default="0"),
+        Index("request_rows_series", "series", "at", "number"),
+        Index("request_rows_id", "id"),
+        Index("request_rows_trace", "trace", sqlite_where=_TRACED, postgresql_where=_TRACED),
+        sqlite_with_rowid=False,
+        postgresql_partition_by="RANGE (at)",
+    )
+    series = Table(
+        f"request_series{suffix}",
+        metadata,
+        Column("id", BigInteger, primary_key=True, autoincrement=False),
+        Column("hour", BigInteger, primary_key=True, autoincrement=False),
+        *[
+            Column(name, Integer if name == "status" else Text, nullable=False, server_default=_DEFAULTS.get(name))
+            for name in LABELS
+        ],
+        *[Column(name, BigInteger, nullable=False) for name in SUMS],
+        Index("request_series_hour", "hour"),
+        *[Index(f"request_series_{name}", name, "hour") for name in ("tenant", "key", "model", "status", "error")],
+        postgresql_partition_by="RANGE (hour)",
+    )
+    totals = Table(
+        f"request_totals{suffix}",
+        metadata,
+        Column("label", String(16), primary_key=True),
+        Column("value", Text, primary_key=True),
+        Column("hour", BigInteger, primary_key=True, autoincrement=False),
+        Column("currency", Text, primary_key=True),
+        Column("writer", BigInteger, primary_key=True, autoincrement=False),
+        *[Column(name, BigInteger, nullable=False) for name in SUMS],
+        sqlite_with_rowid=False,
+        postgresql_partition_by="RANGE (hour)",
+    )
+    sources = Table(
+        f"request_sources{suffix}",
+        metadata,
+        Column("source", String(64), primary_key=True),
+        Column("offset", BigInteger, nullable=False),
+    )
+    recorded = Table(
+        f"request_recorded{suffix}",
+        metadata,
+        Column("process", String(32), primary_key=True),
+        Column("hour", BigInteger, primary_key=True, autoincrement=False),
+        *[Column(name, Text, primary_key=True) for name in USAGE_LABELS],
+        *[Column(name, BigInteger, nullable=False) for name in RECORDED],
+    )
+    return DayTables(rows, series, totals, sources, recorded)
+
+
+def suffix_of(day: str) -> str:
+    """The suffix of a day's tables in Postgres."""
+    return f"_{day.replace('-', '')}"
+
+
+def is_complete(connection: Connection) -> bool:
+    """Whether there are roll-ups, and all tables have the columns of this release."""
+    tables, inspected = tables_of(), inspect(connection)
+    return inspected.has_table(tables.totals.name) and all(
+        inspected.has_table(table.name)
+        and {column["name"] for column in inspected.get_columns(table.name)} >= set(table.c.keys())
+        for table in (tables.rows, tables.series)
+    )
+
+
+def create_day(connection: Connection) -> None:
+    """Create the missing tables of a day in its SQLite file."""
+    tables = tables_of()
+    has_totals = inspect(connection).has_table(tables.totals.name)
+    for table in tables:
+        connection.execute(CreateTable(table, if_not_exists=True))
+    for table in (tables.rows, tables.series):
+        add_missing_columns(connection, table)
+    if not has_totals:
+        _roll_up(connection, tables)
+    _create_indexes(connection, tables)
+
+
+def create_parents(connection: Connection) -> None:
+    """Create the missing partitioned tables in Postgres."""
+    tables = tables_of()
+    for table in (tables.rows, tables.series, tables.totals):
+        connection.execute(CreateTable(table, if_not_exists=True))
+    for table in (tables.rows, tables.series):
+        add_missing_columns(connection, table)
+    _create_indexes(connection, tables)
+
+
+def create_partition(connection: Connection, day: str) -> None:
+    """Create the missing tables of a day in Postgres."""
+    suffix, begin = suffix_of(day), begin_of(day)
+    hour = begin // HOUR_MICROS
+    bounds = ((begin, begin + DAY_MICROS), (hour, hour + 24), (hour, hour + 24))
+    has_totals = inspect(connection).has_table(tables_of(suffix).totals.name)
+    for parent, (low, high) in zip(_PARENTS, bounds, strict=True):
+        connection.exec_driver_sql(
+            f"CREATE TABLE IF NOT EXISTS {parent}{suffix} PARTITION OF {parent} FOR VALUES FROM ({low}) TO ({high})"
+        )
+    for table in (tables_of(suffix).sources, tables_of(suffix).recorded):
+        connection.execute(CreateTable(table, if_not_exists=True))
+    if not has_totals:
+        _roll_up(connection, tables_of(suffix))
+
+
+def drop_partition(connection: Connection, day: str) -> None:
+    """Drop the tables of a day in Postgres."""
+    for table in tables_of(suffix_of(day)):
+        connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table.name}")
+
+
+def _roll_up(connection: Connection, tables: DayTables) -> None:
+    """Sum the series of a day that has no roll-ups: an earlier release wrote it."""
+    series = tables.series
+    sums = [cast(func.sum(series.c[name]), BigInteger) for name in SUMS]
+    for label in ROLLED:
+        value: list[ColumnElement[str]] = [cast(series.c[label], Text)] if label else []
+        groups = [*value, series.c.hour, series.c.currency]
+        place = [literal(label), *(value or [literal("")]), series.c.hour, series.c.currency, literal(0)]
+        names = ["label", "value", "hour", "currency", "writer", *SUMS]
+        connection.execute(insert(tables.totals).from_select(names, select(*place, *sums).group_by(*groups)))
+
+
+def _create_indexes(connection: Connection, tables: DayTables) -> None:
+    for index in sorted(tables.rows.indexes | tables.series.indexes, key=lambda index: str(index.name)):
+        connection.execute(CreateIndex(index, if_not_exists=True))

@@ -1,0 +1,41 @@
+"""The parts of shadow traffic in one process, and their reconfiguration."""
+
+import time
+from collections.abc import Callable, Mapping
+from random import Random
+
+from config.schema.config import Config
+from gateway.features.shadow.comparer import AnswerComparer
+from gateway.features.shadow.copies import ShadowCopies
+from gateway.features.shadow.live import LiveShadows
+from gateway.features.shadow.models import CopyModels
+from gateway.features.shadow.pools import CopyPools, Servers
+from gateway.features.shadow.writer import ShadowWriter
+from gateway.traffic.plan_state import TokenEmbedder
+
+
+class ShadowPlane:
+    """`configure` with each configuration, `aclose` at the end. Without a shadow in the file nothing is open."""
+
+    def __init__(self, servers: Servers, rng: Random, clock: Callable[[], float]) -> None:
+        self.live = LiveShadows()
+        self._pools = CopyPools(servers, rng, clock)
+        self._models = CopyModels(self._pools, rng, clock, time.time)
+        self.copies = ShadowCopies(self._pools, self._models, AnswerComparer(), rng, clock)
+
+    def configure(self, config: Config, embedders: Mapping[str, TokenEmbedder]) -> None:
+        """Apply a configuration."""
+        self.live.configure(config)
+        self._pools.configure(config.pools, config.zone)
+        self._models.configure(config, embedders)
+        self.copies.prices.configure(config)
+        self.copies.redact = () if config.record is None else config.record.redact
+
+    def writer(self, config: Callable[[], Config], pepper: Callable[[], bytes]) -> ShadowWriter:
+        """The task that stores the counts."""
+        return ShadowWriter(config, self.live, pepper, self._pools.trim)
+
+    async def aclose(self) -> None:
+        """Cancel all copies, and close their connections."""
+        await self.copies.stop()
+        await self._pools.aclose()

@@ -1,0 +1,174 @@
+"""Pools of copies: the endpoints of the fleet's pools, over connections, breakers and measurements of their own.
+
+A copy never waits for a slot and never takes the last one: clients come first.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from random import Random
+from typing import Protocol
+
+from adapters.base import Adapter, Answer
+from adapters.call import Call
+from adapters.errors import Unavailable, UpstreamTimeout
+from adapters.requests import ModelRequest
+from config.schema.config import PoolConfig
+from gateway.traffic.endpoint import Endpoint, subject_of
+from gateway.traffic.fleet.member import PoolMember
+from gateway.traffic.pool import Pool
+from policies.balancing.pickers import picker
+from policies.breaker import Breaker
+
+PROBE_SECONDS = 5.0
+
+
+class CopyMember:
+    """An endpoint of the fleet, and the adapter and the endpoint that copies use for it."""
+
+    __slots__ = ("adapter", "live", "own")
+
+    def __init__(self, live: Endpoint, adapter: Adapter, breaker: Breaker) -> None:
+        self.live = live
+        self.adapter = adapter
+        self.own = Endpoint(live.id, adapter, breaker, address=live.address)
+        self.own.scrubber = live.scrubber
+        self.own.several = live.several
+
+
+class Servers(Protocol):
+    """The fleet as copies read it."""
+
+    @property
+    def pools(self) -> Mapping[str, Pool]:
+        """The pools in force."""
+        ...
+
+    def members_of(self, pool: str) -> list[PoolMember]:
+        """The members of one pool."""
+        ...
+
+
+class CopyPool(Pool):
+    """A pool of copies. It follows the endpoints and the health of the fleet's pool."""
+
+    def __init__(
+        self, config: PoolConfig, zone: str | None, servers: Servers, rng: Random, clock: Callable[[], float]
+    ) -> None:
+        made, limit = picker(config.balance, zone), config.max_in_flight
+        super().__init__(config.name, [], made, max_in_flight=limit, rng=rng, clock=clock)
+        self.config = config
+        self._limit = limit
+        self._servers = servers
+        self._members: dict[Endpoint, CopyMember] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def lease(self, request: ModelRequest, call: Call, now: float) -> Endpoint | None:
+        """Pick an endpoint that has a slot beside all requests of clients; None without one.
+
+        Raises `Unavailable` if no endpoint is healthy, or all breakers of copies are open.
+        """
+        self._follow()
+        alive = [member for member in self._members.values() if member.live.health != "unhealthy"]
+        subject = subject_of(request, call)
+        allowed = [member for member in alive if member.own.allows(subject, now)]
+        if not allowed:
+            raise Unavailable(f"{self.name}: no endpoint takes copies.")
+        if self._servers.pools[self.name].waiting:
+            return None
+        limit = self._limit - 1  # the last slot is a client's
+        ready = [member.own for member in allowed if member.live.in_flight + member.own.in_flight < max(limit, 1)]
+        if not ready:
+            return None
+        endpoint = self._picker.pick(ready, request, call, now, self._rng)
+        endpoint.begin(now, subject)
+        return endpoint
+
+    def _follow(self) -> None:
+        """Connect to new endpoints of the fleet's pool, and drop those that have left."""
+        if self.name not in self._servers.pools:  # a reload has removed it
+            raise Unavailable(f"{self.name}: no endpoint takes copies.")
+        live = self._servers.pools[self.name].endpoints
+        if self._members.keys() == set(live):
+            return
+        connects = {member.endpoint: member.connect for member in self._servers.members_of(self.name)}
+        for endpoint in [endpoint for endpoint in self._members if endpoint not in live]:
+            self._close(self._members.pop(endpoint))
+        breaker = self.config.breaker
+        for endpoint in live:
+            if endpoint not in self._members and endpoint in connects:
+                own = Breaker(breaker.failures, breaker.open_for)
+                self._members[endpoint] = CopyMember(endpoint, connects[endpoint](), own)
+
+    def _close(self, member: CopyMember) -> None:
+        task = asyncio.get_running_loop().create_task(member.adapter.aclose())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    @property
+    def in_flight(self) -> int:
+        """The number of copies under way."""
+        return sum(member.own.in_flight for member in self._members.values())
+
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
+        if self.config.protocol.name == "auto":
+            await self._detect()
+        return await super().call(request, call)
+
+    async def _detect(self) -> None:
+        """Detect the protocols of new endpoints, as a health check does."""
+        self._follow()
+        for member in list(self._members.values()):
+            if member.own.health == "unknown" and member.live.health != "unhealthy":
+                try:
+                    await member.adapter.probe(PROBE_SECONDS)
+                except TimeoutError:
+                    raise UpstreamTimeout(f"{self.name}: the protocol is not detected in time.") from None
+                member.own.probed("", healthy_after=1, unhealthy_after=1)
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        members, self._members = list(self._members.values()), {}
+        await asyncio.gather(*(member.adapter.aclose() for member in members), *self._closing)
+
+
+class CopyPools(Mapping[str, Pool]):
+    """The pools of copies, each created when the first copy needs it."""
+
+    def __init__(self, servers: Servers, rng: Random, clock: Callable[[], float]) -> None:
+        self._servers = servers
+        self._rng = rng
+        self._clock = clock
+        self._configs: Mapping[str, PoolConfig] = {}
+        self._zone: str | None = None
+        self._pools: dict[str, CopyPool] = {}
+        self._gone: list[CopyPool] = []
+
+    def configure(self, pools: Sequence[PoolConfig], zone: str | None) -> None:
+        """Apply a configuration. A changed pool has new connections; copies under way end on the old ones."""
+        self._configs, self._zone = {pool.name: pool for pool in pools}, zone
+        for name in [name for name, pool in self._pools.items() if self._configs.get(name) != pool.config]:
+            self._gone.append(self._pools.pop(name))
+
+    def __getitem__(self, name: str) -> CopyPool:
+        pool = self._pools.get(name)
+        if pool is None:
+            config = self._configs[name]
+            pool = self._pools[name] = CopyPool(config, self._zone, self._servers, self._rng, self._clock)
+        return pool
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._configs)
+
+    def __len__(self) -> int:
+        return len(self._configs)
+
+    async def trim(self) -> None:
+        """Close the connections of idle pools that the configuration no longer has."""
+        gone = [pool for pool in self._gone if not pool.in_flight]
+        self._gone = [pool for pool in self._gone if pool not in gone]
+        await asyncio.gather(*(pool.aclose() for pool in gone))
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        pools, self._gone, self._pools = [*self._gone, *self._pools.values()], [], {}
+        await asyncio.gather(*(pool.aclose() for pool in pools))

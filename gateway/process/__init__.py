@@ -1,0 +1,19 @@
+"""The process: the command line, and what composes a gateway from its parts.
+
+commands.py          the command line
+serve.py             runs a gateway until a signal stops it (signals.py: the signals)
+app.py               a gateway of one process: data plane, admin listener, reloads
+supervisor/          several worker processes as one gateway
+data_plane.py        all parts that serve requests, and their reconfiguration
+plane_state.py       its state as JSON
+client_fronts.py     the fronts of clients, with those of the features
+client_listeners.py  the HTTP and gRPC servers for clients
+admin_backend.py     the operations behind the admin API
+host_writers.py      the writers of a host: usage and the records of requests
+ownership.py         checks at the start that the packages belong to this distribution
+extras.py            the optional packages that a configuration needs and that are absent
+first_request.py     prints a first request to try
+foreign/             two commands that examine a server: probe and conformance
+replay_cli.py        `headrace replay` (replay_pool.py: a gateway over one pool, to which it sends)
+signals.py           signals that stop or reload the process
+"""

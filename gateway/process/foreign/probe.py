@@ -1,0 +1,41 @@
+"""`headrace probe`: identifies a server and prints its pool."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from adapters.detection.detect import SECONDS, detect
+from adapters.detection.written import written
+from adapters.errors import InferenceError
+from gateway.process.foreign.address import KEY, address_of, as_written, pool_at, stop
+
+Names = list[str] | None
+
+
+def probe(
+    url: Annotated[str, typer.Argument(help="http://HOST:PORT, https://HOST:PORT or unix:/PATH.")],
+    key: Annotated[str | None, typer.Option(envvar=KEY, help="Key that the server expects.")] = None,
+    key_header: Annotated[str | None, typer.Option(help="Header of the key. A bearer token when not given.")] = None,
+    ca: Annotated[
+        Path | None, typer.Option(help="Root certificates for https://. The system's when not given.")
+    ] = None,
+    model: Annotated[
+        Names, typer.Option(help="Name of a model, for servers that do not list theirs. May be repeated.")
+    ] = None,
+    timeout: Annotated[float, typer.Option(min=0.1, max=300, help="Seconds for the whole probe.")] = SECONDS,
+) -> None:
+    """Identify a server and its models, and print a YAML file for `headrace serve`.
+
+    Sends GET requests and calls that list models; follows no redirect. Exit status 1 if the server is unknown or does
+    not answer.
+    """
+    pool = pool_at(url, "auto", key, key_header, ca)
+    try:
+        detection = asyncio.run(detect(pool, address_of(pool), names=tuple(model or ()), seconds=timeout))
+    except InferenceError as error:
+        stop(f"{url}: {error.message}", 1)
+    if detection is None:
+        stop(f"{url}: the server answers, but its protocol is not supported. Use `protocol: http` for an HTTP app.", 1)
+    typer.echo(written(detection, url, as_written(key, key_header, ca)), nl=False)

@@ -1,0 +1,118 @@
+"""The search of requests over the admin API: nobody reads another tenant's, and no id of another tenant exists."""
+
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from gateway.features.requests.lines import MICROS
+from gateway.features.requests.sink import RequestSink
+from gateway.features.requests.writer import spool_of
+from tests.gateway.fronts.conftest import AdminDoor, OpenDoor
+from tests.support.gateways import config
+from tests.support.stored_requests import record
+from tests.support.usage_hosts import NOVEMBER
+
+pytestmark = pytest.mark.realtime  # the database has threads
+
+
+async def storing(door: AdminDoor, folder: Path) -> AdminDoor:
+    """The door, with stored requests of two tenants."""
+    door.backend.config = made = config(
+        tenants=[{"name": name, "models": ["*"]} for name in ("acme", "beta")],
+        auth={"admin": {"required": True}},
+        state={"database": f"sqlite:///{folder}/requests.db"},
+        requests={"retention": "3650d"},
+    )
+    spool = spool_of(made)
+    assert spool is not None
+    sink = RequestSink(spool)
+    sink.configure(made)
+    for number in range(7):
+        tenant = "acme" if number < 4 else "beta"
+        sink.put(record(f"{tenant}/{number}", tenant, NOVEMBER + number / 100, 10**12, status=200 + number % 2 * 302))
+    await sink.aclose()
+    return door
+
+
+async def test_a_tenant_admin_sees_its_own_requests_alone(admin_door: OpenDoor, tmp_path: Path) -> None:
+    async with admin_door(required=True) as opened:
+        d = await storing(opened, tmp_path)
+        operator, own = d.backend.key(role="operator"), d.backend.key(role="tenant-admin")
+        _, body = await d.send("GET", "/admin/requests?totals=true", operator)
+        assert [row["id"] for row in body["requests"]][:2] == ["beta/6", "beta/5"]
+        assert (len(body["requests"]), body["next"]) == (7, None)
+        assert [(each["requests"], each["cost"]) for each in body["totals"]["sums"]] == [(7, "7")]
+        _, body = await d.send("GET", "/admin/requests?totals=true", own)
+        assert {row["tenant"] for row in body["requests"]} == {"acme"}
+        assert [each["requests"] for each in body["totals"]["sums"]] == [4]
+        assert (await d.send("GET", f"/admin/requests/{quote('acme/1', safe='')}", own))[1]["status"] == 502
+        absent = await d.send("GET", "/admin/requests/none", own)
+        assert absent == await d.send("GET", f"/admin/requests/{quote('beta/5', safe='')}", own)
+        assert absent[0] == 404
+        # Whether a tenant exists is not visible either.
+        refused = await d.send("GET", "/admin/requests?tenant=beta", own)
+        assert refused == await d.send("GET", "/admin/requests?tenant=nobody", own)
+        assert refused[0] == 403
+        assert (await d.send("GET", "/admin/requests"))[0] == 401
+        await d.backend.requests.aclose()
+
+
+async def test_pages_and_filters(admin_door: OpenDoor, tmp_path: Path) -> None:
+    async with admin_door(required=True) as opened:
+        d = await storing(opened, tmp_path)
+        key = d.backend.key(role="operator")
+        ids: list[str] = []
+        after: str | None = ""
+        while after is not None:
+            _, body = await d.send("GET", f"/admin/requests?limit=2{after and f'&after={after}'}", key)
+            ids += [row["id"] for row in body["requests"]]
+            after = body["next"]
+        assert ids == ["beta/6", "beta/5", "beta/4", "acme/3", "acme/2", "acme/1", "acme/0"]
+        _, body = await d.send("GET", "/admin/requests?status=5xx&tenant=acme&model=chat", key)
+        assert [row["id"] for row in body["requests"]] == ["acme/3", "acme/1"]
+        _, body = await d.send("GET", "/admin/requests?id=beta/4", key)
+        assert [row["time"] for row in body["requests"]] == ["2026-11-01T00:00:00.040000Z"]
+        path = f"/admin/requests/{quote('beta/4', safe='')}"
+        assert (await d.send("GET", f"{path}?at=2026-11-01T00:00:00.040000Z", key))[1]["id"] == "beta/4"
+        assert (await d.send("GET", f"{path}?at=2026-11-01T00:00:00.050000Z", key))[0] == 404
+        await d.backend.requests.aclose()
+
+
+@pytest.mark.parametrize(
+    ("query", "param"),
+    [
+        ("limit=0", "limit"),
+        ("limit=1001", "limit"),
+        ("limit=²", "limit"),
+        ("after=1", "after"),
+        (f"after=1-{2**63}", "after"),
+        ("status=600", "status"),
+        ("status=xx", "status"),
+        ("from=tomorrow", "from"),
+        ("from=1960-01-01", "from"),
+        ("to=2026-01-01&from=2026-01-02", "to"),
+        ("to=1970-01-01", "to"),
+        ("from=9999-12-31T23:59:59-12:00", "from"),
+        (f"id={'x' * 300}", "id"),
+        ("model=%00", "model"),
+        ("totals=yes", "totals"),
+        ("offset=5", "offset"),
+    ],
+)
+async def test_a_wrong_search_is_refused(admin_door: OpenDoor, tmp_path: Path, query: str, param: str) -> None:
+    async with admin_door(required=True) as opened:
+        d = await storing(opened, tmp_path)
+        status, body = await d.send("GET", f"/admin/requests?{query}", d.backend.key(role="operator"))
+        assert (status, body["error"]["param"]) == (400, param)
+        await d.backend.requests.aclose()
+
+
+async def test_without_the_section_nothing_is_stored(admin_door: OpenDoor) -> None:
+    async with admin_door(required=True) as d:
+        status, body = await d.send("GET", "/admin/requests", d.backend.key(role="operator"))
+        assert (status, body["error"]["code"]) == (404, "requests_not_stored")
+
+
+def test_times_are_exact() -> None:
+    assert int((NOVEMBER + 4 / 100) * MICROS) == NOVEMBER * MICROS + 40_000

@@ -1,0 +1,97 @@
+"""The screen of the policy: a draft is checked, replayed, applied and taken back by clicking."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gateway.admin.console.conftest import ConsoleRig, OpenConsole, settings
+from tests.support.browsing.axe import check_accessibility
+from tests.support.upstreams import upstream
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(1800)]
+HASH = "0123456789abcdef" * 4
+IDLE = "![...document.querySelectorAll('main button:disabled')].some((e) => e.textContent.startsWith('Replay'))"
+HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>"
+
+
+def configuration(folder: Path, url: str) -> dict[str, Any]:
+    (folder / "record.key").write_text("the key of this record")
+    return settings(
+        url,
+        auth={"admin": {"required": True, "edit": True}},
+        record={"to": str(folder / "traffic"), "key": "file:record.key", "share": "100%"},
+        pools=[{"name": "main", "endpoints": [url]}, {"name": "next", "endpoints": [url]}],
+        tenants=[{"name": "acme", "models": ["*"], "keys": [{"id": "a" * 12, "hash": HASH}]}],
+    )
+
+
+async def edit(c: ConsoleRig, old: str, new: str) -> None:
+    text = await c.page.evaluate("document.querySelector('#draft').value")
+    assert old in text
+    await c.page.fill("Draft of", text.replace(old, new))
+
+
+async def test_an_operator_checks_replays_applies_and_returns(console: OpenConsole, tmp_path: Path) -> None:
+    async with upstream() as up, console(configuration(tmp_path, up.url)) as c:
+        key = await c.issue(role="operator")
+        for _ in range(3):
+            assert (await c.chat(key, HOSTILE))[0] == 200
+        before = c.g.config.read_text()
+        await c.open("/policy")
+        await c.sign_in(key)
+        await c.page.until("!!document.querySelector('#draft')?.value.includes('redacted-')")
+        assert HASH not in await c.page.evaluate(
+            "document.documentElement.outerHTML + document.querySelector('#draft').value"
+        )
+        await check_accessibility(c.page)
+
+        await edit(c, "to: main", f"to: mian # {HOSTILE}")
+        await c.page.click("Check")
+        await c.page.shows("The draft has problems.")
+        await c.page.shows("main")
+        await c.page.click("Line ")
+        selected = "(e => e.value.slice(e.selectionStart, e.selectionEnd))(document.querySelector('#draft'))"
+        assert "mian" in await c.page.evaluate(selected)
+        await check_accessibility(c.page)
+
+        await edit(c, f"to: mian # {HOSTILE}", "to: next")
+        await c.page.click("Check")
+        await c.page.shows("The draft is valid.")
+        await c.page.shows("+  - to: next")
+        async with asyncio.timeout(300):
+            while "3 recorded requests" not in await c.page.text():  # records are written behind the requests
+                await c.page.click("Replay the last hour")
+                await c.page.until(IDLE)
+        await c.page.shows("Another pool")
+        await check_accessibility(c.page)
+        await c.page.click("Apply")
+        await check_accessibility(c.page)
+        await c.page.click("Put in force")
+        await c.page.until("!document.querySelector('dialog[open]')")
+        await c.page.shows("Return to version 1")
+        assert c.g.config.read_text() == before.replace("to: main", "to: next")
+
+        await c.page.click("Show version 1")
+        await c.page.until("!!document.querySelector('dialog[open] pre')?.textContent.includes('to: main')")
+        await c.page.click("Close")
+        await c.page.click("Return to version 1")
+        await c.page.click("Put in force")
+        await c.page.shows("apply")
+        await c.page.until("!document.querySelector('dialog[open]')")
+        await c.page.until("document.querySelector('#draft')?.value.includes('to: main')")
+        assert c.g.config.read_text() == before
+        assert await c.page.evaluate("document.querySelectorAll('main img, main script').length") == 0
+
+
+async def test_a_file_that_may_not_be_edited_has_no_way_to_apply(console: OpenConsole) -> None:
+    async with console(settings(auth={})) as c:
+        await c.open("/policy")
+        await c.page.shows("changes over the admin API are not enabled")
+        await edit(c, "to: main", "to: other")
+        assert await c.page.evaluate(
+            "[...document.querySelectorAll('button')].find(b => b.textContent.startsWith('Apply')).disabled"
+        )
+        await c.page.click("Discard")
+        await c.page.until("document.querySelector('#draft').value.includes('to: main')")

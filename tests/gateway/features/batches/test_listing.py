@@ -1,0 +1,83 @@
+"""Pages of batches equal a filter over all of them, on either database."""
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import delete
+
+from gateway.features.batches import schema
+from gateway.features.batches.listing import STATES, UNFINISHED, BatchSearch, cancel, one_of, page_of
+from gateway.features.batches.store import BatchStore, change_progress
+from policies.batches.states import ENDED
+from tests.support.batch_specs import spec
+from tests.support.gateways import PEPPER
+
+TENANTS = ("acme", "beta")
+made = st.tuples(st.sampled_from(TENANTS), st.sampled_from(["openai", "anthropic"]), st.sampled_from(STATES[1:]))
+searches = st.builds(
+    BatchSearch,
+    tenant=st.sampled_from([None, *TENANTS, "nobody"]),
+    state=st.sampled_from([None, *STATES]),
+    after=st.none(),
+    limit=st.integers(1, 4),
+)
+
+
+@pytest.fixture
+def store(any_database: str) -> Iterator[BatchStore]:
+    with closing(BatchStore(any_database, PEPPER)) as opened:
+        yield opened
+
+
+def fill(store: BatchStore, stored: list[tuple[str, str, str]]) -> None:
+    """Empty the database, and store batches in their states."""
+    with store.database.change(moves_epoch=False) as connection:
+        connection.execute(delete(schema.tasks))
+        connection.execute(delete(schema.batches))
+    for number, (tenant, api, state) in enumerate(stored):
+        store.create(spec(number, tenant, api), 1000, 1e9)
+        with store.database.change(moves_epoch=False) as connection:
+            change_progress(connection, f"batch_{number}", lambda progress, to=state: progress.move(to, 2.0))  # type: ignore[misc]
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(stored=st.lists(made, max_size=12), search=searches)
+def test_pages_are_a_filter_over_all_batches(
+    store: BatchStore, stored: list[tuple[str, str, str]], search: BatchSearch
+) -> None:
+    fill(store, stored)
+    states = set(STATES) - ENDED if search.state == UNFINISHED else {search.state}
+    expected = [
+        f"batch_{number}"
+        for number, (tenant, _, state) in enumerate(stored)
+        if search.tenant in (None, tenant) and (search.state is None or state in states)
+    ]
+    pages, page = list[str](), page_of(store, search)
+    while page:
+        assert len(page) <= search.limit
+        pages += [batch.spec.id for batch in page]
+        page = page_of(store, search._replace(after=pages[-1]))
+    assert pages == expected[::-1]
+    assert page_of(store, search._replace(after="batch_x")) is None
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(stored=st.lists(made, min_size=1, max_size=4))
+def test_a_tenant_reads_and_cancels_its_own_batches(store: BatchStore, stored: list[tuple[str, str, str]]) -> None:
+    fill(store, stored)
+    for number, (tenant, _, state) in enumerate(stored):
+        id_, other = f"batch_{number}", TENANTS[tenant == "acme"]
+        assert one_of(store, id_, other) is None
+        assert cancel(store, id_, other, 3.0) is None
+        own = one_of(store, id_, tenant)
+        assert own is not None
+        assert own == one_of(store, id_, None)
+        assert own.progress.status == state
+        after = cancel(store, id_, tenant, 3.0)
+        assert after is not None
+        cancelled = state in ("validating", "in_progress")
+        assert after.progress.status == ("cancelling" if cancelled else state)
+        assert after.progress.times.get("cancelling") == (3.0 if cancelled else 2.0 if state == "cancelling" else None)

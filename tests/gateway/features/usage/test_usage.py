@@ -1,0 +1,413 @@
+"""Usage from requests to the database: exact over crashes, doubled writes, several processes and summed days."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adapters.errors import TransportError
+from config.schema.money import Money, format_amount
+from gateway.errors import StartError
+from gateway.features.usage import files
+from gateway.features.usage.counter import UsageCounter
+from gateway.features.usage.export import FOCUS, csv_of, focus_of, invoice, month_of
+from gateway.features.usage.files import CounterFile, read_files
+from gateway.features.usage.labels import HOUR, LABELS, OTHERS, UsageLabels, day_of
+from gateway.features.usage.query import BadQuery, query_of
+from gateway.features.usage.report import PER_LINE, UsageQuery
+from gateway.features.usage.writer import UsageWriter, folder_of, prepare_folder
+from gateway.state.errors import StoreUnavailable
+from tests.support.gateways import PEPPER, config
+from tests.support.usage_hosts import NOVEMBER, Host, record
+
+
+async def test_requests_are_summed_by_label(tmp_path: Path, any_database: str) -> None:
+    one = Host(tmp_path / "counts", any_database)
+    counter = UsageCounter(one.folder)
+    for tenant, model in (("acme", "m"), ("acme", "m"), ("acme", "n"), ("beta", "m")):
+        counter.count(record(tenant, model))
+    counter.count(record(cost=None, usage=None, error=TransportError("reset")))
+    counter.count(record(tenant=""))
+    await one.writer.write()
+    rows = {(row["tenant"], row["currency"]): row for row in await one.rows()}
+    assert {key: row["picos"] for key, row in rows.items()} == {
+        ("acme", ""): 0,
+        ("acme", "usd"): 21,
+        ("beta", "usd"): 7,
+    }
+    assert (rows["acme", ""]["requests"], rows["acme", ""]["failures"]) == (1, 1)
+    assert (rows["acme", "usd"]["prompt_tokens"], rows["acme", "usd"]["completion_tokens"]) == (9, 6)
+    by_model = await one.rows(by=("model",), tenant="acme", per="day")
+    assert [(row["day"], row["model"], row["requests"]) for row in by_model] == [
+        ("2026-11-01", "m", 1),
+        ("2026-11-01", "m", 2),
+        ("2026-11-01", "n", 1),
+    ]
+    counter.close()
+    await one.writer.aclose()
+    assert list(one.folder.iterdir()) == []
+
+
+def _unanswered(write: Any, *arguments: Any) -> None:
+    """A commit whose answer is lost."""
+    write(*arguments)
+    raise StoreUnavailable("the database is away")
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("count"), st.integers(0, 2), st.sampled_from(["acme", "beta"]), st.integers(0, 10**15)),
+        st.tuples(st.just("write")),
+        st.tuples(st.just("fail")),
+        st.tuples(st.just("crash"), st.integers(0, 2)),
+        st.tuples(st.just("restart")),
+        st.tuples(st.just("later"), st.integers(1, 40)),
+        st.tuples(st.just("earlier")),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=20, deadline=None)
+@given(steps)
+async def test_bills_are_the_sum_of_the_requests_over_any_schedule(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[Any]
+) -> None:
+    """Three processes count. Processes crash, writers restart, commits succeed though they seem to fail."""
+    folder = tmp_path_factory.mktemp("usage")
+    one = Host(folder / "counts", f"sqlite:///{folder}/state.db")
+    counters = [UsageCounter(one.folder) for _ in range(3)]
+    billed: Counter[tuple[str, str]] = Counter()
+    for step in steps:
+        match step:
+            case "count", place, tenant, picos:
+                counters[place].count(record(tenant, at=one.now, picos=picos))
+                billed[tenant, day_of(int(one.now) // HOUR)[:7]] += picos
+            case ("write",):
+                await one.writer.write()
+            case ("fail",):
+                store = one.writer.opened()
+                store.write = partial(_unanswered, store.write)  # type: ignore[method-assign]
+                await one.writer.write()
+                del store.write
+            case "crash", place:
+                counters[place].close()  # as the kernel closes it; the file has all counts
+                counters[place] = UsageCounter(one.folder)
+            case ("restart",):
+                if one.writer._store is not None:
+                    one.writer._store.close()
+                one.writer = UsageWriter(lambda: one.config, lambda: PEPPER, lambda: one.now)
+            case "later", hours:
+                one.now += hours * HOUR
+            case ("earlier",):
+                one.now -= HOUR
+    for counter in counters:
+        counter.close()
+    await one.writer.write()
+    assert list(one.folder.glob("*")) == []
+    rows = await one.rows(per="month")
+    assert {(row["tenant"], row["month"]): row["picos"] for row in rows} == dict(billed)
+    for tenant, month in billed:
+        store = await one.writer.store()
+        lines = store.report(UsageQuery(*month_of(month), PER_LINE, None, tenant))
+        assert invoice(tenant, month, lines)["totals"] == [
+            {"currency": "usd", "amount": format_amount(billed[tenant, month])}
+        ]
+    await one.writer.aclose()
+
+
+async def test_summed_days_survive_their_hours_and_late_rows_sum_them_again(tmp_path: Path, any_database: str) -> None:
+    one = Host(tmp_path / "counts", any_database)
+    late = UsageCounter(tmp_path / "away")
+    late.count(record(picos=100))
+    for day in range(3):
+        counter = UsageCounter(one.folder)
+        counter.count(record(at=NOVEMBER + day * 24 * HOUR, picos=day + 1))
+        counter.close()
+    await one.writer.write()
+    store = await one.writer.store()
+    one.now = NOVEMBER + 2 * 24 * HOUR + HOUR
+    assert store.sum_days(0, "0000-00-00") == ["2026-11-01"]
+    one.now = NOVEMBER + 4 * 24 * HOUR
+    assert store.sum_days(0, "0000-00-00") == ["2026-11-02", "2026-11-03"]
+    assert [row["picos"] for row in await one.rows(per="day")] == [1, 2, 3]
+    (file,) = read_files(tmp_path / "away")
+    store.write([(file, row) for row in file.rows], 0)  # another host was cut off from the database
+    assert [row["picos"] for row in await one.rows(per="day")] == [101, 2, 3]
+    assert store.sum_days(0, "0000-00-00") == ["2026-11-01"]
+    store.sum_days(NOVEMBER // HOUR + 25, "0000-00-00")  # the hours of the first day are no longer retained
+    assert [row["picos"] for row in await one.rows(per="day")] == [101, 2, 3]
+    assert [row["picos"] for row in await one.rows(per="hour")] == [2, 3]
+    store.write([(file, row) for row in file.rows], NOVEMBER // HOUR + 1)
+    assert [row["picos"] for row in await one.rows()] == [106]
+    store.sum_days(NOVEMBER // HOUR + 25, "2026-11-02")
+    assert [row["picos"] for row in await one.rows(per="day")] == [2, 3]
+    late.close()
+    await one.writer.aclose()
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 96), st.integers(0, 9)), max_size=20), st.integers(0, 96), st.integers(0, 96))
+async def test_a_report_of_any_time_is_the_sum_of_its_hours(
+    tmp_path_factory: pytest.TempPathFactory, counts: list[tuple[int, int]], begin: int, end: int
+) -> None:
+    folder = tmp_path_factory.mktemp("usage")
+    one, first = Host(folder / "counts", f"sqlite:///{folder}/state.db"), NOVEMBER // HOUR
+    for hour, picos in counts:
+        counter = UsageCounter(one.folder)
+        counter.count(record(at=(first + hour) * HOUR, picos=picos))
+        counter.close()
+    one.now = (first + 60) * HOUR  # two days have ended
+    await one.writer.write()
+    expected = sum(picos for hour, picos in counts if begin <= hour < end)
+    for per in (None, "hour", "day", "month"):
+        rows = await one.rows(begin=first + begin, end=first + end, per=per)
+        assert sum(row["picos"] for row in rows) == expected
+    await one.writer.aclose()
+
+
+async def test_pages_are_the_whole(tmp_path: Path, any_database: str) -> None:
+    one, counter = Host(tmp_path / "counts", any_database), UsageCounter(tmp_path / "counts")
+    for number in range(25):
+        counter.count(record(f"t{number % 5}", f"m{number}"))
+    await one.writer.write()
+    query: dict[str, Any] = {"by": ("tenant", "model"), "per": "day"}
+    rows = await one.rows(**query)
+    paged: list[Any] = []
+    after: list[str] = []
+    while page := await one.rows(**query, after=after, limit=4):
+        paged += page
+        after = [page[-1][name] for name in ("day", "tenant", "model", "currency")]
+    assert paged == rows
+    assert len(rows) == 25
+    counter.close()
+    await one.writer.aclose()
+
+
+@pytest.mark.processes
+def test_a_killed_process_loses_no_count(tmp_path: Path) -> None:
+    script = (
+        "import sys, os, signal; from pathlib import Path\n"
+        "from tests.support.usage_hosts import record\n"
+        "from gateway.features.usage.counter import UsageCounter\n"
+        "counter = UsageCounter(Path(sys.argv[1]))\n"
+        "for number in range(1000): counter.count(record(f't{number % 300}'))\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path / "counts")], check=False)
+    assert done.returncode == -signal.SIGKILL
+    (file,) = read_files(tmp_path / "counts")
+    assert file.is_final
+    assert len(file.rows) == 300
+    assert sum(row.counters[1] for row in file.rows) == 1000
+
+
+def test_a_file_in_use_is_not_final(tmp_path: Path) -> None:
+    counter = UsageCounter(tmp_path)
+    counter.count(record())
+    assert [file.is_final for file in read_files(tmp_path)] == [False]
+    counter.close()
+    (tmp_path / "1-x.usage").write_bytes(b"nonsense")
+    (tmp_path / "2-x.usage").write_bytes(b"")
+    assert [file.is_final for file in read_files(tmp_path)] == [True]
+
+
+def test_labels_beyond_a_file_share_a_slot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MOST_SLOTS", 10)
+    counter = UsageCounter(tmp_path)
+    for number in range(50):
+        counter.count(record(key=f"k{number}"))
+    counter.count(record(key="k" * 2000))
+    (file,) = read_files(tmp_path)
+    assert len(file.rows) == 11
+    assert sum(row.counters[1] for row in file.rows) == 51
+    assert {row.labels.key: row.counters[1] for row in file.rows}[OTHERS] == 41
+    counter.close()
+
+
+def test_a_full_disk_costs_usage_and_no_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    counter = UsageCounter(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "posix_fallocate", full)
+        for _ in range(3):
+            counter.count(record())
+    counter.count(record())
+    assert counter.lost == 3
+    assert len(caplog.messages) == 1
+    assert [row.counters[1] for file in read_files(tmp_path) for row in file.rows] == [1]
+    assert list(tmp_path.glob("*.new")) == []
+    counter.close()
+
+
+async def test_files_wait_for_the_database(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "state.db").mkdir()
+    one, counter = Host(tmp_path / "counts", f"sqlite:///{tmp_path}/state.db"), UsageCounter(tmp_path / "counts")
+    counter.count(record())
+    counter.close()
+    available = []
+    for is_present in (False, False, True):
+        if is_present:
+            (tmp_path / "state.db").rmdir()
+        await one.writer.write()
+        available.append(one.writer.available)
+    assert available == [False, False, True]
+    assert [row["picos"] for row in await one.rows()] == [7]
+    assert len(caplog.messages) == 2
+    await one.writer.aclose()
+
+
+labels = st.builds(UsageLabels, *[st.text(max_size=40)] * 5)
+
+
+@given(st.dictionaries(labels, st.lists(st.integers(0, 2**63 - 1), min_size=8, max_size=8), max_size=20))
+def test_files_are_read_as_written(
+    tmp_path_factory: pytest.TempPathFactory, counted: dict[UsageLabels, list[int]]
+) -> None:
+    folder = tmp_path_factory.mktemp("counts")
+    file = CounterFile(folder, 5, "p" * 32)
+    for each, numbers in counted.items():
+        slot = file.add_slot(each)
+        for at, number in enumerate(numbers):
+            slot[at] = number
+    (read,) = read_files(folder)
+    assert (read.hour, read.is_final) == (5, False)
+    assert {row.labels: list(row.counters) for row in read.rows} == counted
+    file.close()
+
+
+def test_the_folder_is_of_one_user(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    with pytest.raises(StartError, match="other users may write here"):
+        prepare_folder(config(usage={"folder": str(shared)}))
+    made = config(usage={}, state={"database": f"sqlite:///{tmp_path}/deep/state.db"})
+    prepare_folder(made)
+    folder = folder_of(made)
+    assert folder == tmp_path / "deep" / "state.db.usage"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert folder_of(config()) is None
+    assert "headrace-usage-" in str(folder_of(config(usage={}, state={"database": "postgresql+psycopg://h/d"})))
+
+
+def test_texts_of_a_query() -> None:
+    query = query_of({"from": "2026-11-01", "to": "2026-11-02T13:00Z", "by": "model, key", "per": "day"})
+    assert (query.begin * HOUR, query.end * HOUR) == (NOVEMBER, NOVEMBER + 37 * HOUR)
+    assert (query.by, query.per, query.tenant) == (("model", "key"), "day", None)
+    assert query_of({}, "acme").tenant == "acme"
+    assert query_of({"per": "hour", "after": '[5,"acme","usd"]'}).after == [5, "acme", "usd"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "name"),
+    [
+        ({"from": "yesterday"}, "from"),
+        ({"from": "2026-11-01T00:30"}, "from"),
+        ({"to": "9999-99-99"}, "to"),
+        ({"from": "2026-11-02", "to": "2026-11-01"}, "to"),
+        ({"by": "tenant,tenant"}, "by"),
+        ({"by": "tenant; drop table"}, "by"),
+        ({"per": "week"}, "per"),
+        ({"limit": "0"}, "limit"),
+        ({"limit": "1e3"}, "limit"),
+        ({"limit": "9" * 400}, "limit"),
+        ({"after": "[1]"}, "after"),
+        ({"after": '["acme",1]'}, "after"),
+        ({"after": "\udcff"}, "after"),
+        ({"tenant": "beta"}, "tenant"),
+    ],
+)
+def test_queries_that_are_refused(texts: dict[str, str], name: str) -> None:
+    with pytest.raises(BadQuery) as refused:
+        query_of(texts, "acme")
+    assert refused.value.name == name
+
+
+ROW = {
+    "day": "2026-11-30", "tenant": "=HYPERLINK(1)", "key": "k", "model": "m", "arm": "", "currency": "usd", "team": "",
+    "picos": 1_500_000_000_001, "requests": 3, "failures": 0, "prompt_tokens": 5, "completion_tokens": 6, "rows": 0,
+}  # fmt: skip
+
+
+def test_a_focus_file_has_exact_charges_and_no_formula() -> None:
+    head, line = focus_of([ROW, {**ROW, "currency": ""}]).splitlines()
+    charge = dict(zip(head.split(","), line.split(","), strict=True))
+    assert head.split(",") == list(FOCUS)
+    assert (charge["BilledCost"], charge["BillingCurrency"]) == ("1.500000000001", "USD")
+    times = [charge[f"{period}Period{end}"][:10] for period in ("Billing", "Charge") for end in ("Start", "End")]
+    assert times == ["2026-11-01", "2026-12-01", "2026-11-30", "2026-12-01"]
+    assert charge["SubAccountId"] == "k"
+    assert charge["BillingAccountId"] == "'=HYPERLINK(1)"
+    assert charge["Tags"] == "{}"
+    assert focus_of([{**ROW, "team": "search"}]).splitlines()[1].count('"{""team"": ""search""}"') == 1
+    assert csv_of(LABELS, [ROW]).splitlines()[1] == "'=HYPERLINK(1),k,m,,usd,"
+
+
+def test_lines_of_an_invoice_add_up() -> None:
+    made = invoice("acme", "2026-12", [ROW, {**ROW, "model": "n"}, {**ROW, "currency": "eur"}, {**ROW, "currency": ""}])
+    assert made["period"] == {"from": "2026-12-01T00:00:00Z", "to": "2027-01-01T00:00:00Z"}
+    assert made["totals"] == [
+        {"currency": "usd", "amount": "3.000000000002"},
+        {"currency": "eur", "amount": "1.500000000001"},
+    ]
+    assert made["teams"] == [
+        {"team": None, "amount": "1.500000000001", "currency": "eur"},
+        {"team": None, "amount": "3.000000000002", "currency": "usd"},
+    ]
+    assert made["lines"][0]["quantities"] == {"prompt tokens": 5, "completion tokens": 6}
+    assert json.dumps(made)
+
+
+async def test_files_of_other_users_are_no_usage_and_deleted_files_are_not_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, counter = Host(tmp_path / "counts", f"sqlite:///{tmp_path}/state.db"), UsageCounter(tmp_path / "counts")
+    counter.count(record())
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "geteuid", lambda: os.getuid() + 1)
+        await one.writer.write()
+    assert await one.rows() == []
+    await one.writer.write()
+    assert len(one.writer._stored) == 1
+    next(one.folder.iterdir()).unlink()
+    await one.writer.write()
+    assert one.writer._stored == {}
+    assert [row["requests"] for row in await one.rows()] == [1]
+    counter.close()
+    await one.writer.aclose()
+
+
+@pytest.mark.parametrize("picos", [2**62, 2**63, 10**21, 7 * 10**19 + 3])
+async def test_amounts_of_any_currency_are_exact_from_the_request_to_the_year(
+    tmp_path: Path, any_database: str, picos: int
+) -> None:
+    """A slot, a row of an hour and a day exceed 63 bits, such as in rupiahs."""
+    one = Host(tmp_path / "counts", any_database)
+    for hour in range(3):
+        counter = UsageCounter(one.folder)
+        for _ in range(3):
+            counter.count(record(at=NOVEMBER + hour * HOUR, picos=picos, cost=Money(picos, "idr")))
+        counter.close()
+    await one.writer.write()
+    assert [(row["picos"], row["requests"]) for row in await one.rows()] == [(9 * picos, 9)]
+    one.now += 2 * 86400
+    one.writer._summed_at = 0.0
+    await one.writer.write()
+    store = await one.writer.store()
+    day = store.report(UsageQuery(NOVEMBER // HOUR, NOVEMBER // HOUR + 24, ("tenant",), "day"))
+    assert [(row["day"], row["picos"], row["requests"]) for row in day] == [("2026-11-01", 9 * picos, 9)]
+    await one.writer.aclose()
