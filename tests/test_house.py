@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.imports import circles, graph
+from tests.house.imports import circles, graph, of_packages
 from tests.house.names import BANNED, bound_names, public_classes, public_names, words
 from tests.house.tree import exceptions, modules, modules_outside, packages
 
@@ -62,6 +62,22 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert [sorted(circle) for circle in present if not any(circle <= group for group in allowed)] == []
     gone = [sorted(group) for group in allowed if not any(circle <= group for circle in present)]
     assert gone == [], "these circles are broken: remove them from circles.txt"
+
+
+def test_no_packages_import_each_other_in_a_circle() -> None:
+    """At any depth: a package counts with all that it contains."""
+    imports = graph()
+    packages_of = {module.rpartition(".")[0] for module in imports} - {""}
+    present = {circle for package in packages_of for circle in circles(of_packages(imports, package))}
+    allowed = {frozenset(line.split()) for line in exceptions("package_circles.txt")}
+    assert sorted(sorted(circle) for circle in present - allowed) == []
+    assert sorted(sorted(circle) for circle in allowed - present) == [], "remove them from package_circles.txt"
+
+
+def test_a_circle_of_packages_is_detected() -> None:
+    imports = {"r.a.x": {"r.b"}, "r.b": set[str](), "r.b.y": {"r.a.z"}, "r.a.z": set[str]()}
+    assert circles(imports) == set()
+    assert circles(of_packages(imports, "r")) == {frozenset({"r.a", "r.b"})}
 
 
 def test_a_circle_is_detected() -> None:

@@ -13,6 +13,19 @@ def graph() -> Graph:
     return {name: set(_imports(tree)) & modules().keys() - {name} for name, tree in modules().items()}
 
 
+def of_packages(imports: Graph, package: str) -> Graph:
+    """The imports between the parts of a package: its modules, and its packages with all that they contain."""
+
+    def part(module: str) -> str:
+        return ".".join(module.split(".")[: package.count(".") + 2]) if module.startswith(f"{package}.") else ""
+
+    parts: Graph = {name: set() for module in imports if (name := part(module))}
+    for module, imported in imports.items():
+        if name := part(module):
+            parts[name] |= {other for each in imported if (other := part(each)) and other != name}
+    return parts
+
+
 def circles(imports: Graph) -> set[frozenset[str]]:
     """The largest sets of modules in which each one reaches every other one."""
     reached = {name: _reached(imports, name) for name in imports}
