@@ -14,7 +14,8 @@ from config.schema.units import Duration
 from gateway.admin.api.backend import AdminBackend
 from gateway.admin.api.body import read_json
 from gateway.admin.api.guard import AdminRefused, acted
-from gateway.traffic.fleet.fleet import Fleet, protocol_sync
+from gateway.traffic.fleet import protocol_sync
+from gateway.traffic.fleet.fleet import Fleet
 from gateway.traffic.fleet.member import PoolMember
 from gateway.traffic.fleet.operations import Operation, Verb
 from gateway.traffic.fleet.signals import Scraper

@@ -15,7 +15,7 @@ metrics.py    metrics of rollouts
 terminal.py   the parts of `headrace rollout` and `headrace experiment` that are the same
 cli.py        `headrace rollout`
 
-The path of a count: `policies.rollouts.live` counts the ends of requests, which `gateway/traffic/arm.py` observes. Each second the
-decider collects the counts of all workers, stores their sums, lets `policies.rollouts.decide` decide, and sends the
-shares to the workers. A worker without a decider continues with its shares.
+The path of a count: `policies.rollouts.live` counts the ends of requests, which `gateway/traffic/arm.py` observes.
+Each second the decider collects the counts of all workers, stores their sums, lets `policies.rollouts.decide` decide,
+and sends the shares to the workers. A worker without a decider continues with its shares.
 """
