@@ -9,7 +9,7 @@ import pytest
 
 from config.schema.batches.batches import BatchesConfig
 from gateway.features.batches.service import BatchService
-from tests.gateway.fronts.conftest import AdminDoor, OpenDoor
+from tests.gateway.admin.conftest import AdminDoor, OpenDoor
 from tests.support.batch_specs import spec
 from tests.support.gateways import PEPPER
 

@@ -8,7 +8,7 @@ import pytest
 
 from adapters.http1.budget import COPIES, Budget
 from gateway.admin.api import body
-from tests.gateway.fronts.conftest import AdminDoor, OpenDoor
+from tests.gateway.admin.conftest import AdminDoor, OpenDoor
 
 pytestmark = pytest.mark.realtime  # the database has threads
 

@@ -6,7 +6,7 @@ import pytest
 from aiohttp import web
 
 from gateway.admin.api.guard import acted
-from tests.gateway.fronts.conftest import OpenDoor
+from tests.gateway.admin.conftest import OpenDoor
 
 pytestmark = pytest.mark.realtime  # the database has threads
 

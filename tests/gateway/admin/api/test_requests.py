@@ -8,7 +8,7 @@ import pytest
 from gateway.features.requests.lines import MICROS
 from gateway.features.requests.sink import RequestSink
 from gateway.features.requests.writer import spool_of
-from tests.gateway.fronts.conftest import AdminDoor, OpenDoor
+from tests.gateway.admin.conftest import AdminDoor, OpenDoor
 from tests.support.gateways import config
 from tests.support.stored_requests import record
 from tests.support.usage_hosts import NOVEMBER

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from tests.gateway.fronts.conftest import AdminDoor, OpenDoor
+from tests.gateway.admin.conftest import AdminDoor, OpenDoor
 from tests.support.gateways import config
 from tests.support.hostile_texts import JSON_TEXTS, NO_JSON, URL_TEXTS
 

@@ -10,7 +10,7 @@ from adapters.types import Usage
 from config.schema.money import Money
 from gateway.features.usage.counter import UsageCounter
 from gateway.telemetry.record import Record
-from tests.gateway.fronts.conftest import AdminDoor, OpenDoor
+from tests.gateway.admin.conftest import AdminDoor, OpenDoor
 from tests.support.gateways import config
 
 pytestmark = pytest.mark.realtime  # the database has threads

@@ -15,7 +15,7 @@ from aiohttp import web
 from config.schema.config import OidcConfig
 from gateway.admin.console.oidc import MOST_STARTED
 from tests.gateway.admin.console.conftest import ROLES
-from tests.gateway.fronts.conftest import AdminDoor, OpenDoor, admin_door
+from tests.gateway.admin.conftest import AdminDoor, OpenDoor, admin_door
 from tests.support.bad_answers import BODIES, VALUES
 from tests.support.issuers import SigningKey, jwk_set
 

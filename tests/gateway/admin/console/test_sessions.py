@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gateway.admin.console.assets import read_assets
 from gateway.admin.console.sessions import MOST, MOST_OF_ONE, Sessions
 from gateway.auth.keys import Principal
-from tests.gateway.fronts.conftest import AdminDoor, OpenDoor, admin_door
+from tests.gateway.admin.conftest import AdminDoor, OpenDoor, admin_door
 
 __all__ = ["admin_door"]
 PATHS = (

@@ -17,7 +17,7 @@ from gateway.auth.store import KeyStore
 from gateway.auth.teams import store as stores
 from gateway.auth.teams.cli import app
 from gateway.state.errors import NoSuchTeam, TeamConflict
-from tests.gateway.fronts.conftest import OpenDoor, admin_door
+from tests.gateway.admin.conftest import OpenDoor, admin_door
 from tests.support.gateways import PEPPER, config
 
 __all__ = ["admin_door"]

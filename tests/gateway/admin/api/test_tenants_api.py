@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.auth.keys import id_of
-from tests.gateway.fronts.conftest import TENANTS, AdminDoor, OpenDoor
+from tests.gateway.admin.conftest import TENANTS, AdminDoor, OpenDoor
 from tests.support.gateways import config
 
 pytestmark = pytest.mark.realtime  # the database has threads

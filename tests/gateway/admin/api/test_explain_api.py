@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gateway.auth.keys import id_of
-from tests.gateway.fronts.conftest import AdminDoor, OpenDoor
+from tests.gateway.admin.conftest import AdminDoor, OpenDoor
 
 pytestmark = pytest.mark.realtime  # the database has threads
 

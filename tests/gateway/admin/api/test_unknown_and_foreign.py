@@ -11,7 +11,7 @@ import pytest
 from config.schema.batches.batches import BatchesConfig
 from gateway.auth.keys import id_of
 from gateway.features.batches.service import BatchService
-from tests.gateway.fronts.conftest import AdminDoor, OpenDoor
+from tests.gateway.admin.conftest import AdminDoor, OpenDoor
 from tests.support.batch_specs import spec
 from tests.support.gateways import PEPPER, config
 from tests.support.state_doors import FORM, StateGateway, state_gateway

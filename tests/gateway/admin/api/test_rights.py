@@ -26,7 +26,7 @@ from gateway.process.client_fronts import client_fronts
 from gateway.process.supervisor.admin import SupervisorBackend, supervisor_app
 from gateway.request.snapshot import with_keys
 from gateway.telemetry import Record
-from tests.gateway.fronts.conftest import ROOT, TENANTS, AdminDoor, OpenDoor
+from tests.gateway.admin.conftest import ROOT, TENANTS, AdminDoor, OpenDoor
 from tests.support.gateways import PEPPER, Rig, config
 
 REACHED = 299

@@ -4,7 +4,7 @@ import pytest
 
 from adapters.errors import CallerError, InferenceError, NotFound, Unavailable
 from adapters.requests import ModelOrder
-from tests.gateway.fronts.conftest import OpenDoor
+from tests.gateway.admin.conftest import OpenDoor
 from tests.gateway.fronts.oip import TensorFake, tensor_door
 from tests.support.gateways import config
 

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.traffic.fleet.operations import Operation
-from tests.gateway.fronts.conftest import OpenDoor
+from tests.gateway.admin.conftest import OpenDoor
 
 pytestmark = pytest.mark.realtime  # the database has threads
 
