@@ -14,12 +14,10 @@ from aiohttp import web
 
 from config.schema.config import OidcConfig
 from gateway.admin.console.oidc import MOST_STARTED
+from tests.gateway.admin.conftest import AdminDoor, OpenDoor
 from tests.gateway.admin.console.conftest import ROLES
-from tests.gateway.admin.conftest import AdminDoor, OpenDoor, admin_door
 from tests.support.bad_answers import BODIES, VALUES
 from tests.support.issuers import SigningKey, jwk_set
-
-__all__ = ["admin_door"]
 
 
 class LyingProvider:

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from gateway.admin.console.assets import read_assets
 from gateway.admin.console.sessions import MOST, MOST_OF_ONE, Sessions
 from gateway.auth.keys import Principal
-from tests.gateway.admin.conftest import AdminDoor, OpenDoor, admin_door
+from tests.gateway.admin.conftest import AdminDoor, OpenDoor
 
-__all__ = ["admin_door"]
 PATHS = (
     "/", "/console", "/console/", "/console/static/app.js", "/console/static/../front.py", "/livez", "/admin/state",
     "/console/static/nothing.js", "/admin/nothing", "/console/api/session",
