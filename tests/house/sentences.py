@@ -9,7 +9,7 @@ _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 _CODE = re.compile(r"(`+).*?\1", re.DOTALL)
 _ADDRESS = re.compile(r"<?https?://\S+")
-_END = re.compile(r"(?<=[.!?])[)*_\"]*\s+(?=[^a-z])")
+_END = re.compile(r"(?<=[.!?])[)*_\"]*\s+(?=[^a-z])|\s·\s")  # a dot in the middle separates links
 _BEGIN = re.compile(r" *(?:[-*+] |\d+\. |#|>)")
 _WORD = re.compile(r"[^\W_]")
 
