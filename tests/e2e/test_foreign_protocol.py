@@ -1,4 +1,4 @@
-"""A protocol that another package brings: the one of docs/servers/adapter.md, installed beside Headrace and not in it."""
+"""A protocol of another package: that of docs/servers/adapter.md, installed beside Headrace and not in it."""
 
 import json
 import os

@@ -10,7 +10,7 @@ _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 _CODE = re.compile(r"(`+).*?\1", re.DOTALL)
 _ADDRESS = re.compile(r"<?https?://\S+")
 _END = re.compile(r"(?<=[.!?])[)*_\"]*\s+(?=[^a-z])|\s·\s")  # a dot in the middle separates links
-_BEGIN = re.compile(r" *(?:[-*+] |\d+\. |#|>)")
+_BEGIN = re.compile(r" *(?:[-*+] |\d{1,2}\. |#|>)")
 _WORD = re.compile(r"[^\W_]")
 
 
@@ -46,5 +46,7 @@ def _blocks(text: str) -> Iterator[str]:
             lines = []
         if is_row:
             yield from re.split(r"(?<!\\)\|", line)
+        elif line.startswith("#"):
+            yield line.lstrip("# ")
         elif line.strip():
             lines.append(_BEGIN.sub("", line, count=1))
