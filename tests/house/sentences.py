@@ -10,7 +10,7 @@ _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 _CODE = re.compile(r"(`+).*?\1", re.DOTALL)
 _ADDRESS = re.compile(r"<?https?://\S+")
 _END = re.compile(r"(?<=[.!?])[)*_\"]*\s+(?=[^a-z])|\s·\s")  # a dot in the middle separates links
-_BEGIN = re.compile(r" *(?:[-*+] |\d{1,2}\. |#|>)")
+_BEGIN = re.compile(r"^ *(?:[-*+] |\d{1,2}\. |#|>)")
 _WORD = re.compile(r"[^\W_]")
 
 
