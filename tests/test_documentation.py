@@ -15,8 +15,8 @@ from gateway.features.explain.why import Policy
 PAGES = [
     Path("README.md"),
     Path("CONTRIBUTING.md"),
-    *sorted(Path("docs").glob("*.md")),
-    *sorted(Path("docs/kubernetes").glob("*.md")),
+    Path("tests/FAILURES.md"),
+    *sorted(Path("docs").rglob("*.md")),
 ]
 
 
@@ -26,7 +26,9 @@ def blocks(language: str) -> list[tuple[Path, str]]:
 
 
 @pytest.mark.parametrize(("page", "text"), blocks("yaml"))
-def test_every_yaml_example_is_accepted(page: Path, text: str, tmp_path: Path) -> None:
+def test_every_yaml_example_is_accepted(page: Path, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in re.findall(r"\$\{(\w+)\}", text):
+        monkeypatch.setenv(name, "0123456789abcdef" * 2)
     path = tmp_path / "example.yaml"
     path.write_text(text)
     for name in re.findall(r"[\w-]+\.(?:pem|key)\b", text):
@@ -87,6 +89,14 @@ def test_every_metric_is_on_a_page_and_no_other() -> None:
     text = "\n".join(page.read_text() for page in PAGES)
     named = {name.removesuffix("_total") for name in re.findall(r"`(headrace_[a-z_]+)`", text)}
     assert named == made
+
+
+def test_every_code_of_an_error_is_on_the_page_of_failures() -> None:
+    source = "\n".join(path.read_text() for room in ("adapters", "gateway") for path in Path(room).rglob("*.py"))
+    codes = set(re.findall(r"""\bcode(?:: str)? ?= ?"([a-z_]+)\"""", source))
+    assert len(codes) > 50
+    page = set(re.findall(r"`([a-z_]+)`", Path("docs/failures.md").read_text()))
+    assert sorted(codes - page) == []
 
 
 def test_every_link_between_pages_leads_somewhere() -> None:

@@ -12,7 +12,7 @@ from adapters.conformance.subject import Subject
 from adapters.conformance.suite import CHECKS, FEATURES, examine
 
 FOLDER = Path("docs/conformance")
-PAGE = Path("docs/adapters.md")
+PAGE = Path("docs/servers/conformance.md")
 RECORD = "HEADRACE_RECORD_CONFORMANCE"
 """Set by `make conformance`: results are recorded, not compared."""
 every_feature = pytest.mark.parametrize("feature", FEATURES)

@@ -1,4 +1,4 @@
-"""A protocol that another package brings: the one of docs/adapters.md, installed beside Headrace and not in it."""
+"""A protocol of another package: that of docs/servers/adapter.md, installed beside Headrace and not in it."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from tests.support.processes import command, gateway
 
 pytestmark = pytest.mark.timeout(1800)
 
-PAGE = Path("docs/adapters.md")
+PAGE = Path("docs/servers/adapter.md")
 JSON = [("content-type", "application/json")]
 
 

@@ -1,4 +1,4 @@
-"""Failures that users of other gateways reported, against a real gateway. docs/failures.md lists them all."""
+"""Failures that users of other gateways reported, against a real gateway. tests/FAILURES.md lists them all."""
 
 import asyncio
 import json

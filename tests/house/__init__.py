@@ -3,5 +3,6 @@
 tree.py       the product's modules, parsed
 imports.py    the import graph and its circles
 names.py      public names of modules, and the words in them
+sentences.py  the sentences of pages, and the long ones
 *.txt         exceptions, one a line; they may only become fewer
 """
