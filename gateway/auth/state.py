@@ -31,7 +31,7 @@ class StateDatabase:
     """Creates missing tables when it opens. Raises `StoreUnavailable`, `StoreRefused` and `StoreMismatch`."""
 
     def __init__(self, url: str, pepper: bytes) -> None:
-        """`url` is an SQLAlchemy URL. Raises `KeyConfigError` for one that cannot be used."""
+        """`url` is an SQLAlchemy URL. Raises `StateConfigError` for one that cannot be used."""
         self.pepper = pepper
         self._pepper_check = digest(pepper, "headrace pepper check").hex()
         self._url = url

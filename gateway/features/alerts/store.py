@@ -34,7 +34,7 @@ class AlertStore:
     """The alerts of one state database. Creates the missing table when it opens."""
 
     def __init__(self, url: str, pepper: bytes) -> None:
-        """`url` is an SQLAlchemy URL. Raises `KeyConfigError` for one that cannot be used."""
+        """`url` is an SQLAlchemy URL. Raises `StateConfigError` for one that cannot be used."""
         self._database = StateDatabase(url, pepper)
         with self._database.transaction() as connection:
             create_tables(connection)

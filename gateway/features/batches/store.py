@@ -38,7 +38,7 @@ class BatchStore:
     """The files and batches of one state database. Creates missing tables when it opens."""
 
     def __init__(self, url: str, pepper: bytes, quota: Quota = default_quota) -> None:
-        """`url` is an SQLAlchemy URL. Raises `KeyConfigError` for one that cannot be used."""
+        """`url` is an SQLAlchemy URL. Raises `StateConfigError` for one that cannot be used."""
         self._quota = quota
         self.database = StateDatabase(url, pepper)
         with self.database.transaction() as connection:

@@ -191,7 +191,7 @@ class PostgresDays(RequestDays):
 
 
 def open_days(database: str, folder: Path) -> RequestDays:
-    """The days of a state database; `folder` has those of SQLite. Raises `KeyConfigError`."""
+    """The days of a state database; `folder` has those of SQLite. Raises `StateConfigError`."""
     return PostgresDays(database) if sqlite_path(database) is None else SqliteDays(folder)
 
 

@@ -54,7 +54,7 @@ class RolloutStore:
     """The rollouts and experiments of one state database. Creates missing tables when it opens."""
 
     def __init__(self, url: str, pepper: bytes, wall: Callable[[], float] = time.time) -> None:
-        """`url` is an SQLAlchemy URL. Raises `KeyConfigError` for one that cannot be used."""
+        """`url` is an SQLAlchemy URL. Raises `StateConfigError` for one that cannot be used."""
         self._pepper = pepper
         self._wall = wall
         self._rng = Random()

@@ -43,7 +43,7 @@ class ShadowStore:
     """The shadows of one state database. Creates the missing table when it opens."""
 
     def __init__(self, url: str, pepper: bytes, wall: Callable[[], float] = time.time) -> None:
-        """`url` is an SQLAlchemy URL. Raises `KeyConfigError` for one that cannot be used."""
+        """`url` is an SQLAlchemy URL. Raises `StateConfigError` for one that cannot be used."""
         self._pepper = pepper
         self._wall = wall
         self._database = StateDatabase(url, pepper)

@@ -82,7 +82,7 @@ class ResponseDatabase:
     `StoreUnavailable`."""
 
     def __init__(self, url: str, quota: Quota = default_quota) -> None:
-        """`url` is an SQLAlchemy URL. Raises `KeyConfigError` for a URL that cannot be used."""
+        """`url` is an SQLAlchemy URL. Raises `StateConfigError` for a URL that cannot be used."""
         self._quota = quota
         self._engine = open_engine(url)
         with self._transaction() as connection:

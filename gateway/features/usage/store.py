@@ -27,7 +27,7 @@ class UsageStore:
     """The usage of one state database. Creates missing tables when it opens."""
 
     def __init__(self, url: str, pepper: bytes, wall: Callable[[], float] = time.time) -> None:
-        """`url` is an SQLAlchemy URL. Raises `KeyConfigError` for one that cannot be used."""
+        """`url` is an SQLAlchemy URL. Raises `StateConfigError` for one that cannot be used."""
         self._wall = wall
         self._database = StateDatabase(url, pepper)
         with self._database.transaction() as connection:

@@ -12,7 +12,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from gateway.auth.state import StateDatabase
 from gateway.features.bus.done.table import DONE, MINE, DoneTableUnavailable
 from gateway.state.database import exclude_schema_changes
-from gateway.state.errors import KeysError
+from gateway.state.errors import StateError
 
 _metadata = MetaData()
 _LOCK = 0x6865616462757300
@@ -36,7 +36,7 @@ class SqlIds:
     """The table in one database. Its methods block."""
 
     def __init__(self, url: str, pepper: bytes) -> None:
-        """Raises `KeysError`."""
+        """Raises `StateError`."""
         self.database = StateDatabase(url, pepper)
         with self.database.transaction() as connection:
             exclude_schema_changes(connection, _LOCK)
@@ -122,7 +122,7 @@ class SqlDoneTable:
 
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, used)
-        except KeysError as error:
+        except StateError as error:
             raise DoneTableUnavailable(str(error)) from None
 
 
