@@ -6,9 +6,8 @@ import sqlite3
 import time
 from pathlib import Path
 
-from sqlalchemy import URL, Connection, Engine, NullPool, Table, create_engine, inspect, make_url
+from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, OperationalError
-from sqlalchemy.schema import CreateColumn
 
 from gateway.state.errors import StateConfigError, StoreUnavailable
 from gateway.state.private_folder import make_private
@@ -85,31 +84,6 @@ def open_engine(database: str) -> Engine:
     except (NoSuchModuleError, ModuleNotFoundError) as error:
         hint = ": pip install 'headrace[postgres]'" if url.drivername == "postgresql+psycopg" else f" ({error})"
         raise StateConfigError(f"state.database: no driver for {url.drivername}:// is installed{hint}") from error
-
-
-def exclude_schema_changes(connection: Connection, lock: int) -> None:
-    """Begin the transaction that creates tables. Other processes with the same lock wait until it ends.
-
-    `lock` is the number of an advisory lock of Postgres. SQLite has one lock for the whole file.
-    """
-    if connection.dialect.name == "sqlite":
-        use_write_ahead_log(connection)
-        # Python's driver opens no transaction for DDL.
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-    else:
-        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({lock})")
-
-
-def add_missing_columns(connection: Connection, table: Table) -> None:
-    """Add the columns that an earlier release did not have. Each needs a default of the server.
-
-    The transaction must have begun with `exclude_schema_changes`.
-    """
-    present = {column["name"] for column in inspect(connection).get_columns(table.name)}
-    for column in table.c:
-        if column.name not in present:
-            definition = CreateColumn(column).compile(dialect=connection.dialect)
-            connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {definition}")
 
 
 def use_write_ahead_log(connection: Connection) -> None:

@@ -11,9 +11,8 @@ from prometheus_client.registry import Collector
 
 from config.schema.config import Config
 from gateway.auth.state import StateDatabase
-from gateway.features.quota.meter import LOCK, meter
+from gateway.features.quota.meter import QUOTA
 from gateway.features.quota.room import used_by_all
-from gateway.state.database import exclude_schema_changes
 from gateway.state.errors import StateError
 from gateway.telemetry.metrics import TenantLabels
 
@@ -71,9 +70,6 @@ class StorageReport(Collector):
     def _read(self) -> dict[str, int]:
         with self._opening:
             if self._database is None:
-                self._database = StateDatabase(self._config().state.database, self._pepper())
-                with self._database.transaction() as connection:
-                    exclude_schema_changes(connection, LOCK)
-                    meter(connection)
+                self._database = StateDatabase(self._config().state.database, self._pepper(), QUOTA)
         with self._database.transaction() as connection:
             return used_by_all(connection)
