@@ -18,7 +18,7 @@ from gateway.auth.state import this_process
 from gateway.auth.store import KeyStore
 from gateway.auth.trail import Trail
 from gateway.background import Background
-from gateway.state.errors import KeysError
+from gateway.state.errors import StateError
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ class Lifecycle:
         async with self._one_version:  # versions are in the order of their loads
             try:
                 await asyncio.to_thread(self.history.add, text, time.time(), cause, actor)
-            except KeysError as error:
+            except StateError as error:
                 log.warning("this version of the configuration is not in its history: %s", error)
 
     def describe(self) -> dict[str, str]:

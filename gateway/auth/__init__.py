@@ -2,6 +2,7 @@
 
 credentials.py   the credential of a request, among all kinds
 identity.py      the credentials that one process accepts, kept up to date
+errors.py        errors of keys and teams
 room.py          the bound of keys of one tenant
 table.py         keys in memory, replaced whole
 keys.py          the form of a key, and its hash
@@ -13,8 +14,7 @@ scope.py         restrictions of a credential
 grants.py        role, scopes and labels of a new key, validated
 watch.py         reloads keys from the database in the background
 state.py         the state database: engine and transactions
-schema.py        its tables
-tables.py        creates the tables
+schema.py        the tables of keys, teams and the audit log
 store.py         issued keys in the database
 listing.py       keys for `headrace keys list`
 audit.py         the audit log and its chain of digests

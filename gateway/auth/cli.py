@@ -11,13 +11,13 @@ import typer
 
 from config.schema.config import Config
 from config.schema.identity import GrantConfig
+from gateway.auth.errors import WrongGrant
 from gateway.auth.grants import check_label, check_tenant, parse_end, parse_grant, parse_overlap
 from gateway.auth.keys import digest, new_key
 from gateway.auth.listing import as_json, listed, show_table, utc
 from gateway.auth.pepper import load_pepper, pepper_path
 from gateway.auth.teams.limits import check_team_of_key
 from gateway.auth.terminal import ConfigFile, open_store, plain_errors, print_status, settings_of, stop, terminal_user
-from gateway.state.errors import WrongGrant
 
 app = typer.Typer(name="keys", help="Issue, list, revoke and rotate API keys.", no_args_is_help=True)
 

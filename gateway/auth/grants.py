@@ -14,8 +14,8 @@ from config.schema.globs import may_overlap
 from config.schema.identity import GrantConfig
 from config.schema.units import parse_duration
 from config.sentences import sentence
+from gateway.auth.errors import WrongGrant
 from gateway.auth.keys import end_of_day
-from gateway.state.errors import WrongGrant
 
 LABEL_LENGTH = 100
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)

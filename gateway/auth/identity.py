@@ -39,7 +39,7 @@ class Identity:
     async def open(self) -> None:
         """Load every key before the first request.
 
-        Raises `KeysError`; an unavailable issuer does not prevent the start.
+        Raises `StateError`; an unavailable issuer does not prevent the start.
         """
         pepper = self._pepper = await asyncio.to_thread(load_pepper, self._config)
         self.store = await asyncio.to_thread(KeyStore, self._config.state.database, pepper)
@@ -66,11 +66,11 @@ class Identity:
         yield "tokens", self.tokens.run
 
     def check(self, config: Config) -> None:
-        """Validate a configuration. Raises `KeyConfigError` if `configure` would."""
+        """Validate a configuration. Raises `StateConfigError` if `configure` would."""
         self._watcher.check(config)
 
     def configure(self, config: Config) -> KeyTable:
-        """Apply another configuration to the keys. On an error the old one stays. Raises `KeyConfigError`."""
+        """Apply another configuration to the keys. On an error the old one stays. Raises `StateConfigError`."""
         self.keys = self._watcher.configure(config)
         self._config = config
         self.tokens.files_may_have_changed()

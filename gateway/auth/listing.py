@@ -31,7 +31,7 @@ class ListedKey:
 
 
 def listed(config: Config, issued: Iterable[StoredKey], now: float) -> list[ListedKey]:
-    """Issued keys, oldest first, then those of the file. Raises `KeyConfigError`."""
+    """Issued keys, oldest first, then those of the file. Raises `StateConfigError`."""
     lines = [
         ListedKey(
             key.id, key.tenant, key.label, key.status(now), "database",

@@ -7,8 +7,9 @@ import tempfile
 from pathlib import Path
 
 from config.schema.config import Config
+from gateway.auth.errors import KeyConfigError
 from gateway.state.database import private_folder, sqlite_path
-from gateway.state.errors import KeyConfigError, StoreUnavailable
+from gateway.state.errors import StoreUnavailable
 
 _MIN_LENGTH = 32
 _MAX_LENGTH = 4096

@@ -2,8 +2,8 @@
 
 from sqlalchemy import Connection, delete, func, or_, select
 
+from gateway.auth.errors import TooManyKeys
 from gateway.auth.schema import keys, team_keys
-from gateway.state.errors import TooManyKeys
 
 
 def make_room(connection: Connection, tenant: str, now: float, most: int | None, *, rotates: bool) -> None:

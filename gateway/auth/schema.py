@@ -1,14 +1,16 @@
-"""Definitions of the tables of the state database."""
+"""The tables of keys, teams and the audit log, and how the first ones of a database are created."""
 
-from sqlalchemy import BigInteger, Column, Double, Integer, MetaData, String, Table, Text
+import secrets
 
-SCHEMA_VERSION = 2
+from sqlalchemy import BigInteger, Column, Connection, Double, Integer, String, Text, insert, inspect, select
 
-_metadata = MetaData()
+from gateway.state.schema import SCHEMA_VERSION, TableGroup, exclude_schema_changes
+
+KEYS = TableGroup("keys")
+TEAMS = TableGroup("teams")
 # Times are Unix seconds: SQLite has no type for a time, and each is only compared with a clock's value.
-keys = Table(
+keys = KEYS.table(
     "keys",
-    _metadata,
     Column("id", String(12), primary_key=True),
     Column("tenant", String(128), nullable=False),
     Column("label", String(100), nullable=False),
@@ -22,10 +24,9 @@ keys = Table(
     Column("scopes", Text),
     Column("labels", Text),
 )
-# Created on first use, so that a database of an earlier release needs no migration. Limits are JSON, as in the file.
-teams = Table(
+# Limits are JSON, as in the file.
+teams = TEAMS.table(
     "teams",
-    _metadata,
     Column("tenant", String(128), primary_key=True),
     Column("name", String(128), primary_key=True),
     Column("limits", Text, nullable=False),
@@ -33,26 +34,23 @@ teams = Table(
     Column("changed_at", Double, nullable=False),
 )
 # The team of each issued key that has one.
-team_keys = Table(
+team_keys = TEAMS.table(
     "team_keys",
-    _metadata,
     Column("key_id", String(12), primary_key=True),
     Column("team", String(128), nullable=False),
 )
 # One row: `epoch` moves with every change of a key, `pepper_check` detects a wrong pepper before any key is refused.
 # Every writer updates this row first, and so waits for the writer before it.
-state = Table(
+state = KEYS.table(
     "keys_state",
-    _metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),
     Column("schema_version", Integer, nullable=False),
     Column("epoch", BigInteger, nullable=False),
     Column("pepper_check", String(64), nullable=False),
 )
 # Since schema 2. Counted without a gap from 1; each row's digest covers the row and the digest before it.
-audit = Table(
+audit = KEYS.table(
     "audit",
-    _metadata,
     Column("seq", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
     Column("at", Double, nullable=False),
     Column("actor", Text, nullable=False),
@@ -84,3 +82,23 @@ APPEND_ONLY = {
         "FOR EACH STATEMENT EXECUTE FUNCTION headrace_audit_append_only()",
     ),
 }
+
+
+def version_of(connection: Connection) -> int | None:
+    """The version of the database's schema, 0 for a state table without its row, None without tables."""
+    if not inspect(connection).has_table(state.name):
+        return None
+    return connection.execute(select(state.c.schema_version)).scalar_one_or_none() or 0
+
+
+def create_tables(connection: Connection, pepper_check: str) -> None:
+    """Create the tables, all or none, unless another process has done it. Never changes an existing schema."""
+    exclude_schema_changes(connection)
+    if version_of(connection) is not None:
+        return
+    KEYS.metadata.create_all(connection, checkfirst=False)
+    for statement in APPEND_ONLY[connection.dialect.name]:
+        connection.exec_driver_sql(statement)
+    # The epoch starts at random, so that a deleted and recreated database is noticed as a change.
+    first = {"id": 1, "schema_version": SCHEMA_VERSION, "epoch": secrets.randbits(48), "pepper_check": pepper_check}
+    connection.execute(insert(state).values(first))

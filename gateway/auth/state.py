@@ -14,11 +14,11 @@ from sqlalchemy import Connection, exists, select, update
 
 from gateway.auth.audit import PEPPER_REPLACED, Act, Actor, append
 from gateway.auth.keys import digest
-from gateway.auth.schema import SCHEMA_VERSION, audit, keys, state
-from gateway.auth.tables import add_tables_of_teams, create_tables, has_tables_of_teams, version_of
+from gateway.auth.schema import TEAMS, audit, create_tables, keys, state, version_of
 from gateway.state.database import open_engine
 from gateway.state.errors import StoreMismatch
 from gateway.state.faults import database_errors
+from gateway.state.schema import SCHEMA_VERSION, TableGroup, missing
 
 _LOCK_TIMEOUT = "SET LOCAL lock_timeout = '5s'"
 
@@ -28,16 +28,20 @@ _opened: set[str] = set()
 
 
 class StateDatabase:
-    """Creates missing tables when it opens. Raises `StoreUnavailable`, `StoreRefused` and `StoreMismatch`."""
+    """Creates and completes its tables when it opens. Raises `StoreUnavailable`, `StoreRefused` and `StoreMismatch`."""
 
-    def __init__(self, url: str, pepper: bytes) -> None:
-        """`url` is an SQLAlchemy URL. Raises `KeyConfigError` for one that cannot be used."""
+    def __init__(self, url: str, pepper: bytes, *groups: TableGroup) -> None:
+        """`url` is an SQLAlchemy URL; `groups` are used beside the tables of keys. Raises `StateConfigError` for a URL
+        that cannot be used."""
         self.pepper = pepper
         self._pepper_check = digest(pepper, "headrace pepper check").hex()
         self._url = url
         self._engine = open_engine(url)
         try:
             self._prepare()
+            for group in groups:
+                with self.transaction() as connection:
+                    group.prepare(connection)
         except BaseException:
             self.close()
             raise
@@ -87,10 +91,10 @@ class StateDatabase:
                 _log.info("the state database is new and empty")
         _opened.add(self._url)
         with self.transaction() as connection:
-            has_teams = has_tables_of_teams(connection)
-        if not has_teams:
+            incomplete = missing(connection, TEAMS.metadata.sorted_tables)
+        if incomplete:  # also those of an earlier release, which has no teams
             with self.transaction() as connection:
-                add_tables_of_teams(connection)
+                TEAMS.prepare(connection)
         with self.transaction() as connection:
             self._check_or_replace_pepper(connection)
 

@@ -17,6 +17,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, func, insert, or_
 from config.schema.identity import USER, GrantConfig
 from gateway.auth import audit
 from gateway.auth.audit import Act, Actor, AuditEntry, Verdict
+from gateway.auth.errors import KeyEnded, NoSuchKey
 from gateway.auth.keys import NO_LABELS, ApiKey, KeyRecord, Principal, digest, new_key
 from gateway.auth.room import make_room
 from gateway.auth.schema import keys, team_keys
@@ -24,7 +25,6 @@ from gateway.auth.scope import Scope
 from gateway.auth.state import StateDatabase
 from gateway.auth.teams.store import StoredTeam, TeamStore, join_team, read_teams, team_of
 from gateway.state.database import Stamp, stamp
-from gateway.state.errors import KeyEnded, NoSuchKey
 
 Status = Literal["active", "replaced", "expired", "revoked"]
 _NOTHING = GrantConfig()
@@ -67,7 +67,7 @@ class KeyStore:
     """Creates missing tables when it opens. Methods raise `StoreUnavailable` and `StoreMismatch`."""
 
     def __init__(self, database: str, pepper: bytes) -> None:
-        """`database` is an SQLAlchemy URL. Raises `KeyConfigError` for one that cannot be used."""
+        """`database` is an SQLAlchemy URL. Raises `StateConfigError` for one that cannot be used."""
         self.pepper = pepper
         self._url = database
         self._database = StateDatabase(database, pepper)

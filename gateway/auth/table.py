@@ -8,9 +8,9 @@ from hashlib import blake2b
 
 from adapters.errors import CredentialError
 from config.schema.config import Config
+from gateway.auth.errors import KeyConfigError
 from gateway.auth.keys import ApiKey, KeyRecord, Principal, digest, end_of_day, granted, id_of, is_id
 from gateway.auth.teams.store import StoredTeam
-from gateway.state.errors import KeyConfigError
 
 REFUSED = "the API key or token is not valid: it is unknown, revoked or expired"
 """The only message for credentials that are not accepted, of every kind and for every reason."""

@@ -17,9 +17,10 @@ from config import default_path
 from config.loader import ConfigError, load
 from config.schema.config import Config
 from gateway.auth.audit import Actor
+from gateway.auth.errors import WrongGrant
 from gateway.auth.pepper import load_pepper
 from gateway.auth.store import KeyStore
-from gateway.state.errors import KeyConfigError, KeysError, WrongGrant
+from gateway.state.errors import StateConfigError, StateError
 
 ADMIN_KEY = "HEADRACE_ADMIN_KEY"
 """The environment variable with the key for the admin listener."""
@@ -34,7 +35,7 @@ def settings_of(path: Path | None) -> Config:
 
 
 def open_store(settings: Config) -> KeyStore:
-    """The state database that the file names. Raises `KeysError`."""
+    """The state database that the file names. Raises `StateError`."""
     return KeyStore(settings.state.database, load_pepper(settings))
 
 
@@ -58,12 +59,12 @@ def plain_errors() -> Iterator[None]:
     """The message and the exit status of every expected error."""
     try:
         yield
-    except (ConfigError, KeyConfigError) as error:
+    except (ConfigError, StateConfigError) as error:
         stop(str(error))
     except WrongGrant as error:
         option = error.field.removeprefix("scopes.").partition(".")[0]
         stop(f"--{option}: {error.reason}" if option else error.reason)
-    except KeysError as error:
+    except StateError as error:
         stop(str(error), status=1)
 
 

@@ -10,7 +10,7 @@ from gateway.auth.keys import ApiKey
 from gateway.auth.store import KeyStore, LiveKeys
 from gateway.auth.table import KeyTable
 from gateway.state.database import Stamp
-from gateway.state.errors import KeysError
+from gateway.state.errors import StateError
 
 _log = logging.getLogger(__name__)
 POLL_INTERVAL = 0.25
@@ -53,19 +53,19 @@ class KeyWatcher:
     async def load(self) -> KeyTable:
         """The first table, before the first request.
 
-        Raises `KeysError`: a gateway without its keys would refuse valid ones.
+        Raises `StateError`: a gateway without its keys would refuse valid ones.
         """
         self._live = await asyncio.to_thread(self._read_if_moved) or self._live
         return self.configure(self._config)
 
     def check(self, config: Config) -> None:
-        """Validate a configuration. Raises `KeyConfigError` if `configure` would."""
+        """Validate a configuration. Raises `StateConfigError` if `configure` would."""
         self._build(config)
 
     def configure(self, config: Config) -> KeyTable:
         """The table under another configuration, which later changes of the store are combined with.
 
-        On an error the old configuration stays. Does not call `on_change`. Raises `KeyConfigError`.
+        On an error the old configuration stays. Does not call `on_change`. Raises `StateConfigError`.
         """
         table = self._build(config)
         self._config = config
@@ -91,7 +91,7 @@ class KeyWatcher:
         reading, self._reading = self._reading, None
         try:
             live = reading.result()
-        except KeysError as error:
+        except StateError as error:
             self._lost(str(error))
             return
         if not self.available:

@@ -56,7 +56,7 @@ from gateway.process.client_listeners import ClientListeners
 from gateway.request.client_exchange import traced
 from gateway.request.core import Core, Watcher
 from gateway.request.snapshot import Snapshot, build, with_keys
-from gateway.state.errors import KeysError
+from gateway.state.errors import StateError
 from gateway.state.local_folder import local_folder
 from gateway.telemetry import AccessLog, Metrics, Telemetry
 from gateway.telemetry.background import BackgroundMetrics
@@ -145,7 +145,7 @@ class DataPlane:
             change = self.fleet.prepare(self.config)
             await self.fleet.discovered(change)
             pools = self.fleet.commit(change)
-        except (FleetError, KeysError, TracesUnavailable) as error:
+        except (FleetError, StateError, TracesUnavailable) as error:
             raise StartError(str(error)) from None
         await self._open_ledger()
         telemetry = Telemetry(self.metrics, self._access_log)
@@ -310,7 +310,7 @@ class DataPlane:
             await self.fleet.ready(change)
             self.listeners.load_certificates()
             self.identity.check(config)
-        except KeysError as error:
+        except StateError as error:
             self.abandon(change)
             raise FleetError(str(error)) from None
         except BaseException:

@@ -30,7 +30,7 @@ from gateway.features.replay.mooncake import trace_of
 from gateway.features.replay.policies import replay_policies
 from gateway.features.replay.records import Records
 from gateway.process.replay_pool import pool_gateway, pool_of
-from gateway.state.errors import KeyConfigError
+from gateway.state.errors import StateConfigError
 from gateway.terminal import counted
 
 
@@ -65,7 +65,7 @@ def replay(
             status = _send(task, settings, record_key_env, model, as_json=json)
         else:
             status = _export(task, record_key_env)
-    except (ConfigError, KeyConfigError, RecordError, StartError, ValueError, OSError) as error:
+    except (ConfigError, StateConfigError, RecordError, StartError, ValueError, OSError) as error:
         stop(str(error))
     raise typer.Exit(status)
 

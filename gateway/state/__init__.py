@@ -2,7 +2,9 @@
 
 faults.py   an error of a database: it is away, or it refuses the data
 refusals.py writes a batch, whose items may be refused one by one; counts and logs the refused ones
-database.py opens the state database; errors.py: the errors of the start and of the database
+database.py opens the state database
+schema.py   its tables: creates and completes those of each feature
+errors.py   errors of the state database, of which its users raise some of their own
 behind.py   items that wait in memory until they are written
 local_folder.py   folders of this host where data waits for the state database
 private_folder.py folders for this user alone

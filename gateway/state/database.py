@@ -6,11 +6,10 @@ import sqlite3
 import time
 from pathlib import Path
 
-from sqlalchemy import URL, Connection, Engine, NullPool, Table, create_engine, inspect, make_url
+from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, OperationalError
-from sqlalchemy.schema import CreateColumn
 
-from gateway.state.errors import KeyConfigError, StoreUnavailable
+from gateway.state.errors import StateConfigError, StoreUnavailable
 from gateway.state.private_folder import make_private
 
 _LIBPQ: dict[str, dict[str, object]] = {"psycopg": {"prepare_threshold": None}, "psycopg2": {}}
@@ -20,13 +19,13 @@ _LOCK_TIMEOUT = 5.0
 
 
 def sqlite_path(database: str) -> Path | None:
-    """The absolute path of a `sqlite:///PATH` database, None for any other kind. Raises `KeyConfigError`."""
+    """The absolute path of a `sqlite:///PATH` database, None for any other kind. Raises `StateConfigError`."""
     url = _url(database)
     if url.get_backend_name() != "sqlite":
         return None
     name = url.database
     if not name or name == ":memory:" or name.startswith("file:") or url.query:
-        raise KeyConfigError("state.database: SQLite stores its keys in a file: give sqlite:///PATH and nothing more")
+        raise StateConfigError("state.database: SQLite stores its keys in a file: give sqlite:///PATH and nothing more")
     return Path(name).absolute()
 
 
@@ -65,7 +64,7 @@ def stamp(database: str, now: float) -> Stamp | None:
 def open_engine(database: str) -> Engine:
     """An engine for the database; creates SQLite's file and folder if they are missing.
 
-    Raises `KeyConfigError` for a URL that cannot be used, `StoreUnavailable` if the file cannot be created.
+    Raises `StateConfigError` for a URL that cannot be used, `StoreUnavailable` if the file cannot be created.
     """
     path = sqlite_path(database)
     if path is not None:
@@ -84,32 +83,7 @@ def open_engine(database: str) -> Engine:
         )
     except (NoSuchModuleError, ModuleNotFoundError) as error:
         hint = ": pip install 'headrace[postgres]'" if url.drivername == "postgresql+psycopg" else f" ({error})"
-        raise KeyConfigError(f"state.database: no driver for {url.drivername}:// is installed{hint}") from error
-
-
-def exclude_schema_changes(connection: Connection, lock: int) -> None:
-    """Begin the transaction that creates tables. Other processes with the same lock wait until it ends.
-
-    `lock` is the number of an advisory lock of Postgres. SQLite has one lock for the whole file.
-    """
-    if connection.dialect.name == "sqlite":
-        use_write_ahead_log(connection)
-        # Python's driver opens no transaction for DDL.
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-    else:
-        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({lock})")
-
-
-def add_missing_columns(connection: Connection, table: Table) -> None:
-    """Add the columns that an earlier release did not have. Each needs a default of the server.
-
-    The transaction must have begun with `exclude_schema_changes`.
-    """
-    present = {column["name"] for column in inspect(connection).get_columns(table.name)}
-    for column in table.c:
-        if column.name not in present:
-            definition = CreateColumn(column).compile(dialect=connection.dialect)
-            connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {definition}")
+        raise StateConfigError(f"state.database: no driver for {url.drivername}:// is installed{hint}") from error
 
 
 def use_write_ahead_log(connection: Connection) -> None:
@@ -159,7 +133,7 @@ def _url(database: str) -> URL:
         return make_url(database)
     except ArgumentError:
         # The text is not repeated: it may hold a password.
-        raise KeyConfigError("state.database: not a database URL such as sqlite:///.headrace/state.db") from None
+        raise StateConfigError("state.database: not a database URL such as sqlite:///.headrace/state.db") from None
 
 
 def _sqlite_engine(path: Path) -> Engine:

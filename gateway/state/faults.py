@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError, StatementError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from gateway.state.errors import KeysError, StoreRefused, StoreUnavailable
+from gateway.state.errors import StateError, StoreRefused, StoreUnavailable
 
 _REFUSED_STATES = ("21", "22", "23", "42804", "42846", "54")
 """Prefixes of Postgres' SQLSTATE: cardinality, data, integrity, two of types, and limits such as that of an index row.
@@ -34,7 +34,7 @@ def database_errors(subject: str) -> Iterator[None]:
 
 def is_outage(error: BaseException) -> bool:
     """Whether a write failed because the database is away, so that the same write may succeed later."""
-    return isinstance(error, KeysError | OSError) and not isinstance(error, StoreRefused)
+    return isinstance(error, StateError | OSError) and not isinstance(error, StoreRefused)
 
 
 def _refuses(error: DBAPIError) -> bool:

@@ -3,17 +3,15 @@
 import ast
 import importlib
 import json
-import pkgutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import typer
-from sqlalchemy import MetaData, Table
+from sqlalchemy import Table
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-import gateway
 from adapters import statuses
 from adapters.errors import InferenceError
 from adapters.http1.message import Response
@@ -21,6 +19,7 @@ from config.jsonschema import json_schema
 from gateway.fronts import errors
 from gateway.fronts.rights import ADMIN, CLIENT, GRPC
 from gateway.process.commands import app
+from tests.support.table_groups import every_group
 
 FILES = Path(__file__).parent / "files"
 METRICS = ("CounterMetricFamily", "GaugeMetricFamily", "HistogramMetricFamily", "InfoMetricFamily")
@@ -162,23 +161,8 @@ def _traits(kind: type[InferenceError]) -> str:
 
 def tables() -> str:
     """The tables of the state database, as SQLite and Postgres create them."""
-    by_name = {table.name: table for module in _schemas() for table in _tables(vars(module))}
+    by_name = {table.name: table for group in every_group() for table in group.metadata.tables.values()}
     return _lines(line for name in sorted(by_name) for line in _created(by_name[name]))
-
-
-def _schemas() -> Iterator[Any]:
-    for info in pkgutil.walk_packages(gateway.__path__, "gateway."):
-        path = Path(*info.name.split(".")).with_suffix(".py")
-        if path.exists() and "MetaData" in path.read_text():
-            yield importlib.import_module(info.name)
-
-
-def _tables(names: dict[str, Any]) -> Iterator[Table]:
-    for value in names.values():
-        if isinstance(value, MetaData):
-            yield from value.tables.values()
-        elif isinstance(value, Table):
-            yield value
 
 
 def _created(table: Table) -> Iterator[str]:

@@ -9,7 +9,7 @@ from gateway.admin.api.backend import AdminBackend
 from gateway.admin.api.body import read_object
 from gateway.admin.api.guard import AdminRefused, recorded, visit
 from gateway.features.rollouts.operators import views
-from gateway.state.errors import KeysError
+from gateway.state.errors import StateError
 from policies.experiments.decide import ExperimentVerb
 from policies.experiments.progress import ExperimentProgress
 from policies.rollouts.decide import OrderRefused
@@ -41,7 +41,7 @@ class ExperimentsFront:
         view = await self._view(request.match_info["experiment"])
         try:
             series = await self._backend.decider.series(view["name"])
-        except KeysError as error:
+        except StateError as error:
             raise AdminRefused(503, "database_unavailable", str(error)) from None
         arms = [arm["name"] for arm in view.get("arms", ())]
         return web.json_response({"name": view["name"], "metric": view.get("metric"), "arms": arms, "points": series})

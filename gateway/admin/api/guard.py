@@ -22,9 +22,10 @@ from gateway.admin.api.backend import AdminBackend
 from gateway.admin.console.admission import CrossSite, SessionAdmission
 from gateway.admin.drafts.file import NotEditable, check_enabled
 from gateway.auth.audit import Act, Actor, Outcome
+from gateway.auth.errors import KeyEnded, NoSuchKey, NoSuchTeam, TeamConflict, TooManyKeys, WrongGrant
 from gateway.auth.keys import Principal, bearer
 from gateway.fronts.rights import AdminRight, admin_right
-from gateway.state.errors import KeyEnded, KeysError, NoSuchKey, NoSuchTeam, TeamConflict, TooManyKeys, WrongGrant
+from gateway.state.errors import StateError
 from gateway.traffic.fleet.operations import NotDone
 
 _log = logging.getLogger(__name__)
@@ -277,7 +278,7 @@ def _refusal(error: Exception) -> AdminRefused | None:
         return AdminRefused(404, "no_such_team", str(error))
     if isinstance(error, TeamConflict):
         return AdminRefused(409, "team_conflict", str(error))
-    if isinstance(error, KeysError):
+    if isinstance(error, StateError):
         return AdminRefused(503, "key_database_unavailable", str(error))
     if isinstance(error, web.HTTPException) and error.status >= 400:
         return AdminRefused(error.status, error.reason.lower().replace(" ", "_"), error.reason)

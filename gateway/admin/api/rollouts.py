@@ -8,7 +8,7 @@ from gateway.admin.api.backend import AdminBackend
 from gateway.admin.api.body import read_object
 from gateway.admin.api.guard import AdminRefused, recorded, visit
 from gateway.features.rollouts.operators import views
-from gateway.state.errors import KeysError
+from gateway.state.errors import StateError
 from policies.rollouts.decide import OrderRefused
 from policies.rollouts.progress import RolloutProgress
 
@@ -42,7 +42,7 @@ class RolloutsFront:
         name = self._view(request.match_info["rollout"])["name"]
         try:
             series = await self._backend.decider.series(name)
-        except KeysError as error:
+        except StateError as error:
             raise AdminRefused(503, "database_unavailable", str(error)) from None
         return web.json_response({"name": name, "points": series})
 

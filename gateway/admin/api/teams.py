@@ -12,8 +12,8 @@ from config.schema.tenant import TeamConfig
 from gateway.admin.api.backend import AdminBackend
 from gateway.admin.api.body import read_json, read_object
 from gateway.admin.api.guard import AdminRefused, recorded, tenant_of, visit
+from gateway.auth.errors import WrongGrant
 from gateway.auth.teams.limits import check_team_of_key, parse_team, with_teams
-from gateway.state.errors import WrongGrant
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}", re.ASCII)
 

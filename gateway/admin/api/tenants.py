@@ -16,11 +16,12 @@ from gateway.admin.api.backend import AdminBackend
 from gateway.admin.api.body import number_of, read_object
 from gateway.admin.api.guard import AdminRefused, check_role, recorded, tenant_of, visit
 from gateway.auth.audit_cli import as_object
+from gateway.auth.errors import NoSuchKey
 from gateway.auth.grants import check_label, models_of, parse_end, parse_grant, parse_overlap
 from gateway.auth.keys import ApiKey
 from gateway.auth.listing import ListedKey, listed, utc
 from gateway.auth.teams.limits import check_team_of_key
-from gateway.state.errors import KeysError, NoSuchKey
+from gateway.state.errors import StateError
 
 T = TypeVar("T")
 _OVERLAP = "24h"
@@ -65,7 +66,7 @@ class Tenants:
         used = {entry["tenant"]: entry for entry in (await self._backend.state())["tenants"]}
         try:
             stored = await self._backend.storage.read()
-        except KeysError:
+        except StateError:
             return used  # without the database, the limits in memory are still known
         return {name: {**used.get(name, {"tenant": name}), "storage": stored[name]} for name in stored}
 

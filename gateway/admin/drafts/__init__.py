@@ -13,5 +13,4 @@ differences.py   a text compared with another one
 file.py          the file: its revision, whether it may be replaced, the replacement
 apply.py         replaces the file, reloads it, and restores it if the reload is refused
 history.py       the versions of the file that were in force, encrypted in the state database
-schema.py        the table of versions
 """

@@ -10,14 +10,40 @@ from typing import NamedTuple
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from sqlalchemy import Connection, delete, func, insert, select
+from sqlalchemy import (
+    Column,
+    Connection,
+    Double,
+    Index,
+    Integer,
+    LargeBinary,
+    String,
+    Text,
+    delete,
+    func,
+    insert,
+    select,
+)
 
 from gateway.admin.drafts.file import revision_of
-from gateway.admin.drafts.schema import create_tables, versions
 from gateway.auth.audit import Actor
 from gateway.auth.pepper import derived
 from gateway.auth.state import StateDatabase
+from gateway.state.schema import TableGroup
 
+VERSIONS = TableGroup("versions of the configuration")
+versions = VERSIONS.table(
+    "config_versions",
+    Column("version", Integer, primary_key=True, autoincrement=True),
+    Column("file", Text, nullable=False),
+    Column("at", Double, nullable=False),
+    Column("revision", String(64), nullable=False),
+    Column("cause", String(32), nullable=False),
+    Column("actor", Text, nullable=False),
+    # Compressed, then encrypted under a key that is derived from the pepper.
+    Column("content", LargeBinary, nullable=False),
+)
+Index("config_versions_file", versions.c.file, versions.c.version)
 MOST_VERSIONS = 200
 """Versions of one file. Older ones are deleted."""
 MOST_CONTENT = 64 * 1024**2
@@ -109,12 +135,5 @@ class ConfigHistory:
     def _opened(self) -> StateDatabase:
         with self._opening:
             if self._database is None:
-                database = StateDatabase(self._url, self._pepper)
-                try:
-                    with database.transaction() as connection:
-                        create_tables(connection)
-                except BaseException:
-                    database.close()
-                    raise
-                self._database = database
+                self._database = StateDatabase(self._url, self._pepper, VERSIONS)
             return self._database

@@ -21,7 +21,7 @@ from gateway.features.pipelines.leaves import resources
 from gateway.features.recording.keys import RecordError, RecordKey
 from gateway.features.replay.policies import replay_policies
 from gateway.features.replay.records import RecordedRequest, Records
-from gateway.state.errors import KeyConfigError
+from gateway.state.errors import StateConfigError
 from gateway.traffic.fleet.member import FleetError
 
 MOST_PROBLEMS = 200
@@ -57,7 +57,7 @@ def _read(path: Path, text: str, trusted: Sequence[str], problems: list[Problem]
         try:
             written_keys(config)
             resources.check(config)
-        except (KeyConfigError, FleetError) as error:
+        except (StateConfigError, FleetError) as error:
             more.append(Problem(str(path), None, "", str(error)))
     if not more:
         return reading

@@ -15,8 +15,8 @@ from config.schema.money import MoneyBudget
 from config.schema.tenant import TeamConfig
 from config.schema.units import RateLimit
 from config.sentences import sentence
+from gateway.auth.errors import WrongGrant
 from gateway.auth.teams.store import StoredTeam
-from gateway.state.errors import WrongGrant
 
 MOST_LIMITS = 20
 """Limits of one team."""

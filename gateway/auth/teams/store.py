@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, or_, select, update
 
 from gateway.auth.audit import Act, Actor, append
+from gateway.auth.errors import NoSuchKey, NoSuchTeam, TeamConflict
 from gateway.auth.schema import keys, team_keys, teams
 from gateway.auth.state import StateDatabase
-from gateway.state.errors import NoSuchKey, NoSuchTeam, TeamConflict
 
 MOST_TEAMS = 1000
 """Teams of one tenant."""

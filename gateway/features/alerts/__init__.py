@@ -5,7 +5,6 @@ An alert is a row of the state database, once for each threshold of each period:
 and every alert is delivered at least once, under the same id.
 
 thresholds.py  thresholds that are reached, from sums of usage
-schema.py      the table
 store.py       alerts in the state database
 signature.py   the body and the signature of a message
 sender.py      sends one message to an allowed address

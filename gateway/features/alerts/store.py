@@ -6,14 +6,35 @@ Methods raise `StoreUnavailable` and `StoreMismatch`.
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import BigInteger, Column, Double, Index, Integer, String, Text, delete, func, insert, select, update
 
 from config.schema.money import format_amount
 from gateway.auth.audit import Act, append
 from gateway.auth.state import StateDatabase, this_process
-from gateway.features.alerts.schema import alerts, create_tables
 from gateway.features.alerts.thresholds import BudgetAlert
+from gateway.state.schema import TableGroup
 
+ALERTS = TableGroup("alerts")
+# `next_at` is the time of the next attempt; null after the last. `outcome` is empty, `delivered` or `dropped`.
+alerts = ALERTS.table(
+    "budget_alerts",
+    Column("id", String(64), primary_key=True),
+    Column("tenant", String(128), nullable=False),
+    Column("team", String(128), nullable=False),
+    Column("budget", Text, nullable=False),
+    Column("begin", BigInteger, nullable=False),
+    Column("end", BigInteger, nullable=False),
+    Column("threshold", Double, nullable=False),
+    Column("spent", Text, nullable=False),
+    Column("currency", String(8), nullable=False),
+    Column("webhook", String(128), nullable=False),
+    Column("at", Double, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("next_at", Double),
+    Column("outcome", String(16), nullable=False),
+)
+Index("budget_alerts_next", alerts.c.next_at)
+Index("budget_alerts_tenant", alerts.c.tenant, alerts.c.at)
 MOST_WAITING = 10_000
 """Alerts that wait for their delivery; more are dropped."""
 RETENTION = 400 * 86400.0
@@ -34,10 +55,8 @@ class AlertStore:
     """The alerts of one state database. Creates the missing table when it opens."""
 
     def __init__(self, url: str, pepper: bytes) -> None:
-        """`url` is an SQLAlchemy URL. Raises `KeyConfigError` for one that cannot be used."""
-        self._database = StateDatabase(url, pepper)
-        with self._database.transaction() as connection:
-            create_tables(connection)
+        """`url` is an SQLAlchemy URL. Raises `StateConfigError` for one that cannot be used."""
+        self._database = StateDatabase(url, pepper, ALERTS)
 
     def add(self, reached: Iterable[BudgetAlert], now: float) -> tuple[int, int]:
         """Store the alerts that are new, each with its entry of the audit log. Returns the numbers of new and of

@@ -14,7 +14,7 @@ from gateway.features.alerts.signature import body_of, headers_of
 from gateway.features.alerts.store import AlertStore, WaitingAlert
 from gateway.features.alerts.thresholds import BudgetAlert, reached
 from gateway.features.usage.writer import UsageWriter
-from gateway.state.errors import KeysError
+from gateway.state.errors import StateError
 from gateway.state.refusals import refuse, write_each
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class AlertWriter:
             await self._guarded(self.deliver)
 
     async def compare(self) -> None:
-        """Store an alert for each threshold that is reached. Raises `KeysError`."""
+        """Store an alert for each threshold that is reached. Raises `StateError`."""
         config = self._config()
         if config.usage is None or not any(tenant.soft_budgets for tenant in config.tenants):
             return
@@ -93,7 +93,7 @@ class AlertWriter:
 
     async def deliver(self) -> None:
         """Deliver what is due, to each webhook on its own: a receiver that hangs delays its own alerts alone. Raises
-        `KeysError`."""
+        `StateError`."""
         webhooks = {webhook.name: webhook for webhook in self._config().webhooks}
         if not webhooks and self._store is None:
             return
@@ -103,7 +103,7 @@ class AlertWriter:
         self.waiting = await asyncio.to_thread(store.waiting)
 
     async def store(self) -> AlertStore:
-        """The store. Raises `KeysError`."""
+        """The store. Raises `StateError`."""
         async with self._opening:
             if self._store is None:
                 self._store = await asyncio.to_thread(AlertStore, self._config().state.database, self._pepper())
@@ -118,7 +118,7 @@ class AlertWriter:
     async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()
-        except KeysError as error:
+        except StateError as error:
             if self._available:
                 log.warning("alerts: %s; alerts wait for the database", error)
             self._available = False

@@ -16,7 +16,7 @@ from gateway.features.batches.tasks import TaskLeases
 from gateway.features.batches.work import WorkParts
 from gateway.features.stored.keeper import Keeper
 from gateway.request.core import Core
-from gateway.state.errors import KeysError
+from gateway.state.errors import StateError
 
 log = logging.getLogger(__name__)
 RETRY = 2.0
@@ -43,7 +43,7 @@ class BatchPlane:
         while self._runner is None:  # a second run continues the tasks of the first one
             try:
                 self._runner = BatchRunner(await self._parts(keeper))
-            except (KeysError, StorageError) as error:
+            except (StateError, StorageError) as error:
                 if not reported:
                     log.warning("batches: %s; no line runs until it answers", error)
                 reported = True

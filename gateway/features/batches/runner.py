@@ -15,7 +15,7 @@ from gateway.features.batches.shard import ShardRun
 from gateway.features.batches.storage import StorageError
 from gateway.features.batches.tasks import EXAMINE, FINISH, Claim, Fenced
 from gateway.features.batches.work import Unit, WorkParts
-from gateway.state.errors import KeysError
+from gateway.state.errors import StateError
 
 log = logging.getLogger(__name__)
 POLL = 1.0
@@ -61,7 +61,7 @@ class BatchRunner:
             try:
                 await self._turn()
                 self._report(None)
-            except KeysError as error:
+            except StateError as error:
                 self._report(error)
             with suppress(TimeoutError):
                 async with asyncio.timeout(POLL):
@@ -85,7 +85,7 @@ class BatchRunner:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        with suppress(KeysError):
+        with suppress(StateError):
             await self._parts.in_thread(self._parts.leases.release, claims)
         self._parts.gate.close()
 
@@ -140,7 +140,7 @@ class BatchRunner:
             while pause > 0 and not unit.closing:
                 await asyncio.sleep(min(pause, POLL))
                 pause -= POLL
-            with suppress(KeysError):
+            with suppress(StateError):
                 await self._parts.in_thread(self._parts.leases.release, [unit.claim])
 
     async def _first_status(self, unit: Unit) -> None:
@@ -169,7 +169,7 @@ class BatchRunner:
         except StorageError as error:
             log.warning("batches: expired files are not deleted: %s", error)
 
-    def _report(self, error: KeysError | None) -> None:
+    def _report(self, error: StateError | None) -> None:
         if error is not None and self.available:
             log.warning("batches: %s; they continue when it answers", error)
         self.available = error is None

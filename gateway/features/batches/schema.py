@@ -1,19 +1,15 @@
 """The tables of files and batches in the state database, created on first use."""
 
-from sqlalchemy import BigInteger, Column, Connection, Double, Index, Integer, MetaData, String, Table, Text
-from sqlalchemy.schema import CreateIndex, CreateTable
+from sqlalchemy import BigInteger, Column, Double, Index, Integer, String, Text
 
 from gateway.features.quota.meter import Metered, meter
-from gateway.state.database import add_missing_columns, exclude_schema_changes
+from gateway.state.schema import TableGroup
 
-_metadata = MetaData()
-_LOCK = 0x6865616462617463
-"""The Postgres advisory lock under which the tables are created: an arbitrary number."""
+BATCHES = TableGroup("batches", then=lambda connection: meter(connection, *METERED))
 _NUMBER = BigInteger().with_variant(Integer, "sqlite")
 # Times are Unix seconds. The numbers give lists a stable order.
-files = Table(
+files = BATCHES.table(
     "batch_files",
-    _metadata,
     Column("number", _NUMBER, primary_key=True, autoincrement=True),
     Column("id", String(64), nullable=False, unique=True),
     Column("tenant", String(128), nullable=False),
@@ -25,9 +21,8 @@ files = Table(
     # The models of results, as a JSON array.
     Column("models", Text, nullable=False, server_default=""),
 )
-batches = Table(
+batches = BATCHES.table(
     "batches",
-    _metadata,
     Column("number", _NUMBER, primary_key=True, autoincrement=True),
     Column("id", String(64), nullable=False, unique=True),
     Column("tenant", String(128), nullable=False),
@@ -44,9 +39,8 @@ batches = Table(
 )
 # The units of work. The holder of one raises its beat; every change names the holder's token, so that a holder that
 # another gateway has replaced can change nothing.
-tasks = Table(
+tasks = BATCHES.table(
     "batch_tasks",
-    _metadata,
     Column("batch", String(64), primary_key=True),
     # -1: examines the input; 0 and above: a shard; FINISH: writes the output.
     Column("number", Integer, primary_key=True),
@@ -58,26 +52,11 @@ tasks = Table(
     # The counts and the logs of a shard, as a JSON object.
     Column("counts", Text, nullable=False),
 )
-_INDEXES = (
-    Index("batch_files_tenant", files.c.tenant, files.c.number),
-    Index("batch_files_age", files.c.expires_at),
-    Index("batches_tenant", batches.c.tenant, batches.c.number),
-    Index("batches_status", batches.c.status),
-    Index("batches_state", batches.c.status, batches.c.number),
-    Index("batches_tenant_state", batches.c.tenant, batches.c.status, batches.c.number),
-    Index("batch_tasks_order", tasks.c.done, tasks.c.expires_at),
-)
-
-
-METERED = (Metered(files, ("filename",), ("bytes",)), Metered(batches, ("spec", "progress")))
-
-
-def create_tables(connection: Connection) -> None:
-    """Create the missing tables. Several processes may try at once."""
-    exclude_schema_changes(connection, _LOCK)
-    for table in (files, batches, tasks):
-        connection.execute(CreateTable(table, if_not_exists=True))
-    add_missing_columns(connection, files)
-    for index in _INDEXES:
-        connection.execute(CreateIndex(index, if_not_exists=True))
-    meter(connection, *METERED)
+Index("batch_files_tenant", files.c.tenant, files.c.number)
+Index("batch_files_age", files.c.expires_at)
+Index("batches_tenant", batches.c.tenant, batches.c.number)
+Index("batches_status", batches.c.status)
+Index("batches_state", batches.c.status, batches.c.number)
+Index("batches_tenant_state", batches.c.tenant, batches.c.status, batches.c.number)
+Index("batch_tasks_order", tasks.c.done, tasks.c.expires_at)
+METERED: tuple[Metered, ...] = (Metered(files, ("filename",), ("bytes",)), Metered(batches, ("spec", "progress")))

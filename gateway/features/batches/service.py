@@ -14,7 +14,7 @@ from gateway.features.batches.opening import open_storage
 from gateway.features.batches.storage import Storage, StorageError
 from gateway.features.batches.store import BatchStore
 from gateway.features.quota.room import Quota, default_quota
-from gateway.state.errors import KeysError, StoreUnavailable
+from gateway.state.errors import StateError, StoreUnavailable
 
 log = logging.getLogger(__name__)
 ANSWERS_WITHIN = 30.0
@@ -51,7 +51,7 @@ class BatchService:
         self._reported_at = float("-inf")
 
     def store(self) -> BatchStore:
-        """The database. Blocks. Raises `KeysError`."""
+        """The database. Blocks. Raises `StateError`."""
         with self._opening:
             if self._store is None:
                 self._store = BatchStore(self._url, self._pepper(), self._quota)
@@ -87,7 +87,7 @@ class BatchService:
         try:
             async with asyncio.timeout(ANSWERS_WITHIN):
                 return await asyncio.get_running_loop().run_in_executor(self.threads, function)
-        except (KeysError, StorageError, TimeoutError) as error:
+        except (StateError, StorageError, TimeoutError) as error:
             self._report(str(error) or f"no answer within {ANSWERS_WITHIN:.0f} s")
             message = "The storage of files and batches is unavailable: try again later."
             raise CapacityError(message, code="storage_unavailable", retry_after=RETRY) from None

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Row, Select, delete, func, insert, select, up
 from gateway.auth.keys import Principal
 from gateway.auth.state import StateDatabase
 from gateway.features.batches.rows import BatchSpec, StoredBatch, StoredFile, decode_progress, decode_spec, encode
-from gateway.features.batches.schema import batches, create_tables, files, tasks
+from gateway.features.batches.schema import BATCHES, batches, files, tasks
 from gateway.features.batches.tasks import EXAMINE, FINISH, NEW_TASK, shards_in
 from gateway.features.quota.meter import ROW_BYTES
 from gateway.features.quota.room import Quota, check_room, default_quota, require_room
@@ -38,11 +38,9 @@ class BatchStore:
     """The files and batches of one state database. Creates missing tables when it opens."""
 
     def __init__(self, url: str, pepper: bytes, quota: Quota = default_quota) -> None:
-        """`url` is an SQLAlchemy URL. Raises `KeyConfigError` for one that cannot be used."""
+        """`url` is an SQLAlchemy URL. Raises `StateConfigError` for one that cannot be used."""
         self._quota = quota
-        self.database = StateDatabase(url, pepper)
-        with self.database.transaction() as connection:
-            create_tables(connection)
+        self.database = StateDatabase(url, pepper, BATCHES)
 
     def close(self) -> None:
         """Close pooled connections."""

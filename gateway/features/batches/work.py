@@ -15,7 +15,7 @@ from gateway.features.batches.provided.providers import Providers
 from gateway.features.batches.storage import NoObject, Storage, StorageError
 from gateway.features.batches.store import BatchStore
 from gateway.features.batches.tasks import Claim, TaskLeases
-from gateway.state.errors import KeysError
+from gateway.state.errors import StateError
 from policies.batches.states import STOPPED, Status
 
 log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class WorkParts:
                 result = await self.in_thread(function, *args, **kwargs)
             except NoObject:
                 raise
-            except (StorageError, KeysError) as error:
+            except (StorageError, StateError) as error:
                 if self.failures.get(name) != str(error):
                     self.failures[name] = str(error)
                     log.warning("batches: %s waits: %s", name, error)

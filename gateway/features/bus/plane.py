@@ -88,7 +88,7 @@ class BusPlane:
         return RedisDoneTable(self._redis, binding.name, self._owner, window, takeover)
 
     def _open_ids(self) -> SqlIds:
-        """The table of the state database. Blocks. Raises `KeysError`."""
+        """The table of the state database. Blocks. Raises `StateError`."""
         with self._opening:
             if self._ids is None:
                 self._ids = SqlIds(self._config.state.database, self._pepper())

@@ -14,7 +14,7 @@ from gateway.features.rollouts.live import LiveComparisons
 from gateway.features.rollouts.store import RolloutStore
 from gateway.features.rollouts.values import ValueRow
 from gateway.state.behind import RETRY, WriteBehind
-from gateway.state.errors import KeysError
+from gateway.state.errors import StateError
 
 MOST_WAITING = 10_000
 MOST_AT_ONCE = 1000
@@ -83,7 +83,7 @@ class FeedbackInbox:
             store = await asyncio.to_thread(self._opened)
             async with asyncio.timeout(PATIENCE):
                 return await asyncio.to_thread(store.assignment, comparison, generation, subject)
-        except (KeysError, TimeoutError):
+        except (StateError, TimeoutError):
             raise _unavailable() from None
 
     async def run(self) -> None:
@@ -111,7 +111,7 @@ class FeedbackInbox:
             self._remembered.popitem(last=False)
 
     def _opened(self) -> RolloutStore:
-        """In a thread. Raises `KeysError`."""
+        """In a thread. Raises `StateError`."""
         with self._opening:
             if self._store is None:
                 self._store = RolloutStore(self._url(), self._pepper())

@@ -24,7 +24,7 @@ from gateway.features.recording.keys import RecordError
 from gateway.features.replay.keys import record_key
 from gateway.features.replay.rates import rollout_traffic
 from gateway.features.replay.records import Records
-from gateway.state.errors import KeyConfigError
+from gateway.state.errors import StateConfigError
 from gateway.terminal import measured, working
 from gateway.traffic.fleet.member import FleetError
 
@@ -61,7 +61,7 @@ def check(
         with working("builds the policy"):
             policy = Policy.of(reading.config)
             resources.check(reading.config)
-    except KeyConfigError as error:
+    except StateConfigError as error:
         _stop(str(error))
     except resources.InvalidNode as error:
         _stop(str(Problem(str(file), error.line, error.path, error.message)))
@@ -156,7 +156,7 @@ def explain(
     try:
         request: RequestConfig = described_request(written)
         policy = Policy.of(load(config or default_path()))
-    except (ConfigError, KeyConfigError) as error:
+    except (ConfigError, StateConfigError) as error:
         _stop(f"error: {error}", status=2)
     explanation = policy.explain_description(request, time.time())
     typer.echo(msgspec.json.format(msgspec.json.encode(explanation)).decode() if json else explained(explanation))

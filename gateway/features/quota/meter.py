@@ -8,16 +8,15 @@ another one, and `room.py` folds them into one.
 # ruff: noqa: S608 - the names in statements are those of tables in the code
 from typing import NamedTuple
 
-from sqlalchemy import BigInteger, Column, Connection, MetaData, String, Table
-from sqlalchemy.schema import CreateTable
+from sqlalchemy import BigInteger, Column, Connection, String, Table
+
+from gateway.state.schema import TableGroup, complete
 
 ROW_BYTES = 256
 """Bytes that count for each row, beside its contents: keys, times, and the indexes."""
-LOCK = 0x6865616471756F74
-"""The Postgres advisory lock under which the triggers are created: an arbitrary number."""
-stored_bytes = Table(
+QUOTA = TableGroup("stored bytes")
+stored_bytes = QUOTA.table(
     "stored_bytes",
-    MetaData(),
     Column("tenant", String(128), primary_key=True),
     # 0 in SQLite, the id of the transaction in Postgres.
     Column("part", BigInteger, primary_key=True, autoincrement=False),
@@ -50,9 +49,7 @@ def meter(connection: Connection, *tables: Metered) -> None:
     The transaction must have begun with `exclude_schema_changes`.
     """
     dialect = connection.dialect.name
-    if dialect == "postgresql":
-        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK})")
-    connection.execute(CreateTable(stored_bytes, if_not_exists=True))
+    complete(connection, (stored_bytes,))
     for metered in tables:
         if not _is_metered(connection, metered):
             for statement in _triggers(metered) if dialect == "sqlite" else _functions(metered):

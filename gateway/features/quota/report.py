@@ -11,10 +11,9 @@ from prometheus_client.registry import Collector
 
 from config.schema.config import Config
 from gateway.auth.state import StateDatabase
-from gateway.features.quota.meter import LOCK, meter
+from gateway.features.quota.meter import QUOTA
 from gateway.features.quota.room import used_by_all
-from gateway.state.database import exclude_schema_changes
-from gateway.state.errors import KeysError
+from gateway.state.errors import StateError
 from gateway.telemetry.metrics import TenantLabels
 
 log = logging.getLogger(__name__)
@@ -33,7 +32,7 @@ class StorageReport(Collector):
         self._latest: dict[str, int] = {}
 
     async def read(self) -> dict[str, dict[str, int]]:
-        """The bytes of each tenant of the file, and its quota. Raises `KeysError`."""
+        """The bytes of each tenant of the file, and its quota. Raises `StateError`."""
         used = self._latest = await asyncio.to_thread(self._read)
         tenants = self._config().tenants
         return {tenant.name: {"used": used.get(tenant.name, 0), "quota": tenant.storage_quota} for tenant in tenants}
@@ -43,7 +42,7 @@ class StorageReport(Collector):
         while True:
             try:
                 await self.read()
-            except KeysError as error:
+            except StateError as error:
                 log.debug("the bytes that tenants store are unknown: %s", error)
             await asyncio.sleep(INTERVAL)
 
@@ -71,9 +70,6 @@ class StorageReport(Collector):
     def _read(self) -> dict[str, int]:
         with self._opening:
             if self._database is None:
-                self._database = StateDatabase(self._config().state.database, self._pepper())
-                with self._database.transaction() as connection:
-                    exclude_schema_changes(connection, LOCK)
-                    meter(connection)
+                self._database = StateDatabase(self._config().state.database, self._pepper(), QUOTA)
         with self._database.transaction() as connection:
             return used_by_all(connection)

@@ -23,12 +23,11 @@ from gateway.features.requests.schema import (
     suffix_of,
     tables_of,
 )
-from gateway.state.database import create_private_file, exclude_schema_changes, open_engine, private_folder, sqlite_path
+from gateway.state.database import create_private_file, open_engine, private_folder, sqlite_path
 from gateway.state.errors import StoreUnavailable
 from gateway.state.faults import database_errors
+from gateway.state.schema import exclude_schema_changes
 
-_LOCK = 0x6865616472657173
-"""The Postgres advisory lock under which tables are created and dropped: an arbitrary number."""
 _LOCK_SECONDS = 5.0
 _RECORDS = "the database of the records of requests"
 _PARTITION = re.compile(r"request_rows_(\d{4})(\d\d)(\d\d)")
@@ -87,7 +86,7 @@ class SqliteDays(RequestDays):
             create_private_file(path)
         with database_errors(_RECORDS), self._of(day).begin() as connection:
             if is_new:
-                exclude_schema_changes(connection, _LOCK)
+                exclude_schema_changes(connection)
                 create_day(connection)
             else:
                 # A day that is lost with the power is imported no more: the state of each write is whole anyway.
@@ -110,7 +109,7 @@ class SqliteDays(RequestDays):
             complete = is_complete(connection)
         if not complete:
             with database_errors(_RECORDS), self._of(day).begin() as connection:
-                exclude_schema_changes(connection, _LOCK)
+                exclude_schema_changes(connection)
                 create_day(connection)
         self._created.add(day)
 
@@ -163,7 +162,7 @@ class PostgresDays(RequestDays):
         with database_errors(_RECORDS), self._engine.begin() as connection:
             connection.exec_driver_sql("SET LOCAL lock_timeout = '5s'")
             if day not in self._created:
-                exclude_schema_changes(connection, _LOCK)
+                exclude_schema_changes(connection)
                 create_parents(connection)
                 create_partition(connection, day)
             yield connection, tables_of(suffix_of(day))
@@ -174,7 +173,7 @@ class PostgresDays(RequestDays):
         with database_errors(_RECORDS), self._engine.begin() as connection:
             if not is_complete(connection):
                 connection.exec_driver_sql("SET LOCAL lock_timeout = '5s'")
-                exclude_schema_changes(connection, _LOCK)
+                exclude_schema_changes(connection)
                 create_parents(connection)
                 for day in self._sizes(connection):
                     create_partition(connection, day)
@@ -183,7 +182,7 @@ class PostgresDays(RequestDays):
         self._created.discard(day)
         with database_errors(_RECORDS), self._engine.begin() as connection:
             connection.exec_driver_sql("SET LOCAL lock_timeout = '5s'")
-            exclude_schema_changes(connection, _LOCK)
+            exclude_schema_changes(connection)
             drop_partition(connection, day)
 
     def close(self) -> None:
@@ -191,7 +190,7 @@ class PostgresDays(RequestDays):
 
 
 def open_days(database: str, folder: Path) -> RequestDays:
-    """The days of a state database; `folder` has those of SQLite. Raises `KeyConfigError`."""
+    """The days of a state database; `folder` has those of SQLite. Raises `StateConfigError`."""
     return PostgresDays(database) if sqlite_path(database) is None else SqliteDays(folder)
 
 

@@ -16,7 +16,7 @@ from gateway.features.requests.store import RequestStore, SpoolPart
 from gateway.features.requests.unrecorded import unrecorded
 from gateway.features.usage.writer import UsageWriter
 from gateway.features.usage.writer import folder_of as usage_folder_of
-from gateway.state.errors import KeysError
+from gateway.state.errors import StateError
 from gateway.state.faults import is_outage
 from gateway.state.local_folder import local_folder, prepare_private
 from gateway.state.refusals import refuse, write_each
@@ -91,7 +91,7 @@ class RequestWriter:
                 return
             try:
                 await asyncio.to_thread(self._write, config, config.requests)
-            except (KeysError, OSError) as error:
+            except (StateError, OSError) as error:
                 if self.available:
                     log.warning("requests: not written, the records wait: %s", error)
                 self.available = False
@@ -101,7 +101,7 @@ class RequestWriter:
             self.available, self.written = True, self._wall()
 
     async def store(self) -> RequestStore:
-        """The store, for searches. Raises `KeysError`."""
+        """The store, for searches. Raises `StateError`."""
         return await asyncio.to_thread(self._opened)
 
     async def aclose(self) -> None:

@@ -14,7 +14,7 @@ from gateway.auth.audit import Actor
 from gateway.features.rollouts.lease import DeciderLease
 from gateway.features.rollouts.planned import Planned, Progress, Verb, planned_of
 from gateway.features.rollouts.store import CountBatch, RolloutStore
-from gateway.state.errors import KeysError
+from gateway.state.errors import StateError
 from gateway.state.faults import is_outage
 from gateway.state.refusals import refuse
 from gateway.traffic.fleet.operations import NotDone
@@ -97,7 +97,7 @@ class Decider:
         """Read the stored shares, so that the first request has its arm. Without a database `from` has all requests."""
         try:
             stored = await self._stored() if self.planned else {}
-        except KeysError as error:
+        except StateError as error:
             self._report_unavailable(error)
             return
         fingerprints = {plan.config.name: plan.fingerprint for plan in self.planned}
@@ -121,7 +121,7 @@ class Decider:
             before = self.orders
             try:
                 await self._decide()
-            except KeysError as error:
+            except StateError as error:
                 self._report_unavailable(error)
                 return
             if not self.available:
@@ -131,7 +131,7 @@ class Decider:
                 await self._collect()
 
     async def order(self, name: str, verb: Verb, by: Actor, kind: str = "rollout") -> Progress:
-        """Follow an operator's order, and apply it at once. Raises `OrderRefused` and `KeysError`."""
+        """Follow an operator's order, and apply it at once. Raises `OrderRefused` and `StateError`."""
         plan = next((plan for plan in self.planned if (plan.config.name, plan.config.kind) == (name, kind)), None)
         if plan is None:
             raise OrderRefused(f'the file has no {kind} "{name[:128]}"')
@@ -141,7 +141,7 @@ class Decider:
         return self.progress.get(name, progress)
 
     async def series(self, name: str) -> list[dict[str, Any]]:
-        """The time series of a rollout or an experiment. Raises `KeysError`."""
+        """The time series of a rollout or an experiment. Raises `StateError`."""
         progress = self.progress.get(name)
         if progress is None:
             return []
@@ -155,7 +155,7 @@ class Decider:
         try:
             await self.tick()
             await asyncio.to_thread(self._store.release, self._lease)
-        except KeysError as error:
+        except StateError as error:
             log.warning("rollouts: %s", error)
         finally:
             self._store.close()
@@ -216,7 +216,7 @@ class Decider:
             self._store = await asyncio.to_thread(RolloutStore, url, self._pepper())
         return self._store
 
-    def _report_unavailable(self, error: KeysError) -> None:
+    def _report_unavailable(self, error: StateError) -> None:
         if self.available:
             log.warning("rollouts: %s; the shares stay until it answers", error)
         self.available = False

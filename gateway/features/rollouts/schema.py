@@ -7,45 +7,42 @@ from sqlalchemy import (
     Double,
     Index,
     Integer,
-    MetaData,
     String,
-    Table,
     Text,
     insert,
     select,
 )
-from sqlalchemy.schema import CreateIndex, CreateTable
 
-from gateway.state.database import exclude_schema_changes
+from gateway.state.schema import TableGroup
 
-_metadata = MetaData()
-_LOCK = 0x6865616472726F6C
-"""The Postgres advisory lock under which the tables are created: an arbitrary number."""
+
+def _add_lease(connection: Connection) -> None:
+    if connection.execute(select(lease.c.id)).first() is None:
+        connection.execute(insert(lease).values(id=1, holder="", beat=0))
+
+
+ROLLOUTS = TableGroup("rollouts", then=_add_lease)
 # The state of a rollout is a JSON object: it is read and written as a whole, in a transaction that excludes all others.
-rollouts = Table(
+rollouts = ROLLOUTS.table(
     "rollouts",
-    _metadata,
     Column("name", String(128), primary_key=True),
     Column("progress", Text, nullable=False),
 )
-experiments = Table(
+experiments = ROLLOUTS.table(
     "experiments",
-    _metadata,
     Column("name", String(128), primary_key=True),
     Column("progress", Text, nullable=False),
 )
 # The time series of an experiment. A point is a JSON object.
-points = Table(
+points = ROLLOUTS.table(
     "experiment_points",
-    _metadata,
     Column("name", String(128), primary_key=True),
     Column("generation", Integer, primary_key=True),
     Column("at", Double, primary_key=True),
     Column("point", Text, nullable=False),
 )
-subjects = Table(
+subjects = ROLLOUTS.table(
     "comparison_subjects",
-    _metadata,
     Column("comparison", String(128), primary_key=True),
     Column("generation", Integer, primary_key=True),
     # The key of an event, or nothing for the assignment.
@@ -57,9 +54,8 @@ subjects = Table(
 )
 # The values that clients report, each once. A gateway that writes holds the lock of all writers, so that the numbers
 # are in the order of the commits.
-feedback = Table(
+feedback = ROLLOUTS.table(
     "feedback",
-    _metadata,
     Column("number", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
     Column("comparison", String(128), nullable=False),
     Column("generation", Integer, nullable=False),
@@ -75,41 +71,26 @@ feedback = Table(
     sqlite_autoincrement=True,
 )
 # The last counts of each gateway that are stored, so that counts whose commit seemed to fail do not count twice.
-batches = Table(
+batches = ROLLOUTS.table(
     "comparison_batches",
-    _metadata,
     Column("holder", String(64), primary_key=True),
     Column("number", BigInteger, nullable=False),
     Column("at", Double, nullable=False),
 )
-_INDEXES = (
-    Index(
-        "feedback_once",
-        feedback.c.comparison,
-        feedback.c.generation,
-        feedback.c.metric,
-        feedback.c.unit,
-        feedback.c.period,
-        unique=True,
-    ),
-    Index("feedback_order", feedback.c.comparison, feedback.c.generation, feedback.c.number),
+Index(
+    "feedback_once",
+    feedback.c.comparison,
+    feedback.c.generation,
+    feedback.c.metric,
+    feedback.c.unit,
+    feedback.c.period,
+    unique=True,
 )
+Index("feedback_order", feedback.c.comparison, feedback.c.generation, feedback.c.number)
 # One row: the gateway that decides, and a number that it raises each time.
-lease = Table(
+lease = ROLLOUTS.table(
     "rollout_lease",
-    _metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),
     Column("holder", String(64), nullable=False),
     Column("beat", BigInteger, nullable=False),
 )
-
-
-def create_tables(connection: Connection) -> None:
-    """Create the tables that are missing. Several processes may try at once."""
-    exclude_schema_changes(connection, _LOCK)
-    for table in (rollouts, experiments, points, subjects, feedback, batches, lease):
-        connection.execute(CreateTable(table, if_not_exists=True))
-    for index in _INDEXES:
-        connection.execute(CreateIndex(index, if_not_exists=True))
-    if connection.execute(select(lease.c.id)).first() is None:
-        connection.execute(insert(lease).values(id=1, holder="", beat=0))

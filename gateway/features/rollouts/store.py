@@ -19,7 +19,7 @@ from gateway.auth.state import StateDatabase, this_process
 from gateway.features.rollouts.lease import DeciderLease
 from gateway.features.rollouts.planned import Planned, Progress, Verb, shown
 from gateway.features.rollouts.points import SeriesPoints, forget_points, read_points
-from gateway.features.rollouts.schema import batches, create_tables, experiments, rollouts, subjects
+from gateway.features.rollouts.schema import ROLLOUTS, batches, experiments, rollouts, subjects
 from gateway.features.rollouts.subjects import ASSIGNMENT, SubjectOwner, forget_subjects, new_subjects
 from gateway.features.rollouts.values import (
     ValueRow,
@@ -29,8 +29,7 @@ from gateway.features.rollouts.values import (
     sweep_values,
     write_values,
 )
-from gateway.features.shadow.schema import create_tables as create_shadow_tables
-from gateway.features.shadow.store import forget_shadow, read_progress
+from gateway.features.shadow.store import SHADOWS, forget_shadow, read_progress
 from policies.experiments.progress import ExperimentProgress
 from policies.rollouts.decide import Judgement, OrderRefused
 from policies.rollouts.progress import RolloutProgress
@@ -54,17 +53,13 @@ class RolloutStore:
     """The rollouts and experiments of one state database. Creates missing tables when it opens."""
 
     def __init__(self, url: str, pepper: bytes, wall: Callable[[], float] = time.time) -> None:
-        """`url` is an SQLAlchemy URL. Raises `KeyConfigError` for one that cannot be used."""
+        """`url` is an SQLAlchemy URL. Raises `StateConfigError` for one that cannot be used."""
         self._pepper = pepper
         self._wall = wall
         self._rng = Random()
         self._swept_at = 0.0
         self._points = SeriesPoints()
-        self._database = StateDatabase(url, pepper)
-        with self._database.transaction() as connection:
-            create_tables(connection)
-        with self._database.transaction() as connection:
-            create_shadow_tables(connection)
+        self._database = StateDatabase(url, pepper, ROLLOUTS, SHADOWS)
 
     def read(self) -> dict[str, Progress]:
         """Every rollout and experiment that the database has, also those that are no longer in a file."""

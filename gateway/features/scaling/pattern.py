@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from config.schema.config import Config
 from gateway.features.usage.report import UsageQuery
 from gateway.features.usage.writer import UsageWriter
-from gateway.state.errors import KeysError
+from gateway.state.errors import StateError
 from policies.scaling.pattern import DAY, HOUR, WEEK, expects
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class UsagePattern:
             store = await self._usage().store()
             queries = [UsageQuery(now - before, now - before + 3, ("model",), "hour") for before in (DAY, WEEK)]
             rows = [row for query in queries for row in await asyncio.to_thread(store.report, query)]
-        except KeysError as error:
+        except StateError as error:
             if self._available:
                 log.warning("prewarm: no usage can be read, and nothing starts early: %s", error)
             self._available, self._hours = False, {}

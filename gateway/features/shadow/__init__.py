@@ -13,7 +13,6 @@ comparer.py    comparisons, at once or in a worker process
 judges.py      models that decide whether two texts agree
 samples.py     the redacted texts of a differing copy
 live.py        the shadows of one process, across reloads
-schema.py      the table in the state database
 store.py       reads the counts of all processes, and adds to them
 writer.py      a loop: stores the counts, and reports a new verdict
 operators.py   an operator's view, for the admin API and the command line

@@ -7,17 +7,36 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Column, Connection, Double, String, Text, delete, insert, select, update
 
 from gateway.auth.audit import Act, append
 from gateway.auth.state import StateDatabase, this_process
-from gateway.features.shadow.schema import create_tables, samples, shadows
+from gateway.state.schema import TableGroup
 from policies.rollouts.decide import Judgement
 from policies.sequential.event_test import e_value
 from policies.shadowing.pairs import PairTally, ShadowSample
 from policies.shadowing.planned import ShadowPlan
 from policies.shadowing.verdict import ShadowVerdict, verdict
 
+SHADOWS = TableGroup("shadows")
+# One row for each comparison: gateways with two files, as during a reload, count each for its own.
+shadows = SHADOWS.table(
+    "shadows",
+    Column("name", String(256), primary_key=True),
+    Column("identity", String(64), primary_key=True),
+    Column("updated", Double, nullable=False),
+    # A JSON object, read and written as a whole.
+    Column("progress", Text, nullable=False),
+)
+samples = SHADOWS.table(
+    "shadow_samples",
+    Column("name", String(256), primary_key=True),
+    Column("identity", String(64), primary_key=True),
+    Column("at", Double, primary_key=True),
+    Column("id", String(128), primary_key=True),
+    # A JSON object with redacted texts.
+    Column("sample", Text, nullable=False),
+)
 MOST_IDENTITIES = 4
 """Comparisons of one name that are stored; the latest ones."""
 Key = tuple[str, str]
@@ -43,12 +62,10 @@ class ShadowStore:
     """The shadows of one state database. Creates the missing table when it opens."""
 
     def __init__(self, url: str, pepper: bytes, wall: Callable[[], float] = time.time) -> None:
-        """`url` is an SQLAlchemy URL. Raises `KeyConfigError` for one that cannot be used."""
+        """`url` is an SQLAlchemy URL. Raises `StateConfigError` for one that cannot be used."""
         self._pepper = pepper
         self._wall = wall
-        self._database = StateDatabase(url, pepper)
-        with self._database.transaction() as connection:
-            create_tables(connection)
+        self._database = StateDatabase(url, pepper, SHADOWS)
 
     def read(self) -> dict[Key, ShadowProgress]:
         """Every stored shadow."""

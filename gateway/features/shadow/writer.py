@@ -8,7 +8,7 @@ from typing import NamedTuple
 from config.schema.config import Config
 from gateway.features.shadow.live import LiveShadows
 from gateway.features.shadow.store import Key, ShadowStore
-from gateway.state.errors import KeysError
+from gateway.state.errors import StateError
 from gateway.state.refusals import refuse, write_each
 from policies.shadowing.pairs import PairTally, ShadowSample
 from policies.shadowing.planned import ShadowPlan, planned
@@ -93,7 +93,7 @@ class ShadowWriter:
             if outcome.outage is not None:
                 raise outcome.outage
             self.evidence = await asyncio.to_thread(self._read)
-        except (KeysError, OSError) as error:
+        except (StateError, OSError) as error:
             if self.available:
                 log.warning("shadows: %s; their counts wait in memory", error)
             self.available = False

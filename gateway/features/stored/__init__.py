@@ -1,6 +1,5 @@
 """Stored responses and conversations in the state database.
 
-schema.py      the tables
 store.py       blocking reads and writes
 exchange.py    one request that stores or continues a response
 stored_responses.py  `/v1/responses/ID`, and the storage as the front of Responses uses it

@@ -18,7 +18,7 @@ from config.schema.state import StoredResponsesConfig
 from gateway.features.quota.room import Quota, default_quota
 from gateway.features.stored.store import ResponseDatabase, StoredResponse, StoredTurn, TooLong
 from gateway.state.behind import RETRY, WriteBehind
-from gateway.state.errors import KeysError, StoreRefused
+from gateway.state.errors import StateError, StoreRefused
 
 MAX_WAITING = 1000
 MAX_WAITING_BYTES = 64 * 1024 * 1024
@@ -91,7 +91,7 @@ class Keeper:
         try:
             async with asyncio.timeout(PATIENCE):
                 await self._in_thread(lambda store: store.check_room(tenant, size))
-        except (KeysError, TimeoutError) as error:
+        except (StateError, TimeoutError) as error:
             self._behind.report(error)
 
     async def keep(self, turn: StoredTurn) -> None:
@@ -136,7 +136,7 @@ class Keeper:
             if self._store is not None:
                 try:
                     await self._in_thread(self._sweep)
-                except KeysError as error:
+                except StateError as error:
                     self._behind.report(error)
 
     def _sweep(self, store: ResponseDatabase) -> None:
@@ -175,7 +175,7 @@ class Keeper:
         except StoreRefused:
             message = "The database cannot store or search for this value: send a text without control characters."
             raise CallerError(message, code="invalid_value") from None
-        except (KeysError, TimeoutError) as error:
+        except (StateError, TimeoutError) as error:
             self._behind.report(error)
             raise _unavailable() from None
         except TooLong:

@@ -10,13 +10,73 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Row, Table, delete, exists, func, insert, select, update
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Connection,
+    Double,
+    Index,
+    Row,
+    String,
+    Table,
+    Text,
+    delete,
+    exists,
+    func,
+    insert,
+    select,
+    update,
+)
 
-from gateway.features.quota.meter import ROW_BYTES
+from gateway.features.quota.meter import ROW_BYTES, Metered, meter
 from gateway.features.quota.room import Quota, check_room, default_quota, require_room
-from gateway.features.stored.schema import conversations, items, make_tables, responses
 from gateway.state.database import open_engine
 from gateway.state.faults import database_errors
+from gateway.state.schema import TableGroup
+
+STORED = TableGroup("stored responses", then=lambda connection: meter(connection, *METERED))
+# Times are Unix seconds. Every statement names the tenant, which is a part of each primary key.
+responses = STORED.table(
+    "stored_responses",
+    Column("tenant", String(128), primary_key=True),
+    Column("id", String(128), primary_key=True),
+    Column("created_at", Double, nullable=False),
+    Column("expires_at", Double, nullable=False),
+    Column("previous", String(128)),
+    # A JSON array of items, and the JSON object that the client got.
+    Column("input", Text, nullable=False),
+    Column("answer", Text, nullable=False),
+    # The model by the name that the client requested.
+    Column("model", Text, nullable=False, server_default=""),
+)
+conversations = STORED.table(
+    "stored_conversations",
+    Column("tenant", String(128), primary_key=True),
+    Column("id", String(128), primary_key=True),
+    Column("created_at", Double, nullable=False),
+    Column("expires_at", Double, nullable=False),
+    Column("metadata", Text, nullable=False),
+)
+items = STORED.table(
+    "stored_items",
+    Column("tenant", String(128), primary_key=True),
+    Column("conversation", String(128), primary_key=True),
+    Column("id", String(128), primary_key=True),
+    Column("position", BigInteger, nullable=False),
+    Column("item", Text, nullable=False),
+    # The model whose request added the item; empty for the client's own.
+    Column("model", Text, nullable=False, server_default=""),
+)
+Index("stored_responses_age", responses.c.tenant, responses.c.created_at)
+Index("stored_conversations_age", conversations.c.tenant, conversations.c.created_at)
+Index("stored_items_order", items.c.tenant, items.c.conversation, items.c.position)
+METERED: tuple[Metered, ...] = (
+    Metered(responses, ("input", "answer")),
+    Metered(conversations, ("metadata",)),
+    Metered(items, ("item",)),
+)
+
 
 MAX_TURNS = 1000
 MAX_ITEMS = 10_000
@@ -82,11 +142,11 @@ class ResponseDatabase:
     `StoreUnavailable`."""
 
     def __init__(self, url: str, quota: Quota = default_quota) -> None:
-        """`url` is an SQLAlchemy URL. Raises `KeyConfigError` for a URL that cannot be used."""
+        """`url` is an SQLAlchemy URL. Raises `StateConfigError` for a URL that cannot be used."""
         self._quota = quota
         self._engine = open_engine(url)
         with self._transaction() as connection:
-            make_tables(connection)
+            STORED.prepare(connection)
 
     def close(self) -> None:
         """Close pooled connections."""

@@ -15,7 +15,7 @@ from gateway.auth.state import StateDatabase
 from gateway.features.usage.files import CountedFile
 from gateway.features.usage.labels import COUNTERS, HOUR, LABELS, UsageRow, day_of
 from gateway.features.usage.report import PART, UsageQuery, rows_of
-from gateway.features.usage.schema import create_tables, days, hours, summed
+from gateway.features.usage.schema import USAGE, days, hours, summed
 
 SETTLED = 2 * HOUR
 """Seconds after a day's end until it is summed. Later rows sum it again."""
@@ -27,11 +27,9 @@ class UsageStore:
     """The usage of one state database. Creates missing tables when it opens."""
 
     def __init__(self, url: str, pepper: bytes, wall: Callable[[], float] = time.time) -> None:
-        """`url` is an SQLAlchemy URL. Raises `KeyConfigError` for one that cannot be used."""
+        """`url` is an SQLAlchemy URL. Raises `StateConfigError` for one that cannot be used."""
         self._wall = wall
-        self._database = StateDatabase(url, pepper)
-        with self._database.transaction() as connection:
-            create_tables(connection)
+        self._database = StateDatabase(url, pepper, USAGE)
 
     def write(self, changed: Iterable[tuple[CountedFile, UsageRow]], oldest: int) -> None:
         """Write rows of files; rows before the hour `oldest` are no longer retained, and dropped.

@@ -10,7 +10,7 @@ from config.schema.config import Config
 from gateway.features.usage.files import CountedFile, read_files
 from gateway.features.usage.labels import HOUR, UsageRow, day_of
 from gateway.features.usage.store import UsageStore
-from gateway.state.errors import KeysError
+from gateway.state.errors import StateError
 from gateway.state.local_folder import local_folder, prepare_private
 from gateway.state.refusals import refuse, write_each
 
@@ -63,7 +63,7 @@ class UsageWriter:
                 return
             try:
                 await asyncio.to_thread(self._write, config)
-            except (KeysError, OSError) as error:
+            except (StateError, OSError) as error:
                 if self.available:
                     log.warning("usage: not written, the files wait: %s", error)
                 self.available = False
@@ -73,7 +73,7 @@ class UsageWriter:
             self.available, self.written = True, self._wall()
 
     async def store(self) -> UsageStore:
-        """The store, for reports. Raises `KeysError`."""
+        """The store, for reports. Raises `StateError`."""
         return await asyncio.to_thread(self.opened)
 
     async def aclose(self) -> None:
@@ -84,7 +84,7 @@ class UsageWriter:
             self._store = None
 
     def opened(self) -> UsageStore:
-        """The store. Blocks. Raises `KeysError`."""
+        """The store. Blocks. Raises `StateError`."""
         if self._store is None:
             self._store = UsageStore(self._config().state.database, self._pepper(), self._wall)
         return self._store

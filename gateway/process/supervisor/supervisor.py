@@ -38,7 +38,7 @@ from gateway.process.supervisor.sockets import Sockets
 from gateway.process.supervisor.spawn import Spawner
 from gateway.process.supervisor.swap import ReloadRefused, retire, swap
 from gateway.process.supervisor.workers import Workers
-from gateway.state.errors import KeysError
+from gateway.state.errors import StateError
 from gateway.telemetry.background import BackgroundMetrics
 from gateway.telemetry.merge import SampleTally
 from gateway.traffic.fleet.member import FleetError
@@ -120,7 +120,7 @@ class Supervisor:
             await self.identity.open()
             self._exits.callback(self.identity.close)
             self._admin_tls.load()
-        except (FleetError, KeysError) as error:
+        except (FleetError, StateError) as error:
             raise StartError(str(error)) from None
         for name, work in self.identity.works():
             self._background.run(work, name)
@@ -185,7 +185,7 @@ class Supervisor:
         try:
             await self.runtimes.placed(prepared)
             await self._apply(config, prepared, warm)
-        except (ReloadRefused, FleetError, KeysError, StartError, WorkerLost) as error:
+        except (ReloadRefused, FleetError, StateError, StartError, WorkerLost) as error:
             await self.runtimes.abandon(prepared)
             self.reload_failed(str(error))
             return

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from config.schema.identity import GrantConfig
 from gateway.auth.audit import Act, Actor
+from gateway.auth.errors import KeyEnded
 from gateway.auth.keys import digest
 from gateway.auth.store import KeyStore
-from gateway.state.errors import KeyEnded
 from tests.gateway.auth.conftest import NOW, PEPPER, TESTER, Execute, OpenStore
 
 RELOAD = Act(Actor("gateway@here"), "config.reload", "headrace.yaml", detail={"sha256": "ab"})

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gateway.state.database import open_engine, sqlite_path, use_write_ahead_log
-from gateway.state.errors import KeyConfigError, StoreUnavailable
+from gateway.state.errors import StateConfigError, StoreUnavailable
 
 
 def test_a_relative_path_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -16,19 +16,19 @@ def test_a_relative_path_is_made_absolute(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "sqlite:///file:x?uri=true", "sqlite:///x?mode=ro"])
 def test_sqlite_without_a_plain_file_is_refused(url: str) -> None:
-    with pytest.raises(KeyConfigError, match="sqlite:///PATH"):
+    with pytest.raises(StateConfigError, match="sqlite:///PATH"):
         sqlite_path(url)
 
 
 def test_a_text_that_is_no_url_is_refused_without_repeating_it() -> None:
-    with pytest.raises(KeyConfigError, match="not a database URL") as caught:
+    with pytest.raises(StateConfigError, match="not a database URL") as caught:
         open_engine("postgres//me:hunter2@db")
     assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize("url", ["nosuchdatabase://me:hunter2@db/x", "mysql+nosuchdriver://me:hunter2@db/x"])
 def test_a_missing_driver_is_named_without_the_password(url: str) -> None:
-    with pytest.raises(KeyConfigError, match="no driver for") as caught:
+    with pytest.raises(StateConfigError, match="no driver for") as caught:
         open_engine(url)
     assert "hunter2" not in str(caught.value)
 
@@ -41,7 +41,7 @@ def test_psycopg_is_the_driver_unless_another_is_named() -> None:
 
 def test_the_error_for_a_missing_psycopg_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(KeyConfigError, match=r"pip install 'headrace\[postgres\]'"):
+    with pytest.raises(StateConfigError, match=r"pip install 'headrace\[postgres\]'"):
         open_engine("postgresql://me@db/headrace")
 
 

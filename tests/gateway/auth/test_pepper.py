@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from gateway.auth.errors import KeyConfigError
 from gateway.auth.pepper import derived, load_pepper, pepper_path
-from gateway.state.errors import KeyConfigError, StoreUnavailable
+from gateway.state.errors import StoreUnavailable
 from tests.gateway.auth.conftest import MakeConfig
 
 

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from config.schema.identity import USER, GrantConfig, ScopesConfig
+from gateway.auth.errors import KeyEnded, NoSuchKey, TooManyKeys
 from gateway.auth.keys import Principal, digest, id_of
 from gateway.auth.scope import Scope
 from gateway.auth.store import KeyStore
-from gateway.state.errors import KeyEnded, NoSuchKey, StoreMismatch, TooManyKeys
+from gateway.state.errors import StoreMismatch
 from tests.gateway.auth.conftest import NOW, PEPPER, TESTER, OpenStore
 
 

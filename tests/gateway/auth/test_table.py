@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.errors import CredentialError
+from gateway.auth.errors import KeyConfigError
 from gateway.auth.keys import ApiKey, KeyRecord, Principal, digest, new_key
 from gateway.auth.scope import Scope
 from gateway.auth.table import KeyTable
-from gateway.state.errors import KeyConfigError
 from tests.gateway.auth.conftest import NOW, PEPPER, MakeConfig
 
 REFUSED = "the API key or token is not valid: it is unknown, revoked or expired"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.auth import tables
+from gateway.auth import schema
 from gateway.state.errors import StoreMismatch
 from tests.gateway.auth.conftest import NOW, TESTER, Execute, OpenStore
 
@@ -28,7 +28,7 @@ def database(any_database: str) -> str:
 @pytest.mark.processes
 def test_a_creation_that_fails_creates_nothing(open_store: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(tables, "APPEND_ONLY", {"sqlite": ("no SQL",), "postgresql": ("no SQL",)})
+        patched.setattr(schema, "APPEND_ONLY", {"sqlite": ("no SQL",), "postgresql": ("no SQL",)})
         with pytest.raises(Exception, match="syntax"):
             open_store()
     store = open_store()

@@ -14,7 +14,7 @@ from gateway.auth.keys import ApiKey, new_key
 from gateway.auth.store import KeyStore
 from gateway.auth.table import KeyTable
 from gateway.auth.watch import POLL_INTERVAL, KeyWatcher
-from gateway.state.errors import KeyConfigError, StoreUnavailable
+from gateway.state.errors import StateConfigError, StoreUnavailable
 from tests.gateway.auth.conftest import NOW, PEPPER, TESTER, MakeConfig, OpenStore
 
 REVOKE = """
@@ -202,7 +202,7 @@ async def test_an_invalid_configuration_does_not_replace_the_old_one(
     watched: Watched, store: KeyStore, make_config: MakeConfig
 ) -> None:
     await watched.watcher.load()
-    with pytest.raises(KeyConfigError):
+    with pytest.raises(StateConfigError):
         watched.watcher.configure(make_config(acme=[{"id": "ci", "hash": "0" * 64}]))
     key = store.create("acme", by=TESTER, now=NOW)
     await watched.watcher.poll()

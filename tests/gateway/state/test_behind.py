@@ -11,7 +11,7 @@ from sqlalchemy.exc import DataError, IntegrityError, OperationalError, Programm
 
 from gateway.state import behind
 from gateway.state.behind import WriteBehind
-from gateway.state.errors import KeyConfigError, StoreMismatch, StoreRefused, StoreUnavailable
+from gateway.state.errors import StateConfigError, StoreMismatch, StoreRefused, StoreUnavailable
 from gateway.state.faults import database_errors, is_outage
 from gateway.state.refusals import write_each
 from tests.support.waiting import until
@@ -125,7 +125,7 @@ def test_errors_of_a_database(kind: Any, state: str | None, outage: bool) -> Non
     assert str(raised.value).endswith("the value")
 
 
-@pytest.mark.parametrize("error", [KeyConfigError("c"), StoreMismatch("m"), OSError("full"), TimeoutError()])
+@pytest.mark.parametrize("error", [StateConfigError("c"), StoreMismatch("m"), OSError("full"), TimeoutError()])
 def test_an_error_that_an_operator_mends_is_an_outage(error: Exception) -> None:
     assert is_outage(error)
 

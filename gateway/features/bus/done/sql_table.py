@@ -5,21 +5,17 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from sqlalchemy import Column, Connection, Double, Index, Integer, MetaData, String, Table, delete, or_, select
+from sqlalchemy import Column, Connection, Double, Index, Integer, String, delete, or_, select
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.schema import CreateIndex, CreateTable
 
 from gateway.auth.state import StateDatabase
 from gateway.features.bus.done.table import DONE, MINE, DoneTableUnavailable
-from gateway.state.database import exclude_schema_changes
-from gateway.state.errors import KeysError
+from gateway.state.errors import StateError
+from gateway.state.schema import TableGroup
 
-_metadata = MetaData()
-_LOCK = 0x6865616462757300
-"""The Postgres advisory lock under which the table is created: an arbitrary number."""
-ids = Table(
+BUS = TableGroup("ids of messages")
+ids = BUS.table(
     "bus_messages",
-    _metadata,
     Column("binding", String(128), primary_key=True),
     Column("id", String(64), primary_key=True),
     Column("owner", String(64), nullable=False),
@@ -27,7 +23,7 @@ ids = Table(
     # Unix seconds: the end of a claim, or of the window of an answered message.
     Column("until", Double, nullable=False),
 )
-_by_end = Index("bus_messages_until", ids.c.until)
+Index("bus_messages_until", ids.c.until)
 MOST_ROWS = 500
 T = TypeVar("T")
 
@@ -36,12 +32,8 @@ class SqlIds:
     """The table in one database. Its methods block."""
 
     def __init__(self, url: str, pepper: bytes) -> None:
-        """Raises `KeysError`."""
-        self.database = StateDatabase(url, pepper)
-        with self.database.transaction() as connection:
-            exclude_schema_changes(connection, _LOCK)
-            connection.execute(CreateTable(ids, if_not_exists=True))
-            connection.execute(CreateIndex(_by_end, if_not_exists=True))
+        """Raises `StateError`."""
+        self.database = StateDatabase(url, pepper, BUS)
 
     def claim(self, binding: str, owner: str, requested: Sequence[str], now: float, takeover: float) -> list[float]:
         """Claim ids."""
@@ -122,7 +114,7 @@ class SqlDoneTable:
 
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, used)
-        except KeysError as error:
+        except StateError as error:
             raise DoneTableUnavailable(str(error)) from None
 
 

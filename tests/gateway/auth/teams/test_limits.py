@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from adapters.errors import LimitExceeded
 from config.schema.config import Config, TenantConfig
 from config.schema.limits import exceeds
+from gateway.auth.errors import WrongGrant
 from gateway.auth.teams.limits import check_team_of_key, parse_team, with_teams
 from gateway.auth.teams.store import StoredTeam
 from gateway.limits.ledger import Ledger, Reservation
 from gateway.limits.shared import SharedTable
-from gateway.state.errors import WrongGrant
 from policies.facts import Facts
 from tests.gateway.limits.remote.gateways import gateways
 from tests.gateway.limits.timed_ledger import NOON, dollars, used

@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 from config.schema.identity import GrantConfig
 from gateway.auth.audit import Actor
 from gateway.auth.cli import app as keys_app
+from gateway.auth.errors import NoSuchTeam, TeamConflict
 from gateway.auth.keys import id_of
 from gateway.auth.store import KeyStore
 from gateway.auth.teams import store as stores
 from gateway.auth.teams.cli import app
-from gateway.state.errors import NoSuchTeam, TeamConflict
 from tests.gateway.admin.conftest import OpenDoor, admin_door
 from tests.support.gateways import PEPPER, config
 

@@ -18,9 +18,8 @@ from gateway.features.batches.store import BatchStore, TooMany
 from gateway.features.quota import room
 from gateway.features.quota.meter import ROW_BYTES
 from gateway.features.quota.room import used_by_all
-from gateway.features.stored.schema import METERED as OF_RESPONSES
-from gateway.features.stored.schema import make_tables, responses
-from gateway.features.stored.store import Conversation, ResponseDatabase, StoredItem, StoredTurn
+from gateway.features.stored.store import METERED as OF_RESPONSES
+from gateway.features.stored.store import STORED, Conversation, ResponseDatabase, StoredItem, StoredTurn, responses
 from gateway.state.database import open_engine
 from gateway.state.refusals import write_each
 from tests.support.gateways import PEPPER
@@ -144,7 +143,7 @@ def test_a_killed_transaction_counts_nothing(any_database: str) -> None:
 def test_rows_of_an_earlier_release_are_counted(any_database: str) -> None:
     engine = open_engine(any_database)
     with engine.begin() as connection:
-        make_tables(connection)
+        STORED.prepare(connection)
         for statement in _without_triggers(connection):
             connection.execute(text(statement))
     with engine.begin() as connection:
