@@ -19,7 +19,7 @@ _INSTALLED = re.compile(rf"^({'|'.join(ROOMS)})(?:/|\.py,)", re.MULTILINE)
 def foreign_rooms(owners: Mapping[str, list[str]] | None = None) -> list[str]:
     """One problem for each room that is not of this distribution alone."""
     owners = owners_of_rooms(metadata.distributions()) if owners is None else owners
-    home = Path(__file__).parent.parent
+    home = Path(__file__).parents[2]
     problems = []
     for room in ROOMS:
         others = sorted(set(owners.get(room, [])) - {DISTRIBUTION})
