@@ -1,39 +1,94 @@
 """One endpoint for every model server: run, check and administer the gateway."""
 
+import importlib
 import json
 import logging
 import os
 import sys
+from collections.abc import Iterator, MutableMapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from adapters import native
 from config import default_path
 from config.loader import read, read_sections
-from gateway.admin.top.cli import top
-from gateway.auth.audit_cli import app as audit
-from gateway.auth.cli import app as keys
-from gateway.auth.teams.cli import app as teams
-from gateway.features.batches.client.cli import app as batch
-from gateway.features.experiments.cli import app as experiment
-from gateway.features.explain.cli import check, explain
-from gateway.features.recording.cli import app as record
-from gateway.features.requests.cli import app as requests
-from gateway.features.rollouts.cli import app as rollout
-from gateway.features.shadow.cli import app as shadow
-from gateway.features.usage.cli import app as usage
 from gateway.process.extras import missing_extras
-from gateway.process.foreign.conformance import conformance
-from gateway.process.foreign.imports import app as imports
-from gateway.process.foreign.prices import app as prices
-from gateway.process.foreign.probe import probe
 from gateway.process.ownership import foreign_rooms
-from gateway.process.replay_cli import replay
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+COMMANDS = {
+    "check": "gateway.features.explain.cli:check",
+    "explain": "gateway.features.explain.cli:explain",
+    "probe": "gateway.process.foreign.probe:probe",
+    "conformance": "gateway.process.foreign.conformance:conformance",
+    "replay": "gateway.process.replay_cli:replay",
+    "top": "gateway.admin.top.cli:top",
+    "serve": "",
+    "extras": "",
+    "worker": "",
+    "models": "",
+    "schema": "",
+    "import": "gateway.process.foreign.imports:app",
+    "batch": "gateway.features.batches.client.cli:app",
+    "keys": "gateway.auth.cli:app",
+    "teams": "gateway.auth.teams.cli:app",
+    "audit": "gateway.auth.audit_cli:app",
+    "rollout": "gateway.features.rollouts.cli:app",
+    "experiment": "gateway.features.experiments.cli:app",
+    "shadow": "gateway.features.shadow.cli:app",
+    "record": "gateway.features.recording.cli:app",
+    "usage": "gateway.features.usage.cli:app",
+    "requests": "gateway.features.requests.cli:app",
+    "prices": "gateway.process.foreign.prices:app",
+    "runtime": "",
+}
+"""The commands in the order of the help, with the function or group of each. Those of this module have no place."""
+
+
+class _Commands(MutableMapping[str, Any]):
+    """The commands by name. The module of a command is imported when the command runs, or for the help."""
+
+    def __init__(self, here: dict[str, Any]) -> None:
+        self._made = here
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            self._made[name] = _made(name, COMMANDS[name])
+        return self._made[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._made[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+def _made(name: str, place: str) -> Any:
+    module, _, attribute = place.partition(":")
+    command, holder = getattr(importlib.import_module(module), attribute), typer.Typer(pretty_exceptions_enable=False)
+    if isinstance(command, typer.Typer):
+        holder.add_typer(command, name=name)
+    else:
+        holder.command(name)(command)
+    return typer.main.get_group(holder).commands[name]
+
+
+class _Group(TyperGroup):
+    def __init__(self, *, commands: Any = None, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = _Commands(commands)
+
+
+app = typer.Typer(cls=_Group, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 
 
 def _version(show: bool) -> None:
@@ -51,26 +106,6 @@ def headrace(
 ) -> None:
     """One endpoint for every model server: run, check and administer the gateway."""
     del show_version
-
-
-app.command()(check)
-app.command()(explain)
-app.command()(probe)
-app.command()(conformance)
-app.command()(replay)
-app.command()(top)
-app.add_typer(imports, name="import")
-app.add_typer(batch, name="batch")
-app.add_typer(keys, name="keys")
-app.add_typer(teams, name="teams")
-app.add_typer(audit, name="audit")
-app.add_typer(rollout, name="rollout")
-app.add_typer(experiment, name="experiment")
-app.add_typer(shadow, name="shadow")
-app.add_typer(record, name="record")
-app.add_typer(usage, name="usage")
-app.add_typer(requests, name="requests")
-app.add_typer(prices, name="prices")
 
 
 runtime = typer.Typer(no_args_is_help=True, help="Run a bundled runtime alone, without the gateway.")

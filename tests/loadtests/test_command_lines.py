@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from loadtests import bench_gateway, bench_llm, bench_pipelines, bench_tensor, bench_workers
+from loadtests import bench_gateway, bench_idle, bench_llm, bench_pipelines, bench_tensor, bench_workers
 from loadtests.peers import PEERS
 from loadtests.soaks import fleet, llm, tensor
 
@@ -22,6 +22,7 @@ def test_peers_and_workloads_are_chosen_by_name_or_pattern() -> None:
     assert bench_llm.parse(["--workloads", "w2,w1"]).workloads == ["w2", "w1"]
     assert bench_pipelines.parse(["--callers", "1,4"]).callers == [1, 4]
     assert bench_workers.parse(["--workers", "4,1,4"]).workers == [1, 4]
+    assert bench_idle.parse(["--against", "."]).runs == 5
     assert (tensor.parse([]).minutes, llm.parse([]).minutes) == (20, 20)
 
 
