@@ -1,9 +1,8 @@
 """Protocols: the domain types, the codecs of each wire, and one client for each family of servers.
 
 requests.py     requests to models (`ChatRequest`, `CompletionRequest`, …), immutable, and the codec of their wire
-payloads.py     the parts of a request that only its own wire has
 types.py        `Usage`, `Deadline`, the form of an answer, and the values of fields
-answer.py       `Answer`: a response that has begun; answer_tap.py: its pieces, for another reader too
+answer.py       `Answer`: a response that has begun, and its pieces for another reader too
 call.py         `Call`: one execution of a request, and the trace of its attempts
 spans.py        the spans of a traced request
 base.py         `Upstream.call(request, call) -> Answer`: the one interface by which everything composes
@@ -15,7 +14,7 @@ statuses.py     the one table from errors to HTTP statuses, gRPC codes and OpenA
 wire/           codecs: bytes ↔ types, without I/O
 brokers/        clients of message brokers
 upstreams/      clients of model servers, one folder for each family
-dataflow.py     runs a graph of steps (`config.graph`), each as soon as its inputs are there; plan.py: its preparation
+dataflow.py     runs a graph of steps (`config.graph`), each as soon as its inputs are there
 registry.py     the adapter of a pool's protocol
 detection/      identifies a server; `protocol: auto`
 conformance/    the suite that every adapter passes
@@ -28,8 +27,6 @@ offload/        decodes and encodes large bodies in a process of its own
 paths.py        checks the part of an upstream's path that comes from a client
 cursors.py      the continuation tokens of a list in pages
 whole_body.py   reads the body of a response of aiohttp, bounded
-environment.py  the environment variables that a started server inherits
 lasting.py      work without an end, which begins again after an unexpected error
-open_files.py   the limit of open files, and the number of clients within it
-temporary.py    temporary folders, removed by the next start if their process was killed
+process.py      the process itself: temporary folders, open files, variables of its children, heap
 """

@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable, Collection
 from google.protobuf.message import DecodeError
 
 from adapters.http2.call import GrpcCall
-from adapters.http2.codes import Code
-from adapters.http2.status import GrpcError
+from adapters.http2.status import Code, GrpcError
 from adapters.wire.protos import HEALTH_METHODS, health
 
 PERIOD = 0.5

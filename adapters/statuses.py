@@ -23,7 +23,7 @@ from adapters.errors import (
     Unsupported,
     UpstreamTimeout,
 )
-from adapters.http2.codes import Code
+from adapters.http2.status import Code
 
 
 class ErrorStatus(NamedTuple):

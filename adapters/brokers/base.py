@@ -1,13 +1,20 @@
-"""The interface of a message broker.
+"""The interface of a message broker, and what all brokers share: ends, credentials, TLS, and each broker's module.
 
-A new broker is one module with `make(config) -> BrokerClient`, and a row in `registry.py`. A client reconnects by
+A new broker is one module with `make(config) -> BrokerClient`, and a row in `MODULES`. A client reconnects by
 itself: a method raises `BrokerUnavailable` while the broker cannot be reached, and the caller calls it again later.
 Header names are lower-case; attributes of CloudEvents have the prefix `ce_` here, whatever prefix the broker's own
 binding of CloudEvents has.
 """
 
-from collections.abc import Mapping, Sequence
+import asyncio
+import ssl
+import struct
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from importlib import import_module
+from socket import socket
 from typing import Any, Literal, NamedTuple, Protocol
+
+from config.schema.bus.broker import BrokerConfig
 
 
 class BrokerUnavailable(Exception):
@@ -153,3 +160,122 @@ class BrokerClient(Protocol):
     async def aclose(self) -> None:
         """Close all connections."""
         ...
+
+
+# The ends of published messages. A message that fails changes nothing for the others of its batch.
+
+_DATA = (ValueError, TypeError, OverflowError, RecursionError, struct.error)
+"""Errors of the encoding of a message, such as a text that is not Unicode."""
+
+
+async def publish_each(
+    broker: str, messages: Sequence[BrokerMessage], publish: Callable[[BrokerMessage], Awaitable[PublishEnd]]
+) -> list[PublishEnd]:
+    """Publish messages at the same time, each by a call of its own. Raises as `together`."""
+    results = await asyncio.gather(*map(publish, messages), return_exceptions=True)
+    return together([end_of(broker, result) for result in results])
+
+
+def together(ends: list[PublishEnd]) -> list[PublishEnd]:
+    """The ends of a batch. Raises `BrokerUnavailable` if that is the end of all."""
+    if ends and isinstance(ends[0], BrokerUnavailable) and all(isinstance(end, BrokerUnavailable) for end in ends):
+        raise ends[0]
+    return ends
+
+
+def end_of(broker: str, result: BaseException | None) -> PublishEnd:
+    """The end of a message whose call has returned or raised `result`."""
+    if result is None or isinstance(result, MessageRejected | BrokerUnavailable):
+        return result
+    kind = MessageRejected if isinstance(result, _DATA) else BrokerUnavailable
+    return kind(f"{broker}: {type(result).__name__}: {result}"[:300])
+
+
+# Credentials and TLS of a broker, for its library.
+
+
+def servers_of(config: BrokerConfig) -> list[str]:
+    """The servers of the cluster as HOST or HOST:PORT."""
+    return config.url.partition("://")[2].partition("/")[0].split(",")
+
+
+def credentials_of(config: BrokerConfig) -> tuple[str | None, str | None]:
+    """The user and the password."""
+    user, password = config.username, config.password
+    return (
+        None if user is None else user.get_secret_value(),
+        None if password is None else password.get_secret_value(),
+    )
+
+
+class _NamedContext(ssl.SSLContext):
+    """Checks the server's certificate for `name`, whatever name a library gives."""
+
+    name: str | None = None
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        return super().wrap_bio(incoming, outgoing, server_side, self.name or server_hostname, session)
+
+    def wrap_socket(
+        self,
+        sock: socket,
+        server_side: bool = False,
+        do_handshake_on_connect: bool = True,
+        suppress_ragged_eofs: bool = True,
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLSocket:
+        name = self.name or server_hostname
+        return super().wrap_socket(sock, server_side, do_handshake_on_connect, suppress_ragged_eofs, name, session)
+
+
+def tls_of(config: BrokerConfig) -> ssl.SSLContext | None:
+    """The TLS context; None for plain text. Raises `OSError` and `ssl.SSLError` for files that cannot be used."""
+    tls = config.tls
+    if tls is None:
+        return None
+    context = _NamedContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.name = tls.server_name
+    if tls.ca is None:
+        context.load_default_certs()
+    else:
+        context.load_verify_locations(tls.ca)
+    if tls.cert is not None:
+        context.load_cert_chain(tls.cert, tls.key)
+    return context
+
+
+# The module of each broker, which is imported with its library when a configuration names it.
+
+MODULES = {
+    "amqp": "adapters.brokers.rabbitmq.client",
+    "kafka": "adapters.brokers.kafka",
+    "mqtt": "adapters.brokers.mqtt.client",
+    "nats": "adapters.brokers.nats",
+    "redis": "adapters.brokers.redis",
+    "sqs": "adapters.brokers.sqs.client",
+}
+"""The modules by the scheme of the URL. Each has `make(config)`; the extra has the name of the scheme."""
+
+
+class BrokerLibraryMissing(Exception):
+    """The library of a broker is not installed. The message names the extra."""
+
+
+def make(config: BrokerConfig) -> BrokerClient:
+    """The client of a broker, not connected. Raises `BrokerLibraryMissing`."""
+    try:
+        module = import_module(MODULES[config.scheme])
+    except ModuleNotFoundError:
+        raise BrokerLibraryMissing(
+            f"{config.scheme}:// needs an extra: pip install 'headrace[{config.scheme}]'"
+        ) from None
+    client: BrokerClient = module.make(config)
+    return client

@@ -7,6 +7,7 @@ buffers at most one fetch of each partition. The offset of a partition is commit
 import asyncio
 import re
 from collections.abc import Iterable, Sequence
+from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition
@@ -30,11 +31,47 @@ from adapters.brokers.base import (
     PublishEnd,
     SubscriptionPlan,
     TopicRefused,
+    credentials_of,
+    end_of,
+    servers_of,
+    tls_of,
+    together,
 )
-from adapters.brokers.ends import end_of, together
-from adapters.brokers.offsets import OffsetWindow
-from adapters.brokers.settings import credentials_of, servers_of, tls_of
 from config.schema.bus.broker import BrokerConfig
+
+# The offset up to which all messages of a partition are done, while messages end in any order.
+
+
+class OffsetWindow:
+    """The messages of one partition that this member has received and not committed."""
+
+    __slots__ = ("_done", "_open", "next")
+
+    def __init__(self, first: int) -> None:
+        self.next = first
+        """The offset to commit: all messages below it are done."""
+        self._open: list[int] = []
+        self._done: set[int] = set()
+
+    @property
+    def size(self) -> int:
+        """Messages at and above `next`."""
+        return len(self._open)
+
+    def begin(self, offset: int) -> None:
+        """A message is received. Offsets rise, with gaps."""
+        heappush(self._open, offset)
+
+    def end(self, offset: int) -> bool:
+        """A message is done. Returns whether `next` has moved."""
+        self._done.add(offset)
+        moved = False
+        while self._open and self._open[0] in self._done:
+            last = heappop(self._open)
+            self._done.discard(last)
+            self.next, moved = last + 1, True
+        return moved
+
 
 MOST_AHEAD = 10_000
 """Messages of a partition that may be received beyond its oldest unfinished message."""

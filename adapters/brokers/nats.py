@@ -23,9 +23,11 @@ from adapters.brokers.base import (
     PublishEnd,
     SubscriptionPlan,
     TopicRefused,
+    credentials_of,
+    publish_each,
+    servers_of,
+    tls_of,
 )
-from adapters.brokers.ends import publish_each
-from adapters.brokers.settings import credentials_of, servers_of, tls_of
 from config.schema.bus.broker import BrokerConfig
 
 CONNECT = 5.0

@@ -21,9 +21,11 @@ from adapters.brokers.base import (
     PublishEnd,
     SubscriptionPlan,
     TopicRefused,
+    credentials_of,
+    end_of,
+    tls_of,
+    together,
 )
-from adapters.brokers.ends import end_of, together
-from adapters.brokers.settings import credentials_of, tls_of
 from config.schema.bus.broker import BrokerConfig
 
 BODY, KEY = b"data", b"key"

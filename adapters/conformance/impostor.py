@@ -85,7 +85,7 @@ async def impostor(act: Behaviour) -> AsyncIterator[Impostor]:
     def for_grpc() -> asyncio.Protocol:
         nonlocal grpc
         from adapters.http2.accepted import Accepted  # needs an extra, which every gRPC adapter has
-        from adapters.http2.server import Server as GrpcServer
+        from adapters.http2.accepted import Server as GrpcServer
 
         grpc = grpc or GrpcServer(made.grpc)
         return Accepted(grpc)

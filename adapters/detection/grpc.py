@@ -9,8 +9,7 @@ from adapters.detection.oip import KINDS, MOST_MODELS, OTHER, pools
 from adapters.detection.result import DetectedModel, Detection, pool
 from adapters.errors import InferenceError
 from adapters.http2.channel import Channel
-from adapters.http2.codes import Code
-from adapters.http2.status import GrpcError
+from adapters.http2.status import Code, GrpcError
 from adapters.types import Deadline
 from adapters.wire import proto_json
 from adapters.wire.oip import bodies as oip_bodies

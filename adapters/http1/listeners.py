@@ -1,14 +1,84 @@
-"""Listening sockets: TCP, TLS, Unix, or inherited."""
+"""Listening sockets, and the connections that a server accepts from them: their limit and their drain."""
 
 import asyncio
 import contextlib
+import heapq
 import os
 import socket
 import ssl
 from collections.abc import Callable
 from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
-from adapters.http1.shared_socket import SharedSocket, Siblings
+from adapters.http1.host import ServedConnection
+from adapters.http1.sweeper import sweeper
+
+# Accepts connections from a socket that another process bound, and may hand them over to other processes.
+
+EXHAUSTED = 0.1
+"""Seconds after which a process without a free file descriptor tries again."""
+MOST = 16
+"""Connections accepted in one turn of the loop."""
+
+
+class Siblings(Protocol):
+    """The processes that serve the same clients."""
+
+    def give(self, accepted: socket.socket) -> bool:
+        """Hand a connection over to another process if that one has fewer. False if this process must serve it."""
+
+    def arrived(self) -> None:
+        """Count a new connection of this process."""
+
+    def hold(self, connections: int) -> None:
+        """This process has that number of open connections."""
+
+    def leave(self) -> None:
+        """This process accepts no more."""
+
+
+class SharedSocket:
+    """Accepts from a socket until `close`. Other processes may accept from it at any time."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, bound: socket.socket, siblings: Siblings | None,
+        adopt: Callable[[socket.socket], None],
+    ) -> None:  # fmt: skip
+        self._loop = loop
+        self._bound = bound.dup()
+        self._bound.setblocking(False)
+        self._siblings = siblings
+        self._adopt = adopt
+        self._pause: asyncio.TimerHandle | None = None
+        self._resume()
+
+    def _resume(self) -> None:
+        self._pause = None
+        self._loop.add_reader(self._bound, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(MOST):
+            try:
+                accepted, _ = self._bound.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except ConnectionError:  # the client has gone
+                continue
+            except OSError:
+                self._loop.remove_reader(self._bound)
+                self._pause = self._loop.call_later(EXHAUSTED, self._resume)
+                return
+            if self._siblings is None or not self._siblings.give(accepted):
+                self._adopt(accepted)
+
+    def close(self) -> socket.socket:
+        """Accept no more. Returns the socket, which the caller closes."""
+        if self._pause is None:
+            self._loop.remove_reader(self._bound)
+        else:
+            self._pause.cancel()
+        return self._bound
+
 
 BACKLOG = 1024
 HANDSHAKE_SECONDS = 10.0
@@ -143,3 +213,128 @@ class Listeners:
     def _count(self) -> None:
         if self._siblings is not None:
             self._siblings.hold(self.open_connections)
+
+
+# Slots for connections. If all slots are in use, idle connections yield theirs to new connections.
+
+SHARE = 16
+"""A search closes up to 1/16 of the connections, so that a flood does not cost a search for each connection."""
+REST = 5e-6
+"""Pause after a search without a result: this number of seconds for each connection."""
+
+
+class Guest(Protocol):
+    """A connection, as the room uses it."""
+
+    deadline: float
+
+    @property
+    def spare(self) -> bool:
+        """Whether the connection has no request in progress and nothing to send."""
+
+    def give_way(self) -> None:
+        """Close at once."""
+
+
+G = TypeVar("G", bound=Guest)
+C = TypeVar("C", bound=ServedConnection)
+
+
+class Room(Generic[G]):
+    """The connections of a server, limited to `most`."""
+
+    __slots__ = ("_guests", "_loop", "_most", "_search_again")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, guests: set[G], most: int) -> None:
+        self._loop = loop
+        self._guests = guests
+        self._most = most
+        self._search_again = 0.0
+
+    def admits(self, newcomer: G) -> bool:
+        """Whether a new connection, already among the guests, has a slot. Closes idle connections if necessary."""
+        return len(self._guests) <= self._most or self._make(newcomer)
+
+    def _make(self, newcomer: G) -> bool:
+        now = self._loop.time()
+        if now < self._search_again:
+            return False
+        spare = (guest for guest in self._guests if guest is not newcomer and guest.spare)
+        # A connection after a request has a later deadline than a connection that was never used.
+        leaving = heapq.nsmallest(1 + self._most // SHARE, spare, key=lambda guest: guest.deadline)
+        for guest in leaving:
+            self._guests.discard(guest)
+            guest.give_way()
+        if not leaving:
+            self._search_again = now + REST * len(self._guests)
+        return len(self._guests) <= self._most
+
+
+# The accepted connections of a server: their limit, their deadlines and their drain.
+
+
+class Accepting(Listeners, Generic[C]):
+    """Listeners with a limited number of open connections, which can be drained.
+
+    A drain leaves an idle connection open for `lull` seconds, for a request that may be in transit, and a connection
+    whose client has not spoken yet for half of the drain.
+    """
+
+    def __init__(self, protocol: Callable[[], asyncio.Protocol], max_connections: int, lull: float) -> None:
+        super().__init__(protocol, max_connections)
+        self.draining = False
+        self.connections: set[C] = set()
+        self._tasks: set[asyncio.Task[None]] = set()  # handlers that a drain waits for, even after their response
+        self._lull = lull
+        self._idle = asyncio.Event()
+        self._room = Room(self.loop, self.connections, max_connections)
+        self._sweeper = sweeper(self.loop)
+
+    def opened(self, connection: C) -> bool:
+        """Count a connection. False if the server is full and no connection is idle."""
+        self.connections.add(connection)
+        self._opened()
+        self._sweeper.watch(self.connections)
+        return self._room.admits(connection)
+
+    def _lost(self, connection: C) -> None:
+        """Remove a closed connection from the count."""
+        self.connections.discard(connection)
+        self._count()
+        if not self.connections:
+            self._idle.set()
+
+    @property
+    def open_connections(self) -> int:
+        return len(self.connections) + self._unopened
+
+    async def drain(self, grace: float) -> bool:
+        """Stop accepting and let requests in progress end, for at most `grace` seconds. Returns whether all ended.
+
+        Established connections are served, even if their request is still in transit. The client of each connection
+        receives an announcement of the close.
+        """
+        self.draining = True
+        self.stop_listening(accept_waiting=True)
+        await asyncio.sleep(0)  # a socket accepted in this turn is not a connection yet
+        try:
+            async with asyncio.timeout(grace):
+                if self.arriving:
+                    await asyncio.wait(self.arriving)
+                for connection in list(self.connections):
+                    connection.hurry(min(self._lull, grace / 2), grace / 2)
+                while self.connections:
+                    self._idle.clear()
+                    await self._idle.wait()
+                if self._tasks:
+                    await asyncio.wait(set(self._tasks))
+        except TimeoutError:
+            return False
+        return True
+
+    def _stop_accepting(self) -> None:
+        """Stop accepting at once, and drop the connections that are being accepted."""
+        self.draining = True
+        self.stop_listening()
+        for arriving in self.arriving:
+            arriving.cancel()

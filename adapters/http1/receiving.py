@@ -11,12 +11,10 @@ import httptools
 
 from adapters import native
 from adapters.errors import CallerError
-from adapters.http1 import head
 from adapters.http1.budget import Budget
 from adapters.http1.feeding import Data, Feeding
-from adapters.http1.head import HeadRefused
 from adapters.http1.host import Host
-from adapters.http1.incoming import Incoming, too_large
+from adapters.http1.incoming import Fields, HeadRefused, Incoming, check_head, merged_fields, path_of, too_large
 from adapters.http1.message import Waiter
 from adapters.http1.sweeper import NEVER
 
@@ -90,7 +88,7 @@ class RequestReceiver(Feeding):
             self._parser = httptools.HttpRequestParser(self)
         return self._parser
 
-    def _take_whole(self, method: str, target: bytes, fields: head.Fields, keep_alive: bool, body: bytes) -> None:
+    def _take_whole(self, method: str, target: bytes, fields: Fields, keep_alive: bool, body: bytes) -> None:
         """Queue a request that arrived whole, as the callbacks of llhttp queue it."""
         incoming = Incoming(self, method, target, fields, http11=True)
         incoming.keep_alive = keep_alive
@@ -137,10 +135,10 @@ class RequestReceiver(Feeding):
         self._bound_head()
         parser = self._llhttp()
         method = parser.get_method()
-        fields = head.merged(self._fields)
-        http11 = head.check(parser.get_http_version(), method, fields)
+        fields = merged_fields(self._fields)
+        http11 = check_head(parser.get_http_version(), method, fields)
         self._in_head = False
-        incoming = Incoming(self, method.decode("latin-1"), head.path_of(self._target), fields, http11=http11)
+        incoming = Incoming(self, method.decode("latin-1"), path_of(self._target), fields, http11=http11)
         incoming.keep_alive = parser.should_keep_alive()
         incoming.length = int(fields.get(b"content-length", b"0"))
         if b"upgrade" in fields and parser.should_upgrade():

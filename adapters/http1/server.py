@@ -5,11 +5,11 @@ import time
 from collections.abc import Callable
 from email.utils import formatdate
 
-from adapters.http1.accepting import Accepting
 from adapters.http1.budget import Budget
 from adapters.http1.connection import Connection
+from adapters.http1.host import Limits as Limits
 from adapters.http1.host import ServedConnection
-from adapters.http1.limits import Limits as Limits
+from adapters.http1.listeners import Accepting
 from adapters.http1.message import Handler, Refusal, plain_refusal
 
 LULL_SECONDS = 1.0
@@ -37,7 +37,7 @@ class Server(Accepting[ServedConnection]):
     def _protocol_factory(self) -> Callable[[], asyncio.Protocol]:
         if not self.limits.http2:
             return lambda: Connection(self)
-        from adapters.http1.greeting import Greeting
+        from adapters.http1.multiplexed import Greeting
 
         return lambda: Greeting(self)
 

@@ -9,8 +9,7 @@ from adapters.http1.sweeper import NEVER
 from adapters.http2 import frames
 from adapters.http2.control import ControlFrames
 from adapters.http2.fields import Decoder, Field, TooManyFields
-from adapters.http2.frames import ErrorCode, Violation
-from adapters.http2.framing import MAX_OTHER_FRAME, unpadded
+from adapters.http2.frames import MAX_OTHER_FRAME, ErrorCode, Violation, unpadded
 from adapters.http2.sending import Outlet
 from adapters.http2.stream import Http2Stream
 

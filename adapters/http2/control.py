@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from adapters.http2 import frames
-from adapters.http2.calm import CALM, CALM_EARNED, CALM_PER_SECOND
-from adapters.http2.frames import ErrorCode, Violation
-from adapters.http2.framing import Framing
+from adapters.http2.frames import CALM, CALM_EARNED, CALM_PER_SECOND, ErrorCode, Framing, Violation
 from adapters.http2.sending import MAX_SENT_FRAME, Outlet
 from adapters.http2.stream import Http2Stream
 

@@ -7,16 +7,12 @@ from typing import Protocol
 
 from adapters.errors import TransportError
 from adapters.http2 import frames
-from adapters.http2.answer import MALFORMED, AnswerHead, read_answer
-from adapters.http2.calm import CALM_PER_CALL
 from adapters.http2.connection import CONNECTION_WINDOW, Connection
 from adapters.http2.control import check_connection_frame
-from adapters.http2.exchange import Exchange, Unprocessed
+from adapters.http2.exchange import MALFORMED, AnswerHead, Exchange, Unprocessed, read_answer
 from adapters.http2.fields import Field
-from adapters.http2.frames import ErrorCode, Violation
-from adapters.http2.framing import MAX_DATA_FRAME
-from adapters.http2.receiving import STREAM_WINDOW
-from adapters.http2.stream import Http2Stream
+from adapters.http2.frames import CALM_PER_CALL, MAX_DATA_FRAME, ErrorCode, Violation
+from adapters.http2.stream import STREAM_WINDOW, Http2Stream
 from adapters.types import Deadline
 
 MAX_HEAD = 64 * 1024

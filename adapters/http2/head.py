@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from adapters.http2.codes import Code
 from adapters.http2.fields import Field
 from adapters.http2.inbox import WINDOW_BITS
-from adapters.http2.status import GrpcError, decode_timeout
+from adapters.http2.status import Code, GrpcError, decode_timeout
 
 PSEUDO = frozenset({b":method", b":scheme", b":path", b":authority"})
 FORBIDDEN = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"})

@@ -6,8 +6,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from adapters.assembly import LARGE, Assembly
-from adapters.http2.codes import Code
-from adapters.http2.status import GrpcError
+from adapters.http2.status import Code, GrpcError
 
 PREFIX = Struct(">BI")
 """The compression flag of a message, and its length."""

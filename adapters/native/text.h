@@ -12,7 +12,7 @@ enum {
     IN_TOKEN = 1,  /* tchar */
     IN_VALUE = 2,  /* field-vchar, SP and HTAB */
     IN_TARGET = 4, /* a visible character other than "#" */
-    IN_HOST = 8,   /* as in `HOST_CHARACTERS` of adapters/http1/head.py */
+    IN_HOST = 8,   /* as in `HOST_CHARACTERS` of adapters/http1/incoming.py */
 };
 
 /* Classes of each byte. `init_text` fills the table. */

@@ -5,9 +5,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from adapters.assembly import join
-from adapters.offload.pool import LARGE, run, scan
-from adapters.payloads import Fields
-from adapters.requests import InferRequest
+from adapters.offload.worker_queue import LARGE, run, scan
+from adapters.requests import Fields, InferRequest
 from adapters.tensors import Inference, Inferred
 from adapters.types import Verb
 from adapters.wire.oip import request_view

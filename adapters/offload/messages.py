@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adapters.offload.pool import LARGE, parse, run
+from adapters.offload.worker_queue import LARGE, parse, run
 from adapters.requests import ChatRequest
 from adapters.wire.anthropic import requests as anthropic
 from adapters.wire.anthropic.message_request import MessagePayload, MessagesRequest, TokenCount

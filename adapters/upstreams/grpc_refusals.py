@@ -13,8 +13,7 @@ from adapters.errors import (
     Unsupported,
     UpstreamTimeout,
 )
-from adapters.http2.codes import Code
-from adapters.http2.status import GrpcError, Reported, Unreadable
+from adapters.http2.status import Code, GrpcError, Reported, Unreadable
 from adapters.requests import ModelRequest
 from adapters.types import DEVICE_MS, ERROR_CODE, Deadline
 from adapters.upstreams.oip import refusals as oip_refusals

@@ -11,8 +11,7 @@ from typing import cast
 from aiohttp import web, web_response
 from aiohttp.typedefs import Handler, Middleware
 
-from adapters.http1.listeners import Listeners
-from adapters.http1.room import Room
+from adapters.http1.listeners import Listeners, Room
 from adapters.http1.sweeper import NEVER, sweeper
 
 # aiohttp would name its version and Python's in each response, those to malformed requests included.
@@ -24,7 +23,7 @@ LINGER_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class AdminLimits:
-    """Times in seconds. `max_connections` and the files that they open fit into `adapters.open_files.BESIDE`."""
+    """Times in seconds. `max_connections` and the files that they open fit into `adapters.process.BESIDE`."""
 
     head_timeout: float = 10.0
     idle_timeout: float = 75.0

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from adapters.temporary import TemporaryFolder
+from adapters.process import TemporaryFolder
 from config.loader import ConfigError
 from config.schema.config import Config
 from config.watcher import Watcher

@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from adapters.http1.budget import Budget
-from adapters.http1.listeners import Listeners
+from adapters.http1.listeners import Listeners, SharedSocket, Siblings
 from adapters.http1.message import Handler, Refusal
 from adapters.http1.server import Limits, Server
-from adapters.http1.shared_socket import SharedSocket, Siblings
-from adapters.open_files import clients_that_fit
+from adapters.process import clients_that_fit
 from config.schema.config import Config, HttpConfig, ListenConfig
 from config.schema.listen import ListenerKind
 from gateway.errors import StartError
@@ -18,7 +17,7 @@ from gateway.fronts.door import Door
 from gateway.traffic.fleet.server_tls import ServerTls
 
 if TYPE_CHECKING:
-    from adapters.http2.server import Server as GrpcServer  # needs an extra
+    from adapters.http2.accepted import Server as GrpcServer
 
 
 class ClientListeners:

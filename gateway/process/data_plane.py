@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from adapters.http1.heap import keep_trimmed
 from adapters.http1.message import Handler, Headers, Refusal, Response
+from adapters.process import keep_trimmed
 from config.code import CODE_POOL, calls_of_files
 from config.schema.config import ClientModelConfig, Config, StateConfig
 from gateway.admin.playground.listener import PlaygroundListener

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from adapters.temporary import TemporaryFolder
+from adapters.process import TemporaryFolder
 from config.schema.config import ClientModelConfig, Config, PoolConfig
 from gateway.process.data_plane import DataPlane
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import uvloop
 
-from adapters.http1 import heap
-from adapters.open_files import raise_limit
-from adapters.temporary import sweep
+from adapters import process as temporary
+from adapters.process import raise_limit, sweep
 from config.schema.config import Config
 from config.watcher import Watcher
 from gateway.background import Background
@@ -63,7 +62,7 @@ async def _run(gateway: Gateway | Supervisor, watcher: Watcher, signals: Signals
             log.warning("SIGUSR2 ignored: the workers are being restarted already")
 
     gateway.watch(watcher)
-    heap.freeze()
+    temporary.freeze_heap()
     background = Background()
     background.run(partial(each, signals.reload, watcher.reload_now), "reload by a signal")
     background.run(partial(each, signals.restart, restart), "restart by a signal")

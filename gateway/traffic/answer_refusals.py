@@ -5,8 +5,7 @@ from typing import Any
 
 import msgspec
 
-from adapters.answer import Answer
-from adapters.answer_tap import TappedAnswer
+from adapters.answer import Answer, TappedAnswer
 from adapters.errors import InferenceError
 from adapters.wire import decoding
 from gateway.traffic.generated_text import GeneratedText, Object, events_of

@@ -40,8 +40,8 @@ async def aiohttp() -> int:
 
 async def grpc() -> int:
     """Ours."""
+    from adapters.http2.accepted import Server
     from adapters.http2.call import GrpcCall
-    from adapters.http2.server import Server
 
     async def echo(call: GrpcCall) -> None:
         call.reply(await call.read() or b"")

@@ -13,7 +13,7 @@ import torch
 import uvloop
 
 from adapters.http1.server import Limits, Server
-from adapters.open_files import MAX_CONNECTIONS, clients_that_fit, raise_limit
+from adapters.process import MAX_CONNECTIONS, clients_that_fit, raise_limit
 from runtimes.access import keyed
 from runtimes.llm.api.error_responses import refusal
 from runtimes.llm.api.server import App

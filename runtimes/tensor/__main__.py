@@ -8,8 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from adapters.environment import drop_unlisted
-from adapters.temporary import sweep
+from adapters.process import drop_unlisted, sweep
 from runtimes.access import take_key
 from runtimes.arguments import MAX_HELD_HELP, HelpFormatter, duration, held_bytes, port, positive, size
 from runtimes.process import importing

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from adapters.assembly import LARGE, STEP, Assembly, Part, join
 from adapters.errors import TooLarge
 from adapters.http1.client import Client
-from adapters.http1.limits import Limits
+from adapters.http1.host import Limits
 from adapters.http1.message import Request, Response
 from adapters.http2.inbox import PREFIX, Compressed, Inbox
 from adapters.types import Deadline

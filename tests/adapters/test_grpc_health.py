@@ -10,7 +10,7 @@ import pytest
 
 from adapters import grpc_health
 from adapters.grpc_health import Health
-from adapters.http2.server import Server
+from adapters.http2.accepted import Server
 from adapters.wire.protos import health
 
 pytestmark = pytest.mark.realtime

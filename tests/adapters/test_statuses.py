@@ -6,7 +6,7 @@ import pytest
 
 from adapters import errors, statuses
 from adapters.errors import InferenceError
-from adapters.http2.codes import Code
+from adapters.http2.status import Code
 
 
 def classes(base: type[InferenceError] = InferenceError) -> Iterator[type[InferenceError]]:

@@ -4,6 +4,4 @@ client.py      the client of a broker: publishes, joins shared subscriptions, re
 connection.py  one network connection on the event loop
 session.py     one session of a shared subscription: messages are acknowledged in their order
 member.py      one member of a group: its own session, and the sessions of members that are gone
-records.py     the retained records by which members find the sessions of others
-properties.py  headers ↔ properties of messages
 """

@@ -21,11 +21,11 @@ from adapters.brokers.base import (
     PublishEnd,
     SubscriptionPlan,
     TopicRefused,
+    publish_each,
 )
-from adapters.brokers.ends import publish_each
 from adapters.brokers.mqtt.connection import Connection, ConnectionPlan
 from adapters.brokers.mqtt.member import MqttMember
-from adapters.brokers.mqtt.properties import headers_of, properties_of
+from adapters.brokers.mqtt.session import headers_of, properties_of
 from config.schema.bus.broker import BrokerConfig
 
 NO_SUBSCRIBERS = 0x10

@@ -17,8 +17,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from adapters.brokers.base import BrokerUnavailable
-from adapters.brokers.settings import credentials_of, servers_of, tls_of
+from adapters.brokers.base import BrokerUnavailable, credentials_of, servers_of, tls_of
 from config.schema.bus.broker import BrokerConfig
 
 CONNECT = 5.0

@@ -2,9 +2,6 @@
 
 client.py        the client: publishes, and opens subscriptions and inboxes
 connection.py    a connection that is opened again after its loss, and its errors
-queues.py        the queues of topics
 messages.py      messages and their properties and headers
 subscription.py  a member of a group
-credit.py        the number of messages that the broker may send ahead
-inbox.py         all messages of a topic from now on
 """

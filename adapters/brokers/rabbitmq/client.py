@@ -3,10 +3,13 @@
 import asyncio
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 
 from aiormq import Channel, ChannelAccessRefused, ChannelPreconditionFailed, DeliveryError, PublishError
+from aiormq.abc import AbstractChannel, DeliveredMessage
 
 from adapters.brokers.base import (
+    BrokerDelivery,
     BrokerMessage,
     BrokerUnavailable,
     MessageRejected,
@@ -14,14 +17,78 @@ from adapters.brokers.base import (
     PublishEnd,
     SubscriptionPlan,
     TopicRefused,
+    end_of,
+    together,
 )
-from adapters.brokers.ends import end_of, together
-from adapters.brokers.rabbitmq.connection import RabbitConnection, answering, close
-from adapters.brokers.rabbitmq.inbox import RabbitInbox
-from adapters.brokers.rabbitmq.messages import LONGEST_NAME, properties_of
-from adapters.brokers.rabbitmq.queues import EXCHANGE, declare, queue_of
+from adapters.brokers.rabbitmq.connection import (
+    EXCHANGE,
+    RabbitConnection,
+    answering,
+    close,
+    declare,
+    declare_inbox,
+    queue_of,
+)
+from adapters.brokers.rabbitmq.messages import LONGEST_NAME, delivery_of, properties_of
 from adapters.brokers.rabbitmq.subscription import RabbitSubscription
 from config.schema.bus.broker import BrokerConfig
+
+# All messages of a topic from now on, in a queue that ends with the connection.
+
+AHEAD = 1000
+
+
+class RabbitInbox:
+    """Acknowledges the messages that `receive` returns."""
+
+    def __init__(self, connection: RabbitConnection, topic: str) -> None:
+        self._connection = connection
+        self._topic = topic
+        self._channel: AbstractChannel | None = None
+        self._arrived: list[DeliveredMessage] = []
+        self._wake = asyncio.Event()
+
+    async def open(self) -> None:
+        """Begin to read. Raises `BrokerUnavailable`."""
+        self._channel = channel = await self._connection.channel()
+        channel.closing.add_done_callback(lambda _: self._wake.set())
+        try:
+            async with answering():
+                queue = await declare_inbox(channel, self._topic)
+                await channel.basic_qos(prefetch_count=AHEAD)
+                await channel.basic_consume(queue, self._arrive)
+        except BaseException:
+            await self.aclose()
+            raise
+
+    async def _arrive(self, message: DeliveredMessage) -> None:
+        self._arrived.append(message)
+        self._wake.set()
+
+    async def receive(self, patience: float) -> list[BrokerDelivery]:
+        channel = self._channel
+        if channel is None or channel.is_closed:
+            raise BrokerUnavailable("RabbitMQ: the connection is lost")
+        if not self._arrived:
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(patience):
+                    await self._wake.wait()
+            except TimeoutError:
+                return []
+        messages, self._arrived = self._arrived, []
+        if not messages:
+            return []
+        with suppress(BrokerUnavailable):  # the next call reports the loss; these messages have arrived
+            async with answering():
+                await channel.basic_ack(messages[-1].delivery_tag or 0, multiple=True, wait=False)
+        return [delivery_of(self._topic, self._topic, message, None) for message in messages]
+
+    async def aclose(self) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await close(channel)
+
 
 Ends = list[PublishEnd]
 

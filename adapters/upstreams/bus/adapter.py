@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from adapters.base import Adapter, Answer
-from adapters.brokers.registry import BrokerLibraryMissing
-from adapters.brokers.registry import make as make_broker
+from adapters.brokers.base import BrokerLibraryMissing
+from adapters.brokers.base import make as make_broker
 from adapters.call import Call
 from adapters.requests import ModelRequest
 from adapters.upstreams.bus.client import BusClient

@@ -12,8 +12,7 @@ from adapters.base import Answer
 from adapters.call import Call
 from adapters.errors import BackendError, CallerError, Unsupported
 from adapters.http2.channel import Channel, encode_fields
-from adapters.http2.codes import Code
-from adapters.http2.status import GrpcError
+from adapters.http2.status import Code, GrpcError
 from adapters.requests import InferRequest, ModelOrder, ModelQuery, ModelRequest
 from adapters.tensors import requested_outputs
 from adapters.types import OIP_JSON, PREDICT_V1, TFSERVING_GRPC, Deadline, Usage

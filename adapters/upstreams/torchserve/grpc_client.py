@@ -9,8 +9,7 @@ from adapters.base import Answer
 from adapters.call import Call
 from adapters.errors import BackendError, Unsupported
 from adapters.http2.channel import Channel, encode_fields
-from adapters.http2.codes import Code
-from adapters.http2.status import GrpcError
+from adapters.http2.status import Code, GrpcError
 from adapters.requests import AppRequest, InferRequest, ModelRequest
 from adapters.types import APP, Deadline, Usage
 from adapters.upstreams.apps.grpc_app import AppMessages

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from adapters.errors import CallerError
-from adapters.payloads import Fields
+from adapters.requests import Fields
 from adapters.wire.anthropic import blocks
 from adapters.wire.anthropic.tools import choice_fields, functions
 from adapters.wire.body import field

@@ -8,8 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from adapters.errors import CallerError
-from adapters.payloads import Fields, TextPayload
-from adapters.requests import ChatRequest, ModelRequest
+from adapters.requests import ChatRequest, Fields, ModelRequest, TextPayload
 from adapters.wire.anthropic.chat import chat_fields
 from adapters.wire.openai.ignored_fields import IgnoredFields
 

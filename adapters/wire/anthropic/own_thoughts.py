@@ -9,7 +9,7 @@ import re
 import msgspec
 from msgspec import Raw
 
-from adapters.payloads import Fields
+from adapters.requests import Fields
 from adapters.wire.decoding import MALFORMED_JSON
 from adapters.wire.openai import kept_signatures
 

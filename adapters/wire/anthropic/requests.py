@@ -13,8 +13,7 @@ from msgspec import Meta, Raw
 from msgspec.structs import replace
 
 from adapters.errors import CallerError, NotFound
-from adapters.payloads import Fields
-from adapters.requests import ChatRequest, Codec, ModelRequest, R
+from adapters.requests import ChatRequest, Codec, Fields, ModelRequest, R
 from adapters.tensors import Data
 from adapters.types import BYTES_PER_TOKEN, Feature
 from adapters.wire import canonical

@@ -9,8 +9,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from adapters.errors import CallerError
-from adapters.payloads import Fields
-from adapters.requests import Codec, InferRequest, ModelRequest, R
+from adapters.requests import Codec, Fields, InferRequest, ModelRequest, R
 from adapters.tensors import SHARED_MEMORY, Data, Inference, Parameter, Parameters
 from adapters.types import InferKind
 from adapters.wire.oip import parameters as oip_parameters

@@ -11,8 +11,7 @@ from msgspec import Meta, Raw
 from msgspec.structs import replace
 
 from adapters.errors import CallerError
-from adapters.payloads import Fields
-from adapters.requests import Codec, InferRequest, ModelRequest, R
+from adapters.requests import Codec, Fields, InferRequest, ModelRequest, R
 from adapters.tensors import Data, Inference
 from adapters.types import InferKind
 from adapters.wire import decoding

@@ -14,11 +14,11 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from adapters.errors import CallerError, InferenceError
-from adapters.payloads import Fields
 from adapters.requests import (
     ChatRequest,
     CompletionRequest,
     EmbeddingRequest,
+    Fields,
     GenerateRequest,
     ResponsesRequest,
 )

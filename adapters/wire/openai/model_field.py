@@ -7,8 +7,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from adapters.errors import CallerError
-from adapters.payloads import Fields
-from adapters.requests import AppRequest, Codec, ModelRequest, R
+from adapters.requests import AppRequest, Codec, Fields, ModelRequest, R
 from adapters.types import Usage
 from adapters.wire import decoding, form, reported_usage
 from adapters.wire.body import field, open_body

@@ -6,8 +6,16 @@ import msgspec
 from msgspec import Meta, Raw
 from msgspec.structs import replace
 
-from adapters.payloads import Fields, TextPayload
-from adapters.requests import Codec, EmbeddingRequest, GenerateRequest, ModelRequest, R, ResponsesRequest
+from adapters.requests import (
+    Codec,
+    EmbeddingRequest,
+    Fields,
+    GenerateRequest,
+    ModelRequest,
+    R,
+    ResponsesRequest,
+    TextPayload,
+)
 from adapters.tensors import Data
 from adapters.types import Feature
 from adapters.wire import canonical

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from adapters.payloads import TensorPayload
+from adapters.requests import TensorPayload
 from adapters.types import TensorWire, Verb
 
 

@@ -11,8 +11,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from adapters.errors import CallerError, Unsupported
-from adapters.payloads import Fields
-from adapters.requests import Codec, InferRequest, ModelRequest, R
+from adapters.requests import Codec, Fields, InferRequest, ModelRequest, R
 from adapters.tensors import CLASSES, NO_PARAMETERS, Data, Inference, RequestedOutput
 from adapters.types import Verb
 from adapters.wire import decoding

@@ -11,8 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from adapters.errors import CallerError
-from adapters.payloads import Fields
-from adapters.requests import Codec, InferRequest, ModelRequest, R
+from adapters.requests import Codec, Fields, InferRequest, ModelRequest, R
 from adapters.tensors import Data, Inference
 from adapters.wire.oip import request_view as oip_view
 from adapters.wire.oip import requests as oip

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 
 from adapters.http1.budget import Budget
-from adapters.http1.limits import Limits
+from adapters.http1.host import Limits
 from adapters.http1.message import Request, Response
 from adapters.http1.server import Server
 from gateway.admin.playground.door import PlaygroundDoor

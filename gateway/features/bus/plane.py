@@ -9,7 +9,7 @@ from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from adapters.brokers.registry import BrokerLibraryMissing, make
+from adapters.brokers.base import BrokerLibraryMissing, make
 from adapters.lasting import lasting
 from config.schema.bus.binding import BindingConfig
 from config.schema.config import Config

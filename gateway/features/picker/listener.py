@@ -4,15 +4,14 @@ from collections.abc import Callable
 
 from adapters.grpc_health import Health
 from adapters.http1.budget import Budget
-from adapters.http1.limits import Limits
+from adapters.http1.host import Limits
 from adapters.http1.message import Handler, Refusal
 from adapters.http1.relay import RelayedExchange
 from adapters.http1.server import Server as HttpServer
+from adapters.http2.accepted import Limits as GrpcLimits
+from adapters.http2.accepted import Server
 from adapters.http2.call import GrpcCall
-from adapters.http2.codes import Code
-from adapters.http2.server import Limits as GrpcLimits
-from adapters.http2.server import Server
-from adapters.http2.status import GrpcError
+from adapters.http2.status import Code, GrpcError
 from adapters.wire.protos.envoy import PROCESS
 from gateway.features.picker.processing import Processing
 

@@ -9,8 +9,7 @@ from adapters.http1.host import Host
 from adapters.http1.relay import RELAY, RelayedExchange
 from adapters.http1.stream_transport import NoRequest
 from adapters.http2.call import GrpcCall
-from adapters.http2.codes import Code
-from adapters.http2.status import GrpcError
+from adapters.http2.status import Code, GrpcError
 from adapters.wire import ext_proc as wire
 from adapters.wire.ext_proc import Field, MalformedProcessing
 from adapters.wire.protos.envoy import BUFFERED, FULL_DUPLEX

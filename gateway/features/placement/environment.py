@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from adapters.environment import inherited
+from adapters.process import inherited
 from config.schema.config import RuntimeConfig
 
 

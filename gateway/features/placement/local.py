@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from adapters.lasting import lasting
-from adapters.temporary import TemporaryFolder
+from adapters.process import TemporaryFolder
 from config.runtimes.code import CodeRuntime
 from config.runtimes.ray import PlacedRuntime
 from config.schema.config import LlmRuntime, ProgramRuntime, RuntimeConfig, TensorRuntime

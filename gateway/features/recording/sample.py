@@ -4,8 +4,7 @@ import hashlib
 from collections.abc import Iterable
 from random import Random
 
-from adapters.answer import Answer
-from adapters.answer_tap import TappedAnswer
+from adapters.answer import Answer, TappedAnswer
 from gateway.request.client_exchange import ClientExchange
 from gateway.request.spine import Exchange, Observer
 

@@ -6,11 +6,9 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from adapters.http2.call import GrpcCall
-from adapters.http2.codes import Code
-from adapters.http2.limits import Limits
-from adapters.http2.server import Server
-from adapters.http2.status import GrpcError
+from adapters.http2.accepted import Server
+from adapters.http2.call import GrpcCall, Limits
+from adapters.http2.status import Code, GrpcError
 from adapters.wire.protos.keda import SCALER, externalscaler
 from gateway.features.scaling.autoscaler import SAMPLE_SECONDS, Autoscaler
 from gateway.features.scaling.pool_scale import PoolScale

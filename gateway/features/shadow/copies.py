@@ -15,7 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from adapters import statuses
-from adapters.answer_tap import TappedAnswer
+from adapters.answer import TappedAnswer
 from adapters.base import Answer, Upstream
 from adapters.call import Call, ModelCaller
 from adapters.errors import CapacityError, InferenceError, Unavailable, UpstreamTimeout

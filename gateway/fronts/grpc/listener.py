@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from adapters.http2.server import Limits, Server
+from adapters.http2.accepted import Limits, Server
 from config.schema.config import HttpConfig
 from gateway.fronts.door import Door
 from gateway.fronts.grpc.apps import APPLICATION, GrpcAppsFront

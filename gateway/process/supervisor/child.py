@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import uvloop
 
-from adapters.http1 import heap
+from adapters import process as temporary
 from gateway.errors import StartError
 from gateway.process.signals import until
 from gateway.process.supervisor.control import ControlSocket
@@ -49,7 +49,7 @@ async def _work(message: StartMessage) -> int:
     except (StartError, ValueError) as error:
         _report(message.report, StartReport(str(error)))
         return 2
-    heap.freeze()
+    temporary.freeze_heap()
     _report(message.report, StartReport())
     if await until(cut, leave.wait()):
         await until(cut, worker.drain())

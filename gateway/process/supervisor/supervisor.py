@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from adapters.temporary import TemporaryFolder
+from adapters.process import TemporaryFolder
 from config.handover import pack
 from config.loader import ConfigError
 from config.schema.config import Config

@@ -4,8 +4,7 @@ import asyncio
 import socket
 from collections.abc import Collection
 
-from adapters.http1.listeners import Listeners
-from adapters.http1.shared_socket import SharedSocket
+from adapters.http1.listeners import Listeners, SharedSocket
 from config.handover import unpack
 from config.schema.config import Config
 from gateway.auth.keys import ApiKey, id_of

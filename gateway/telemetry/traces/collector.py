@@ -9,8 +9,7 @@ from adapters.errors import InferenceError
 from adapters.http1 import client as http1
 from adapters.http1.message import encode_fields
 from adapters.http2 import channel as http2
-from adapters.http2.codes import Code
-from adapters.http2.status import GrpcError
+from adapters.http2.status import Code, GrpcError
 from adapters.types import Deadline
 from adapters.wire.valid_text import whole_number
 from config.schema.telemetry.traces import TracesConfig

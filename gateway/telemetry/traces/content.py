@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 
 from adapters import offload
-from adapters.answer import Answer
-from adapters.answer_tap import TappedAnswer
+from adapters.answer import Answer, TappedAnswer
 from adapters.errors import InferenceError
 from adapters.requests import EmbeddingRequest, GenerateRequest, ModelRequest
 from adapters.spans import Attribute, Span, SpanLog

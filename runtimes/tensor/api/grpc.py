@@ -13,8 +13,7 @@ from adapters.assembly import join
 from adapters.errors import CallerError, InferenceError
 from adapters.grpc_health import Health
 from adapters.http2.call import GrpcCall
-from adapters.http2.codes import Code
-from adapters.http2.status import GrpcError
+from adapters.http2.status import Code, GrpcError
 from adapters.offload import codecs
 from adapters.types import DEVICE_MS
 from adapters.wire.oip import proto_contents as oip_contents

@@ -7,7 +7,7 @@ from typing import Any
 
 import onnx
 
-from adapters.temporary import TemporaryFolder
+from adapters.process import TemporaryFolder
 from runtimes.tensor.backends.base import ModelLoadError
 from runtimes.tensor.configuration.model_config import ModelConfig
 

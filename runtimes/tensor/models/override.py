@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from adapters.temporary import TemporaryFolder
+from adapters.process import TemporaryFolder
 from runtimes.tensor.models.repository import ModelFolder, RepositoryError, model_at
 
 MAX_PARTS = 16

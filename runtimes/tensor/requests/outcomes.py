@@ -14,7 +14,7 @@ from adapters.errors import (
     InferenceError,
     NotFound,
 )
-from adapters.http2.codes import Code
+from adapters.http2.status import Code
 from adapters.tensors import NO_PARAMETERS, Parameters, Tensor
 from runtimes.tensor.requests.messages import ModelMessage, ResponseHead
 

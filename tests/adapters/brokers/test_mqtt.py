@@ -27,10 +27,8 @@ from adapters.brokers.base import (
 from adapters.brokers.mqtt import connection as connections
 from adapters.brokers.mqtt.client import MqttClient, make
 from adapters.brokers.mqtt.connection import Connection, ConnectionPlan
-from adapters.brokers.mqtt.member import MOST_CONTINUED, MqttMember
-from adapters.brokers.mqtt.properties import properties_of
-from adapters.brokers.mqtt.records import LEFT
-from adapters.brokers.mqtt.session import MqttSession
+from adapters.brokers.mqtt.member import LEFT, MOST_CONTINUED, MqttMember
+from adapters.brokers.mqtt.session import MqttSession, properties_of
 from adapters.wire.cloudevents.timestamps import format_time, parse
 from config.schema.bus.broker import BrokerConfig
 from tests.support.brokers.broker import cloud_event

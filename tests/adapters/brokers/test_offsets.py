@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.brokers.offsets import OffsetWindow
+from adapters.brokers.kafka import OffsetWindow
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=60), st.randoms(use_true_random=False))

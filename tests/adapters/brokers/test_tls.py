@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.brokers.base import BrokerUnavailable
-from adapters.brokers.registry import make
-from adapters.brokers.settings import tls_of
+from adapters.brokers.base import BrokerUnavailable, make, tls_of
 from config.schema.bus.broker import BrokerConfig
 from tests.support.tls import make_certificate, server_side
 

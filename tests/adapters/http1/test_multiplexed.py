@@ -13,7 +13,7 @@ import h2.settings
 import pytest
 from hyperframe.frame import DataFrame, PingFrame, PriorityFrame, RstStreamFrame, SettingsFrame, WindowUpdateFrame
 
-from adapters.http1 import frame_receiver
+from adapters.http1 import multiplexed
 from adapters.http1.message import Request, Response
 from adapters.http1.multiplexed import Multiplexed
 from adapters.http1.server import Limits, Server
@@ -265,7 +265,7 @@ async def test_a_reader_with_a_shut_window_holds_a_bounded_part_of_a_body() -> N
         await client.send(stream_id, bytes(2_000_000))
         await until(lambda: bool(echo.bodies) and echo.bodies[0].made > 5)
         await asyncio.sleep(0.05)
-        assert echo.bodies[0].made * 10_000 <= frame_receiver.WINDOW
+        assert echo.bodies[0].made * 10_000 <= multiplexed.WINDOW
         await asyncio.wait_for(echo.bodies[0].closed.wait(), GRACE)  # the send timeout of HTTP/1.1 holds here too
         await asyncio.wait_for(reply.ended.wait(), GRACE)
         assert reply.reset is not None
@@ -359,10 +359,10 @@ async def test_more_streams_than_there_may_be() -> None:
         await client.request("GET", "/whole")  # its settings are here
         client.h2.remote_settings[h2.settings.SettingCodes.MAX_CONCURRENT_STREAMS] = 10**6
         client.h2.remote_settings.acknowledge()
-        for _ in range(frame_receiver.MAX_STREAMS + 1):
+        for _ in range(multiplexed.MAX_STREAMS + 1):
             client.open(head("GET", "/wait"))
         await asyncio.wait_for(client.closed.wait(), GRACE)
-        assert echo.waiting <= frame_receiver.MAX_STREAMS
+        assert echo.waiting <= multiplexed.MAX_STREAMS
         await until(lambda: not made.connections)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.http1 import shared_socket
+from adapters.http1 import listeners
 from adapters.http1.server import Server
 from tests.adapters.http1.raw import PATIENCE, Echo, Raw, get, until
 from tests.support.tls import client_side, server_side
@@ -99,7 +99,7 @@ class Exhausted(socket.socket):
 
 
 async def test_connections_wait_while_no_file_descriptor_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_socket, "EXHAUSTED", 0.01)
+    monkeypatch.setattr(listeners, "EXHAUSTED", 0.01)
     monkeypatch.setattr(Exhausted, "failures", 1)
     with socket.create_server(("127.0.0.1", 0)) as plain, closing(Exhausted(fileno=plain.detach())) as bound:
         server = Server(Echo())

@@ -9,11 +9,9 @@ from typing import TypeVar
 
 import grpc
 
-from adapters.http2.accepted import Accepted, Handler
+from adapters.http2.accepted import Accepted, Handler, Limits, Server
 from adapters.http2.call import GrpcCall
-from adapters.http2.codes import Code
-from adapters.http2.server import Limits, Server
-from adapters.http2.status import binary_value
+from adapters.http2.status import Code, binary_value
 from tests.adapters.http1.raw import until
 from tests.support.tls import server_side
 

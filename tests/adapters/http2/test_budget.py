@@ -9,12 +9,12 @@ import pytest
 
 from adapters.http1.budget import COPIES, FREE_BYTES, Budget
 from adapters.http2 import frames
+from adapters.http2.accepted import Limits
 from adapters.http2.call import GrpcCall
-from adapters.http2.codes import Code
 from adapters.http2.frames import END_HEADERS, END_STREAM, frame
 from adapters.http2.inbox import MAX_CUT, Inbox
-from adapters.http2.receiving import STREAM_WINDOW
-from adapters.http2.server import Limits
+from adapters.http2.status import Code
+from adapters.http2.stream import STREAM_WINDOW
 from tests.adapters.http1.raw import until
 from tests.adapters.http2.peer import GREETING, block, connected, framed, plainly, request
 from tests.adapters.http2.served import Methods, Served, serving

@@ -18,14 +18,13 @@ from adapters.errors import (
     UpstreamTimeout,
 )
 from adapters.http2 import frames
+from adapters.http2.accepted import Limits, Server
 from adapters.http2.channel import Channel, encode_fields
-from adapters.http2.codes import Code
 from adapters.http2.dialled import Dialled
 from adapters.http2.exchange import Unprocessed
 from adapters.http2.frames import ErrorCode, frame
-from adapters.http2.receiving import STREAM_WINDOW
-from adapters.http2.server import Limits, Server
-from adapters.http2.status import GrpcError
+from adapters.http2.status import Code, GrpcError
+from adapters.http2.stream import STREAM_WINDOW
 from adapters.types import Deadline
 from tests.adapters.http1.raw import until
 from tests.adapters.http2.channels import PATIENCE, calling, soon

@@ -8,9 +8,8 @@ import pytest
 
 from adapters.errors import DeadlineError, TransportError, UpstreamTimeout
 from adapters.http2.channel import encode_fields
-from adapters.http2.codes import Code
 from adapters.http2.exchange import Exchange
-from adapters.http2.status import GrpcError
+from adapters.http2.status import Code, GrpcError
 from adapters.types import Deadline
 from tests.adapters.http1.raw import until
 from tests.adapters.http2.channels import calling, soon

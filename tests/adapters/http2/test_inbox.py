@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters.http2.codes import Code
 from adapters.http2.inbox import PREFIX, VIEW_BYTES, Compressed, Inbox, inflate
-from adapters.http2.status import GrpcError
+from adapters.http2.status import Code, GrpcError
 
 
 def framed(message: bytes, flag: int = 0) -> bytes:

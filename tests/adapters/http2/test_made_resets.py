@@ -6,8 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from adapters.http2 import frames
-from adapters.http2.calm import CALM
-from adapters.http2.frames import END_HEADERS, END_STREAM, ErrorCode, frame
+from adapters.http2.frames import CALM, END_HEADERS, END_STREAM, ErrorCode, frame
 from tests.adapters.http2.peer import GREETING, block, connected, framed, plainly, request
 from tests.adapters.http2.served import Methods, serving
 

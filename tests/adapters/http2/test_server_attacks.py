@@ -8,12 +8,11 @@ import hpack
 import pytest
 
 from adapters.http2 import frames
-from adapters.http2.calm import CALM
-from adapters.http2.codes import Code
+from adapters.http2.accepted import Limits
 from adapters.http2.control import MAX_BACKLOG
 from adapters.http2.fields import encode
-from adapters.http2.frames import END_HEADERS, END_STREAM, ErrorCode, frame
-from adapters.http2.server import Limits
+from adapters.http2.frames import CALM, END_HEADERS, END_STREAM, ErrorCode, frame
+from adapters.http2.status import Code
 from tests.adapters.http2.peer import GREETING, connected, framed, plainly, request
 from tests.adapters.http2.served import Methods, Served, serving
 

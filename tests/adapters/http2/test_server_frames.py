@@ -7,9 +7,9 @@ import h2.settings
 import pytest
 
 from adapters.http2 import frames
-from adapters.http2.codes import Code
 from adapters.http2.fields import encode
 from adapters.http2.frames import END_HEADERS, END_STREAM, PADDED, WITH_PRIORITY, ErrorCode, frame
+from adapters.http2.status import Code
 from tests.adapters.http2.peer import GREETING, connected, framed, request
 from tests.adapters.http2.served import Methods, serving
 from tests.hostile.corpus.cases import cases

@@ -6,9 +6,9 @@ import random
 import pytest
 
 from adapters.http2 import frames
+from adapters.http2.accepted import Limits
 from adapters.http2.fields import encode
 from adapters.http2.frames import END_HEADERS, END_STREAM, PADDED, PREFACE, WITH_PRIORITY, ErrorCode, frame
-from adapters.http2.server import Limits
 from tests.adapters.http2.peer import connected, framed, mutated, plainly, request
 from tests.adapters.http2.served import Methods, Served, serving
 

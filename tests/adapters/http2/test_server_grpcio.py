@@ -10,8 +10,8 @@ from typing import Any
 import grpc
 import pytest
 
-from adapters.http2.codes import Code
-from adapters.http2.server import Limits, Server
+from adapters.http2.accepted import Limits, Server
+from adapters.http2.status import Code
 from tests.adapters.http1.raw import until
 from tests.adapters.http2.served import PATIENCE, UNBOUNDED, Methods, Served, in_thread, serving
 from tests.support.loops import Reports

@@ -9,11 +9,11 @@ import h2.events
 import pytest
 
 from adapters.http2 import frames
+from adapters.http2.accepted import Limits, Server
 from adapters.http2.call import GrpcCall
-from adapters.http2.codes import Code
 from adapters.http2.fields import encode
 from adapters.http2.frames import ErrorCode, frame
-from adapters.http2.server import Limits, Server
+from adapters.http2.status import Code
 from tests.adapters.http1.raw import until
 from tests.adapters.http2.channels import calling, soon
 from tests.adapters.http2.peer import GREETING, Peer, connected, framed, plainly, request

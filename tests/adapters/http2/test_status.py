@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters.http2.codes import Code
 from adapters.http2.status import (
     MAX_MESSAGE,
+    Code,
     GrpcError,
     binary_value,
     decode_message,

@@ -6,11 +6,10 @@ import random
 import pytest
 
 from adapters.http2 import frames
+from adapters.http2.accepted import Limits
 from adapters.http2.call import GrpcCall
-from adapters.http2.codes import Code
-from adapters.http2.frames import END_HEADERS, END_STREAM, frame
-from adapters.http2.framing import TURN_FRAMES
-from adapters.http2.server import Limits
+from adapters.http2.frames import END_HEADERS, END_STREAM, TURN_FRAMES, frame
+from adapters.http2.status import Code
 from tests.adapters.http1.raw import until
 from tests.adapters.http2.peer import GREETING, block, connected, framed, request
 from tests.adapters.http2.served import Methods, serving

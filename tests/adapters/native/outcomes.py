@@ -7,9 +7,8 @@ from typing import Any, cast
 from adapters.errors import InferenceError
 from adapters.http1.budget import Budget
 from adapters.http1.exchange import Exchange
-from adapters.http1.host import Host
+from adapters.http1.host import Host, Limits
 from adapters.http1.incoming import Incoming
-from adapters.http1.limits import Limits
 from adapters.http1.message import encode_fields
 from adapters.http1.receiving import RequestReceiver
 from adapters.http1.sweeper import NEVER

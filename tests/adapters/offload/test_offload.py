@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from adapters import offload
 from adapters.errors import CallerError, CapacityError, LimitExceeded, TooLarge
-from adapters.offload import density, packets
+from adapters.offload import packets, worker_queue
 from adapters.offload import worker_queue as lanes
 from adapters.offload.jobs import BODY, PICTURE, CodecCall, CodecJob, Cost
 from adapters.offload.worker_queue import MAX_WAITING, WorkerQueue
@@ -127,11 +127,11 @@ def _values(obj: Any) -> int:
 @given(JSON, st.integers(1, 20), st.integers(1, 8))
 def test_no_text_of_many_values_is_missed(obj: Any, many: int, piece: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(density, "MANY", many)
-        patch.setattr(density, "_PIECE", piece)
+        patch.setattr(worker_queue, "MANY", many)
+        patch.setattr(worker_queue, "_PIECE", piece)
         if _values(obj) - 1 > many:
-            assert density.has_many_values(msgspec.json.encode(obj))
-        assert not density.has_many_values(b'"' + b"base64/+" * 50 + b'"')
+            assert worker_queue.has_many_values(msgspec.json.encode(obj))
+        assert not worker_queue.has_many_values(b'"' + b"base64/+" * 50 + b'"')
 
 
 async def test_many_values_leave_and_a_long_text_stays() -> None:

@@ -12,8 +12,7 @@ from adapters.errors import BackendError
 from adapters.http1.client import Client
 from adapters.http1.server import Limits, Server
 from adapters.http2.channel import Channel, encode_fields
-from adapters.http2.codes import Code
-from adapters.http2.status import GrpcError
+from adapters.http2.status import Code, GrpcError
 from adapters.upstreams.apps.http_app import HttpAppAdapter
 from adapters.upstreams.oip.http_client import OipHttpAdapter
 from config.protocols.apps import HttpProtocol

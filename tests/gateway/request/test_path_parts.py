@@ -72,14 +72,14 @@ WIRES: dict[str, Callable[[int], InferRequest]] = {
 def worker(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of the calls that left the process."""
     sizes: list[int] = []
-    run: Any = offload.pool.run
+    run: Any = offload.worker_queue.run
 
     async def counted(size: int, *args: Any, **kwargs: Any) -> Any:
         if size >= offload.LARGE:
             sizes.append(size)
         return await run(size, *args, **kwargs)
 
-    monkeypatch.setattr("adapters.offload.pool.run", counted)
+    monkeypatch.setattr("adapters.offload.worker_queue.run", counted)
     return sizes
 
 

@@ -12,7 +12,7 @@ import pytest
 from tritonclient.grpc import service_pb2 as pb
 
 from adapters.http1.server import Server as HttpServer
-from adapters.http2.server import Server as GrpcServer
+from adapters.http2.accepted import Server as GrpcServer
 from runtimes.tensor.api.control import Control
 from runtimes.tensor.api.grpc import GrpcDoor
 from runtimes.tensor.api.http import HttpDoor

@@ -10,10 +10,9 @@ from typing import Any
 
 from aiohttp import web
 
+from adapters.http2.accepted import Server
 from adapters.http2.call import GrpcCall
-from adapters.http2.codes import Code
-from adapters.http2.server import Server
-from adapters.http2.status import GrpcError
+from adapters.http2.status import Code, GrpcError
 from adapters.wire.protos.tfserving import MODEL, PREDICTION, serving
 from tests.servers.stand_ins.serving import serving as listening
 

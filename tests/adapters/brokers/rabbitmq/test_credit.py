@@ -2,7 +2,7 @@
 
 from random import Random
 
-from adapters.brokers.rabbitmq.credit import SURPLUS_FOR, Consumer, Credit
+from adapters.brokers.rabbitmq.subscription import SURPLUS_FOR, Consumer, Credit
 
 
 def grow(credit: Credit, most: int, buffered: int = 0) -> int:

@@ -10,9 +10,8 @@ import pytest_asyncio
 from nats import connect
 
 from adapters.brokers import nats
-from adapters.brokers.base import BrokerClient, BrokerMessage, BrokerUnavailable, TopicRefused
+from adapters.brokers.base import BrokerClient, BrokerMessage, BrokerUnavailable, TopicRefused, make
 from adapters.brokers.redis import RedisStreams
-from adapters.brokers.registry import make
 from config.schema.bus.broker import BrokerConfig
 from tests.support.brokers.broker import RealBroker
 from tests.support.brokers.mqtt import MqttBroker

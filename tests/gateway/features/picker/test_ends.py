@@ -16,9 +16,8 @@ from adapters.http1.message import Request, Response
 from adapters.http1.relay import RELAY
 from adapters.http1.server import Limits
 from adapters.http2.call import GrpcCall
-from adapters.http2.codes import Code
 from adapters.http2.frames import ErrorCode
-from adapters.http2.status import GrpcError
+from adapters.http2.status import Code, GrpcError
 from adapters.types import Deadline
 from adapters.wire.protos.envoy import FULL_DUPLEX, PROCESS, ext_proc
 from gateway.features.picker.listener import PickerServer
