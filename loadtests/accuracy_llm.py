@@ -18,11 +18,11 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from runtimes.llm.engine.kv_sizing import KVCacheName, kv_dtype
-from runtimes.llm.engine.sequence import SamplingParams
-from runtimes.llm.engine.sequence import Sequence as TokenSequence
-from runtimes.llm.model.executor import Executor, ExecutorName, make_executor
+from runtimes.llm.engine.executor import Executor, ExecutorName, make_executor
+from runtimes.llm.memory import KVCacheName, kv_dtype
 from runtimes.llm.model.llama import Llama
+from runtimes.llm.sequence import SamplingParams
+from runtimes.llm.sequence import Sequence as TokenSequence
 from runtimes.llm.text.tokenizer_loader import load_tokenizer
 from runtimes.llm.weights.loader import DtypeName, load_model
 from runtimes.llm.weights.quantize import GROUP, WeightsName, quantized_4

@@ -17,12 +17,11 @@ from rich.table import Table
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the runtime sets it, before torch is imported
 
-from runtimes.llm.api.answer_bodies import TokenReport
-from runtimes.llm.api.answers import ChatWriter
+from runtimes.llm.api.answers import ChatWriter, TokenReport
+from runtimes.llm.engine import model_runner
 from runtimes.llm.engine.async_engine import Engine, EngineConfig, SamplingParams
-from runtimes.llm.model import model_runner
 from runtimes.llm.native.executor import NativeExecutor
-from runtimes.llm.text.detokenizer import Detokenizer
+from runtimes.llm.text.tokenizer import Detokenizer
 from runtimes.llm.text.tokenizer_loader import load_tokenizer
 from runtimes.llm.weights.store import resolve
 

@@ -5,21 +5,24 @@ One chat, from the socket to its tokens and back:
 1. api/server.py routes it, api/request_decoding.py decodes the body, and text/chat_template.py renders the prompt.
 2. api/submission.py makes a sequence for each answer, and engine/async_engine.py passes it to the engine's thread.
 3. engine/core.py repeats a step: engine/scheduler.py chooses the tokens of the batch and their pages in
-   engine/block_manager.py, and model/model_runner.py computes them.
+   engine/block_manager.py, and engine/model_runner.py computes them.
 4. The executor of the machine computes the layers: native/executor.py in C++, cuda/executor.py in Triton,
-   model/executor.py in torch. engine/sampler.py draws the next tokens.
+   engine/executor.py in torch. engine/sampler.py draws the next tokens.
 5. api/choice.py turns tokens into text on the event loop, api/generation.py merges the answers of a request, and
    api/answers.py writes the body or its events.
 
 __main__.py   the command line
 service.py    the process: listen, load, serve, drain
-phases.py     the spans of a traced request: its wait, its prompt, its answer
 api/          HTTP: requests to sequences, tokens to responses
+grammar/      constraints on the text of an answer
+text/         tokenizers, chat templates, and the parts of an answer's text
 engine/       the scheduler, the pages of the KV cache, the sampler, and the engine's thread
-model/        the model in torch, which is the reference for the other executors
-native/       the step in C++
 cuda/         the step on a GPU
 weights/      model files: where they come from and how they are read
-text/         tokenizers, chat templates, and the parts of an answer's text
-grammar/      constraints on the text of an answer
+native/       the step in C++
+memory.py     how much memory there is, and how many pages of the KV cache it holds
+model/        the model in torch, which is the reference for the other executors
+sequence.py   the state of an answer, and the data of a step; sampling_params.py: how its tokens are chosen
+
+Each part imports only parts that are further down in this list.
 """

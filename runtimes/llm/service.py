@@ -15,16 +15,15 @@ import uvloop
 from adapters.http1.server import Limits, Server
 from adapters.process import MAX_CONNECTIONS, clients_that_fit, raise_limit
 from runtimes.access import keyed
-from runtimes.llm.api.error_responses import refusal
+from runtimes.llm.api.http_bodies import refusal
 from runtimes.llm.api.server import App
 from runtimes.llm.api.submission import LoadedModel
 from runtimes.llm.engine.async_engine import AsyncEngine, Engine, EngineConfig
+from runtimes.llm.engine.encoder_loader import load_encoder
 from runtimes.llm.grammar.constraint import Grammars
-from runtimes.llm.model.embedding_config import PoolingName, embedding_config
-from runtimes.llm.model.encoder_config import is_encoder
+from runtimes.llm.model.embedding_config import PoolingName, embedding_config, is_encoder
 from runtimes.llm.text.chat_template import ChatTemplate
 from runtimes.llm.text.tokenizer_loader import load_tokenizer
-from runtimes.llm.weights.encoder_loader import load_encoder
 from runtimes.llm.weights.store import resolve
 from runtimes.process import CannotStart, in_thread, stop_signal
 from runtimes.spans import SpanBuffer

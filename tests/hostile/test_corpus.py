@@ -54,7 +54,7 @@ async def test_the_llm_runtime() -> None:
     """Before its model has been loaded: no case gets as far as a model."""
     from runtimes.llm import service
     from runtimes.llm.api import server as app
-    from runtimes.llm.api.error_responses import refusal
+    from runtimes.llm.api.http_bodies import refusal
 
     server = Server(app.App("m"), Limits(max_body=service.MAX_BODY), refusal)
     host, port = await server.listen_tcp("127.0.0.1", 0)

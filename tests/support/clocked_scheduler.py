@@ -2,9 +2,8 @@
 
 from runtimes.llm.engine.block_manager import BlockManager
 from runtimes.llm.engine.scheduler import Scheduler
-from runtimes.llm.engine.scheduler_config import SchedulerConfig
-from runtimes.llm.engine.sequence import Sampled, SamplingParams, Sequence, StepBatch
-from runtimes.llm.engine.standing import Standing
+from runtimes.llm.engine.step_budget import SchedulerConfig
+from runtimes.llm.sequence import Sampled, SamplingParams, Sequence, Standing, StepBatch
 
 TARGET, ANSWER = 0.05, 128
 

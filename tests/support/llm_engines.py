@@ -7,8 +7,8 @@ from typing import Any
 from gguf import GGUFReader
 
 from runtimes.llm.engine.async_engine import Engine, EngineConfig, SamplingParams
-from runtimes.llm.engine.sequence import TokenOutput
 from runtimes.llm.model.llama import Llama
+from runtimes.llm.sequence import TokenOutput
 
 LENGTHS = (1, 2, 15, 16, 17, 48, 64, 65, 330)
 """Lengths around the ends of pages (of 16 tokens) and chunks (of 48 and 64)."""

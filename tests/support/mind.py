@@ -3,7 +3,7 @@
 import torch
 
 from runtimes.llm.engine.sampler import sample
-from runtimes.llm.engine.sequence import Sampled, StepBatch
+from runtimes.llm.sequence import Sampled, StepBatch
 from tests.support.byte_tokenizer import CHATML, byte_tokenizer
 
 OPENS = "{# </think> <tool_call> #}" + CHATML.replace("<|im_start|>assistant\n", "<|im_start|>assistant\n<think>\n")

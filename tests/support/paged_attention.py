@@ -2,7 +2,7 @@
 
 import torch
 
-from runtimes.llm.engine.sequence import Chunk, SamplingParams
+from runtimes.llm.sequence import Chunk, SamplingParams
 
 HEADS, KV_HEADS, HEAD_DIM = 6, 2, 8
 CPU = torch.device("cpu")

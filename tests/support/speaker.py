@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import torch
 
-from runtimes.llm.engine.sequence import Chunk
+from runtimes.llm.sequence import Chunk
 from tests.runtimes.llm.server_fixtures import TEXT
 from tests.support.byte_tokenizer import byte_tokenizer
 

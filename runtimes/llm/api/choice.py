@@ -5,11 +5,10 @@ from dataclasses import dataclass
 
 from runtimes.llm.api.token_logprobs import EchoedPrompt, ScoredToken
 from runtimes.llm.engine.async_engine import Generation
-from runtimes.llm.engine.sequence import FinishReason, PhaseTimes, TokenLogprobs, TokenOutput
-from runtimes.llm.text.detokenizer import Detokenizer
+from runtimes.llm.sequence import FinishReason, PhaseTimes, TokenLogprobs, TokenOutput
+from runtimes.llm.text.answer_parser import ThinkParser
 from runtimes.llm.text.stop_strings import StopStrings, StopTable
-from runtimes.llm.text.think_parser import ThinkParser
-from runtimes.llm.text.tokenizer import Tokenizer
+from runtimes.llm.text.tokenizer import Detokenizer, Tokenizer
 
 NO_STOPS = StopTable(())
 

@@ -11,8 +11,8 @@ from adapters import offload
 from adapters.errors import BackendError, CallerError, ContextTooLong, InferenceError
 from adapters.wire.openai import embeddings as wire
 from adapters.wire.openai.embeddings import Vector
-from runtimes.llm.api.embedding_fields import EmbeddingsBody
 from runtimes.llm.api.submission import LoadedModel
+from runtimes.llm.api.text_bodies import EmbeddingsBody
 from runtimes.llm.engine.async_engine import QueueFull, TokenOutput
 from runtimes.llm.model.embedding_config import EmbeddingConfig
 

@@ -8,13 +8,13 @@ from msgspec import Meta
 
 from adapters.errors import CallerError
 from adapters.wire.valid_text import whole_number
-from runtimes.llm.engine.bad_words import BadWords
-from runtimes.llm.engine.sampling_params import (
+from runtimes.llm.sampling_params import (
     MAX_BIASED,
     MAX_COUNT,
     MAX_REPETITION_PENALTY,
     MAX_TOP_LOGPROBS,
     MIN_REPETITION_PENALTY,
+    BadWords,
     SamplingParams,
 )
 

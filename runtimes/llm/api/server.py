@@ -20,19 +20,27 @@ from adapters.wire import internal_headers
 from adapters.wire.field_names import RESPONSES
 from adapters.wire.internal_headers import decode as decode_standing
 from adapters.wire.openai.ignored_fields import IgnoredFields
-from runtimes.llm.api import embedding_fields, embeddings, responses
+from runtimes.llm.api import embeddings, responses
 from runtimes.llm.api.answers import AnswerWriter, ChatWriter, CompletionWriter
-from runtimes.llm.api.error_responses import RETRY_SECONDS, error_response
-from runtimes.llm.api.generation import Answering, AnswerStream
-from runtimes.llm.api.http_bodies import JSON, STREAM_HEADERS, json_body, json_response, reported, streamed
+from runtimes.llm.api.generation import Answering, AnswerStream, EmbeddingPhases
+from runtimes.llm.api.http_bodies import (
+    JSON,
+    RETRY_SECONDS,
+    STREAM_HEADERS,
+    error_response,
+    json_body,
+    json_response,
+    reported,
+    streamed,
+)
 from runtimes.llm.api.metrics import CONTENT_TYPE as METRICS_TYPE
 from runtimes.llm.api.metrics import ServerMetrics
-from runtimes.llm.api.origin import RequestOrigin
 from runtimes.llm.api.request_decoding import decode_chat, decode_completion, decoded
 from runtimes.llm.api.requests import GenerateBody
 from runtimes.llm.api.submission import (
     AnswerForm,
     LoadedModel,
+    RequestOrigin,
     Words,
     compiled,
     encode_chat,
@@ -41,12 +49,11 @@ from runtimes.llm.api.submission import (
     scored_prompts,
     submit,
 )
+from runtimes.llm.api.text_bodies import decode_detokenize, decode_embeddings, decode_tokenize
 from runtimes.llm.api.thinking import answer_parser, ignore_thinking, think_parser, thought_rules
 from runtimes.llm.api.token_logprobs import TokenNames
 from runtimes.llm.api.tokenize import text_of, tokens_of
-from runtimes.llm.api.tokenize_fields import decode_detokenize, decode_tokenize
 from runtimes.llm.engine.async_engine import EngineStats
-from runtimes.llm.phases import EmbeddingPhases
 
 COMPLETION_MAX_TOKENS = 16
 log = logging.getLogger(__name__)
@@ -176,7 +183,7 @@ class App:
     async def _embeddings(self, request: Request) -> Response:
         began = time.perf_counter()
         written = await json_body(request)
-        body = await offload.parse(written, embedding_fields.decode, written)
+        body = await offload.parse(written, decode_embeddings, written)
         model = self._ready(body.model)
         embeddings.check_dimensions(body, model.embedding)
         rows = await embeddings.rows_of(body, model)

@@ -1,30 +1,111 @@
 """From a decoded request to its sequences in the engine: prompts, lengths, sampling, and the text to return."""
 
+import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from hashlib import blake2b
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from adapters.errors import CallerError, ContextTooLong, InferenceError
+from adapters import offload
+from adapters.errors import CallerError, CapacityError, ContextTooLong, InferenceError
+from adapters.offload.tenant_queue import TenantQueue
+from adapters.wire.internal_headers import InternalHeaders
 from runtimes.llm.api.choice import NO_STOPS, AnswerChoice, ChoiceOptions
-from runtimes.llm.api.encoding_thread import EncodingThread
 from runtimes.llm.api.messages import Message
-from runtimes.llm.api.origin import RequestOrigin
 from runtimes.llm.api.requests import GenerateBody
 from runtimes.llm.api.token_logprobs import EchoedPrompt, ScoredPrompt, TokenNames, scored_prompt
 from runtimes.llm.engine.async_engine import AsyncEngine, SamplingParams
-from runtimes.llm.engine.bad_words import BadWords, spelled
-from runtimes.llm.engine.sequence import Constraint, PhaseTimes
 from runtimes.llm.grammar.constraint import Compiled, Grammar, Grammars
 from runtimes.llm.grammar.think_rules import ThoughtRules
 from runtimes.llm.model.embedding_config import EmbeddingConfig
+from runtimes.llm.sampling_params import BadWords, spelled
+from runtimes.llm.sequence import Constraint, PhaseTimes, Standing
+from runtimes.llm.text.answer_parser import ThinkParser
 from runtimes.llm.text.chat_template import ChatTemplate
 from runtimes.llm.text.stop_strings import StopTable
-from runtimes.llm.text.think_parser import ThinkParser
 from runtimes.llm.text.tokenizer import Tokenizer, TooManyTokens
 from runtimes.spans import around
+
+
+class RequestOrigin(NamedTuple):
+    """Only requests of the same `salt` share pages of the prefix cache."""
+
+    salt: bytes
+    standing: Standing
+
+    @classmethod
+    def of(cls, headers: InternalHeaders, salt: str | None, priority: int | None, now: float) -> "RequestOrigin":
+        """Combine the gateway's `headers` with the body's fields: the body's `priority` can only lower that of the
+        headers, and its `salt` divides the tenant's own cache."""
+        owner = headers.tenant if headers.salt is None else headers.salt
+        ranks = [number for number in (headers.priority, priority) if number is not None]
+        standing = Standing(headers.tenant, headers.share, max(ranks, default=0), now + headers.seconds)
+        key = f"{owner}\n{salt or ''}".encode(errors="surrogatepass")
+        return cls(blake2b(key, digest_size=16).digest(), standing)
+
+
+INLINE = 8 * 1024
+"""Characters that are encoded on the loop: some 10 ms of the slowest text."""
+MAX_WAITING = 64
+
+T = TypeVar("T")
+
+
+class EncodingThread:
+    """One thread for one model's texts, on which tenants take turns. It belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="llm-encode")
+        self._waiting = TenantQueue[asyncio.Future[None]]()
+        self._busy = False
+        self._this_turn = 0
+
+    async def run(self, size: int, work: Callable[[], T]) -> T:
+        """The result of `work` on a text of `size` characters. Raises CapacityError if too many of its tenant wait."""
+        if size <= INLINE:
+            await self._take_turn(size)
+            return work()
+        await self._enter()
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        finally:
+            self._leave()
+
+    async def _enter(self) -> None:
+        tenant = offload.TENANT.get()
+        if not self._busy:
+            self._busy = True
+            return
+        if self._waiting.count(tenant) >= MAX_WAITING:
+            raise CapacityError("Too many large prompts are being encoded: try again later.", retry_after=1.0)
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.put(tenant, turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not self._waiting.remove(tenant, turn) and not turn.cancelled():
+                self._leave()
+            raise
+
+    def _leave(self) -> None:
+        while self._waiting:
+            turn = self._waiting.take()
+            if not turn.cancelled():
+                turn.set_result(None)
+                return
+        self._busy = False
+
+    async def _take_turn(self, size: int) -> None:
+        """Yield to other tasks after every INLINE characters, for any number of texts."""
+        self._this_turn += size
+        if self._this_turn > INLINE:
+            self._this_turn = size
+            await asyncio.sleep(0)
+
 
 TURN = 20
 """Characters whose encoding takes as long as a template takes for one message."""

@@ -9,9 +9,8 @@ from runtimes.llm.api.submission import LoadedModel
 from runtimes.llm.api.thinking_fields import FIELDS, ThinkingSettings
 from runtimes.llm.api.tools import ToolUse
 from runtimes.llm.grammar.think_rules import ThoughtRules
-from runtimes.llm.text.answer_parser import AnswerParser
+from runtimes.llm.text.answer_parser import AnswerParser, ThinkParser
 from runtimes.llm.text.chat_template import ChatTemplate
-from runtimes.llm.text.think_parser import ThinkParser
 
 _WITHOUT_EFFECT = {"reasoning_effort": "none", "enable_thinking": False}
 

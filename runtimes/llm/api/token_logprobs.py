@@ -4,7 +4,7 @@ import codecs
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from runtimes.llm.engine.sequence import TokenLogprobs
+from runtimes.llm.sequence import TokenLogprobs
 from runtimes.llm.text.tokenizer import Tokenizer
 
 ScoredPrompt = list[dict[str, dict[str, Any]] | None]

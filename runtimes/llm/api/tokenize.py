@@ -4,8 +4,8 @@ import functools
 
 from adapters.errors import CallerError
 from runtimes.llm.api.submission import LoadedModel, encode_chat, encode_within
+from runtimes.llm.api.text_bodies import MAX_TOKENS, DetokenizeBody, TokenizeBody
 from runtimes.llm.api.thinking_fields import check_variables
-from runtimes.llm.api.tokenize_fields import MAX_TOKENS, DetokenizeBody, TokenizeBody
 from runtimes.llm.text.tokenizer import Tokenizer
 
 

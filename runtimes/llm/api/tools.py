@@ -1,5 +1,6 @@
 """The tools of a request: the functions that a model may call, and whether a call is required."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -9,12 +10,21 @@ from msgspec import Meta
 
 from adapters.errors import CallerError
 from runtimes.llm.grammar.constraint import Grammar
+from runtimes.llm.grammar.json_schema import json_text
 from runtimes.llm.text.tokenizer import Tokenizer
-from runtimes.llm.text.tool_formats import ToolFormat, ToolFunction, calls_grammar
-from runtimes.llm.text.tool_parser import ToolParser
+from runtimes.llm.text.tool_parser import ToolFormat, ToolParser
 
 MAX_TOOLS = 128
 _NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFunction:
+    """A function that a model may call. With `strict` its arguments must match its whole schema."""
+
+    name: str
+    parameters: dict[str, Any]
+    strict: bool = False
 
 
 class FunctionTool(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -110,3 +120,46 @@ def tool_use(tools: Sequence[Tool] | None, choice: ToolChoice | None, parallel: 
     functions = tuple([tool.rules for tool in called])
     forced = choice == "required" or isinstance(choice, ChosenTool)
     return ToolUse([tool.for_template() for tool in tools], functions, forced, not one)
+
+
+def calls_grammar(
+    tool_format: ToolFormat,
+    functions: Sequence[ToolFunction],
+    tokenizer: Tokenizer,
+    *,
+    parallel: bool,
+    answer: Grammar | None = None,
+    after_text: bool = False,
+) -> Grammar:
+    """A grammar of calls of these functions with arguments of their schemas: at least one, and if not `parallel`
+    exactly one.
+
+    With an `answer` its JSON is allowed instead; with `after_text`, any text may precede the calls, or stand alone.
+    """
+    control = tokenizer.special_tokens.get(tool_format.trigger)
+    trigger = _quoted(tool_format.trigger) if control is None else f"<[{control}]>"
+
+    def spelled(text: str) -> str:
+        """As Lark: a control token is not text."""
+        before, mark, after = text.partition(tool_format.trigger) if tool_format.trigger else (text, "", "")
+        return f"{_quoted(before)} {trigger if mark else ''} {_quoted(after)}"
+
+    more = f"({spelled(tool_format.between)} call)*" if parallel else ""
+    calls = f"{_quoted(tool_format.begins)} call {more} {_quoted(tool_format.closing)}"
+    rules = ["%llguidance {}"]
+    if after_text:
+        rules += [f"start: {calls}"]
+    elif answer is not None:
+        rules += [f"start: {trigger} {calls} | answer", f"answer: %json {answer.text}"]
+    else:
+        rules += [f"start: {trigger} {calls}"]
+    rules.append("call: " + " | ".join(f"call_{i}" for i in range(len(functions))))
+    for i, function in enumerate(functions):
+        head = f'{{"name": {json.dumps(function.name)}, "{tool_format.arguments}": '
+        schema = json_text({"type": "object", **function.parameters}, "tools", strict=function.strict)
+        rules.append(f'call_{i}: {_quoted(head)} %json {schema} "}}"')
+    return Grammar("lark", "\n".join(rules), "tools", after=tool_format.trigger if after_text else "")
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text) if text else ""

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from runtimes.llm.cuda.attention import attend
-from runtimes.llm.engine.sequence import Chunk
-from runtimes.llm.model.attention import ScoreOptions
-from runtimes.llm.model.kv_pages import Pages, SmallPages, store
+from runtimes.llm.model.attention import Pages, ScoreOptions, SmallPages, store
+from runtimes.llm.sequence import Chunk
 
 CHUNK_ROWS = 64
 """Rows of a tile of several tokens; of a single one, those of its group of heads."""

@@ -15,9 +15,17 @@ from adapters.errors import BackendError, InferenceError
 from runtimes.histogram import Histogram
 from runtimes.llm.engine.core import Engine, StepRunner
 from runtimes.llm.engine.engine_config import EngineConfig, EngineStats
-from runtimes.llm.engine.refusals import PromptTooLong, QueueFull, TooLate
-from runtimes.llm.engine.sequence import Constraint, FinishReason, PhaseTimes, Pooling, SamplingParams, TokenOutput
-from runtimes.llm.engine.standing import DEFAULT_STANDING, Standing
+from runtimes.llm.engine.queue import PromptTooLong, QueueFull, TooLate
+from runtimes.llm.sequence import (
+    DEFAULT_STANDING,
+    Constraint,
+    FinishReason,
+    PhaseTimes,
+    Pooling,
+    SamplingParams,
+    Standing,
+    TokenOutput,
+)
 
 __all__ = [
     "AsyncEngine",

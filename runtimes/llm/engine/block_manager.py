@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from hashlib import blake2b
 from itertools import chain
 
-from runtimes.llm.engine.sequence import Sequence
+from runtimes.llm.sequence import Sequence
 
 
 class BlockManager:

@@ -12,25 +12,24 @@ import torch
 from runtimes.histogram import LATENCY_BOUNDS, Histogram
 from runtimes.llm.engine.block_manager import BlockManager
 from runtimes.llm.engine.engine_config import EngineConfig, EngineStats
-from runtimes.llm.engine.kv_sizing import KV_ADVICE, kv_blocks, kv_bytes_per_token, kv_dtype
-from runtimes.llm.engine.memory import OutOfMemory, allocating, ran_out
+from runtimes.llm.engine.executor import make_executor, memory_of_steps
+from runtimes.llm.engine.model_runner import ModelRunner, Pooler
 from runtimes.llm.engine.scheduler import Scheduler
-from runtimes.llm.engine.scheduler_config import SchedulerConfig
-from runtimes.llm.engine.sequence import (
+from runtimes.llm.engine.step_budget import SchedulerConfig
+from runtimes.llm.memory import KV_ADVICE, OutOfMemory, allocating, kv_blocks, kv_bytes_per_token, kv_dtype, ran_out
+from runtimes.llm.model.llama import Llama
+from runtimes.llm.sequence import (
+    DEFAULT_STANDING,
     Constraint,
     PhaseTimes,
     Pooling,
     Sampled,
     SamplingParams,
     Sequence,
+    Standing,
     StepBatch,
     TokenOutput,
 )
-from runtimes.llm.engine.standing import DEFAULT_STANDING, Standing
-from runtimes.llm.model.executor import make_executor, memory_of_steps
-from runtimes.llm.model.llama import Llama
-from runtimes.llm.model.model_runner import ModelRunner
-from runtimes.llm.model.pooler import Pooler
 from runtimes.llm.weights.loader import load_model
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runtimes.histogram import Histogram
-from runtimes.llm.engine.kv_sizing import KVCacheName
-from runtimes.llm.model.executor import ExecutorName
+from runtimes.llm.engine.executor import ExecutorName
+from runtimes.llm.memory import KVCacheName
 from runtimes.llm.weights.loader import DeviceName, DtypeName
 from runtimes.llm.weights.quantize import WeightsName
 

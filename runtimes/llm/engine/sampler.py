@@ -1,7 +1,7 @@
 """Samples tokens from logits.
 
-Bias, penalties and excluded tokens come first (`logits_processors`), then temperature, top-k, top-p and min-p
-(`truncation`), then one draw by inverting the distribution's cumulative sum. The draw depends only on the logits, the
+Bias, penalties and excluded tokens come first (`logits_processors`), then temperature, top-k, top-p and min-p,
+then one draw by inverting the distribution's cumulative sum. The draw depends only on the logits, the
 sequence's seed and the position: its random number is a hash of the two (a counter-based generator, Salmon et al. 2011,
 "Parallel random numbers: as easy as 1, 2, 3"), so neither the rest of the batch nor a preemption changes an answer.
 The parameters of other rows do not change the computation of a row.
@@ -16,11 +16,51 @@ import torch
 from torch import Tensor
 
 from adapters.errors import BackendError, CallerError, InferenceError
-from runtimes.llm.engine.logits_processors import process
-from runtimes.llm.engine.logprobs import Logprobs
-from runtimes.llm.engine.memory import ran_out
-from runtimes.llm.engine.sequence import Chunk, Sampled, TokenLogprobs
-from runtimes.llm.engine.truncation import TruncationLimits, likeliest, num_candidates, parts
+from runtimes.llm.engine.logits_processors import TruncationLimits, likeliest, num_candidates, parts, process
+from runtimes.llm.memory import ran_out
+from runtimes.llm.sequence import Chunk, Sampled, TokenLogprobs
+
+# Rows of the vocabulary that are processed at once: a prompt has many.
+_ROWS = 64
+# OpenAI's value for an impossible token: JSON has no infinity.
+_LEAST = -9999.0
+
+
+class Logprobs:
+    """Log-probabilities of rows of logits [rows, vocab]: the `counts` likeliest of each."""
+
+    def __init__(self, logits: Tensor, counts: Sequence[int]) -> None:
+        self._all = logits.log_softmax(dim=-1)
+        self._counts = counts
+        values, ids = likeliest(self._all, max(max(counts), 1))
+        self._values, self._ids = values.clamp_(min=_LEAST).tolist(), ids.tolist()
+
+    def of(self, token_ids: Tensor) -> list[TokenLogprobs]:
+        """The log-probability of one token of each row, [rows]."""
+        chosen = self._chosen(token_ids)[:, 0].clamp(min=_LEAST).tolist()
+        return [
+            TokenLogprobs(logprob, tuple(zip(ids[:count], values[:count], strict=True)))
+            for logprob, ids, values, count in zip(chosen, self._ids, self._values, self._counts, strict=True)
+        ]
+
+    def ranked(self, token_ids: Tensor) -> list[TokenLogprobs]:
+        """The log-probability and the rank of one token of each row."""
+        ranks = ((self._all > self._chosen(token_ids)).sum(-1) + 1).tolist()
+        return [one._replace(rank=rank) for one, rank in zip(self.of(token_ids), ranks, strict=True)]
+
+    def _chosen(self, token_ids: Tensor) -> Tensor:
+        return self._all.gather(-1, token_ids[:, None])
+
+
+@torch.inference_mode()  # type: ignore[untyped-decorator]
+def prompt_logprobs(logits: Tensor, targets: Sequence[int], count: int) -> tuple[TokenLogprobs, ...]:
+    """The log-probability of each of `targets` by its row of `logits` [len(targets), vocab]."""
+    scored: list[TokenLogprobs] = []
+    token_ids = torch.tensor(targets, device=logits.device)
+    for rows, ids in zip(logits.split(_ROWS), token_ids.split(_ROWS), strict=True):
+        scored += Logprobs(rows, [count] * len(rows)).ranked(ids)
+    return tuple(scored)
+
 
 # The number of candidates that nearly always contain every token that may be drawn.
 _FEW = 64

@@ -18,19 +18,64 @@ from typing import TYPE_CHECKING
 from adapters.errors import InferenceError
 from runtimes.histogram import LATENCY_BOUNDS, Histogram
 from runtimes.llm.engine.block_manager import BlockManager
-from runtimes.llm.engine.fairness import ServedTokens
-from runtimes.llm.engine.outcomes import add_pooled, appended, finish_reason, pooled_output, token_output
-from runtimes.llm.engine.queue import SequenceQueue
-from runtimes.llm.engine.refusals import PromptTooLong, QueueFull, TooLate
-from runtimes.llm.engine.running import Running
-from runtimes.llm.engine.scheduler_config import LIVE_SECONDS, SchedulerConfig
-from runtimes.llm.engine.sequence import Chunk, Sampled, Sequence, StepBatch, TokenOutput
-from runtimes.llm.engine.step_budget import StepBudget
-from runtimes.llm.engine.waits import shared_wait
+from runtimes.llm.engine.queue import PromptTooLong, QueueFull, Running, SequenceQueue, ServedTokens, TooLate
+from runtimes.llm.engine.step_budget import LIVE_SECONDS, SchedulerConfig, StepBudget, shared_wait
+from runtimes.llm.sequence import Chunk, Sampled, Sequence, StepBatch, TokenOutput
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+from typing import TYPE_CHECKING
+
+from adapters.errors import BackendError
+from runtimes.llm.sequence import FinishReason
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+def appended(sequence: Sequence, token_id: int) -> InferenceError | None:
+    """Append a token; the error if the sequence's constraint fails, which ends this sequence only."""
+    try:
+        sequence.append(token_id)
+    except InferenceError as error:
+        return error
+    except Exception as error:  # a constraint comes from a request and may fail in any way
+        failure = BackendError(f"the answer's constraint has failed: {error}")
+        failure.__cause__ = error
+        return failure
+    return None
+
+
+def finish_reason(sequence: Sequence, max_model_len: int) -> FinishReason | None:
+    """The finish reason of a sequence that ends with its newest token; None if it continues."""
+    if sequence.token_ids[-1] in sequence.stop_token_ids:
+        return "stop"
+    if sequence.num_generated >= sequence.params.max_tokens or len(sequence) >= max_model_len:
+        return "length"
+    return None
+
+
+def token_output(sequence: Sequence, sampled: Sampled, reason: FinishReason | None) -> TokenOutput:
+    """The newest token of a sequence. The first one carries the log-probabilities of the prompt."""
+    prompt, sequence.prompt_logprobs = sequence.prompt_logprobs, []
+    return TokenOutput(
+        sampled.token_id, reason, sequence.num_cached, logprobs=sampled.logprobs, prompt_logprobs=tuple(prompt)
+    )
+
+
+def add_pooled(sequence: Sequence, states: "NDArray[np.float32] | None") -> None:
+    """Add the sum of a chunk's hidden states to the vector of its sequence."""
+    if states is not None:
+        sequence.pooled = states if sequence.pooled is None else sequence.pooled + states
+
+
+def pooled_output(sequence: Sequence) -> TokenOutput:
+    """The vector of a sequence whose last chunk was computed."""
+    if sequence.pooling == "mean" and sequence.pooled is not None:
+        sequence.pooled /= len(sequence)
+    return TokenOutput(-1, "stop", sequence.num_cached, sequence.pooled)
 
 
 class Scheduler:

@@ -1,4 +1,4 @@
-"""The number of prompt tokens that a step computes beside sequences that decode.
+"""The bounds of a step: the prompt tokens that it computes beside sequences that decode.
 
 All sequences of a step wait for its end, so a chunk of a prompt lengthens the gap between two tokens of every sequence
 that decodes beside it. The budget is a time: the engine reports how long each step lasted, and a chunk has as many
@@ -7,7 +7,83 @@ tokens as the target allows. Results do not depend on the cuts of a prompt, so t
 The target trades gaps for first tokens. With N requests in flight and a completion every T seconds, a request takes
 N · T seconds (Little's law), so time that decoding gains, the wait for the first token loses. The target therefore
 grows with that wait.
+
+A sequence that decodes slows down for prompts of its own tenant only, and of its own priority or a more urgent one. So
+a tenant's queue never widens the gaps of another tenant's streams, nor do background prompts widen those of a live
+chat.
 """
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from adapters.wire.internal_headers import PRIORITIES
+from runtimes.llm.engine.queue import Running, SequenceQueue
+from runtimes.llm.sequence import Sequence
+
+
+def shared_wait(queue: SequenceQueue, running: Running, now: float) -> float:
+    """Seconds of waiting that all decoding sequences may slow down for: the shortest of their own prompts' longest
+    waits; 0 if one of them has none.
+    """
+    if not (queue.size or running.prompts):
+        return 0.0
+    decoding = {(sequence.standing.tenant, sequence.standing.priority) for sequence in running.decoding.values()}
+    waits = (_longest(now, _prompts(queue, running, tenant, priority)) for tenant, priority in decoding)
+    return min(waits, default=0.0)
+
+
+def _prompts(queue: SequenceQueue, running: Running, tenant: str, priority: int) -> Iterable[Sequence]:
+    """A tenant's prompts that wait for their first token: all that have begun, and the next of each line."""
+    for sequence in (*running.prompts.values(), *queue.heads(tenant)):
+        if sequence.standing.tenant == tenant and sequence.standing.priority <= priority and not sequence.begun:
+            yield sequence
+
+
+def _longest(now: float, prompts: Iterable[Sequence]) -> float:
+    return max((now - sequence.arrived for sequence in prompts), default=0.0)
+
+
+LIVE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerConfig:
+    """Bounds, in sequences and tokens. `max_model_len` counts prompt and answer together.
+
+    Raises ValueError if the bounds contradict each other.
+    """
+
+    max_model_len: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_queue: int
+    max_step_seconds: float = 0.05
+    """The longest step in which sequences decode: the chunks of prompts fit into it (`StepBudget`)."""
+    background: int = PRIORITIES["batch"]
+    """The priority from which sequences are background work: they rest while a live prompt waits for its first token,
+    and their prompts are computed in brief steps for LIVE_SECONDS after a live request."""
+    whole_prompts: bool = False
+    """No prompt is cut into chunks: the model needs a whole text at once, and a step holds the longest."""
+
+    def __post_init__(self) -> None:
+        if self.max_model_len < 2:
+            raise ValueError(f"max_model_len must hold a prompt and an answer: 2 or more, not {self.max_model_len}")
+        if self.max_step_seconds <= 0:
+            raise ValueError(f"max_step_seconds must be more than 0, not {self.max_step_seconds}")
+        if self.max_num_seqs < 1 or self.max_queue < 1:
+            raise ValueError("max_num_seqs and max_queue must be 1 or more")
+        # Each running sequence must be able to take one token in every step.
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            raise ValueError(
+                f"max_num_batched_tokens ({self.max_num_batched_tokens}) must be at least"
+                f" max_num_seqs ({self.max_num_seqs})"
+            )
+        if self.whole_prompts and self.max_num_batched_tokens < self.max_model_len:
+            raise ValueError(
+                f"max_num_batched_tokens ({self.max_num_batched_tokens}) must hold the longest prompt"
+                f" ({self.max_model_len} tokens): this model computes no part of one"
+            )
+
 
 SMALLEST_SHARE = 8
 """A chunk has at least one part in so many of `max_tokens`, so that a prompt advances on a slow machine too."""

@@ -7,8 +7,8 @@ MaybeThinking       before an answer that may begin with a thought, or without o
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from runtimes.llm.grammar.after_mark import AfterMark, Mark, TextRules, mark_of
-from runtimes.llm.text.think_parser import ThinkFormat
+from runtimes.llm.grammar.constraint import AfterMark, Mark, TextRules, mark_of
+from runtimes.llm.text.answer_parser import ThinkFormat
 from runtimes.llm.text.tokenizer import Tokenizer
 
 

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from runtimes.llm.engine.sequence import Chunk
-from runtimes.llm.model.encoder_config import EncoderConfig
-from runtimes.llm.weights.matrix import Weight, concatenated, linear
+from runtimes.llm.model.embedding_config import EncoderConfig
+from runtimes.llm.model.matrix import Weight, concatenated, linear
+from runtimes.llm.sequence import Chunk
 
 TensorSource = Callable[[str, tuple[int, ...]], Weight]
 """The weight of that name, which must have that shape, in the dtype and on the device to compute with."""

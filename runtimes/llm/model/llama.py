@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from runtimes.llm.model.attention import Attention, KVCache, ScoreOptions
+from runtimes.llm.model.matrix import Weight, concatenated, embedding, linear
 from runtimes.llm.model.model_config import ModelShape
 from runtimes.llm.model.rope import rotary_tables, rotated
-from runtimes.llm.weights.matrix import Weight, concatenated, embedding, linear
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,12 @@ The template is Jinja as Hugging Face runs it (https://huggingface.co/docs/trans
 since it comes from a download. It writes control tokens such as `<|im_end|>` as text. The author of a message must not
 be able to do so: before rendering, a mark is inserted into every spelling of a control token in a message; after it the
 prompt is cut at the marks and each part encoded separately, so no such spelling is left.
+
+For a template without tools, a system prompt describes them in the format of the Hermes models
+(https://github.com/NousResearch/Hermes-Function-Calling).
 """
 
+import json
 import secrets
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -15,10 +19,54 @@ import jinja2
 
 from adapters.errors import CallerError
 from adapters.wire.text.chat_jinja import ChatEnvironment
-from runtimes.llm.text.think_parser import think_format_of
+from runtimes.llm.text.answer_parser import think_format_of
 from runtimes.llm.text.tokenizer import Tokenizer, UnsupportedTokenizer
-from runtimes.llm.text.tool_formats import HERMES, format_of
-from runtimes.llm.text.tool_prompt import in_words
+from runtimes.llm.text.tool_parser import HERMES, format_of
+
+_PROMPT = """You may call functions to help with the user's request. They are given within <tools></tools>:
+<tools>
+{tools}
+</tools>
+
+For each call write a JSON object with the function's name and its arguments within <tool_call></tool_call>:
+<tool_call>
+{{"name": "function-name", "arguments": {{"argument-name": "value"}}}}
+</tool_call>"""
+
+
+def in_words(messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The messages as plain text: tools in the system message, calls in the assistant's, results in the user's."""
+    result: list[dict[str, Any]] = []
+    for message in messages:
+        if message["role"] == "tool":
+            _add_result(result, message["content"])
+        elif calls := message.get("tool_calls"):
+            result.append({"role": "assistant", "content": _calls(message["content"], calls)})
+        else:
+            result.append(dict(message))
+    return _with_tools(result, tools) if tools else result
+
+
+def _with_tools(messages: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    prompt = _PROMPT.format(tools="\n".join([json.dumps(tool, ensure_ascii=False) for tool in tools]))
+    if not messages or messages[0]["role"] != "system":
+        return [{"role": "system", "content": prompt}, *messages]
+    return [messages[0] | {"content": f"{messages[0]['content']}\n\n{prompt}"}, *messages[1:]]
+
+
+def _calls(text: str, calls: Sequence[Mapping[str, Any]]) -> str:
+    written = [f"<tool_call>\n{json.dumps(call['function'], ensure_ascii=False)}\n</tool_call>" for call in calls]
+    return "\n".join([text, *written] if text else written)
+
+
+def _add_result(messages: list[dict[str, Any]], result: str) -> None:
+    """Append the result of a call. Results of one turn share a message: templates alternate user and assistant."""
+    written = f"<tool_response>\n{result}\n</tool_response>"
+    if messages and messages[-1].get("results"):
+        messages[-1]["content"] += f"\n{written}"
+    else:
+        messages.append({"role": "user", "content": written, "results": True})
+
 
 TAIL = 16
 """Tokens at the end of a prompt that are searched for the mark of a thought."""

@@ -2,15 +2,99 @@
 
 The ids come from the `tokenizers` library. The reverse uses a table of bytes by token id, because a stream needs the
 bytes: one token may contain an incomplete character.
+
+Long texts are cut into slices that are encoded one after another. A slice ends after a letter or a digit that a space
+or a new line follows: no pre-tokenizer joins the two, so the ids of the slices are the ids of the whole text.
+`cuts_exactly` verifies that for a tokenizer at load.
 """
 
-from collections.abc import Iterable, Mapping
+import codecs
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Literal
 
 import tokenizers
 
-from runtimes.llm.text.special_spellings import SpecialSpellings
-from runtimes.llm.text.text_slices import cuts_exactly, slices
+SLICE = 16 * 1024
+"""Characters of a slice, if its text can be cut there."""
+LONGEST = 64 * 1024
+"""The longest slice in characters: a text without a place to cut is cut here, through any token."""
+_PLACE = re.compile(r"[^\W_](?=[ \n])")
+_SAMPLE = "Some words, 12 and\nmore  of  it\n\n  x = 3 ; Ünï \t cödé 中文 字 it's a 7.5 %  end\n"
+
+
+def slices(text: str, *, cut: bool = True) -> Iterator[str]:
+    """The parts of `text` in their order; without `cut` only parts over LONGEST are cut."""
+    start = 0
+    while len(text) - start > (SLICE if cut else LONGEST):
+        place = _PLACE.search(text, start + SLICE, start + LONGEST) if cut else None
+        end = start + LONGEST if place is None else place.end()
+        yield text[start:end]
+        start = end
+    if start < len(text) or not text:
+        yield text[start:]
+
+
+def cuts_exactly(encode: Callable[[str], list[int]]) -> bool:
+    """Whether a sample has the same ids in two slices, wherever it is cut."""
+    whole = encode(_SAMPLE)
+    places = [place.end() for place in _PLACE.finditer(_SAMPLE)]
+    return all(encode(_SAMPLE[:place]) + encode(_SAMPLE[place:]) == whole for place in places)
+
+
+class _Trie(dict[str, "_Trie"]):
+    """Characters and their possible successors; a token ends at an empty one."""
+
+
+class SpecialSpellings:
+    """The spellings of one vocabulary's control tokens.
+
+    A text that is cut after the first character of each spelling, with each part encoded separately, has no control
+    token. The pattern is a trie: a text costs a few steps a character, however many control tokens there are.
+    """
+
+    def __init__(self, tokens: Iterable[str]) -> None:
+        spellings = [token for token in tokens if token]
+        self._longest = max(map(len, spellings), default=0)
+        self._begun = {token[:end] for token in spellings for end in range(1, len(token))}
+        self._whole = re.compile(f"(?={_pattern(_trie(spellings))}).", re.DOTALL) if spellings else None
+
+    def cut(self, text: str, *, open_end: bool = False) -> list[str]:
+        """The parts of `text`, none of which spells a control token.
+
+        With an `open_end` more text follows, so the beginning of a spelling at the end of `text` is cut too.
+        """
+        if self._whole is None:
+            return [text]
+        places = {match.end() for match in self._whole.finditer(text)}
+        if open_end:
+            places |= self._begun_at_end(text)
+        ends = sorted(places)
+        return [text[start:end] for start, end in zip([0, *ends], [*ends, len(text)], strict=True)]
+
+    def _begun_at_end(self, text: str) -> set[int]:
+        """Offsets after the first characters of spellings that are incomplete at the end, without white space."""
+        end = len(text.rstrip())
+        starts = range(max(0, end - self._longest), end)
+        return {start + 1 for start in starts if text[start:end] in self._begun}
+
+
+def _trie(tokens: Iterable[str]) -> _Trie:
+    root = _Trie()
+    for token in tokens:
+        node = root
+        for character in token:
+            node = node.setdefault(character, _Trie())
+        node[""] = _Trie()
+    return root
+
+
+def _pattern(node: _Trie) -> str:
+    if "" in node:  # this spelling matches before a longer one with the same beginning
+        return ""
+    branches = [re.escape(character) + _pattern(child) for character, child in node.items()]
+    return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})" if branches else ""
+
 
 PieceKind = Literal["byte_level", "sentencepiece", "wordpiece"]
 # Control tokens that end an answer even if the metadata does not declare them: an instruct model may end its turn with
@@ -174,3 +258,31 @@ def byte_level_alphabet() -> dict[str, int]:
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
+
+
+class Detokenizer:
+    """Converts one answer's tokens to text. The results of `push` and `flush` together equal `decode` of all tokens."""
+
+    def __init__(self, tokenizer: Tokenizer, shown: Mapping[int, bytes] | None = None) -> None:
+        """`shown` control tokens are spelled in the text."""
+        self._tokenizer = tokenizer
+        self._shown = shown or {}
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, token_id: int) -> str:
+        """The text that is complete with this token; empty while a character is open."""
+        return self._decoder.decode(self._tokenizer.piece(token_id) or self._shown.get(token_id, b""))
+
+    def flush(self) -> str:
+        """The end: U+FFFD if a character was left open."""
+        return self._decoder.decode(b"", final=True)
+
+
+def overlap(text: str, stop: str) -> int:
+    """The length of the longest end of `text` that is a beginning of `stop`."""
+    start = max(0, len(text) - len(stop) + 1)
+    while (start := text.find(stop[0], start)) >= 0:
+        if stop.startswith(text[start:]):
+            return len(text) - start
+        start += 1
+    return 0

@@ -1,4 +1,11 @@
-"""Separates the tool calls of an answer from its text, piece by piece.
+"""The formats in which models write tool calls, and the separation of the calls from the text, piece by piece.
+
+The marks around a call, by the family of the chat template:
+
+hermes    <tool_call>\\n{"name": …, "arguments": …}\\n</tool_call>, one after another: Hermes, Qwen 2.5 and 3, and
+          models whose template does not support tools
+mistral   [TOOL_CALLS][{"name": …, "arguments": …}, …]
+llama     {"name": …, "parameters": …}; …, perhaps after <|python_tag|>: Llama 3.1 to 3.3
 
 A call's name is reported once it is complete, then its arguments in pieces. Text that only resembles a call is returned
 as text.
@@ -6,13 +13,75 @@ as text.
 
 import json
 import re
+import secrets
+import string
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
 
-from runtimes.llm.text.detokenizer import overlap
-from runtimes.llm.text.tool_formats import ToolFormat
+from runtimes.llm.text.tokenizer import overlap
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFormat:
+    """The marks: `trigger` and `begins` stand before the first call, `between` between two, `closing` after the last.
+
+    Where there is no `trigger` only the text itself shows that it is a call; `prelude` may stand before that.
+    """
+
+    name: str
+    trigger: str
+    begins: str
+    between: str
+    closing: str
+    arguments: str
+    prelude: str = ""
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """White space between calls, which is not text."""
+        return tuple(mark for mark in (self.trigger, self.prelude, self.closing.strip()) if mark)
+
+    def new_id(self) -> str:
+        if self.name == "mistral":  # its template takes no other
+            return "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(9))
+        return f"call_{secrets.token_hex(12)}"
+
+
+HERMES = ToolFormat(
+    name="hermes",
+    trigger="<tool_call>",
+    begins="\n",
+    between="\n</tool_call>\n<tool_call>\n",
+    closing="\n</tool_call>",
+    arguments="arguments",
+)
+MISTRAL = ToolFormat(
+    name="mistral", trigger="[TOOL_CALLS]", begins="[", between=", ", closing="]", arguments="arguments"
+)
+LLAMA = ToolFormat(
+    name="llama",
+    trigger="",
+    begins="",
+    between="; ",
+    closing="",
+    arguments="parameters",
+    prelude="<|python_tag|>",
+)
+
+
+def format_of(template: str) -> ToolFormat | None:
+    """The format of the models with this chat template; None if it has no tools, or an unsupported format."""
+    if "<tool_call>" in template and "<function=" not in template:
+        return HERMES
+    if "[TOOL_CALLS]" in template and "[ARGS]" not in template:
+        return MISTRAL
+    if '"parameters"' in template and ("<|python_tag|>" in template or "ipython" in template):
+        return LLAMA
+    return None
+
 
 _HEAD = re.compile(r'\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)')
 _NOTHING = msgspec.Raw(b"{}")

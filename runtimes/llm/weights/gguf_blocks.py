@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from runtimes.llm.weights.matrix import GroupQuantized
+from runtimes.llm.model.matrix import GroupQuantized
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]

@@ -10,15 +10,14 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
-from runtimes.llm.engine.kv_sizing import memory_of
-from runtimes.llm.engine.memory import allocating, require
+from runtimes.llm.memory import allocating, memory_of, require
 from runtimes.llm.model.llama import Llama
+from runtimes.llm.model.matrix import GroupQuantized, Weight, moved
 from runtimes.llm.model.model_config import ModelShape, UnsupportedModel
 from runtimes.llm.native.build import targets
 from runtimes.llm.weights.gguf_checkpoint import GgufCheckpoint
-from runtimes.llm.weights.matrix import GroupQuantized, Weight, moved
 from runtimes.llm.weights.quantize import WeightsName, held, held_bytes
-from runtimes.llm.weights.safetensors_checkpoint import SafetensorsCheckpoint
+from runtimes.llm.weights.safetensors_files import SafetensorsCheckpoint
 
 _ADVICE = "take weights of fewer bits (weights: int8 or int4), or a smaller model"
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]

@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from runtimes.llm.weights.matrix import GroupQuantized, Weight
+from runtimes.llm.model.matrix import GroupQuantized, Weight
 
 WeightsName = Literal["auto", "unquantized", "int8", "int4", "stored"]
 GROUP = 32

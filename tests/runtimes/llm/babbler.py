@@ -5,8 +5,8 @@ import random
 import torch
 
 from runtimes.llm.engine.sampler import sample
-from runtimes.llm.engine.sequence import Sampled, StepBatch
-from runtimes.llm.grammar.after_mark import TextRules
+from runtimes.llm.grammar.constraint import TextRules
+from runtimes.llm.sequence import Sampled, StepBatch
 from tests.support.byte_tokenizer import byte_tokenizer
 
 LIKELY = b'"}],:{[0123456789 '

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from runtimes.llm.engine.sequence import Chunk, SamplingParams, Sequence
+from runtimes.llm.sequence import Chunk, SamplingParams, Sequence
 
 VOCAB = 8500
 """More tokens than the first candidates; the last part of the vocabulary is not whole."""

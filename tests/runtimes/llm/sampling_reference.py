@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from runtimes.llm.engine.sequence import SamplingParams
+from runtimes.llm.sequence import SamplingParams
 
 Numbers = NDArray[np.float64]
 

@@ -12,16 +12,16 @@ from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletionMessageParam
 
 from adapters.http1.server import Limits, Server
-from runtimes.llm.api.error_responses import refusal
+from runtimes.llm.api.http_bodies import refusal
 from runtimes.llm.api.server import App
 from runtimes.llm.api.submission import LoadedModel
 from runtimes.llm.engine.async_engine import AsyncEngine, Engine, StepRunner
 from runtimes.llm.engine.block_manager import BlockManager
+from runtimes.llm.engine.model_runner import Pooler
 from runtimes.llm.engine.scheduler import Scheduler
-from runtimes.llm.engine.scheduler_config import SchedulerConfig
-from runtimes.llm.engine.sequence import Sampled, StepBatch
+from runtimes.llm.engine.step_budget import SchedulerConfig
 from runtimes.llm.grammar.constraint import Grammars
-from runtimes.llm.model.pooler import Pooler
+from runtimes.llm.sequence import Sampled, StepBatch
 from runtimes.llm.text.chat_template import ChatTemplate
 from runtimes.llm.text.tokenizer import Tokenizer
 from runtimes.spans import SpanBuffer

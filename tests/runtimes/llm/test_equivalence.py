@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from runtimes.llm.engine.async_engine import SamplingParams
-from runtimes.llm.model.executor import TorchExecutor
+from runtimes.llm.engine.executor import TorchExecutor
+from runtimes.llm.engine.model_runner import ModelRunner
 from runtimes.llm.model.llama import Llama
-from runtimes.llm.model.model_runner import ModelRunner
 from runtimes.llm.weights.loader import load_model
 from tests.runtimes.llm.reference import TIE, assert_greedy, from_gguf
 from tests.support.llm_engines import LENGTHS, NEW_TOKENS, answers, make_engine, run

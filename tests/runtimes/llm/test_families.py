@@ -12,10 +12,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from runtimes.llm.engine.async_engine import Engine, EngineConfig, SamplingParams
-from runtimes.llm.engine.sequence import Chunk
-from runtimes.llm.model.executor import TorchExecutor
+from runtimes.llm.engine.executor import TorchExecutor
 from runtimes.llm.model.llama import Llama
 from runtimes.llm.model.model_config import LayerKind, ModelShape
+from runtimes.llm.sequence import Chunk
 from runtimes.llm.weights.loader import load_model, open_checkpoint
 from tests.runtimes.llm.families import CONTEXT, FAMILIES, WINDOW, tiny, write_gguf
 from tests.runtimes.llm.reference import assert_greedy, save_safetensors

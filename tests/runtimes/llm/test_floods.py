@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from runtimes.llm.engine.sequence import Sampled, StepBatch
+from runtimes.llm.sequence import Sampled, StepBatch
 from tests.runtimes.llm.server_fixtures import MODEL, Running, post, serving
 from tests.support.conditions import until
 

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from runtimes.llm.engine.async_engine import Engine, EngineConfig
 from runtimes.llm.engine.block_manager import BlockManager
+from runtimes.llm.engine.model_runner import Pooler
 from runtimes.llm.engine.scheduler import Scheduler
-from runtimes.llm.engine.scheduler_config import SchedulerConfig
-from runtimes.llm.engine.sequence import Chunk, Pooling, Sampled, SamplingParams, Sequence, StepBatch, TokenOutput
+from runtimes.llm.engine.step_budget import SchedulerConfig
 from runtimes.llm.model.llama import Llama
-from runtimes.llm.model.pooler import Pooler
+from runtimes.llm.sequence import Chunk, Pooling, Sampled, SamplingParams, Sequence, StepBatch, TokenOutput
 from runtimes.llm.weights.loader import load_model
 from tests.runtimes.llm.reference import save_safetensors, tiny_llama
 from tests.support.llm_engines import ONE, run

@@ -10,9 +10,8 @@ import aiohttp
 import pytest
 import torch
 
-from runtimes.llm.model.executor import Executor, TorchExecutor
-from runtimes.llm.model.model_runner import ModelRunner
-from runtimes.llm.model.pooler import Pooler
+from runtimes.llm.engine.executor import Executor, TorchExecutor
+from runtimes.llm.engine.model_runner import ModelRunner, Pooler
 from runtimes.llm.native.executor import NativeExecutor
 from tests.runtimes.llm.extremes import APIS, Api, combinations, single_values
 from tests.runtimes.llm.native.models import BLOCK, random_model, shape

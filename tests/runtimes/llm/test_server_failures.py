@@ -10,11 +10,11 @@ import pytest
 
 from runtimes.llm.engine.async_engine import Engine
 from runtimes.llm.engine.block_manager import BlockManager
-from runtimes.llm.engine.memory import OutOfMemory
 from runtimes.llm.engine.scheduler import Scheduler
-from runtimes.llm.engine.scheduler_config import SchedulerConfig
-from runtimes.llm.engine.sequence import Sampled, SamplingParams, StepBatch
-from runtimes.llm.text.detokenizer import Detokenizer
+from runtimes.llm.engine.step_budget import SchedulerConfig
+from runtimes.llm.memory import OutOfMemory
+from runtimes.llm.sequence import Sampled, SamplingParams, StepBatch
+from runtimes.llm.text.tokenizer import Detokenizer
 from tests.runtimes.llm.server_fixtures import HI, MODEL, Parrot, get, post, serving, until_idle
 from tests.support.byte_tokenizer import byte_tokenizer
 from tests.support.conditions import until

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 from openai.types.chat.chat_completion_token_logprob import ChatCompletionTokenLogprob
 
-from runtimes.llm.model.model_runner import ModelRunner
+from runtimes.llm.engine.model_runner import ModelRunner
 from tests.runtimes.llm.server_fixtures import HI, MODEL, PROMPT_TOKENS, TEXT, Running, post, serving, until_idle
 from tests.support.byte_tokenizer import byte_tokenizer
 from tests.support.speaker import PROMPT, SPEAKER, Speaker

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtimes.llm.text.detokenizer import Detokenizer
+from runtimes.llm.text.tokenizer import Detokenizer
 from tests.support.byte_tokenizer import byte_tokenizer
 
 pytestmark = pytest.mark.plain

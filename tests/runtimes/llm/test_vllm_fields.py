@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtimes.llm.api.answer_format import ascii_classes
+from runtimes.llm.api.requests import ascii_classes
+from runtimes.llm.engine.model_runner import ModelRunner
 from runtimes.llm.grammar.build import build
-from runtimes.llm.model.model_runner import ModelRunner
 from tests.runtimes.llm.babbler import Babbler
 from tests.runtimes.llm.server_fixtures import HI, MODEL, TEXT, post, serving
 from tests.support.byte_tokenizer import READS, byte_tokenizer

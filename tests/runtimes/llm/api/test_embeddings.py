@@ -17,13 +17,13 @@ from transformers import AutoModel, AutoTokenizer
 from adapters.errors import BackendError, CallerError
 from adapters.http1.server import Limits, Server
 from runtimes.llm.api import embeddings
-from runtimes.llm.api.error_responses import refusal
+from runtimes.llm.api.http_bodies import refusal
 from runtimes.llm.api.server import App
 from runtimes.llm.api.submission import LoadedModel
 from runtimes.llm.engine.async_engine import AsyncEngine, Engine, EngineConfig, QueueFull, TokenOutput
+from runtimes.llm.engine.encoder_loader import load_encoder
 from runtimes.llm.model.embedding_config import EmbeddingConfig, embedding_config
 from runtimes.llm.text.tokenizer_loader import load_tokenizer
-from runtimes.llm.weights.encoder_loader import load_encoder
 from runtimes.llm.weights.loader import load_model
 from tests.runtimes.llm.reference import save_safetensors, tiny_llama
 from tests.runtimes.llm.server_fixtures import MODEL, Running, get, post

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from adapters.wire.internal_headers import InternalHeaders
-from runtimes.llm.api.origin import RequestOrigin
+from runtimes.llm.api.submission import RequestOrigin
 from tests.runtimes.llm.server_fixtures import MODEL, post, serving, until_idle
 from tests.support.conditions import until
 

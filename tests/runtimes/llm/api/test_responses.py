@@ -10,7 +10,7 @@ import openai
 import pytest
 from pydantic import BaseModel, Field
 
-from runtimes.llm.model.model_runner import ModelRunner
+from runtimes.llm.engine.model_runner import ModelRunner
 from tests.runtimes.llm.babbler import Babbler
 from tests.runtimes.llm.server_fixtures import (
     ANSWER_TOKENS,

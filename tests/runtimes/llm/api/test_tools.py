@@ -11,7 +11,7 @@ from adapters.errors import CallerError
 from runtimes.llm.api.request_decoding import decode_chat
 from runtimes.llm.grammar.constraint import Grammars
 from runtimes.llm.text.chat_template import ChatTemplate
-from runtimes.llm.text.tool_formats import HERMES, LLAMA, MISTRAL, ToolFormat
+from runtimes.llm.text.tool_parser import HERMES, LLAMA, MISTRAL, ToolFormat
 from tests.runtimes.llm.babbler import Babbler, babble
 from tests.runtimes.llm.server_fixtures import END, MODEL, post, serving, until_idle
 from tests.support.byte_tokenizer import CHATML, byte_tokenizer

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from runtimes.llm.cuda.layout import CudaLayout
-from runtimes.llm.engine.sequence import Chunk, SamplingParams
-from runtimes.llm.model.attention import Layout, ScoreOptions
-from runtimes.llm.model.kv_pages import Pages, SmallPages, new_pages, store
+from runtimes.llm.model.attention import Layout, Pages, ScoreOptions, SmallPages, new_pages, store
+from runtimes.llm.sequence import Chunk, SamplingParams
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 EXACT = 2e-5

@@ -7,16 +7,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from runtimes.llm.cuda import executor, memory
-from runtimes.llm.cuda.executor import CudaExecutor
-from runtimes.llm.cuda.graphs import Compute, record_graph, row_of, scratch_row, sizes_up_to
+from runtimes.llm import memory
+from runtimes.llm.cuda import executor
+from runtimes.llm.cuda.executor import Compute, CudaExecutor, record_graph, row_of, scratch_row, sizes_up_to
 from runtimes.llm.cuda.layout import TABLE
-from runtimes.llm.engine import kv_sizing
-from runtimes.llm.engine.memory import MemoryStatus, NotEnoughMemory
-from runtimes.llm.engine.sequence import Chunk, SamplingParams
-from runtimes.llm.model import executor as executors
-from runtimes.llm.model.executor import Executor, TorchExecutor
+from runtimes.llm.engine import executor as executors
+from runtimes.llm.engine.executor import Executor, TorchExecutor
+from runtimes.llm.memory import MemoryStatus, NotEnoughMemory
 from runtimes.llm.model.llama import Llama
+from runtimes.llm.sequence import Chunk, SamplingParams
 from runtimes.llm.weights.loader import load_model
 from tests.runtimes.llm.reference import save_safetensors, tiny_llama
 
@@ -117,18 +116,18 @@ def test_codes_in_the_cache(model: Llama) -> None:
 
 
 def test_the_largest_step_is_measured(model: Llama) -> None:
-    chunks = memory.largest_step(40, 6, BLOCK, context_length=256)
+    chunks = executor.largest_step(40, 6, BLOCK, context_length=256)
     assert [len(one.token_ids) for one in chunks] == [35, 1, 1, 1, 1, 1]
     assert len({page for one in chunks for page in one.block_table}) == 9 + 5
-    assert [len(one.token_ids) for one in memory.largest_step(900, 1, BLOCK, context_length=256)] == [256]
-    assert [len(one.token_ids) for one in memory.largest_step(2, 8, BLOCK, context_length=256)] == [1, 1]
+    assert [len(one.token_ids) for one in executor.largest_step(900, 1, BLOCK, context_length=256)] == [256]
+    assert [len(one.token_ids) for one in executor.largest_step(2, 8, BLOCK, context_length=256)] == [1, 1]
     computed: list[object] = []
 
     def measure(device: torch.device, compute: Callable[[], object]) -> int:
         computed.append(compute())
         return 1000
 
-    assert memory.memory_of_steps(model, 10, 3, BLOCK, measure) == memory.SHARES * 1000
+    assert executor.memory_of_steps(model, 10, 3, BLOCK, measure) == executor.SHARES * 1000
     [logits] = computed
     assert isinstance(logits, Tensor)
     assert logits.shape == (3, 96)
@@ -140,20 +139,20 @@ def test_the_executor_of_a_gpu_is_chosen_with_the_model(model: Llama, monkeypatc
     assert isinstance(executors.make_executor("auto", model, 4, BLOCK, **sizes), CudaExecutor)
     assert isinstance(executors.make_executor("torch", model, 4, BLOCK, **sizes), TorchExecutor)
     assert executors.memory_of_steps("torch", model, 8, 2, BLOCK) == 0
-    monkeypatch.setattr(memory, "peak", lambda device, compute: 500)
+    monkeypatch.setattr(executor, "peak", lambda device, compute: 500)
     assert executors.memory_of_steps("auto", model, 8, 2, BLOCK) == 1000
 
 
 def test_a_share_of_a_gpu_excludes_the_memory_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = torch.device("cuda")
-    monkeypatch.setattr(kv_sizing, "memory_of", lambda device: MemoryStatus(total=2000, available=1000))
-    assert kv_sizing.kv_blocks(0, 0.5, 10, gpu, steps=200) == 40
-    assert kv_sizing.kv_blocks(0, 1.0, 10, gpu, steps=200) == 80
-    assert kv_sizing.kv_blocks(800, None, 10, gpu, steps=200) == 80
+    monkeypatch.setattr(executor, "memory_of", lambda device: MemoryStatus(total=2000, available=1000))
+    assert memory.kv_blocks(0, 0.5, 10, gpu, steps=200) == 40
+    assert memory.kv_blocks(0, 1.0, 10, gpu, steps=200) == 80
+    assert memory.kv_blocks(800, None, 10, gpu, steps=200) == 80
     with pytest.raises(NotEnoughMemory, match="the KV cache takes 810 B and 800 B of memory are free"):
-        kv_sizing.kv_blocks(810, None, 10, gpu, steps=200)
+        memory.kv_blocks(810, None, 10, gpu, steps=200)
     with pytest.raises(ValueError, match="one page alone takes"):
-        kv_sizing.kv_blocks(0, 1.0, 10, gpu, steps=1000)
+        memory.kv_blocks(0, 1.0, 10, gpu, steps=1000)
 
 
 @pytest.mark.skipif(not ON_GPU, reason="no CUDA device")
@@ -163,4 +162,4 @@ def test_graphs_of_a_gpu(model: Llama) -> None:
     for position in range(6):
         step = [chunk(i, [9 * i + position], [2 * i, 2 * i + 1], start=position) for i in range(5)]
         close(graphed.logits(step, range(5)), plain.logits(step, range(5)))
-    assert memory.memory_of_steps(model, 64, 4, BLOCK) > 0
+    assert executor.memory_of_steps(model, 64, 4, BLOCK) > 0

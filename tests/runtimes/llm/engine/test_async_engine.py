@@ -21,8 +21,8 @@ from runtimes.llm.engine.async_engine import (
 )
 from runtimes.llm.engine.block_manager import BlockManager
 from runtimes.llm.engine.scheduler import Scheduler
-from runtimes.llm.engine.scheduler_config import SchedulerConfig
-from runtimes.llm.engine.sequence import Sampled, StepBatch
+from runtimes.llm.engine.step_budget import SchedulerConfig
+from runtimes.llm.sequence import Sampled, StepBatch
 
 EOS = 2
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtimes.llm.engine.bad_words import BadWords, spelled
+from runtimes.llm.sampling_params import BadWords, spelled
 from tests.runtimes.llm.babbler import Babbler
 from tests.runtimes.llm.server_fixtures import MODEL, post, serving, until_idle
 from tests.support.byte_tokenizer import byte_tokenizer

@@ -1,7 +1,7 @@
 import pytest
 
 from runtimes.llm.engine.block_manager import BlockManager
-from runtimes.llm.engine.sequence import SamplingParams, Sequence
+from runtimes.llm.sequence import SamplingParams, Sequence
 
 pytestmark = pytest.mark.plain
 

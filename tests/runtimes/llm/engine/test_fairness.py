@@ -8,11 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtimes.llm.engine.block_manager import BlockManager
-from runtimes.llm.engine.fairness import COMPLETION, MAX_TENANTS, PROMPT, ServedTokens
+from runtimes.llm.engine.queue import COMPLETION, MAX_TENANTS, PROMPT, ServedTokens
 from runtimes.llm.engine.scheduler import Scheduler
-from runtimes.llm.engine.scheduler_config import SchedulerConfig
-from runtimes.llm.engine.sequence import Sampled, SamplingParams, Sequence
-from runtimes.llm.engine.standing import Standing
+from runtimes.llm.engine.step_budget import SchedulerConfig
+from runtimes.llm.sequence import Sampled, SamplingParams, Sequence, Standing
 
 pytestmark = pytest.mark.plain
 SLOTS, BUDGET = 4, 24

@@ -9,8 +9,8 @@ import pytest
 from policies.batches.order import arranged, entries_of, examine_lines
 from runtimes.llm.engine.block_manager import BlockManager
 from runtimes.llm.engine.scheduler import Scheduler
-from runtimes.llm.engine.scheduler_config import SchedulerConfig
-from runtimes.llm.engine.sequence import Sampled, SamplingParams, Sequence
+from runtimes.llm.engine.step_budget import SchedulerConfig
+from runtimes.llm.sequence import Sampled, SamplingParams, Sequence
 
 pytestmark = pytest.mark.plain
 GROUPS, EACH, RUNNING = 40, 12, 8

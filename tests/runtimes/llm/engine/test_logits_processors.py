@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from runtimes.llm.engine.sampler import sample
-from runtimes.llm.engine.sequence import SamplingParams
+from runtimes.llm.sequence import SamplingParams
 from tests.runtimes.llm.sampler_cases import VOCAB, chunk_of, logits_of
 
 

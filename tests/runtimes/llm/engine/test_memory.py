@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from runtimes.llm.engine.memory import MemoryStatus, NotEnoughMemory, allocating, memory, ran_out, readable, require
+from runtimes.llm.memory import MemoryStatus, NotEnoughMemory, allocating, memory, ran_out, readable, require
 
 GIB = 1 << 30
 

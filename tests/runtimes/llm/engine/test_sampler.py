@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from adapters.errors import BackendError
 from runtimes.llm.engine.sampler import sample, sample_apart, uniform
-from runtimes.llm.engine.sampling_params import GREEDY_BELOW
-from runtimes.llm.engine.sequence import Chunk, SamplingParams
+from runtimes.llm.sampling_params import GREEDY_BELOW
+from runtimes.llm.sequence import Chunk, SamplingParams
 
 
 def chunk(params: SamplingParams, *, seed: int = 0, position: int = 1) -> Chunk:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtimes.llm.engine.sampler import sample
-from runtimes.llm.engine.sequence import Sampled, SamplingParams
+from runtimes.llm.sequence import Sampled, SamplingParams
 from tests.runtimes.llm.sampler_cases import VOCAB, chunk_of, logits_of
 from tests.runtimes.llm.sampling_reference import may_be_drawn, processed, shares
 

@@ -4,12 +4,10 @@ from typing import Any
 import pytest
 
 from runtimes.llm.engine.block_manager import BlockManager
-from runtimes.llm.engine.queue import PATIENCE
-from runtimes.llm.engine.refusals import PromptTooLong, QueueFull, TooLate
+from runtimes.llm.engine.queue import PATIENCE, PromptTooLong, QueueFull, TooLate
 from runtimes.llm.engine.scheduler import Scheduler
-from runtimes.llm.engine.scheduler_config import SchedulerConfig
-from runtimes.llm.engine.sequence import Sampled, SamplingParams, Sequence, StepBatch, TokenOutput
-from runtimes.llm.engine.standing import Standing
+from runtimes.llm.engine.step_budget import SchedulerConfig
+from runtimes.llm.sequence import Sampled, SamplingParams, Sequence, Standing, StepBatch, TokenOutput
 
 pytestmark = pytest.mark.plain
 STOP = 2

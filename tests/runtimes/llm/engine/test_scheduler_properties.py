@@ -8,12 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from runtimes.llm.engine.block_manager import BlockManager
-from runtimes.llm.engine.queue import PATIENCE
-from runtimes.llm.engine.refusals import PromptTooLong, QueueFull, TooLate
+from runtimes.llm.engine.queue import PATIENCE, PromptTooLong, QueueFull, TooLate
 from runtimes.llm.engine.scheduler import Scheduler
-from runtimes.llm.engine.scheduler_config import SchedulerConfig
-from runtimes.llm.engine.sequence import Chunk, Sampled, SamplingParams, Sequence, StepBatch
-from runtimes.llm.engine.standing import Standing
+from runtimes.llm.engine.step_budget import SchedulerConfig
+from runtimes.llm.sequence import Chunk, Sampled, SamplingParams, Sequence, Standing, StepBatch
 
 pytestmark = pytest.mark.plain
 STOP = 0

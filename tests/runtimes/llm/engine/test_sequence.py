@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from runtimes.llm.engine.sequence import SamplingParams, Sequence
+from runtimes.llm.sequence import SamplingParams, Sequence
 
 pytestmark = pytest.mark.plain
 

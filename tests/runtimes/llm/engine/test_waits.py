@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtimes.llm.engine import step_budget
-from runtimes.llm.engine.step_budget import LONGEST, WAIT_SHARE
-from runtimes.llm.engine.waits import shared_wait
+from runtimes.llm.engine.step_budget import LONGEST, WAIT_SHARE, shared_wait
 from tests.support.clocked_scheduler import TARGET, Clocked
 
 pytestmark = pytest.mark.plain

@@ -10,14 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtimes.llm.grammar.after_mark import AfterMark, Mark
-from runtimes.llm.grammar.constraint import Compiled, Grammars
+from runtimes.llm.api.tools import ToolFunction, calls_grammar
+from runtimes.llm.grammar.constraint import AfterMark, Compiled, Grammars, Mark
 from runtimes.llm.grammar.json_schema import of_schema
 from runtimes.llm.grammar.think_rules import ThoughtRules
-from runtimes.llm.text.think_parser import ThinkFormat, ThinkParser
+from runtimes.llm.text.answer_parser import ThinkFormat, ThinkParser
 from runtimes.llm.text.tokenizer import Tokenizer
-from runtimes.llm.text.tool_formats import HERMES, MISTRAL, ToolFormat, ToolFunction, calls_grammar
-from runtimes.llm.text.tool_parser import AnswerText, ToolParser
+from runtimes.llm.text.tool_parser import HERMES, MISTRAL, AnswerText, ToolFormat, ToolParser
 from tests.runtimes.llm.server_fixtures import Parrot, post, serving
 from tests.support.byte_tokenizer import CHATML, byte_tokenizer
 from tests.support.tool_calls import CHAT, KNOWING

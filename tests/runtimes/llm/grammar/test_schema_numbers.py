@@ -9,10 +9,8 @@ from hypothesis import strategies as st
 
 from adapters.errors import CallerError
 from runtimes.llm.grammar.build import CannotBuild, build
-from runtimes.llm.grammar.json_schema import json_text, of_schema
-from runtimes.llm.grammar.schema_numbers import Rounded, exact
-from runtimes.llm.text.tool_formats import HERMES
-from runtimes.llm.text.tool_parser import CallArguments, ToolParser
+from runtimes.llm.grammar.json_schema import Rounded, exact, json_text, of_schema
+from runtimes.llm.text.tool_parser import HERMES, CallArguments, ToolParser
 from tests.support.byte_tokenizer import READS
 
 pytestmark = pytest.mark.plain

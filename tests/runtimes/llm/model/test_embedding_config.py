@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from runtimes.llm.engine.sequence import Pooling
 from runtimes.llm.model.embedding_config import EmbeddingConfig, embedding_config
 from runtimes.llm.model.model_config import UnsupportedModel
+from runtimes.llm.sequence import Pooling
 from tests.support.cases import cases
 
 pytestmark = pytest.mark.plain

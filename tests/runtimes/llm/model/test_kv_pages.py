@@ -7,12 +7,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtimes.llm.engine import kv_sizing
+from runtimes.llm import memory
 from runtimes.llm.engine.async_engine import Engine, EngineConfig
-from runtimes.llm.engine.kv_sizing import kv_blocks
-from runtimes.llm.engine.memory import MemoryStatus, NotEnoughMemory
-from runtimes.llm.model.attention import KVCache, Layout, ScoreOptions
-from runtimes.llm.model.kv_pages import SmallPages, bytes_per_position, fetch, new_pages, store
+from runtimes.llm.memory import MemoryStatus, NotEnoughMemory, kv_blocks
+from runtimes.llm.model.attention import (
+    KVCache,
+    Layout,
+    ScoreOptions,
+    SmallPages,
+    bytes_per_position,
+    fetch,
+    new_pages,
+    store,
+)
 from tests.runtimes.llm.reference import PROMPTS, TINY_KV_BYTES, assert_greedy, save_safetensors, tiny_llama
 from tests.support.llm_engines import answers
 from tests.support.paged_attention import CPU, HEAD_DIM, HEADS, KV_HEADS, make_chunk
@@ -140,7 +147,7 @@ def test_more_pages_fit(folder: Path) -> None:
 @pytest.fixture
 def room(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with 10 MiB, 6 of them free."""
-    monkeypatch.setattr(kv_sizing, "memory", lambda: MemoryStatus(10 << 20, 6 << 20))
+    monkeypatch.setattr(memory, "memory", lambda: MemoryStatus(10 << 20, 6 << 20))
 
 
 @pytest.mark.usefixtures("room")
@@ -171,11 +178,11 @@ def test_an_engine_takes_its_share(folder: Path) -> None:
 
 
 def test_a_model_that_does_not_fit_is_refused_before_it_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kv_sizing, "memory", lambda: MemoryStatus(10 << 20, 30 << 10))
+    monkeypatch.setattr(memory, "memory", lambda: MemoryStatus(10 << 20, 30 << 10))
     with pytest.raises(
         NotEnoughMemory, match=r"the model takes \d+\.\d+ KiB and 30 KiB of memory are free: take weights"
     ):
         make_engine(folder)
-    monkeypatch.setattr(kv_sizing, "memory", lambda: MemoryStatus(10 << 20, 45 << 10))
+    monkeypatch.setattr(memory, "memory", lambda: MemoryStatus(10 << 20, 45 << 10))
     with pytest.raises(NotEnoughMemory, match="the KV cache takes 1 MiB"):
         make_engine(folder, weights="int8")

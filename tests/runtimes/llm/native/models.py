@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from runtimes.llm.engine.sampling_params import SamplingParams
-from runtimes.llm.engine.sequence import Chunk
-from runtimes.llm.model.executor import TorchExecutor
+from runtimes.llm.engine.executor import TorchExecutor
 from runtimes.llm.model.llama import Llama
+from runtimes.llm.model.matrix import GroupQuantized, Weight
 from runtimes.llm.model.model_config import LayerKind, ModelShape, Rope
 from runtimes.llm.native.executor import NativeExecutor
-from runtimes.llm.weights.matrix import GroupQuantized, Weight
+from runtimes.llm.sampling_params import SamplingParams
+from runtimes.llm.sequence import Chunk
 
 CONTEXT = 512
 BLOCK = 16

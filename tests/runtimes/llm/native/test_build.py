@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from runtimes.llm.model.executor import TorchExecutor, make_executor
+from runtimes.llm.engine.executor import TorchExecutor, make_executor
 from runtimes.llm.native import build
 from runtimes.llm.native.build import CompilerFailed, NativeUnavailable, targets
 from runtimes.llm.native.executor import NativeExecutor, unsupported

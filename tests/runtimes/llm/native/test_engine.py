@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from runtimes.llm.engine.async_engine import Engine, EngineConfig
-from runtimes.llm.model.executor import TorchExecutor
+from runtimes.llm.engine.executor import TorchExecutor
 from runtimes.llm.model.llama import Llama
 from runtimes.llm.native.executor import NativeExecutor
 from runtimes.llm.weights.loader import load_model

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtimes.llm.model.executor import Executor
+from runtimes.llm.engine.executor import Executor
 from runtimes.llm.model.model_config import LayerKind
 from runtimes.llm.native.build import targets
 from runtimes.llm.native.executor import PARTS, NativeExecutor

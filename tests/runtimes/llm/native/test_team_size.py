@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtimes.llm.native.build import targets
-from runtimes.llm.native.team_size import CROWDED, TeamSize
+from runtimes.llm.native.executor import CROWDED, TeamSize
 from tests.runtimes.llm.native.models import CORES, chunk, native, pages, shape, tokens
 
 STEP = 0.02

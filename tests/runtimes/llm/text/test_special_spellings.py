@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtimes.llm.text.special_spellings import SpecialSpellings
+from runtimes.llm.text.tokenizer import SpecialSpellings
 from tests.support.pace import slowness
 
 pytestmark = pytest.mark.plain

@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtimes.llm.text import text_slices
-from runtimes.llm.text.text_slices import cuts_exactly, slices
-from runtimes.llm.text.tokenizer import Tokenizer, TooManyTokens
+from runtimes.llm.text import tokenizer as module
+from runtimes.llm.text.tokenizer import Tokenizer, TooManyTokens, cuts_exactly, slices
 from tests.support.byte_tokenizer import byte_tokenizer
 
 words = st.lists(
@@ -16,8 +15,8 @@ words = st.lists(
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_slices, "SLICE", 16)
-    monkeypatch.setattr(text_slices, "LONGEST", 10_000)
+    monkeypatch.setattr(module, "SLICE", 16)
+    monkeypatch.setattr(module, "LONGEST", 10_000)
 
 
 @pytest.mark.usefixtures("small")
@@ -34,8 +33,8 @@ def test_ids_of_slices_are_ids_of_the_text(tokenizer: Tokenizer) -> None:
 @given(text=st.text(max_size=200), cut=st.booleans())
 def test_slices_are_the_text(text: str, cut: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text_slices, "SLICE", 8)
-        patch.setattr(text_slices, "LONGEST", 20)
+        patch.setattr(module, "SLICE", 8)
+        patch.setattr(module, "LONGEST", 20)
         parts = list(slices(text, cut=cut))
     assert "".join(parts) == text
     assert all(len(part) <= 20 for part in parts)
@@ -57,5 +56,5 @@ def test_a_text_is_encoded_no_further_than_the_limit() -> None:
     tokenizer._encode = lambda text: encoded.append(text) or encode(text)  # type: ignore[method-assign, func-returns-value]
     with pytest.raises(TooManyTokens):
         tokenizer.encode(text, limit=1000)
-    assert sum(map(len, encoded)) < 2 * text_slices.SLICE
+    assert sum(map(len, encoded)) < 2 * module.SLICE
     assert len(tokenizer.encode(text[:1000], limit=1000)) == 1000

@@ -6,10 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtimes.llm.text.answer_parser import AnswerParser, Part
-from runtimes.llm.text.think_parser import FORMATS, ThinkFormat, ThinkParser, Thought, think_format_of
-from runtimes.llm.text.tool_formats import HERMES, LLAMA, MISTRAL
-from runtimes.llm.text.tool_parser import AnswerText, CallArguments, CallBegun, ToolParser
+from runtimes.llm.text.answer_parser import (
+    FORMATS,
+    AnswerParser,
+    Part,
+    ThinkFormat,
+    ThinkParser,
+    Thought,
+    think_format_of,
+)
+from runtimes.llm.text.tool_parser import HERMES, LLAMA, MISTRAL, AnswerText, CallArguments, CallBegun, ToolParser
 
 pytestmark = pytest.mark.plain
 CALL = '<tool_call>\n{"name": "now", "arguments": {"a": [1, "}"]}}\n</tool_call>'

@@ -7,8 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtimes.llm.text.tool_formats import HERMES, LLAMA, MISTRAL, ToolFormat, format_of
-from runtimes.llm.text.tool_parser import AnswerText, CallBegun, Part, ToolParser
+from runtimes.llm.text.tool_parser import (
+    HERMES,
+    LLAMA,
+    MISTRAL,
+    AnswerText,
+    CallBegun,
+    Part,
+    ToolFormat,
+    ToolParser,
+    format_of,
+)
 from tests.support.cases import cases
 
 pytestmark = pytest.mark.plain

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from runtimes.llm.model.matrix import GroupQuantized
 from runtimes.llm.weights.gguf_blocks import from_blocks, is_blocks
-from runtimes.llm.weights.matrix import GroupQuantized
 
 # The offsets of float16 numbers in a block; all other bytes are arbitrary.
 FLOATS = {

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from runtimes.llm.engine.memory import NotEnoughMemory
-from runtimes.llm.model.executor import TorchExecutor
+from runtimes.llm.engine.executor import TorchExecutor
+from runtimes.llm.memory import NotEnoughMemory
 from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.native.build import NativeUnavailable
 from runtimes.llm.native.executor import NativeExecutor
 from runtimes.llm.weights.gguf_metadata import InvalidGguf, read_directory
 from runtimes.llm.weights.loader import load_model
-from runtimes.llm.weights.safetensors_checkpoint import InvalidCheckpoint
+from runtimes.llm.weights.safetensors_files import InvalidCheckpoint
 from tests.runtimes.llm.families import tiny, write_gguf
 from tests.runtimes.llm.native.models import chunk
 from tests.runtimes.llm.reference import save_safetensors

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from runtimes.llm.weights import matrix as weights
-from runtimes.llm.weights.matrix import GroupQuantized, Weight, concatenated, embedding, linear
+from runtimes.llm.model import matrix as weights
+from runtimes.llm.model.matrix import GroupQuantized, Weight, concatenated, embedding, linear
 
 
 def quantized(out: int, into: int, *, group: int = 16, offsets: bool = False, seed: int = 0) -> GroupQuantized:

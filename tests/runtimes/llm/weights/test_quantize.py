@@ -7,8 +7,8 @@ from gguf.quants import dequantize, quantize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runtimes.llm.model.matrix import GroupQuantized
 from runtimes.llm.weights.gguf_blocks import from_blocks
-from runtimes.llm.weights.matrix import GroupQuantized
 from runtimes.llm.weights.quantize import WeightsName, held, quantized_4, quantized_8
 
 MLP, HEAD = "model.layers.0.mlp.up_proj.weight", "lm_head.weight"

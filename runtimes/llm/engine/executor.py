@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import torch
 from torch import Tensor
 
-from runtimes.llm.engine.sequence import Chunk
 from runtimes.llm.model.attention import KVCache, Layout
 from runtimes.llm.model.llama import Llama
 from runtimes.llm.native.build import NativeUnavailable
 from runtimes.llm.native.executor import NativeExecutor
+from runtimes.llm.sequence import Chunk
 
 if TYPE_CHECKING:
     from runtimes.llm.cuda.executor import CudaExecutor
@@ -129,7 +129,7 @@ def memory_of_steps(name: ExecutorName, model: Llama, max_tokens: int, max_num_s
     """Bytes of memory for the computation on a GPU, beside weights and cache; 0 on a CPU."""
     if name != "auto" or _cuda(model) is None:
         return 0
-    from runtimes.llm.cuda.memory import memory_of_steps
+    from runtimes.llm.cuda.executor import memory_of_steps
 
     return memory_of_steps(model, max_tokens, max_num_seqs, block_size)
 

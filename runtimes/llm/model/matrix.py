@@ -1,7 +1,7 @@
 """A weight matrix, whole or in groups of small integers, and the two operations on it.
 
-GroupQuantized is the form of every weight-only format, of GGUF files and our own: along its rows a
-matrix is cut into groups, each with a scale and perhaps an offset, and a weight is scale × code + offset.
+GroupQuantized is the form of every weight-only format, of GGUF files and our own: along its rows a matrix is
+cut into groups, each with a scale and perhaps an offset, and a weight is scale × code + offset.
 """
 
 import math

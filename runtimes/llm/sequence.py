@@ -12,12 +12,34 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from adapters.errors import InferenceError
-from runtimes.llm.engine.sampling_params import SamplingParams
-from runtimes.llm.engine.standing import DEFAULT_STANDING, Standing
+from runtimes.llm.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+from math import inf
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The lowest `priority` runs first, as in vLLM. `share` is the tenant's weight beside other tenants. `deadline` is
+    a time of the engine's clock, at which the request is cancelled. Raises ValueError for a share that is not a
+    positive number.
+    """
+
+    tenant: str = ""
+    share: float = 1.0
+    priority: int = 0
+    deadline: float = inf
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share < inf:
+            raise ValueError(f"share must be a number above 0, not {self.share}")
+
+
+DEFAULT_STANDING = Standing()
+"""The standing of a request without headers of the gateway."""
+
 
 __all__ = [
     "Chunk",

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import torch
 
-from runtimes.llm.engine.sequence import Chunk, SamplingParams
-from runtimes.llm.model.executor import TorchExecutor
+from runtimes.llm.engine.executor import TorchExecutor
+from runtimes.llm.sequence import Chunk, SamplingParams
 from runtimes.llm.weights.loader import load_model
 from tests.runtimes.llm.reference import save_safetensors, tiny_llama
 
