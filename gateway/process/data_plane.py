@@ -30,8 +30,8 @@ from gateway.features.embeddings.loading import embedders
 from gateway.features.experiments.inbox import FeedbackInbox
 from gateway.features.experiments.metrics import FeedbackMetrics
 from gateway.features.explain.header import explained
+from gateway.features.pipelines import resources
 from gateway.features.pipelines.graphs import PIPELINES
-from gateway.features.pipelines.leaves import resources
 from gateway.features.placement.local import LocalRuntimes
 from gateway.features.recording.metrics import RecordMetrics
 from gateway.features.recording.recorder import TrafficRecorder

@@ -16,7 +16,7 @@ from PIL import Image
 
 from adapters.errors import CallerError, StepFailed, TooLarge
 from adapters.tensors import Tensor, join_bytes
-from gateway.features.pipelines.leaves.decode import files_of
+from gateway.features.pipelines.decode import files_of
 from tests.gateway.features.pipelines.rigs import chat_fake, floats, infer, infers, rig, sent
 from tests.support.gateways import Rig, listening
 

@@ -12,8 +12,8 @@ from adapters.tensors import Tensor, join_bytes
 from config.handover import pack, unpack
 from config.loader import load
 from config.schema.pipelines.template import TemplateConfig
-from gateway.features.pipelines.leaves import resources
-from gateway.features.pipelines.leaves.template import TemplateNode
+from gateway.features.pipelines import resources
+from gateway.features.pipelines.template import TemplateNode
 from gateway.process.commands import app
 from gateway.traffic.fleet.member import FleetError
 from tests.gateway.features.pipelines.rigs import chat_fake, infer, infers, outputs, rig, sent, text

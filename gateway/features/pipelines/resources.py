@@ -10,7 +10,7 @@ from config.place import Place, written
 from config.problem import closest
 from config.schema.config import Config
 from config.schema.pipelines.pipeline import NodeConfig, StepConfig
-from gateway.features.pipelines.leaves.build import KINDS, compile_leaf
+from gateway.features.pipelines.build import LEAVES, compile_leaf
 from gateway.traffic.fleet.member import FleetError
 
 
@@ -27,7 +27,7 @@ def prepare(config: Config) -> None:
     check(config)
     for placed in _all_nodes(config):
         for kind, _ in placed.node.placed_leaves():
-            if kind in KINDS:
+            if kind in LEAVES:
                 with _reported(config, (*placed.place, kind), kind):
                     _load(placed.node)
         if placed.node.agree is not None and placed.node.agree.by == "edit":
@@ -39,7 +39,7 @@ def _load(node: NodeConfig) -> None:
     """Compile a node, so that compiling it again when the configuration takes effect cannot fail."""
     for section in (node.tokenize, node.detokenize):
         if section is not None and section.tokenizer is not None:
-            from gateway.features.pipelines.leaves.tokens import load  # needs an extra
+            from gateway.features.pipelines.tokens import load
 
             load(section.tokenizer)
     compile_leaf(node)
@@ -116,7 +116,7 @@ def _templates(placed: _PlacedNode) -> Iterator[tuple[Place, str, frozenset[str]
 def _check(source: str, inputs: frozenset[str] | None) -> None:
     """Compile a template. Raises `_MistakeError`."""
     from adapters.wire.text.step_template import TemplateInvalid  # needs an extra
-    from gateway.features.pipelines.leaves.template import compiled
+    from gateway.features.pipelines.template import compiled
 
     try:
         read = compiled(source).variables

@@ -6,8 +6,11 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, ParamSpec, TypeVar
 
+import msgspec
+
 from adapters import offload
-from adapters.base import Answer
+from adapters.answer import Answer
+from adapters.call import Call, CallTrace
 from adapters.errors import BackendError, StepFailed
 from adapters.requests import (
     ChatRequest,
@@ -17,18 +20,20 @@ from adapters.requests import (
     InferRequest,
     ModelRequest,
 )
-from adapters.stream import OnePiece
+from adapters.stream import DerivedStream, OnePiece
 from adapters.tensors import Inference, Inferred, Tensor, requested_outputs
 from adapters.types import OPENAI, PREDICT_V1, Usage
 from adapters.upstreams.inferred import answer_of, decode
+from adapters.wire import sse
 from adapters.wire.oip.bodies import TensorMetadata
 from adapters.wire.openai import embeddings as vectors
 from adapters.wire.text.generated_text import TextEncoder
 from adapters.wire.tfserving.payloads import PredictV1Payload
-from gateway.features.pipelines.bodies import json_values
-from gateway.features.pipelines.bodies.large_bodies import answer_values, events
+from gateway.features.pipelines import bodies
+from gateway.features.pipelines.bodies import answer_values, counts, events
 from gateway.features.pipelines.request import PipelineRequest
 from gateway.features.pipelines.values import UnusableValueError, Values, elements_of, tensor_of, text_of
+from gateway.traffic.generated_text import events_of
 
 LONG: Final = 256 * 1024
 """Bytes of an answer that a worker process decodes: answers of several steps may arrive in one turn of the loop."""
@@ -51,7 +56,7 @@ async def values_of(answer: Answer) -> Values:
     if answer.form.wire in ("oip-http", "oip-grpc"):
         return {tensor.name: tensor for tensor in (await decode(answer)).outputs}
     if answer.form.wire == "predict-v1":
-        return await offload.parse(answer.body, json_values.decode_fields, answer.body)
+        return await offload.parse(answer.body, bodies.decode_fields, answer.body)
     if answer.form.wire != "openai":
         raise StepFailed(f"An answer of the kind `{answer.form.wire}` has no values for other steps.")
     return await decoded(answer.body, answer_values, answer.body, answer.usage.completion_tokens)
@@ -79,7 +84,7 @@ async def _inferred(
         if is_plain or payload.verb == "predict":
             size = sum(len(value.data) for value in values.values() if isinstance(value, Tensor))
             body = await offload.run(
-                size, json_values.encode_predictions, dict(values), by_row=payload.by_row, has_names=has_names
+                size, bodies.encode_predictions, dict(values), by_row=payload.by_row, has_names=has_names
             )
             usage.bytes = usage.bytes or len(body)
             return Answer(content_type="application/json", body=body, usage=usage, form=PREDICT_V1)
@@ -130,3 +135,44 @@ def _only(values: Values, name: str) -> Any:
     if len(values) == 1:
         return next(iter(values.values()))
     raise UnusableValueError(f"there is no `{name}` among {', '.join(values) or 'nothing'}")
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def has_several(trace: CallTrace) -> bool:
+    """Whether more than one step has a usage, so that the last step's own is not that of the pipeline."""
+    return sum(step.usage is not None for step in trace.steps) > 1
+
+
+class PassedStream(DerivedStream):
+    """Forwards the events of a stream as they come.
+
+    If other steps have a usage too, the event with the usage, if the client requested it, has the sum.
+    """
+
+    __slots__ = ("_call", "_sums")
+
+    def __init__(self, inner: Answer, call: Call) -> None:
+        super().__init__(inner)
+        self._call = call
+        is_outermost = call.step is None  # it sums the steps of inner pipelines too
+        self._sums = is_outermost and inner.form.wire == "openai" and call.trace.spent()[0] is not None
+
+    def _take_usage(self, inner: Answer, _: BaseException | None) -> None:
+        self.usage = self._call.trace.spent(self._call.step)[0] or inner.usage
+
+    async def _next(self, patience: float | None = None) -> bytes:
+        piece = await self._inner.__anext__()
+        if not self._sums or b'"usage"' not in piece:
+            return piece
+        return b"".join(self._summed(event, body) for event, body in events_of(piece))
+
+    def _summed(self, event: bytes, body: dict[str, Any] | None) -> bytes:
+        own = None if body is None else body.get("usage")
+        earlier = self._call.trace.spent()[0]
+        if body is None or not isinstance(own, dict) or earlier is None:
+            return event
+        prompt, completion = own.get("prompt_tokens") or 0, own.get("completion_tokens") or 0
+        total = Usage(earlier.prompt_tokens + prompt, earlier.completion_tokens + completion)
+        return sse.encode(_encode({**body, "usage": counts(total)}))

@@ -15,9 +15,8 @@ from adapters.tensors import Tensor, join_bytes
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip.bodies import ModelMetadata
 from config.schema.pipelines.tokens import DetokenizeConfig, TokenizeConfig
-from gateway.features.pipelines.leaves import resources
-from gateway.features.pipelines.leaves.token_rows import rows_of
-from gateway.features.pipelines.leaves.tokens import DetokenizeNode, TokenizeNode
+from gateway.features.pipelines import resources
+from gateway.features.pipelines.tokens import DetokenizeNode, TokenizeNode, rows_of
 from gateway.features.pipelines.values import elements_of
 from gateway.traffic.fleet.member import FleetError
 from tests.gateway.features.embeddings.words import tokenizer_file

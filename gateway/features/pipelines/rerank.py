@@ -5,21 +5,74 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import numpy as np
 from msgspec import Raw
 
 from adapters import offload
 from adapters.errors import BackendError, CallerError
 from adapters.requests import ModelRequest
 from adapters.tensors import Inference, Tensor
+from adapters.wire import decoding
 from adapters.wire.openai import chat as openai
 from adapters.wire.openai.embeddings import MAX_INPUTS
 from config.schema.pipelines.rerank import RerankConfig
-from gateway.features.pipelines.leaves import ranking
+from gateway.features.pipelines.answers import values_of
 from gateway.features.pipelines.model import described
-from gateway.features.pipelines.outgoing import values_of
 from gateway.features.pipelines.scope import REQUEST, Bound, Estimate, Output, StepScope
-from gateway.features.pipelines.values import UnusableValueError, Value, elements_of, tensor_of, text_of
-from policies.pipelines.rerank import Ranked
+from gateway.features.pipelines.values import UnusableValueError, Value, array_of, elements_of, tensor_of, text_of
+from policies.pipelines.rerank import Ranked, RerankError, cosine, top
+
+
+class _Entry(msgspec.Struct):
+    embedding: list[float]
+    index: int = 0
+
+
+class _Body(msgspec.Struct):
+    data: list[_Entry]
+
+
+_body = msgspec.json.Decoder(_Body).decode
+
+
+def rank_embedded(body: bytes, count: int, best: int) -> list[Ranked]:
+    """The best candidates by an answer of OpenAI's embeddings: of the query, then of `count` candidates.
+
+    Raises `BackendError`.
+    """
+    try:
+        data = sorted(_body(body).data, key=lambda entry: entry.index)
+    except decoding.MALFORMED_JSON as error:
+        raise _unusable(f"it is not a response with embeddings: {error}") from None
+    if len(data) != count + 1:
+        raise _unusable(f"it has {len(data)} vectors for {count + 1} texts")
+    if len({len(entry.embedding) for entry in data}) > 1:
+        raise _unusable("its vectors differ in length")
+    vectors = np.array([entry.embedding for entry in data], np.float64)
+    try:
+        return top(cosine(vectors[0], vectors[1:]), best)
+    except RerankError as error:
+        raise _unusable(str(error)) from None
+
+
+def rank_scored(scores: Tensor, count: int, best: int) -> list[Ranked]:
+    """The best candidates by a tensor of scores, one for each. Raises `BackendError`."""
+    try:
+        array: Any = array_of(scores)
+    except UnusableValueError as error:
+        raise _unusable(str(error)) from None
+    if scores.datatype in ("BYTES", "BOOL") or array.size != count:
+        shown = f"`{scores.name}` is {scores.datatype} {list(scores.shape)}"
+        raise _unusable(f"{shown}, and {count} candidates need one number each")
+    try:
+        return top(array.reshape(-1), best)
+    except RerankError as error:
+        raise _unusable(str(error)) from None
+
+
+def _unusable(reason: str) -> BackendError:
+    return BackendError(f"The answer of the model cannot order the candidates: {reason}.", code="upstream_bad_response")
+
 
 MAX_CANDIDATES = MAX_INPUTS // 2
 
@@ -55,12 +108,12 @@ class RerankNode:
         if scope.call.step is not None:
             scope.call.step.endpoint = answer.endpoint
         if self._config.embed is None:
-            return ranking.rank_scored(_scores(await values_of(answer), self._config.by), len(texts), self._config.top)
+            return rank_scored(_scores(await values_of(answer), self._config.by), len(texts), self._config.top)
         if answer.body is None:
             await answer.aclose()
             raise BackendError("The upstream answered with a stream.", code="upstream_bad_response")
         body = answer.body
-        return await offload.run(len(body), ranking.rank_embedded, body, len(texts), self._config.top)
+        return await offload.run(len(body), rank_embedded, body, len(texts), self._config.top)
 
     async def _request(self, query: str, texts: list[str], scope: StepScope) -> ModelRequest:
         config = self._config

@@ -14,9 +14,9 @@ from adapters.requests import ModelRequest
 from adapters.tensors import Inference
 from adapters.wire.openai import chat as openai
 from config.schema.pipelines.nodes import GuardConfig
+from gateway.features.pipelines.answers import values_of
 from gateway.features.pipelines.conditions import Condition
 from gateway.features.pipelines.model import described
-from gateway.features.pipelines.outgoing import values_of
 from gateway.features.pipelines.scope import Bound, Estimate, StepScope
 from gateway.features.pipelines.values import UnusableValueError, tensor_of
 from policies.limits.price import OUTPUT_ESTIMATE

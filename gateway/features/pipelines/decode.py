@@ -8,7 +8,7 @@ from adapters.tensors import Tensor, element_count, split_bytes
 from adapters.wire.media import images, sound
 from adapters.wire.media.encoded import file_bytes
 from config.schema.pipelines.decode import DecodeConfig
-from gateway.features.pipelines.scope import Bound, Estimate, Output, StepScope
+from gateway.features.pipelines.scope import FreeNode, Output, StepScope
 from gateway.features.pipelines.values import Value
 
 MAX_FILES = 64
@@ -16,7 +16,7 @@ _ENCODED = (b"data:", b"/9j/", b"iVBOR", b"UklGR")
 """The beginnings of a data URL, and of JPEG, PNG, WebP and WAV files in base64."""
 
 
-class DecodeNode:
+class DecodeNode(FreeNode):
     """Decodes each input in a worker process, which a malformed file may crash without any other effect."""
 
     def __init__(self, config: DecodeConfig) -> None:
@@ -36,9 +36,6 @@ class DecodeNode:
             raise CallerError(f"`{name}` has {len(files)} files: send one WAV file.", param=name)
         cost = sound.decoding_cost(files[0], self._sound, name)
         return await offload.decode_file(offload.SOUND, cost, sound.decode_wav, files[0], self._sound, name)
-
-    def bound(self, estimate: Estimate) -> Bound:
-        return Bound()
 
 
 def files_of(value: Value, name: str) -> list[bytes]:

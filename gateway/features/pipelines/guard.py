@@ -9,10 +9,9 @@ from adapters.answer import Answer
 from adapters.errors import ContentFiltered, InferenceError, StepFailed, Unsupported
 from adapters.tensors import Tensor
 from adapters.upstreams.inferred import decode
-from gateway.features.pipelines.bodies.large_bodies import answer_texts, examined_parts, strings
-from gateway.features.pipelines.guards.examiner import Examiner
-from gateway.features.pipelines.guards.generated_stream import GuardedStream
-from gateway.features.pipelines.guards.tensor_stream import GuardedTensorStream
+from gateway.features.pipelines.bodies import answer_texts, examined_parts, strings
+from gateway.features.pipelines.examiner import Examiner
+from gateway.features.pipelines.guarded_streams import GuardedStream, GuardedTensorStream
 from gateway.features.pipelines.scope import Bound, Estimate, Output, StepScope
 from gateway.features.pipelines.values import UnusableValueError, Value, elements_of
 

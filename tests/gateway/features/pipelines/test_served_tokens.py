@@ -18,7 +18,7 @@ from adapters.http1.client import Client
 from adapters.requests import ModelRequest
 from adapters.tensors import Tensor, join_bytes
 from adapters.upstreams.openai.client import OpenAIAdapter
-from gateway.features.pipelines.arrays import array_of
+from gateway.features.pipelines.values import array_of
 from tests.gateway.features.pipelines.rigs import infer, infers, outputs, rig, text
 from tests.runtimes.llm.server_fixtures import MODEL, Running, post, serving
 from tests.support.gateways import Rig

@@ -8,7 +8,7 @@ from typing import Any
 from adapters.errors import CallerError, StepFailed
 from adapters.wire.text.step_template import StepTemplate, TemplateFailed
 from config.schema.pipelines.template import TemplateConfig
-from gateway.features.pipelines.scope import REQUEST, Bound, Estimate, Output, StepScope
+from gateway.features.pipelines.scope import REQUEST, FreeNode, Output, StepScope
 from gateway.features.pipelines.values import UnusableValueError, Value, ValueAbsent, plain
 
 
@@ -18,7 +18,7 @@ def compiled(source: str) -> StepTemplate:
     return StepTemplate(source)
 
 
-class TemplateNode:
+class TemplateNode(FreeNode):
     """Renders its templates with the inputs of the node.
 
     Each message is rendered separately, so no value can add a message or change a role.
@@ -52,6 +52,3 @@ class TemplateNode:
         if self._text is not None:
             return {"text": self._text.render(values)}
         return {"messages": [{"role": role, "content": each.render(values)} for role, each in self._messages]}
-
-    def bound(self, estimate: Estimate) -> Bound:
-        return Bound()
