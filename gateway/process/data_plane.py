@@ -21,7 +21,7 @@ from gateway.auth.teams.limits import with_teams
 from gateway.auth.teams.store import StoredTeam
 from gateway.background import Background
 from gateway.errors import StartError
-from gateway.features.batches.fronts.uploads import uploads_of
+from gateway.features.batches.fronts.anthropic import uploads_of
 from gateway.features.batches.metrics import BatchMetrics
 from gateway.features.batches.plane import BatchPlane
 from gateway.features.bus.metrics import BusMetrics, LateAnswers

@@ -1,10 +1,15 @@
 """A log that is cut or damaged anywhere has its whole records before that place, and never another one."""
 
+import json
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.features.batches.records import Charges, LineResult, encode_result, read_log
+from gateway.features.batches.calls import one_line
+from gateway.features.batches.results import Charges, LineResult, encode_result, read_log, unfinished_line
 from gateway.features.usage.labels import COUNTERS, UsageLabels
+from tests.support.bad_answers import bad_json
 
 LABELS = st.builds(UsageLabels, *[st.sampled_from(["", "a", "b"])] * 5)
 AMOUNTS = st.tuples(*[st.integers(0, 10**15)] * len(COUNTERS))
@@ -60,3 +65,18 @@ def test_charges_are_the_sums_of_the_records(results: list[LineResult]) -> None:
     for result in results:
         again.add(result)
     assert again.rows() == rows
+
+
+@pytest.mark.parametrize(("code", "result"), [("batch_expired", "expired"), ("batch_cancelled", "canceled")])
+def test_an_unfinished_request_has_the_result_of_its_api(code: str, result: str) -> None:
+    assert json.loads(unfinished_line("anthropic", "a", code)) == {"custom_id": "a", "result": {"type": result}}
+    line = json.loads(unfinished_line("openai", "a", code))
+    assert (line["custom_id"], line["response"], line["error"]["code"]) == ("a", None, code)
+
+
+@given(bad_json({"a": [1, {"b": "c\u00e9"}]}))
+async def test_an_answer_is_one_line_of_json_or_none(body: bytes) -> None:
+    for text in (body, body.replace(b",", b",\r\n")):
+        if (line := await one_line(text)) is not None:
+            assert not {0x0A, 0x0D} & set(bytes(line))
+            bytes(line).decode()

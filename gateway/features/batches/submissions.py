@@ -6,16 +6,18 @@ looks for the id among the provider's batches, so that no line is submitted twic
 
 import asyncio
 import logging
+import math
 import secrets
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sqlalchemy import Connection
 
 from adapters.errors import InferenceError
-from adapters.upstreams.provided.deferral import DeferredRequest
+from adapters.upstreams.provided.deferral import DeferredRequest, ProvidedResult
 from adapters.upstreams.provided.exchanges import Missing
-from adapters.upstreams.provided.provider import ProviderBatches, ProviderLines, ProviderState, Unsure
+from adapters.upstreams.provided.provider import UNREADABLE, ProviderBatches, ProviderLines, ProviderState, Unsure
 from gateway.features.batches.calls import model_of
 from gateway.features.batches.tasks import submitted_batches
 from gateway.features.batches.work import Unit
@@ -54,7 +56,7 @@ class Submissions:
 
     def __init__(self, unit: Unit) -> None:
         self.unit = self._unit = unit
-        self._providers = unit.parts.providers
+        self._providers = unit.context.providers
         self._groups: dict[tuple[str, str, str], _Group] = {}
         self._clock = asyncio.get_running_loop().time
         self._stopped_at: float | None = None
@@ -94,7 +96,7 @@ class Submissions:
 
     async def _submit(self, group: _Group) -> EndedSubmission | None:
         unit, pause = self._unit, FIRST_PAUSE
-        submission = Submission(group.id, group.pool, unit.parts.wall(), group.numbers)
+        submission = Submission(group.id, group.pool, unit.context.wall(), group.numbers)
         self.all.append(submission)
         await unit.save(_nothing)
         while not unit.stops and (provider := self._providers.of(group.pool)) is not None:
@@ -126,8 +128,8 @@ class Submissions:
         return False
 
     async def _look_up(self, submission: Submission, provider: ProviderBatches) -> str | None:
-        parts = self._unit.parts
-        others = await parts.insist(self._unit.name, parts.store.read, submitted_batches)
+        context = self._unit.context
+        others = await context.durable.insist(self._unit.name, context.durable.store.read, submitted_batches)
         return await provider.submitted(submission.id, submission.since, len(submission.numbers), others)
 
     # ── waiting ───────────────────────────────────────────────────────────────────────────────────────
@@ -196,7 +198,7 @@ class Submissions:
     async def _cancel_if_stopped(self) -> None:
         """Cancel each of the provider's batches once when the batch is cancelled or has expired."""
         unit, now = self._unit, self._clock()
-        is_over = unit.status in STOPPED or unit.parts.wall() >= unit.claim.spec.expires_at
+        is_over = unit.status in STOPPED or unit.context.wall() >= unit.claim.spec.expires_at
         if not is_over or now < self._cancel_at:
             return
         self._stopped_at = self._stopped_at or now
@@ -249,3 +251,70 @@ class Submissions:
 
 def _nothing(_: Connection) -> None:
     """No other change beside the counts."""
+
+
+FIRST_DOWNLOAD_PAUSE, LONGEST_DOWNLOAD_PAUSE = 1.0, 600.0
+MOST_REFUSALS = 5
+"""Downloads that the provider refuses, such as those of a file that it does not have."""
+PATIENCE = 900.0
+"""Seconds after the end or the cancellation of the batch in which downloads that fail are repeated."""
+
+
+class LineOfResults(NamedTuple):
+    """A result of a line. `key` is that of its request."""
+
+    number: int
+    key: str
+    result: ProvidedResult
+
+
+class Download:
+    """The results of one submission. A download that breaks is repeated, without the results that have passed."""
+
+    def __init__(self, submissions: Submissions, submission: Submission, provider: ProviderBatches) -> None:
+        self._submissions = submissions
+        self._submission = submission
+        self._provider = provider
+        self._numbers = {f"{submission.id}-{number}": number for number in submission.numbers}
+        self.missing = set(submission.numbers)
+        """The lines of which the provider has said nothing, not even that it did not run them."""
+        self.problem = ""
+        """The reason why the missing lines have no result and never will; empty if the provider has none."""
+
+    async def results(self) -> AsyncIterator[LineOfResults]:
+        """Each result once. Ends when the results are complete, cannot be read, or the process ends."""
+        pause, refusals, unit = FIRST_DOWNLOAD_PAUSE, 0, self._submissions.unit
+        clock, stopped_at = asyncio.get_running_loop().time, math.inf
+        while not unit.closing:
+            left, unused = len(self.missing), {"unreadable": 0, "foreign": 0}
+            try:
+                async for each in self._provider.results(self._submission.batch):
+                    prefix, _, key = each.custom_id.rpartition("-")
+                    number = self._numbers.get(prefix)
+                    if number is None:
+                        unused["unreadable" if each is UNREADABLE else "foreign"] += 1
+                    elif number in self.missing:
+                        self.missing.discard(number)
+                        if each.result is not None:
+                            yield LineOfResults(number, key, each.result)
+            except InferenceError as error:
+                self._submissions.report(self._submission, error)
+                refusals += error.kind == "caller"
+                stopped_at = min(stopped_at, clock()) if unit.stops else math.inf
+                if refusals >= MOST_REFUSALS or clock() - stopped_at >= PATIENCE:
+                    self.problem = f"The results of the provider cannot be read: {error.message}"
+                    return
+                pause = FIRST_DOWNLOAD_PAUSE if len(self.missing) < left else min(LONGEST_DOWNLOAD_PAUSE, 2 * pause)
+                await self._submissions.park(pause)
+            else:
+                self._count(unused)
+                return
+
+    def _count(self, unused: dict[str, int]) -> None:
+        """Count results without a line. Those that cannot be read are taken for those of the missing lines: the
+        provider has run them, and charges for them."""
+        if unused["unreadable"]:
+            self.problem = "The provider's result cannot be read."
+        for reason, count in unused.items():
+            if count:
+                self._submissions.count_unused(self._submission, reason, count)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.errors import CallerError
-from gateway.features.batches.fronts.form import UploadForm, file_name
+from gateway.features.batches.fronts.files import UploadForm, file_name
 
 BOUNDARY = "b0undary"
 TYPE = f"multipart/form-data; boundary={BOUNDARY}"

@@ -8,10 +8,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from gateway.features.batches.client.progress import RunProgress
-from gateway.features.batches.client.remote import RemoteBatches, RemoteError
-from gateway.features.batches.client.results import OutputFile
-from gateway.features.batches.client.sending import LineSender
+from gateway.features.batches.client.cli import RemoteBatches, RemoteError
+from gateway.features.batches.client.run import LineSender, OutputFile, RunProgress
 from gateway.features.batches.client.sources import InputLine
 from tests.support.bad_answers import BODIES, VALUES
 
