@@ -67,6 +67,26 @@ class Stream(Answer):
             await super().aclose()
 
 
+class DerivedStream(Stream):
+    """A stream made of the pieces of another answer, whose pool, endpoint and usage it has. It closes that answer."""
+
+    __slots__ = ("_inner",)
+
+    def __init__(self, inner: Answer, *, content_type: str = "", form: Form | None = None) -> None:
+        """`content_type` and `form` are those of the inner answer unless they are given."""
+        content_type, form = content_type or inner.content_type, form or inner.form
+        super().__init__(content_type=content_type, usage=inner.usage, status=inner.status, form=form)
+        self.pool, self.endpoint, self.headers = inner.pool, inner.endpoint, inner.headers
+        self._inner = inner
+        inner.when_ended(self._take_usage)
+
+    def _take_usage(self, inner: Answer, _: BaseException | None) -> None:
+        self.usage = inner.usage
+
+    async def _drop(self) -> None:
+        await self._inner.aclose()
+
+
 class OnePiece(Stream):
     """A stream of one piece, which exists already."""
 

@@ -13,6 +13,7 @@ comments.py          comments in an event stream whose first event is late
 openai.py            chat completions, completions, embeddings, models
 responses.py         OpenAI's Responses
 input_tokens.py      `/v1/responses/input_tokens`
+pages.py             pages of lists
 passed.py            OpenAI's operations that are forwarded unchanged: rerank, audio, images
 anthropic.py         `/v1/messages`, `/v1/messages/count_tokens`
 oip_http.py          the Open Inference Protocol over HTTP

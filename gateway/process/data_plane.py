@@ -21,7 +21,7 @@ from gateway.auth.teams.limits import with_teams
 from gateway.auth.teams.store import StoredTeam
 from gateway.background import Background
 from gateway.errors import StartError
-from gateway.features.batches.fronts.uploads import uploads_of
+from gateway.features.batches.fronts.anthropic import uploads_of
 from gateway.features.batches.metrics import BatchMetrics
 from gateway.features.batches.plane import BatchPlane
 from gateway.features.bus.metrics import BusMetrics, LateAnswers
@@ -30,8 +30,8 @@ from gateway.features.embeddings.loading import embedders
 from gateway.features.experiments.inbox import FeedbackInbox
 from gateway.features.experiments.metrics import FeedbackMetrics
 from gateway.features.explain.header import explained
+from gateway.features.pipelines import resources
 from gateway.features.pipelines.graphs import PIPELINES
-from gateway.features.pipelines.leaves import resources
 from gateway.features.placement.local import LocalRuntimes
 from gateway.features.recording.metrics import RecordMetrics
 from gateway.features.recording.recorder import TrafficRecorder

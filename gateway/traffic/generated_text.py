@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from adapters.answer import Answer
-from adapters.stream import Stream
+from adapters.stream import DerivedStream
 from adapters.wire import decoding, sse
 from adapters.wire.openai.chat import DONE
 from policies.pipelines.acceptance import FINISH_REASONS, GeneratedAnswer, is_refusal, values_of
@@ -120,23 +120,17 @@ def without_logprobs(body: Object) -> bytes:
     return _encode(body)
 
 
-class HeldStream(Stream):
+class HeldStream(DerivedStream):
     """A stream of a generated text whose beginning is held until it is known whether the client receives it."""
 
-    __slots__ = ("_held", "_inner", "_strip", "text")
+    __slots__ = ("_held", "_strip", "text")
 
     def __init__(self, inner: Answer, *, strip: bool) -> None:
-        super().__init__(content_type=inner.content_type, usage=inner.usage, status=inner.status, form=inner.form)
-        self.pool, self.endpoint, self.headers = inner.pool, inner.endpoint, inner.headers
+        super().__init__(inner)
         self.text = GeneratedText()
-        self._inner = inner
         self._strip = strip
         """Whether log-probabilities are removed."""
         self._held: list[bytes] = []
-        inner.when_ended(self._take_usage)
-
-    def _take_usage(self, inner: Answer, _: BaseException | None) -> None:
-        self.usage = inner.usage
 
     async def hold(self, tokens: int | None) -> None:
         """Read so many tokens, or all if None. Raises `InferenceError` if the stream fails before that."""
@@ -164,6 +158,3 @@ class HeldStream(Stream):
         return b"".join(
             event if body is None else sse.encode(without_logprobs(body)) for event, body in events_of(piece)
         )
-
-    async def _drop(self) -> None:
-        await self._inner.aclose()

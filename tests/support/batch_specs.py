@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from gateway.features.batches.rows import BatchHolder, BatchSpec
-from gateway.features.batches.work import WorkParts
+from gateway.features.batches.work import BatchContext, DurableWork
 
 
 def spec(number: int, tenant: str, api: Any) -> BatchSpec:
@@ -18,13 +18,14 @@ def spec(number: int, tenant: str, api: Any) -> BatchSpec:
     )  # fmt: skip
 
 
-class _DirectParts(WorkParts):
+class _DirectWork(DurableWork):
     async def in_thread(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         await asyncio.sleep(0)
         return function(*args, **kwargs)
 
 
-def direct_parts(**parts: Any) -> WorkParts:
-    """Parts whose blocking calls run at once. Those that are not given are None."""
-    others: dict[str, Any] = {field.name: None for field in fields(WorkParts) if field.name != "failures"}
-    return _DirectParts(**{**others, **parts})
+def direct_context(storage: Any, store: Any, leases: Any, **parts: Any) -> BatchContext:
+    """A context whose blocking calls run at once. Parts that are not given are None."""
+    threads: Any = None
+    others: dict[str, Any] = {field.name: None for field in fields(BatchContext)}
+    return BatchContext(**{**others, **parts, "durable": _DirectWork(storage, store, leases, threads)})

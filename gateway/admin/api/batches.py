@@ -9,11 +9,19 @@ from adapters.errors import CapacityError
 from adapters.wire.valid_text import whole_number
 from gateway.admin.api.backend import AdminBackend
 from gateway.admin.api.guard import AdminRefused, acted, visit
-from gateway.features.batches.listing import MOST_ROWS, STATES, BatchSearch, cancel, one_of, page_of
-from gateway.features.batches.report import described, summary
+from gateway.features.batches.listing import (
+    MOST_ROWS,
+    STATES,
+    BatchSearch,
+    cancel,
+    described,
+    one_of,
+    page_of,
+    reasons_of,
+    summary,
+)
 from gateway.features.batches.service import BatchService
 from gateway.features.batches.store import BatchStore
-from gateway.features.batches.waiting import reasons_of
 from policies.batches.states import may_cancel
 
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from gateway.admin.drafts.placeholders import Placeholders
 from gateway.auth.table import written_keys
 from gateway.features.explain import cases
 from gateway.features.explain.why import Policy
-from gateway.features.pipelines.leaves import resources
+from gateway.features.pipelines import resources
 from gateway.features.recording.keys import RecordError, RecordKey
 from gateway.features.replay.policies import replay_policies
 from gateway.features.replay.records import RecordedRequest, Records

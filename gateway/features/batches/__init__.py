@@ -7,25 +7,19 @@ tasks.py          the units of work, and their fencing leases
 storage.py        the storage of files and results; opening.py opens it
 local_storage.py  a folder
 s3/               a bucket of S3
-listing.py        batches of all tenants or of one, for operators and tenants' admins
-report.py         batches as JSON for them
-waiting.py        the reasons why a batch has not ended
+listing.py        batches for operators and tenants' admins, and the reasons why they have not ended
 service.py        files and batches for the fronts
 fronts/           the paths of files and batches
 plane.py          the batches of one process
 runner.py         takes tasks and runs them
-work.py           the base of the tasks
+work.py           the base of the tasks, and what they share
 examination.py    the first task of a batch: examines every line
 shard.py          runs lines, and logs each result once
-line_runs.py      the runs of single lines
-results.py        the log of a shard's results while it is written
-provided/         lines that providers run
-recovery.py       the logs of a shard as its next holder reads them
-records.py        the records of a log: outputs and charges
+results.py        the results of a shard: their log and its recovery, and the lines of output files
+submissions.py    lines that providers run; providers.py: the pools' providers
 finishing.py      the last task: the output file and the error file
 gate.py           admits lines beside live requests
 calls.py          one line as an ordinary request
 metrics.py        metrics of lines
 client/           `headrace batch`
-outputs.py        the lines of output files
 """

@@ -5,7 +5,7 @@ from sqlalchemy import Connection, func, select
 from adapters import offload
 from gateway.features.batches.rows import file_object, order_object
 from gateway.features.batches.schema import batches
-from gateway.features.batches.storage import NoObject, Storage
+from gateway.features.batches.storage import NoObject, put_object
 from gateway.features.batches.store import change_progress
 from gateway.features.batches.tasks import FINISH, add_task
 from gateway.features.batches.work import Unit
@@ -21,7 +21,7 @@ class Examination(Unit):
     """The first task of a batch: it fails the batch, or adds its shards."""
 
     async def run(self) -> None:
-        spec, parts = self.claim.spec, self.parts
+        spec, context = self.claim.spec, self.context
         reading = _Reading(spec.endpoint)
         try:
             await self._read(reading)
@@ -36,14 +36,14 @@ class Examination(Unit):
         if not reading.problems and not lines:
             reading.problems = [LineProblem("empty_file", "The input file has no line.")]
         if order and not reading.problems:
-            await parts.insist(self.name, _store, parts.storage, order_object(spec.id), order)
+            await context.durable.insist(self.name, put_object, context.durable.storage, order_object(spec.id), order)
         await self.save(lambda connection: self._after(connection, reading, lines), done=True)
 
     async def _read(self, reading: "_Reading") -> None:
-        parts, name = self.parts, file_object(self.claim.spec.input_file)
+        context, name = self.context, file_object(self.claim.spec.input_file)
         at, rest = 0, b""
         skipping: int | None = None  # the offset of a line that is too long
-        while piece := await parts.insist(self.name, parts.storage.read, name, at, PIECE):
+        while piece := await context.durable.insist(self.name, context.durable.storage.read, name, at, PIECE):
             at += len(piece)
             end = piece.rfind(b"\n") + 1
             if skipping is not None:
@@ -55,7 +55,7 @@ class Examination(Unit):
             data, rest = (rest + piece[:end], piece[end:]) if end else (b"", rest + piece)
             if data:
                 await reading.examine(data, at - len(rest) - len(data))
-            if len(rest) > parts.max_line:
+            if len(rest) > context.max_line:
                 skipping, rest = at - len(rest), b""
             if reading.is_full(self._most_lines()) or len(reading.problems) >= MOST_PROBLEMS:
                 break
@@ -68,12 +68,12 @@ class Examination(Unit):
             reading.problems = [_too_many(self._most_lines())]
 
     def _most_lines(self) -> int:
-        return self.parts.most_batch_lines * (2 if self.claim.spec.api == "anthropic" else 1)
+        return self.context.config.max_lines * (2 if self.claim.spec.api == "anthropic" else 1)
 
     def _after(self, connection: Connection, reading: "_Reading", lines: int) -> None:
         """Fail the batch, or add its shards, in the transaction of the task's end."""
-        spec, now = self.claim.spec, self.parts.wall()
-        limit = self.parts.token_limit(spec.tenant)
+        spec, now = self.claim.spec, self.context.wall()
+        limit = self.context.token_limit(spec.tenant)
         if limit is not None and not reading.problems:
             query = select(func.sum(batches.c.tokens)).where(
                 batches.c.tenant == spec.tenant, batches.c.status.not_in(ENDED)
@@ -125,12 +125,6 @@ class _Reading:
 
     def is_full(self, most: int) -> bool:
         return sum(map(len, self.entries)) // SIZE > most
-
-
-def _store(storage: Storage, name: str, data: bytes) -> None:
-    with storage.create(name) as writer:
-        writer.write(data)
-        writer.commit()
 
 
 def _too_many(most: int) -> LineProblem:

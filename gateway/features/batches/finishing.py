@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from sqlalchemy import Connection, update
 
-from gateway.features.batches import outputs
-from gateway.features.batches.recovery import durable_results
+from gateway.features.batches.results import durable_results, unfinished_line
 from gateway.features.batches.rows import StoredFile, batch_folder, encode, file_object, order_object
 from gateway.features.batches.schema import batches
 from gateway.features.batches.storage import NoObject, Storage, StorageWriter
@@ -21,27 +20,27 @@ class Finishing(Unit):
     """The last task of a batch. It may run again after a crash: the files have the same names and contents."""
 
     async def run(self) -> None:
-        parts, spec = self.parts, self.claim.spec
-        shards = await parts.insist(self.name, self._shards)
-        stored, unfinished = await parts.insist(self.name, self._write, shards)
+        context, spec = self.context, self.claim.spec
+        shards = await context.durable.insist(self.name, self._shards)
+        stored, unfinished = await context.durable.insist(self.name, self._write, shards)
 
         def ended(progress: BatchProgress) -> None:
             add_shards(progress, [counts for _, counts in shards])
             progress.unfinished, progress.expired = unfinished, bool(unfinished)
-            progress.move(end_of(progress), parts.wall())
+            progress.move(end_of(progress), context.wall())
 
         def finish(connection: Connection) -> None:
             for file in stored:
                 put_file(connection, file)
             change_progress(connection, spec.id, ended)
-            delete_at = parts.wall() + parts.retention
+            delete_at = context.wall() + context.config.retention
             connection.execute(update(batches).where(batches.c.id == spec.id).values(delete_at=delete_at))
 
         await self.save(finish, done=True)
-        await parts.insist(self.name, parts.storage.delete_folder, batch_folder(spec.id))
+        await context.durable.insist(self.name, context.durable.storage.delete_folder, batch_folder(spec.id))
 
     def _shards(self) -> list[tuple[int, ShardCounts]]:
-        with self.parts.store.database.transaction() as connection:
+        with self.context.durable.store.database.transaction() as connection:
             return shards_in(connection, self.claim.spec.id)
 
     def _write(self, shards: list[tuple[int, ShardCounts]]) -> tuple[list[StoredFile], int]:
@@ -63,7 +62,7 @@ class _Files:
     def __init__(self, finishing: Finishing) -> None:
         self._finishing = finishing
         self._spec = finishing.claim.spec
-        self._storage: Storage = finishing.parts.storage
+        self._storage: Storage = finishing.context.durable.storage
         self._output: StorageWriter = self._storage.create(file_object(self._spec.output_file))
         self._errors: StorageWriter = self._storage.create(file_object(self._spec.error_file))
         self._sizes = {self._spec.output_file: 0, self._spec.error_file: 0}
@@ -95,10 +94,10 @@ class _Files:
         for entry in entries_of(packed):
             if entry.number not in ended:
                 custom_id = self._custom_id(entry)
-                yield outputs.unfinished(self._spec.api, custom_id, self._finishing.stop_code)
+                yield unfinished_line(self._spec.api, custom_id, self._finishing.stop_code)
 
     def _custom_id(self, entry: LineEntry) -> str | None:
-        if entry.length == TOO_LONG or entry.length > self._finishing.parts.max_line:
+        if entry.length == TOO_LONG or entry.length > self._finishing.context.max_line:
             return None
         try:
             raw = self._storage.read(file_object(self._spec.input_file), entry.offset, entry.length)
@@ -122,7 +121,7 @@ class _Files:
 
     def commit(self) -> list[StoredFile]:
         """Store the files that have lines."""
-        spec, now = self._spec, self._finishing.parts.wall()
+        spec, now = self._spec, self._finishing.context.wall()
         stored: list[StoredFile] = []
         for id_, writer, suffix in (
             (spec.output_file, self._output, "output"),

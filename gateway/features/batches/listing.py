@@ -1,14 +1,18 @@
-"""Batches of one tenant or of all, over every API, for operators and tenants' admins. Every function blocks."""
+"""Batches of one tenant or of all, over every API, for operators and tenants' admins. Queries block."""
 
-from typing import Final, NamedTuple, get_args
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple, get_args
 
-from sqlalchemy import select
+import msgspec
+from sqlalchemy import func, select
 
 from gateway.auth.keys import Principal
 from gateway.features.batches.rows import StoredBatch
-from gateway.features.batches.schema import batches
+from gateway.features.batches.schema import batches, tasks
 from gateway.features.batches.store import BatchStore, batch_of
-from policies.batches.states import ENDED, Status
+from gateway.features.batches.tasks import EXAMINE, FINISH, shards_in
+from gateway.features.requests.lines import MICROS, time_of
+from policies.batches.states import ENDED, Status, may_cancel
 
 MOST_ROWS: Final = 100
 UNFINISHED: Final = "unfinished"
@@ -56,3 +60,72 @@ def cancel(store: BatchStore, id_: str, tenant: str | None, now: float) -> Store
     """Let no further line of a batch begin. A batch that has ended, or is ending, does not change."""
     batch = one_of(store, id_, tenant)
     return None if batch is None else store.cancel(Principal(batch.spec.tenant, ""), id_, batch.spec.api, now)
+
+
+BAND = "batch: below all live requests, in the places that they leave"
+
+
+def reasons_of(store: BatchStore, batch: StoredBatch) -> list[str]:
+    """What the state database knows: held and free tasks, submissions to providers, batches that are due earlier."""
+    if batch.progress.status in ENDED:
+        return []
+    with store.database.transaction() as connection:
+        own = tasks.c.batch == batch.spec.id
+        rows = connection.execute(select(tasks.c.number, tasks.c.holder).where(own, tasks.c.done == 0)).all()
+        earlier = select(func.count(tasks.c.batch.distinct())).where(
+            tasks.c.done == 0, tasks.c.expires_at < batch.spec.expires_at
+        )
+        before = connection.execute(earlier).scalar_one()
+        submissions = [each for _, counts in shards_in(connection, batch.spec.id) for each in counts.submissions]
+    reasons: list[str] = []
+    held = sum(bool(row.holder) for row in rows)
+    if any(row.number == EXAMINE for row in rows):
+        reasons.append("its lines are being examined" if held else "it waits for a process that examines its lines")
+    elif any(row.number == FINISH for row in rows):
+        reasons.append("its files are being written" if held else "it waits for a process that writes its files")
+    elif rows:
+        reasons.append(f"of {len(rows)} open parts, processes hold {held}")
+    if before:
+        reasons.append(f"{before} batches are due earlier")
+    for each in submissions:
+        state = f"as {each.batch}" if each.batch else "and has not confirmed them"
+        reasons.append(f"the provider of the pool {each.pool} has {len(each.numbers)} lines, {state}")
+    return reasons
+
+
+def summary(batch: StoredBatch) -> dict[str, Any]:
+    """One row of a list. Empty fields are omitted."""
+    spec, progress = batch.spec, batch.progress
+    made: dict[str, Any] = {"id": spec.id, "tenant": spec.tenant, "key": spec.holder.key_id, "api": spec.api}
+    made |= {"endpoint": spec.endpoint, "status": progress.status, "created_at": _time(spec.created_at)}
+    made["expires_at"] = _time(spec.expires_at)
+    if progress.status in ENDED:
+        made["ended_at"] = _time(progress.times[progress.status])
+    counts = ("total", "succeeded", "failed", "unfinished")
+    made["lines"] = {name: getattr(progress, name) for name in counts}
+    return made | {"prompt_tokens": progress.prompt_tokens, "completion_tokens": progress.completion_tokens}
+
+
+def described(batch: StoredBatch, waits: Sequence[str] = ()) -> dict[str, Any]:
+    """One batch with its files, times and problems, and the reasons why it waits."""
+    spec, progress = batch.spec, batch.progress
+    has_results = progress.status in ENDED - {"failed"}
+    made = summary(batch) | {
+        "window": spec.window,
+        "input_file": spec.input_file,
+        "times": {name: _time(at) for name, at in progress.times.items()},
+        "problems": msgspec.to_builtins(progress.problems),
+        "metadata": spec.metadata or {},
+        "may_cancel": may_cancel(progress.status) and progress.status != "cancelling",
+    }
+    if progress.status not in ENDED:
+        made |= {"band": BAND, "waits": list(waits)}
+    if has_results and progress.succeeded:
+        made["output_file"] = spec.output_file
+    if has_results and progress.failed + progress.unfinished:
+        made["error_file"] = spec.error_file
+    return made
+
+
+def _time(seconds: float) -> str:
+    return time_of(int(seconds * MICROS))

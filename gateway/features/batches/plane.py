@@ -8,12 +8,12 @@ from collections.abc import Callable
 from config.schema.config import Config
 from gateway.features.batches.calls import LineCalls
 from gateway.features.batches.gate import Gate
-from gateway.features.batches.provided.providers import Providers
+from gateway.features.batches.providers import Providers
 from gateway.features.batches.runner import BatchRunner
 from gateway.features.batches.service import BatchService
 from gateway.features.batches.storage import StorageError
 from gateway.features.batches.tasks import TaskLeases
-from gateway.features.batches.work import WorkParts
+from gateway.features.batches.work import BatchContext, DurableWork
 from gateway.features.stored.keeper import Keeper
 from gateway.request.core import Core
 from gateway.state.errors import StateError
@@ -42,7 +42,7 @@ class BatchPlane:
         reported = False
         while self._runner is None:  # a second run continues the tasks of the first one
             try:
-                self._runner = BatchRunner(await self._parts(keeper))
+                self._runner = BatchRunner(await self._made(keeper))
             except (StateError, StorageError) as error:
                 if not reported:
                     log.warning("batches: %s; no line runs until it answers", error)
@@ -70,25 +70,19 @@ class BatchPlane:
         await self.providers.aclose()
         self.service.close()
 
-    async def _parts(self, keeper: Keeper | None) -> WorkParts:
-        service, settings, config = self.service, self.service.config, self._config()
-        loop = asyncio.get_running_loop()
+    async def _made(self, keeper: Keeper | None) -> BatchContext:
+        service, loop = self.service, asyncio.get_running_loop()
         store = await loop.run_in_executor(service.threads, service.store)
         storage = await loop.run_in_executor(service.threads, service.storage)
-        return WorkParts(
-            storage=storage,
-            store=store,
-            leases=TaskLeases(store.database, secrets.token_hex(16), self._core.clock, settings.takeover),
+        leases = TaskLeases(store.database, secrets.token_hex(16), self._core.clock, service.config.takeover)
+        return BatchContext(
+            durable=DurableWork(storage, store, leases, service.threads),
+            config=service.config,
             gate=self.gate,
             calls=LineCalls(self._core, keeper),
             providers=self.providers,
-            threads=service.threads,
             wall=service.wall,
-            commit_seconds=settings.commit,
-            most_running=settings.concurrency,
-            most_batch_lines=settings.max_lines,
-            max_line=config.http.max_body,
-            retention=settings.retention,
+            max_line=self._config().http.max_body,
             token_limit=self._token_limit,
             counts_usage=lambda: self._config().usage is not None,
         )

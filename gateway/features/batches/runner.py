@@ -14,7 +14,7 @@ from gateway.features.batches.rows import batch_folder, file_object
 from gateway.features.batches.shard import ShardRun
 from gateway.features.batches.storage import StorageError
 from gateway.features.batches.tasks import EXAMINE, FINISH, Claim, Fenced
-from gateway.features.batches.work import Unit, WorkParts
+from gateway.features.batches.work import BatchContext, Unit
 from gateway.state.errors import StateError
 
 log = logging.getLogger(__name__)
@@ -37,8 +37,8 @@ CLOSING = 10.0
 class BatchRunner:
     """`run` until cancelled, then `aclose`. `wake` lets it look for tasks at once."""
 
-    def __init__(self, parts: WorkParts) -> None:
-        self._parts = parts
+    def __init__(self, context: BatchContext) -> None:
+        self._context = context
         self._units: dict[asyncio.Task[None], Unit] = {}
         self._pauses: dict[str, float] = {}
         """Seconds after the last failure of each task that fails."""
@@ -86,14 +86,14 @@ class BatchRunner:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         with suppress(StateError):
-            await self._parts.in_thread(self._parts.leases.release, claims)
-        self._parts.gate.close()
+            await self._context.durable.in_thread(self._context.durable.leases.release, claims)
+        self._context.gate.close()
 
     async def _turn(self) -> None:
-        leases = self._parts.leases
+        leases = self._context.durable.leases
         if self._units:
             units = list(self._units.values())
-            states = await self._parts.in_thread(leases.beat, [unit.claim for unit in units])
+            states = await self._context.durable.in_thread(leases.beat, [unit.claim for unit in units])
             for task, unit in list(self._units.items()):
                 key = (unit.claim.spec.id, unit.claim.number)
                 if key in states:
@@ -101,19 +101,19 @@ class BatchRunner:
                 elif unit in units and not task.done() and not unit.saving_last:
                     task.cancel()  # another process has taken it over
         parked = sum(unit.parked for unit in self._units.values())
-        stuck = sum(not unit.parked and unit.name in self._parts.failures for unit in self._units.values())
+        stuck = sum(not unit.parked and unit.name in self._context.durable.failures for unit in self._units.values())
         free = min(MOST_TASKS - (len(self._units) - parked - min(stuck, MOST_STUCK)), MOST_PARKED - parked)
         if free > 0 and not self._draining:
-            for claim in await self._parts.in_thread(leases.claim, free):
+            for claim in await self._context.durable.in_thread(leases.claim, free):
                 self._begin(claim)
         if time.monotonic() - self._read_at >= PROGRESS:
             self._read_at = time.monotonic()
-            self.progress = await self._parts.in_thread(self._parts.store.active)
+            self.progress = await self._context.durable.in_thread(self._context.durable.store.active)
         await self._sweep()
 
     def _begin(self, claim: Claim) -> None:
         kinds: Mapping[int, type[Unit]] = {EXAMINE: Examination, FINISH: Finishing}
-        unit = kinds.get(claim.number, ShardRun)(claim, self._parts)
+        unit = kinds.get(claim.number, ShardRun)(claim, self._context)
         unit.closing = self._draining
         task = asyncio.create_task(self._run(unit), name=f"batch {unit.name}")
         self._units[task] = unit
@@ -126,7 +126,7 @@ class BatchRunner:
             await unit.run()
             self._pauses.pop(unit.name, None)
             if unit.closing:
-                await self._parts.in_thread(self._parts.leases.release, [unit.claim])
+                await self._context.durable.in_thread(self._context.durable.leases.release, [unit.claim])
         except Fenced:
             log.info("batches: another process runs %s", unit.name)
         except asyncio.CancelledError:
@@ -141,10 +141,10 @@ class BatchRunner:
                 await asyncio.sleep(min(pause, POLL))
                 pause -= POLL
             with suppress(StateError):
-                await self._parts.in_thread(self._parts.leases.release, [unit.claim])
+                await self._context.durable.in_thread(self._context.durable.leases.release, [unit.claim])
 
     async def _first_status(self, unit: Unit) -> None:
-        states = await self._parts.insist(unit.name, self._parts.leases.beat, [unit.claim])
+        states = await self._context.durable.insist(unit.name, self._context.durable.leases.beat, [unit.claim])
         if not states:
             raise Fenced
         (unit.status,) = states.values()
@@ -158,14 +158,14 @@ class BatchRunner:
         if time.monotonic() - self._swept_at < SWEEP and self._swept_at:
             return
         self._swept_at = time.monotonic()
-        parts, now = self._parts, self._parts.wall()
+        durable, now = self._context.durable, self._context.wall()
         try:
-            while ids := await parts.in_thread(parts.store.expired_files, now, 100):
+            while ids := await durable.in_thread(durable.store.expired_files, now, 100):
                 for id_ in ids:
-                    await parts.in_thread(parts.storage.delete, file_object(id_))
-                await parts.in_thread(parts.store.forget_files, ids)
-            for batch in await parts.in_thread(parts.store.forget_batches, now):
-                await parts.in_thread(parts.storage.delete_folder, batch_folder(batch.spec.id))
+                    await durable.in_thread(durable.storage.delete, file_object(id_))
+                await durable.in_thread(durable.store.forget_files, ids)
+            for batch in await durable.in_thread(durable.store.forget_batches, now):
+                await durable.in_thread(durable.storage.delete_folder, batch_folder(batch.spec.id))
         except StorageError as error:
             log.warning("batches: expired files are not deleted: %s", error)
 

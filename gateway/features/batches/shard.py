@@ -8,22 +8,158 @@ import asyncio
 import time
 from collections.abc import Coroutine
 
+from msgspec import Raw
 from sqlalchemy import Connection
 
-from adapters.errors import CallerError, InferenceError
-from adapters.upstreams.provided.deferral import ProvidedResult
+from adapters import offload
+from adapters.errors import CallerError, InferenceError, LimitExceeded
+from adapters.upstreams.provided.deferral import Deferred, LinePass, ProvidedResult
 from adapters.wire import decoding
-from gateway.features.batches.line_runs import LineRuns
-from gateway.features.batches.provided.download import Download
-from gateway.features.batches.provided.submissions import EndedSubmission, Submissions
-from gateway.features.batches.recovery import recover
-from gateway.features.batches.results import LOOK, ResultLog
-from gateway.features.batches.rows import order_object
+from gateway.auth.keys import Principal
+from gateway.features.batches.calls import LineEnd, model_of
+from gateway.features.batches.gate import Rank
+from gateway.features.batches.results import LOOK, LineResult, ResultLog, answered_line, recover, unreadable_line
+from gateway.features.batches.rows import file_object, order_object
+from gateway.features.batches.storage import NoObject
 from gateway.features.batches.store import change_progress
+from gateway.features.batches.submissions import Download, EndedSubmission, Submissions
 from gateway.features.batches.tasks import FINISH, Claim, add_task, open_shards
-from gateway.features.batches.work import Unit, WorkParts
+from gateway.features.batches.work import BatchContext, Unit
+from gateway.fronts.errors import anthropic_response, openai_response
+from policies.batches.attempts import LONGEST_PAUSE, retry_of
+from policies.batches.lines import TOO_LONG, BatchLine, decode_line
 from policies.batches.order import LineEntry, entries_of, shard_range
 from policies.batches.states import BatchProgress
+
+PATIENCE = 600.0
+"""Seconds after the window in which a result of a provider waits for a limit of the tenant."""
+
+
+class LineRuns:
+    """Runs lines with the rights of the batch's creator."""
+
+    def __init__(self, unit: Unit, submissions: Submissions) -> None:
+        spec = unit.claim.spec
+        self._unit = unit
+        self._context = unit.context
+        self._submissions = submissions
+        self._principal: Principal = spec.holder.principal()
+        self._rank: Rank = (spec.expires_at, spec.id, unit.claim.number)
+        self.is_full = False
+        """Whether the deferred lines should be submitted."""
+
+    async def run(self, entry: LineEntry) -> LineResult | None:
+        """The result of a line; None if the batch stops before, or the line is deferred."""
+        line = await self._read(entry)
+        if isinstance(line, LineResult):
+            return line
+        end = await self._answered(entry, line)
+        return None if end is None else self._result(entry, line, end)
+
+    async def run_provided(
+        self, entry: LineEntry, results: dict[str, ProvidedResult], *, is_last: bool
+    ) -> LineResult | None:
+        """The result of a line from the provider's; None if the line has to run again. `is_last`: it may not."""
+        line = await self._read(entry)
+        if isinstance(line, LineResult):
+            return line
+        body, spec = bytes(line.body), self._unit.claim.spec
+        while not self._unit.closing:
+            end = await self._call(entry, line.url, body, LinePass(dict(results), repeats=is_last))
+            if end is None:
+                return None
+            left = spec.expires_at - self._context.wall()
+            if isinstance(end.error, LimitExceeded) and left > -PATIENCE:
+                await asyncio.sleep(min(LONGEST_PAUSE, end.error.retry_after or 1.0))
+                continue
+            if end.error is not None and not is_last and _may_pass(end.error, left):
+                return None
+            return self._result(entry, line, end)
+        return None
+
+    async def refuse(self, entry: LineEntry, error: InferenceError) -> LineResult:
+        """The result of a line without a usable result of the provider."""
+        line = await self._read(entry)
+        if isinstance(line, LineResult):
+            return line
+        api = self._unit.claim.spec.api
+        response = (anthropic_response if api == "anthropic" else openai_response)(error, [])
+        assert isinstance(response.body, bytes)
+        return LineResult(
+            entry.number, False, answered_line(api, line.custom_id, response.status, "", Raw(response.body))
+        )
+
+    # ── one line ──────────────────────────────────────────────────────────────────────────────────────
+
+    async def _read(self, entry: LineEntry) -> BatchLine | LineResult:
+        """The line, or the result of a line that cannot be sent."""
+        if entry.length == TOO_LONG or entry.length > self._context.max_line:
+            message = f"it is longer than {self._context.max_line} bytes."
+            return _unreadable(entry, "line_too_long", message)
+        name, read = file_object(self._unit.claim.spec.input_file), self._context.durable.storage.read
+        try:
+            raw = await self._context.durable.insist(self._unit.name, read, name, entry.offset, entry.length)
+        except NoObject:
+            return _unreadable(entry, "input_file_not_found", "the input file was deleted.")
+        line = await offload.scan(len(raw), decode_line, raw)
+        return _unreadable(entry, "invalid_json_line", "it is not a JSON object.") if line is None else line
+
+    async def _answered(self, entry: LineEntry, line: BatchLine) -> LineEnd | None:
+        """The last attempt of a line; None if the batch stops before it ends."""
+        failures, body, unit = 0, bytes(line.body), self._unit
+        model = await offload.scan(len(body), model_of, line.url, body)
+        while not unit.stops:
+            end = await self._attempt(entry, line.url, body, model)
+            if end is None or end.error is None:
+                return end
+            left = unit.claim.spec.expires_at - self._context.wall()
+            retry = retry_of(end.error.kind, end.error.retry_after, failures, left)
+            if retry is None:
+                return end
+            failures += retry.counts
+            await asyncio.sleep(retry.pause)
+        return None
+
+    async def _attempt(self, entry: LineEntry, url: str, body: bytes, model: str | None) -> LineEnd | None:
+        """One attempt. A line whose pools all have providers uses no capacity here, so the gate admits it at once."""
+        gate, end = self._context.gate, None
+        pools, provided = gate.own_pools(model), self._context.providers.pools
+        passing = LinePass() if pools is not None and pools & provided else None
+        if pools and pools <= provided:
+            return await self._call(entry, url, body, passing)
+        lane = await gate.enter(model, self._rank)
+        began = time.monotonic()
+        try:
+            if not self._unit.stops:
+                end = await self._call(entry, url, body, passing)
+        finally:
+            gate.leave(lane, None if end is None else end.error, time.monotonic() - began)
+        return end
+
+    async def _call(self, entry: LineEntry, url: str, body: bytes, passing: LinePass | None) -> LineEnd | None:
+        seed = f"{self._unit.claim.spec.id} {entry.number}"
+        try:
+            return await self._context.calls.call(self._principal, url, body, passing, seed)
+        except Deferred:
+            assert passing is not None
+            assert passing.deferred is not None
+            self.is_full |= self._submissions.add(entry.number, passing.deferred)
+            return None
+
+    def _result(self, entry: LineEntry, line: BatchLine, end: LineEnd) -> LineResult:
+        output = answered_line(self._unit.claim.spec.api, line.custom_id, end.status, end.request_id, end.body)
+        charge = end.charge
+        return LineResult(entry.number, end.status < 400, output, charge.labels, charge.hour, tuple(charge.amounts))
+
+
+def _may_pass(error: InferenceError, left: float) -> bool:
+    """Whether a line runs again after a result of the provider, which also charges for an answer of another form."""
+    return error.code != decoding.BAD_RESPONSE and retry_of(error.kind, None, 0, left) is not None
+
+
+def _unreadable(entry: LineEntry, code: str, message: str) -> LineResult:
+    return LineResult(entry.number, False, unreadable_line(None, entry.number, code, message))
+
 
 GRACE = 10.0
 """Seconds in which lines in flight may end after a cancellation or the end of the window."""
@@ -36,8 +172,8 @@ MOST_RESULTS = 8
 class ShardRun(Unit):
     """One shard. `run` returns when all lines have a result, or none may begin any more."""
 
-    def __init__(self, claim: Claim, parts: WorkParts) -> None:
-        super().__init__(claim, parts)
+    def __init__(self, claim: Claim, context: BatchContext) -> None:
+        super().__init__(claim, context)
         self._log = ResultLog(self)
         self._submissions = Submissions(self)
         self._lines = LineRuns(self, self._submissions)
@@ -64,10 +200,12 @@ class ShardRun(Unit):
 
     async def _recover(self) -> None:
         """Read the lines without a result."""
-        parts, spec = self.parts, self.claim.spec
+        context, spec = self.context, self.claim.spec
         start, length = shard_range(self.claim.number)
-        packed = await parts.insist(self.name, parts.storage.read, order_object(spec.id), start, length)
-        recovered = await parts.insist(self.name, recover, parts.storage, self.claim)
+        packed = await context.durable.insist(
+            self.name, context.durable.storage.read, order_object(spec.id), start, length
+        )
+        recovered = await context.durable.insist(self.name, recover, context.durable.storage, self.claim)
         await self.save(lambda connection: self._log.write_usage(connection, recovered.rows))
         self._entries = {e.number: e for e in entries_of(packed) if e.number not in recovered.ended}
 
@@ -95,7 +233,7 @@ class ShardRun(Unit):
 
     async def _begin_lines(self, entries: list[LineEntry], committing: "asyncio.Task[None]") -> None:
         for entry in entries:
-            while len(self._running) >= self.parts.most_running or self._log.is_full:
+            while len(self._running) >= self.context.config.concurrency or self._log.is_full:
                 if committing.done() or self.stops:
                     return
                 await self._look()
@@ -200,7 +338,7 @@ class ShardRun(Unit):
 
     def _after_shard(self, connection: Connection) -> None:
         """The last shard lets the output be written."""
-        spec, now = self.claim.spec, self.parts.wall()
+        spec, now = self.claim.spec, self.context.wall()
         if open_shards(connection, spec.id):
             return
 

@@ -63,3 +63,10 @@ class Storage(Protocol):
     def delete_folder(self, name: str) -> None:
         """Delete all objects and logs below a name."""
         ...
+
+
+def put_object(storage: Storage, name: str, data: bytes) -> None:
+    """Create an object of these bytes. Raises `StorageError`."""
+    with storage.create(name) as writer:
+        writer.write(data)
+        writer.commit()

@@ -1,4 +1,4 @@
-"""What the units of work share: the storage, the database, the gate, and threads for both."""
+"""The base of the units of work, and what they share."""
 
 import asyncio
 import logging
@@ -9,9 +9,10 @@ from typing import ParamSpec, TypeVar
 
 from sqlalchemy import Connection
 
+from config.schema.batches.batches import BatchesConfig
 from gateway.features.batches.calls import LineCalls
 from gateway.features.batches.gate import Gate
-from gateway.features.batches.provided.providers import Providers
+from gateway.features.batches.providers import Providers
 from gateway.features.batches.storage import NoObject, Storage, StorageError
 from gateway.features.batches.store import BatchStore
 from gateway.features.batches.tasks import Claim, TaskLeases
@@ -25,27 +26,13 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class WorkParts:
-    """The parts of a process that all of its units of work use."""
+class DurableWork:
+    """The storage and the database of a process, and the threads that wait for both."""
 
     storage: Storage
     store: BatchStore
     leases: TaskLeases
-    gate: Gate
-    calls: LineCalls
-    providers: Providers
     threads: ThreadPoolExecutor
-    wall: Callable[[], float]
-    commit_seconds: float
-    most_running: int
-    """Lines that run at the same time."""
-    most_batch_lines: int
-    max_line: int
-    retention: float
-    token_limit: Callable[[str], int | None]
-    """The limit of enqueued tokens of a tenant."""
-    counts_usage: Callable[[], bool]
-    """Whether usage is recorded."""
     failures: "dict[str, str]" = field(default_factory=dict)
     """The failure of the storage or the database that was logged last, by task."""
 
@@ -73,12 +60,30 @@ class WorkParts:
                 return result
 
 
+@dataclass(frozen=True, slots=True)
+class BatchContext:
+    """What all units of work of a process share."""
+
+    durable: DurableWork
+    config: BatchesConfig
+    gate: Gate
+    calls: LineCalls
+    providers: Providers
+    wall: Callable[[], float]
+    max_line: int
+    """Bytes of the longest line that may run."""
+    token_limit: Callable[[str], int | None]
+    """The limit of enqueued tokens of a tenant."""
+    counts_usage: Callable[[], bool]
+    """Whether usage is recorded."""
+
+
 class Unit:
     """One task that this process holds. `status` is the state of its batch by the last beat."""
 
-    def __init__(self, claim: Claim, parts: WorkParts) -> None:
+    def __init__(self, claim: Claim, context: BatchContext) -> None:
         self.claim = claim
-        self.parts = parts
+        self.context = context
         self.status: Status = "in_progress"
         self.closing = False
         """Whether the process ends: the task is released."""
@@ -97,7 +102,7 @@ class Unit:
     @property
     def stops(self) -> bool:
         """Whether no further line may begin."""
-        return self.closing or self.status in STOPPED or self.parts.wall() >= self.claim.spec.expires_at
+        return self.closing or self.status in STOPPED or self.context.wall() >= self.claim.spec.expires_at
 
     async def run(self) -> None:
         """Do the work. Raises `Fenced` if another process has taken it over."""
@@ -106,4 +111,4 @@ class Unit:
     async def save(self, change: Callable[[Connection], None], *, done: bool = False) -> None:
         """Store the counts and other changes in one transaction. Raises `Fenced`."""
         self.saving_last = done
-        await self.parts.insist(self.name, self.parts.leases.save, self.claim, change, done=done)
+        await self.context.durable.insist(self.name, self.context.durable.leases.save, self.claim, change, done=done)

@@ -19,7 +19,7 @@ from gateway.features.explain.durations import durations_of, step_durations
 from gateway.features.explain.replicas import replica_lines
 from gateway.features.explain.text import explained
 from gateway.features.explain.why import Policy
-from gateway.features.pipelines.leaves import resources
+from gateway.features.pipelines import resources
 from gateway.features.recording.keys import RecordError
 from gateway.features.replay.keys import record_key
 from gateway.features.replay.rates import rollout_traffic

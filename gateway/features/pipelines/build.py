@@ -1,7 +1,7 @@
 """Compiles the pipelines of a configuration: the registry of the kinds of nodes.
 
 A new kind of node is a field of `NodeConfig`, a module here with a class that implements `scope.PipelineNode`, and an
-entry of `KINDS`, or of `leaves.build.KINDS` if the node contains no other nodes.
+entry of `KINDS`. Nodes that contain no others are `LEAVES`: their modules need extras, so each is imported on demand.
 """
 
 from __future__ import annotations
@@ -15,20 +15,44 @@ from config.schema.pipelines.parts import PipelineTensorConfig
 from config.schema.pipelines.pipeline import NodeConfig, StepConfig
 from config.schema.pipelines.references import needs, references, steps_of
 from gateway.features.pipelines.cascade import CascadeNode, CascadeStage
-from gateway.features.pipelines.conditions import Condition
-from gateway.features.pipelines.drafts.agree import AgreeNode
-from gateway.features.pipelines.each import EachNode
+from gateway.features.pipelines.conditions import Branch, Condition, SwitchNode, ValuesNode
+from gateway.features.pipelines.drafts import AgreeNode, JudgeNode
+from gateway.features.pipelines.each import EachNode, NoRows
 from gateway.features.pipelines.ensemble import EnsembleNode
+from gateway.features.pipelines.examiner import Examiner
 from gateway.features.pipelines.executor import Pipeline
-from gateway.features.pipelines.guards.examiner import Examiner
-from gateway.features.pipelines.guards.node import GuardNode
-from gateway.features.pipelines.leaves import build as leaves
-from gateway.features.pipelines.model import ModelNode
-from gateway.features.pipelines.no_rows import NoRows
+from gateway.features.pipelines.guard import GuardNode
+from gateway.features.pipelines.model import CallNode, ModelNode
 from gateway.features.pipelines.scope import REQUEST, PipelineNode
-from gateway.features.pipelines.sequence import SequenceNode
-from gateway.features.pipelines.step import Step
-from gateway.features.pipelines.switch import Branch, SwitchNode, ValuesNode
+from gateway.features.pipelines.steps import SequenceNode, Step
+
+LEAVES = frozenset(("template", "rerank", "decode", "tokenize", "detokenize", "call"))
+"""The kinds of nodes that `compile_leaf` compiles: fields of `NodeConfig`."""
+
+
+def compile_leaf(config: NodeConfig) -> PipelineNode:
+    """Compile a node of one of `LEAVES`. Raises ModuleNotFoundError if an extra is missing."""
+    if config.template is not None:
+        from gateway.features.pipelines.template import TemplateNode
+
+        return TemplateNode(config.template)
+    if config.rerank is not None:
+        from gateway.features.pipelines.rerank import RerankNode
+
+        return RerankNode(config.rerank)
+    if config.decode is not None:
+        from gateway.features.pipelines.decode import DecodeNode
+
+        return DecodeNode(config.decode)
+    if config.call is not None:
+        return CallNode(config.call)
+    from gateway.features.pipelines import tokens
+
+    if (encode := config.tokenize) is not None:
+        return tokens.TokenizeNode(encode) if encode.model is None else tokens.ServedTokenizeNode(encode)
+    decode = config.detokenize
+    assert decode is not None
+    return tokens.DetokenizeNode(decode) if decode.model is None else tokens.ServedDetokenizeNode(decode)
 
 
 class Builder:
@@ -172,7 +196,6 @@ def _guard(builder: Builder, config: NodeConfig) -> PipelineNode:
 
 
 def _judge(builder: Builder, config: NodeConfig) -> PipelineNode:
-    from gateway.features.pipelines.drafts.judge import JudgeNode  # needs an extra
 
     assert config.judge is not None
     return JudgeNode(config.judge, [builder.node(draft) for draft in config.judge.of])
@@ -181,10 +204,6 @@ def _judge(builder: Builder, config: NodeConfig) -> PipelineNode:
 def _agree(builder: Builder, config: NodeConfig) -> PipelineNode:
     assert config.agree is not None
     return AgreeNode(config.agree, [builder.node(draft) for draft in config.agree.of])
-
-
-def _leaf(_: Builder, config: NodeConfig) -> PipelineNode:
-    return leaves.compile_leaf(config)
 
 
 KINDS: Mapping[str, Callable[[Builder, NodeConfig], PipelineNode]] = {
@@ -197,5 +216,5 @@ KINDS: Mapping[str, Callable[[Builder, NodeConfig], PipelineNode]] = {
     "agree": _agree,
     "guard": _guard,
     "out": _values,
-    **dict.fromkeys(leaves.KINDS, _leaf),
+    **dict.fromkeys(LEAVES, lambda _, config: compile_leaf(config)),
 }

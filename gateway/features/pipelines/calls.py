@@ -6,13 +6,13 @@ import asyncio
 
 from adapters.base import Answer
 from adapters.call import Call
-from adapters.errors import NotFound
+from adapters.errors import BudgetExceeded, NotFound
 from adapters.requests import ModelQuery, ModelRequest
 from adapters.spans import Span
 from adapters.types import Deadline, Usage
 from config.schema.money import Money
+from config.schema.pipelines.budget import BudgetConfig
 from gateway.auth.keys import Principal
-from gateway.features.pipelines.budgets import Budgets
 from gateway.features.pipelines.executor import Pipeline
 from gateway.features.pipelines.scope import Bound, Estimate
 from gateway.limits.allowance import Allowance
@@ -26,8 +26,51 @@ from gateway.request.spine import Exchange
 from policies.facts import Facts
 from policies.limits.amounts import Amounts
 from policies.limits.price import PriceRow, expected_output
-from policies.pipelines.request_budget import Use
+from policies.pipelines.request_budget import RequestBudget, Use
 from policies.routing.rules import ResolvedModel
+
+
+class Budgets:
+    """The budgets of a request to a pipeline and of the pipelines around it. Each call counts against all of them."""
+
+    __slots__ = ("_all", "_currency")
+
+    def __init__(self, all_: tuple[RequestBudget, ...] = (), currency: str = "") -> None:
+        self._all = all_
+        self._currency = currency
+
+    def within(self, pipeline: str, config: BudgetConfig | None) -> Budgets:
+        """These budgets and that of a pipeline inside, for one request."""
+        if config is None:
+            return self
+        spend = config.spend
+        own = RequestBudget(pipeline, config.tokens, None if spend is None else spend.picos)
+        return Budgets((*self._all, own), self._currency if spend is None else spend.currency)
+
+    def reserve(self, model: str, estimate: Use) -> None:
+        """Count a call that starts. Raises `BudgetExceeded`, and counts nothing then."""
+        for budget in self._all:
+            if budget.exceeded(estimate):
+                reason = f"A call of `{model}` would exceed the budget of `{budget.pipeline}`"
+                remedy = "Send a shorter prompt, or fewer `max_tokens`."
+                raise BudgetExceeded(f"{reason}: {self._shown(budget, estimate)}. {remedy}")
+        for budget in self._all:
+            budget.reserve(estimate)
+
+    def settle(self, estimate: Use, truth: Use) -> None:
+        """Count a call that has ended."""
+        for budget in self._all:
+            budget.settle(estimate, truth)
+
+    def _shown(self, budget: RequestBudget, estimate: Use) -> str:
+        used = budget.used + budget.reserved
+        parts = []
+        if budget.tokens is not None:
+            parts.append(f"{used.tokens:g} of {budget.tokens:g} tokens are used, and it may use {estimate.tokens:g}")
+        if budget.picos is not None:
+            spent, most, more = (Money(each, self._currency) for each in (used.picos, budget.picos, estimate.picos))
+            parts.append(f"{spent} of {most} are spent, and it may cost {more}")
+        return "; ".join(parts)
 
 
 class ClientModelCalls:

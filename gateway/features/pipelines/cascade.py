@@ -9,11 +9,11 @@ from adapters import offload
 from adapters.answer import Answer
 from adapters.errors import CallerError, ClientGone, ContextTooLong, DeadlineError, InferenceError
 from adapters.requests import CompletionRequest, GenerateRequest
-from gateway.features.pipelines.bodies.large_bodies import body_without_logprobs
+from gateway.features.pipelines.bodies import body_without_logprobs
 from gateway.features.pipelines.conditions import Condition
 from gateway.features.pipelines.model import ModelNode
-from gateway.features.pipelines.part import run_part
-from gateway.features.pipelines.scope import Bound, Estimate, Output, PipelineNode, StepScope
+from gateway.features.pipelines.scope import Bound, Estimate, Output, PipelineNode, StepScope, total
+from gateway.features.pipelines.steps import run_part
 from gateway.traffic.generated_text import HeldStream
 
 
@@ -80,10 +80,7 @@ class CascadeNode:
         return None
 
     def bound(self, estimate: Estimate) -> Bound:
-        bound = Bound()
-        for stage in self._stages:
-            bound += stage.node.bound(estimate)
-        return bound
+        return total((stage.node for stage in self._stages), estimate)
 
 
 def _chosen(output: Output, index: int, scope: StepScope) -> Output:

@@ -1,16 +1,18 @@
-"""The conditions of nodes: compiled when the configuration is loaded, evaluated for each request."""
+"""The conditions of nodes, and the node `switch`: the first branch whose condition holds answers.
+
+Conditions are compiled when the configuration is loaded, and evaluated for each request.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from adapters.errors import CallerError, StepFailed
 from config.expressions import BOOL, MISSING, Expression, ExpressionError, Variables, compile_expression
 from config.expressions.types import Path
-from gateway.features.pipelines.arrays import array_of
-from gateway.features.pipelines.scope import REQUEST, StepScope
-from gateway.features.pipelines.values import UnusableValueError, Value, ValueAbsent, Values
+from gateway.features.pipelines.scope import REQUEST, Bound, Estimate, FreeNode, Output, PipelineNode, StepScope
+from gateway.features.pipelines.values import UnusableValueError, Value, ValueAbsent, Values, array_of
 
 
 class Condition:
@@ -74,3 +76,41 @@ def _inside(values: Values, path: Path) -> Any:
 
 def _readable(value: Value) -> Any:
     return array_of(value)
+
+
+class Branch(NamedTuple):
+    """A node, and the condition under which it answers; None for the last branch, which takes the rest."""
+
+    condition: Condition | None
+    node: PipelineNode
+
+
+class SwitchNode:
+    """Evaluates the conditions in the order of the file. Only the chosen branch runs."""
+
+    def __init__(self, branches: Sequence[Branch]) -> None:
+        self._branches = branches
+
+    async def run(self, scope: StepScope) -> Output:
+        for index, (condition, node) in enumerate(self._branches):
+            if condition is None or await condition.holds(scope):
+                if scope.call.step is not None:
+                    scope.call.step.branch = index
+                return await node.run(scope)
+        raise StepFailed(f"No branch of the step `{scope.path}` matches: add `else: true`.", step=scope.path)
+
+    def bound(self, estimate: Estimate) -> Bound:
+        bound = Bound()
+        for branch in self._branches:
+            bound = bound.or_(branch.node.bound(estimate))
+        return bound
+
+
+class ValuesNode(FreeNode):
+    """A branch that calls no model: its outputs are values of the request or of earlier steps."""
+
+    def __init__(self, out: Mapping[str, str]) -> None:
+        self._out = out
+
+    async def run(self, scope: StepScope) -> Output:
+        return Output({name: await scope.value(reference) for name, reference in self._out.items()})

@@ -14,13 +14,12 @@ from adapters.requests import ModelQuery, ModelRequest
 from adapters.types import Deadline, Usage
 from adapters.wire.oip import bodies as oip_bodies
 from config.schema.pipelines.pipeline import NodeConfig, PipelineConfig, StepConfig
-from gateway.features.pipelines.bodies.large_bodies import with_usage
+from gateway.features.pipelines.answers import PassedStream, answer_from, as_stream, has_several
+from gateway.features.pipelines.bodies import with_usage
 from gateway.features.pipelines.metadata import PipelineMetadata, PipelineStatistics, triton_config
-from gateway.features.pipelines.outgoing import answer_from, as_stream
-from gateway.features.pipelines.part import run_recorded
-from gateway.features.pipelines.passed import PassedStream, has_several
 from gateway.features.pipelines.request import PipelineRequest
 from gateway.features.pipelines.scope import Bound, Estimate, Output, PipelineNode, StepScope
+from gateway.features.pipelines.steps import run_recorded
 
 STEPS = "x-headrace-steps"
 """The header that names the steps that did not run as configured."""

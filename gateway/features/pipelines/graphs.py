@@ -1,21 +1,33 @@
 """Models that call other models, in the snapshot: compiled pipelines, and plans whose requests may call models."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 
 from adapters.base import Upstream
 from adapters.call import ModelCaller
-from config.schema.config import Config
+from config.code import CODE_POOL, functions_of
+from config.schema.config import ClientModelConfig, Config, RouteConfig
 from config.schema.pipelines.parts import PipelineTensorConfig
-from gateway.features.pipelines.budgets import Budgets
 from gateway.features.pipelines.build import Builder
-from gateway.features.pipelines.calls import ClientModelCalls, pipeline_of, worst_path
-from gateway.features.pipelines.leaves.functions import function_models
+from gateway.features.pipelines.calls import Budgets, ClientModelCalls, pipeline_of, worst_path
 from gateway.request.client_exchange import ClientExchange
 from gateway.request.route_plan import RoutePlan
 from gateway.request.snapshot import ModelGraphs, Snapshot
 from gateway.request.spine import Exchange, Observer
 from policies.routing.decision import Decision
-from policies.routing.rules import ResolvedModel
+from policies.routing.rules import ResolvedModel, Rules
+
+
+def function_models(config: Config) -> Mapping[str, ResolvedModel]:
+    """The models by name. Each has one route, to the pool of the files."""
+    names = [function.receiver for function in functions_of(config)]
+    return {name: ResolvedModel(Rules(_model(name)), name, name) for name in names}
+
+
+def _model(name: str) -> ClientModelConfig:
+    route = RouteConfig.model_construct(to=CODE_POOL)
+    return ClientModelConfig.model_construct(name=name, routes=(route,))
 
 
 class Pipelines(ModelGraphs):

@@ -1,10 +1,11 @@
-"""The node `model`: calls one model of the configuration."""
+"""The nodes `model` and `call`: a model of the configuration, or Python code in a process of the tensor runtime."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+import msgspec
 from msgspec.structs import replace
 
 from adapters.base import Answer
@@ -13,9 +14,10 @@ from adapters.requests import InferRequest, ModelQuery, ModelRequest
 from adapters.tensors import Tensor
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip.bodies import TensorMetadata
+from config.schema.pipelines.call import CallConfig
 from config.schema.pipelines.parts import PipelineTensorConfig
 from gateway.features.pipelines.scope import Bound, Estimate, Output, StepScope
-from gateway.features.pipelines.values import UnusableValueError, Values, tensor_of
+from gateway.features.pipelines.values import UnusableValueError, Value, Values, tensor_of
 
 
 class ModelNode:
@@ -113,3 +115,34 @@ async def described(model: str, scope: StepScope) -> oip_bodies.ModelMetadata:
         await answer.aclose()
         raise BackendError("The upstream answered a query with a stream.", code="upstream_bad_response")
     return oip_bodies.decode_metadata(answer.body)
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+class CallNode:
+    """A call of a model of tensors. An object, or a list of other values than numbers or texts, is sent as JSON."""
+
+    def __init__(self, config: CallConfig) -> None:
+        declared = {each.name: TensorMetadata(each.name, each.datatype, each.shape) for each in config.inputs}
+        self._node = ModelNode(config.receiver, takes_tensors=True, declared=declared or None)
+        self._has_tokens = config.file is None
+
+    async def run(self, scope: StepScope) -> Output:
+        inputs: Values = {name: _sent(value) for name, value in (scope.inputs or {}).items()}
+        return await self._node.run(scope.inner(inputs=inputs))
+
+    def bound(self, estimate: Estimate) -> Bound:
+        return self._node.bound(estimate) if self._has_tokens else Bound(rows=estimate.rows)
+
+
+def _sent(value: Value) -> Value:
+    """A value as a tensor can hold it: JSON as a text."""
+    if isinstance(value, Tensor | str | bool | int | float):
+        return value
+    is_flat = isinstance(value, list) and (all(isinstance(each, str) for each in value) or _are_numbers(value))
+    return value if is_flat and value else _encode(value).decode()
+
+
+def _are_numbers(values: list[Value]) -> bool:
+    return all(isinstance(each, int | float) for each in values)

@@ -28,7 +28,7 @@ from adapters.wire.oip.bodies import ModelMetadata
 from adapters.wire.oip.request_view import SEQUENCE
 from adapters.wire.openai import chat as openai
 from adapters.wire.tfserving.payloads import PredictV1Payload
-from gateway.features.pipelines.bodies import json_values, large_bodies
+from gateway.features.pipelines import bodies
 from gateway.features.pipelines.values import (
     UnusableValueError,
     Value,
@@ -88,8 +88,8 @@ class PipelineRequest:
             assert isinstance(request, InferRequest)
             return request.codec.rename(request, model)
         size = sum(len(each.data) for each in inputs.values() if isinstance(each, Tensor))
-        body = await offload.run(size, json_values.encode_fields, dict(inputs))
-        return await offload.run(len(body), json_values.request_of, body, model)
+        body = await offload.run(size, bodies.encode_fields, dict(inputs))
+        return await offload.run(len(body), bodies.request_of, body, model)
 
     async def inference(self) -> Inference:
         """The tensors of the request, decoded. Raises `CallerError`."""
@@ -127,13 +127,13 @@ class PipelineRequest:
         if raw is None or (name == "images" and not isinstance(request, ChatRequest)):
             raise ValueAbsent(f"The request has no `{name}`, which the model needs.", param=name)
         view = memoryview(raw)
-        return await offload.parse(view, large_bodies.read_value, view, name, field)
+        return await offload.parse(view, bodies.read_value, view, name, field)
 
     async def _json_value(self, name: str) -> Value:
         """One field of a request of KServe's v1, or one of its parameters. Raises `CallerError`."""
         if not self._fields:
             body = self.request.payload.body if isinstance(self.request, InferRequest) else b""
-            self._fields = dict(await offload.parse(body, json_values.decode_request, body))
+            self._fields = dict(await offload.parse(body, bodies.decode_request, body))
         if name not in self._fields:
             raise ValueAbsent(f"The request has no `{name}`, which the model needs.", param=name)
         return self._fields[name]
@@ -209,7 +209,7 @@ class PipelineRequest:
             raw = fields.get("messages") or (request.fields["messages"] if isinstance(request, ChatRequest) else b"[]")
             raw, text = memoryview(raw if isinstance(raw, Raw | bytes) else _encode(raw)), text_of(inputs["system"])
             size = len(raw) if len(raw) >= offload.SCANNED else len(text) if len(text) >= _LONG else 0
-            fields["messages"] = Raw(await offload.run(size, large_bodies.with_system, raw, text))
+            fields["messages"] = Raw(await offload.run(size, bodies.with_system, raw, text))
         if isinstance(request, ChatRequest):
             return generate(request, fields, live=live)
         if "messages" not in fields:
@@ -226,7 +226,7 @@ def _text_field(request: GenerateRequest) -> str:
 
 async def _encoded(value: Any, characters: int) -> bytes:
     """A value with long texts as JSON, encoded in a worker process if these are long."""
-    return await offload.run(characters if characters >= _LONG else 0, large_bodies.encode_value, value)
+    return await offload.run(characters if characters >= _LONG else 0, bodies.encode_value, value)
 
 
 def generate(request: GenerateRequest, changes: dict[str, Any], *, live: bool) -> GenerateRequest:

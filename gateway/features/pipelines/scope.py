@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from adapters.base import Answer
 from adapters.call import Call, StepTrace
 from adapters.errors import StepFailed
-from gateway.features.pipelines.outgoing import values_of
+from gateway.features.pipelines.answers import values_of
 from gateway.features.pipelines.request import PipelineRequest
 from gateway.features.pipelines.values import UnusableValueError, Value, Values
 
@@ -187,6 +187,19 @@ class Estimate:
     def of_text(self, prompt: int, output: int) -> Estimate:
         """The same for a text of the gateway's own with one answer."""
         return Estimate(self._of_model, 1, prompt, output, 1)
+
+
+class FreeNode:
+    """A node that calls no model, so that it uses nothing of the limits."""
+
+    def bound(self, estimate: Estimate) -> Bound:
+        """An upper bound of the node's usage: none."""
+        return Bound()
+
+
+def total(nodes: Iterable[PipelineNode], estimate: Estimate) -> Bound:
+    """The bound of nodes that all run."""
+    return sum((node.bound(estimate) for node in nodes), Bound())
 
 
 class PipelineNode(Protocol):

@@ -11,7 +11,7 @@ from adapters.requests import GenerateRequest, ModelRequest
 from adapters.wire import decoding
 from adapters.wire.openai import chat as openai
 from config.schema.shadow.compare import TextTestConfig
-from gateway.features.pipelines.outgoing import values_of
+from gateway.features.pipelines.answers import values_of
 from gateway.traffic.generated_text import content_text
 from policies.comparison.text import cosine
 from policies.pipelines.judge import judge_prompt, of_both_orders, parse_verdict

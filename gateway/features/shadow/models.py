@@ -10,8 +10,7 @@ from random import Random
 from config.schema.config import Config, LimitsConfig, QuotaConfig
 from gateway.auth.keys import Principal
 from gateway.auth.table import KeyTable
-from gateway.features.pipelines.budgets import Budgets
-from gateway.features.pipelines.calls import ClientModelCalls
+from gateway.features.pipelines.calls import Budgets, ClientModelCalls
 from gateway.features.pipelines.graphs import PIPELINES
 from gateway.features.shadow.pools import CopyPools
 from gateway.limits.ledger import Ledger

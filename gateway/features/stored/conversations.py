@@ -10,13 +10,13 @@ from adapters.http1.message import Request, Response
 from adapters.wire.body import open_body
 from adapters.wire.responses.stored_items import Item, Page, encode, items_of, metadata_of, new_id
 from gateway.auth.keys import Principal
-from gateway.features.batches.fronts.pages import query_of
 from gateway.features.stored.exchange import conversation_of, stored
 from gateway.features.stored.keeper import Keeper
 from gateway.features.stored.store import Conversation, StoredTurn
 from gateway.fronts import errors
 from gateway.fronts.door import Door, DoorPath
 from gateway.fronts.openai import require_json
+from gateway.fronts.pages import query_of
 from gateway.telemetry import Record
 
 PATH = b"/v1/conversations"

@@ -9,12 +9,12 @@ from adapters.errors import CallerError, NotFound
 from adapters.http1.message import Request, Response
 from adapters.wire.responses.stored_items import Item, Page, encode
 from gateway.auth.keys import Principal
-from gateway.features.batches.fronts.pages import query_of
 from gateway.features.stored.exchange import StoredExchange, opened
 from gateway.features.stored.keeper import Keeper
 from gateway.features.stored.references import may_read
 from gateway.features.stored.store import ResponseDatabase, StoredResponse
 from gateway.fronts.door import Door, DoorPath
+from gateway.fronts.pages import query_of
 from gateway.telemetry import Record
 
 _PATH = re.compile(rb"/v1/responses/([A-Za-z0-9_-]{1,128})(?:/(input_items|cancel))?")

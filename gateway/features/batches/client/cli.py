@@ -4,8 +4,8 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,13 +15,85 @@ from rich.console import Console
 from rich.live import Live
 
 from gateway.auth.terminal import plain_errors, print_status, settings_of, stop
-from gateway.features.batches.client.progress import RunProgress
-from gateway.features.batches.client.ray_run import RayJob, run_on_ray
-from gateway.features.batches.client.remote import RemoteBatches, RemoteError
-from gateway.features.batches.client.results import OutputExists, OutputFile
-from gateway.features.batches.client.sending import LineSender
+from gateway.features.batches.client.run import (
+    LineSender,
+    OutputExists,
+    OutputFile,
+    RayJob,
+    RunProgress,
+    run_on_ray,
+    session_of,
+)
 from gateway.features.batches.client.sources import CHAT, InputError, RowMapping, lines_of
 from policies.limits.price import Price
+
+PIECE = 256 * 1024
+_PATIENCE = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=120.0)
+
+
+class RemoteError(Exception):
+    """The gateway cannot be reached, or refuses. The message is for the user."""
+
+
+class RemoteBatches:
+    """The batches of one key at one gateway. Methods raise `RemoteError`."""
+
+    def __init__(self, http: aiohttp.ClientSession, url: str) -> None:
+        self._http = http
+        self._url = url.removesuffix("/").removesuffix("/v1")
+
+    async def submit(self, path: Path, endpoint: str, window: str) -> dict[str, Any]:
+        """Upload a file and create its batch."""
+        with path.open("rb") as file:
+            form = aiohttp.FormData({"purpose": "batch"})
+            form.add_field("file", file, filename=path.name)
+            uploaded = await self._call("POST", "/v1/files", data=form)
+        body = {"input_file_id": uploaded["id"], "endpoint": endpoint, "completion_window": window}
+        return await self._call("POST", "/v1/batches", json=body)
+
+    async def status(self, id_: str) -> dict[str, Any]:
+        """A batch."""
+        return await self._call("GET", f"/v1/batches/{id_}")
+
+    async def listed(self) -> list[dict[str, Any]]:
+        """The newest batches."""
+        return list((await self._call("GET", "/v1/batches?limit=100"))["data"])
+
+    async def cancel(self, id_: str) -> dict[str, Any]:
+        """Cancel a batch."""
+        return await self._call("POST", f"/v1/batches/{id_}/cancel")
+
+    async def fetch(self, file_id: str, to: Path) -> int:
+        """Write a file's content. Returns its size."""
+        size, new = 0, to.with_name(f"{to.name}.new")
+        async with self._answer("GET", f"/v1/files/{file_id}/content") as response:
+            with new.open("wb") as file:
+                async for piece in response.content.iter_chunked(PIECE):
+                    size += file.write(piece)
+        new.replace(to)
+        return size
+
+    async def _call(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
+        async with self._answer(method, path, **arguments) as response:
+            return dict(await response.json())
+
+    @asynccontextmanager
+    async def _answer(self, method: str, path: str, **arguments: Any) -> AsyncIterator[aiohttp.ClientResponse]:
+        try:
+            async with self._http.request(method, f"{self._url}{path}", timeout=_PATIENCE, **arguments) as response:
+                if response.status >= 400:
+                    raise RemoteError(f"{self._url}: {response.status}: {await _message(response)}")
+                yield response
+        except (aiohttp.ClientError, TimeoutError, ValueError, TypeError, RecursionError) as error:
+            raise RemoteError(f"{self._url}: {error or type(error).__name__}") from None
+
+
+async def _message(response: aiohttp.ClientResponse) -> str:
+    try:
+        return str((await response.json(content_type=None))["error"]["message"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return response.reason or ""
+
 
 app = typer.Typer(name="batch", help="Run many requests from a file.", no_args_is_help=True)
 KEY = "HEADRACE_API_KEY"
@@ -84,7 +156,7 @@ def run(
 async def _run(
     output: OutputFile, progress: RunProgress, lines: Callable[[], Any], against: str, concurrency: int
 ) -> None:
-    async with _session() as http:
+    async with session_of(os.environ.get(KEY, "")) as http:
         sender = LineSender(http, against, output, progress)
         with _shown(progress) as show:
             await sender.send(lines(), concurrency, show)
@@ -156,7 +228,7 @@ def fetch(
 
 def _remote(url: str, use: Callable[[RemoteBatches], Awaitable[Any]]) -> Any:
     async def used() -> Any:
-        async with _session() as http:
+        async with session_of(os.environ.get(KEY, "")) as http:
             return await use(RemoteBatches(http, url))
 
     try:
@@ -165,13 +237,6 @@ def _remote(url: str, use: Callable[[RemoteBatches], Awaitable[Any]]) -> Any:
         stop(str(error), status=1)
     except OSError as error:
         stop(f"{error.filename}: {error.strerror or error}")
-
-
-def _session() -> aiohttp.ClientSession:
-    key = os.environ.get(KEY, "")
-    headers = {"authorization": f"Bearer {key}"} if key else {}
-    timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=600.0)
-    return aiohttp.ClientSession(headers=headers, timeout=timeout, connector=aiohttp.TCPConnector(limit=0))
 
 
 def _fields(mapped: list[str]) -> dict[str, str]:

@@ -13,17 +13,19 @@ from adapters.http1.message import Request, Response
 from adapters.wire import decoding
 from adapters.wire.field_names import MESSAGES
 from adapters.wire.valid_text import check_json
+from config.schema.batches.batches import BatchesConfig
 from gateway.auth.keys import Principal
-from gateway.features.batches.fronts.content import ContentStream
+from gateway.features.batches.fronts.files import OVERHEAD, ContentStream
+from gateway.features.batches.fronts.files import PATH as FILES
 from gateway.features.batches.fronts.openai import too_many_batches
-from gateway.features.batches.fronts.pages import limit_of, page_of, query_of
 from gateway.features.batches.rows import BatchHolder, BatchSpec, StoredBatch, StoredFile, file_object, new_id
 from gateway.features.batches.service import BatchService
-from gateway.features.batches.storage import Storage
+from gateway.features.batches.storage import put_object
 from gateway.features.batches.store import HIDDEN, TooMany
 from gateway.fronts import errors
 from gateway.fronts.door import Door, DoorPath, Fields
 from gateway.fronts.openai import require_json
+from gateway.fronts.pages import limit_of, page_of, query_of
 from gateway.telemetry import Record
 from policies.batches.states import ENDED, may_cancel
 
@@ -136,7 +138,7 @@ class MessageBatchesFront:
             input_file, principal.tenant, HIDDEN, f"{id_}.jsonl", len(lines), now, now + window + retention
         )
         await service.query(lambda store: store.check_room(file.tenant, file.bytes))
-        await service.stored(lambda storage: _store(storage, input_file, lines))
+        await service.stored(lambda storage: put_object(storage, file_object(input_file), lines))
         spec = BatchSpec(
             id_, BatchHolder.of(principal), "anthropic", _ENDPOINT, input_file, new_id("file-"), new_id("file-"),
             "24h", now, now + window, None, retention,
@@ -250,15 +252,14 @@ def _time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
 
 
-def _store(storage: Storage, id_: str, data: bytes) -> None:
-    with storage.create(file_object(id_)) as writer:
-        writer.write(data)
-        writer.commit()
-
-
 def _no_batch(id_: str) -> NotFound:
     return NotFound(f"There is no batch `{id_[:64]}`.", code="not_found")
 
 
 def _refusal(error: InferenceError, headers: Fields) -> Response:
     return errors.anthropic_response(MESSAGES.of(error), headers)
+
+
+def uploads_of(config: BatchesConfig) -> dict[bytes, int]:
+    """The largest body of an upload by path; `http.max_body` does not bound it."""
+    return {FILES: config.max_file + OVERHEAD, PATH: MOST_BYTES}

@@ -12,13 +12,13 @@ from adapters.wire.responses.stored_items import metadata_of
 from adapters.wire.valid_text import is_id
 from gateway.auth.keys import Principal
 from gateway.features.batches.fronts.files import lifetime_of, no_file
-from gateway.features.batches.fronts.pages import limit_of, page_of, query_of
 from gateway.features.batches.rows import BatchHolder, BatchSpec, StoredBatch, new_id
 from gateway.features.batches.service import BatchService
 from gateway.features.batches.store import TooMany
 from gateway.fronts import errors
 from gateway.fronts.door import Door, DoorPath
 from gateway.fronts.openai import require_json
+from gateway.fronts.pages import limit_of, page_of, query_of
 from gateway.telemetry import Record
 from policies.batches.lines import ENDPOINTS, is_endpoint
 from policies.batches.states import BatchProgress, may_cancel

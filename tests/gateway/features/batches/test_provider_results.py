@@ -25,16 +25,16 @@ from adapters.wire import decoding
 from adapters.wire.failure_text import Scrubber
 from gateway.features.batches.calls import LineCharge, LineEnd
 from gateway.features.batches.local_storage import LocalStorage
-from gateway.features.batches.provided.download import LONGEST_PAUSE, MOST_REFUSALS, PATIENCE
-from gateway.features.batches.provided.providers import PoolProvider
-from gateway.features.batches.records import LineResult, read_log
+from gateway.features.batches.providers import PoolProvider
+from gateway.features.batches.results import LineResult, read_log
 from gateway.features.batches.rows import file_object, log_object, order_object
 from gateway.features.batches.shard import MOST_ROUNDS, ShardRun
+from gateway.features.batches.submissions import LONGEST_DOWNLOAD_PAUSE, MOST_REFUSALS, PATIENCE
 from gateway.features.batches.tasks import Claim
 from policies.batches.order import examine_lines
 from policies.batches.states import ShardCounts
 from tests.support.bad_answers import DIGITS, bad_json
-from tests.support.batch_specs import direct_parts, spec
+from tests.support.batch_specs import direct_context, spec
 
 LINES = 6
 BEGAN = 1_000.0
@@ -134,13 +134,13 @@ async def results_of(far: FarProvider, folder: Path, api: Any = "openai", second
     settings: Any = SimpleNamespace(provider_batches=SimpleNamespace(max_size=10**9, poll=30.0))
     pools = frozenset({"up"})
     providers = SimpleNamespace(pools=pools, of=lambda _: PoolProvider(settings, far.batches), unused=Counter())
-    parts = direct_parts(
+    context = direct_context(
         storage=storage, store=SimpleNamespace(read=lambda _: frozenset()), calls=Calls(),
         leases=SimpleNamespace(save=lambda *_, done=False: None), gate=SimpleNamespace(own_pools=lambda _: pools),
-        providers=providers, wall=lambda: BEGAN + asyncio.get_running_loop().time() - began, commit_seconds=1.0,
-        most_running=8, max_line=10**6, counts_usage=bool,
+        providers=providers, wall=lambda: BEGAN + asyncio.get_running_loop().time() - began,
+        config=SimpleNamespace(commit=1.0, concurrency=8), max_line=10**6, counts_usage=bool,
     )  # fmt: skip
-    run = ShardRun(Claim(batch, 0, 1, ShardCounts()), parts)
+    run = ShardRun(Claim(batch, 0, 1, ShardCounts()), context)
     await run.run()
     far.calls.update({f"unused {reason}": count for (_, reason), count in providers.unused.items()})
     return sorted(read_log(storage.log(log_object(batch.id, 0, 1))).results, key=lambda result: result.number)
@@ -249,7 +249,7 @@ async def test_a_file_that_cannot_be_read_is_not_downloaded_without_end(tmp_path
     far.failures = [TransportError("The connection broke.")]
     results = await results_of(far, tmp_path / "out", seconds=1800.0)
     assert [b"cannot be read" in result.output for result in results] == [True] * LINES
-    assert far.times[-1] - far.times[0] > 1800 + PATIENCE - LONGEST_PAUSE
+    assert far.times[-1] - far.times[0] > 1800 + PATIENCE - LONGEST_DOWNLOAD_PAUSE
     assert len(far.times) < 20
 
     far = FarProvider("openai", lambda each: [_encode(good_line("openai", each))])

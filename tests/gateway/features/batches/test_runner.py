@@ -10,7 +10,7 @@ from gateway.features.batches.runner import LONGEST_PAUSE, MOST_TASKS, BatchRunn
 from gateway.features.batches.storage import StorageError
 from gateway.features.batches.tasks import Claim
 from policies.batches.states import ShardCounts
-from tests.support.batch_specs import direct_parts, spec
+from tests.support.batch_specs import direct_context, spec
 
 
 class Tasks:
@@ -37,7 +37,7 @@ def runner_of(tasks: Tasks, storage: Any) -> BatchRunner:
         active=list, expired_files=lambda *_: [], forget_batches=lambda _: [], read=lambda _: frozenset()
     )
     gate = SimpleNamespace(close=lambda: None)
-    return BatchRunner(direct_parts(storage=storage, store=store, leases=tasks, gate=gate, wall=lambda: 0.0))
+    return BatchRunner(direct_context(storage=storage, store=store, leases=tasks, gate=gate, wall=lambda: 0.0))
 
 
 async def test_tasks_with_a_damaged_object_take_no_place_of_others() -> None:

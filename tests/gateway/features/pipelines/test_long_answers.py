@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from adapters import offload
-from gateway.features.pipelines import outgoing
-from gateway.features.pipelines.drafts import agree, judge
+from gateway.features.pipelines import answers, drafts
 from tests.gateway.features.pipelines.rigs import chat_fake, rig
 from tests.support.gateways import chat
 
@@ -17,8 +16,8 @@ GRAPHS: dict[str, dict[str, Any]] = {
     "number": {"agree": {"of": ["a", "b"], "by": "number"}},
     "judge": {"judge": {"of": ["a", "b"], "model": "j"}},
 }
-BOUNDS = {"vote": outgoing.LONG, "judge": judge.LONG}
-"""The bound of a kind; that of the others is `agree.LONG`."""
+BOUNDS = {"vote": answers.LONG, "judge": drafts.LONG_PROMPT}
+"""The bound of a kind; that of the others is `drafts.LONG_DRAFTS`."""
 LETTERS = ("x", "é", "\u0327\u0301", "😀")
 PARTS = (1, 2, 12)
 """One text has the bound, or two; a character has up to 12 bytes in JSON."""
@@ -41,11 +40,11 @@ async def test_long_texts_are_processed_by_a_worker(kind: str, monkeypatch: pyte
         async for _ in await one.core.handle(one.principal, chat("whole"), {}, one.record()):
             pass
 
-    await answered(outgoing.LONG, "x")
-    for length in (BOUNDS.get(kind, agree.LONG) // parts + more for parts in PARTS for more in (-1, 0)):
+    await answered(answers.LONG, "x")
+    for length in (BOUNDS.get(kind, drafts.LONG_DRAFTS) // parts + more for parts in PARTS for more in (-1, 0)):
         for letter in LETTERS:
             await answered(length, letter)
-    bounds = {"answer_values": outgoing.LONG, "agreement": agree.LONG, "prompt_messages": judge.LONG}
+    bounds = {"answer_values": answers.LONG, "agreement": drafts.LONG_DRAFTS, "prompt_messages": drafts.LONG_PROMPT}
     seen = {name for name, _, _ in sent}
     assert {"vote": set(), "judge": {"prompt_messages"}}.get(kind, {"agreement"}) <= seen
     assert any(is_offloaded for name, is_offloaded, _ in sent if name == "answer_values")
