@@ -34,7 +34,7 @@ from adapters.brokers.base import (
 from adapters.brokers.ends import end_of, together
 from adapters.brokers.offsets import OffsetWindow
 from adapters.brokers.settings import credentials_of, servers_of, tls_of
-from config.schema.bus.broker import BrokerConfig
+from config.schema.bus import BrokerConfig
 
 MOST_AHEAD = 10_000
 """Messages of a partition that may be received beyond its oldest unfinished message."""

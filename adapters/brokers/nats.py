@@ -26,7 +26,7 @@ from adapters.brokers.base import (
 )
 from adapters.brokers.ends import publish_each
 from adapters.brokers.settings import credentials_of, servers_of, tls_of
-from config.schema.bus.broker import BrokerConfig
+from config.schema.bus import BrokerConfig
 
 CONNECT = 5.0
 ANSWERS_WITHIN = 10.0

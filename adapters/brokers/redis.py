@@ -24,7 +24,7 @@ from adapters.brokers.base import (
 )
 from adapters.brokers.ends import end_of, together
 from adapters.brokers.settings import credentials_of, tls_of
-from config.schema.bus.broker import BrokerConfig
+from config.schema.bus import BrokerConfig
 
 BODY, KEY = b"data", b"key"
 CONNECT = 5.0

@@ -3,7 +3,7 @@
 from importlib import import_module
 
 from adapters.brokers.base import BrokerClient
-from config.schema.bus.broker import BrokerConfig
+from config.schema.bus import BrokerConfig
 
 MODULES = {
     "amqp": "adapters.brokers.rabbitmq.client",

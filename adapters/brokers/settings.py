@@ -3,7 +3,7 @@
 import ssl
 from socket import socket
 
-from config.schema.bus.broker import BrokerConfig
+from config.schema.bus import BrokerConfig
 
 
 def servers_of(config: BrokerConfig) -> list[str]:

@@ -12,7 +12,7 @@ from adapters.brokers.base import BrokerDelivery, BrokerUnavailable, Subscriptio
 from adapters.brokers.mqtt.records import HERE, LEFT, MemberRecords
 from adapters.brokers.mqtt.session import MqttSession, Unsettled
 from adapters.lasting import lasting
-from config.schema.bus.broker import BrokerConfig
+from config.schema.bus import BrokerConfig
 
 log = logging.getLogger(__name__)
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0

@@ -12,7 +12,7 @@ from paho.mqtt.client import MQTTMessage
 
 from adapters.brokers.base import BrokerUnavailable, SubscriptionPlan
 from adapters.brokers.mqtt.connection import Connection, ConnectionPlan
-from config.schema.bus.broker import BrokerConfig
+from config.schema.bus import BrokerConfig
 
 PREFIX = "headrace/members"
 HERE, LEFT, NONE = b"here", b"left", b""

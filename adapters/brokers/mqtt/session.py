@@ -16,7 +16,7 @@ from paho.mqtt.client import MQTTMessage
 from adapters.brokers.base import BrokerDelivery
 from adapters.brokers.mqtt.connection import Connection, ConnectionPlan
 from adapters.brokers.mqtt.properties import headers_of
-from config.schema.bus.broker import BrokerConfig
+from config.schema.bus import BrokerConfig
 
 ENDS = "headrace/ends"
 EXPIRY = 7 * 86400

@@ -21,7 +21,7 @@ from adapters.brokers.rabbitmq.inbox import RabbitInbox
 from adapters.brokers.rabbitmq.messages import LONGEST_NAME, properties_of
 from adapters.brokers.rabbitmq.queues import EXCHANGE, declare, queue_of
 from adapters.brokers.rabbitmq.subscription import RabbitSubscription
-from config.schema.bus.broker import BrokerConfig
+from config.schema.bus import BrokerConfig
 
 Ends = list[PublishEnd]
 

@@ -11,7 +11,7 @@ from yarl import URL
 
 from adapters.brokers.base import BrokerUnavailable
 from adapters.brokers.settings import credentials_of, servers_of, tls_of
-from config.schema.bus.broker import BrokerConfig
+from config.schema.bus import BrokerConfig
 
 CONNECT = 10.0
 ANSWERS_WITHIN = 30.0

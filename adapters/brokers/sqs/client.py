@@ -20,7 +20,7 @@ from adapters.brokers.ends import end_of, together
 from adapters.brokers.sqs.connection import QueueAbsent, SqsConnection, SqsQueue, code_of, unavailable
 from adapters.brokers.sqs.entries import batches, entry_of
 from adapters.brokers.sqs.subscription import SqsSubscription
-from config.schema.bus.broker import BrokerConfig
+from config.schema.bus import BrokerConfig
 
 Ends = list[PublishEnd]
 _REJECTED = {

@@ -12,7 +12,7 @@ from botocore.parsers import ResponseParserError
 
 from adapters.brokers.base import BrokerUnavailable
 from adapters.brokers.settings import credentials_of, servers_of
-from config.schema.bus.broker import BrokerConfig
+from config.schema.bus import BrokerConfig
 
 CONNECT, ANSWERS_WITHIN = 5.0, 10.0
 CONNECTIONS = 64

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from adapters.errors import BudgetExceeded
 from config.schema.money import Money
-from config.schema.pipelines.budget import BudgetConfig
+from config.schema.pipelines.pipeline import BudgetConfig
 from policies.pipelines.request_budget import RequestBudget, Use
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from adapters.http1.listeners import Listeners
 from adapters.http1.shared_socket import SharedSocket
-from config.handover import unpack
+from config.loader import unpack
 from config.schema.config import Config
 from gateway.auth.keys import ApiKey, id_of
 from gateway.features.placement.lent import LentRuntimes

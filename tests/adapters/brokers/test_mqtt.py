@@ -32,7 +32,7 @@ from adapters.brokers.mqtt.properties import properties_of
 from adapters.brokers.mqtt.records import LEFT
 from adapters.brokers.mqtt.session import MqttSession
 from adapters.wire.cloudevents.timestamps import format_time, parse
-from config.schema.bus.broker import BrokerConfig
+from config.schema.bus import BrokerConfig
 from tests.support.brokers.broker import cloud_event
 from tests.support.brokers.mqtt import MqttBroker
 

@@ -11,7 +11,7 @@ import pytest
 from adapters.brokers.base import BrokerUnavailable
 from adapters.brokers.registry import make
 from adapters.brokers.settings import tls_of
-from config.schema.bus.broker import BrokerConfig
+from config.schema.bus import BrokerConfig
 from tests.support.tls import make_certificate, server_side
 
 NAME = "broker.internal"

@@ -1,6 +1,6 @@
 """The largest bodies of uploads, which `http.max_body` does not bound."""
 
-from config.schema.batches.batches import BatchesConfig
+from config.schema.batches import BatchesConfig
 from gateway.features.batches.fronts.anthropic import MOST_BYTES
 from gateway.features.batches.fronts.anthropic import PATH as MESSAGE_BATCHES
 from gateway.features.batches.fronts.files import OVERHEAD

@@ -13,7 +13,7 @@ from adapters.requests import ModelRequest
 from adapters.tensors import Inference, Tensor
 from adapters.wire.openai import chat as openai
 from adapters.wire.openai.embeddings import MAX_INPUTS
-from config.schema.pipelines.rerank import RerankConfig
+from config.schema.pipelines.leaves import RerankConfig
 from gateway.features.pipelines.leaves import ranking
 from gateway.features.pipelines.model import described
 from gateway.features.pipelines.outgoing import values_of

@@ -8,7 +8,7 @@ from adapters import offload
 from adapters.errors import BackendError, StepFailed
 from adapters.requests import AppRequest
 from adapters.wire import decoding
-from config.schema.pipelines.tokens import DetokenizeConfig, TokenizeConfig
+from config.schema.pipelines.leaves import DetokenizeConfig, TokenizeConfig
 from gateway.features.pipelines.each import for_each
 from gateway.features.pipelines.leaves.token_rows import fitting, padded, rows_of, text_output, texts_of
 from gateway.features.pipelines.scope import REQUEST, Bound, Estimate, Output, StepScope

@@ -9,7 +9,7 @@ import numpy as np
 
 from adapters.errors import CallerError, ContextTooLong
 from adapters.tensors import Tensor
-from config.schema.pipelines.tokens import TokenizeConfig
+from config.schema.pipelines.leaves import TokenizeConfig
 from gateway.features.pipelines.arrays import array_of, tensor_from
 from gateway.features.pipelines.values import UnusableValueError, Value, elements_of
 

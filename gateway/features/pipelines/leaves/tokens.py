@@ -9,7 +9,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from adapters.errors import ContextTooLong
-from config.schema.pipelines.tokens import DetokenizeConfig, TokenizeConfig
+from config.schema.pipelines.leaves import DetokenizeConfig, TokenizeConfig
 from gateway.features.embeddings.texts import INLINE, LONGEST_WORD, tokenizer
 from gateway.features.pipelines.leaves.token_rows import fitting, padded, rows_of, text_output, texts_of
 from gateway.features.pipelines.scope import REQUEST, Bound, Estimate, Output, StepScope
