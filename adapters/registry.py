@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from adapters.base import Adapter
-from config.protocols.installed import InstalledProtocol, installed, load
 from config.schema.config import PoolConfig
+from config.schema.protocols.catalogue import InstalledProtocol, installed, load
 
 MODULES = {
     "openai": "adapters.upstreams.openai.client",

@@ -1,14 +1,11 @@
 """The configuration: a strict reader of the YAML file, which reports every mistake with its line.
 
-schema/          the file: sections, fields, defaults, and the types of quantities and texts
-protocols/       the protocol of a pool's endpoints: one section each
-runtimes/        servers that the gateway starts: one section each
+schema/          the file: sections, fields, defaults, and the types of quantities and texts; protocols, runtimes
 imports/         configurations of other servers
 checks/          rules between sections, each with the line of the mistake
 expressions/     the typed expressions in conditions of pipelines
-loader.py        path → Config, or every problem at once
-document.py      YAML → plain data with line numbers
-node.py          cursor over plain data of any shape, for the checks
+loader.py        path → Config, or every problem at once; a configuration for another process of the gateway
+document.py      YAML → plain data with line numbers, and a cursor over it for the checks
 addresses.py     public addresses
 code.py          the pool of the Python files that pipelines call
 extras.py        the optional packages that a configuration needs
@@ -18,10 +15,8 @@ external.py      ${ENV}, file: secrets, PEM files, Python files
 sentences.py     errors of the schema in plain English
 problem.py       one problem, and the error with all problems
 cases.py         tests of a policy
-handover.py      a configuration for another process of the gateway, with its references replaced
 watcher.py       watches the file while the gateway runs
-descriptions.py  the docstrings under the fields, for the next two
-jsonschema.py    JSON Schema, for editors
+jsonschema.py    JSON Schema for editors, with the docstrings under the fields
 reference.py     docs/configuration.md, from the schema
 headrace.yaml    the default configuration, ready to run; examples/: templates
 """

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from config.runtimes.code import CodeRuntime
 from config.schema.config import Config, PoolConfig
 from config.schema.pipelines.call import CallConfig
 from config.schema.pipelines.pipeline import NodeConfig
+from config.schema.runtimes.bundled import CodeRuntime
 
 CODE_POOL = "_code"
 """The name of the pool. No pool of the YAML has it."""

@@ -2,15 +2,12 @@
 
 from collections.abc import Iterator
 
-from config.protocols.bus import BusProtocol
-from config.protocols.prompts import PromptProtocol
-from config.runtimes.bundled import EXTRAS
-from config.runtimes.code import CodeRuntime
-from config.runtimes.llm import LlmRuntime
-from config.runtimes.tensor import TensorRuntime
 from config.schema.config import Config
 from config.schema.pipelines.pipeline import NodeConfig
 from config.schema.pool import PoolConfig
+from config.schema.protocols.bus import BusProtocol
+from config.schema.protocols.language import PromptProtocol
+from config.schema.runtimes.bundled import EXTRAS, CodeRuntime, LlmRuntime, TensorRuntime
 
 _WITH_LIBRARIES = ("template", "rerank", "judge", "decode", "tokenize", "detokenize")
 """The kinds of nodes that always need the extra of pipelines."""

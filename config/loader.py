@@ -2,8 +2,12 @@
 
 The text is parsed and references out of the file are resolved. Then three checks run on the same data: the schema
 (each section), ``references`` (names) and ``combinations`` (fields that conflict).
+
+`pack` encodes a configuration for another process of the gateway, with its references replaced. The other process does
+not read the file, which may have changed, and does not need the environment's secrets.
 """
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,9 +19,8 @@ from config import external, sentences
 from config.checks import advice, combinations, references
 from config.checks.pipelines.types import unchecked
 from config.code import with_code
-from config.document import Document, parse, parse_text
+from config.document import Document, Node, parse, parse_text
 from config.external import Resolved
-from config.node import Node
 from config.place import Place
 from config.problem import ConfigError, Problem
 from config.schema.config import TEXT, Config
@@ -116,3 +119,27 @@ def _validate(doc: Document, resolved: Resolved) -> tuple[Config | None, list[Pr
         return with_code(Config.model_validate(resolved.data, strict=True)), []
     except ValidationError as error:
         return None, list(sentences.problems(doc, error, skip=resolved.failed))
+
+
+def pack(config: Config) -> str:
+    """Encode a loaded configuration as text. The text contains secrets."""
+    assert config._source is not None, "only a configuration that was loaded from a file can be handed over"
+    return json.dumps({"source": config._source, "lines": list(config._lines.items()), "text": config.text})
+
+
+def unpack(text: str) -> Config:
+    """Decode a configuration. It is validated again, as the other process may be a newer version.
+
+    Raises pydantic's ``ValidationError``, a ``ValueError``.
+    """
+    packed = json.loads(text)
+    source = _as_loaded(packed["source"])
+    lines = {tuple(place): line for place, line in packed["lines"]}
+    return with_code(Config.model_validate(source, strict=True)).written_at(lines, source, packed["text"])
+
+
+def _as_loaded(value: object) -> object:
+    """Convert lists to tuples, as in a document."""
+    if isinstance(value, list):
+        return tuple(_as_loaded(item) for item in value)
+    return {name: _as_loaded(item) for name, item in value.items()} if isinstance(value, dict) else value

@@ -12,12 +12,12 @@ from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
 from pydantic import BeforeValidator, PlainValidator, SecretStr
 from pydantic.fields import FieldInfo
 
-from config.descriptions import descriptions
-from config.protocols import BUILT_IN, AnyProtocol, ProtocolConfig
-from config.runtimes import KINDS, AnyRuntime
+from config.jsonschema import descriptions
 from config.schema import money, units, when
 from config.schema.config import Config
 from config.schema.pipelines.call import CodeFile
+from config.schema.protocols import BUILT_IN, AnyProtocol, ProtocolConfig
+from config.schema.runtimes import KINDS, AnyRuntime
 from config.schema.section import Section
 from config.schema.text import Shape
 from config.schema.units import format_duration

@@ -14,7 +14,7 @@ from adapters.errors import BackendError, InferenceError, NotFound, TransportErr
 from adapters.requests import ModelOrder, ModelQuery
 from adapters.types import ModelPart, Order
 from adapters.wire import signals
-from config.protocols.auto import AutoProtocol
+from config.schema.protocols.catalogue import AutoProtocol
 
 UNKNOWN_MODEL = "headrace-no-such-model"
 NOWHERE = "http://127.0.0.1:1"

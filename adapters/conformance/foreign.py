@@ -15,8 +15,8 @@ from adapters.tensors import ITEM_SIZE, Tensor, element_count
 from adapters.wire import signals
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip.bodies import TensorMetadata
-from config.protocols import BUILT_IN
 from config.schema.config import PoolConfig
+from config.schema.protocols import BUILT_IN
 
 NO_TENSORS = "Servers of this protocol report no tensors."
 ONES_OWN = "An app defines its own requests and answers."

@@ -15,8 +15,8 @@ from adapters.registry import Address, Unmakeable
 from adapters.registry import make as make_adapter
 from adapters.requests import ModelRequest
 from adapters.upstreams import tls
-from config.protocols import BUILT_IN, AnyProtocol, ProtocolConfig
 from config.schema.config import PoolConfig
+from config.schema.protocols import BUILT_IN, AnyProtocol, ProtocolConfig
 
 _section: TypeAdapter[ProtocolConfig] = TypeAdapter(AnyProtocol)
 

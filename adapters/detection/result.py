@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from config.protocols import Serves
+from config.schema.protocols import Serves
 
 
 class DetectedModel(NamedTuple):

@@ -15,8 +15,7 @@ from adapters.wire.apps import tensors as app_tensors
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip.bodies import ModelMetadata, TensorMetadata
 from adapters.wire.oip.metadata_check import check
-from config.protocols.apps import DeclaredTensors
-from config.protocols.tensors import TensorConfig
+from config.schema.protocols.tensors import DeclaredTensors, TensorConfig
 
 
 def metadata(

@@ -7,7 +7,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from urllib.parse import urlsplit
 
 from adapters.http1.proxy import Proxy
-from config.protocols.egress import DIRECT, ProxyConfig
+from config.schema.protocols.egress import DIRECT, ProxyConfig
 
 _INTERNAL = (".localhost", ".local", ".internal", ".svc")
 

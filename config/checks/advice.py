@@ -9,17 +9,15 @@ from dataclasses import replace
 from itertools import product
 from math import ceil
 
-from config.checks import bus, ray
-from config.checks.attempts import is_alone
-from config.checks.matching import covers_when
+from config.checks import bus, runtimes
 from config.checks.metering import UNITS, amount, globs_of, is_shadow, limits_of
 from config.checks.pipelines.walk import model_names, model_of, pipelines
 from config.checks.references import pool_of, targets, within
-from config.document import Document
-from config.node import Node, names
+from config.checks.routing import covers_when, is_alone
+from config.document import Document, Node, names
 from config.place import written
 from config.problem import Problem
-from config.schema.globs import covers, is_glob, may_overlap
+from config.schema.text import covers, is_glob, may_overlap
 
 _HOURS = {"hour": 1, "day": 24, "month": 744}
 _LOOKS_LIKE_PERCENT = range(80, 121)
@@ -35,7 +33,7 @@ def _all(doc: Document, root: Node) -> Iterator[Problem]:
     yield from _unused_pools(doc, root)
     yield from _lone(doc, root)
     yield from bus.advice(doc, root)
-    yield from ray.advice(doc, root)
+    yield from runtimes.advice(doc, root)
     own = model_names(root)
     called = {model_of(name, own) for pipeline in pipelines(root) for name in pipeline.config.models()}
     for model in root["models"]:

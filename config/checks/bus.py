@@ -3,10 +3,9 @@
 from collections.abc import Iterator, Mapping
 from urllib.parse import unquote
 
-from config.document import Document
-from config.node import Node, names
+from config.document import Document, Node, names
 from config.problem import Problem, closest
-from config.schema.globs import may_overlap
+from config.schema.text import may_overlap
 
 _SQS = {"sqs": "SQS"}
 _WITHOUT_COUNTS = {"kafka": "Kafka", "mqtt": "MQTT"}

@@ -7,28 +7,34 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from config.checks import (
-    attempts,
-    backlog,
-    batches,
     bus,
     comparisons,
     credentials,
-    devices,
-    experiments,
     metering,
     pipelines,
     pooling,
-    ray,
-    rollouts,
+    references,
     routing,
-    serve_scale,
+    runtimes,
     shadows,
-    webhooks,
 )
-from config.document import Document
-from config.node import Node
+from config.document import Document, Node
 from config.problem import Problem
 from config.schema.units import HostPort, format_duration
+
+_NO_SECTION = "has no effect: the file has no section `batches`"
+
+
+def _batches(doc: Document, root: Node) -> Iterator[Problem]:
+    """Report settings of batches in a file that runs none."""
+    if "batches" in root:
+        return
+    for pool in root["pools"]:
+        if "provider_batches" in pool:
+            yield doc.problem_with_key(pool["provider_batches"].place, _NO_SECTION)
+    for tenant in root["tenants"]:
+        if "batches" in tenant:
+            yield doc.problem_with_key(tenant["batches"].place, _NO_SECTION)
 
 
 def check(doc: Document, root: Node) -> Iterator[Problem]:
@@ -36,21 +42,21 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
     yield from _listeners(doc, root)
     yield from credentials.check(doc, root)
     yield from pooling.check(doc, root)
-    yield from devices.check(doc, root)
-    yield from ray.check(doc, root)
-    yield from serve_scale.check(doc, root)
+    yield from runtimes.check_devices(doc, root)
+    yield from runtimes.check_ray(doc, root)
+    yield from runtimes.check_deployments(doc, root)
     yield from metering.check(doc, root)
-    yield from attempts.check(doc, root)
-    yield from backlog.check(doc, root)
-    yield from batches.check(doc, root)
+    yield from routing.check_attempts(doc, root)
+    yield from pooling.check_queues(doc, root)
+    yield from _batches(doc, root)
     yield from routing.check(doc, root)
     yield from pipelines.check(doc, root)
     yield from comparisons.check(doc, root)
-    yield from rollouts.check(doc, root)
-    yield from experiments.check(doc, root)
+    yield from comparisons.check_rollouts(doc, root)
+    yield from comparisons.check_experiments(doc, root)
     yield from shadows.check(doc, root)
     yield from bus.check(doc, root)
-    yield from webhooks.check(doc, root)
+    yield from references.check_webhooks(doc, root)
     for model in root["models"]:
         for route in model["routes"]:
             yield from _retry(doc, route["retry"])

@@ -1,16 +1,80 @@
-"""Finds arms of rollouts and experiments that cannot be compared, and conditions that can never hold."""
+"""Rollouts that cannot end, experiments without a metric, arms that cannot be compared."""
 
 from collections.abc import Iterator, Sequence
 
 from config.checks.pipelines.walk import model_names, model_of, pipelines, takes_tensors, takes_tensors_at
 from config.checks.references import arms_of
-from config.document import Document
+from config.document import Document, Node, names
 from config.graph import cycle
-from config.node import Node, names
 from config.problem import Problem, closest
-from config.schema.globs import is_glob, may_overlap
 from config.schema.pipelines.outputs import TakesTensors
 from config.schema.rollout import TIMED
+from config.schema.text import is_glob, may_overlap
+
+
+def check_rollouts(doc: Document, root: Node) -> Iterator[Problem]:
+    """Report every invalid step."""
+    for model in root["models"]:
+        for rollout in (route["rollout"] for route in model["routes"] if "rollout" in route):
+            yield from _steps(doc, rollout)
+
+
+def _steps(doc: Document, rollout: Node) -> Iterator[Problem]:
+    last, warmup = 0.0, rollout["warmup"].read(float) or 0.0
+    for step in rollout["steps"]:
+        weight, least = step["weight"].read(float), step["for"].read(float)
+        if weight is not None:
+            if weight <= last:
+                yield doc.problem(
+                    step["weight"].place, "does not rise: each step has a larger weight than the one before"
+                )
+            last = max(last, weight)
+        if least is not None and least <= warmup:
+            yield doc.problem(step["for"].place, "is over before the warm-up ends: no event would count")
+    whole = [step for step in rollout["steps"] if step["weight"].read(float) == 1.0]
+    if whole and "on_if" in rollout and len(list(rollout["steps"])) == 1:
+        message = "can never be proven: at 100% there are no requests of `from` to compare with"
+        yield doc.problem_with_key(rollout["on_if"].place, message)
+
+
+def check_experiments(doc: Document, root: Node) -> Iterator[Problem]:
+    """Report every invalid experiment, and metrics that no comparison reads."""
+    routes = [route for model in root["models"] for route in model["routes"]]
+    for experiment in (route["experiment"] for route in routes if "experiment" in route):
+        yield from _metric(doc, root, experiment)
+        yield from _times(doc, experiment)
+        yield from _thompson(doc, experiment)
+    read = any("experiment" in route for route in routes) or any(
+        "of" in condition for route in routes for name in ("back_if", "on_if") for condition in route["rollout"][name]
+    )
+    if "feedback" in root and not read:
+        message = "has no effect: no route has an experiment, or a rollout with a condition on feedback"
+        yield doc.problem_with_key(root["feedback"].place, message)
+
+
+def _metric(doc: Document, root: Node, experiment: Node) -> Iterator[Problem]:
+    metric = experiment["metric"]
+    if metric.text is not None and metric.text not in names(root["feedback"]):
+        message = f'no metric of `feedback` is named "{metric.text}"'
+        yield doc.problem(metric.place, message, closest(metric.text, names(root["feedback"])))
+
+
+def _times(doc: Document, experiment: Node) -> Iterator[Problem]:
+    baseline, longest = experiment["baseline"], experiment["longest"].read(float)
+    before = (baseline.read(float) or 0.0) + (experiment["warmup"].read(float) or 0.0)
+    if baseline.read(float) and experiment["sticky"].text in (None, "request"):
+        message = "has no effect with `sticky: request`: no subject has values before the comparison. Use user or key"
+        yield doc.problem_with_key(baseline.place, message)
+    if longest is not None and longest <= before:
+        yield doc.problem(experiment["longest"].place, "is over before the comparison begins")
+
+
+def _thompson(doc: Document, experiment: Node) -> Iterator[Problem]:
+    if experiment["decide"].text == "thompson":
+        return
+    for setting in (experiment[name] for name in ("floor", "every") if name in experiment):
+        yield doc.problem_with_key(setting.place, "has no effect without `decide: thompson`: the shares stay")
+
 
 FEWEST_SUBJECTS = 50
 """Tenants that a comparison by tenant needs: each is one subject, so that one tenant's trouble is not a difference."""

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from typing import get_args
 
-from config.document import Document
-from config.node import Node
+from config.document import Document, Node
 from config.problem import Problem
 from config.schema.identity import SECRET_BYTES, Algorithm
 from config.schema.units import HostPort

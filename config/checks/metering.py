@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator
 
-from config.document import Document
-from config.node import Node
+from config.document import Document, Node
 from config.place import written
 from config.problem import Problem
-from config.schema.globs import may_overlap
 from config.schema.limits import AmountsConfig, LimitsConfig, exceeds
 from config.schema.money import MoneyBudget, currency_of
+from config.schema.text import may_overlap
 from config.schema.units import RateLimit
 
 UNITS = tuple(AmountsConfig.model_fields)

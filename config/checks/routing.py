@@ -1,15 +1,128 @@
-"""Finds models and routes whose parts conflict, or have no effect."""
+"""Models and routes whose parts conflict, routes that never match, attempts that can never happen."""
 
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from decimal import Decimal
 from fnmatch import fnmatchcase
 
-from config.checks.matching import token_range
 from config.checks.references import pool_of, targets
-from config.document import Document
-from config.node import Node
+from config.document import Document, Node
 from config.problem import Problem, closest
-from config.schema.globs import is_glob
+from config.schema.text import covers, is_glob
+from config.schema.units import format_duration, parse_duration
+
+
+def covers_when(wide: Node, narrow: Node) -> bool:
+    """Whether ``wide`` certainly matches every request that ``narrow`` matches.
+
+    Fields are compared separately, so True is certain, and some coverings are not detected.
+    """
+    return all(
+        _COVERS[name](node, narrow[name]) for name, node in wide.fields() if name in _COVERS and node.value is not None
+    )
+
+
+def token_range(comparison: str) -> tuple[float, float] | None:
+    """``>4000`` → ``(4001, inf)``: the least and the most tokens that match. None for an invalid comparison."""
+    parts = re.fullmatch(r"([<>]=?)\s*(\d{1,9})", comparison)
+    if parts is None:
+        return None
+    sign, bound = parts[1], int(parts[2])
+    if sign[0] == ">":
+        return bound + (sign == ">"), math.inf
+    return 0, bound - (sign == "<")
+
+
+def cost_range(comparison: str) -> tuple[str, Decimal] | None:
+    """``>0.01 usd`` → ``(">", 0.01)``. None for an invalid comparison."""
+    parts = re.fullmatch(r"([<>]=?)\s*(\d{1,12}(?:\.\d{1,12})?)\s*[A-Za-z]{3}", comparison)
+    return None if parts is None else (parts[1], Decimal(parts[2]))
+
+
+def _globs(wide: Node, narrow: Node) -> bool:
+    texts = narrow.texts()
+    return bool(texts) and all(any(covers(glob, text) for glob in wide.texts()) for text in texts)
+
+
+def _pairs(wide: Node, narrow: Node) -> bool:
+    return all(
+        node.text is not None and (text := narrow[name].text) is not None and covers(node.text, text)
+        for name, node in wide.fields()
+    )
+
+
+def _covers_headers(wide: Node, narrow: Node) -> bool:
+    return _pairs(_lower(wide), _lower(narrow))
+
+
+def _lower(headers: Node) -> Node:
+    return Node({name.lower(): node.value for name, node in headers.fields()}, headers.place)
+
+
+def _same(wide: Node, narrow: Node) -> bool:
+    return wide.value == narrow.value
+
+
+def _tokens(wide: Node, narrow: Node) -> bool:
+    outer, inner = token_range(wide.text or ""), token_range(narrow.text or "")
+    return outer is not None and inner is not None and outer[0] <= inner[0] and inner[1] <= outer[1]
+
+
+def _costs(wide: Node, narrow: Node) -> bool:
+    outer, inner = cost_range(wide.text or ""), cost_range(narrow.text or "")
+    if outer is None or inner is None or outer[0][0] != inner[0][0]:
+        return False
+    if outer[1] == inner[1]:
+        return outer[0] == inner[0] or outer[0].endswith("=")
+    return (outer[1] < inner[1]) == (outer[0][0] == ">")
+
+
+_COVERS: dict[str, Callable[[Node, Node], bool]] = {
+    "tenant": _globs,
+    "role": _globs,
+    "key": _globs,
+    "label": _pairs,
+    "model": _globs,
+    "version": _globs,
+    "front": _globs,
+    "header": _covers_headers,
+    "stream": _same,
+    "prompt_tokens": _tokens,
+    "max_tokens": _tokens,
+    "tools": _same,
+    "json_schema": _same,
+    "vision": _same,
+    "cost": _costs,
+    "time": _same,
+}
+
+
+def check_attempts(doc: Document, root: Node) -> Iterator[Problem]:
+    """Report hedges that are too late."""
+    for model in root["models"]:
+        for route in model["routes"]:
+            yield from _late(doc, route)
+
+
+def _late(doc: Document, route: Node) -> Iterator[Problem]:
+    delay = route["hedge"]["after"]
+    with suppress(ValueError):  # a percentile
+        after = parse_duration(delay.value)
+        first_byte = route["timeout"]["first_byte"].read(float) or 0.0
+        # A text that is not streamed may begin after `first_byte`.
+        for name, least in (("whole", first_byte), ("total", 0.0)):
+            end = route["timeout"][name].read(float)
+            if end is not None and after >= max(end, least):
+                message = f"has no effect: timeout.{name} ends the first attempt before, after {format_duration(end)}"
+                yield doc.problem(delay.place, message)
+                break
+
+
+def is_alone(pool: Node) -> bool:
+    """Whether a pool certainly has one endpoint only; discovery may add others."""
+    return "runtime" in pool or ("discover" not in pool and len(list(pool["endpoints"])) == 1)
 
 
 def check(doc: Document, root: Node) -> Iterator[Problem]:

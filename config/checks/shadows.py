@@ -12,10 +12,9 @@ from config.checks.pipelines.walk import (
     takes_tensors_at,
 )
 from config.checks.references import targets
-from config.document import Document
-from config.node import Node, names
+from config.document import Document, Node, names
 from config.problem import Problem, closest
-from config.schema.globs import is_glob
+from config.schema.text import is_glob
 
 OF_TEXT, OF_TENSORS = ("text", "tools"), ("tensors",)
 _EFFECT = "leads to the step `{}`, whose call may have effects: copies must not"

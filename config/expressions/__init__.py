@@ -1,25 +1,17 @@
 """A typed expression language for the conditions and inputs of pipelines.
 
-types.py            the types of values, and the variables of an expression
-tokens.py           text → tokens
+types.py            the types of values, the variables of an expression, arithmetic on single numbers, errors
+parser.py           text → tokens → syntax tree: the grammar
 nodes.py            the syntax tree
-names.py            the names in an expression that is not compiled
-parser.py           tokens → syntax tree: the grammar
 program.py          `compile_expression`: text → `Expression`, and its evaluation
 checker.py          syntax tree → operand: names, literals, conditionals, defaults
 operand.py          a checked part of an expression: its type and the function that computes it
-variables.py        reads variables and checks their values
-members.py          elements of lists, tensors and JSON values
+conversions.py      an operand as another type
+variables.py        variables, and elements of lists, tensors and JSON values
 operators.py        arithmetic, comparison, membership, logic
-intervals.py        comparisons whose result the ranges of their operands determine
-functions.py        the functions
+functions.py        the functions, with those on texts and on elements of lists
 reductions.py       functions that reduce a list or a tensor to one value
-texts.py            functions on texts and on elements of lists
-arrays.py           operators on tensors, with numpy
-array_functions.py  functions on tensors, with numpy
-scalars.py          conversions between types
-arithmetic.py       arithmetic on single numbers
-errors.py           `CompileError` and `ExpressionError`
+arrays.py           operators and functions on tensors, with numpy
 
 Every expression is checked when it is compiled. There are no loops, no definitions and no access to Python's objects:
 the work of one evaluation is at most linear in the size of its values for each part of the expression, and
@@ -40,7 +32,6 @@ is that value; a tensor whose shape is known to have more is a compile error, an
 evaluation.
 """
 
-from config.expressions.errors import CompileError, ExpressionError
 from config.expressions.program import Expression, compile_expression
 from config.expressions.types import (
     BOOL,
@@ -49,6 +40,8 @@ from config.expressions.types import (
     JSON,
     MISSING,
     STRING,
+    CompileError,
+    ExpressionError,
     ListType,
     NumberType,
     StringType,

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from config.expressions import functions, members, nodes, operators, types
-from config.expressions.errors import CompileError, Fault
+from config.expressions import functions, nodes, operators, types, variables
+from config.expressions.conversions import alike, as_bool, conversion, convert_json, converted_to
 from config.expressions.operand import Evaluation, Operand, constant, folded
-from config.expressions.scalars import alike, as_bool, conversion, convert_json, converted_to
+from config.expressions.types import CompileError, Fault
 from config.expressions.variables import reader
 from config.problem import closest
 
@@ -46,9 +46,9 @@ class Checker:
                 return self._list(node, choices)
             case nodes.IndexNode():
                 base = self.operand(node.base)
-                return members.element(base, self.value(node.index), node.column, self.unchecked)
+                return variables.element(base, self.value(node.index), node.column, self.unchecked)
             case nodes.MemberNode():
-                return members.member(self.operand(node.base), node.name, node.column)
+                return variables.member(self.operand(node.base), node.name, node.column)
             case nodes.FunctionCallNode():
                 arguments = [self.operand(argument) for argument in node.arguments]
                 return functions.call(node.name, arguments, node.column, self.unchecked)
@@ -78,7 +78,7 @@ class Checker:
             absent, fault = f"`{'.'.join(path)}` has no value", "missing"
         operand = Operand(variable.type, reader(path, variable, node.column), node.column, absent, fault)
         for name in node.parts[len(path) :]:
-            operand = members.member(operand, name, node.column)
+            operand = variables.member(operand, name, node.column)
         return operand
 
     def _unknown(self, node: nodes.NameNode, choices: _Choices) -> CompileError:

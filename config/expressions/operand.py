@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from config.expressions.errors import CompileError, ExpressionError, Fault
-from config.expressions.types import MISSING, Path, Value, ValueType
+from config.expressions.types import MISSING, CompileError, ExpressionError, Fault, Path, Value, ValueType
 
 MAX_WORK = 4 * 1024 * 1024
 """Elements and characters that one evaluation may process: about 10 ms."""

@@ -5,11 +5,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from config.expressions.arithmetic import divided, not_a_number, saturated
-from config.expressions.errors import CompileError, ExpressionError
-from config.expressions.intervals import determined
+from config.expressions.conversions import as_bool, as_number, as_type
 from config.expressions.operand import Evaluation, Operand, folded
-from config.expressions.scalars import as_bool, as_number, as_type
 from config.expressions.types import (
     BOOL,
     FLOAT,
@@ -17,6 +14,8 @@ from config.expressions.types import (
     MISSING,
     STRING,
     BoolType,
+    CompileError,
+    ExpressionError,
     JsonType,
     ListType,
     NumberType,
@@ -24,9 +23,34 @@ from config.expressions.types import (
     TensorType,
     Value,
     ValueType,
+    divided,
     joined,
+    not_a_number,
+    saturated,
 )
 from config.problem import closest
+
+
+def determined(operator: str, left: ValueType, right: ValueType) -> Value:
+    """The result of a comparison for all values of these types; `MISSING` if it depends on the values."""
+    if isinstance(left, NumberType) and isinstance(right, NumberType):
+        return _ranges(operator, left, right)
+    if isinstance(left, StringType) and isinstance(right, StringType) and operator in ("==", "!="):
+        apart = left.choices and right.choices and not set(left.choices) & set(right.choices)
+        return operator == "!=" if apart else MISSING
+    return MISSING
+
+
+def _ranges(operator: str, left: NumberType, right: NumberType) -> Value:
+    if operator in (">", ">="):
+        return _ranges("<" if operator == ">" else "<=", right, left)
+    if operator == "<":
+        return True if left.high < right.low else False if left.low >= right.high else MISSING
+    if operator == "<=":
+        return True if left.high <= right.low else False if left.low > right.high else MISSING
+    apart = left.high < right.low or right.high < left.low
+    return operator == "!=" if apart else MISSING
+
 
 MAX_TEXT = 1024 * 1024
 """Characters of a joined text."""
@@ -128,7 +152,7 @@ def membership(item: Operand, items: Operand, column: int, unchecked: list[str])
 
 def _comparison(operator: str, left: Operand, right: Operand, column: int, unchecked: list[str]) -> Operand:
     if isinstance(left.type, TensorType) or isinstance(right.type, TensorType):
-        from config.expressions import arrays  # needs numpy
+        from config.expressions import arrays
 
         return arrays.comparison(operator, left, right, column, unchecked)
     if isinstance(left.type, ListType) is not isinstance(right.type, ListType):
@@ -238,7 +262,7 @@ def _check_choices(type_: StringType, literal: Operand) -> None:
 
 def _arithmetic(operator: str, left: Operand, right: Operand, column: int, unchecked: list[str]) -> Operand:
     if isinstance(left.type, TensorType) or isinstance(right.type, TensorType):
-        from config.expressions import arrays  # needs numpy
+        from config.expressions import arrays
 
         return arrays.arithmetic(operator, left, right, column, unchecked)
     if operator == "+" and isinstance(left.type, StringType) and isinstance(right.type, StringType):

@@ -1,21 +1,10 @@
-"""Parses tokens into a syntax tree.
+"""Text → tokens → syntax tree: the grammar. The names in an expression that is not compiled."""
 
-conditional = disjunction [ "if" disjunction "else" conditional ]
-disjunction = conjunction { "or" conjunction }
-conjunction = negation { "and" negation }
-negation    = "not" negation | comparison
-comparison  = sum [ ( "==" | "!=" | "<" | "<=" | ">" | ">=" | "in" | "not" "in" ) sum ]
-sum         = product { ( "+" | "-" ) product }
-product     = unary { ( "*" | "/" ) unary }
-unary       = "-" unary | defaulted
-defaulted   = postfix [ "default" ( "-" postfix | postfix ) ]
-postfix     = primary { "[" conditional "]" | "." name }
-primary     = number | text | "true" | "false" | name [ "(" arguments ")" ] | "[" items "]" | "(" conditional ")"
-"""
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
+from typing import NamedTuple
 
-from collections.abc import Callable
-
-from config.expressions.errors import CompileError
 from config.expressions.nodes import (
     BinaryNode,
     ConditionalNode,
@@ -30,7 +19,91 @@ from config.expressions.nodes import (
     Node,
     UnaryNode,
 )
-from config.expressions.tokens import Lexeme, tokenize
+from config.expressions.types import MAX_INT, CompileError, Path
+
+MAX_CHARACTERS = 4096
+KEYWORDS = frozenset({"and", "or", "not", "in", "if", "else", "default", "true", "false"})
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", '"': '"', "'": "'", "/": "/"}
+_INSTEAD = {"&": "and", "|": "or", "!": "not", "=": "==", "&&": "and", "||": "or"}
+"""Signs of other languages, with the words to write instead."""
+_TOKEN = re.compile(
+    r"""(?P<space>[ \t\r\n]+)
+      | (?P<number>[0-9][0-9_]*(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)
+      | (?P<name>[A-Za-z_][A-Za-z0-9_]*)
+      | (?P<text>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
+      | (?P<sign>==|!=|<=|>=|[<>+\-*/()\[\].,])
+      | (?P<foreign>&&|\|\||[&|!=])""",
+    re.VERBOSE,
+)
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+
+
+class Lexeme(NamedTuple):
+    """A token: its kind (`number`, `text`, `name`, `word` for a keyword, `sign`, `end`), its text and its column."""
+
+    kind: str
+    text: str
+    column: int
+    value: int | float | str = ""
+
+
+def tokenize(source: str) -> list[Lexeme]:
+    """The tokens of an expression, then an `end`. Raises `CompileError`."""
+    if len(source) > MAX_CHARACTERS:
+        raise CompileError(f"an expression has at most {MAX_CHARACTERS} characters, not {len(source)}", MAX_CHARACTERS)
+    tokens, at = [], 0
+    while at < len(source):
+        match = _TOKEN.match(source, at)
+        if match is None:
+            raise _unexpected(source, at)
+        token = _lexeme(str(match.lastgroup), match[0], at + 1)
+        if token is not None:
+            tokens.append(token)
+        at = match.end()
+    return [*tokens, Lexeme("end", "", len(source) + 1)]
+
+
+def _lexeme(kind: str, text: str, column: int) -> Lexeme | None:
+    if kind == "space":
+        return None
+    if kind == "foreign":
+        raise CompileError(f"`{text}` is not an operator", column, _INSTEAD[text])
+    if kind == "number":
+        return Lexeme(kind, text, column, _number(text, column))
+    if kind == "text":
+        return Lexeme(kind, text, column, _unescaped(text[1:-1], column + 1))
+    return Lexeme("word" if text in KEYWORDS else kind, text, column)
+
+
+def _number(text: str, column: int) -> int | float:
+    if text.endswith("_") or "__" in text:
+        raise CompileError(f"`{text}` is not a number", column)
+    if text.replace("_", "").isdigit():
+        if len(text) > 40 or (value := int(text)) > MAX_INT:
+            raise CompileError("an integer has at most 64 bits; write it with a decimal point", column)
+        return value
+    return float(text)
+
+
+def _unescaped(text: str, column: int) -> str:
+    def replaced(match: re.Match[str]) -> str:
+        escape = match[1]
+        if len(escape) == 5:
+            return chr(int(escape[1:], 16))
+        if escape not in _ESCAPES:
+            message = f"`\\{escape}` is not an escape; a backslash is written twice"
+            raise CompileError(message, column + match.start())
+        return _ESCAPES[escape]
+
+    return _ESCAPE.sub(replaced, text)
+
+
+def _unexpected(source: str, at: int) -> CompileError:
+    sign = source[at]
+    if sign in "\"'":
+        return CompileError("this text has no closing quote", at + 1)
+    return CompileError(f"unexpected character {sign!a}", at + 1)
+
 
 MAX_NODES = 512
 MAX_DEPTH = 24
@@ -239,3 +312,22 @@ def _indexed(column: int, base: Node, index: Node) -> Node:
     if isinstance(index, LiteralNode) and isinstance(index.value, str):
         return _member(column, base, index.value)
     return IndexNode(column, base, index)
+
+
+def names(text: str) -> tuple[Path, ...]:
+    """The dotted names of an expression, without duplicates; none if it is invalid."""
+    try:
+        return tuple(dict.fromkeys(_names(parse(text))))
+    except CompileError:
+        return ()
+
+
+def _names(part: object) -> Iterator[Path]:
+    if isinstance(part, NameNode):
+        yield part.parts
+    elif isinstance(part, tuple):
+        for each in part:
+            yield from _names(each)
+    elif is_dataclass(part) and not isinstance(part, type):
+        for each in fields(part):
+            yield from _names(getattr(part, each.name))

@@ -4,11 +4,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from config.expressions.checker import Checker
-from config.expressions.errors import CompileError
+from config.expressions.conversions import as_type
 from config.expressions.operand import Evaluation, Operand
 from config.expressions.parser import parse
-from config.expressions.scalars import as_type
-from config.expressions.types import MISSING, Path, Value, ValueType, Variables
+from config.expressions.types import MISSING, CompileError, Path, Value, ValueType, Variables
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,21 +2,23 @@
 
 from math import fsum, inf
 
-from config.expressions.arithmetic import not_a_number, saturated
-from config.expressions.errors import CompileError, ExpressionError
+from config.expressions.conversions import as_number, converted_to
 from config.expressions.operand import Evaluation, Operand, Run
-from config.expressions.scalars import as_number, converted_to
 from config.expressions.types import (
     BOOL,
     FLOAT,
     INT,
     MISSING,
     BoolType,
+    CompileError,
+    ExpressionError,
     ListType,
     NumberType,
     TensorType,
     Value,
     joined,
+    not_a_number,
+    saturated,
 )
 
 _EMPTY = "the list or tensor may be empty"
@@ -35,9 +37,9 @@ def all_of(arguments: list[Operand], column: int, unchecked: list[str]) -> Opera
 def _of_booleans(name: str, argument: Operand, column: int) -> Operand:
     read, reduce = argument.run, any if name == "any" else all
     if isinstance(argument.type, TensorType) and argument.type.datatype in ("BOOL", None):
-        from config.expressions import array_functions  # needs numpy
+        from config.expressions import arrays
 
-        return array_functions.of_booleans(name, argument, column)
+        return arrays.of_booleans(name, argument, column)
     element = argument.type.element if isinstance(argument.type, ListType) else argument.type
     if not isinstance(argument.type, ListType) or not isinstance(element, BoolType | None):
         hint = f"{name}(x > 0.5)"
@@ -88,9 +90,9 @@ def argmax(arguments: list[Operand], column: int, unchecked: list[str]) -> Opera
 
 def _reduced(name: str, argument: Operand, column: int) -> Operand:
     if isinstance(argument.type, TensorType):
-        from config.expressions import array_functions  # needs numpy
+        from config.expressions import arrays
 
-        return array_functions.reduced(name, argument, column)
+        return arrays.reduced(name, argument, column)
     element = argument.type.element if isinstance(argument.type, ListType) else argument.type
     numeric = isinstance(element, NumberType) or element is None or (name == "sum" and isinstance(element, BoolType))
     if not isinstance(argument.type, ListType) or not numeric:
@@ -145,15 +147,15 @@ def rows(argument: Operand, column: int, unchecked: list[str]) -> Operand:
 
 def nan_elements(argument: Operand, column: int) -> Operand:
     """`is_nan(tensor)`: for each element whether it is NaN."""
-    from config.expressions import array_functions  # needs numpy
+    from config.expressions import arrays
 
-    return array_functions.nan_elements(argument, column)
+    return arrays.nan_elements(argument, column)
 
 
 def softmax(arguments: list[Operand], column: int, unchecked: list[str]) -> Operand:
     """`softmax(tensor)` along the last dimension: logits as probabilities."""
     if not isinstance(arguments[0].type, TensorType) or arguments[0].type.shape == ():
         raise CompileError(f"softmax(…) requires a tensor with dimensions, this is {arguments[0].type}", column)
-    from config.expressions import array_functions  # needs numpy
+    from config.expressions import arrays
 
-    return array_functions.softmax(arguments[0], column, unchecked)
+    return arrays.softmax(arguments[0], column, unchecked)

@@ -1,10 +1,42 @@
-"""The types of values, and the variables that an expression may reference."""
+"""The types of values, the arithmetic of single numbers, and the errors of expressions."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from math import inf
-from typing import Any, Final
+from math import inf, isnan, nan
+from typing import Any, Final, Literal
+
+Fault = Literal["missing", "type", "shape", "nan", "empty", "range", "size"]
+"""The reason of a failed evaluation: a required value is absent, has another type or shape than declared, or is NaN; a
+list or a tensor is empty; an index is beyond the end; values are larger than one evaluation may process."""
+
+
+class CompileError(Exception):
+    """An expression is invalid. `column` counts characters from 1; `suggestion` is a word to write instead."""
+
+    def __init__(self, message: str, column: int, suggestion: str | None = None) -> None:
+        super().__init__(message, column, suggestion)
+        self.message = message
+        self.column = column
+        self.suggestion = suggestion
+
+    def __str__(self) -> str:
+        hint = f" (did you mean `{self.suggestion}`?)" if self.suggestion else ""
+        return f"column {self.column}: {self.message}{hint}"
+
+
+class ExpressionError(Exception):
+    """A value has no result in an expression. `column` is the place of the operation, from 1."""
+
+    def __init__(self, fault: Fault, message: str, column: int = 0) -> None:
+        super().__init__(fault, message, column)
+        self.fault = fault
+        self.message = message
+        self.column = column
+
+    def __str__(self) -> str:
+        return f"column {self.column}: {self.message}" if self.column else self.message
+
 
 Path = tuple[str, ...]
 """The parts of a dotted name: ``("det", "boxes")`` for ``det.boxes``."""
@@ -189,3 +221,30 @@ def _joined_tensors(first: TensorType, second: TensorType) -> TensorType | None:
         return TensorType(datatype)
     shape = tuple(a if a == b else None for a, b in zip(first.shape, second.shape, strict=True))
     return TensorType(datatype, shape)
+
+
+def saturated(value: int) -> int:
+    """The nearest integer of 64 bits."""
+    return MIN_INT if value < MIN_INT else MAX_INT if value > MAX_INT else value
+
+
+def truncated(value: float, column: int) -> int:
+    """A float without its fraction, as an integer of 64 bits. Raises `ExpressionError` for NaN."""
+    if isnan(value):
+        raise not_a_number(column)
+    return saturated(int(value)) if abs(value) != inf else MAX_INT if value > 0 else MIN_INT
+
+
+def divided(left: float, right: float) -> float:
+    """The quotient of doubles as IEEE 754 defines it."""
+    left, right = float(left), float(right)
+    if right:
+        return left / right
+    if not left or isnan(left) or isnan(right):
+        return nan
+    return inf if (left > 0) == (str(right)[0] != "-") else -inf
+
+
+def not_a_number(column: int) -> ExpressionError:
+    """The error of a decision that depends on NaN."""
+    return ExpressionError("nan", "the value is not a number (NaN)", column)

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-from config.document import Document
+from config.document import Document, Node
 from config.graph import cycle
-from config.node import Node
 from config.place import Place
 from config.problem import ConfigError, Problem, closest
 

@@ -8,28 +8,14 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, PrivateAttr
 
-from config.runtimes import (
-    AnyRuntime,
-    CommandRuntime,
-    LlmRuntime,
-    ProgramRuntime,
-    RuntimeConfig,
-    TensorRuntime,
-    VllmRuntime,
-)
-from config.runtimes.device import SharedDeviceConfig
-from config.schema.balance import BalanceConfig, OutliersConfig, SignalsConfig
-from config.schema.batches.batches import BatchesConfig, S3Config, TenantBatchesConfig
-from config.schema.bus.tls import UpstreamTls
-from config.schema.console.console import ConsoleConfig
-from config.schema.console.oidc import OidcConfig
-from config.schema.default_models import DefaultModelsConfig
+from config.schema.balance import BalanceConfig, OutliersConfig, Priority, QueueConfig, SignalsConfig
+from config.schema.batches import BatchesConfig, S3Config, TenantBatchesConfig
+from config.schema.bus import UpstreamTls
+from config.schema.console import ConsoleConfig, OidcConfig
+from config.schema.copies import CompareConfig, CopiesConfig, ShadowFirstConfig
 from config.schema.discovery import DiscoverConfig, KubernetesConfig
 from config.schema.embeddings import EmbeddingInputs, EmbeddingsConfig
-from config.schema.experiments.experiment import ExperimentArmConfig, ExperimentConfig
-from config.schema.experiments.feedback import MOST_METRICS, FeedbackMetricConfig
-from config.schema.globs import is_glob
-from config.schema.http import HttpConfig
+from config.schema.experiment import MOST_METRICS, ExperimentArmConfig, ExperimentConfig, FeedbackMetricConfig
 from config.schema.identity import (
     AdminAuthConfig,
     AuthConfig,
@@ -40,29 +26,38 @@ from config.schema.identity import (
     ScopesConfig,
 )
 from config.schema.limits import LimitsConfig, QuotaConfig
-from config.schema.listen import ListenConfig, ListenTls
-from config.schema.pipelines.leaf import Place
+from config.schema.listen import HttpConfig, ListenConfig, ListenTls
+from config.schema.money import PriceConfig
+from config.schema.pipelines.parts import Place
 from config.schema.pool import BreakerConfig, EndpointConfig, PoolConfig, ProbeConfig
-from config.schema.pricing.price import PriceConfig
-from config.schema.pricing.soft_budget import WebhookConfig
-from config.schema.queue import Priority, QueueConfig
-from config.schema.recording.record import RecordConfig
-from config.schema.resilience import CacheConfig, HedgeConfig
 from config.schema.rewrite import RewriteConfig
 from config.schema.rollout import EventConfig, RolloutArmConfig, RolloutConfig
-from config.schema.route import ClientModelConfig, RetryConfig, RouteConfig, TimeoutConfig
+from config.schema.route import (
+    CacheConfig,
+    ClientModelConfig,
+    DefaultModelsConfig,
+    HedgeConfig,
+    RetryConfig,
+    RouteConfig,
+    ShadowConfig,
+    TimeoutConfig,
+)
+from config.schema.runtimes import (
+    AnyRuntime,
+    CommandRuntime,
+    LlmRuntime,
+    ProgramRuntime,
+    RuntimeConfig,
+    TensorRuntime,
+    VllmRuntime,
+)
+from config.schema.runtimes.replicas import SharedDeviceConfig
 from config.schema.section import Section
-from config.schema.shadow.compare import CompareConfig
-from config.schema.shadow.copies import CopiesConfig, ShadowFirstConfig
-from config.schema.shadow.shadow import ShadowConfig
 from config.schema.state import StateConfig, StoredResponsesConfig
 from config.schema.target import ArmConfig, Failure, FallbackConfig, SplitConfig, TargetConfig
-from config.schema.telemetry.metrics import MetricsConfig
-from config.schema.telemetry.requests import RequestsConfig
-from config.schema.telemetry.traces import TracesConfig
-from config.schema.telemetry.usage import UsageConfig
-from config.schema.tenant import KeyConfig, TenantConfig
-from config.schema.text import Glob, Name, Secret, Shape, Url
+from config.schema.telemetry import MetricsConfig, RecordConfig, RequestsConfig, TracesConfig, UsageConfig
+from config.schema.tenant import KeyConfig, TenantConfig, WebhookConfig
+from config.schema.text import Glob, Name, Secret, Shape, Url, is_glob
 from config.schema.units import Delay
 from config.schema.when import MatchConfig, TimeConfig
 

@@ -6,16 +6,14 @@ from pydantic import Field, GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from config.protocols import AnyProtocol, Serves
-from config.protocols.egress import HeaderConfig, ProxyConfig
-from config.protocols.openai import OpenAIProtocol
-from config.runtimes import AnyRuntime, EndpointScaleConfig, LlmRuntime, ScaleConfig, VllmRuntime
-from config.schema.balance import BalanceConfig, OutliersConfig
-from config.schema.batches.provider import ProviderBatchesConfig
-from config.schema.bus.tls import UpstreamTls
-from config.schema.bus.urls import EndpointUrl, is_broker
+from config.schema.balance import BalanceConfig, OutliersConfig, QueueConfig
+from config.schema.batches import ProviderBatchesConfig
+from config.schema.bus import EndpointUrl, UpstreamTls, is_broker
 from config.schema.discovery import DiscoverConfig
-from config.schema.queue import QueueConfig
+from config.schema.protocols import AnyProtocol, Serves
+from config.schema.protocols.egress import HeaderConfig, ProxyConfig
+from config.schema.protocols.language import OpenAIProtocol
+from config.schema.runtimes import AnyRuntime, EndpointScaleConfig, LlmRuntime, ScaleConfig, VllmRuntime
 from config.schema.section import Section
 from config.schema.text import KeyHeader, Name, ProbePath, Secret
 from config.schema.units import Duration, Size

@@ -7,9 +7,9 @@ from pydantic import AfterValidator, Field, GetJsonSchemaHandler, model_validato
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from config.schema.copies import ShadowFirstConfig
 from config.schema.rewrite import RewriteConfig
 from config.schema.section import Section
-from config.schema.shadow.copies import ShadowFirstConfig
 from config.schema.target import ArmConfig, SplitConfig, Sticky, share_of_requests, small_alpha
 from config.schema.text import Name
 from config.schema.units import Delay, Duration, Factor, Percent, TimeBound, format_time_bound

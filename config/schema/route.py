@@ -5,24 +5,110 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from config.schema.balance import Priority
+from config.schema.copies import CopiesConfig
 from config.schema.embeddings import EmbeddingsConfig
-from config.schema.experiments.experiment import ExperimentConfig
-from config.schema.globs import is_glob
+from config.schema.experiment import ExperimentConfig
 from config.schema.limits import QuotaConfig, Quotas
+from config.schema.money import PriceConfig
 from config.schema.pipelines.parts import PipelineTensorConfig
 from config.schema.pipelines.pipeline import PipelineConfig
-from config.schema.pricing.price import PriceConfig
-from config.schema.queue import Priority
-from config.schema.resilience import CacheConfig, HedgeConfig
 from config.schema.rewrite import RewriteConfig
-from config.schema.rollout import RolloutConfig
+from config.schema.rollout import RolloutArmConfig, RolloutConfig
 from config.schema.section import Section
-from config.schema.shadow.shadow import ShadowConfig
 from config.schema.target import FallbackConfig, SplitConfig, TargetConfig
-from config.schema.telemetry.traces import TraceContentConfig
-from config.schema.text import Glob, ModelName, Name
-from config.schema.units import Delay, Duration, Percent, format_duration
+from config.schema.telemetry import TraceContentConfig
+from config.schema.text import Glob, ModelName, Name, Shape, is_glob
+from config.schema.units import DURATION, Delay, Duration, Percent, Size, format_duration, parse_duration
 from config.schema.when import MatchConfig, Version
+
+
+def _some_time(after: str) -> str:
+    if not after.startswith("p") and parse_duration(after) <= 0:
+        raise ValueError("a hedge needs a delay above 0: two requests at once double the load")
+    return after
+
+
+HedgeAfter = Annotated[
+    str,
+    Shape(rf"p[5-9]\d(\.\d)?|{DURATION}", "p95, or another percentile from p50 on, or a duration such as 200ms"),
+    AfterValidator(_some_time),
+]
+
+
+class HedgeConfig(Section):
+    """A second attempt on another endpoint while the first has not begun to answer. The first response wins; the other
+    attempt is cancelled. Both use capacity of the upstream."""
+
+    after: HedgeAfter = "p95"
+    """Delay before the second attempt: a duration, or a percentile. ``p95`` is the time within which 95% of the route's
+    recent responses began, measured from twenty responses on."""
+    max: int = Field(1, ge=1, le=3)
+    """Attempts beyond the first, each after the same delay again."""
+    budget: Percent = 0.05
+    """Hedges as a share of recent requests. Beyond it no further hedge is sent."""
+
+
+class CacheConfig(Section):
+    """Responses cached for identical requests, and one call for identical requests at the same time."""
+
+    ttl: Delay = 600.0
+    """How long a response is cached; ``0s`` only shares calls in flight."""
+    max_bytes: Size = 64 * 1024**2
+    """Memory for the route's responses in each worker. The least recently used response is evicted. A response larger
+    than an eighth of this is not cached."""
+    share: Literal["tenant", "key"] = "tenant"
+    """Scope of the cache: all keys of a tenant, or each key. Tenants never share a cache."""
+    only: Literal["deterministic", "all"] = "deterministic"
+    """``deterministic``: requests with ``temperature`` 0 or a ``seed``. ``all``: every request, so that a sampled
+    response is repeated."""
+
+
+class ShadowConfig(CopiesConfig):
+    """Copies of a route's requests to another target, after the client's answer. The answers of the copies are compared
+    with those of the client, and reach no client."""
+
+    name: Name | None = None
+    """Name of the shadow, and key of its counts; that of the target when absent."""
+    to: RolloutArmConfig
+    """Target of the copies. A pool's name alone is short for ``{pool: NAME}``."""
+
+    @property
+    def label(self) -> str:
+        """The name of the shadow."""
+        return self.name or self.to.label
+
+
+class DefaultModelsConfig(Section):
+    """Default models by operation, for clients that leave ``model`` out, as OpenAI's API permits for some operations.
+    Without a default such a request is refused."""
+
+    chat: Name | None = None
+    """For ``/v1/chat/completions``."""
+    completions: Name | None = None
+    """For ``/v1/completions``."""
+    embeddings: Name | None = None
+    """For ``/v1/embeddings``."""
+    responses: Name | None = None
+    """For ``/v1/responses`` and its ``input_tokens``."""
+    images: Name | None = None
+    """For ``/v1/images/…``."""
+    moderations: Name | None = None
+    """For ``/v1/moderations``."""
+    audio: Name | None = None
+    """For ``/v1/audio/…``."""
+    rerank: Name | None = None
+    """For ``/v1/rerank`` and its other paths."""
+    score: Name | None = None
+    """For ``/v1/score`` and ``/score``."""
+    tokenize: Name | None = None
+    """For ``/tokenize`` and ``/detokenize``."""
+
+    def of(self, operation: str) -> str | None:
+        """The default of one operation."""
+        name: str | None = getattr(self, operation, None)
+        return name
+
 
 LONGEST_BACKOFF = 2.0
 """Maximum seconds before any retry."""

@@ -1,9 +1,10 @@
-"""Texts with a shape: names, globs, addresses, and references out of the file."""
+"""Texts with a shape: names, globs and their relations, addresses, and references out of the file."""
 
 import ipaddress
 import re
 from dataclasses import dataclass
 from datetime import date
+from fnmatch import fnmatchcase
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -152,3 +153,34 @@ PemFile = Annotated[str, WithJsonSchema({"type": "string", "examples": ["tls/ser
 
 LocalFile = Annotated[str, WithJsonSchema({"type": "string", "examples": ["endpoints.yaml"]})]
 """Path of a file that the running gateway reads repeatedly, relative to the YAML file's folder."""
+
+
+_LITERALS_AND_STARS = re.compile(r"[^?\[\]!]*")
+
+
+def is_glob(name: str) -> bool:
+    """Whether a name is a glob, and so names a family."""
+    return re.search(r"[*?\[]", name) is not None
+
+
+def covers(wide: str, narrow: str) -> bool:
+    """Whether ``wide`` certainly matches every name that ``narrow`` matches.
+
+    If ``wide`` has only literals and stars, it can be matched against the text of ``narrow`` itself, as a star
+    matches any wildcard. The result for other pairs is False, which rejects nothing.
+    """
+    if wide == narrow:
+        return True
+    if is_glob(narrow) and not _LITERALS_AND_STARS.fullmatch(wide):
+        return False
+    return fnmatchcase(narrow, wide)
+
+
+def may_overlap(one: str, other: str) -> bool:
+    """Whether a name may match both patterns. Two globs are compared by their literal beginnings only."""
+    if not is_glob(one):
+        return fnmatchcase(one, other)
+    if not is_glob(other):
+        return fnmatchcase(other, one)
+    a, b = re.split(r"[*?\[]", one)[0], re.split(r"[*?\[]", other)[0]
+    return a.startswith(b) or b.startswith(a)

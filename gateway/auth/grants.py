@@ -10,8 +10,8 @@ from pydantic_core import ErrorDetails
 
 from config.problem import closest
 from config.schema.config import ClientModelConfig, Config, TenantConfig
-from config.schema.globs import may_overlap
 from config.schema.identity import GrantConfig
+from config.schema.text import may_overlap
 from config.schema.units import parse_duration
 from config.sentences import sentence
 from gateway.auth.errors import WrongGrant

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from adapters.errors import Forbidden
-from config.schema.globs import covers
 from config.schema.identity import ScopesConfig
+from config.schema.text import covers
 from policies.globs import GlobSet
 
 

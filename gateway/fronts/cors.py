@@ -7,7 +7,7 @@ import re
 from collections.abc import Awaitable, Callable
 
 from adapters.http1.message import Headers, Request, Response
-from config.schema.cors import CorsConfig
+from config.schema.listen import CorsConfig
 from gateway.fronts.errors import openai_refusal
 
 MAX_HEADERS = 4096

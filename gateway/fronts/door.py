@@ -13,7 +13,7 @@ from adapters.http1.message import Request, Response
 from adapters.http1.relay import RELAY
 from adapters.wire.openai.ignored_fields import IGNORED
 from config.schema.config import ClientModelConfig
-from config.schema.globs import is_glob
+from config.schema.text import is_glob
 from gateway.auth.keys import Principal, bearer
 from gateway.fronts import rate_limits
 from gateway.fronts.comments import EventOf, commented

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import aiohttp
 
 from config.schema.config import Config
-from config.schema.globs import is_glob
+from config.schema.text import is_glob
 
 SECONDS = 10.0
 """Seconds to wait for the description of a model by its server."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from adapters.base import Answer
-from config.schema.telemetry.traces import TraceContentConfig
+from config.schema.telemetry import TraceContentConfig
 from gateway.request.path_parts import hide_model_error
 from gateway.request.spine import Exchange, Observer
 from gateway.telemetry.traces.content import TraceContent, traced_content

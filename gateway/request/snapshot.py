@@ -9,10 +9,10 @@ from random import Random
 from adapters.base import Upstream
 from adapters.errors import CredentialError
 from config.code import calls_of_files
-from config.protocols.kserve import KserveV1Protocol
 from config.schema.config import ClientModelConfig, Config, PoolConfig, TenantConfig
-from config.schema.globs import is_glob
 from config.schema.pipelines.parts import PipelineTensorConfig
+from config.schema.protocols.apps import KserveV1Protocol
+from config.schema.text import is_glob
 from gateway.auth.certificates import Certificates
 from gateway.auth.credentials import Credentials
 from gateway.auth.table import REFUSED, KeyTable

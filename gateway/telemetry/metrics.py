@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from adapters.wire.openai.ignored_fields import label
 from config.schema.money import PICOS
-from config.schema.telemetry.metrics import MetricsConfig
+from config.schema.telemetry import MetricsConfig
 from gateway.telemetry.events import Event, families
 from gateway.telemetry.generative import GenerativeMetrics
 from gateway.telemetry.histogram import Histogram

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from adapters.errors import Unavailable
-from config.runtimes.replicas import ScaleConfig
+from config.schema.runtimes.replicas import ScaleConfig
 from gateway.traffic.fleet.standing import PoolStanding
 from policies.scaling.starts import remaining
 

@@ -4,7 +4,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from config.schema.config import BalanceConfig, Config, OutliersConfig, PoolConfig
-from config.schema.globs import is_glob
+from config.schema.text import is_glob
 from policies.balancing.balance import Picker
 from policies.balancing.pickers import picker
 from policies.outliers import Outliers

@@ -1,6 +1,6 @@
 """The topic of an answer: that of the binding, or one of those that the binding allows a message to name."""
 
-from config.schema.bus.binding import ReplyConfig
+from config.schema.bus import ReplyConfig
 from policies.globs import GlobSet
 
 

@@ -1,7 +1,7 @@
 """The differences of two answers under a configuration."""
 
 from config.schema.config import CompareConfig
-from config.schema.shadow.compare import JsonComparisonConfig
+from config.schema.copies import JsonComparisonConfig
 from policies.comparison.answers import AnswerContent
 from policies.comparison.json_fields import differing_fields
 from policies.comparison.tensors import tensor_differences

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from config.schema.shadow.compare import JsonComparisonConfig
+from config.schema.copies import JsonComparisonConfig
 
 MOST_FIELDS = 16
 """Differing fields that are named."""

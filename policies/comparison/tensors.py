@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from heapq import nlargest
 from math import inf, isnan
 
-from config.schema.shadow.compare import TensorComparisonConfig
+from config.schema.copies import TensorComparisonConfig
 from policies.comparison.answers import ComparedTensor, Data
 
 FLOATS = frozenset({"FP16", "BF16", "FP32", "FP64"})

@@ -4,7 +4,7 @@ import unicodedata
 from collections.abc import Hashable, Sequence
 from math import sqrt
 
-from config.schema.shadow.compare import TextTestConfig
+from config.schema.copies import TextTestConfig
 
 MOST_SIGNS = 4096
 """Signs of a text that is compared sign by sign. A longer one is compared word by word."""

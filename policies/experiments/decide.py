@@ -6,8 +6,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from config.schema.experiments.experiment import ExperimentConfig
-from config.schema.experiments.feedback import FeedbackMetricConfig
+from config.schema.experiment import ExperimentConfig, FeedbackMetricConfig
 from policies.experiments.evidence import guard_alarms, mismatch, winner_of
 from policies.experiments.progress import FIRST_COMPARED, ExperimentProgress, fresh_stratum
 from policies.rollouts.bounds import FEWEST_TIMES, frozen_bounds, quantile_events

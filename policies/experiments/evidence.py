@@ -3,8 +3,7 @@
 from math import log
 from typing import NamedTuple
 
-from config.schema.experiments.experiment import ExperimentConfig
-from config.schema.experiments.feedback import FeedbackMetricConfig
+from config.schema.experiment import ExperimentConfig, FeedbackMetricConfig
 from config.schema.rollout import BackConfig, EventConfig
 from policies.experiments.progress import ExperimentProgress, MetricSums, pairs_of
 from policies.sequential import sample_ratio

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from config.schema.experiments.experiment import ExperimentConfig
-from config.schema.experiments.feedback import FeedbackMetricConfig
+from config.schema.experiment import ExperimentConfig, FeedbackMetricConfig
 from policies.experiments.evidence import (
     guard_alarms,
     guard_events,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from config.schema.experiments.feedback import FeedbackMetricConfig
+from config.schema.experiment import FeedbackMetricConfig
 from config.schema.rollout import EventConfig
 from policies.experiments.progress import FIRST_COMPARED, ExperimentProgress, MetricSums, pairs_of
 from policies.sequential.effect import EffectSum

@@ -3,8 +3,7 @@
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from config.schema.money import Money
-from config.schema.pricing.price import PriceConfig, PriceRowConfig, TokenRatesConfig
+from config.schema.money import Money, PriceConfig, PriceRowConfig, TokenRatesConfig
 
 OUTPUT_ESTIMATE = 256
 """Estimated tokens of an answer whose request sets no maximum."""

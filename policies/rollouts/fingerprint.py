@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from hashlib import blake2b
 
 from config.schema.config import PoolConfig
-from config.schema.experiments.experiment import ExperimentConfig
+from config.schema.experiment import ExperimentConfig
 from config.schema.rollout import RolloutArmConfig, RolloutConfig
 
 _SERVED = {"protocol", "model", "runtime"}

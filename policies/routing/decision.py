@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from config.schema.config import CacheConfig, HedgeConfig, Priority, RetryConfig, TimeoutConfig
-from config.schema.telemetry.traces import TraceContentConfig
+from config.schema.telemetry import TraceContentConfig
 from policies.rollouts.live import LiveComparison
 from policies.routing.rewrite import Rewrite
 from policies.routing.target import Target

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 
 from config.expressions import BOOL, CompileError, ExpressionError, Variable, Variables, compile_expression
-from config.expressions.names import names
+from config.expressions.parser import names
 from config.expressions.types import FLOAT, INT, STRING, Path, Value, ValueType
+from config.schema.pipelines.outputs import needs
 from config.schema.pipelines.pipeline import (
     BranchConfig,
     ListedNodeConfig,
@@ -14,7 +15,6 @@ from config.schema.pipelines.pipeline import (
     StageConfig,
     StepConfig,
 )
-from config.schema.pipelines.references import needs
 from config.schema.units import format_duration
 from policies.facts import Facts
 

@@ -26,7 +26,7 @@ from adapters.upstreams.openai.client import OpenAIAdapter
 from adapters.wire.openai import chat as wire
 from adapters.wire.openai import model_field as named
 from adapters.wire.openai.dialects import DIALECTS
-from config.protocols.openai import OpenAIProtocol
+from config.schema.protocols.language import OpenAIProtocol
 from tests.adapters.http1.scripted import Peer, ReceivedRequest, scripted
 from tests.support.openai_answers import (
     BODY,

@@ -10,8 +10,8 @@ from adapters import registry
 from adapters.base import Adapter
 from adapters.fake import FakeAdapter, Script
 from adapters.registry import Address
-from config.protocols import BUILT_IN, ProtocolConfig
 from config.schema.config import PoolConfig
+from config.schema.protocols import BUILT_IN, ProtocolConfig
 from tests.support.gateways import config
 
 
@@ -31,7 +31,7 @@ def test_every_protocol_is_spoken() -> None:
 
 def test_one_that_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     entry_point = EntryPoint("echo", f"{__name__}:Echo", "headrace.protocols")
-    for module in ("config.protocols.installed", "adapters.registry"):
+    for module in ("config.schema.protocols.catalogue", "adapters.registry"):
         monkeypatch.setattr(sys.modules[module], "installed", lambda: {"echo": entry_point})
     (pool,) = config(pools=[{"name": "main", "protocol": "echo", "endpoints": ["http://127.0.0.1:9"]}]).pools
     made = registry.make(pool, Address("http://127.0.0.1:9"))

@@ -7,7 +7,7 @@ import pytest
 from config import default_path
 from config.extras import extras_of
 from config.loader import load
-from config.runtimes.bundled import EXTRAS, BundledModel
+from config.schema.runtimes.bundled import EXTRAS, BundledModel
 from runtimes.tensor.catalogue.entries import CATALOGUE
 from tests.support.gateways import config
 

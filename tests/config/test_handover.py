@@ -2,8 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from config.handover import pack, unpack
-from config.loader import load
+from config.loader import load, pack, unpack
 
 
 def test_secrets_and_files_are_resolved_where_it_was_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,11 +3,10 @@ from pathlib import Path
 import pytest
 
 from config.loader import ConfigError, Problem, load
-from config.protocols.openai import OpenAIProtocol
-from config.runtimes.llm import LlmRuntime
-from config.runtimes.tensor import TensorRuntime
 from config.schema.config import Config
 from config.schema.pool import PoolConfig
+from config.schema.protocols.language import OpenAIProtocol
+from config.schema.runtimes.bundled import LlmRuntime, TensorRuntime
 from config.schema.section import Section
 
 from .checks.changes import document

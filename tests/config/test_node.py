@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from config.node import Node
+from config.document import Node
 from config.place import Place, section_at, type_at
 from config.schema.money import MoneyBudget
 from config.schema.section import Section

@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from config import default_path
-from config.handover import pack, unpack
-from config.loader import load, read
-from config.protocols.oip import OipHttpProtocol
+from config.loader import load, pack, read, unpack
 from config.schema.config import CommandRuntime, Config, LlmRuntime, VllmRuntime
+from config.schema.protocols.tensors import OipHttpProtocol
 from config.schema.units import RateLimit
 from tests.support.examples import examples
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from config.checks.matching import covers_when, token_range
-from config.node import Node
-from config.schema.globs import covers, is_glob, may_overlap
+from config.checks.routing import covers_when, token_range
+from config.document import Node
+from config.schema.text import covers, is_glob, may_overlap
 
 globs = st.text("ab*?[]!", min_size=1, max_size=4)
 NAMES = ["".join(letters) for length in range(4) for letters in product("ab", repeat=length)]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from config.imports.price_list import PriceListError, entry_of, price_of, read_list, unread
-from config.schema.pricing.price import PriceConfig
+from config.schema.money import PriceConfig
 from gateway.process.commands import app
 from loadtests.venvs import add, ensure
 from policies.limits.price import Price

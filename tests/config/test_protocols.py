@@ -7,9 +7,9 @@ from typing import Any, Literal
 import pytest
 
 from config import jsonschema
-from config.protocols import BUILT_IN, ProtocolConfig, serves
-from config.protocols.installed import InstalledProtocol, installed, load
-from config.protocols.oip import OipHttpProtocol
+from config.schema.protocols import BUILT_IN, ProtocolConfig, serves
+from config.schema.protocols.catalogue import InstalledProtocol, installed, load
+from config.schema.protocols.tensors import OipHttpProtocol
 
 from .conftest import RIGHT, Complaints
 

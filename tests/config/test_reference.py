@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from config.descriptions import descriptions
-from config.protocols import BUILT_IN
+from config.jsonschema import descriptions
 from config.reference import page
-from config.runtimes import KINDS
 from config.schema.config import HttpConfig, MatchConfig, RetryConfig
+from config.schema.protocols import BUILT_IN
 from config.schema.route import LONGEST_BACKOFF
+from config.schema.runtimes import KINDS
 from config.schema.section import Section
 from config.schema.units import HELD_COPIES
 from policies.limits.price import OUTPUT_ESTIMATE

@@ -10,8 +10,8 @@ import yaml
 
 from config.loader import read
 from config.place import Place, section_at, written
-from config.protocols import BUILT_IN
-from config.runtimes import KINDS
+from config.schema.protocols import BUILT_IN
+from config.schema.runtimes import KINDS
 from config.schema.section import Section
 from tests.config.conftest import RIGHT
 

@@ -20,7 +20,7 @@ from adapters.upstreams.openai.client import OpenAIAdapter
 from adapters.wire import signals
 from adapters.wire.openai import chat as wire
 from adapters.wire.openai import model_field as named
-from config.protocols.openai import OpenAIProtocol
+from config.schema.protocols.language import OpenAIProtocol
 from gateway.features.scaling.sleep_orders import HttpSleepOrders
 from loadtests.peers import llama_cpp as llama_cpp_peer
 from loadtests.peers import vllm as vllm_peer

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from config.schema.batches.batches import S3Config
+from config.schema.batches import S3Config
 from gateway.features.batches.s3.client import S3Client
 from gateway.features.batches.storage import StorageError
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from adapters.fake import FakeAdapter, Script
 from adapters.http1.message import Headers, Request
-from config.schema.batches.batches import BatchesConfig
+from config.schema.batches import BatchesConfig
 from config.schema.state import StoredResponsesConfig
 from gateway.features.batches.service import BatchService
 from gateway.features.stored.keeper import Keeper

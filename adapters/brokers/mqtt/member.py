@@ -14,7 +14,7 @@ from adapters.brokers.base import BrokerDelivery, BrokerUnavailable, Subscriptio
 from adapters.brokers.mqtt.connection import Connection, ConnectionPlan
 from adapters.brokers.mqtt.session import MqttSession, Unsettled
 from adapters.lasting import lasting
-from config.schema.bus.broker import BrokerConfig
+from config.schema.bus import BrokerConfig
 
 # Retained records of the members of a group: each states that it is there, and the others notice when it is gone.
 #

@@ -31,7 +31,7 @@ from adapters.brokers.rabbitmq.connection import (
 )
 from adapters.brokers.rabbitmq.messages import LONGEST_NAME, delivery_of, properties_of
 from adapters.brokers.rabbitmq.subscription import RabbitSubscription
-from config.schema.bus.broker import BrokerConfig
+from config.schema.bus import BrokerConfig
 
 # All messages of a topic from now on, in a queue that ends with the connection.
 

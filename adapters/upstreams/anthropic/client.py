@@ -30,8 +30,8 @@ from adapters.wire.anthropic.whole_message import events_of_message
 from adapters.wire.field_names import CHAT
 from adapters.wire.openai.operation_fields import COUNT
 from adapters.wire.openai.whole_stream import events_of
-from config.protocols.anthropic import AnthropicProtocol
 from config.schema.config import PoolConfig
+from config.schema.protocols.language import AnthropicProtocol
 
 MAX_ERROR_BODY = 64 * 1024
 _NO_SUCH_PATH = frozenset({404, 405, 501})

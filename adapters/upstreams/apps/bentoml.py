@@ -36,8 +36,8 @@ from adapters.wire.apps import bentoml_schema as bentoml
 from adapters.wire.apps.bentoml_schema import Api
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip.bodies import IndexEntry
-from config.protocols.bentoml import BentoMLProtocol
 from config.schema.config import PoolConfig
+from config.schema.protocols.apps import BentoMLProtocol
 
 MAX_ERROR_BODY = 64 * 1024
 READY = "/readyz"

@@ -19,8 +19,7 @@ from adapters.upstreams.failed_status import CALLER_STATUS, upstream_error
 from adapters.wire import decoding
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip import responses as oip_responses
-from config.protocols.apps import HttpProtocol
-from config.protocols.ray_serve import RayServeProtocol
+from config.schema.protocols.apps import HttpProtocol, RayServeProtocol
 
 if TYPE_CHECKING:
     from adapters.registry import Address

@@ -20,7 +20,7 @@ from adapters.upstreams.readiness import Readiness
 from adapters.wire.apps import ray_serve as wire
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip.bodies import IndexEntry
-from config.protocols.ray_serve import RayServeProtocol
+from config.schema.protocols.apps import RayServeProtocol
 
 if TYPE_CHECKING:
     from adapters.registry import Address

@@ -23,7 +23,7 @@ from adapters.upstreams.grpc_refusals import check_time, refuse
 from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.wire.apps import ray_serve as wire
 from adapters.wire.oip import bodies as oip_bodies
-from config.protocols.ray_serve import RayServeGrpcProtocol
+from config.schema.protocols.apps import RayServeGrpcProtocol
 
 if TYPE_CHECKING:
     from adapters.registry import Address

@@ -33,7 +33,7 @@ from adapters.wire.cloudevents.decode import decode
 from adapters.wire.cloudevents.encode import headers_of
 from adapters.wire.cloudevents.event import CloudEvent, EnvelopeError
 from adapters.wire.cloudevents.timestamps import format_time
-from config.protocols.bus import BusProtocol
+from config.schema.protocols.bus import BusProtocol
 
 log = logging.getLogger(__name__)
 REQUEST: Final = "com.headrace.request"

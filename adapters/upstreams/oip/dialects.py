@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from config.protocols.oip import OipServer
+from config.schema.protocols.tensors import OipServer
 
 
 class Dialect(NamedTuple):

@@ -32,8 +32,8 @@ from adapters.wire.oip import proto_requests as oip_proto
 from adapters.wire.oip import proto_responses as oip_proto_answers
 from adapters.wire.oip.bodies import IndexEntry
 from adapters.wire.protos import METHODS
-from config.protocols.oip import OipGrpcProtocol
 from config.schema.config import PoolConfig
+from config.schema.protocols.tensors import OipGrpcProtocol
 
 _PATHS = {name: method.path.encode() for name, method in METHODS.items()}
 _QUERIES = {"metadata": "ModelMetadata", "ready": "ModelReady", "config": "ModelConfig", "stats": "ModelStatistics"}

@@ -31,8 +31,8 @@ from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip import requests as oip
 from adapters.wire.oip.bodies import IndexEntry
 from adapters.wire.oip.payloads import HttpPayload
-from config.protocols.oip import OipHttpProtocol
 from config.schema.config import PoolConfig
+from config.schema.protocols.tensors import OipHttpProtocol
 
 _NO_SUCH_PATH = frozenset({404, 405, 501})
 ANY_ID = "1"

@@ -51,8 +51,8 @@ from adapters.wire.openai.passthrough import PASSTHROUGH
 from adapters.wire.openai.whole_stream import events_of
 from adapters.wire.responses import native as responses_native
 from adapters.wire.responses.whole_response import events_of_response
-from config.protocols.openai import OpenAIProtocol
 from config.schema.config import PoolConfig
+from config.schema.protocols.language import OpenAIProtocol
 
 MAX_LIST = 1024 * 1024
 

@@ -7,9 +7,8 @@ from adapters.upstreams.provided.anthropic import AnthropicBatches
 from adapters.upstreams.provided.openai import OpenAIBatches
 from adapters.upstreams.provided.provider import ProviderBatches
 from adapters.upstreams.scrubbing import scrubber
-from config.protocols.anthropic import AnthropicProtocol
-from config.protocols.openai import OpenAIProtocol
 from config.schema.config import PoolConfig
+from config.schema.protocols.language import AnthropicProtocol, OpenAIProtocol
 
 
 def make(pool: PoolConfig) -> ProviderBatches:

@@ -26,8 +26,8 @@ from adapters.wire.text.generated_text import TextEncoder
 from adapters.wire.text.prompt_request import Options
 from adapters.wire.text.stop_texts import StopTexts
 from adapters.wire.valid_text import whole_number
-from config.protocols.tgi import TgiProtocol
 from config.schema.config import PoolConfig
+from config.schema.protocols.language import TgiProtocol
 
 MAX_ERROR_BODY = 64 * 1024
 

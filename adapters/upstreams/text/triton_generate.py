@@ -28,8 +28,8 @@ from adapters.wire.text.generated_text import TextEncoder
 from adapters.wire.text.prompt_request import Options
 from adapters.wire.text.stop_texts import StopTexts
 from adapters.wire.text.triton import Signature, TextResponse, new_text
-from config.protocols.triton_generate import TritonGenerateProtocol
 from config.schema.config import PoolConfig
+from config.schema.protocols.language import TritonGenerateProtocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable

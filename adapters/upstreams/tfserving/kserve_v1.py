@@ -29,7 +29,7 @@ from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip import responses as oip_responses
 from adapters.wire.tfserving import kserve_v1, predict_v1_upstream
 from adapters.wire.tfserving.payloads import PredictV1Payload
-from config.protocols.kserve import KserveV1Protocol
+from config.schema.protocols.apps import KserveV1Protocol
 
 if TYPE_CHECKING:
     from config.schema.config import PoolConfig

@@ -23,7 +23,7 @@ from adapters.upstreams.torchserve.http_client import PREDICTIONS, answered, mod
 from adapters.upstreams.torchserve.models import ManagedModels
 from adapters.upstreams.torchserve.refusals import by_kind
 from adapters.wire.torchserve import proto as wire
-from config.protocols.torchserve import TorchServeGrpcProtocol
+from config.schema.protocols.tensors import TorchServeGrpcProtocol
 
 if TYPE_CHECKING:
     from adapters.registry import Address

@@ -19,7 +19,7 @@ from adapters.upstreams.readiness import Readiness
 from adapters.upstreams.torchserve.models import ManagedModels
 from adapters.upstreams.torchserve.refusals import judged
 from adapters.wire.oip import bodies as oip_bodies
-from config.protocols.torchserve import ManagedByTorchServe
+from config.schema.protocols.tensors import ManagedByTorchServe
 
 if TYPE_CHECKING:
     from adapters.registry import Address

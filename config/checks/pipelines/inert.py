@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from config.checks.pipelines.walk import Placed, PlacedPipeline, model_names, model_of, nodes, pipelines, takes_tensors
-from config.document import Document
-from config.node import Node
+from config.document import Document, Node
 from config.place import Place
 from config.problem import Problem, closest
 from config.schema.pipelines.outputs import TakesTensors

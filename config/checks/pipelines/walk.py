@@ -8,12 +8,12 @@ from pydantic import ValidationError
 
 from config.checks.references import targets
 from config.code import calls_of_files
-from config.node import Node
+from config.document import Node
 from config.place import Place
-from config.schema.globs import is_glob
 from config.schema.pipelines.outputs import TakesTensors
 from config.schema.pipelines.pipeline import NodeConfig, PipelineConfig, StepConfig
 from config.schema.pool import PoolConfig
+from config.schema.text import is_glob
 
 
 class PlacedPipeline(NamedTuple):

@@ -13,8 +13,7 @@ from pydantic import GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from config.schema.pipelines.leaf import LeafConfig, Place
-from config.schema.pipelines.parts import PipelineTensorConfig
+from config.schema.pipelines.parts import LeafConfig, PipelineTensorConfig, Place
 from config.schema.section import Section
 from config.schema.text import Name, Shape
 from config.schema.units import Duration, Size

@@ -1,16 +1,16 @@
-"""The values that the parts of a pipeline produce, with the types that are known from the file."""
+"""The values that the parts of a pipeline produce, with their types, and the steps to which its parts refer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from config.expressions import BOOL, FLOAT, JSON, STRING, NumberType, StringType, TensorType, Variable, Variables
+from config.expressions.parser import names
 from config.expressions.types import JsonType
 from config.schema.pipelines.call import CallConfig
-from config.schema.pipelines.decode import DecodeConfig
-from config.schema.pipelines.leaf import LeafConfig
-from config.schema.pipelines.parts import PipelineTensorConfig
+from config.schema.pipelines.leaves import DecodeConfig, DetokenizeConfig, RerankConfig, TemplateConfig, TokenizeConfig
+from config.schema.pipelines.parts import LeafConfig, PipelineTensorConfig
 from config.schema.pipelines.pipeline import (
     AgreeConfig,
     DraftsConfig,
@@ -19,9 +19,6 @@ from config.schema.pipelines.pipeline import (
     StageConfig,
     StepConfig,
 )
-from config.schema.pipelines.rerank import RerankConfig
-from config.schema.pipelines.template import TemplateConfig
-from config.schema.pipelines.tokens import DetokenizeConfig, TokenizeConfig
 
 TakesTensors = Callable[[str], bool]
 """Whether the model of a name takes tensors, rather than chats."""
@@ -164,3 +161,39 @@ def variables(request: NodeOutputs, steps: Mapping[str, NodeOutputs], own: NodeO
             is_chat = name == REQUEST and bool(outputs.declared)
             opened[(name,)] = Variable(JSON, optional=True) if is_chat else _UNDECLARED
     return Variables(declared, opened)
+
+
+def references(node: NodeConfig) -> frozenset[str]:
+    """The steps outside of a node to which it refers: itself, in its conditions, and in all of its inner nodes.
+
+    A name in a condition may also be an output of the node's own model, so a name that no step has is not an error.
+    """
+    referenced = set(steps_of(node.out.values()))
+    referenced.update(steps_of(reference for _, reference in node.references()))
+    referenced.update(path[0] for _, text in node.conditions() for path in names(text) if path[0] != REQUEST)
+    for inner in node.nodes():
+        referenced |= references(inner)
+    return frozenset(referenced - {step.name for step in node.steps})
+
+
+def needs(steps: Sequence[StepConfig]) -> list[frozenset[str]]:
+    """For each step of a sequence, the others that it waits for: those to which it refers, and the guards before it.
+
+    A guard of the answer waits for its subject: the last step before it that is not a guard of the request.
+    """
+    names = {step.name for step in steps}
+    needed, gates, subject = [], set[str](), ""
+    for step in steps:
+        own = (references(step) & names) | gates
+        if step.guard is not None and step.guard.on == "request":
+            gates.add(step.name)
+        else:
+            own |= {subject} if step.guard is not None and subject else set()
+            subject = step.name
+        needed.append(frozenset(own))
+    return needed
+
+
+def steps_of(written: Iterable[str]) -> Iterator[str]:
+    """The steps of references."""
+    return (name for reference in written if (name := reference.partition(".")[0]) != REQUEST)

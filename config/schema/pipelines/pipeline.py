@@ -10,15 +10,60 @@ from pydantic import GetJsonSchemaHandler, field_validator, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from config.schema.pipelines.agree import AgreementConfig
-from config.schema.pipelines.budget import BudgetConfig
-from config.schema.pipelines.judge import JudgementConfig
-from config.schema.pipelines.leaf import Place
-from config.schema.pipelines.nodes import LEAVES, LeafKinds
-from config.schema.pipelines.parts import Expression, Field, OnErrorConfig, PipelineTensorConfig, Reference, StepName
+from config.schema.money import Amount
+from config.schema.pipelines.leaves import LEAVES, LeafKinds, TemplateText
+from config.schema.pipelines.parts import (
+    Expression,
+    Field,
+    OnErrorConfig,
+    PipelineTensorConfig,
+    Place,
+    Reference,
+    StepName,
+)
 from config.schema.section import Section
 from config.schema.text import Name
-from config.schema.units import Duration
+from config.schema.units import Count, Duration
+
+
+class AgreementConfig(Section):
+    """A comparison of drafts without a model."""
+
+    by: Literal["text", "number", "edit"] = "text"
+    """``text``: equal without case, spaces and punctuation. ``number``: equal in the last number. ``edit``: the mean
+    similarity to the other drafts."""
+
+
+class BudgetConfig(Section):
+    """The most that all calls of one request may use together. A call that may exceed it does not start."""
+
+    tokens: Count | None = None
+    """Tokens of prompts and completions, such as ``8k``."""
+    spend: Amount | None = None
+    """Money, such as ``0.02 usd``, by the prices of the models."""
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if self.tokens is None and self.spend is None:
+            raise ValueError("limits nothing: give `tokens` or `spend`")
+        return self
+
+
+class JudgementConfig(Section):
+    """A model that compares two drafts at a time."""
+
+    model: Name
+    """Model of chats that judges."""
+    prompt: TemplateText | None = None
+    """Template of the request to the judge, with ``question``, ``a`` and ``b``. It must let the judge end with
+    ``[[A]]``, ``[[B]]`` or ``[[C]]`` for a tie. Built in when absent."""
+    max_tokens: int = Bounds(512, ge=1, le=65_536)
+    """Tokens of a judgement."""
+    both_orders: bool = True
+    """Whether each pair is judged in both orders. Verdicts that differ are a tie, which the earlier draft wins."""
+    otherwise: Literal["first", "fail"] = Bounds("first", alias="else")
+    """When no judgement succeeds: ``first`` takes the first draft, ``fail`` fails the step."""
+
 
 MAX_ROWS = 1024
 """Rows that a step computes one by one."""

@@ -7,7 +7,7 @@ from aiohttp import web
 
 from adapters.errors import CredentialError
 from config.schema.config import ClientModelConfig, Config
-from config.schema.globs import is_glob
+from config.schema.text import is_glob
 from gateway.admin.api.backend import AdminBackend
 from gateway.admin.api.guard import AdminRefused, visit
 from gateway.auth.table import demo_tenant

@@ -9,10 +9,10 @@ from pydantic import ValidationError
 
 from config.problem import closest
 from config.schema.config import Config, TenantConfig
-from config.schema.globs import may_overlap
 from config.schema.limits import ONE, SEVERAL, AmountsConfig, LimitsConfig, TeamLimitsConfig, exceeds
 from config.schema.money import MoneyBudget
 from config.schema.tenant import TeamConfig
+from config.schema.text import may_overlap
 from config.schema.units import RateLimit
 from config.sentences import sentence
 from gateway.auth.errors import WrongGrant

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 
 from config.addresses import is_public
-from config.schema.pricing.soft_budget import WebhookConfig
+from config.schema.tenant import WebhookConfig
 
 
 class NotDelivered(Exception):

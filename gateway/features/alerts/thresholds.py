@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from config.schema.config import Config, TenantConfig
 from config.schema.money import MoneyBudget, Period
-from config.schema.pricing.soft_budget import SoftBudgetConfig
+from config.schema.tenant import SoftBudgetConfig
 from gateway.features.usage.labels import HOUR
 from gateway.features.usage.report import Label, UsageQuery, groups_of
 from policies.limits.budget import window

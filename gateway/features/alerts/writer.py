@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 
 from config.schema.config import Config
-from config.schema.pricing.soft_budget import WebhookConfig
+from config.schema.tenant import WebhookConfig
 from gateway.features.alerts.sender import NotDelivered, send
 from gateway.features.alerts.signature import body_of, headers_of
 from gateway.features.alerts.store import AlertStore, WaitingAlert

@@ -1,6 +1,6 @@
 """Opens the storage of the configuration."""
 
-from config.schema.batches.batches import BatchesConfig
+from config.schema.batches import BatchesConfig
 from gateway.features.batches.local_storage import LocalStorage
 from gateway.features.batches.s3.storage import S3Storage
 from gateway.features.batches.storage import Storage

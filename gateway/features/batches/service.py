@@ -9,7 +9,7 @@ from threading import Lock
 from typing import TypeVar
 
 from adapters.errors import CapacityError
-from config.schema.batches.batches import BatchesConfig
+from config.schema.batches import BatchesConfig
 from gateway.features.batches.opening import open_storage
 from gateway.features.batches.storage import Storage, StorageError
 from gateway.features.batches.store import BatchStore

@@ -6,7 +6,7 @@ from adapters.brokers.base import BrokerDelivery, BrokerMessage
 from adapters.wire.cloudevents.encode import headers_of
 from adapters.wire.cloudevents.event import CloudEvent
 from adapters.wire.cloudevents.timestamps import format_time
-from config.schema.bus.binding import BindingConfig
+from config.schema.bus import BindingConfig
 from gateway.features.bus.work import DeadReason, MessageWork
 
 ANSWER, ERROR, PIECE, END = (f"com.headrace.{kind}" for kind in ("answer", "error", "piece", "end"))

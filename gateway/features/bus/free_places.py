@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from urllib.parse import unquote
 
-from config.schema.bus.binding import BindingConfig
+from config.schema.bus import BindingConfig
 from gateway.request.snapshot import Snapshot
 from gateway.traffic.load import load_of
 from policies.batches.lines import TENSORS

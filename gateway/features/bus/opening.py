@@ -11,7 +11,7 @@ from adapters.http1.message import Headers
 from adapters.wire.cloudevents.decode import decode
 from adapters.wire.cloudevents.event import MAX_ID, CloudEvent, EnvelopeError
 from adapters.wire.cloudevents.timestamps import parse
-from config.schema.bus.binding import BindingConfig
+from config.schema.bus import BindingConfig
 from gateway.auth.keys import Principal, bearer, holder_id
 from gateway.features.bus.work import DeadReason, MessageWork
 from gateway.request.core import Core

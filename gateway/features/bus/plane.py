@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from adapters.brokers.base import BrokerLibraryMissing, make
 from adapters.lasting import lasting
-from config.schema.bus.binding import BindingConfig
+from config.schema.bus import BindingConfig
 from config.schema.config import Config
 from gateway.errors import StartError
 from gateway.features.bus.consumer import BindingConsumer

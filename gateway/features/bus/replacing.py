@@ -11,7 +11,7 @@ from adapters.brokers.base import (
     TopicRefused,
 )
 from adapters.errors import BackendError
-from config.schema.bus.binding import BindingConfig
+from config.schema.bus import BindingConfig
 from gateway.features.bus.answers import AnswerMessages, is_dead_letter
 from gateway.features.bus.running import MessageRunner
 from gateway.features.bus.work import DeadReason, MessageEnd

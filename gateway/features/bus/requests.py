@@ -7,7 +7,7 @@ from adapters import offload
 from adapters.errors import CallerError
 from adapters.http1.message import Response
 from adapters.wire.openai.model_field import with_model
-from config.schema.bus.binding import BindingConfig
+from config.schema.bus import BindingConfig
 from gateway.features.bus.work import MessageWork
 from gateway.features.stored.keeper import Keeper
 from gateway.features.stored.stored_responses import StoredResponses

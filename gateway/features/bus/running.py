@@ -11,7 +11,7 @@ from adapters.brokers.base import BrokerMessage, MessageRejected, TopicRefused
 from adapters.errors import BackendError, CallerError, DeadlineError, InferenceError
 from adapters.http1.message import Response
 from adapters.wire import sse
-from config.schema.bus.binding import BindingConfig
+from config.schema.bus import BindingConfig
 from gateway.features.bus.answers import JSON, AnswerMessages
 from gateway.features.bus.requests import MessageRequests
 from gateway.features.bus.work import DeadReason, MessageEnd, MessageWork

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from config.schema.experiments.experiment import ExperimentConfig
+from config.schema.experiment import ExperimentConfig
 from gateway.features.experiments.inbox import FeedbackInbox
 from gateway.features.rollouts.decider import Decider
 from policies.experiments.evidence import guard_alarms, log_assigned_mismatch, log_better, log_reported_mismatch

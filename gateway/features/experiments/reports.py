@@ -8,7 +8,7 @@ import msgspec
 from adapters.errors import CallerError, TooLarge
 from adapters.wire import decoding
 from config.problem import closest
-from config.schema.experiments.feedback import FeedbackMetricConfig
+from config.schema.experiment import FeedbackMetricConfig
 
 MOST_BYTES = 16_384
 MOST_VALUES = 32

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from config.schema.bus.binding import BindingConfig
+from config.schema.bus import BindingConfig
 from config.schema.config import Config
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from config.schema.config import ClientModelConfig, Config
+from config.schema.pipelines.outputs import needs
 from config.schema.pipelines.pipeline import (
     BranchConfig,
     ListedNodeConfig,
@@ -13,7 +14,6 @@ from config.schema.pipelines.pipeline import (
     StageConfig,
     StepConfig,
 )
-from config.schema.pipelines.references import needs
 
 
 def graphs_of(config: Config) -> Iterator[dict[str, Any]]:

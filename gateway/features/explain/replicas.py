@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-from config.runtimes.ray import PlacedRuntime
-from config.runtimes.replicas import ReplicasConfig
 from config.schema.config import Config, PoolConfig, RuntimeConfig
+from config.schema.runtimes.ray import PlacedRuntime
+from config.schema.runtimes.replicas import ReplicasConfig
 from config.schema.units import format_duration, format_percent, format_size
 
 

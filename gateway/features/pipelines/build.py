@@ -10,10 +10,18 @@ from collections.abc import Callable, Mapping, Sequence
 
 from config.expressions import JSON
 from config.schema.config import Config
-from config.schema.pipelines.outputs import NodeOutputs, outputs_of, own_values, request_of, variables
+from config.schema.pipelines.outputs import (
+    NodeOutputs,
+    needs,
+    outputs_of,
+    own_values,
+    references,
+    request_of,
+    steps_of,
+    variables,
+)
 from config.schema.pipelines.parts import PipelineTensorConfig
 from config.schema.pipelines.pipeline import NodeConfig, StepConfig
-from config.schema.pipelines.references import needs, references, steps_of
 from gateway.features.pipelines.cascade import CascadeNode, CascadeStage
 from gateway.features.pipelines.conditions import Branch, Condition, SwitchNode, ValuesNode
 from gateway.features.pipelines.drafts import AgreeNode, JudgeNode

@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from config.schema.config import Config
-from config.schema.recording.record import RecordConfig
+from config.schema.telemetry import RecordConfig
 from gateway.features.recording import contents, entries, folder
 from gateway.features.recording.entries import FEATURES, Holder, PolicyFrame, RecordEntry, Usages
 from gateway.features.recording.frames import FRAME_BYTES, Frames, PolicyParts

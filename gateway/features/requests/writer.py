@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Lock
 
 from config.schema.config import Config
-from config.schema.telemetry.requests import RequestsConfig
+from config.schema.telemetry import RequestsConfig
 from gateway.features.requests.days import open_days
 from gateway.features.requests.lines import MICROS, day_of
 from gateway.features.requests.spool import SpooledFile, SpoolFrame, ended_processes, frames_of, single, spooled_files

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from config.schema.config import Config
-from config.schema.experiments.feedback import FeedbackMetricConfig
+from config.schema.experiment import FeedbackMetricConfig
 from config.schema.rollout import RolloutConfig
 from policies.rollouts.fingerprint import fingerprint
 from policies.rollouts.live import LiveComparison

@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 
 from config.schema.config import Config
-from config.schema.experiments.experiment import ExperimentConfig
-from config.schema.experiments.feedback import FeedbackMetricConfig
+from config.schema.experiment import ExperimentConfig, FeedbackMetricConfig
 from config.schema.rollout import RolloutConfig
 from policies.experiments import decide as experiments
 from policies.experiments.progress import ExperimentProgress

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, delete, func, insert, select
 
-from config.schema.experiments.experiment import ExperimentConfig
+from config.schema.experiment import ExperimentConfig
 from config.schema.rollout import RolloutConfig
 from gateway.features.rollouts.planned import Planned, Progress
 from gateway.features.rollouts.schema import points

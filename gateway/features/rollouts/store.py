@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 from sqlalchemy import Connection, delete, insert, select, update
 
-from config.schema.experiments.experiment import ExperimentConfig
+from config.schema.experiment import ExperimentConfig
 from config.schema.rollout import RolloutConfig
 from gateway.auth.audit import Act, Actor, append
 from gateway.auth.state import StateDatabase, this_process

@@ -7,7 +7,7 @@ import msgspec
 from sqlalchemy import Connection, delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from config.schema.experiments.experiment import ExperimentConfig
+from config.schema.experiment import ExperimentConfig
 from gateway.features.rollouts.planned import Planned, Progress
 from gateway.features.rollouts.schema import feedback
 from policies.experiments.progress import FIRST_COMPARED, ExperimentProgress

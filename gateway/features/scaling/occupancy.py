@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import aiohttp
 
 from adapters.wire import signals
-from config.runtimes.llm import LlmRuntime
-from config.runtimes.vllm import VllmRuntime
 from config.schema.config import RuntimeConfig
+from config.schema.runtimes.bundled import LlmRuntime
+from config.schema.runtimes.programs import VllmRuntime
 from gateway.traffic.fleet.signals import fetch
 
 log = logging.getLogger(__name__)

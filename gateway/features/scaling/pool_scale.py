@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any
 
-from config.runtimes.replicas import ReplicasConfig
 from config.schema.config import PoolConfig
+from config.schema.runtimes.replicas import ReplicasConfig
 from gateway.features.scaling.occupancy import server_of
 from gateway.features.scaling.rules import Schedule, rules_of
 from gateway.traffic.fleet.runtime import OwnRuntime

@@ -21,7 +21,7 @@ from adapters.call import Call, ModelCaller
 from adapters.errors import CapacityError, InferenceError, Unavailable, UpstreamTimeout
 from adapters.requests import ModelRequest
 from config.schema.config import RolloutArmConfig
-from config.schema.shadow.compare import TextTestConfig
+from config.schema.copies import TextTestConfig
 from gateway.auth.keys import Principal
 from gateway.features.shadow.answers import WholeAnswer
 from gateway.features.shadow.comparer import AnswerComparer

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from config.schema.config import Config
-from config.schema.pricing.price import VolumeConfig
+from config.schema.money import VolumeConfig
 
 _MILLION = 10**6
 Volumes = Mapping[str, tuple[VolumeConfig, ...]]

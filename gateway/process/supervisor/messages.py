@@ -12,7 +12,7 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     """The settings that all workers share until a reload replaces them."""
 
     config: str
-    """Packed by `config.handover`."""
+    """Packed by `config.loader`."""
     workers: int
     runtimes: dict[str, dict[int, str]]
     """The address of each replica of a runtime, by pool and number."""

@@ -12,7 +12,7 @@ from adapters.http2 import channel as http2
 from adapters.http2.status import Code, GrpcError
 from adapters.types import Deadline
 from adapters.wire.valid_text import whole_number
-from config.schema.telemetry.traces import TracesConfig
+from config.schema.telemetry import TracesConfig
 
 PATH = "/v1/traces"
 METHOD = b"/opentelemetry.proto.collector.trace.v1.TraceService/Export"

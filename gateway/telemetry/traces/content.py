@@ -12,7 +12,7 @@ from adapters.errors import InferenceError
 from adapters.requests import EmbeddingRequest, GenerateRequest, ModelRequest
 from adapters.spans import Attribute, Span, SpanLog
 from adapters.wire import decoding
-from config.schema.telemetry.traces import TraceContentConfig
+from config.schema.telemetry import TraceContentConfig
 from gateway.telemetry.redaction.streams import events_of, texts_of
 from gateway.telemetry.redaction.texts import compiled
 from gateway.telemetry.traces import messages

@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from config.schema.telemetry.traces import TracesConfig
+from config.schema.telemetry import TracesConfig
 from gateway.background import Background
 from gateway.errors import StartError
 from gateway.state.local_folder import prepare_private

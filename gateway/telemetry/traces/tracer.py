@@ -6,7 +6,7 @@ from random import Random
 from adapters import statuses
 from adapters.errors import ClientGone
 from adapters.spans import SpanLog, read_baggage, read_context
-from config.schema.telemetry.traces import TracesConfig
+from config.schema.telemetry import TracesConfig
 from gateway.telemetry.record import Record
 from gateway.telemetry.traces.attributes import attributes_of, name_of
 from gateway.telemetry.traces.collector import Collector, collector_of

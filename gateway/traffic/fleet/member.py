@@ -28,8 +28,6 @@ from adapters.upstreams.oip.http_client import OipHttpAdapter
 from adapters.upstreams.openai.client import OpenAIAdapter
 from adapters.upstreams.scrubbing import scrubber
 from adapters.upstreams.tls import FileTimes
-from config.runtimes.code import CodeRuntime
-from config.runtimes.ray import PlacedRuntime
 from config.schema.config import (
     CommandRuntime,
     LlmRuntime,
@@ -39,6 +37,8 @@ from config.schema.config import (
     RuntimeConfig,
     SignalsConfig,
 )
+from config.schema.runtimes.bundled import CodeRuntime
+from config.schema.runtimes.ray import PlacedRuntime
 from gateway.traffic.discovery.target import DiscoveredEndpoint
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.fleet import probes

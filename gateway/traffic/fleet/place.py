@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from config.runtimes.llm import LlmRuntime
-from config.runtimes.ray import PlacedRuntime
 from config.schema.config import RuntimeConfig
+from config.schema.runtimes.bundled import LlmRuntime
+from config.schema.runtimes.ray import PlacedRuntime
 
 GPUS = "CUDA_VISIBLE_DEVICES"
 THREADS = "OMP_NUM_THREADS"

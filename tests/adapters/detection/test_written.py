@@ -11,7 +11,7 @@ from adapters.detection.result import pool as way
 from adapters.detection.written import UNNAMED, written
 from adapters.registry import Address
 from config.loader import load, read
-from config.protocols import BUILT_IN
+from config.schema.protocols import BUILT_IN
 from tests.adapters.detection import systems
 from tests.adapters.detection.paths import answering
 from tests.adapters.detection.systems import System

@@ -13,7 +13,7 @@ from adapters.http1.client import Client
 from adapters.http1.message import Request, Response, encode_fields
 from adapters.http1.server import Limits, Server
 from adapters.upstreams.apps.http_app import HttpAppAdapter
-from config.protocols.apps import HttpProtocol
+from config.schema.protocols.apps import HttpProtocol
 from gateway.fronts.errors import openai_refusal
 from gateway.process.client_fronts import client_fronts
 from tests.adapters.http1.raw import until

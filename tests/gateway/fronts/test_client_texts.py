@@ -17,7 +17,7 @@ from adapters.http1.server import Limits, Server
 from adapters.registry import Address, make
 from adapters.wire.openai import operation_fields
 from adapters.wire.openai.passthrough import PASSTHROUGH
-from config.schema.batches.batches import BatchesConfig
+from config.schema.batches import BatchesConfig
 from config.schema.state import StoredResponsesConfig
 from gateway.features.batches.service import BatchService
 from gateway.features.stored.keeper import Keeper

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from adapters.fake import FakeAdapter, Script
 from adapters.http1.message import Headers, Request, Response
 from adapters.http1.server import Limits, Server
-from config.schema.cors import CorsConfig, Origin
+from config.schema.listen import CorsConfig, Origin
 from gateway.fronts.cors import Cors
 from gateway.fronts.errors import openai_refusal
 from gateway.process.client_fronts import client_fronts

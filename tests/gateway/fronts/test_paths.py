@@ -15,8 +15,8 @@ from adapters.http2.channel import Channel, encode_fields
 from adapters.http2.status import Code, GrpcError
 from adapters.upstreams.apps.http_app import HttpAppAdapter
 from adapters.upstreams.oip.http_client import OipHttpAdapter
-from config.protocols.apps import HttpProtocol
 from config.schema.config import HttpConfig
+from config.schema.protocols.apps import HttpProtocol
 from gateway.fronts.errors import openai_refusal
 from gateway.fronts.grpc.listener import grpc_server
 from gateway.process.client_fronts import client_fronts

@@ -10,7 +10,7 @@ from prometheus_client.openmetrics.exposition import generate_latest
 from adapters.errors import TransportError
 from adapters.types import Usage
 from config.schema.money import Money
-from config.schema.telemetry.metrics import MetricsConfig
+from config.schema.telemetry import MetricsConfig
 from gateway.telemetry.metrics import OTHERS, Metrics
 from gateway.telemetry.record import Record
 

@@ -13,7 +13,7 @@ from adapters.wire.anthropic.usage import message_usage, reported_by
 from adapters.wire.openai import chat, model_field
 from adapters.wire.responses import native
 from adapters.wire.responses.answers import usage_of
-from config.schema.pricing.price import PriceConfig
+from config.schema.money import PriceConfig
 from policies.limits.price import Price
 
 Object = dict[str, Any]

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.schema.bus.binding import ReplyConfig
+from config.schema.bus import ReplyConfig
 from policies.bus.replies import ReplyTopics
 
 

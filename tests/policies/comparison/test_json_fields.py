@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.schema.shadow.compare import JsonComparisonConfig
+from config.schema.copies import JsonComparisonConfig
 from policies.comparison.json_fields import differing_fields
 
 LEAVES = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["x", "y"])

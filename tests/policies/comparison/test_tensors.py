@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from config.schema.shadow.compare import TensorComparisonConfig
+from config.schema.copies import TensorComparisonConfig
 from policies.comparison.answers import ComparedTensor
 from policies.comparison.tensors import tensor_difference, tensor_differences
 

@@ -6,7 +6,7 @@ from functools import cache
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.schema.shadow.compare import TextTestConfig
+from config.schema.copies import TextTestConfig
 from policies.comparison.text import MOST_SIGNS, MOST_WORDS, accepts, edit_distance, normalized, similarity
 
 TEXTS = st.text("abc ", max_size=24)

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from config.schema.experiments.experiment import ExperimentConfig
-from config.schema.experiments.feedback import FeedbackMetricConfig
+from config.schema.experiment import ExperimentConfig, FeedbackMetricConfig
 from policies.experiments.decide import advance, ordered
 from policies.experiments.progress import ExperimentProgress
 from policies.experiments.report import described, is_due, point

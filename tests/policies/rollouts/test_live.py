@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.schema.config import PoolConfig
-from config.schema.experiments.experiment import ExperimentConfig
+from config.schema.experiment import ExperimentConfig
 from config.schema.rollout import RolloutConfig
 from policies.facts import Facts
 from policies.rollouts import live

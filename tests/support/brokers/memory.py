@@ -16,7 +16,7 @@ from adapters.brokers.base import (
     TopicRefused,
 )
 from adapters.fake import FakeAdapter, Script
-from config.schema.bus.binding import BindingConfig
+from config.schema.bus import BindingConfig
 from gateway.features.bus.consumer import BindingConsumer
 from gateway.features.bus.done.table import DONE, MINE, DoneTableUnavailable
 from tests.support.brokers.broker import cloud_event

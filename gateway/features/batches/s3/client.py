@@ -11,7 +11,7 @@ from typing import NamedTuple
 from urllib.parse import quote, urlsplit
 
 from adapters.cursors import Cursors
-from config.schema.batches.batches import S3Config
+from config.schema.batches import S3Config
 from gateway.features.batches.s3.signature import S3Credentials, encoded_query, signed_headers
 from gateway.features.batches.storage import NoObject, StorageError
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from config.schema.batches.batches import S3Config
+from config.schema.batches import S3Config
 from gateway.features.batches.s3.client import S3Answer, S3Client, S3Refusal, length_of
 from gateway.features.batches.storage import NoObject, StorageError
 

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 from adapters.lasting import lasting
-from config.runtimes.ray import RayConfig
+from config.schema.runtimes.ray import RayConfig
 from gateway.features.placement.guard import printable
 from gateway.features.placement.ray.commands import describe
 from gateway.features.placement.ray.runtime import RayRuntime

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 
-from config.runtimes.ray import PlacedRuntime
+from config.schema.runtimes.ray import PlacedRuntime
 from gateway.features.placement.ray.cluster import RayCluster
 from gateway.features.placement.ray.commands import spec_of
 from gateway.features.placement.ray.runtime import RayRuntime

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from config.runtimes.ray import PlacedRuntime
 from config.schema.config import LlmRuntime, TensorRuntime
+from config.schema.runtimes.ray import PlacedRuntime
 from gateway.features.placement.arguments import llm_arguments, tensor_arguments
 
 KEY_VARIABLE = "HEADRACE_RUNTIME_KEY"

@@ -5,8 +5,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from config.runtimes.ray import PlacedRuntime
 from config.schema.config import RuntimeConfig
+from config.schema.runtimes.ray import PlacedRuntime
 from gateway.features.placement.ray.commands import ReplicaSpec
 from gateway.traffic.fleet.place import EVERYWHERE
 from gateway.traffic.fleet.runtime import OnExit

@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from adapters.types import Form
 from adapters.wire.valid_text import whole_number
-from config.schema.recording.record import CREDENTIAL_HEADERS
+from config.schema.telemetry import CREDENTIAL_HEADERS
 from gateway.features.recording.contents import HEADER_LENGTH
 from gateway.features.recording.entries import Content, RecordEntry
 from gateway.features.recording.keys import RecordKey

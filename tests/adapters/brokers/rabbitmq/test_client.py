@@ -23,8 +23,8 @@ from adapters.brokers.rabbitmq.client import RabbitClient, make
 from adapters.errors import Unavailable
 from adapters.types import Deadline
 from adapters.upstreams.bus.client import BusClient
-from config.protocols.bus import BusProtocol
-from config.schema.bus.broker import BrokerConfig
+from config.schema.bus import BrokerConfig
+from config.schema.protocols.bus import BusProtocol
 from tests.adapters.brokers.rabbitmq.conftest import LARGEST, TlsServer
 from tests.support.brokers.rabbitmq import RabbitBroker
 

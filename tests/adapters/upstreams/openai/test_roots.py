@@ -18,7 +18,7 @@ from adapters.wire.failure_text import Scrubber
 from adapters.wire.openai import chat as wire
 from adapters.wire.openai.dialects import DIALECTS
 from adapters.wire.responses import requests as responses
-from config.protocols.openai import OpenAIProtocol
+from config.schema.protocols.language import OpenAIProtocol
 
 VERTEX = "/v1/projects/P/locations/L/endpoints/openapi"
 WRITTEN = {

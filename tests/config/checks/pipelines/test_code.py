@@ -6,8 +6,7 @@ import pytest
 
 from config.code import CODE_POOL, functions_of
 from config.extras import extras_of
-from config.handover import pack, unpack
-from config.loader import read
+from config.loader import pack, read, unpack
 
 CODE = """\
 from math import sqrt

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from config.schema.batches.batches import BatchesConfig
+from config.schema.batches import BatchesConfig
 from gateway.features.batches.service import BatchService
 from tests.gateway.admin.conftest import AdminDoor, OpenDoor
 from tests.support.batch_specs import spec

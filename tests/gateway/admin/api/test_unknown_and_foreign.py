@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from config.schema.batches.batches import BatchesConfig
+from config.schema.batches import BatchesConfig
 from gateway.auth.keys import id_of
 from gateway.features.batches.service import BatchService
 from tests.gateway.admin.conftest import AdminDoor, OpenDoor

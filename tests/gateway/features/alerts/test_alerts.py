@@ -21,7 +21,7 @@ from standardwebhooks import Webhook, WebhookVerificationError
 
 from config.schema.config import Config
 from config.schema.money import PICOS, Money
-from config.schema.pricing.soft_budget import WebhookConfig
+from config.schema.tenant import WebhookConfig
 from gateway.auth.store import KeyStore
 from gateway.features.alerts import store as stores
 from gateway.features.alerts import writer as writers

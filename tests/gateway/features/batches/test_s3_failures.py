@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from config.schema.batches.batches import S3Config
+from config.schema.batches import S3Config
 from gateway.features.batches.s3 import client as s3_client
 from gateway.features.batches.s3.client import ATTEMPTS, S3Answer
 from gateway.features.batches.s3.signature import S3Credentials, signed_headers

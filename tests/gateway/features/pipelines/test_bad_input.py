@@ -12,7 +12,7 @@ from adapters.errors import CallerError
 from adapters.fake import FakeAdapter, Script
 from adapters.requests import ModelQuery, ModelRequest
 from adapters.tensors import Tensor
-from config.expressions.errors import CompileError
+from config.expressions.types import CompileError
 from tests.gateway.features.pipelines.rigs import TWO, chat_fake, floats, infers, rig
 from tests.gateway.features.pipelines.stories import METADATA
 from tests.support.gateways import Rig, listening

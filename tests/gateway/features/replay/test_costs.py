@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.types import Usage
-from config.schema.pricing.price import PriceConfig
+from config.schema.money import PriceConfig
 from gateway.features.recording.entries import RecordEntry, Usages
 from gateway.features.replay.outcomes import cost_of
 from gateway.request.path_parts import charge

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from config.schema.experiments.experiment import ExperimentConfig
-from config.schema.experiments.feedback import FeedbackMetricConfig
+from config.schema.experiment import ExperimentConfig, FeedbackMetricConfig
 from gateway.auth.audit import Actor
 from gateway.features.rollouts import values as stored_values
 from gateway.features.rollouts.lease import DeciderLease

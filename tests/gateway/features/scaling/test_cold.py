@@ -11,8 +11,8 @@ from adapters.call import Call
 from adapters.errors import InferenceError, Unavailable
 from adapters.fake import FakeAdapter
 from adapters.types import Deadline
-from config.runtimes.replicas import ReplicasConfig
 from config.schema.config import BalanceConfig, QueueConfig
+from config.schema.runtimes.replicas import ReplicasConfig
 from gateway.traffic.cold import FAILED, STARTING, ColdStart
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.fleet.standing import PoolStanding

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.schema.money import PICOS
-from config.schema.pricing.price import PriceConfig, VolumeConfig
+from config.schema.money import PICOS, PriceConfig, VolumeConfig
 from gateway.features.usage.discounts import discount, volumes_of
 from gateway.features.usage.export import invoice
 from tests.support.gateways import config

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from config.schema.telemetry.traces import TraceContentConfig
+from config.schema.telemetry import TraceContentConfig
 from gateway.telemetry.traces.content import TraceContent, redacted
 from gateway.telemetry.traces.messages import bounded, input_messages, output_messages, tool_definitions
 

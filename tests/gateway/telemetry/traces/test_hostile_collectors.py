@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from adapters.spans import SpanLog
-from config.schema.telemetry.traces import TracesConfig
+from config.schema.telemetry import TracesConfig
 from gateway.telemetry.traces import exporter as module
 from gateway.telemetry.traces.collector import ExportError, collector_of
 from gateway.telemetry.traces.encoding import EndedTrace

@@ -1,5 +1,0 @@
-"""The section `console`.
-
-console.py  the section
-oidc.py     `console.oidc`
-"""

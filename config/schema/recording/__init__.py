@@ -1,4 +1,0 @@
-"""The sections of recorded traffic.
-
-record.py  `record`
-"""

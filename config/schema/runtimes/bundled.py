@@ -1,0 +1,124 @@
+"""The bundled servers: the LLM engine, the tensor runtime with its small models, and the files of pipelines."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import Field
+
+from config.schema.pipelines.call import CallConfig
+from config.schema.runtimes.base import RuntimeConfig
+from config.schema.runtimes.ray import PlacedRuntime
+from config.schema.text import Name
+from config.schema.units import Duration, Size, SizeOrShare
+
+BundledModel = Literal[
+    "magika", "silero-vad", "silero-vad-jit", "minilm", "guard-example", "search-example", "speech-parts", "ocr-detect",
+    "ocr-classify", "ocr-recognise", "ocr-crop", "ocr-turn", "ocr-text", "basic-pitch", "basic-pitch-tf",
+]  # fmt: skip
+"""The names of `headrace models list`."""
+EXTRAS: Mapping[BundledModel, tuple[str, ...]] = {
+    "magika": ("onnx",),
+    "silero-vad": ("onnx",),
+    "silero-vad-jit": ("torch",),
+    "minilm": ("torch",),
+    "guard-example": ("embeddings", "torch"),
+    "search-example": ("embeddings", "torch"),
+    "speech-parts": ("onnx",),
+    "ocr-detect": ("onnx",),
+    "ocr-classify": ("onnx",),
+    "ocr-recognise": ("onnx",),
+    "ocr-crop": ("pipelines",),
+    "ocr-turn": (),
+    "ocr-text": ("onnx",),
+    "basic-pitch": ("onnx",),
+    "basic-pitch-tf": ("tensorflow",),
+}
+"""The extras of each model, those of the models that it needs included. All need the extra ``tensor``."""
+
+
+class LlmRuntime(PlacedRuntime):
+    """One language model, served by Headrace's LLM engine."""
+
+    serves = frozenset({"text"})
+
+    kind: Literal["llm"]
+    """Selects this runtime."""
+    model: str = Field(min_length=1)
+    """``bundled:NAME``, ``hf:ORG/NAME``, or the path of a GGUF file or a safetensors folder, relative to the working
+    directory."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Number format of the computation. ``auto``: bfloat16 if the device supports it in hardware, else float32."""
+    weights: Literal["auto", "unquantized", "int8", "int4", "stored"] = "auto"
+    """Storage of weight matrices. ``unquantized``: as ``dtype``. ``int8``, ``int4``: groups of 32 with one scale,
+    for files of every format (with ``int4``, embedding and head use 8 bits). ``stored``: the blocks of a quantized
+    GGUF file, unchanged. ``auto``: unquantized."""
+    executor: Literal["auto", "native", "torch"] = "auto"
+    """Implementation of a step. ``native``: C++, compiled once on the machine (bfloat16 on a CPU). ``auto``: native if
+    there is a compiler and it supports the model, else torch; on a GPU Triton and CUDA graphs."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Device of the computation. ``auto``: a GPU if there is one."""
+    threads: int | None = Field(None, ge=1)
+    """CPU threads; PyTorch's choice when absent."""
+    max_model_len: int | None = Field(None, ge=16)
+    """Longest prompt plus completion, in tokens; the model's own limit when absent."""
+    max_num_seqs: int = Field(32, ge=1)
+    """Requests computed together in one step."""
+    max_num_batched_tokens: int = Field(512, ge=16)
+    """Tokens computed in one step. A larger value speeds up prompts and slows down responses beside a long prompt."""
+    kv_cache: SizeOrShare = 512 * 1024**2
+    """Memory for the key-value cache, which bounds the tokens in flight: a size, or a share of the memory of the
+    machine or container; on a GPU, of the memory that weights and the largest step leave."""
+    kv_cache_dtype: Literal["auto", "int8"] = "auto"
+    """Number format of the cache. ``auto``: as ``dtype``. ``int8``: holds about twice as many tokens as bfloat16."""
+    max_queue: int = Field(256, ge=1)
+    """Requests that may wait; more are refused with 503."""
+    prefix_cache: bool = True
+    """Reuse computed prompt prefixes for requests of the same tenant, until the memory is needed."""
+    share_prefixes: bool = False
+    """Share computed prefixes between all tenants. A tenant can then infer from the time to the first token how another
+    tenant's prompts begin."""
+    pooling: Literal["auto", "mean", "last", "cls"] = "auto"
+    """Hidden states that form a text's embedding. ``auto``: as the model's files specify, else the last one, and the
+    mean of all for an encoder."""
+    matryoshka: bool = False
+    """Whether clients may truncate embeddings to any ``dimensions``, which is only meaningful for models trained for
+    it. Not needed if the model's ``config.json`` declares it."""
+
+
+class TensorRuntime(PlacedRuntime):
+    """A repository of models of any framework, served by Headrace's tensor runtime."""
+
+    serves = frozenset({"tensors"})
+
+    kind: Literal["tensor"]
+    """Selects this runtime."""
+    repository: str = Field(min_length=1)
+    """Folder of models in Triton's layout, relative to the working directory."""
+    bundled: tuple[BundledModel, ...] = ()
+    """Small models of ``headrace models list`` that are downloaded into ``repository`` at the start, if it lacks them.
+    """
+    mode: Literal["none", "explicit", "poll"] = "none"
+    """Models that the runtime serves. ``none``: all, loaded once. ``explicit``: those in ``models``, and those that
+    operators load. ``poll``: all, following changes of the folder."""
+    models: tuple[Name, ...] = ()
+    """With ``explicit``: names of the models to load at the start."""
+    poll_interval: Duration = 5.0
+    """With ``poll``: time between two scans of the folder."""
+    memory: Size | None = None
+    """Memory of all loaded models. Idle models are unloaded for others, and loaded again by their next request.
+    Unbounded when absent."""
+    cache: Size = 64 * 1024**2
+    """Memory for cached responses of all models with a response cache."""
+
+
+class CodeRuntime(RuntimeConfig):
+    """The functions of all ``call: {file: ...}``, served by Headrace's tensor runtime."""
+
+    serves = frozenset({"tensors"})
+
+    kind: str = "code"
+    """Kind of server."""
+    start_timeout: float = 60.0
+    """Longest time until all functions are loaded."""
+    functions: tuple[CallConfig, ...]
+    """Each with a ``file``."""
