@@ -14,7 +14,7 @@ from importlib import import_module
 from socket import socket
 from typing import Any, Literal, NamedTuple, Protocol
 
-from config.schema.bus.broker import BrokerConfig
+from config.schema.bus import BrokerConfig
 
 
 class BrokerUnavailable(Exception):

@@ -37,7 +37,7 @@ from adapters.brokers.base import (
     tls_of,
     together,
 )
-from config.schema.bus.broker import BrokerConfig
+from config.schema.bus import BrokerConfig
 
 # The offset up to which all messages of a partition are done, while messages end in any order.
 

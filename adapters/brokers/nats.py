@@ -28,7 +28,7 @@ from adapters.brokers.base import (
     servers_of,
     tls_of,
 )
-from config.schema.bus.broker import BrokerConfig
+from config.schema.bus import BrokerConfig
 
 CONNECT = 5.0
 ANSWERS_WITHIN = 10.0

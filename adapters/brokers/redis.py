@@ -26,7 +26,7 @@ from adapters.brokers.base import (
     tls_of,
     together,
 )
-from config.schema.bus.broker import BrokerConfig
+from config.schema.bus import BrokerConfig
 
 BODY, KEY = b"data", b"key"
 CONNECT = 5.0

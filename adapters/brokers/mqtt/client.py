@@ -26,7 +26,7 @@ from adapters.brokers.base import (
 from adapters.brokers.mqtt.connection import Connection, ConnectionPlan
 from adapters.brokers.mqtt.member import MqttMember
 from adapters.brokers.mqtt.session import headers_of, properties_of
-from config.schema.bus.broker import BrokerConfig
+from config.schema.bus import BrokerConfig
 
 NO_SUBSCRIBERS = 0x10
 NOT_AUTHORIZED, TOPIC_INVALID, PACKET_TOO_LARGE, PAYLOAD_INVALID = 0x87, 0x90, 0x95, 0x99

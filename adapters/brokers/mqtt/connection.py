@@ -18,7 +18,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from adapters.brokers.base import BrokerUnavailable, credentials_of, servers_of, tls_of
-from config.schema.bus.broker import BrokerConfig
+from config.schema.bus import BrokerConfig
 
 CONNECT = 5.0
 ANSWERS_WITHIN = 10.0

@@ -10,7 +10,7 @@ from aiormq.abc import AbstractChannel
 from yarl import URL
 
 from adapters.brokers.base import BrokerUnavailable, credentials_of, servers_of, tls_of
-from config.schema.bus.broker import BrokerConfig
+from config.schema.bus import BrokerConfig
 
 CONNECT = 10.0
 ANSWERS_WITHIN = 30.0

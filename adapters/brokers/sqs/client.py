@@ -34,7 +34,7 @@ from adapters.brokers.sqs.connection import (
     entry_of,
     unavailable,
 )
-from config.schema.bus.broker import BrokerConfig
+from config.schema.bus import BrokerConfig
 
 # One reader of a queue.
 

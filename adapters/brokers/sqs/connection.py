@@ -16,7 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
 from adapters.brokers.base import BrokerMessage, BrokerUnavailable, credentials_of, servers_of
-from config.schema.bus.broker import BrokerConfig
+from config.schema.bus import BrokerConfig
 
 CONNECT, ANSWERS_WITHIN = 5.0, 10.0
 CONNECTIONS = 64

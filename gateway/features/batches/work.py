@@ -9,7 +9,7 @@ from typing import ParamSpec, TypeVar
 
 from sqlalchemy import Connection
 
-from config.schema.batches.batches import BatchesConfig
+from config.schema.batches import BatchesConfig
 from gateway.features.batches.calls import LineCalls
 from gateway.features.batches.gate import Gate
 from gateway.features.batches.providers import Providers

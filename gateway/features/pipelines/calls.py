@@ -11,7 +11,7 @@ from adapters.requests import ModelQuery, ModelRequest
 from adapters.spans import Span
 from adapters.types import Deadline, Usage
 from config.schema.money import Money
-from config.schema.pipelines.budget import BudgetConfig
+from config.schema.pipelines.pipeline import BudgetConfig
 from gateway.auth.keys import Principal
 from gateway.features.pipelines.executor import Pipeline
 from gateway.features.pipelines.scope import Bound, Estimate

@@ -7,7 +7,7 @@ from adapters.errors import CallerError
 from adapters.tensors import Tensor, element_count, split_bytes
 from adapters.wire.media import images, sound
 from adapters.wire.media.encoded import file_bytes
-from config.schema.pipelines.decode import DecodeConfig
+from config.schema.pipelines.leaves import DecodeConfig
 from gateway.features.pipelines.scope import FreeNode, Output, StepScope
 from gateway.features.pipelines.values import Value
 

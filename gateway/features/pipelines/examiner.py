@@ -13,7 +13,7 @@ from adapters.errors import BackendError, ContentFiltered, InferenceError, StepF
 from adapters.requests import ModelRequest
 from adapters.tensors import Inference
 from adapters.wire.openai import chat as openai
-from config.schema.pipelines.nodes import GuardConfig
+from config.schema.pipelines.leaves import GuardConfig
 from gateway.features.pipelines.answers import values_of
 from gateway.features.pipelines.conditions import Condition
 from gateway.features.pipelines.model import described

@@ -15,7 +15,7 @@ from adapters.tensors import Inference, Tensor
 from adapters.wire import decoding
 from adapters.wire.openai import chat as openai
 from adapters.wire.openai.embeddings import MAX_INPUTS
-from config.schema.pipelines.rerank import RerankConfig
+from config.schema.pipelines.leaves import RerankConfig
 from gateway.features.pipelines.answers import values_of
 from gateway.features.pipelines.model import described
 from gateway.features.pipelines.scope import REQUEST, Bound, Estimate, Output, StepScope

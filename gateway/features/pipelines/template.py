@@ -7,7 +7,7 @@ from typing import Any
 
 from adapters.errors import CallerError, StepFailed
 from adapters.wire.text.step_template import StepTemplate, TemplateFailed
-from config.schema.pipelines.template import TemplateConfig
+from config.schema.pipelines.leaves import TemplateConfig
 from gateway.features.pipelines.scope import REQUEST, FreeNode, Output, StepScope
 from gateway.features.pipelines.values import UnusableValueError, Value, ValueAbsent, plain
 

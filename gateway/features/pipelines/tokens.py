@@ -15,7 +15,7 @@ from adapters.errors import BackendError, CallerError, ContextTooLong, StepFaile
 from adapters.requests import AppRequest
 from adapters.tensors import Tensor
 from adapters.wire import decoding
-from config.schema.pipelines.tokens import DetokenizeConfig, TokenizeConfig
+from config.schema.pipelines.leaves import DetokenizeConfig, TokenizeConfig
 from gateway.features.embeddings.texts import INLINE, LONGEST_WORD, tokenizer
 from gateway.features.pipelines.each import for_each
 from gateway.features.pipelines.scope import REQUEST, FreeNode, Output, StepScope

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from adapters.lasting import lasting
 from adapters.process import TemporaryFolder
-from config.runtimes.code import CodeRuntime
-from config.runtimes.ray import PlacedRuntime
 from config.schema.config import LlmRuntime, ProgramRuntime, RuntimeConfig, TensorRuntime
+from config.schema.runtimes.bundled import CodeRuntime
+from config.schema.runtimes.ray import PlacedRuntime
 from gateway.features.placement import code, programs
 from gateway.features.placement.arguments import llm_arguments, tensor_arguments
 from gateway.features.placement.environment import environment

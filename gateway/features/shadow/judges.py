@@ -10,7 +10,7 @@ from adapters.errors import BackendError, CallerError
 from adapters.requests import GenerateRequest, ModelRequest
 from adapters.wire import decoding
 from adapters.wire.openai import chat as openai
-from config.schema.shadow.compare import TextTestConfig
+from config.schema.copies import TextTestConfig
 from gateway.features.pipelines.answers import values_of
 from gateway.traffic.generated_text import content_text
 from policies.comparison.text import cosine

@@ -7,8 +7,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from adapters.process import TemporaryFolder
-from config.handover import pack
-from config.loader import ConfigError
+from config.loader import ConfigError, pack
 from config.schema.config import Config
 from config.watcher import Watcher
 from gateway.admin.config_info import ConfigInfo

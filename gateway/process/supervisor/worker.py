@@ -5,7 +5,7 @@ import socket
 from collections.abc import Collection
 
 from adapters.http1.listeners import Listeners, SharedSocket
-from config.handover import unpack
+from config.loader import unpack
 from config.schema.config import Config
 from gateway.auth.keys import ApiKey, id_of
 from gateway.features.placement.lent import LentRuntimes

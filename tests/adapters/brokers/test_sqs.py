@@ -18,7 +18,7 @@ from adapters.brokers.base import (
 )
 from adapters.brokers.sqs.client import SqsClient, make
 from adapters.brokers.sqs.connection import MOST_ATTRIBUTES, decode, encode, queue_name
-from config.schema.bus.broker import BrokerConfig
+from config.schema.bus import BrokerConfig
 from tests.support.brokers.sqs import SqsBroker, sqs_server
 
 pytestmark = pytest.mark.servers

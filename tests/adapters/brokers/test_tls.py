@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from adapters.brokers.base import BrokerUnavailable, make, tls_of
-from config.schema.bus.broker import BrokerConfig
+from config.schema.bus import BrokerConfig
 from tests.support.tls import make_certificate, server_side
 
 NAME = "broker.internal"

@@ -13,7 +13,7 @@ from adapters.http1.message import Request, Response
 from adapters.wire import decoding
 from adapters.wire.field_names import MESSAGES
 from adapters.wire.valid_text import check_json
-from config.schema.batches.batches import BatchesConfig
+from config.schema.batches import BatchesConfig
 from gateway.auth.keys import Principal
 from gateway.features.batches.fronts.files import OVERHEAD, ContentStream
 from gateway.features.batches.fronts.files import PATH as FILES

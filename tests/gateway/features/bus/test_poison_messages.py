@@ -12,7 +12,7 @@ from nats import connect
 from adapters.brokers import nats
 from adapters.brokers.base import BrokerClient, BrokerMessage, BrokerUnavailable, TopicRefused, make
 from adapters.brokers.redis import RedisStreams
-from config.schema.bus.broker import BrokerConfig
+from config.schema.bus import BrokerConfig
 from tests.support.brokers.broker import RealBroker
 from tests.support.brokers.mqtt import MqttBroker
 from tests.support.brokers.nats import NatsBroker

@@ -9,9 +9,8 @@ from typer.testing import CliRunner
 
 from adapters.errors import CallerError, StepFailed
 from adapters.tensors import Tensor, join_bytes
-from config.handover import pack, unpack
-from config.loader import load
-from config.schema.pipelines.template import TemplateConfig
+from config.loader import load, pack, unpack
+from config.schema.pipelines.leaves import TemplateConfig
 from gateway.features.pipelines import resources
 from gateway.features.pipelines.template import TemplateNode
 from gateway.process.commands import app

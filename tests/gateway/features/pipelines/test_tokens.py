@@ -14,7 +14,7 @@ from adapters.requests import ModelQuery
 from adapters.tensors import Tensor, join_bytes
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip.bodies import ModelMetadata
-from config.schema.pipelines.tokens import DetokenizeConfig, TokenizeConfig
+from config.schema.pipelines.leaves import DetokenizeConfig, TokenizeConfig
 from gateway.features.pipelines import resources
 from gateway.features.pipelines.tokens import DetokenizeNode, TokenizeNode, rows_of
 from gateway.features.pipelines.values import elements_of
