@@ -5,6 +5,7 @@ refusals.py writes a batch, whose items may be refused one by one; counts and lo
 database.py opens the state database
 schema.py   its tables: creates and completes those of each feature
 errors.py   errors of the state database, of which its users raise some of their own
+journal.py  the file in which one process appends records: it survives a killed process
 behind.py   items that wait in memory until they are written
 local_folder.py   folders of this host where data waits for the state database
 private_folder.py folders for this user alone
