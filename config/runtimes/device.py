@@ -13,5 +13,5 @@ class SharedDeviceConfig(Section):
     memory: Size
     """Memory of all runtimes that are loaded at the same time."""
     patience: Duration = 30.0
-    """Time that a request waits for its model until the model takes precedence: then another one is stopped for it
-    although it has requests, after those that it computes."""
+    """Time that a request waits for its model until the model takes precedence. Then another model is stopped for it,
+    even if that one has requests, after those that it computes."""

@@ -57,8 +57,8 @@ class BalanceConfig(Section):
     """Share of healthy endpoints below which health is ignored; ``0%`` for never."""
     locality: Literal["shares", "nearest"] = "shares"
     """With the gateway's `zone`. ``shares``: the own zone first, as far as its capacity suffices for its share of the
-    traffic. ``nearest``: the own zone, then the own region (`regions`), then the world; a farther one only while no
-    endpoint of a nearer one is eligible: all are unhealthy, stopped by their breakers or full."""
+    traffic. ``nearest``: the own zone, then the own region (`regions`), then the world. A farther one is used only
+    while no endpoint of a nearer one is eligible: all are unhealthy, stopped by their breakers or full."""
     zone_traffic: Percent | None = None
     """Share of all requests that arrive through gateways of this zone. Zones are assumed equal when absent."""
 

@@ -31,8 +31,8 @@ class HttpConfig(Section):
     """Origins whose web pages may use the HTTP listener; none when absent."""
     stream_comments: Duration | None = None
     """After this time without a first event, a stream begins with a comment, and sends another one at the same
-    interval, so that no proxy closes the silent connection. The status is then 200: a later failure is sent as an
-    event, which client libraries do not retry. Disabled when absent."""
+    interval. So no proxy closes the silent connection. The status is then 200: a later failure is sent as an event,
+    which client libraries do not retry. Disabled when absent."""
     http2: bool = True
     """Whether HTTP/2 is served, with or without TLS. Each stream counts as a connection. A client that supports both
     versions is served over HTTP/1.1, which costs less."""

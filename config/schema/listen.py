@@ -35,8 +35,8 @@ class ListenConfig(Section):
     """gRPC listener for clients of the Open Inference Protocol and TensorFlow Serving; no such listener when absent.
     Uses TLS when ``tls`` is set."""
     endpoint_picker: Listen | None = None
-    """gRPC listener for Envoy-based gateways, which send each request here by external processing and forward it to the
-    endpoint that a pool picks (docs/endpoint-picker.md); no such listener when absent. Uses TLS when ``tls`` is set.
+    """gRPC listener for Envoy-based gateways (docs/endpoint-picker.md); no such listener when absent. They send each
+    request here by external processing, and forward it to the endpoint that a pool picks. Uses TLS when ``tls`` is set.
     Keep it out of reach of clients."""
     endpoint_picker_alternatives: Annotated[int, Field(ge=0, le=7)] = 2
     """The most endpoints that Envoy receives besides the picked one, for its own retries. 0 for a cluster of the type

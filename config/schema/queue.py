@@ -16,7 +16,7 @@ class QueueConfig(Section):
 
     max: int = Field(256, ge=1)
     """Requests that may wait. At the bound, a new request replaces one of lower priority, or one of the tenant with
-    most waiting requests for its share; if there is none, it is refused with 503."""
+    most waiting requests for its share. If there is none, it is refused with 503."""
     timeout: Duration = 30.0
     """Longest wait. A request whose expected wait is longer, by the pool's current rate, is refused at once."""
     max_in_flight: int | None = Field(None, ge=1)
