@@ -8,7 +8,7 @@ import pytest
 from tests.house.sentences import MOST_WORDS, long_sentences, sentences
 from tests.house.tree import exceptions
 
-FOR_DEVELOPERS = [Path("CONTRIBUTING.md"), Path("loadtests/README.md"), Path("tests/FAILURES.md")]
+FOR_DEVELOPERS = [Path("CONTRIBUTING.md"), *sorted(Path("loadtests").glob("*.md")), Path("tests/FAILURES.md")]
 FOR_USERS = [Path("README.md"), *sorted(Path("docs").rglob("*.md"))]
 BENCHMARKS = Path("docs/performance.md")
 _COMMAND_OF_A_BENCHMARK = r"\bmake (?:bench|simulate|soak|accuracy)-|loadtests/"
