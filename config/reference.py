@@ -25,9 +25,19 @@ from config.schema.units import format_duration
 _HEAD = """\
 # Configuration reference
 
-Every field of the YAML file, in the order of the file. `headrace schema` prints the same as a JSON Schema, for editors;
-`headrace check FILE` reports every mistake with its line. [operations.md](operations.md#configuration) explains how to
-change the file while the gateway runs, and [policies.md](policies.md) shows routing, limits and balancing by example.
+You look for a field of the YAML file, its type, unit or default. Every field is here, in the order of the file. The
+smallest file that works is:
+
+```yaml
+version: 1
+pools: [{name: vllm, endpoints: [http://127.0.0.1:8000]}]
+models: [{name: chat, routes: [{to: vllm}]}]
+tenants: [{name: acme, models: [chat]}]
+```
+
+`headrace schema` prints this page as a JSON Schema, for editors. `headrace check FILE` reports every mistake with its
+line. You can change the file [while the gateway runs](operations.md#configuration). [Policies by example](policies.md)
+show routing, limits and balancing.
 
 This page is generated from the schema: `python -m config.reference > docs/configuration.md`.
 

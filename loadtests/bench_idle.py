@@ -107,8 +107,8 @@ def measure(tree: Path, config: str, seconds: float) -> tuple[Idle, dict[str, li
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "headrace.yaml").write_text(config)
-        found, log = folder / "found.json", folder / "log"
-        command = [sys.executable, "-c", LAUNCHER, str(found), "serve", "--config", "headrace.yaml"]
+        figures, log = folder / "figures.json", folder / "log"
+        command = [sys.executable, "-c", LAUNCHER, str(figures), "serve", "--config", "headrace.yaml"]
         environment = {**os.environ, "PYTHONPATH": str(tree)}
         begun = time.perf_counter()
         with log.open("w") as stderr, subprocess.Popen(command, cwd=folder, env=environment, stderr=stderr) as process:
@@ -123,10 +123,10 @@ def measure(tree: Path, config: str, seconds: float) -> tuple[Idle, dict[str, li
                 wakeups = (_wakeups(process.pid) - before) / seconds
                 rss_mb = meter.memory_info().rss / 1e6
                 process.send_signal(signal.SIGUSR1)
-                _wait(found.exists, log)
+                _wait(figures.exists, log)
             finally:
                 process.terminate()
-        lists = json.loads(found.read_text())
+        lists = json.loads(figures.read_text())
     ours = sum(module.partition(".")[0] in OURS for module in lists["modules"])
     tasks, cpu_ms = len(lists["tasks"]) - 1, (cpu.user + cpu.system) * 1000
     return Idle(ours, len(lists["modules"]), tasks, wakeups, ready_ms, cpu_ms, rss_mb), lists

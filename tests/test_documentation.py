@@ -16,6 +16,7 @@ PAGES = [
     Path("README.md"),
     Path("CONTRIBUTING.md"),
     Path("tests/FAILURES.md"),
+    *sorted(Path("loadtests").glob("*.md")),
     *sorted(Path("docs").rglob("*.md")),
 ]
 

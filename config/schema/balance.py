@@ -17,7 +17,7 @@ class QueueConfig(Section):
 
     max: int = Field(256, ge=1)
     """Requests that may wait. At the bound, a new request replaces one of lower priority, or one of the tenant with
-    most waiting requests for its share; if there is none, it is refused with 503."""
+    most waiting requests for its share. If there is none, it is refused with 503."""
     timeout: Duration = 30.0
     """Longest wait. A request whose expected wait is longer, by the pool's current rate, is refused at once."""
     max_in_flight: int | None = Field(None, ge=1)
@@ -83,8 +83,8 @@ class BalanceConfig(Section):
     """Share of healthy endpoints below which health is ignored; ``0%`` for never."""
     locality: Literal["shares", "nearest"] = "shares"
     """With the gateway's `zone`. ``shares``: the own zone first, as far as its capacity suffices for its share of the
-    traffic. ``nearest``: the own zone, then the own region (`regions`), then the world; a farther one only while no
-    endpoint of a nearer one is eligible: all are unhealthy, stopped by their breakers or full."""
+    traffic. ``nearest``: the own zone, then the own region (`regions`), then the world. A farther one is used only
+    while no endpoint of a nearer one is eligible: all are unhealthy, stopped by their breakers or full."""
     zone_traffic: Percent | None = None
     """Share of all requests that arrive through gateways of this zone. Zones are assumed equal when absent."""
 

@@ -147,8 +147,8 @@ class BindingConfig(Section):
     broker: BrokerConfig
     """The broker."""
     topic: Topic
-    """Topic of the requests: a topic of Kafka or MQTT, a subject of NATS JetStream, a routing key and queue of
-    RabbitMQ, a stream of Redis, a queue of SQS."""
+    """Topic of the requests: a topic of Kafka or MQTT, a subject of NATS JetStream, or a stream of Redis. For RabbitMQ
+    it is a routing key and queue, for SQS a queue."""
     group: Topic = "headrace"
     """Consumer group. Gateways of one group share the messages."""
     start: Literal["earliest", "latest"] = "earliest"

@@ -113,8 +113,8 @@ class AtMostConfig(Section):
     requests: Rate = RateLimit(5, 1.0)
     """Copies per period."""
     spend: Spend | None = None
-    """Cost of the copies in each hour, day or month, at the prices of the models: that of the target if it is a model,
-    else that of the route's model. The second answers of the primary and judges count too. Unlimited when absent."""
+    """Cost of the copies in each hour, day or month. The price is that of the target if it is a model, else that of the
+    route's model. The second answers of the primary and judges count too. Unlimited when absent."""
 
 
 class CopiesConfig(Section):

@@ -56,8 +56,8 @@ class LimitsConfig(QuotaConfig):
     """Limits of a tenant."""
 
     per: Per = "tenant"
-    """Subject of the limits: the whole tenant, each of its teams (requests without a team share one amount), each of
-    its keys, each model, or each end user (the request's ``user`` field, else its key)."""
+    """Subject of the limits: the whole tenant, or each of its teams, keys, models or end users. Requests without a team
+    share one amount. An end user is the request's ``user`` field, else its key."""
     models: tuple[Glob, ...] | None = None
     """Count only requests for these models; all when absent."""
 

@@ -50,8 +50,8 @@ class HttpConfig(Section):
     """Origins whose web pages may use the HTTP listener; none when absent."""
     stream_comments: Duration | None = None
     """After this time without a first event, a stream begins with a comment, and sends another one at the same
-    interval, so that no proxy closes the silent connection. The status is then 200: a later failure is sent as an
-    event, which client libraries do not retry. Disabled when absent."""
+    interval. So no proxy closes the silent connection. The status is then 200: a later failure is sent as an event,
+    which client libraries do not retry. Disabled when absent."""
     http2: bool = True
     """Whether HTTP/2 is served, with or without TLS. Each stream counts as a connection. A client that supports both
     versions is served over HTTP/1.1, which costs less."""
@@ -111,8 +111,8 @@ class ListenConfig(Section):
     """gRPC listener for clients of the Open Inference Protocol and TensorFlow Serving; no such listener when absent.
     Uses TLS when ``tls`` is set."""
     endpoint_picker: Listen | None = None
-    """gRPC listener for Envoy-based gateways, which send each request here by external processing and forward it to the
-    endpoint that a pool picks (docs/endpoint-picker.md); no such listener when absent. Uses TLS when ``tls`` is set.
+    """gRPC listener for Envoy-based gateways (docs/endpoint-picker.md); no such listener when absent. They send each
+    request here by external processing, and forward it to the endpoint that a pool picks. Uses TLS when ``tls`` is set.
     Keep it out of reach of clients."""
     endpoint_picker_alternatives: Annotated[int, Field(ge=0, le=7)] = 2
     """The most endpoints that Envoy receives besides the picked one, for its own retries. 0 for a cluster of the type

@@ -127,7 +127,7 @@ class RetryConfig(Section):
     """Attempts in all, the first included."""
     methods: Literal["idempotent", "all"] = "idempotent"
     """Which requests may be sent again while a server may compute them. ``idempotent``: of the calls of an app under
-    ``/apps``, GET, PUT and DELETE; a chat, completion or Response is not sent again after a server was silent for too
+    ``/apps``, GET, PUT and DELETE. A chat, completion or Response is not sent again after a server was silent for too
     long. ``all``: any."""
     budget: Percent = 0.2
     """Retries as a share of recent requests. Beyond it a failure is final, which prevents retry storms."""

@@ -103,9 +103,9 @@ class FallbackConfig(TargetConfig):
     """A target to try after a failure. A pool's name alone is short for ``{pool: NAME}``."""
 
     on: tuple[Failure, ...] = Field(ANOTHER_MAY_DO, min_length=1)
-    """Failures after which it is tried: ``capacity`` (full, or no healthy endpoint), ``backend`` (the server failed),
-    ``transport`` (unreachable or broken), ``timeout`` (silent; ``transport`` includes it unless the server may still
-    write a text), ``context_length`` (the prompt is too long for the model). Other errors of the client, such as
+    """Failures after which it is tried. ``capacity``: full, or no healthy endpoint. ``backend``: the server failed.
+    ``transport``: unreachable or broken. ``timeout``: silent. ``transport`` includes a timeout, unless the server may
+    still write a text. ``context_length``: the prompt is too long for the model. Other errors of the client, such as
     refused content, never fall back."""
 
     @model_validator(mode="before")

@@ -163,8 +163,8 @@ class TracesConfig(Section):
     plain_headers: dict[PlainHeader, PlainValue] = Field(default_factory=dict)
     """Headers of every export without a secret, such as ``x-langfuse-ingestion-version: "4"``."""
     keep: Annotated[tuple[Rule, ...], AfterValidator(_each_once)] = ("errors", "slowest", "rerouted", "rollouts")
-    """Requests that are always traced: ``errors`` (status 500 and above, and broken streams), ``slowest`` (one in a
-    hundred of each model), ``rerouted`` (retries, fallbacks, hedges, resumed streams), ``rollouts`` (the new arm)."""
+    """Requests that are always traced. ``errors``: status 500 and above, and broken streams. ``slowest``: one in a
+    hundred of each model. ``rerouted``: retries, fallbacks, hedges, resumed streams. ``rollouts``: the new arm."""
     sample: Percent = 0.01
     """Share of all other requests that are traced."""
     incoming: Literal["continue", "ignore"] = "continue"

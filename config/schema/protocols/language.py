@@ -49,9 +49,9 @@ class OpenAIProtocol(ProtocolConfig):
     under ``/openai/v1``."""
     root: ProbePath | None = None
     """Path of the API below the URL of an endpoint: ``/v1beta/openai``, or ``/`` if the URL itself is the API's root.
-    When absent: a root at the end of the URL that names a version (``/v1``, ``/v1beta/openai``, ``/v1/openai``) or is
-    Cloudflare's ``/compat``, Vertex AI's ``/endpoints/openapi`` or Databricks' ``/serving-endpoints``; otherwise the
-    dialect's, such as ``/v1``, below the URL."""
+    When absent, a root at the end of the URL counts: one with a version (``/v1``, ``/v1beta/openai``, ``/v1/openai``),
+    Cloudflare's ``/compat``, Vertex AI's ``/endpoints/openapi`` or Databricks' ``/serving-endpoints``. Otherwise it is
+    the dialect's, such as ``/v1``, below the URL."""
     share_prefixes: bool = False
     """Whether prompts of all tenants share the servers' prefix caches. A tenant can then infer from the time to the
     first token how another tenant's prompts begin. Otherwise the gateway sends a ``cache_salt`` for each tenant to

@@ -66,8 +66,8 @@ class LlmRuntime(PlacedRuntime):
     max_num_batched_tokens: int = Field(512, ge=16)
     """Tokens computed in one step. A larger value speeds up prompts and slows down responses beside a long prompt."""
     kv_cache: SizeOrShare = 512 * 1024**2
-    """Memory for the key-value cache, which bounds the tokens in flight: a size, or a share of the memory of the
-    machine or container; on a GPU, of the memory that weights and the largest step leave."""
+    """Memory for the key-value cache, which bounds the tokens in flight. It is a size, or a share of the memory of the
+    machine or container. On a GPU it is a share of the memory that weights and the largest step leave."""
     kv_cache_dtype: Literal["auto", "int8"] = "auto"
     """Number format of the cache. ``auto``: as ``dtype``. ``int8``: holds about twice as many tokens as bfloat16."""
     max_queue: int = Field(256, ge=1)

@@ -20,8 +20,8 @@ class SharedDeviceConfig(Section):
     memory: Size
     """Memory of all runtimes that are loaded at the same time."""
     patience: Duration = 30.0
-    """Time that a request waits for its model until the model takes precedence: then another one is stopped for it
-    although it has requests, after those that it computes."""
+    """Time that a request waits for its model until the model takes precedence. Then another model is stopped for it,
+    even if that one has requests, after those that it computes."""
 
 
 MOST_REPLICAS = 256
@@ -87,7 +87,7 @@ class ScaleConfig(Section):
 
 
 class EndpointScaleConfig(ScaleConfig):
-    """The number of a pool's endpoints that serve: an autoscaler outside of the gateway runs as many, such as KEDA, or
+    """The number of a pool's endpoints that serve. An autoscaler outside of the gateway runs as many, such as KEDA. Or
     the gateway wakes as many of the written endpoints."""
 
     sleep: Literal[1, 2] | None = None
@@ -107,8 +107,8 @@ class ReplicasConfig(ScaleConfig):
     """Replicas that always run. With 0 the model starts for its first request, which waits for it. Each replica is a
     process of its own and an endpoint of the pool, with its own health check, breaker and restarts."""
     cpus: int | None = Field(None, ge=1)
-    """Processor cores of one replica. When absent, the cores of the machine are divided evenly among ``max`` replicas;
-    a single replica, and replicas that are more than the cores, may use all cores."""
+    """Processor cores of one replica. When absent, the cores of the machine are divided evenly among ``max`` replicas.
+    If there is one replica, or if there are more replicas than cores, each may use all cores."""
     gpus: int = Field(1, ge=1)
     """GPUs of one replica, in turn, on a machine with GPUs. ``CUDA_VISIBLE_DEVICES`` of the gateway, or of the
     runtime's ``env``, restricts them."""
