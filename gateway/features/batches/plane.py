@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Callable
 
 from config.schema.config import Config
@@ -78,7 +77,7 @@ class BatchPlane:
         return WorkParts(
             storage=storage,
             store=store,
-            leases=TaskLeases(store.database, secrets.token_hex(16), self._core.clock, settings.takeover),
+            leases=TaskLeases(store.database, self._core.clock, settings.takeover),
             gate=self.gate,
             calls=LineCalls(self._core, keeper),
             providers=self.providers,
