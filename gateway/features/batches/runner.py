@@ -101,7 +101,7 @@ class BatchRunner:
                 elif unit in units and not task.done() and not unit.saving_last:
                     task.cancel()  # another process has taken it over
         parked = sum(unit.parked for unit in self._units.values())
-        stuck = sum(not unit.parked and unit.name in self._parts.failures for unit in self._units.values())
+        stuck = sum(not unit.parked and unit.name in self._parts.insistence.failing for unit in self._units.values())
         free = min(MOST_TASKS - (len(self._units) - parked - min(stuck, MOST_STUCK)), MOST_PARKED - parked)
         if free > 0 and not self._draining:
             for claim in await self._parts.in_thread(leases.claim, free):
