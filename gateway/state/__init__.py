@@ -3,6 +3,8 @@
 faults.py   an error of a database: it is away, or it refuses the data
 refusals.py writes a batch, whose items may be refused one by one; counts and logs the refused ones
 database.py opens the state database
+insist.py   repeats a call until it is answered; logs each outage once
+lease.py    rows of which each has one holder at a time
 schema.py   its tables: creates and completes those of each feature
 errors.py   errors of the state database, of which its users raise some of their own
 journal.py  the file in which one process appends records: it survives a killed process

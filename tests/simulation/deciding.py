@@ -7,11 +7,11 @@ from typing import Any
 from config.schema.config import Config, ExperimentConfig
 from gateway.auth.audit import Actor
 from gateway.features.rollouts.decider import Decider, Exchange
-from gateway.features.rollouts.lease import DeciderLease
 from gateway.features.rollouts.planned import Planned, Progress, Verb
 from gateway.features.rollouts.store import CountBatch, RolloutStore, _copied, _resumed
 from gateway.features.shadow.live import LiveShadows
 from gateway.state.errors import StoreUnavailable
+from gateway.state.lease import Leases
 from policies.rollouts.decide import OrderRefused
 from policies.rollouts.tally import MEASURING, ArmTally, StratumTally
 from policies.sequential.quantiles import merged
@@ -34,9 +34,7 @@ class MemoryStore(RolloutStore):
         self._subjects: dict[tuple[str, int], dict[str, set[int]]] = {}
         self._number = 0
 
-    def tick(
-        self, planned: Sequence[Planned], batch: CountBatch, lease: DeciderLease, seconds: float
-    ) -> dict[str, Progress]:
+    def tick(self, planned: Sequence[Planned], batch: CountBatch, lease: Leases, seconds: float) -> dict[str, Progress]:
         self._begin()
         counts = batch.counts if batch.number > self._number else ()
         self._number = max(self._number, batch.number)
@@ -66,7 +64,7 @@ class MemoryStore(RolloutStore):
         self._begin()
         return dict(self.stored)
 
-    def release(self, lease: DeciderLease) -> None:
+    def release(self, lease: Leases) -> None:
         """Nothing else decides."""
 
     def close(self) -> None:

@@ -9,9 +9,9 @@ from config.schema.config import Config
 from gateway.auth.audit import Actor
 from gateway.auth.store import KeyStore
 from gateway.features.rollouts.decider import Decider
-from gateway.features.rollouts.lease import DeciderLease
 from gateway.features.rollouts.live import LiveComparisons
 from gateway.features.rollouts.planned import Planned
+from gateway.features.rollouts.schema import decider_lease
 from gateway.features.rollouts.store import CountBatch, RolloutStore
 from gateway.features.rollouts.values import ValueRow
 from policies.facts import Facts
@@ -86,7 +86,7 @@ class Gateway:
     def __init__(self, database: str) -> None:
         self.now = 0.0
         self.store = RolloutStore(database, PEPPER)
-        self.lease = DeciderLease(lambda: self.now)
+        self.lease = decider_lease(lambda: self.now)
         self.url = database
         self.number = 0
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Callable
 
 from config.schema.config import Config
@@ -74,7 +73,7 @@ class BatchPlane:
         service, loop = self.service, asyncio.get_running_loop()
         store = await loop.run_in_executor(service.threads, service.store)
         storage = await loop.run_in_executor(service.threads, service.storage)
-        leases = TaskLeases(store.database, secrets.token_hex(16), self._core.clock, service.config.takeover)
+        leases = TaskLeases(store.database, self._core.clock, service.config.takeover)
         return BatchContext(
             durable=DurableWork(storage, store, leases, service.threads),
             config=service.config,

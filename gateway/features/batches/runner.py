@@ -101,7 +101,8 @@ class BatchRunner:
                 elif unit in units and not task.done() and not unit.saving_last:
                     task.cancel()  # another process has taken it over
         parked = sum(unit.parked for unit in self._units.values())
-        stuck = sum(not unit.parked and unit.name in self._context.durable.failures for unit in self._units.values())
+        failing = self._context.durable.insistence.failing
+        stuck = sum(not unit.parked and unit.name in failing for unit in self._units.values())
         free = min(MOST_TASKS - (len(self._units) - parked - min(stuck, MOST_STUCK)), MOST_PARKED - parked)
         if free > 0 and not self._draining:
             for claim in await self._context.durable.in_thread(leases.claim, free):

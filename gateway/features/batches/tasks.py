@@ -1,8 +1,6 @@
-"""The units of work of batches, and their fencing leases. Every method blocks: call it in a thread.
+"""The units of work of batches, and their leases. Every method blocks: call it in a thread.
 
-A holder raises the beat of its tasks; another gateway takes a task over when it has seen no new beat for some seconds
-of its own monotonic clock, and raises the token. Every change of a holder names its token: a holder that was replaced
-changes nothing, and the results that it writes afterwards are in a log that nobody reads.
+Every change of a holder names its token. The results that a replaced holder writes are in a log that nobody reads.
 """
 
 import logging
@@ -10,12 +8,13 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, insert, select
 
 from adapters.wire import decoding
 from gateway.auth.state import StateDatabase
 from gateway.features.batches.rows import BatchSpec, decode_spec, encode
 from gateway.features.batches.schema import batches, tasks
+from gateway.state.lease import Leases
 from policies.batches.states import ShardCounts, Status
 
 EXAMINE: Final = -1
@@ -42,13 +41,10 @@ class Claim(NamedTuple):
 class TaskLeases:
     """The tasks as one process sees them."""
 
-    def __init__(self, database: StateDatabase, holder: str, clock: Callable[[], float], takeover: float) -> None:
+    def __init__(self, database: StateDatabase, clock: Callable[[], float], takeover: float) -> None:
         """`takeover` is the number of seconds without a beat after which a holder is replaced."""
-        self._takeover = takeover
         self._database = database
-        self._holder = holder
-        self._clock = clock
-        self._seen: dict[tuple[str, int], tuple[tuple[str, int, int], float]] = {}
+        self._leases = Leases(tasks, clock, takeover, only=tasks.c.done == 0)
         self._unreadable = set[tuple[str, int]]()
 
     def claim(self, most: int) -> list[Claim]:
@@ -61,9 +57,10 @@ class TaskLeases:
             for batch, number in free:
                 if len(claims) == most:
                     break
-                row = connection.execute(select(tasks).where(*_is(batch, number), tasks.c.done == 0)).one_or_none()
-                if row is not None and self._may_take(row) and (claim := self._take(connection, row)) is not None:
-                    claims.append(claim)
+                own = (tasks.c.batch == batch, tasks.c.number == number, tasks.c.done == 0)
+                row = connection.execute(select(tasks).where(*own)).one_or_none()
+                claim = None if row is None or not self._leases.may_take(row) else self._take(connection, row)
+                claims += [] if claim is None else [claim]
         return claims
 
     def beat(self, claims: Iterable[Claim]) -> dict[tuple[str, int], Status]:
@@ -71,8 +68,7 @@ class TaskLeases:
         held: dict[tuple[str, int], Status] = {}
         with self._database.change(moves_epoch=False) as connection:
             for claim in claims:
-                change = update(tasks).where(*self._own(claim)).values(beat=tasks.c.beat + 1)
-                if connection.execute(change).rowcount:
+                if self._leases.beat(connection, claim.spec.id, claim.number, token=claim.token):
                     status = select(batches.c.status).where(batches.c.id == claim.spec.id)
                     held[claim.spec.id, claim.number] = connection.execute(status).scalar_one()
         return held
@@ -81,13 +77,13 @@ class TaskLeases:
         """Let another process take the tasks at once."""
         with self._database.change(moves_epoch=False) as connection:
             for claim in claims:
-                connection.execute(update(tasks).where(*self._own(claim)).values(holder=""))
+                self._leases.release(connection, claim.spec.id, claim.number, token=claim.token)
 
     def save(self, claim: Claim, change: Callable[[Connection], None], *, done: bool = False) -> None:
         """Store the counts of a task, and other changes in the same transaction. Raises `Fenced`."""
         with self._database.change(moves_epoch=False) as connection:
-            values = {"counts": encode(claim.counts), "beat": tasks.c.beat + 1, "done": int(done)}
-            if not connection.execute(update(tasks).where(*self._own(claim)).values(values)).rowcount:
+            key, values = (claim.spec.id, claim.number), {"counts": encode(claim.counts), "done": int(done)}
+            if not self._leases.beat(connection, *key, token=claim.token, **values):
                 raise Fenced
             change(connection)
 
@@ -97,22 +93,9 @@ class TaskLeases:
         query = select(*columns).where(tasks.c.done == 0).order_by(tasks.c.expires_at, tasks.c.batch, tasks.c.number)
         with self._database.transaction() as connection:
             rows = connection.execute(query.limit(_SCANNED)).all()
-        free = [(row.batch, row.number) for row in rows if self._may_take(row)]
-        present = {(row.batch, row.number) for row in rows}
-        self._seen = {key: seen for key, seen in self._seen.items() if key in present}
+        free = [(row.batch, row.number) for row in rows if self._leases.may_take(row)]
+        self._leases.forget_others({(row.batch, row.number) for row in rows})
         return free
-
-    def _may_take(self, row: Any) -> bool:
-        if row.holder == "":
-            return True
-        if row.holder == self._holder:
-            return False
-        state, now = (row.holder, row.token, row.beat), self._clock()
-        seen, since = self._seen.get((row.batch, row.number), (None, now))
-        if seen != state:
-            self._seen[row.batch, row.number] = state, now
-            return False
-        return now - since >= self._takeover
 
     def _take(self, connection: Connection, row: Any) -> Claim | None:
         """Take a task. None for one that cannot be read, such as one of a newer version: all others are taken."""
@@ -124,13 +107,7 @@ class TaskLeases:
                 self._unreadable.add(key)
                 log.error("task %d of batch %s cannot be read, and waits: %s", row.number, row.batch, error)
             return None
-        values = {"holder": self._holder, "token": row.token + 1, "beat": row.beat + 1}
-        connection.execute(update(tasks).where(*_is(row.batch, row.number)).values(values))
-        return Claim(spec, row.number, row.token + 1, counts)
-
-    def _own(self, claim: Claim) -> tuple[Any, ...]:
-        mine = (tasks.c.holder == self._holder, tasks.c.token == claim.token, tasks.c.done == 0)
-        return (*_is(claim.spec.id, claim.number), *mine)
+        return Claim(spec, row.number, row.token + 1, counts) if self._leases.take(connection, row) else None
 
 
 def add_task(connection: Connection, spec: BatchSpec, number: int) -> None:
@@ -160,7 +137,3 @@ def open_shards(connection: Connection, batch: str) -> bool:
         tasks.c.batch == batch, tasks.c.number >= 0, tasks.c.number < FINISH, tasks.c.done == 0
     )
     return connection.execute(query.limit(1)).first() is not None
-
-
-def _is(batch: str, number: int) -> tuple[Any, ...]:
-    return tasks.c.batch == batch, tasks.c.number == number

@@ -1,7 +1,6 @@
 """The base of the units of work, and what they share."""
 
 import asyncio
-import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -17,12 +16,11 @@ from gateway.features.batches.storage import NoObject, Storage, StorageError
 from gateway.features.batches.store import BatchStore
 from gateway.features.batches.tasks import Claim, TaskLeases
 from gateway.state.errors import StateError
+from gateway.state.insist import Insistence
 from policies.batches.states import STOPPED, Status
 
-log = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
-FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +31,10 @@ class DurableWork:
     store: BatchStore
     leases: TaskLeases
     threads: ThreadPoolExecutor
-    failures: "dict[str, str]" = field(default_factory=dict)
-    """The failure of the storage or the database that was logged last, by task."""
+    insistence: Insistence = field(
+        default_factory=lambda: Insistence("batches", StorageError, StateError, ends=_is_final)
+    )
+    """The failures of the storage and the database, by task."""
 
     async def in_thread(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a blocking function."""
@@ -42,22 +42,11 @@ class DurableWork:
 
     async def insist(self, name: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a blocking function until the storage and the database answer. Raises other errors, and `NoObject`."""
-        pause = FIRST_PAUSE
-        while True:
-            try:
-                result = await self.in_thread(function, *args, **kwargs)
-            except NoObject:
-                raise
-            except (StorageError, StateError) as error:
-                if self.failures.get(name) != str(error):
-                    self.failures[name] = str(error)
-                    log.warning("batches: %s waits: %s", name, error)
-                await asyncio.sleep(pause)
-                pause = min(LONGEST_PAUSE, 2 * pause)
-            else:
-                if self.failures.pop(name, None) is not None:
-                    log.warning("batches: %s continues", name)
-                return result
+        return await self.insistence(name, lambda: self.in_thread(function, *args, **kwargs))
+
+
+def _is_final(error: Exception) -> bool:
+    return isinstance(error, NoObject) or not isinstance(error, StorageError | StateError)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ replacing.py    what the broker receives in the place of a message that it rejec
 counts.py       the counts of a binding
 cancels.py      cancels messages in work
 claims.py       claims of ids, and their renewal
-insist.py       repeats a call until a broker or a table answers
 free_places.py  the free places of a binding's pools
 done/           the ids of messages in work and answered
 metrics.py      metrics of bindings

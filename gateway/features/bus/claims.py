@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from gateway.features.bus.done.table import MINE, DoneTable
-from gateway.features.bus.insist import Insistence
 from gateway.features.bus.work import MessageWork
+from gateway.state.insist import Insistence
 
 PART = "the table of ids"
 FRESH = 0.5

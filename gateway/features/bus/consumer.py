@@ -25,7 +25,6 @@ from gateway.features.bus.counts import BindingCounts
 from gateway.features.bus.done.table import DONE, DoneTable, DoneTableUnavailable
 from gateway.features.bus.ending import Endings
 from gateway.features.bus.free_places import FreePlaces
-from gateway.features.bus.insist import Insistence
 from gateway.features.bus.opening import Opener, Unanswerable
 from gateway.features.bus.replacing import Replacements
 from gateway.features.bus.requests import MessageRequests
@@ -33,6 +32,7 @@ from gateway.features.bus.running import MessageRunner
 from gateway.features.bus.work import DeadReason, MessageEnd, MessageWork
 from gateway.features.stored.keeper import Keeper
 from gateway.request.core import Core
+from gateway.state.insist import Insistence
 from policies.bus.order import KeyOrder
 
 log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class BindingConsumer:
     ) -> None:
         self.binding = binding
         self.counts = BindingCounts()
-        self.insist = Insistence(binding.name)
+        self.insist = Insistence(f"bus {binding.name}", BrokerUnavailable, DoneTableUnavailable)
         self._client = client
         self._now = core.clock
         self._opener = Opener(binding, core, core.clock)

@@ -19,9 +19,9 @@ from adapters.brokers.base import (
     PublishEnd,
 )
 from gateway.features.bus.claims import Claims
-from gateway.features.bus.insist import FIRST_PAUSE, LONGEST_PAUSE, Insistence
 from gateway.features.bus.replacing import Replacements
 from gateway.features.bus.work import MessageEnd, MessageWork
+from gateway.state.insist import FIRST_PAUSE, LONGEST_PAUSE, Insistence
 
 log = logging.getLogger(__name__)
 MOST = 1000

@@ -8,7 +8,6 @@ values.py     values that clients report
 points.py     time series
 store.py      reads, counts, decides and writes in one transaction
 warm.py       retains the models of old arms in our tensor runtimes
-lease.py      the one decider among the gateways of a database
 decider.py    a loop: collect counts, decide, apply the shares
 operators.py  an operator's view and orders, for the admin API and the command line
 metrics.py    metrics of rollouts

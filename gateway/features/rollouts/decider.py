@@ -11,8 +11,8 @@ from typing import Any
 from config.schema.config import Config
 from config.schema.rollout import RolloutConfig
 from gateway.auth.audit import Actor
-from gateway.features.rollouts.lease import DeciderLease
 from gateway.features.rollouts.planned import Planned, Progress, Verb, planned_of
+from gateway.features.rollouts.schema import decider_lease
 from gateway.features.rollouts.store import CountBatch, RolloutStore
 from gateway.state.errors import StateError
 from gateway.state.faults import is_outage
@@ -50,7 +50,7 @@ class Decider:
         self._exchange = exchange
         self._pepper = pepper
         self._clock = clock
-        self._lease = DeciderLease(clock)
+        self._lease = decider_lease(clock)
         self._store: RolloutStore | None = None
         self._counts: dict[tuple[str, int, int], StratumTally] = {}
         self._batch = CountBatch(0, ())

@@ -1,5 +1,7 @@
 """The tables of rollouts and experiments in the state database, created on first use."""
 
+from collections.abc import Callable
+
 from sqlalchemy import (
     BigInteger,
     Column,
@@ -13,12 +15,23 @@ from sqlalchemy import (
     select,
 )
 
+from gateway.state.lease import Leases
 from gateway.state.schema import TableGroup
+
+TAKEOVER = 10.0
+"""Seconds after which a decider that has not renewed its lease, by the clock of another gateway, is replaced."""
+DECIDER = 1
+"""The key of the lease's one row."""
+
+
+def decider_lease(clock: Callable[[], float]) -> Leases:
+    """One gateway's view of the lease: no two gateways decide in one transaction of the database."""
+    return Leases(lease, clock, TAKEOVER)
 
 
 def _add_lease(connection: Connection) -> None:
     if connection.execute(select(lease.c.id)).first() is None:
-        connection.execute(insert(lease).values(id=1, holder="", beat=0))
+        connection.execute(insert(lease).values(id=DECIDER, holder="", beat=0))
 
 
 ROLLOUTS = TableGroup("rollouts", then=_add_lease)

@@ -16,10 +16,9 @@ from config.schema.experiment import ExperimentConfig
 from config.schema.rollout import RolloutConfig
 from gateway.auth.audit import Act, Actor, append
 from gateway.auth.state import StateDatabase, this_process
-from gateway.features.rollouts.lease import DeciderLease
 from gateway.features.rollouts.planned import Planned, Progress, Verb, shown
 from gateway.features.rollouts.points import SeriesPoints, forget_points, read_points
-from gateway.features.rollouts.schema import ROLLOUTS, batches, experiments, rollouts, subjects
+from gateway.features.rollouts.schema import DECIDER, ROLLOUTS, batches, experiments, rollouts, subjects
 from gateway.features.rollouts.subjects import ASSIGNMENT, SubjectOwner, forget_subjects, new_subjects
 from gateway.features.rollouts.values import (
     ValueRow,
@@ -30,6 +29,7 @@ from gateway.features.rollouts.values import (
     write_values,
 )
 from gateway.features.shadow.store import SHADOWS, forget_shadow, read_progress
+from gateway.state.lease import Leases
 from policies.experiments.progress import ExperimentProgress
 from policies.rollouts.decide import Judgement, OrderRefused
 from policies.rollouts.progress import RolloutProgress
@@ -66,15 +66,13 @@ class RolloutStore:
         with self._database.transaction() as connection:
             return _read(connection)
 
-    def tick(
-        self, planned: Sequence[Planned], batch: CountBatch, lease: DeciderLease, seconds: float
-    ) -> dict[str, Progress]:
+    def tick(self, planned: Sequence[Planned], batch: CountBatch, lease: Leases, seconds: float) -> dict[str, Progress]:
         """Add counts, and decide if this gateway holds the lease. Returns the rollouts and experiments after it.
 
         `seconds` have passed since this gateway's last decision.
         """
         with self._database.change(moves_epoch=False) as connection:
-            decides, before = lease.renew(connection), _read(connection)
+            decides, before = lease.hold(connection, DECIDER), _read(connection)
             counts = batch.counts if self._is_new(connection, lease.holder, batch.number) else ()
             after: dict[str, Progress] = {}
             sweeps = decides and self._wall() - self._swept_at >= _SWEEP_EVERY
@@ -126,10 +124,10 @@ class RolloutStore:
         with self._database.transaction() as connection:
             return read_points(connection, name, generation)
 
-    def release(self, lease: DeciderLease) -> None:
+    def release(self, lease: Leases) -> None:
         """Let another gateway decide at once."""
         with self._database.change(moves_epoch=False) as connection:
-            lease.release(connection)
+            lease.release(connection, DECIDER)
 
     def close(self) -> None:
         """Close pooled connections."""

@@ -26,7 +26,7 @@ def test_a_damaged_task_stops_no_other(
         key = rows.c.id if table == "batches" else rows.c.batch
         with store.database.change(moves_epoch=False) as connection:
             connection.execute(update(rows).where(key == f"batch_{place}").values({column: damage}))
-        leases = TaskLeases(store.database, "me", lambda: 0.0, 10.0)
+        leases = TaskLeases(store.database, lambda: 0.0, 10.0)
         expected = {f"batch_{number}" for number in range(3)} - {f"batch_{place}"}
         assert {claim.spec.id for claim in leases.claim(5)} == expected
         assert leases.claim(5) == []

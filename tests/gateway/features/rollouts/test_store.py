@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.features.rollouts.lease import SECONDS
+from gateway.features.rollouts.schema import TAKEOVER
 from policies.rollouts.decide import OrderRefused
 from policies.rollouts.tally import ArmTally, StratumTally
 from tests.support.rollouts import OPERATOR, Gateway, counts, planned
@@ -49,7 +49,7 @@ def test_one_gateway_decides_and_another_takes_over_when_it_ends(gateways: list[
     for _ in range(5):
         assert two.tick(planned(), seconds=1) is not None
     assert one.store.read()["r"].elapsed == elapsed
-    two.now += SECONDS
+    two.now += TAKEOVER
     two.tick(planned(), seconds=1)
     assert one.store.read()["r"].elapsed == elapsed + 1
     one.tick(planned(), seconds=1)

@@ -9,8 +9,8 @@ import pytest
 from config.schema.experiment import ExperimentConfig, FeedbackMetricConfig
 from gateway.auth.audit import Actor
 from gateway.features.rollouts import values as stored_values
-from gateway.features.rollouts.lease import DeciderLease
 from gateway.features.rollouts.planned import Planned
+from gateway.features.rollouts.schema import decider_lease
 from gateway.features.rollouts.store import CountBatch, RolloutStore
 from policies.experiments.progress import ExperimentProgress
 from policies.rollouts.progress import RolloutProgress
@@ -33,7 +33,7 @@ class Node:
         self.now = 1000.0
         self.number = 0
         self.store = RolloutStore(database, PEPPER, lambda: self.now)
-        self.lease = DeciderLease(lambda: self.now)
+        self.lease = decider_lease(lambda: self.now)
 
     def tick(self, plan: Planned, seconds: float = 1.0) -> ExperimentProgress:
         self.now += seconds
