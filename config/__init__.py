@@ -19,7 +19,7 @@ sentences.py     errors of the schema in plain English
 problem.py       one problem, and the error with all problems
 cases.py         tests of a policy
 handover.py      a configuration for another process of the gateway, with its references replaced
-watcher.py       watches the file while the gateway runs
+watcher.py       watches the file while the gateway runs (waiting.py: looks in threads that seldom wake the loop)
 descriptions.py  the docstrings under the fields, for the next two
 jsonschema.py    JSON Schema, for editors
 reference.py     docs/configuration.md, from the schema

@@ -2,11 +2,13 @@
 
 import asyncio
 import ssl
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from adapters.http1.connection import Connection
 from adapters.http1.host import Host
-from adapters.http1.multiplexed import Multiplexed
+
+if TYPE_CHECKING:
+    from adapters.http1.multiplexed import Multiplexed
 
 PREFACE = b"PRI "
 """The beginning of HTTP/2's preface, which no HTTP/1.1 request begins with."""
@@ -37,7 +39,9 @@ class Greeting(asyncio.Protocol):
             self._transport.set_protocol(self._connection)
             self._connection.data_received(data)
 
-    def _speak_http2(self) -> Multiplexed:
+    def _speak_http2(self) -> "Multiplexed":
+        from adapters.http1.multiplexed import Multiplexed  # with its library: most clients use HTTP/1.1
+
         spoken = Multiplexed(self._server, self._transport)
         self._transport.set_protocol(spoken)
         self._connection.connection_lost(None)  # it has read nothing

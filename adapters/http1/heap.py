@@ -7,6 +7,7 @@ memory at the end of the heap, so that a process never shrinks. `malloc_trim` re
 import asyncio
 import ctypes
 import gc
+from collections.abc import Callable
 
 INTERVAL = 5.0
 """Seconds between two checks."""
@@ -67,9 +68,17 @@ class Heap:
         return True
 
 
-async def keep_trimmed(interval: float = INTERVAL) -> None:
-    """Return free memory to the system every `interval` seconds, until cancelled."""
-    heap = Heap()
-    while heap.is_supported:
-        await asyncio.sleep(interval)
-        await asyncio.to_thread(heap.trim)
+def keep_trimmed(interval: float = INTERVAL) -> Callable[[], None]:
+    """Return free memory to the system every `interval` seconds. Returns what ends it."""
+    loop, heap = asyncio.get_running_loop(), Heap()
+    timer: asyncio.TimerHandle
+
+    def trim() -> None:
+        nonlocal timer
+        timer = loop.call_later(interval, trim)
+        loop.run_in_executor(None, heap.trim)
+
+    timer = loop.call_later(interval, trim)
+    if not heap.is_supported:
+        timer.cancel()
+    return lambda: timer.cancel()

@@ -24,10 +24,10 @@ from gateway.features.batches.store import HIDDEN, TooMany
 from gateway.fronts import errors
 from gateway.fronts.door import Door, DoorPath, Fields
 from gateway.fronts.openai import require_json
+from gateway.fronts.paths import MESSAGE_BATCHES as PATH
 from gateway.telemetry import Record
 from policies.batches.states import ENDED, may_cancel
 
-PATH = b"/v1/messages/batches"
 LONGEST_PAGE = 1000
 MOST_BYTES = 256 * 1024 * 1024
 """Bytes of a batch."""

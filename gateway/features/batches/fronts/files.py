@@ -17,9 +17,9 @@ from gateway.features.batches.service import BatchService
 from gateway.features.batches.storage import Storage, StorageWriter
 from gateway.fronts import errors
 from gateway.fronts.door import Door, DoorPath
+from gateway.fronts.paths import FILES as PATH
 from gateway.telemetry import Record
 
-PATH = b"/v1/files"
 PURPOSES = ("batch", "assistants", "evals", "fine-tune", "user_data", "vision")
 OVERHEAD = 64 * 1024
 """Bytes of a form beside its file."""

@@ -2,9 +2,8 @@
 
 from config.schema.batches.batches import BatchesConfig
 from gateway.features.batches.fronts.anthropic import MOST_BYTES
-from gateway.features.batches.fronts.anthropic import PATH as MESSAGE_BATCHES
 from gateway.features.batches.fronts.files import OVERHEAD
-from gateway.features.batches.fronts.files import PATH as FILES
+from gateway.fronts.paths import FILES, MESSAGE_BATCHES
 
 
 def uploads_of(config: BatchesConfig) -> dict[bytes, int]:
