@@ -80,7 +80,7 @@ class Idle(NamedTuple):
     rss_mb: float
 
 
-class _Upstream(BaseHTTPRequestHandler):
+class HealthyServer(BaseHTTPRequestHandler):
     """A server that is always healthy."""
 
     def do_GET(self) -> None:
@@ -157,7 +157,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Measure, and print medians."""
     options = parse(argv)
     trees = [REPOSITORY] + ([options.against.resolve()] if options.against else [])
-    upstream = ThreadingHTTPServer(("127.0.0.1", 0), _Upstream)
+    upstream = ThreadingHTTPServer(("127.0.0.1", 0), HealthyServer)
     threading.Thread(target=upstream.serve_forever, daemon=True).start()
     text = options.config.read_text() if options.config else MINIMAL
     config = text.format(upstream=f"127.0.0.1:{upstream.server_port}")
