@@ -11,7 +11,7 @@ import resource
 import shutil
 import stat
 import tempfile
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -195,9 +195,17 @@ class Heap:
         return True
 
 
-async def keep_trimmed(interval: float = HEAP_INTERVAL) -> None:
-    """Return free memory to the system every `interval` seconds, until cancelled."""
-    heap = Heap()
-    while heap.is_supported:
-        await asyncio.sleep(interval)
-        await asyncio.to_thread(heap.trim)
+def keep_trimmed(interval: float = HEAP_INTERVAL) -> Callable[[], None]:
+    """Return free memory to the system every `interval` seconds. Returns what ends it."""
+    loop, heap = asyncio.get_running_loop(), Heap()
+    timer: asyncio.TimerHandle
+
+    def trim() -> None:
+        nonlocal timer
+        timer = loop.call_later(interval, trim)
+        loop.run_in_executor(None, heap.trim)
+
+    timer = loop.call_later(interval, trim)
+    if not heap.is_supported:
+        timer.cancel()
+    return lambda: timer.cancel()

@@ -15,7 +15,7 @@ external.py      ${ENV}, file: secrets, PEM files, Python files
 sentences.py     errors of the schema in plain English
 problem.py       one problem, and the error with all problems
 cases.py         tests of a policy
-watcher.py       watches the file while the gateway runs
+watcher.py       watches the file while the gateway runs (waiting.py: looks in threads that seldom wake the loop)
 jsonschema.py    JSON Schema for editors, with the docstrings under the fields
 reference.py     docs/configuration.md, from the schema
 headrace.yaml    the default configuration, ready to run; examples/: templates

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from config import waiting
 from config.document import MAX_BYTES
 from config.loader import ConfigError, Reading, read
 from config.schema.config import Config
@@ -53,15 +54,19 @@ class Watcher:
     async def run(self) -> None:
         """Poll until cancelled."""
         while True:
-            await asyncio.sleep(self._interval)
-            await self.poll()
+            await waiting.until(self._has_changed, self._interval)
+            await self._read()
 
     async def poll(self) -> None:
         """Check once, and read changed files when two consecutive checks agree."""
-        stamps = await asyncio.to_thread(_stamps, self._current.reading.sources)
-        settled, self._seen = stamps == self._seen, stamps
-        if settled and stamps != self._current.stamps:
+        if await asyncio.to_thread(self._has_changed):
             await self._read()
+
+    def _has_changed(self) -> bool:
+        """Whether two consecutive looks agree on a change. Blocks."""
+        stamps = _stamps(self._current.reading.sources)
+        settled, self._seen = stamps == self._seen, stamps
+        return settled and stamps != self._current.stamps
 
     async def reload_now(self) -> None:
         """Read at once and report the result even if it is unchanged, for a request by an operator (SIGHUP)."""

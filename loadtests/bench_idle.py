@@ -70,7 +70,9 @@ class Idle(NamedTuple):
     tasks: float
     """Tasks of the event loop besides the main one."""
     wakeups: float
-    """How often a thread of the process wakes up in a second."""
+    """How often the event loop wakes up in a second."""
+    switches: float
+    """The same of all threads, with their waits for each other."""
     ready_ms: float
     """From the start until every model can be used."""
     cpu_ms: float
@@ -78,7 +80,7 @@ class Idle(NamedTuple):
     rss_mb: float
 
 
-class _Upstream(BaseHTTPRequestHandler):
+class HealthyServer(BaseHTTPRequestHandler):
     """A server that is always healthy."""
 
     def do_GET(self) -> None:
@@ -107,8 +109,8 @@ def measure(tree: Path, config: str, seconds: float) -> tuple[Idle, dict[str, li
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "headrace.yaml").write_text(config)
-        figures, log = folder / "figures.json", folder / "log"
-        command = [sys.executable, "-c", LAUNCHER, str(figures), "serve", "--config", "headrace.yaml"]
+        lists_of, log = folder / "lists.json", folder / "log"
+        command = [sys.executable, "-c", LAUNCHER, str(lists_of), "serve", "--config", "headrace.yaml"]
         environment = {**os.environ, "PYTHONPATH": str(tree)}
         begun = time.perf_counter()
         with log.open("w") as stderr, subprocess.Popen(command, cwd=folder, env=environment, stderr=stderr) as process:
@@ -118,27 +120,29 @@ def measure(tree: Path, config: str, seconds: float) -> tuple[Idle, dict[str, li
                 meter = psutil.Process(process.pid)
                 cpu = meter.cpu_times()
                 time.sleep(2)  # the first probes, and the writes of the start
-                before = _wakeups(process.pid)
+                before = _switches(process.pid)
                 time.sleep(seconds)
-                wakeups = (_wakeups(process.pid) - before) / seconds
+                after = _switches(process.pid)
                 rss_mb = meter.memory_info().rss / 1e6
                 process.send_signal(signal.SIGUSR1)
-                _wait(figures.exists, log)
+                _wait(lists_of.exists, log)
             finally:
                 process.terminate()
-        lists = json.loads(figures.read_text())
+        lists = json.loads(lists_of.read_text())
     ours = sum(module.partition(".")[0] in OURS for module in lists["modules"])
     tasks, cpu_ms = len(lists["tasks"]) - 1, (cpu.user + cpu.system) * 1000
-    return Idle(ours, len(lists["modules"]), tasks, wakeups, ready_ms, cpu_ms, rss_mb), lists
+    wakeups = (after[process.pid] - before[process.pid]) / seconds
+    switches = (sum(after.values()) - sum(before.values())) / seconds
+    return Idle(ours, len(lists["modules"]), tasks, wakeups, switches, ready_ms, cpu_ms, rss_mb), lists
 
 
-def _wakeups(pid: int) -> int:
-    """Each wait of a thread that ended is a voluntary switch of context."""
-    total = 0
+def _switches(pid: int) -> dict[int, int]:
+    """The voluntary switches of context of each thread: one each time that it begins to wait."""
+    counts = {}
     for thread in Path(f"/proc/{pid}/task").iterdir():
         status = (thread / "status").read_text()
-        total += int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
-    return total
+        counts[int(thread.name)] = int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+    return counts
 
 
 def _wait(condition: Callable[[], bool], log: Path) -> None:
@@ -153,7 +157,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Measure, and print medians."""
     options = parse(argv)
     trees = [REPOSITORY] + ([options.against.resolve()] if options.against else [])
-    upstream = ThreadingHTTPServer(("127.0.0.1", 0), _Upstream)
+    upstream = ThreadingHTTPServer(("127.0.0.1", 0), HealthyServer)
     threading.Thread(target=upstream.serve_forever, daemon=True).start()
     text = options.config.read_text() if options.config else MINIMAL
     config = text.format(upstream=f"127.0.0.1:{upstream.server_port}")

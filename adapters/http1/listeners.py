@@ -323,6 +323,7 @@ class Accepting(Listeners, Generic[C]):
                     await asyncio.wait(self.arriving)
                 for connection in list(self.connections):
                     connection.hurry(min(self._lull, grace / 2), grace / 2)
+                self._sweeper.stir()
                 while self.connections:
                     self._idle.clear()
                     await self._idle.wait()

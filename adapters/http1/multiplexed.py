@@ -7,7 +7,7 @@ their responses. `frame_receiver.py` bounds the features of HTTP/2: concurrent s
 import asyncio
 import contextlib
 import ssl
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import h2.config
 import h2.connection
@@ -384,7 +384,9 @@ class Greeting(asyncio.Protocol):
             self._transport.set_protocol(self._connection)
             self._connection.data_received(data)
 
-    def _speak_http2(self) -> Multiplexed:
+    def _speak_http2(self) -> "Multiplexed":
+        from adapters.http1.multiplexed import Multiplexed  # with its library: most clients use HTTP/1.1
+
         spoken = Multiplexed(self._server, self._transport)
         self._transport.set_protocol(spoken)
         self._connection.connection_lost(None)  # it has read nothing

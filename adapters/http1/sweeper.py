@@ -15,6 +15,8 @@ from weakref import WeakKeyDictionary
 NEVER = math.inf
 INTERVAL = 0.1
 """Seconds between two checks."""
+CALM = 0.5
+"""The same while no deadline is near and none changes."""
 
 
 class Expiring(Protocol):
@@ -27,20 +29,35 @@ class Expiring(Protocol):
 
 
 class Sweeper:
-    """Expires the members of live sets, at most `INTERVAL` seconds late, the earliest of a set first. Idle while all of
-    them are empty."""
+    """Expires the members of live sets, the earliest of a set first, at most `INTERVAL` seconds late.
 
-    __slots__ = ("_handle", "_loop", "_sets")
+    While no deadline is near and none changes, the next change is seen up to `CALM` seconds late, unless `stir` is
+    called.
+    Idle while all sets are empty.
+    """
+
+    __slots__ = ("_handle", "_is_calm", "_loop", "_seen", "_sets")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._sets: dict[int, Set[Expiring]] = {}
         self._handle: asyncio.TimerHandle | None = None
+        self._is_calm = False
+        self._seen: list[float] = []
+        """All deadlines at the last check."""
 
     def watch(self, members: Set[Expiring]) -> None:
         """Check a set until it is empty. Call this method whenever a member was added."""
         self._sets[id(members)] = members
         if self._handle is None:
+            self._handle = self._loop.call_later(INTERVAL, self._sweep)
+        self.stir()
+
+    def stir(self) -> None:
+        """Check often again: a deadline has come nearer, as of a connection that rested and now has a request."""
+        if self._is_calm and self._handle is not None:
+            self._is_calm = False
+            self._handle.cancel()
             self._handle = self._loop.call_later(INTERVAL, self._sweep)
 
     def _sweep(self) -> None:
@@ -50,7 +67,13 @@ class Sweeper:
                 member.deadline = NEVER
                 member.expire()
         self._sets = {key: members for key, members in self._sets.items() if members}
-        self._handle = self._loop.call_later(INTERVAL, self._sweep) if self._sets else None
+        self._handle = None
+        if self._sets:
+            deadlines = [member.deadline for members in self._sets.values() for member in members]
+            self._is_calm, self._seen = deadlines == self._seen and min(deadlines) > now + 2 * CALM, deadlines
+            # All calm timers of the loop end at the same times, so that they wake it once.
+            then = (now // CALM + 1) * CALM if self._is_calm else now + INTERVAL
+            self._handle = self._loop.call_at(then, self._sweep)
 
 
 _sweepers: WeakKeyDictionary[asyncio.AbstractEventLoop, Sweeper] = WeakKeyDictionary()

@@ -5,7 +5,7 @@ import ssl
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar, cast
 
-from adapters.http1.sweeper import NEVER
+from adapters.http1.sweeper import NEVER, sweeper
 from adapters.http2 import frames
 from adapters.http2.control import ControlFrames
 from adapters.http2.fields import Decoder, Field, TooManyFields
@@ -168,6 +168,7 @@ class Connection(ControlFrames, Generic[Head]):
         """Check the deadlines at `when` or earlier."""
         if when < self.deadline:
             self.deadline = when
+            sweeper(self.loop).stir()
 
     def expire(self) -> None:
         """Check the deadlines of all streams and of the connection."""

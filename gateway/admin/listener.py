@@ -1,22 +1,26 @@
 """The admin listener: aiohttp's server with bounds on each connection and on their number.
 
-aiohttp waits for the head of a first request without an end, and accepts any number of connections.
+aiohttp waits for the head of a first request without an end, and accepts any number of connections. It is imported, and
+the application made, when the first client connects: clients of models wait neither for that nor for its memory.
 """
 
 import asyncio
-import ssl
+import importlib
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
-
-from aiohttp import web, web_response
-from aiohttp.typedefs import Handler, Middleware
+from typing import TYPE_CHECKING, cast
 
 from adapters.http1.listeners import Listeners, Room
 from adapters.http1.sweeper import NEVER, sweeper
 
-# aiohttp would name its version and Python's in each response, those to malformed requests included.
-web_response.SERVER_SOFTWARE = "headrace"  # type: ignore[attr-defined]
+if TYPE_CHECKING:  # imported with the application
+    from aiohttp import web
+    from aiohttp.typedefs import Handler, Middleware
 
+log = logging.getLogger(__name__)
+APPLICATION = "gateway.admin.api.front"
+"""The module with the API of operators."""
 LINGER_SECONDS = 2.0
 """Seconds in which the listener reads and discards the rest of a body after its response."""
 
@@ -38,18 +42,35 @@ class AdminConnection(asyncio.Protocol):
         self._limits = listener.limits
         self._loop = listener.loop
         self._in_head = False
-        self.inner: web.RequestHandler = listener.serve()
+        self.inner: web.RequestHandler | None = None
         self.deadline = NEVER
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self.deadline = self._loop.time() + self._limits.head_timeout
-        if self._listener.opened(self):
-            self.inner.connection_made(transport)
-        else:
+        if not self._listener.opened(self):
             self.give_way()
+        elif self._listener.is_made:
+            self._begin()
+        else:
+            self._transport.pause_reading()
+            self._listener.made().add_done_callback(self._made)
+
+    def _made(self, making: "asyncio.Task[None]") -> None:
+        if self._transport.is_closing():
+            return
+        if making.cancelled() or making.exception() is not None:
+            self.give_way()
+        else:
+            self._begin()
+            self._transport.resume_reading()
+
+    def _begin(self) -> None:
+        self.inner = self._listener.serve(self)
+        self.inner.connection_made(self._transport)
 
     def data_received(self, data: bytes) -> None:
+        assert self.inner is not None
         if self.deadline != NEVER and not self._in_head:
             self._in_head = True
             self.deadline = self._loop.time() + self._limits.head_timeout
@@ -64,18 +85,22 @@ class AdminConnection(asyncio.Protocol):
         self.deadline = self._loop.time() + self._limits.idle_timeout
 
     def eof_received(self) -> None:
-        self.inner.eof_received()
+        if self.inner is not None:
+            self.inner.eof_received()
 
     def pause_writing(self) -> None:
-        self.inner.pause_writing()
+        if self.inner is not None:
+            self.inner.pause_writing()
 
     def resume_writing(self) -> None:
-        self.inner.resume_writing()
+        if self.inner is not None:
+            self.inner.resume_writing()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self.deadline = NEVER
         self._listener.closed(self)
-        self.inner.connection_lost(exc)
+        if self.inner is not None:
+            self.inner.connection_lost(exc)
 
     @property
     def spare(self) -> bool:
@@ -94,18 +119,49 @@ class AdminConnection(asyncio.Protocol):
 class AdminListener(Listeners):
     """Serves an application to operators."""
 
-    def __init__(self, app: web.Application, limits: AdminLimits | None = None) -> None:
+    def __init__(self, make: "Callable[[], web.Application]", limits: AdminLimits | None = None) -> None:
+        """`make` makes the application, after the modules of the API have been imported."""
         self.limits = limits or AdminLimits()
         super().__init__(lambda: AdminConnection(self), self.limits.max_connections)
         self.connections: set[AdminConnection] = set()
         self._of: dict[object, AdminConnection] = {}
         self._room = Room(self.loop, self.connections, self.limits.max_connections)
-        app.middlewares.insert(0, self._serving())
-        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, lingering_time=LINGER_SECONDS)
+        self._make = make
+        self._making: asyncio.Task[None] | None = None
+        self._runner: web.AppRunner | None = None
 
-    def _serving(self) -> Middleware:
+    @property
+    def is_made(self) -> bool:
+        """Whether the application can serve."""
+        return self._runner is not None
+
+    def made(self) -> asyncio.Task[None]:
+        """Makes the application. After a failure the next client causes another attempt."""
+        if self._making is None or (self._making.done() and not self.is_made):
+            self._making = self.loop.create_task(self._set_up())
+        return self._making
+
+    async def _set_up(self) -> None:
+        try:
+            await asyncio.to_thread(importlib.import_module, APPLICATION)
+            from aiohttp import web, web_response
+
+            # aiohttp would name its version and Python's in each response, those to malformed requests included.
+            web_response.SERVER_SOFTWARE = "headrace"  # type: ignore[attr-defined]
+            app = self._make()
+            app.middlewares.insert(0, self._serving())
+            runner = web.AppRunner(app, access_log=None, handle_signals=False, lingering_time=LINGER_SECONDS)
+            await runner.setup()
+        except Exception:
+            log.exception("the admin listener cannot serve")
+            raise
+        self._runner = runner
+
+    def _serving(self) -> "Middleware":
+        from aiohttp import web
+
         @web.middleware
-        async def serving(request: web.Request, handler: Handler) -> web.StreamResponse:
+        async def serving(request: web.Request, handler: "Handler") -> web.StreamResponse:
             connection = self._of.get(request.protocol)
             if connection is None:
                 return await handler(request)
@@ -117,19 +173,17 @@ class AdminListener(Listeners):
 
         return serving
 
-    async def listen_tcp(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
-        await self._runner.setup()
-        return await super().listen_tcp(host, port, tls)
-
-    def serve(self) -> web.RequestHandler:
+    def serve(self, connection: AdminConnection) -> "web.RequestHandler":
         """Return aiohttp's protocol of a new connection."""
+        assert self._runner is not None
         assert self._runner.server is not None
-        return self._runner.server()
+        inner = self._runner.server()
+        self._of[inner] = connection
+        return inner
 
     def opened(self, connection: AdminConnection) -> bool:
         """Register a connection. Returns whether the listener has a place for it."""
         self.connections.add(connection)
-        self._of[connection.inner] = connection
         sweeper(self.loop).watch(self.connections)
         return self._room.admits(connection)
 
@@ -140,4 +194,7 @@ class AdminListener(Listeners):
     async def aclose(self) -> None:
         """Stop accepting, wait for requests, and drop the remaining connections."""
         self.stop_listening()
-        await self._runner.cleanup()
+        if self._making is not None:
+            await asyncio.wait((self._making,))
+        if self._runner is not None:
+            await self._runner.cleanup()

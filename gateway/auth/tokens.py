@@ -3,16 +3,16 @@
 import asyncio
 import hashlib
 from collections.abc import Callable, Container, Sequence
-from typing import Any, NamedTuple
-
-import jwt
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from adapters.errors import CredentialError
 from config.schema.identity import ROLES, USER, JwtConfig
-from gateway.auth.jwks import Jwks
 from gateway.auth.keys import NO_LABELS, Principal, holder_id
 from gateway.auth.scope import Scope
 from gateway.auth.table import REFUSED
+
+if TYPE_CHECKING:
+    from gateway.auth.jwks import Jwks
 
 MAX_TOKEN = 8192
 MAX_VERIFIED = 4096
@@ -67,6 +67,8 @@ class Tokens:
         return verified.principal
 
     def _verify(self, token: str, now_utc: float) -> _Verified:
+        import jwt  # with cryptography: for files with an issuer
+
         try:
             unverified = jwt.decode_complete(token, options={"verify_signature": False})
             header, name = unverified["header"], unverified["payload"].get("iss")
@@ -90,7 +92,7 @@ class _Issuer:
 
     def __init__(self, config: JwtConfig, clock: Callable[[], float], on_change: Callable[[], None]) -> None:
         self.name = config.issuer
-        self.jwks = Jwks(config, clock, on_change) if config.jwks is not None else None
+        self.jwks = None if config.jwks is None else _jwks(config, clock, on_change)
         secret = config.allow_symmetric_secret
         self._secret = secret.get_secret_value().encode() if secret is not None else None
         self._config = config
@@ -100,6 +102,8 @@ class _Issuer:
 
         Propagates the errors of claims of a wrong type.
         """
+        import jwt
+
         config, algorithm = self._config, header.get("alg")
         if algorithm not in config.algorithms:
             return None
@@ -152,6 +156,12 @@ class _Issuer:
                 if separator and kind in _SCOPES:
                     named.setdefault(kind, []).append(name)
         return Scope(**named) if named else None
+
+
+def _jwks(config: JwtConfig, clock: Callable[[], float], on_change: Callable[[], None]) -> "Jwks":
+    from gateway.auth.jwks import Jwks
+
+    return Jwks(config, clock, on_change)
 
 
 def check_types(claims: dict[str, Any]) -> None:

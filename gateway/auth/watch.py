@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from config import waiting
 from config.schema.config import Config
 from gateway.auth.keys import ApiKey
 from gateway.auth.store import KeyStore, LiveKeys
@@ -74,9 +75,8 @@ class KeyWatcher:
     async def run(self) -> None:
         """Poll until cancelled. An exception of `on_change` is that of `run`: a watcher never fails silently."""
         while True:
-            await asyncio.sleep(POLL_INTERVAL)
-            if await asyncio.to_thread(self._may_have_moved):
-                await self.poll()
+            await waiting.until(self._may_have_moved, POLL_INTERVAL)
+            await self.poll()
 
     async def poll(self) -> None:
         """One poll of the store."""

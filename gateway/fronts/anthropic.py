@@ -21,12 +21,11 @@ from gateway.auth.keys import Principal
 from gateway.fronts import decoding, errors, rate_limits
 from gateway.fronts.door import STREAMED, Door, DoorPath, Fields
 from gateway.fronts.openai import require_json
+from gateway.fronts.paths import MESSAGES as PATH
+from gateway.fronts.paths import MODELS
 from gateway.telemetry import Record
 from policies.routing import rules
 
-PATH = b"/v1/messages"
-MODELS = b"/v1/models"
-VERSION = "anthropic-version"
 """The header that requests Anthropic's list of models at a path that OpenAI's API uses too."""
 ESTIMATED = ("x-headrace-estimate", "true")
 """The header that marks a count of tokens as an estimate."""

@@ -14,7 +14,6 @@ from gateway.fronts import errors, tensors
 from gateway.fronts.door import UNBUFFERED, Door, DoorPath, Fields
 from gateway.telemetry import Record
 
-PATHS = (b"/apps/", b"/predictions/", b"/explanations/")
 IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 _APP = re.compile(r"/apps/([^/]+)(/.*)?")
 _SERVE = re.compile(r"/(predictions|explanations)/([^/]+)(?:/([^/]+))?/?")

@@ -8,13 +8,12 @@ from collections.abc import Awaitable, Callable
 from adapters.errors import CredentialError, InferenceError
 from adapters.http1.message import Headers, Request, Response
 from gateway.auth.keys import Principal
-from gateway.fronts.anthropic import PATH as MESSAGES
 from gateway.fronts.anthropic import AnthropicFront
 from gateway.fronts.comments import EventOf
 from gateway.fronts.door import Door, DoorPath, Fields, HeadersOf, Shape
 from gateway.fronts.oip_http import OipFront
 from gateway.fronts.openai import OpenAIFront
-from gateway.fronts.responses import PATH as RESPONSES
+from gateway.fronts.paths import MESSAGES, RESPONSES
 from gateway.fronts.responses import ResponsesFront, ResponseStorage
 from gateway.request.core import Core
 from gateway.telemetry import Record

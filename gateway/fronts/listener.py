@@ -2,22 +2,16 @@
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Protocol
 
 from adapters.http1.message import Request, Response
-from gateway.fronts.anthropic import MODELS, VERSION, AnthropicFront
-from gateway.fronts.anthropic import PATH as MESSAGES
-from gateway.fronts.apps import PATHS, AppsFront
+from adapters.wire.openai.passthrough import PASSTHROUGH
 from gateway.fronts.door import Door, DoorPath
-from gateway.fronts.metadata import Metadata
-from gateway.fronts.oip_http import OipFront
 from gateway.fronts.openai import OpenAIFront
-from gateway.fronts.passed import PassedFront
-from gateway.fronts.paths import readdressed
-from gateway.fronts.predict_v1 import PredictFront
-from gateway.fronts.responses import PATH as RESPONSES
-from gateway.fronts.responses import ResponsesFront
+from gateway.fronts.paths import APPS, MESSAGES, MODELS, RESPONSES, VERSION, readdressed
 
+PASSED = frozenset(path.encode() for path in PASSTHROUGH)
 GENERATION = frozenset({b"/v1/chat/completions", b"/v1/completions", b"/v1/embeddings"})
 """OpenAI's paths of most requests. Every other path is compared with the prefixes of each front."""
 
@@ -32,6 +26,26 @@ class Front(Protocol):
         ...
 
 
+class LateFront:
+    """A front that is imported and made with the first request to its paths: most gateways serve few APIs."""
+
+    def __init__(self, make: Callable[[], Front]) -> None:
+        self._make = make
+
+    @cached_property
+    def front(self) -> Front:
+        """The front itself."""
+        return self._make()
+
+    def __call__(self, http: Request) -> Awaitable[Response]:
+        """Answer one request."""
+        return self.front(http)
+
+    def routes(self) -> Iterable[DoorPath]:
+        """All routes."""
+        return self.front.routes()
+
+
 class Fronts:
     """The handler of the data listener. `ready` reports whether the gateway accepts and can answer requests."""
 
@@ -39,24 +53,24 @@ class Fronts:
         self,
         door: Door,
         ready: Callable[[], bool] = lambda: True,
-        responses: ResponsesFront | None = None,
+        responses: Callable[[], Front] | None = None,
         features: Sequence[tuple[bytes, Front]] = (),
     ) -> None:
-        """`features` are the fronts of features, by the prefix of their paths."""
+        """`features` are the fronts of features, by the prefix of their paths; `responses` makes that of Responses."""
         self.door = door
-        created = int(time.time())
-        self._openai = OpenAIFront(door, created)
-        predict, oip = PredictFront(door, Metadata(door.core), created), OipFront(door, ready)
-        self._anthropic = AnthropicFront(door, created)
+        self._ready = ready
+        self._created = int(time.time())
+        self._openai = OpenAIFront(door, self._created)
+        self._anthropic = LateFront(self._make_anthropic)
         self._fronts: tuple[tuple[bytes, Front], ...] = (
-            (b"/v2", oip),
-            (b"/v1/models/", predict),
-            (RESPONSES, responses or ResponsesFront(door)),
+            (b"/v2", LateFront(self._make_oip)),
+            (b"/v1/models/", LateFront(self._make_predict)),
+            (RESPONSES, LateFront(responses or self._make_responses)),
             *features,
             (MESSAGES, self._anthropic),
         )
-        self._apps = AppsFront(self.door)
-        self._passed = PassedFront(self.door)
+        self._apps = LateFront(self._make_apps)
+        self._passed = LateFront(self._make_passed)
 
     def __call__(self, http: Request) -> Awaitable[Response]:
         """Answer one request."""
@@ -65,12 +79,12 @@ class Fronts:
         http = readdressed(http)
         if http.target.startswith(MODELS) and VERSION in http.headers:
             return self._anthropic(http)
-        if self._passed.serves(http.target):
+        if http.target in PASSED:
             return self._passed(http)
         for prefix, front in self._fronts:
             if http.target.startswith(prefix):
                 return front(http)
-        if http.target.startswith(PATHS):
+        if http.target.startswith(APPS):
             return self._apps(http)
         return self._openai(http)
 
@@ -78,3 +92,34 @@ class Fronts:
         """The routes of all fronts."""
         for front in (self._openai, *(front for _, front in self._fronts), self._apps, self._passed):
             yield from front.routes()
+
+    def _make_anthropic(self) -> Front:
+        from gateway.fronts.anthropic import AnthropicFront
+
+        return AnthropicFront(self.door, self._created)
+
+    def _make_oip(self) -> Front:
+        from gateway.fronts.oip_http import OipFront
+
+        return OipFront(self.door, self._ready)
+
+    def _make_predict(self) -> Front:
+        from gateway.fronts.metadata import Metadata
+        from gateway.fronts.predict_v1 import PredictFront
+
+        return PredictFront(self.door, Metadata(self.door.core), self._created)
+
+    def _make_responses(self) -> Front:
+        from gateway.fronts.responses import ResponsesFront
+
+        return ResponsesFront(self.door)
+
+    def _make_apps(self) -> Front:
+        from gateway.fronts.apps import AppsFront
+
+        return AppsFront(self.door)
+
+    def _make_passed(self) -> Front:
+        from gateway.fronts.passed import PassedFront
+
+        return PassedFront(self.door)

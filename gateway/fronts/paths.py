@@ -1,4 +1,4 @@
-"""Alternative paths of client libraries: Azure's paths, and a trailing slash."""
+"""The paths of the fronts, and alternative ones of client libraries: Azure's paths, and a trailing slash."""
 
 import re
 from collections.abc import AsyncIterator, Mapping
@@ -8,8 +8,18 @@ from urllib.parse import unquote_to_bytes
 from adapters import offload
 from adapters.http1.message import Request
 from adapters.wire.openai.model_field import with_model
-from gateway.fronts.apps import PATHS as APPS
 
+APPS = (b"/apps/", b"/predictions/", b"/explanations/")
+BATCHES = b"/v1/batches"
+CONVERSATIONS = b"/v1/conversations"
+FEEDBACK = b"/v1/feedback"
+FILES = b"/v1/files"
+MESSAGES = b"/v1/messages"
+MESSAGE_BATCHES = b"/v1/messages/batches"
+MODELS = b"/v1/models"
+RESPONSES = b"/v1/responses"
+VERSION = "anthropic-version"
+"""The header of clients of Anthropic's API. The paths of its models are also OpenAI's."""
 AZURE = b"/openai/"
 _DEPLOYMENT = re.compile(rb"/openai/deployments/([^/]{1,512})(/.*)")
 _VERSIONED = b"/openai/v1/"

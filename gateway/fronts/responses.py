@@ -19,9 +19,9 @@ from gateway.auth.keys import Principal
 from gateway.fronts import decoding, errors, input_tokens
 from gateway.fronts.door import STREAMED, Door, DoorPath
 from gateway.fronts.openai import require_json
+from gateway.fronts.paths import RESPONSES as PATH
 from gateway.telemetry import Record
 
-PATH = b"/v1/responses"
 _UNKNOWN = "Unknown path. This gateway serves /v1/responses and the paths below it."
 
 

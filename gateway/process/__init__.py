@@ -6,10 +6,12 @@ app.py               a gateway of one process: data plane, admin listener, reloa
 supervisor/          several worker processes as one gateway
 data_plane.py        all parts that serve requests, and their reconfiguration
 plane_state.py       its state as JSON
+features.py          parts that exist only while the file has their section
+client_features.py   the features of a process that serves clients (host.py: those of one process of a host)
 client_fronts.py     the fronts of clients, with those of the features
 client_listeners.py  the HTTP and gRPC servers for clients
 admin_backend.py     the operations behind the admin API
-host_writers.py      the writers of a host: usage and the records of requests
+own_runtimes.py      the runtimes that a gateway of one process starts
 ownership.py         checks at the start that the packages belong to this distribution
 extras.py            the optional packages that a configuration needs and that are absent
 first_request.py     prints a first request to try

@@ -1,6 +1,6 @@
 """The operations behind the admin API in a process that serves clients."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client.registry import Collector
 
@@ -15,17 +15,18 @@ from gateway.auth.audit import Act
 from gateway.auth.certificates import PeerCertificate
 from gateway.auth.keys import ApiKey, Principal
 from gateway.auth.store import KeyStore
-from gateway.features.alerts.writer import AlertWriter
-from gateway.features.batches.service import BatchService
-from gateway.features.quota.report import StorageReport
-from gateway.features.requests.writer import RequestWriter
-from gateway.features.rollouts.decider import Decider
-from gateway.features.scaling.autoscaler import Autoscaler
-from gateway.features.usage.writer import UsageWriter
 from gateway.process.data_plane import DataPlane
-from gateway.process.host_writers import HostWriters
+from gateway.process.host import HostFeatures
 from gateway.process.plane_state import describe, describe_load
 from gateway.traffic.fleet.operations import NotDone, Operation, operate
+
+if TYPE_CHECKING:
+    from gateway.features.alerts.writer import AlertWriter
+    from gateway.features.batches.service import BatchService
+    from gateway.features.quota.report import StorageReport
+    from gateway.features.requests.writer import RequestWriter
+    from gateway.features.rollouts.decider import Decider
+    from gateway.features.usage.writer import UsageWriter
 
 
 class PlaneBackend:
@@ -85,22 +86,12 @@ class PlaneBackend:
             raise NotDone(statuses.http_status(error), error.code, error.message) from None
 
 
-class GatewayBackend(PlaneBackend):
-    """The `AdminBackend` of a gateway of one process."""
+class HostBackend:
+    """The part of an `AdminBackend` that one process does for its host."""
 
-    def __init__(
-        self,
-        plane: DataPlane,
-        lifecycle: Lifecycle,
-        decider: Decider,
-        writers: HostWriters,
-        autoscaler: Autoscaler,
-    ) -> None:
-        super().__init__(plane)
-        self._autoscaler = autoscaler
+    def __init__(self, lifecycle: Lifecycle, host: HostFeatures) -> None:
         self.lifecycle = lifecycle
-        self._decider = decider
-        self._writers = writers
+        self.host = host
 
     @property
     def config(self) -> Config:
@@ -108,34 +99,46 @@ class GatewayBackend(PlaneBackend):
         return self.lifecycle.config
 
     @property
-    def decider(self) -> Decider:
+    def decider(self) -> "Decider":
         """The decider of rollouts."""
-        return self._decider
+        return self.host.decider
 
     @property
-    def usage(self) -> UsageWriter:
+    def usage(self) -> "UsageWriter":
         """The writer of usage."""
-        return self._writers.usage
+        return self.host.usage
 
     @property
-    def requests(self) -> RequestWriter:
+    def requests(self) -> "RequestWriter":
         """The writer of the records of requests."""
-        return self._writers.requests
+        return self.host.requests
 
     @property
-    def batches(self) -> BatchService | None:
-        """Files and batches."""
-        return None if self._plane.batches is None else self._plane.batches.service
-
-    @property
-    def alerts(self) -> AlertWriter:
+    def alerts(self) -> "AlertWriter":
         """The writer of alerts."""
-        return self._writers.alerts
+        return self.host.alerts
 
     @property
-    def storage(self) -> StorageReport:
+    def storage(self) -> "StorageReport":
         """The bytes that tenants store."""
-        return self._writers.storage
+        return self.host.storage
+
+    def note(self, act: Act) -> None:
+        """Append an act to the audit log."""
+        self.lifecycle.record(act)
+
+
+class GatewayBackend(PlaneBackend, HostBackend):
+    """The `AdminBackend` of a gateway of one process."""
+
+    def __init__(self, plane: DataPlane, lifecycle: Lifecycle, host: HostFeatures) -> None:
+        PlaneBackend.__init__(self, plane)
+        HostBackend.__init__(self, lifecycle, host)
+
+    @property
+    def batches(self) -> "BatchService | None":
+        """Files and batches."""
+        return self._plane.features.service
 
     @property
     def store(self) -> KeyStore:
@@ -160,23 +163,24 @@ class GatewayBackend(PlaneBackend):
         """Whether the key of a principal is still valid."""
         return self._plane.core.snapshot.credentials.keys.holds(principal, now_utc)
 
-    def note(self, act: Act) -> None:
-        """Append an act to the audit log."""
-        self.lifecycle.record(act)
+    async def metrics(self) -> Collector:
+        """Every metric."""
+        await self.host.refresh()
+        return await super().metrics()
 
     async def state(self) -> dict[str, Any]:
         """Every counter, the health of every endpoint, and the status of the configuration."""
-        replicas = self._autoscaler.describe()
+        replicas = self.host.replicas()
         return {**await super().state(), "configuration": self.lifecycle.describe(), "replicas": replicas}
 
     async def load(self) -> dict[str, Any]:
         """The health of every endpoint, queues, the totals of each pool, and the replicas of runtimes."""
-        return {**await super().load(), "replicas": self._autoscaler.describe()}
+        return {**await super().load(), "replicas": self.host.replicas()}
 
     async def pools(self) -> list[dict[str, Any]]:
         """Every pool with its endpoints, and the replicas of its runtime."""
         pools = await super().pools()
-        self._autoscaler.annotate(pools)
+        self.host.annotate(pools)
         return pools
 
     def calls_socket(self) -> str | None:

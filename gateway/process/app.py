@@ -3,33 +3,29 @@
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from adapters.process import TemporaryFolder
 from config.loader import ConfigError
 from config.schema.config import Config
 from config.watcher import Watcher
-from gateway.admin.api.front import make_app
 from gateway.admin.config_info import ConfigInfo
 from gateway.admin.lifecycle import Lifecycle
 from gateway.admin.listener import AdminListener
 from gateway.auth.keys import ApiKey
 from gateway.background import Background
 from gateway.errors import StartError
-from gateway.features.experiments.metrics import ExperimentMetrics
-from gateway.features.placement.local import LocalRuntimes
-from gateway.features.rollouts.decider import Decider
-from gateway.features.rollouts.metrics import RolloutMetrics
-from gateway.features.scaling.actuator import PlaneActuator
-from gateway.features.scaling.autoscaler import Autoscaler
-from gateway.features.scaling.keda_listener import listen_to_keda
-from gateway.features.scaling.metrics import ReplicaMetrics
-from gateway.features.scaling.pattern import UsagePattern
-from gateway.process.admin_backend import GatewayBackend
 from gateway.process.data_plane import DataPlane
-from gateway.process.host_writers import HostWriters
+from gateway.process.host import HostFeatures
+from gateway.process.own_runtimes import OwnRuntimes
 from gateway.traffic.fleet.member import FleetError
 from gateway.traffic.fleet.server_tls import ServerTls
 from policies.rollouts.tally import ShareOrder, StratumTally
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from gateway.features.scaling.actuator import Actuator
 
 
 class Gateway:
@@ -42,15 +38,13 @@ class Gateway:
         self.admin_address = ("", 0)
         self.keda_address: tuple[str, int] | None = None
         self._admin_tls = ServerTls(config.listen.tls if config.listen.admin_tls else None)
-        self.decider = Decider(lambda: self.config, self._exchange, lambda: self.plane.identity.pepper)
-        assert isinstance(self.plane.runtimes, LocalRuntimes)
-        pattern = UsagePattern(lambda: self.config, lambda: self.writers.usage)
-        actuator = PlaneActuator(self.plane.fleet, self.plane.runtimes)
-        self.autoscaler = Autoscaler(lambda: self.config, actuator, pattern=pattern)
         self._background = Background()
         self._exits = AsyncExitStack()
-        self.writers = HostWriters(lambda: self.config, lambda: self.plane.identity.pepper)
-        self._exits.push_async_callback(self.writers.aclose)  # last: the plane leaves its counts to it
+        self.host = HostFeatures(
+            lambda: self.config, lambda: self.plane.identity.pepper, self._exchange, self._actuator,
+            self._background, self.plane.metrics.registry,
+        )  # fmt: skip
+        self._exits.push_async_callback(self.host.aclose)  # last: the plane leaves its counts to it
         self._exits.push_async_callback(self.plane.aclose)
 
     @property
@@ -81,7 +75,7 @@ class Gateway:
     async def start(self) -> None:
         """Open the data plane and listen. Runtimes may still be loading, see `/readyz`. Raises `StartError`."""
         self._load_admin_certificate()
-        self.writers.prepare(self.config)
+        self.host.prepare(self.config)
         await self.plane.open()
         folder = TemporaryFolder()  # only this user may enter it
         self._exits.callback(folder.cleanup)
@@ -89,43 +83,39 @@ class Gateway:
         self.lifecycle.open(self.plane.identity.store, self._background, self._exits)
         self.lifecycle.started()
         self.plane.metrics.watch(ConfigInfo(self.lifecycle))
-        await self._start_rollouts()
-        self._start_writers()
-        self.plane.metrics.watch(ReplicaMetrics(lambda: self.autoscaler.pools.values()))
-        self._exits.callback(self._background.run(self.autoscaler.run, "replicas").cancel)
+        self._exits.push_async_callback(self.host.end)
+        await self.host.open()
+        self.host.configure(self.config)
         await self._listen()
 
-    async def _start_rollouts(self) -> None:
-        """Put the stored shares in force before the first request, and decide from then on."""
-        await self.decider.open()
-        await self._exchange(self.decider.orders)
-        self.plane.metrics.watch(RolloutMetrics(self.decider))
-        self.plane.metrics.watch(ExperimentMetrics(self.decider))
-        self._exits.push_async_callback(self.decider.aclose)
-        self._exits.callback(self._background.run(self.decider.run, "rollouts").cancel)
-
-    def _start_writers(self) -> None:
-        for collector in self.writers.collectors():
-            self.plane.metrics.watch(collector)
-        for name, work in self.writers.works():
-            self._exits.callback(self._background.run(work, name).cancel)
-
     async def _exchange(self, orders: Sequence[ShareOrder]) -> list[StratumTally]:
-        counts = self.plane.rollouts.take()
-        self.plane.rollouts.apply(orders)
+        rollouts = self.plane.features.rollouts
+        counts = rollouts.take()
+        rollouts.apply(orders)
         return counts
 
+    def _actuator(self) -> "Actuator":
+        from gateway.features.scaling.actuator import PlaneActuator
+
+        assert isinstance(self.plane.runtimes, OwnRuntimes)
+        return PlaneActuator(self.plane.fleet, self.plane.runtimes.local)
+
     async def _listen(self) -> None:
-        backend = GatewayBackend(self.plane, self.lifecycle, self.decider, self.writers, self.autoscaler)
-        admin, listen = AdminListener(make_app(backend)), self.config.listen
+        admin, listen = AdminListener(self._admin_app), self.config.listen
         self._exits.push_async_callback(admin.aclose)
         try:
             await self.plane.listeners.listen_tcp(listen)
-            self.keda_address = await listen_to_keda(self.config, self.autoscaler, self._exits)
+            self.keda_address = await self.host.listen_to_keda(self._exits)
             address = listen.admin
             self.admin_address = await admin.listen_tcp(address.host, address.port, self._admin_tls.context)
         except OSError as error:
             raise StartError(f"listen: {error.strerror or error}") from None
+
+    def _admin_app(self) -> "web.Application":
+        from gateway.admin.api.front import make_app
+        from gateway.process.admin_backend import GatewayBackend
+
+        return make_app(GatewayBackend(self.plane, self.lifecycle, self.host))
 
     def _load_admin_certificate(self) -> None:
         try:
@@ -145,8 +135,9 @@ class Gateway:
         except FleetError as error:
             self.lifecycle.reload_failed(str(error))
             return
-        self.plane.commit(change, self.decider.warm())
+        self.plane.commit(change, self.host.warm())
         self.lifecycle.reloaded(config)
+        self.host.configure(config)
 
     def reload_failed(self, error: ConfigError | str) -> None:
         """Record that a changed file is not a valid configuration."""

@@ -7,13 +7,11 @@ from collections.abc import Awaitable, Callable, Container, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 from adapters.http1.message import Handler, Headers, Refusal, Response
 from adapters.process import keep_trimmed
 from config.code import CODE_POOL, calls_of_files
 from config.schema.config import ClientModelConfig, Config, StateConfig
-from gateway.admin.playground.listener import PlaygroundListener
 from gateway.auth.identity import Identity
 from gateway.auth.keys import ApiKey, new_key
 from gateway.auth.table import KeyTable
@@ -21,47 +19,21 @@ from gateway.auth.teams.limits import with_teams
 from gateway.auth.teams.store import StoredTeam
 from gateway.background import Background
 from gateway.errors import StartError
-from gateway.features.batches.fronts.anthropic import uploads_of
-from gateway.features.batches.metrics import BatchMetrics
-from gateway.features.batches.plane import BatchPlane
-from gateway.features.bus.metrics import BusMetrics, LateAnswers
-from gateway.features.bus.plane import BusPlane
-from gateway.features.embeddings.loading import embedders
-from gateway.features.experiments.inbox import FeedbackInbox
-from gateway.features.experiments.metrics import FeedbackMetrics
-from gateway.features.explain.header import explained
-from gateway.features.pipelines import resources
-from gateway.features.pipelines.graphs import PIPELINES
-from gateway.features.placement.local import LocalRuntimes
-from gateway.features.recording.metrics import RecordMetrics
-from gateway.features.recording.recorder import TrafficRecorder
-from gateway.features.requests.live import LiveRequests
-from gateway.features.requests.metrics import RequestsLost
-from gateway.features.rollouts.live import LiveComparisons
-from gateway.features.rollouts.warm import WarmArms
-from gateway.features.shadow.metrics import ShadowMetrics
-from gateway.features.shadow.plane import ShadowPlane
-from gateway.features.stored.keeper import Keeper
-from gateway.features.usage.live import LiveUsage
-from gateway.features.usage.metrics import UsageLost
 from gateway.fronts.cors import Cors
 from gateway.fronts.errors import openai_refusal
 from gateway.limits.ledger import Ledger
 from gateway.limits.memory import Memory
 from gateway.limits.memory_metrics import MemoryMetrics
-from gateway.limits.redis_metrics import RedisGauges
 from gateway.limits.shared import SharedTable
+from gateway.process.client_features import ClientFeatures
 from gateway.process.client_fronts import client_fronts
 from gateway.process.client_listeners import ClientListeners
-from gateway.request.client_exchange import traced
-from gateway.request.core import Core, Watcher
+from gateway.process.own_runtimes import OwnRuntimes
+from gateway.request.core import Core
 from gateway.request.snapshot import Snapshot, build, with_keys
 from gateway.state.errors import StateError
-from gateway.state.local_folder import local_folder
 from gateway.telemetry import AccessLog, Metrics, Telemetry
 from gateway.telemetry.background import BackgroundMetrics
-from gateway.telemetry.traces.live import LiveTraces, TracesUnavailable, check_installed
-from gateway.telemetry.traces.metrics import TraceMetrics
 from gateway.traffic.fleet.fleet import Change, Fleet
 from gateway.traffic.fleet.member import FleetError
 from gateway.traffic.fleet.members import NOTHING
@@ -74,6 +46,7 @@ from gateway.traffic.plan_state import PlanState
 from gateway.traffic.pool import Pool
 
 if TYPE_CHECKING:
+    from gateway.admin.playground.listener import PlaygroundListener
     from gateway.limits.remote.redis_ledger import RedisLedger  # needs an extra
 
 FIXED = ("listen", "workers", "state", "stored_responses", "batches", "auth", "http", "access_log", "record")
@@ -100,30 +73,24 @@ class DataPlane:
         self.rng = random.Random()
         self.metrics = Metrics()
         self.redis = self._open_redis(config.state)
-        self.recorder: TrafficRecorder | None = None
         self.ledger = Ledger(table=shared.limits if shared else None, redis=self.redis)
         self.memory = Memory(config.http)
-        self.runtimes = shared.runtimes if shared else LocalRuntimes()
+        self.runtimes = shared.runtimes if shared else OwnRuntimes()
         self.fleet = Fleet(self.rng, self.clock, self.runtimes)
         self.plan_state = PlanState()
-        self.rollouts = LiveComparisons()
-        self.warm_arms = WarmArms(lambda: self.config, self.fleet, self.rollouts)
-        self.shadows = ShadowPlane(self.fleet, self.rng, self.clock)
-        self.traces = LiveTraces(self.clock, self.rng, local_folder(config.state.database, "traces", None))
-        process = uuid4().hex
-        self.usage = LiveUsage(process)
-        self.requests = LiveRequests(process)
         self.demo = shared.demo if shared else new_key() if config.auth.demo_key else None
         self.identity = Identity(config, self.demo, self._keys_changed, self.clock)
         self.listeners = ClientListeners(config)
         self.accepting = False
         self.playground_path: str | None = None
         self._playground: PlaygroundListener | None = None
-        self.batches: BatchPlane | None = None
-        self.bus: BusPlane | None = None
         self.core: Core
         self._teams: tuple[StoredTeam, ...] = ()
         self._background = Background()
+        self.features = ClientFeatures(
+            lambda: self.config, self.fleet, self.identity, self.rng, self.clock, self._background,
+            self.metrics.registry,
+        )  # fmt: skip
         self._access_log = _open_log(config.access_log.to)
         self._exits = AsyncExitStack()
         self._exits.push_async_callback(self._access_log.aclose)
@@ -137,42 +104,27 @@ class DataPlane:
             await self.identity.open()
             self._exits.callback(self.identity.close)
             self.fleet.secret = self.identity.secret("endpoint ids")
-            self.rollouts.secret = self.identity.secret("request ids")
             self.listeners.load_certificates()
-            self.plan_state.embedders = await asyncio.to_thread(embedders, self.config)
-            await asyncio.to_thread(resources.prepare, self.config)
-            check_installed(self.config.traces)
+            self.plan_state.embedders = await self.features.load(self.config)
             change = self.fleet.prepare(self.config)
             await self.fleet.discovered(change)
             pools = self.fleet.commit(change)
-        except (FleetError, StateError, TracesUnavailable) as error:
+        except (FleetError, StateError) as error:
             raise StartError(str(error)) from None
         await self._open_ledger()
         telemetry = Telemetry(self.metrics, self._access_log)
-        self._exits.push_async_callback(self.traces.aclose)
-        self._exits.callback(telemetry.flush)
-        telemetry.tracer = self.traces.configure(self.config.traces)
-        self._exits.callback(self.usage.close)
-        telemetry.usage = self.usage.configure(self.config)
-        self._exits.callback(self.requests.close)
-        self._exits.callback(telemetry.flush)
-        telemetry.requests = self.requests.configure(self.config)
+        self._exits.push_async_callback(self.features.aclose)
         self.metrics.tenants.configure(self.config.metrics)
         snapshot = self._build(self.config, pools)
         self.core = Core(snapshot, self.ledger, telemetry, self.rng, self.clock, memory=self.memory)
         self._watch_metrics()
-        self._open_recorder(telemetry)
-        self._watch_requests(self.config)
-        self._open_shadows()
-        if self.config.batches is not None:
-            self.batches = BatchPlane(lambda: self.config, self.core, lambda: self.identity.pepper)
-            plane = self.batches
-            self.metrics.watch(BatchMetrics(plane.gate, lambda: plane.progress, plane.providers.unused))
-        self._open_listeners()
+        self.features.core = self.core
+        self._exits.push_async_callback(self._open_listeners().aclose)
+        self._exits.push_async_callback(self.features.aclose_doors)
+        self.features.configure(self.config)
         for name, work in self.identity.works():
             self._run(work, name)
-        self._run(keep_trimmed, "heap")
-        self._run(self.warm_arms.run, "warm arms")
+        self._exits.callback(keep_trimmed())
         self.accepting = True
 
     def _open_redis(self, state: StateConfig) -> "RedisLedger | None":
@@ -199,90 +151,35 @@ class DataPlane:
         watch(IdentityGauges(lambda: self.identity.database_available, self.identity.tokens.key_sets))
         watch(QueueMetrics(self.fleet.queues))
         watch(DiscoveryMetrics(self.fleet, self.clock))
-        watch(LateAnswers(self.fleet.endpoints))
         watch(BackgroundMetrics())
         watch(CacheGauges(self.plan_state.shelves))
         watch(MemoryMetrics(self.memory))
-        watch(TraceMetrics(lambda: self.traces.exporter))
-        watch(UsageLost(self.usage))
-        watch(RequestsLost(self.requests))
         if self.redis is not None:
+            from gateway.limits.redis_metrics import RedisGauges
+
             watch(RedisGauges(self.redis))
 
-    def _open_recorder(self, telemetry: Telemetry) -> None:
-        if self.config.record is None:
-            return
-        self.recorder = telemetry.recorder = recorder = TrafficRecorder(self.config.record)
-        self._configure_recorder(self.config)
-        self.metrics.watch(RecordMetrics(recorder))
-        self._exits.push_async_callback(self._close_recorder, telemetry, recorder)
-        self._background.run(recorder.run, "record")
-
-    def _open_shadows(self) -> None:
-        writer = self.shadows.writer(lambda: self.config, lambda: self.identity.pepper)
-        self.metrics.watch(ShadowMetrics(self.shadows.live, self.shadows.copies, writer))
-        self._exits.push_async_callback(writer.aclose)
-        self._exits.push_async_callback(self.shadows.aclose)
-        self._run(writer.run, "shadows")
-
-    def _configure_recorder(self, config: Config) -> None:
-        if self.recorder is not None:
-            self.recorder.configure(config)
-
-    def _watch_requests(self, config: Config) -> None:
-        """Watch requests with spans, and those whose traffic is recorded."""
-        watchers: list[Watcher] = [explained] if self.core.telemetry.tracer is None else [explained, traced]
-        if self.recorder is not None and config.record is not None and config.record.share:
-            watchers.append(self.recorder.sample.watch)
-        self.core.watchers = tuple(watchers)
-
-    async def _close_recorder(self, telemetry: Telemetry, recorder: TrafficRecorder) -> None:
-        telemetry.flush()
-        await recorder.aclose()
-
-    def _open_listeners(self) -> None:
-        keeper, http = self._open_keeper(), self.config.http
-        service = None if self.batches is None else self.batches.service
-        fronts = client_fronts(self.core, self.is_ready, keeper, self._open_inbox(), batches=service)
+    def _open_listeners(self) -> ClientListeners:
+        http, features = self.config.http, self.features
+        fronts = client_fronts(
+            self.core, self.is_ready, lambda: features.keeper, lambda: features.inbox, lambda: features.service
+        )
         handler: Handler = fronts
         if http.cors is not None:
             handler = cors = Cors(fronts, http.cors)
             self._refusal = cors.refuse
-        uploads = {} if service is None else uploads_of(service.config)
-        self.listeners.open(handler, fronts.door, self.is_ready, self._refuse, http, self.memory.process, uploads)
-        self._exits.push_async_callback(self.listeners.aclose)
-        if (plane := self.batches) is not None:
-            self._exits.push_async_callback(plane.aclose)
-            self._run(lambda: plane.run(keeper), "batches")
-        if self.config.listen.bus:
-            self.bus = bus = BusPlane(self.config, self.core, keeper, lambda: self.identity.pepper)
-            self.metrics.watch(BusMetrics(bus))
-            self._exits.push_async_callback(bus.aclose)
-            self._run(bus.run, "bus")
+        memory, uploads = self.memory.process, features.uploads()
+        self.listeners.open(handler, fronts.door, self.is_ready, self._refuse, http, memory, uploads)
+        return self.listeners
 
     async def open_playground(self, path: str) -> None:
         """Listen on a private Unix socket for the console's requests to models. After `open`."""
+        from gateway.admin.playground.listener import PlaygroundListener
+
         listener = PlaygroundListener(self.core, self.config.http.max_body, self.memory.process)
         self._exits.push_async_callback(listener.aclose)
         await listener.listen(path)
         self.playground_path, self._playground = path, listener
-
-    def _open_keeper(self) -> Keeper | None:
-        config = self.config
-        if config.stored_responses.store == "never":
-            return None
-        quota, database = self.core.storage_quota, config.state.database
-        keeper = Keeper(database, config.stored_responses, config.http.max_body, quota=quota)
-        self._exits.push_async_callback(keeper.aclose)
-        self._run(keeper.run, "stored responses")
-        return keeper
-
-    def _open_inbox(self) -> FeedbackInbox:
-        inbox = FeedbackInbox(lambda: self.config.state.database, lambda: self.identity.pepper, self.rollouts)
-        self._exits.push_async_callback(inbox.aclose)
-        self._run(inbox.run, "feedback")
-        self.metrics.watch(FeedbackMetrics(inbox))
-        return inbox
 
     def _run(self, work: Callable[[], Awaitable[None]], name: str) -> None:
         """Run a background task until the data plane closes."""
@@ -299,12 +196,7 @@ class DataPlane:
         changed = [name for name in FIXED if getattr(config, name) != getattr(self.config, name)]
         if changed:
             raise FleetError(f"{', '.join(changed)}: a change needs a restart")
-        self.plan_state.embedders = await asyncio.to_thread(embedders, config)
-        await asyncio.to_thread(resources.prepare, config)
-        try:
-            check_installed(config.traces)
-        except TracesUnavailable as error:
-            raise FleetError(str(error)) from None
+        self.plan_state.embedders = await self.features.load(config)
         change = self.fleet.prepare(config)
         try:
             await self.fleet.ready(change)
@@ -329,26 +221,19 @@ class DataPlane:
         self.identity.configure(config)
         self._configure_ledger(config)
         self.memory.configure(tenant.name for tenant in config.tenants)
-        pools = self.fleet.commit(change, self.warm_arms.configure(config, warm))
+        pools = self.fleet.commit(change, self.features.warm(config, warm))
         self.core.snapshot = self._build(config, pools)
-        self._configure_recorder(config)
-        self.core.telemetry.tracer = self.traces.configure(config.traces)
-        self._watch_requests(config)
-        self.core.telemetry.usage = self.usage.configure(config)
-        self.core.telemetry.requests = self.requests.configure(config)
+        self.features.configure(config)
         self.metrics.tenants.configure(config.metrics)
         self.config = config
 
     def _build(self, config: Config, pools: Mapping[str, Pool]) -> Snapshot:
         keys, tokens = self.identity.keys, self.identity.tokens
         salt = self.identity.secret("prefix caches")
-        self.rollouts.configure(config)
-        self.shadows.configure(config, self.plan_state.embedders)
-        live, shadows = self.rollouts.by_name, self.shadows.live.by_name
-        watches = (self.shadows.copies.watch,)
-        return build(
-            config, keys, pools, self.rng, self.clock, tokens, self.plan_state, salt, live, shadows, PIPELINES, watches
-        )
+        rollouts = self.features.comparisons(config)
+        shadows, watches = self.features.copies(config, self.plan_state.embedders)
+        graphs, state = self.features.graphs(config), self.plan_state
+        return build(config, keys, pools, self.rng, self.clock, tokens, state, salt, rollouts, shadows, graphs, watches)
 
     def _configure_ledger(self, config: Config) -> None:
         """Apply the limits of the file, and of the teams in the database."""
@@ -382,12 +267,9 @@ class DataPlane:
         if not self.accepting:
             return True  # it never opened
         self.accepting = False
-        if self.batches is not None:
-            self.batches.drain()
-        await self.shadows.copies.stop()
-        drains = [self.listeners.drain(self.config.drain)]
-        if self.bus is not None:
-            drains.append(self.bus.drain(self.config.drain))
+        drains = self.features.drain(self.config.drain)
+        await self.features.stop_copies()
+        drains.append(self.listeners.drain(self.config.drain))
         if self._playground is not None:
             drains.append(self._playground.drain(self.config.drain))
         return all(await asyncio.gather(*drains))

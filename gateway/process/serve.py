@@ -2,9 +2,11 @@
 
 import asyncio
 import logging
+import signal
 import sys
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvloop
 
@@ -14,10 +16,11 @@ from config.schema.config import Config
 from config.watcher import Watcher
 from gateway.background import Background
 from gateway.errors import StartError
-from gateway.process import first_request
-from gateway.process.app import Gateway
-from gateway.process.signals import Signals, each, until
-from gateway.process.supervisor.supervisor import Supervisor
+from gateway.process.signals import Signals, until
+
+if TYPE_CHECKING:  # one of them runs
+    from gateway.process.app import Gateway
+    from gateway.process.supervisor.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
 READY_POLL = 0.1
@@ -33,7 +36,7 @@ async def _serve(path: Path, config: Config) -> int:
     signals = Signals()
     await asyncio.to_thread(sweep)
     try:
-        gateway = Supervisor(path, config) if config.workers > 1 else Gateway(path, config)
+        gateway = _made(path, config)
     except StartError as error:
         return _cannot_start(error)
     watcher = Watcher(path, gateway.reload, gateway.reload_failed)  # before the start, to notice edits during the start
@@ -52,10 +55,22 @@ async def _serve(path: Path, config: Config) -> int:
     return 0
 
 
-async def _run(gateway: Gateway | Supervisor, watcher: Watcher, signals: Signals) -> None:
+def _made(path: Path, config: Config) -> "Gateway | Supervisor":
+    if config.workers == 1:
+        from gateway.process.app import Gateway
+
+        return Gateway(path, config)
+    from gateway.process.supervisor.supervisor import Supervisor
+
+    return Supervisor(path, config)
+
+
+async def _run(gateway: "Gateway | Supervisor", watcher: Watcher, signals: Signals) -> None:
     """Follow the configuration's file and signals until a signal stops the gateway."""
 
     async def restart() -> None:
+        from gateway.process.app import Gateway
+
         if isinstance(gateway, Gateway):
             log.warning("SIGUSR2 ignored: it restarts workers, and `workers: 1` has none")
         elif not gateway.restart():
@@ -64,8 +79,8 @@ async def _run(gateway: Gateway | Supervisor, watcher: Watcher, signals: Signals
     gateway.watch(watcher)
     temporary.freeze_heap()
     background = Background()
-    background.run(partial(each, signals.reload, watcher.reload_now), "reload by a signal")
-    background.run(partial(each, signals.restart, restart), "restart by a signal")
+    acts = {signal.SIGHUP: watcher.reload_now, signal.SIGUSR2: restart}
+    background.run(partial(signals.follow, acts), "signals")
     background.once(_announce(gateway), "announcement")
     try:
         await signals.stop.wait()
@@ -73,7 +88,7 @@ async def _run(gateway: Gateway | Supervisor, watcher: Watcher, signals: Signals
         await background.cancel()
 
 
-async def _announce(gateway: Gateway | Supervisor) -> None:
+async def _announce(gateway: "Gateway | Supervisor") -> None:
     """Print the addresses, and when all models are ready, a first request to try."""
     config = gateway.config
     scheme = "https" if config.listen.tls else "http"
@@ -95,6 +110,8 @@ async def _announce(gateway: Gateway | Supervisor) -> None:
         _print(f"Console: {admin}://{_host_port(gateway.admin_address)}/console/")
     if gateway.demo is not None:
         _print(f"Demo key (until this process ends, this machine only): {gateway.demo.plaintext}")
+        from gateway.process import first_request
+
         if lines := await first_request.command(config, base, gateway.demo.plaintext):
             _print("Try:")
             for line in lines:

@@ -2,25 +2,38 @@
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 
 class Signals:
     """Records signals from its creation on, so that no signal kills the process during the start.
 
-    The first SIGTERM or SIGINT sets `stop`, a second one `stop_now`. SIGHUP sets `reload`, SIGUSR2 `restart`.
+    The first SIGTERM or SIGINT sets `stop`, a second one `stop_now`. SIGHUP and SIGUSR2 wait for `follow`.
     """
 
     def __init__(self) -> None:
         self.stop = asyncio.Event()
         self.stop_now = asyncio.Event()
-        self.reload = asyncio.Event()
-        self.restart = asyncio.Event()
+        self._waiting: set[signal.Signals] = set()
+        self._received = asyncio.Event()
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGHUP, self.reload.set)
-        loop.add_signal_handler(signal.SIGUSR2, self.restart.set)
+        for order in (signal.SIGHUP, signal.SIGUSR2):
+            loop.add_signal_handler(order, self._note, order)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)
+
+    async def follow(self, acts: Mapping[signal.Signals, Callable[[], Awaitable[None]]]) -> None:
+        """Call the act of each order, until cancelled. Several of a kind during one act count as one."""
+        while True:
+            await self._received.wait()
+            self._received.clear()
+            received, self._waiting = self._waiting, set()
+            for order in sorted(received):
+                await acts[order]()
+
+    def _note(self, order: signal.Signals) -> None:
+        self._waiting.add(order)
+        self._received.set()
 
     def _stop(self) -> None:
         (self.stop_now if self.stop.is_set() else self.stop).set()
@@ -40,11 +53,3 @@ async def until(event: asyncio.Event, work: Awaitable[object]) -> bool:
         return False
     task.result()
     return True
-
-
-async def each(event: asyncio.Event, act: Callable[[], Awaitable[None]]) -> None:
-    """Call `act` each time that `event` is set, until cancelled. Settings during one call count as one."""
-    while True:
-        await event.wait()
-        event.clear()
-        await act()

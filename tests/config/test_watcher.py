@@ -1,7 +1,6 @@
 import asyncio
 import hashlib
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from config.loader import ConfigError
 from config.schema.config import Config
 from config.watcher import CHECK_INTERVAL, Watcher
+from tests.support.inline_threads import take_no_time
 
 from .conftest import RIGHT
 
@@ -230,18 +230,13 @@ async def test_changes_are_handed_over_one_at_a_time(tmp_path: Path) -> None:
     assert steps == ["begin", "end"] * 2
 
 
-async def run_inline(function: Callable[..., object], *arguments: object) -> object:
-    """A thread that takes no time: virtual time does not wait for a real one."""
-    return function(*arguments)
-
-
 @pytest.mark.looptime
 @pytest.mark.parametrize("after", [0.0, 0.1, 0.5, 0.51, 7.49])
 async def test_a_change_is_in_force_after_two_checks(
     followed: Followed, monkeypatch: pytest.MonkeyPatch, after: float
 ) -> None:
     """The bound of the documentation: a second after the last write, beside the time of the load itself."""
-    monkeypatch.setattr(asyncio, "to_thread", run_inline)
+    take_no_time(monkeypatch)
     running = asyncio.create_task(followed.watcher.run())
     await asyncio.sleep(after)
     clock = asyncio.get_running_loop().time

@@ -86,7 +86,9 @@ async def state_gateway(folder: Path, tenants: Sequence[Any], **changes: Any) ->
     keeper = Keeper(url, StoredResponsesConfig(), 1 << 20, lambda: made.now, quota)
     settings = BatchesConfig(storage=f"file:{folder}/files", retention="2h")
     batches = BatchService(settings, url, lambda: PEPPER, lambda: made.now, quota)
-    made = StateGateway(rig, client_fronts(rig.core, keeper=keeper, batches=batches), keeper, batches, folder)
+    made = StateGateway(
+        rig, client_fronts(rig.core, keeper=lambda: keeper, batches=lambda: batches), keeper, batches, folder
+    )
     writing = asyncio.create_task(keeper.run())
     try:
         yield made

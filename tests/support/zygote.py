@@ -8,6 +8,7 @@ for the client, and `forked_workers.py` for a gateway that orders its workers.
 import contextlib
 import fcntl
 import gc
+import importlib
 import os
 import resource
 import selectors
@@ -22,6 +23,47 @@ MAX_MESSAGE = 1 << 20
 MAX_FDS = 128
 STATUS = 3
 """The place of the socket for the status among the file descriptors of a message."""
+
+MODULES = (
+    "gateway.process.serve",
+    "gateway.process.app",
+    "gateway.process.admin_backend",
+    "gateway.process.first_request",
+    "gateway.process.supervisor.child",
+    "gateway.process.supervisor.supervisor",
+    "gateway.admin.api.front",
+    "gateway.admin.playground.listener",
+    "gateway.features.alerts.metrics",
+    "gateway.features.batches.fronts.anthropic",
+    "gateway.features.batches.fronts.openai",
+    "gateway.features.batches.metrics",
+    "gateway.features.batches.plane",
+    "gateway.features.experiments.feedback_front",
+    "gateway.features.experiments.metrics",
+    "gateway.features.pipelines.graphs",
+    "gateway.features.placement.local",
+    "gateway.features.recording.metrics",
+    "gateway.features.requests.live",
+    "gateway.features.requests.metrics",
+    "gateway.features.rollouts.metrics",
+    "gateway.features.rollouts.warm",
+    "gateway.features.scaling.actuator",
+    "gateway.features.scaling.metrics",
+    "gateway.features.shadow.metrics",
+    "gateway.features.shadow.plane",
+    "gateway.features.stored.conversations",
+    "gateway.features.stored.stored_responses",
+    "gateway.features.usage.live",
+    "gateway.features.usage.metrics",
+    "gateway.fronts.anthropic",
+    "gateway.fronts.apps",
+    "gateway.fronts.oip_http",
+    "gateway.fronts.passed",
+    "gateway.fronts.predict_v1",
+    "gateway.fronts.responses",
+    "gateway.traffic.discovery.discoverer",
+)
+"""What gateways of tests import, besides what these modules import in turn. A gateway imports most of them late."""
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -60,11 +102,10 @@ def main() -> None:
     import sqlalchemy.dialects.sqlite  # noqa: F401
 
     import gateway.__main__
-    import gateway.process.commands
-    import gateway.process.serve
-    import gateway.process.supervisor.child
     from tests.support.forked_workers import fork_workers
 
+    for module in MODULES:
+        importlib.import_module(module)
     gc.freeze()
     assert len(os.listdir("/proc/self/task")) == 1, "a thread would be missing in the children"
     child = _children(socket.socket(fileno=int(sys.argv[1])))

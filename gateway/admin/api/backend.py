@@ -1,6 +1,6 @@
 """The operations that the admin API needs from the process that serves it."""
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from prometheus_client.registry import Collector
 
@@ -11,13 +11,15 @@ from gateway.auth.audit import Act
 from gateway.auth.certificates import PeerCertificate
 from gateway.auth.keys import ApiKey, Principal
 from gateway.auth.store import KeyStore
-from gateway.features.alerts.writer import AlertWriter
-from gateway.features.batches.service import BatchService
-from gateway.features.quota.report import StorageReport
-from gateway.features.requests.writer import RequestWriter
-from gateway.features.rollouts.decider import Decider
-from gateway.features.usage.writer import UsageWriter
 from gateway.traffic.fleet.operations import Operation
+
+if TYPE_CHECKING:
+    from gateway.features.alerts.writer import AlertWriter
+    from gateway.features.batches.service import BatchService
+    from gateway.features.quota.report import StorageReport
+    from gateway.features.requests.writer import RequestWriter
+    from gateway.features.rollouts.decider import Decider
+    from gateway.features.usage.writer import UsageWriter
 
 
 class AdminBackend(Protocol):
@@ -39,32 +41,32 @@ class AdminBackend(Protocol):
         ...
 
     @property
-    def decider(self) -> Decider:
+    def decider(self) -> "Decider":
         """The decider of rollouts."""
         ...
 
     @property
-    def usage(self) -> UsageWriter:
+    def usage(self) -> "UsageWriter":
         """The writer of usage, and its store."""
         ...
 
     @property
-    def requests(self) -> RequestWriter:
+    def requests(self) -> "RequestWriter":
         """The writer of the records of requests, and its store."""
         ...
 
     @property
-    def batches(self) -> BatchService | None:
+    def batches(self) -> "BatchService | None":
         """Files and batches; None without `batches` in the configuration."""
         ...
 
     @property
-    def alerts(self) -> AlertWriter:
+    def alerts(self) -> "AlertWriter":
         """The writer of alerts of soft budgets, and its store."""
         ...
 
     @property
-    def storage(self) -> StorageReport:
+    def storage(self) -> "StorageReport":
         """The bytes that tenants store."""
         ...
 

@@ -6,10 +6,9 @@ Every method blocks: call it in a thread from async code. Methods raise `StoreUn
 import os
 import threading
 import zlib
-from typing import NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from sqlalchemy import (
     Column,
     Connection,
@@ -30,6 +29,9 @@ from gateway.auth.audit import Actor
 from gateway.auth.pepper import derived
 from gateway.auth.state import StateDatabase
 from gateway.state.schema import TableGroup
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 VERSIONS = TableGroup("versions of the configuration")
 versions = VERSIONS.table(
@@ -72,20 +74,25 @@ class ConfigHistory:
         self._url = url
         self._pepper = pepper
         self._file = file
-        self._cipher = AESGCM(derived(pepper, "configuration history"))
         self._database: StateDatabase | None = None
         self._opening = threading.Lock()
+
+    @cached_property
+    def _cipher(self) -> "AESGCM":
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # large, and not needed before requests
+
+        return AESGCM(derived(self._pepper, "configuration history"))
 
     def add(self, text: str, now: float, cause: str, actor: Actor) -> None:
         """Store a version that is in force, unless it is the newest one already."""
         data = text.encode()
         revision, nonce = revision_of(data), os.urandom(_NONCE)
-        content = nonce + self._cipher.encrypt(nonce, zlib.compress(data), revision.encode())
         with self._opened().change(moves_epoch=False) as connection:
             own = versions.c.file == self._file
             newest = select(versions.c.revision).where(own).order_by(versions.c.version.desc()).limit(1)
             if connection.execute(newest).scalar() == revision:
                 return
+            content = nonce + self._cipher.encrypt(nonce, zlib.compress(data), revision.encode())
             row = {"file": self._file, "at": now, "revision": revision, "cause": cause, "actor": actor.id[:300]}
             connection.execute(insert(versions).values(**row, content=content))
             self._trim(connection)
@@ -111,6 +118,8 @@ class ConfigHistory:
             ).one_or_none()
         if row is None:
             return None
+        from cryptography.exceptions import InvalidTag
+
         nonce, content = row.content[:_NONCE], row.content[_NONCE:]
         try:
             return zlib.decompress(self._cipher.decrypt(nonce, content, row.revision.encode())).decode()

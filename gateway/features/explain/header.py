@@ -2,15 +2,17 @@
 
 import json
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from adapters.requests import ModelRequest
 from config.schema.identity import USER
 from gateway.auth.keys import Principal
-from gateway.features.explain.why import Policy
 from gateway.fronts.door import EXPLAIN
 from gateway.request.client_exchange import ClientExchange
 from gateway.request.snapshot import Snapshot
-from policies.routing.explain import Explanation
+
+if TYPE_CHECKING:
+    from policies.routing.explain import Explanation  # needed for a request that is explained
 
 MAX_ROUTES = 16
 MAX_SENT = 1024
@@ -37,11 +39,13 @@ def explanation(
     snapshot: Snapshot, principal: Principal, request: ModelRequest, headers: Mapping[str, str], now_utc: float
 ) -> str:
     """The value of the header."""
+    from gateway.features.explain.why import Policy  # few requests are explained
+
     policy = Policy(snapshot.config, snapshot.catalogue, snapshot.allowed, lambda _: None)
     return in_header(policy.explain(principal, request, headers, now_utc))
 
 
-def in_header(explained: Explanation) -> str:
+def in_header(explained: "Explanation") -> str:
     """Encode an explanation as one line of JSON in ASCII: route and pools, and for each earlier route its first
     condition that the request does not meet."""
     last = explained.routes[-1] if explained.routes else None

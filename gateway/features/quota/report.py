@@ -19,10 +19,12 @@ from gateway.telemetry.metrics import TenantLabels
 log = logging.getLogger(__name__)
 INTERVAL = 60.0
 """Seconds between two readings for the metrics."""
+PATIENCE = 1.0
+"""Seconds that a scrape waits for a reading."""
 
 
 class StorageReport(Collector):
-    """`read` for the admin API; `run` until cancelled for the metrics; then `aclose`."""
+    """`read` for the admin API; `refresh` before each scrape; then `aclose`."""
 
     def __init__(self, config: Callable[[], Config], pepper: Callable[[], bytes]) -> None:
         self._config = config
@@ -30,6 +32,8 @@ class StorageReport(Collector):
         self._database: StateDatabase | None = None
         self._opening = Lock()
         self._latest: dict[str, int] = {}
+        self._read_at = -INTERVAL
+        self._reading: asyncio.Task[None] | None = None
 
     async def read(self) -> dict[str, dict[str, int]]:
         """The bytes of each tenant of the file, and its quota. Raises `StateError`."""
@@ -37,14 +41,20 @@ class StorageReport(Collector):
         tenants = self._config().tenants
         return {tenant.name: {"used": used.get(tenant.name, 0), "quota": tenant.storage_quota} for tenant in tenants}
 
-    async def run(self) -> None:
-        """Read for the metrics until cancelled."""
-        while True:
-            try:
-                await self.read()
-            except StateError as error:
-                log.debug("the bytes that tenants store are unknown: %s", error)
-            await asyncio.sleep(INTERVAL)
+    async def refresh(self) -> None:
+        """Read for the metrics what is older than `INTERVAL`. A database that is slow does not delay a scrape for
+        long."""
+        now = asyncio.get_running_loop().time()
+        if now - self._read_at >= INTERVAL and (self._reading is None or self._reading.done()):
+            self._read_at, self._reading = now, asyncio.create_task(self._refresh())
+        if self._reading is not None:
+            await asyncio.wait((self._reading,), timeout=PATIENCE)
+
+    async def _refresh(self) -> None:
+        try:
+            await self.read()
+        except StateError as error:
+            log.debug("the bytes that tenants store are unknown: %s", error)
 
     def collect(self) -> Iterator[Metric]:
         used = GaugeMetricFamily("headrace_stored_bytes", "Bytes that a tenant stores.", labels=["tenant"])
@@ -64,6 +74,8 @@ class StorageReport(Collector):
 
     async def aclose(self) -> None:
         """Close the database."""
+        if self._reading is not None:
+            await asyncio.wait((self._reading,))
         if self._database is not None:
             await asyncio.to_thread(self._database.close)
 

@@ -52,6 +52,12 @@ class WarmArms:
             await self.renew()
             await asyncio.sleep(PERIOD)
 
+    async def outlast(self) -> None:
+        """After the last rollout has left the file: renew what stays warm, until its time has passed."""
+        while self._removed and not self._rollouts.by_name:
+            await self.renew()
+            await asyncio.sleep(PERIOD)
+
     async def renew(self) -> None:
         """Retain each target at each of its endpoints."""
         targets = self._targets()

@@ -17,9 +17,9 @@ from gateway.fronts import errors
 from gateway.fronts.door import Door, DoorPath
 from gateway.fronts.openai import require_json
 from gateway.fronts.pages import query_of
+from gateway.fronts.paths import CONVERSATIONS as PATH
 from gateway.telemetry import Record
 
-PATH = b"/v1/conversations"
 MOST_AT_ONCE = 20
 _TARGET = re.compile(rb"/v1/conversations/([A-Za-z0-9_-]{1,128})(?:/(items)(?:/([A-Za-z0-9_-]{1,128}))?)?")
 _UNKNOWN = "Unknown path. For conversations this gateway serves /v1/conversations/ID and /v1/conversations/ID/items/ID."

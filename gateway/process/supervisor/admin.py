@@ -4,7 +4,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import msgspec
@@ -15,15 +15,12 @@ from adapters.types import Order
 from config.schema.config import Config
 from gateway.admin.api.front import make_app
 from gateway.admin.lifecycle import Lifecycle
-from gateway.auth.audit import Act
 from gateway.auth.certificates import PeerCertificate
 from gateway.auth.identity import Identity
 from gateway.auth.keys import ApiKey, Principal
 from gateway.auth.store import KeyStore
-from gateway.features.batches.service import BatchService
-from gateway.features.rollouts.decider import Decider
-from gateway.features.scaling.autoscaler import Autoscaler
-from gateway.process.host_writers import HostWriters
+from gateway.process.admin_backend import HostBackend
+from gateway.process.host import HostFeatures
 from gateway.process.supervisor import states
 from gateway.process.supervisor.messages import CountOrder, calls_path, encode
 from gateway.process.supervisor.process import Reply, WorkerLost, WorkerProcess
@@ -33,28 +30,25 @@ from gateway.request.core import ORDER_SECONDS
 from gateway.telemetry.merge import SampleTally
 from gateway.traffic.fleet.operations import NotDone, Operation
 
+if TYPE_CHECKING:
+    from gateway.features.batches.service import BatchService
+
 Replies = list[tuple[WorkerProcess, Reply]]
 
 
-class SupervisorBackend:
+class SupervisorBackend(HostBackend):
     """The `AdminBackend` of a supervisor."""
 
     def __init__(
         self,
         lifecycle: Lifecycle,
+        host: HostFeatures,
         identity: Identity,
         workers: Workers,
         runtimes: SharedRuntimes,
         tally: SampleTally,
-        decider: Decider,
-        writers: HostWriters,
-        autoscaler: Autoscaler,
     ) -> None:
-        self.decider = decider
-        self._autoscaler = autoscaler
-        self.usage, self.requests, self.alerts = writers.usage, writers.requests, writers.alerts
-        self.storage = writers.storage
-        self.lifecycle = lifecycle
+        super().__init__(lifecycle, host)
         self.batches = _batches(lifecycle.config, identity)
         self._identity = identity
         self._workers = workers
@@ -65,11 +59,6 @@ class SupervisorBackend:
         """Close the database of batches."""
         if self.batches is not None:
             self.batches.close()
-
-    @property
-    def config(self) -> Config:
-        """The configuration in force."""
-        return self.lifecycle.config
 
     @property
     def store(self) -> KeyStore:
@@ -94,10 +83,6 @@ class SupervisorBackend:
         """Whether the key of a principal is still valid."""
         return self._identity.keys.holds(principal, now_utc)
 
-    def note(self, act: Act) -> None:
-        """Append an act to the audit log."""
-        self.lifecycle.record(act)
-
     async def readiness(self) -> tuple[bool, dict[str, Any]]:
         """Ready if at least half of the slots have a worker that is ready."""
         workers, required = self._workers.ready, len(self._workers.slots)
@@ -113,6 +98,7 @@ class SupervisorBackend:
 
     async def metrics(self) -> Collector:
         """Every metric of all workers, including those that have ended."""
+        await self.host.refresh()
         for worker, reply in await _get(self._workers.everyone, "/metrics"):
             if worker.pid is not None:  # otherwise its final metrics are counted already
                 self._tally.take(worker.serial, reply.body)
@@ -131,7 +117,7 @@ class SupervisorBackend:
             "accepting": self._workers.accepting,
             "configuration": self.lifecycle.describe(),
             "workers": [*self._slots(), *(_described(worker) for worker in self._workers.leaving)],
-            "replicas": self._autoscaler.describe(),
+            "replicas": self.host.replicas(),
         }
 
     async def load(self) -> dict[str, Any]:
@@ -140,7 +126,7 @@ class SupervisorBackend:
         merged = states.merged([msgspec.json.decode(reply.body) for _, reply in replies]) if replies else {}
         self._add_runtimes(merged.get("endpoints", ()))
         workers = [*self._slots(), *(_described(worker) for worker in self._workers.leaving)]
-        replicas = self._autoscaler.describe()
+        replicas = self.host.replicas()
         return {**merged, "accepting": self._workers.accepting, "workers": workers, "replicas": replicas}
 
     async def pools(self) -> list[dict[str, Any]]:
@@ -151,7 +137,7 @@ class SupervisorBackend:
         )
         for pool in pools:
             self._add_runtimes(pool["endpoints"])
-        self._autoscaler.annotate(pools)
+        self.host.annotate(pools)
         return pools
 
     async def operate(self, operation: Operation) -> dict[str, Any]:
@@ -206,10 +192,12 @@ class SupervisorBackend:
         return slots
 
 
-def _batches(config: Config, identity: Identity) -> BatchService | None:
+def _batches(config: Config, identity: Identity) -> "BatchService | None":
     """Files and batches for lists and cancellations. The workers run the lines."""
     if config.batches is None:
         return None
+    from gateway.features.batches.service import BatchService
+
     return BatchService(config.batches, config.state.database, lambda: identity.pepper, time.time)
 
 

@@ -17,15 +17,8 @@ from gateway.auth.identity import Identity
 from gateway.auth.keys import ApiKey, new_key
 from gateway.background import Background
 from gateway.errors import StartError
-from gateway.features.experiments.metrics import ExperimentMetrics
-from gateway.features.rollouts.decider import Decider
-from gateway.features.rollouts.metrics import RolloutMetrics
-from gateway.features.scaling.autoscaler import Autoscaler
-from gateway.features.scaling.keda_listener import listen_to_keda
-from gateway.features.scaling.metrics import ReplicaMetrics
-from gateway.features.scaling.pattern import UsagePattern
 from gateway.process.data_plane import FIXED
-from gateway.process.host_writers import HostWriters
+from gateway.process.host import HostFeatures
 from gateway.process.supervisor.admin import SupervisorBackend, supervisor_app
 from gateway.process.supervisor.limit_slots import LimitSlots
 from gateway.process.supervisor.loads import LoadTable
@@ -70,23 +63,22 @@ class Supervisor:
         folder = Path(self._folder.name)
         spawner = Spawner(folder, self._sockets, self._limit_slots, self._loads, demo, self._tally)
         self.workers = Workers(spawner, self._sockets, self._tally)
-        self.decider = Decider(lambda: self.config, self.workers.exchange, lambda: self.identity.pepper)
-        self.writers = HostWriters(lambda: self.config, lambda: self.identity.pepper)
         self._replicas = WorkersActuator(lambda: self.config, self.workers, self.runtimes, self._commit_runtimes)
-        pattern = UsagePattern(lambda: self.config, lambda: self.writers.usage)
-        self.autoscaler = Autoscaler(lambda: self.config, self._replicas, pattern=pattern)
-        self._backend = SupervisorBackend(
-            self.lifecycle, self.identity, self.workers, self.runtimes, self._tally, self.decider, self.writers,
-            self.autoscaler,
-        )  # fmt: skip
-        self._restarting: asyncio.Task[None] | None = None
         self._background = Background()
+        self.host = HostFeatures(
+            lambda: self.config, lambda: self.identity.pepper, self.workers.exchange, lambda: self._replicas,
+            self._background, self._tally.registry,
+        )  # fmt: skip
+        self._backend = SupervisorBackend(
+            self.lifecycle, self.host, self.identity, self.workers, self.runtimes, self._tally
+        )
+        self._restarting: asyncio.Task[None] | None = None
         self._exits = AsyncExitStack()
         self._exits.callback(self._folder.cleanup)
         self._exits.callback(self._loads.close)
         self._exits.callback(self._limit_slots.close)
         self._exits.callback(self._backend.close)
-        self._exits.push_async_callback(self.writers.aclose)  # last: workers leave their counts to it
+        self._exits.push_async_callback(self.host.aclose)  # last: workers leave their counts to it
         self._exits.push_async_callback(self.runtimes.aclose)
         self._exits.push_async_callback(self.workers.aclose)
 
@@ -114,7 +106,7 @@ class Supervisor:
 
     async def start(self) -> None:
         """Returns when a worker serves. Runtimes may still be loading. Raises `StartError`."""
-        self.writers.prepare(self.config)
+        self.host.prepare(self.config)
         try:
             await self.identity.open()
             self._exits.callback(self.identity.close)
@@ -133,29 +125,20 @@ class Supervisor:
         self.workers.drain_seconds = self.config.drain
         self._tally.watch(WorkerGauges(self.workers.slot_states))
         self._tally.watch(BackgroundMetrics())
-        await self.decider.open()
-        await self.workers.exchange(self.decider.orders)  # for the workers that start now
-        self._exits.push_async_callback(self.decider.aclose)
+        self._exits.push_async_callback(self.host.end)
+        await self.host.open()  # for the workers that start now
         self._tally.watch(ConfigInfo(self.lifecycle))
-        self._tally.watch(RolloutMetrics(self.decider))
-        self._tally.watch(ExperimentMetrics(self.decider))
         await self.workers.start(_settings(self.config, prepared))
-        self._background.run(self.decider.run, "rollouts")
-        self._tally.watch(ReplicaMetrics(lambda: self.autoscaler.pools.values()))
-        self._background.run(self.autoscaler.run, "replicas")
-        for collector in self.writers.collectors():
-            self._tally.watch(collector)
-        for name, work in self.writers.works():
-            self._background.run(work, name)
+        self.host.configure(self.config)
         self.lifecycle.started()
 
     async def _listen(self) -> None:
         address = self.config.listen.admin
-        admin = AdminListener(supervisor_app(self._backend, self.restart))
+        admin = AdminListener(lambda: supervisor_app(self._backend, self.restart))
         self._exits.push_async_callback(admin.aclose)
         try:
             await self._sockets.begin(self.config.workers)
-            self.keda_address = await listen_to_keda(self.config, self.autoscaler, self._exits)
+            self.keda_address = await self.host.listen_to_keda(self._exits)
             self.admin_address = await admin.listen_tcp(address.host, address.port, self._admin_tls.context)
         except OSError as error:
             raise StartError(f"listen: {error.strerror or error}") from None
@@ -180,7 +163,7 @@ class Supervisor:
         except FleetError as error:
             self.reload_failed(str(error))
             return
-        warm = self.decider.warm()
+        warm = dict(self.host.warm())
         try:
             await self.runtimes.placed(prepared)
             await self._apply(config, prepared, warm)
@@ -195,6 +178,7 @@ class Supervisor:
         self.identity.configure(config)
         self.workers.drain_seconds = config.drain
         self.lifecycle.reloaded(config)
+        self.host.configure(config)
 
     def _commit_runtimes(self, prepared: Prepared, warm: Mapping[str, float] = NOTHING) -> None:
         """Put prepared runtimes in force, and stop the replaced ones when no worker uses them."""

@@ -49,7 +49,8 @@ class Worker:
         await self.plane.open_playground(calls_path(self._message.control))
         if self._message.overrides:
             adopt(self.plane.fleet, self._message.overrides)
-        self.plane.rollouts.apply(self._message.rollouts)
+        if self._message.rollouts:
+            self.plane.features.rollouts.apply(self._message.rollouts)
 
     # ── the supervisor's commands ─────────────────────────────────────────────────────────────────────
 
@@ -104,8 +105,8 @@ class Worker:
 
     def exchange(self, exchanged: RolloutExchange) -> RolloutExchange:
         """Put shares of rollouts in force, and return the counts since the last exchange."""
-        counts = self.plane.rollouts.take()
-        self.plane.rollouts.apply(exchanged.orders)
+        counts = self.plane.features.rollouts.take()
+        self.plane.features.rollouts.apply(exchanged.orders)
         return RolloutExchange(counts=tuple(counts))
 
     def exchange_demand(self, exchanged: ScalingExchange) -> ScalingExchange:

@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
+from typing import TYPE_CHECKING
 
 from config.schema.config import Config, PoolConfig
 from gateway.traffic.cold import ColdStart
-from gateway.traffic.discovery.discoverer import Discoverer
 from gateway.traffic.discovery.target import DiscoveryError
 from gateway.traffic.endpoint import Endpoint
-from gateway.traffic.fleet import protocol_sync
 from gateway.traffic.fleet.desired import DesiredEndpoint, Overrides, desired
 from gateway.traffic.fleet.member import (
     FleetError,
@@ -31,6 +30,9 @@ from gateway.traffic.pool import Pool
 from gateway.traffic.pool_state import PoolState, pool_state, several_models
 from gateway.traffic.queue import PoolQueue
 
+if TYPE_CHECKING:  # for pools whose endpoints are discovered
+    from gateway.traffic.discovery.discoverer import Discoverer
+
 log = logging.getLogger(__name__)
 
 
@@ -39,9 +41,9 @@ class Change:
     """A configuration, its pools' sources, and the members and discoverers created for it."""
 
     config: Config
-    discoverers: dict[str, Discoverer] = field(default_factory=dict)
+    discoverers: "dict[str, Discoverer]" = field(default_factory=dict)
     new: list[PoolMember] = field(default_factory=list)
-    begun: list[Discoverer] = field(default_factory=list)
+    begun: "list[Discoverer]" = field(default_factory=list)
 
 
 class Fleet:
@@ -114,11 +116,13 @@ class Fleet:
             change.discoverers[pool.name] = self._discoverer(change, pool)
         self._gather(pool, self._desired(pool, change.discoverers.get(pool.name)), change.new)
 
-    def _discoverer(self, change: Change, pool: PoolConfig) -> Discoverer:
+    def _discoverer(self, change: Change, pool: PoolConfig) -> "Discoverer":
         assert pool.discover is not None
         existing = self.discoverers.get(pool.name)
         if existing is not None and existing.config == pool.discover:
             return existing
+        from gateway.traffic.discovery.discoverer import Discoverer
+
         try:
             made = Discoverer(pool.name, pool.discover, self.clock, self._rng)
         except DiscoveryError as error:
@@ -290,7 +294,10 @@ class Fleet:
         member.origin, member.drained = one.origin, one.drained
         member.endpoint.zone = one.target.zone
         member.endpoint.configure(one.target.weight, config.balance.slow_start)
-        protocol_sync.watch(config.name, member, partial(self.members_of, config.name))
+        if config.protocol.name == "auto":
+            from gateway.traffic.fleet import protocol_sync
+
+            protocol_sync.watch(config.name, member, partial(self.members_of, config.name))
 
     def _equip(self, member: PoolMember, config: PoolConfig) -> None:
         endpoint, balance = member.endpoint, config.balance
@@ -301,7 +308,7 @@ class Fleet:
         endpoint.breaker.failures, endpoint.breaker.open_for = config.breaker.failures, config.breaker.open_for
         member.scrape(balance.signals if balance.by == "load" else None, config, self._rng)
 
-    def _desired(self, pool: PoolConfig, discoverer: Discoverer | None) -> list[DesiredEndpoint]:
+    def _desired(self, pool: PoolConfig, discoverer: "Discoverer | None") -> list[DesiredEndpoint]:
         targets = discoverer.targets if discoverer is not None else ()
         name = partial(self.endpoint_id, pool.name)
         sleeping = self._sleeping.get(pool.name, frozenset())

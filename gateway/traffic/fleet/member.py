@@ -7,13 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 from random import Random
-from typing import NamedTuple
-
-import aiohttp
+from typing import TYPE_CHECKING, NamedTuple
 
 from adapters.base import Adapter
 from adapters.call import Call
-from adapters.detection.auto import AutoAdapter
 from adapters.errors import InferenceError
 from adapters.http1.client import Client
 from adapters.http1.message import encode_fields
@@ -24,8 +21,6 @@ from adapters.requests import ModelQuery
 from adapters.types import Deadline
 from adapters.upstreams import tls
 from adapters.upstreams.dial import credentials
-from adapters.upstreams.oip.http_client import OipHttpAdapter
-from adapters.upstreams.openai.client import OpenAIAdapter
 from adapters.upstreams.scrubbing import scrubber
 from adapters.upstreams.tls import FileTimes
 from config.schema.config import (
@@ -44,9 +39,13 @@ from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.fleet import probes
 from gateway.traffic.fleet.place import Place, place_of
 from gateway.traffic.fleet.runtime import CannotLaunch, MovingRuntime, Runtime, Runtimes
-from gateway.traffic.fleet.signals import Scraper
 from gateway.traffic.spans import provider_of
 from policies.breaker import Breaker
+
+if TYPE_CHECKING:  # for pools whose metrics are read
+    import aiohttp
+
+    from gateway.traffic.fleet.signals import Scraper
 
 # A runtime is probed often while it starts. One slow response of a busy machine does not make it unhealthy.
 RUNTIME_PROBE = ProbeConfig(interval="250ms", timeout="5s", unhealthy_after=3)
@@ -86,7 +85,7 @@ class PoolMember:
     warm_until: float = 0.0
     """Loop time until which it stays warm after its pool is removed: a rollout can go back to it."""
     watcher: asyncio.Task[None] | None = None
-    scraper: Scraper | None = None
+    scraper: "Scraper | None" = None
 
     def watch(self, rng: Random) -> None:
         """Start its health checks."""
@@ -103,6 +102,8 @@ class PoolMember:
             self.scraper.stop()
         self.scraper = None
         if config is not None:
+            from gateway.traffic.fleet.signals import Scraper
+
             address = self.endpoint.address if self.runtime is None else self.runtime.address
             self.scraper = Scraper(self.endpoint, address, config, partial(session, pool, address), rng)
             self.scraper.start()
@@ -167,7 +168,7 @@ def make(pool: PoolConfig, id_: str, target: DiscoveredEndpoint, source: object)
     endpoint.provider = provider_of(pool)
     if pool.runtime_spans and not target.url.startswith("https://"):  # a discovered one may
         endpoint.runtime, endpoint.provider = target.url, "headrace"
-    if isinstance(adapter, AutoAdapter):
+    if pool.protocol.name == "auto":
         endpoint.probed("Its protocol is not detected yet.", healthy_after=1, unhealthy_after=1)
     if pool.sleeps:
         endpoint.join()  # it may sleep
@@ -235,7 +236,11 @@ def _runtime_adapter(pool: PoolConfig, runtime: Runtime) -> Adapter:
     if isinstance(runtime, MovingRuntime):
         runtime.follow(client.move)
     if pool.takes_tensors:
+        from adapters.upstreams.oip.http_client import OipHttpAdapter
+
         return OipHttpAdapter(client, model=pool.model_name)
+    from adapters.upstreams.openai.client import OpenAIAdapter
+
     shared = isinstance(pool.runtime, LlmRuntime) and pool.runtime.share_prefixes
     return OpenAIAdapter(client, model=pool.model_name, ours=True, share_prefixes=shared)
 
@@ -255,8 +260,10 @@ def tls_of(pool: PoolConfig, spoken: str) -> ssl.SSLContext:
         raise FleetError(f"pool {pool.name}: tls: {error}") from None
 
 
-def session(pool: PoolConfig, address: str, timeout: float) -> aiohttp.ClientSession:
+def session(pool: PoolConfig, address: str, timeout: float) -> "aiohttp.ClientSession":
     """A session for an endpoint's metrics and operations, with the TLS settings and the credentials of its requests."""
+    import aiohttp
+
     connector: aiohttp.BaseConnector
     if address.startswith("unix:"):
         connector = aiohttp.UnixConnector(address.removeprefix("unix:"), limit=1)

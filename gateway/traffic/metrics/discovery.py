@@ -1,12 +1,15 @@
 """Metrics of discovered endpoints, and of the age of reported load."""
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from gateway.traffic.discovery.discoverer import Discoverer
 from gateway.traffic.fleet.fleet import Fleet
+
+if TYPE_CHECKING:
+    from gateway.traffic.discovery.discoverer import Discoverer
 
 
 class DiscoveryMetrics(Collector):
@@ -35,7 +38,7 @@ class DiscoveryMetrics(Collector):
         yield from (signals, drained)
 
 
-def _sources(discoverers: Mapping[str, Discoverer]) -> Iterator[Metric]:
+def _sources(discoverers: "Mapping[str, Discoverer]") -> Iterator[Metric]:
     endpoints = GaugeMetricFamily(
         "headrace_discovered_endpoints", "Endpoints that a pool's source reported.", labels=("pool",)
     )

@@ -2,21 +2,24 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from config.schema.money import PICOS
-from gateway.auth.jwks import Jwks
 from gateway.limits.account import Account
 from gateway.telemetry.metrics import TenantLabels
 from gateway.traffic.endpoint import Endpoint
+
+if TYPE_CHECKING:
+    from gateway.auth.jwks import Jwks
 
 
 class IdentityGauges(Collector):
     """The availability of the key database, and the age of the public keys of token issuers."""
 
-    def __init__(self, database_available: Callable[[], bool], key_sets: Sequence[Jwks]) -> None:
+    def __init__(self, database_available: Callable[[], bool], key_sets: "Sequence[Jwks]") -> None:
         self._available = database_available
         self._key_sets = key_sets
 

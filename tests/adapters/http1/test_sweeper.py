@@ -2,7 +2,9 @@
 
 import asyncio
 
-from adapters.http1.sweeper import NEVER, sweeper
+import pytest
+
+from adapters.http1.sweeper import CALM, INTERVAL, NEVER, sweeper
 
 
 class Wait:
@@ -66,6 +68,37 @@ async def test_nothing_is_timed_while_every_set_is_empty() -> None:
     members.add(again)
     mine.watch(members)
     await asyncio.wait_for(again.expired.wait(), 300)
+    members.clear()
+
+
+@pytest.mark.waits
+@pytest.mark.parametrize("stirred", [False, True])
+@pytest.mark.parametrize("after", [0.0, 0.05, 3.21])
+async def test_a_calm_loop_wakes_seldom_and_a_nearer_deadline_expires_in_time(after: float, stirred: bool) -> None:
+    loop = asyncio.get_running_loop()
+    resting, sweeps = Wait(loop.time() + 3600), list[float]()
+    mine, members = sweeper(loop), {resting}
+    mine.watch(members)
+
+    class Counted:
+        """The deadline of a connection that rests, which notes when it is read."""
+
+        expired = asyncio.Event()
+
+        @property
+        def deadline(self) -> float:
+            if not sweeps or sweeps[-1] != loop.time():
+                sweeps.append(loop.time())
+            return NEVER
+
+    members.add(Counted())  # type: ignore[arg-type]
+    await asyncio.sleep(20 + after)
+    assert sum(at > loop.time() - 10 for at in sweeps) <= 11 / CALM
+    resting.deadline = due = loop.time() + 0.03
+    if stirred:
+        mine.stir()
+    await resting.expired.wait()
+    assert loop.time() - due <= (INTERVAL if stirred else CALM) + 1e-6
     members.clear()
 
 

@@ -64,7 +64,7 @@ class Listening:
 @asynccontextmanager
 async def listening(limits: AdminLimits) -> AsyncIterator[Listening]:
     backend = StubApp()
-    listener = AdminListener(backend.app, limits)
+    listener = AdminListener(lambda: backend.app, limits)
     _, port = await listener.listen_tcp("127.0.0.1", 0)
     served = Listening(listener, backend, port)
     try:

@@ -3,7 +3,7 @@ import logging
 import sqlite3
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from gateway.auth.table import KeyTable
 from gateway.auth.watch import POLL_INTERVAL, KeyWatcher
 from gateway.state.errors import StateConfigError, StoreUnavailable
 from tests.gateway.auth.conftest import NOW, PEPPER, TESTER, MakeConfig, OpenStore
+from tests.support.inline_threads import take_no_time
 
 REVOKE = """
 import sys, time
@@ -248,17 +249,12 @@ async def test_a_revocation_by_another_process_counts_within_a_second(
     assert [accepts(table, key) for table in watched.tables] == [False]
 
 
-async def run_inline(function: Callable[..., object], *arguments: object) -> object:
-    """A thread that takes no time: virtual time does not wait for a real one."""
-    return function(*arguments)
-
-
 @pytest.mark.parametrize("after", [0.0, 0.1, POLL_INTERVAL, 0.26, 7.49])
 async def test_a_revocation_is_in_force_with_the_next_poll(
     watched: Watched, store: KeyStore, monkeypatch: pytest.MonkeyPatch, after: float
 ) -> None:
     """The bound of the documentation: the interval of polls, whenever the key is revoked."""
-    monkeypatch.setattr(asyncio, "to_thread", run_inline)
+    take_no_time(monkeypatch)
     key = store.create("acme", by=TESTER, now=NOW)
     await watched.watcher.load()
     running = asyncio.create_task(watched.watcher.run())

@@ -176,7 +176,9 @@ async def strict(folder: Path) -> AsyncIterator[Strict]:
         stack.callback(asyncio.create_task(keeper.run()).cancel)
         batches = BatchService(BatchesConfig(storage=f"file:{folder}/files"), database, lambda: PEPPER, time.time)
         stack.callback(batches.close)
-        front = Server(client_fronts(rig.core, keeper=keeper, batches=batches), Limits(), openai_refusal)
+        front = Server(
+            client_fronts(rig.core, keeper=lambda: keeper, batches=lambda: batches), Limits(), openai_refusal
+        )
         host, port = await front.listen_tcp("127.0.0.1", 0)
         stack.push_async_callback(front.aclose)
         http = await stack.enter_async_context(aiohttp.ClientSession())

@@ -52,7 +52,7 @@ def door(tmp_path: Path) -> Opener:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(keeper.aclose)
             stack.callback(asyncio.create_task(keeper.run()).cancel)
-            server = Server(client_fronts(rig.core, keeper=keeper), Limits(), openai_refusal)
+            server = Server(client_fronts(rig.core, keeper=lambda: keeper), Limits(), openai_refusal)
             host, port = await server.listen_tcp("127.0.0.1", 0)
             stack.push_async_callback(server.aclose)
             http = await stack.enter_async_context(aiohttp.ClientSession())

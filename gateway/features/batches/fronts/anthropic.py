@@ -16,7 +16,7 @@ from adapters.wire.valid_text import check_json
 from config.schema.batches import BatchesConfig
 from gateway.auth.keys import Principal
 from gateway.features.batches.fronts.files import OVERHEAD, ContentStream
-from gateway.features.batches.fronts.files import PATH as FILES
+from gateway.fronts.paths import FILES, MESSAGE_BATCHES
 from gateway.features.batches.fronts.openai import too_many_batches
 from gateway.features.batches.rows import BatchHolder, BatchSpec, StoredBatch, StoredFile, file_object, new_id
 from gateway.features.batches.service import BatchService
@@ -26,10 +26,11 @@ from gateway.fronts import errors
 from gateway.fronts.door import Door, DoorPath, Fields
 from gateway.fronts.openai import require_json
 from gateway.fronts.pages import limit_of, page_of, query_of
+from gateway.fronts.paths import FILES
+from gateway.fronts.paths import MESSAGE_BATCHES as PATH
 from gateway.telemetry import Record
 from policies.batches.states import ENDED, may_cancel
 
-PATH = b"/v1/messages/batches"
 LONGEST_PAGE = 1000
 MOST_BYTES = 256 * 1024 * 1024
 """Bytes of a batch."""

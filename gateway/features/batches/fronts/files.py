@@ -19,6 +19,7 @@ from gateway.features.batches.storage import Storage, StorageWriter
 from gateway.fronts import errors
 from gateway.fronts.door import Door, DoorPath
 from gateway.fronts.pages import is_ascending, limit_of, page_of, query_of
+from gateway.fronts.paths import FILES as PATH
 from gateway.request.core import Core
 from gateway.telemetry import Record
 
@@ -169,9 +170,6 @@ class ContentStream:
 
 
 _shorter = partial(EOFError, "a stored file is shorter than its row")
-
-
-PATH = b"/v1/files"
 PURPOSES = ("batch", "assistants", "evals", "fine-tune", "user_data", "vision")
 OVERHEAD = 64 * 1024
 """Bytes of a form beside its file."""

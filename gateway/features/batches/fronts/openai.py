@@ -19,12 +19,12 @@ from gateway.fronts import errors
 from gateway.fronts.door import Door, DoorPath
 from gateway.fronts.openai import require_json
 from gateway.fronts.pages import limit_of, page_of, query_of
+from gateway.fronts.paths import BATCHES as PATH
 from gateway.telemetry import Record
 from policies.batches.lines import ENDPOINTS, is_endpoint
 from policies.batches.states import BatchProgress, may_cancel
 from policies.batches.windows import window_of
 
-PATH = b"/v1/batches"
 LONGEST_PAGE = 100
 _ONE = re.compile(rb"/v1/batches/([A-Za-z0-9_-]{1,64})(/cancel)?")
 _UNKNOWN = "Unknown path. For batches this gateway serves /v1/batches, /v1/batches/ID and /v1/batches/ID/cancel."

@@ -9,9 +9,11 @@ from uuid import uuid4
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prometheus_client.registry import CollectorRegistry
 
 from config.schema.config import Config
 from config.schema.money import format_amount
+from gateway.background import Background
 from gateway.features.requests.lines import HOUR_MICROS, PART
 from gateway.features.requests.live import LiveRequests
 from gateway.features.requests.search import LabelTest, RequestQuery
@@ -20,12 +22,22 @@ from gateway.features.usage.export import invoice, month_of
 from gateway.features.usage.labels import OTHERS
 from gateway.features.usage.live import LiveUsage
 from gateway.features.usage.report import PER_LINE, UsageQuery
-from gateway.process.host_writers import HostWriters
+from gateway.process.host import HostFeatures
+from policies.rollouts.tally import StratumTally
 from tests.support.gateways import PEPPER, config
 from tests.support.stored_requests import record
 from tests.support.usage_hosts import NOVEMBER
 
 MONTH = "2026-11"
+
+
+async def _no_counts(_: object) -> list[StratumTally]:
+    return []
+
+
+def _host(made: Config) -> HostFeatures:
+    background, registry = Background(), CollectorRegistry()
+    return HostFeatures(lambda: made, lambda: PEPPER, _no_counts, lambda: pytest.fail("scaled"), background, registry)
 
 
 class WorkerOfHost:
@@ -73,7 +85,7 @@ async def test_invoices_are_the_sum_of_the_records(tmp_path_factory: pytest.Temp
     folder: Path = tmp_path_factory.mktemp("bills")
     state = {"database": f"sqlite:///{folder}/state.db"}
     kinds = [config(state=state, usage={}, requests={"retention": "3650d", "flush": flush}) for flush in ("1s", "2s")]
-    writers = HostWriters(lambda: kinds[0], lambda: PEPPER)
+    writers = _host(kinds[0])
     await writers.usage.write()  # one thread makes the database: a second one would have to wait for it
     workers = [WorkerOfHost(kinds[0]) for _ in range(3)]
     now = float(NOVEMBER)
@@ -91,7 +103,7 @@ async def test_invoices_are_the_sum_of_the_records(tmp_path_factory: pytest.Temp
             case ("write",):
                 await asyncio.gather(writers.usage.write(), writers.requests.write())
             case ("restart",):
-                writers = HostWriters(lambda: kinds[0], lambda: PEPPER)
+                writers = _host(kinds[0])
             case "later", seconds:
                 now = min(now + seconds, NOVEMBER + 29 * 86400.0)
     for worker in workers:
