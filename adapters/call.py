@@ -9,10 +9,10 @@ from typing import Protocol
 from adapters.answer import Answer
 from adapters.errors import InferenceError
 from adapters.http1.relay import Relay
+from adapters.ignored_fields import IgnoredFields
 from adapters.requests import ModelRequest
 from adapters.spans import Span, SpanLog
 from adapters.types import Deadline, Usage
-from adapters.wire.openai.ignored_fields import IgnoredFields
 from config.schema.money import Money
 from config.schema.queue import Priority
 

@@ -12,9 +12,9 @@ from adapters.types import OIP_JSON, Usage
 from adapters.upstreams.inferred import answer_of, takes_plain_inference
 from adapters.upstreams.oip.inference import Reader
 from adapters.wire.apps import tensors as app_tensors
+from adapters.wire.apps.tensors import check_inputs
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip.bodies import ModelMetadata, TensorMetadata
-from adapters.wire.oip.metadata_check import check
 from config.protocols.apps import DeclaredTensors
 from config.protocols.tensors import TensorConfig
 
@@ -57,7 +57,7 @@ class DeclaredModel:
             raise _undeclared(request.model)
         takes_plain_inference(request)
         inference = await self._reader.inference(request, request.model, call)
-        check(inference, self._inputs)
+        check_inputs(inference, self._inputs)
         return inference
 
     async def answer(self, request: InferRequest, inference: Inference, body: bytes, *, version: str = "") -> Answer:

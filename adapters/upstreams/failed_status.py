@@ -9,9 +9,9 @@ from adapters.http1.message import Headers
 from adapters.wire import error_table
 from adapters.wire.error_table import CALLER_STATUS as CALLER_STATUS
 from adapters.wire.error_table import MAX_MESSAGE as MAX_MESSAGE
+from adapters.wire.error_table import ErrorBody
 from adapters.wire.error_table import credential_refused as credential_refused
 from adapters.wire.error_table import unknown_model as unknown_model
-from adapters.wire.openai.errors import ErrorBody
 
 
 def is_answer(status: int) -> bool:

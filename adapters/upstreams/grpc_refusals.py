@@ -17,9 +17,9 @@ from adapters.http2.status import Code, GrpcError, Reported, Unreadable
 from adapters.requests import ModelRequest
 from adapters.types import DEVICE_MS, ERROR_CODE, Deadline
 from adapters.upstreams.oip import refusals as oip_refusals
-from adapters.wire import decoding, model_failures
+from adapters.wire import decoding, failure_text
+from adapters.wire.decoding import whole_number
 from adapters.wire.oip import responses as oip_responses
-from adapters.wire.valid_text import whole_number
 
 _CALLERS = frozenset({Code.INVALID_ARGUMENT, Code.OUT_OF_RANGE, Code.FAILED_PRECONDITION, Code.ALREADY_EXISTS})
 FAILED = frozenset({Code.INTERNAL, Code.UNKNOWN})
@@ -35,7 +35,7 @@ def refuse(request: ModelRequest, error: GrpcError) -> NoReturn:
     message = (error.message or "The upstream refused the request.")[: oip_responses.MAX_MESSAGE]
     if isinstance(error, Unreadable):
         raise decoding.malformed() from None
-    if (failure := model_failures.reported(_trailer(error, ERROR_CODE), message, _pushback(error))) is not None:
+    if (failure := failure_text.reported_failure(_trailer(error, ERROR_CODE), message, _pushback(error))) is not None:
         raise failure from None
     if error.code in _CALLERS or error.code in (Code.NOT_FOUND, Code.UNAVAILABLE):
         oip_refusals.check_ready(request, message)
@@ -52,7 +52,7 @@ def refuse(request: ModelRequest, error: GrpcError) -> NoReturn:
     if error.code in FAILED:
         oip_refusals.check_readable(request)
         if isinstance(error, Reported):
-            raise model_failures.failed(error.message) from None
+            raise failure_text.model_failure(error.message) from None
     if error.code == Code.UNAVAILABLE:
         raise CapacityError("The upstream is overloaded.", retry_after=_pushback(error)) from None
     if error.code == Code.RESOURCE_EXHAUSTED:

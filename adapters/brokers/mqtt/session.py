@@ -20,7 +20,7 @@ from paho.mqtt.properties import Properties
 
 from adapters.brokers.base import BrokerDelivery, BrokerMessage
 from adapters.brokers.mqtt.connection import Connection, ConnectionPlan
-from adapters.wire.cloudevents.timestamps import format_time, parse
+from adapters.wire.cloudevents import format_time, parse
 from config.schema.bus.broker import BrokerConfig
 
 # Headers of messages ↔ properties of MQTT 5, with CloudEvents as in their binding for MQTT.

@@ -11,6 +11,7 @@ from adapters.call import Call
 from adapters.errors import BackendError, CallerError, InferenceError, Unsupported
 from adapters.http1.client import Client, ClientResponse
 from adapters.http1.message import encode_fields
+from adapters.ignored_fields import COUNT
 from adapters.registry import Address
 from adapters.requests import ChatRequest, ModelRequest
 from adapters.stream import OnePiece
@@ -21,14 +22,13 @@ from adapters.upstreams.failed_status import is_answer, retry_after
 from adapters.wire import decoding, error_table
 from adapters.wire.anthropic import errors
 from adapters.wire.anthropic.answers import completion_of, read_message
+from adapters.wire.anthropic.chat_to_message import message_body
 from adapters.wire.anthropic.message_request import MessagesRequest, TokenCount
-from adapters.wire.anthropic.messages import message_body
+from adapters.wire.anthropic.open_blocks import events_of_message
 from adapters.wire.anthropic.own_thoughts import without_own_thoughts
 from adapters.wire.anthropic.requests import VERSION
 from adapters.wire.anthropic.tools import MAX_NAME, OwnNames
-from adapters.wire.anthropic.whole_message import events_of_message
 from adapters.wire.field_names import CHAT
-from adapters.wire.openai.operation_fields import COUNT
 from adapters.wire.openai.whole_stream import events_of
 from config.protocols.anthropic import AnthropicProtocol
 from config.schema.config import PoolConfig

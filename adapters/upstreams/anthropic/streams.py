@@ -7,9 +7,9 @@ from adapters.types import ANTHROPIC, BYTES_PER_TOKEN, OPENAI, Form, Usage
 from adapters.upstreams.event_stream import EventStream
 from adapters.wire import decoding, sse
 from adapters.wire.anthropic import errors
-from adapters.wire.anthropic.chunks import ChatChunks, MessageEvent, read_event
+from adapters.wire.anthropic.answers import reported_by
+from adapters.wire.anthropic.stream_to_chat import ChatChunks, MessageEvent, read_event
 from adapters.wire.anthropic.tools import MAX_NAME, OwnNames
-from adapters.wire.anthropic.usage import reported_by
 from adapters.wire.reported_usage import UsageReport
 
 ENVELOPE = 90

@@ -30,7 +30,7 @@ from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.upstreams.oip.inference import FRESH, Reader
 from adapters.upstreams.readiness import Readiness
 from adapters.upstreams.text.text_stream import TextStream
-from adapters.wire import decoding, model_failures
+from adapters.wire import decoding, failure_text
 from adapters.wire.apps import bentoml_calls
 from adapters.wire.apps import bentoml_schema as bentoml
 from adapters.wire.apps.bentoml_schema import Api
@@ -258,4 +258,4 @@ async def _refuse(response: ClientResponse) -> NoReturn:
     if status in CALLER_STATUS or (status == 404 and message is not None):
         # The 404 of a method has a message in JSON; that of a missing route has no JSON.
         raise (TooLarge if status == 413 else CallerError)(message or "The upstream refused the request.")
-    raise model_failures.failed(message) if status == 500 else upstream_error(status, response.headers, message)
+    raise failure_text.model_failure(message) if status == 500 else upstream_error(status, response.headers, message)

@@ -29,10 +29,7 @@ from adapters.http1.client import Client, ClientResponse
 from adapters.lasting import lasting
 from adapters.types import Deadline
 from adapters.upstreams.bus.response import BusResponse
-from adapters.wire.cloudevents.decode import decode
-from adapters.wire.cloudevents.encode import headers_of
-from adapters.wire.cloudevents.event import CloudEvent, EnvelopeError
-from adapters.wire.cloudevents.timestamps import format_time
+from adapters.wire.cloudevents import CloudEvent, EnvelopeError, decode, format_time, headers_of
 from config.protocols.bus import BusProtocol
 
 log = logging.getLogger(__name__)

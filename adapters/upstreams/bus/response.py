@@ -10,8 +10,8 @@ from adapters.http1.exchange import Forward
 from adapters.http1.message import Headers
 from adapters.types import Deadline
 from adapters.wire import sse
-from adapters.wire.cloudevents.event import CloudEvent
-from adapters.wire.valid_text import whole_number
+from adapters.wire.cloudevents import CloudEvent
+from adapters.wire.decoding import whole_number
 
 PIECE, END = "com.headrace.piece", "com.headrace.end"
 DONE = sse.encode(b"[DONE]")

@@ -3,7 +3,7 @@
 from adapters.http1.client import ClientResponse
 from adapters.types import OIP_JSON, Form, Usage
 from adapters.upstreams.event_stream import EventStream
-from adapters.wire import model_failures, sse
+from adapters.wire import failure_text, sse
 from adapters.wire.oip import generate as oip_generate
 from adapters.wire.oip import responses as oip_responses
 
@@ -21,7 +21,7 @@ class ResponseStream(EventStream):
     def _passes_on(self, event: bytes) -> bool:
         data = sse.data_of(event)
         if data.startswith(oip_responses.ERROR):
-            raise model_failures.failed(oip_responses.error_of(data))
+            raise failure_text.model_failure(oip_responses.error_of(data))
         if data and not self._begun:
             oip_responses.check_object(data)  # only the first event: each client checks the others
         return bool(data) or (self._begun and event.startswith(b":"))

@@ -29,8 +29,7 @@ from adapters.upstreams.readiness import Readiness
 from adapters.wire import compression, decoding
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip import requests as oip
-from adapters.wire.oip.bodies import IndexEntry
-from adapters.wire.oip.payloads import HttpPayload
+from adapters.wire.oip.bodies import HttpPayload, IndexEntry
 from config.protocols.oip import OipHttpProtocol
 from config.schema.config import PoolConfig
 

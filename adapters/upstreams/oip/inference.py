@@ -11,11 +11,10 @@ from adapters.errors import CallerError, InferenceError, Unsupported
 from adapters.offload import codecs
 from adapters.requests import InferRequest
 from adapters.tensors import Inference
+from adapters.wire.apps import tensors
 from adapters.wire.oip import generate as oip_generate
-from adapters.wire.oip import metadata_check
-from adapters.wire.oip import raw_requests as oip_raw
-from adapters.wire.oip.bodies import ModelMetadata
-from adapters.wire.oip.payloads import header_length
+from adapters.wire.oip import requests
+from adapters.wire.oip.bodies import ModelMetadata, header_length
 from adapters.wire.tfserving.predict_v1 import SERVING, SIGNATURE
 
 FRESH = 30.0
@@ -55,7 +54,7 @@ class Reader:
             )
         if header_length(request.payload) == 0:
             cached = await self.metadata(model, request.version, call)
-            return oip_raw.complete_from_metadata(
+            return requests.complete_from_metadata(
                 request.inference, [(one.name, one.datatype, one.shape) for one in cached.inputs]
             )
         inference = await codecs.inference_of(request)
@@ -87,7 +86,7 @@ class Reader:
         except InferenceError:
             return
         if cached.inputs:
-            metadata_check.check(await codecs.inference_of(request), cached.inputs)
+            tensors.check_inputs(await codecs.inference_of(request), cached.inputs)
 
     def forget(self) -> None:
         """Clear the cached metadata: the endpoint's models have changed."""

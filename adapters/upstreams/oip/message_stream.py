@@ -8,7 +8,7 @@ from adapters.types import OIP_GRPC, Usage
 from adapters.upstreams.grpc_refusals import device_ms_of, refuse
 from adapters.upstreams.grpc_stream import GrpcStream
 from adapters.upstreams.oip import refusals as oip_refusals
-from adapters.wire import model_failures
+from adapters.wire import failure_text
 from adapters.wire.oip import proto_responses as oip_proto_answers
 
 
@@ -28,10 +28,10 @@ class InferMessages(GrpcStream):
             return oip_proto_answers.encode_stream_response(message)
         if oip_proto_answers.is_failure(message):
             words, by_model, code = oip_proto_answers.decode_stream_error(message)
-            if (reported := model_failures.reported(code, words)) is not None:
+            if (reported := failure_text.reported_failure(code, words)) is not None:
                 raise reported
             if self._begun or by_model:
-                raise model_failures.failed(words)
+                raise failure_text.model_failure(words)
             raise oip_refusals.refused_in_stream(self._request, words)
         return message
 

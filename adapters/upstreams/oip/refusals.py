@@ -16,8 +16,8 @@ from adapters.errors import (
 )
 from adapters.requests import InferRequest, ModelRequest
 from adapters.wire import failure_text
+from adapters.wire.decoding import whole_number
 from adapters.wire.oip.bodies import IndexEntry
-from adapters.wire.valid_text import whole_number
 
 
 def takes_tensors(request: ModelRequest) -> Unsupported:

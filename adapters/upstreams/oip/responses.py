@@ -9,7 +9,7 @@ from adapters.types import DEVICE_MS, ERROR_CODE, Usage
 from adapters.upstreams.failed_status import CALLER_STATUS, retry_after, upstream_error
 from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.upstreams.oip.refusals import device_ms
-from adapters.wire import decoding, model_failures, sse
+from adapters.wire import decoding, failure_text, sse
 from adapters.wire.oip import requests as oip
 from adapters.wire.oip import responses as oip_responses
 
@@ -40,8 +40,8 @@ async def refuse(request: ModelRequest, response: ClientResponse, body: bytes | 
     code = response.headers.get(ERROR_CODE)
     if status == 500 and code is None:
         oip_refusals.check_readable(request)
-    raise model_failures.reported(code, message, retry_after(response.headers)) or (
-        model_failures.failed(message) if status == 500 else upstream_error(status, response.headers, message)
+    raise failure_text.reported_failure(code, message, retry_after(response.headers)) or (
+        failure_text.model_failure(message) if status == 500 else upstream_error(status, response.headers, message)
     )
 
 
@@ -52,7 +52,7 @@ def check(request: InferRequest, body: bytes, encoding: str | None = None) -> No
     if body.startswith(oip_responses.ERROR):
         if request.kind == "generate":
             raise Unsupported(oip_responses.error_of(body) or "The model does not return a single response.")
-        raise model_failures.failed(oip_responses.error_of(body))
+        raise failure_text.model_failure(oip_responses.error_of(body))
 
 
 def length_of(response: ClientResponse) -> int | None:

@@ -20,6 +20,7 @@ from adapters.errors import (
 )
 from adapters.http1.client import Client, ClientResponse
 from adapters.http1.message import Headers, encode_fields
+from adapters.ignored_fields import IGNORED, STRICT
 from adapters.offload import messages
 from adapters.registry import Address
 from adapters.requests import AppRequest, EmbeddingRequest, GenerateRequest, ModelOrder, ModelRequest, ResponsesRequest
@@ -42,15 +43,12 @@ from adapters.wire import decoding, error_table, internal_headers
 from adapters.wire.anthropic.message_request import MessagesRequest, TokenCount
 from adapters.wire.failure_text import Scrubber
 from adapters.wire.openai import chat as wire
-from adapters.wire.openai import embeddings, thinking
+from adapters.wire.openai import dialects, embeddings
 from adapters.wire.openai.dialects import AUTO, DIALECTS, MODELS, OURS, PLAIN, OpenAIDialect, of_owners
-from adapters.wire.openai.ignored_fields import IGNORED, STRICT
-from adapters.wire.openai.model_field import usage_of, with_model
-from adapters.wire.openai.model_list import ListedModel, decode_models
-from adapters.wire.openai.passthrough import PASSTHROUGH
+from adapters.wire.openai.model_field import PASSTHROUGH, ListedModel, decode_models, usage_of, with_model
 from adapters.wire.openai.whole_stream import events_of
 from adapters.wire.responses import native as responses_native
-from adapters.wire.responses.whole_response import events_of_response
+from adapters.wire.responses.native import events_of_response
 from config.protocols.openai import OpenAIProtocol
 from config.schema.config import PoolConfig
 
@@ -139,7 +137,7 @@ class OpenAIAdapter:
         if isinstance(request, MessagesRequest):
             await messages.translate(request, call.ignored)
             native = request.payload.native
-            added = thinking.of_message(native, request.fields, self._dialect.thinking)
+            added = dialects.thinking_of_message(native, request.fields, self._dialect.thinking)
             if "thinking" in native and not self._dialect.thinking:
                 call.ignored.sift({"thinking": native["thinking"]}, ())
         body = wire.upstream_body(request, self._model, self._dialect, call.salt if salted else "", added)

@@ -18,8 +18,7 @@ from adapters.errors import CallerError
 from adapters.registry import Unmakeable
 from adapters.requests import ChatRequest
 from adapters.wire import decoding
-from adapters.wire.text.chat_jinja import ChatEnvironment
-from adapters.wire.text.chat_messages import for_template
+from adapters.wire.text.chat_jinja import ChatEnvironment, for_template
 
 BUNDLED = Path(__file__).parent / "templates"
 MAX_FILE = 4 * 1024 * 1024

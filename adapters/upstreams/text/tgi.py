@@ -20,12 +20,11 @@ from adapters.upstreams.text.prompts import Prompts, prompts
 from adapters.upstreams.transcoded_stream import GeneratedStream
 from adapters.wire import decoding, sse
 from adapters.wire.anthropic.message_request import TokenCount
+from adapters.wire.decoding import whole_number
 from adapters.wire.text import prompt_request
 from adapters.wire.text import tgi as wire
-from adapters.wire.text.generated_text import TextEncoder
+from adapters.wire.text.generated_text import StopTexts, TextEncoder
 from adapters.wire.text.prompt_request import Options
-from adapters.wire.text.stop_texts import StopTexts
-from adapters.wire.valid_text import whole_number
 from config.protocols.tgi import TgiProtocol
 from config.schema.config import PoolConfig
 

@@ -20,13 +20,11 @@ from adapters.upstreams.oip.http_client import OipHttpAdapter
 from adapters.upstreams.oip.inference import FRESH, MOST
 from adapters.upstreams.text.prompts import Prompts, prompts
 from adapters.upstreams.transcoded_stream import GeneratedStream
-from adapters.wire import model_failures
+from adapters.wire import error_table, failure_text
 from adapters.wire.oip import request_view as oip_view
-from adapters.wire.openai import refusals
 from adapters.wire.text import prompt_request
-from adapters.wire.text.generated_text import TextEncoder
+from adapters.wire.text.generated_text import StopTexts, TextEncoder
 from adapters.wire.text.prompt_request import Options
-from adapters.wire.text.stop_texts import StopTexts
 from adapters.wire.text.triton import Signature, TextResponse, new_text
 from config.protocols.triton_generate import TritonGenerateProtocol
 from config.schema.config import PoolConfig
@@ -115,11 +113,11 @@ class TritonGenerateAdapter:
 def _refusal(error: CallerError) -> InferenceError:
     """Return the error of a refusal by its text: Triton blames the request for any exception of a model."""
     message = error.message
-    if refusals.is_too_long(message, None, None):
+    if error_table.is_too_long(message, None, None):
         return ContextTooLong(message[:MAX_MESSAGE])
-    if type(error) is not CallerError or refusals.sounds_like_the_callers(message):
+    if type(error) is not CallerError or error_table.sounds_like_the_callers(message):
         return error
-    return model_failures.failed(message)
+    return failure_text.model_failure(message)
 
 
 class PromptedRequest:

@@ -27,7 +27,7 @@ from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.upstreams.oip.responses import MAX_ERROR_BODY, refuse
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip import responses as oip_responses
-from adapters.wire.tfserving import kserve_v1, predict_v1_upstream
+from adapters.wire.tfserving import predict_v1_upstream
 from adapters.wire.tfserving.payloads import PredictV1Payload
 from config.protocols.kserve import KserveV1Protocol
 
@@ -141,7 +141,7 @@ class KserveV1Adapter:
         target = _target(_base_of(self._client), self._model or query.model, "")
         response = await self._client.request(b"GET", target, _FIELDS, b"", call.deadline)
         body = await response.read(MAX_ERROR_BODY)
-        if response.status != 200 or not kserve_v1.is_ready(body):
+        if response.status != 200 or not predict_v1_upstream.is_kserve_ready(body):
             reason = oip_responses.error_of(body) or "its server reports that it is not ready"
             raise oip_refusals.unavailable(query, reason)
         return json_answer(oip_bodies.encode({"name": query.model, "ready": True}))
@@ -165,7 +165,7 @@ def _blamelessly() -> Iterator[None]:
 
 async def _refuse(request: InferRequest, response: ClientResponse, body: bytes) -> None:
     """Raise the typed error of a status. Models fail with 500 if a body lacks their input."""
-    if response.status == 500 and not kserve_v1.is_request(body):
+    if response.status == 500 and not predict_v1_upstream.is_kserve_request(body):
         response.close()
         raise CallerError("Send `instances`, which are rows, or the model's other inputs.")
     await refuse(request, response)

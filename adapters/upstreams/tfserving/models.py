@@ -19,9 +19,8 @@ from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.upstreams.oip.inference import DOUBT, FRESH, MOST
 from adapters.wire import decoding
 from adapters.wire.oip import bodies as oip_bodies
-from adapters.wire.oip import raw_requests as oip_raw
-from adapters.wire.oip.bodies import IndexEntry, ModelMetadata
-from adapters.wire.oip.payloads import header_length
+from adapters.wire.oip import requests
+from adapters.wire.oip.bodies import IndexEntry, ModelMetadata, header_length
 from adapters.wire.tfserving import rest as tfserving
 from adapters.wire.tfserving.predict_v1 import SERVING, SIGNATURE
 from adapters.wire.tfserving.rest import VersionState
@@ -105,7 +104,7 @@ async def _read(request: InferRequest, metadata: ModelMetadata) -> Inference:
     else:
         made = await codecs.inference_of(request)
         if header_length(request.payload) == 0:
-            made = oip_raw.complete_from_metadata(
+            made = requests.complete_from_metadata(
                 made, [(one.name, one.datatype, one.shape) for one in metadata.inputs]
             )
     signature = tfserving.signature_of(metadata.signature_def, _named(request))

@@ -26,13 +26,13 @@ from adapters.upstreams.inferred import JSON, answer_of, takes_plain_inference
 from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.upstreams.readiness import Readiness
 from adapters.upstreams.tfserving.models import ModelSignatures, entries, untold
-from adapters.wire import model_failures
+from adapters.wire import failure_text
+from adapters.wire.decoding import whole_number
 from adapters.wire.oip import responses as oip_responses
 from adapters.wire.oip.bodies import IndexEntry
 from adapters.wire.tfserving import predict_v1_upstream
 from adapters.wire.tfserving import rest as tfserving
 from adapters.wire.tfserving.payloads import PredictV1Payload
-from adapters.wire.valid_text import whole_number
 
 if TYPE_CHECKING:
     from adapters.registry import Address
@@ -180,4 +180,4 @@ async def _refuse(request: ModelRequest, response: ClientResponse) -> NoReturn:
         raise Unsupported(message or "The model's server does not support this request.")
     if status in CALLER_STATUS:
         raise (TooLarge if status == 413 else CallerError)(message or "The upstream refused the request.")
-    raise model_failures.failed(message) if status == 500 else upstream_error(status, response.headers, message)
+    raise failure_text.model_failure(message) if status == 500 else upstream_error(status, response.headers, message)

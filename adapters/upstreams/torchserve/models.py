@@ -15,9 +15,9 @@ from adapters.upstreams.declared_tensors import json_answer
 from adapters.upstreams.failed_status import upstream_error
 from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.upstreams.torchserve.refusals import judged, refuse_order
+from adapters.wire import torchserve as wire
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip.bodies import IndexEntry
-from adapters.wire.torchserve import management as wire
 
 MAX_ANSWER = 4 * 1024 * 1024
 _FIELDS = encode_fields([("user-agent", "headrace")])

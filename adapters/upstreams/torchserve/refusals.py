@@ -9,8 +9,8 @@ from adapters.requests import ModelRequest
 from adapters.upstreams.apps.calls import by_status
 from adapters.upstreams.failed_status import CALLER_STATUS, credential_refused, unknown_model, upstream_error
 from adapters.upstreams.oip import refusals as oip_refusals
-from adapters.wire import model_failures
-from adapters.wire.torchserve import management as wire
+from adapters.wire import failure_text
+from adapters.wire import torchserve as wire
 
 MAX_ERROR_BODY = 64 * 1024
 
@@ -32,7 +32,7 @@ def by_kind(request: ModelRequest, kind: str, message: str = "") -> InferenceErr
     if kind == "RequestTimeoutException":
         return UpstreamTimeout("The upstream timed out.")
     if kind == "InternalServerException":  # both a handler's failure and a full queue are a 503
-        return model_failures.failed(message)
+        return failure_text.model_failure(message)
     return CallerError("The upstream refused the request.") if kind == "BadRequestException" else None
 
 

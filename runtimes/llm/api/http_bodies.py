@@ -4,7 +4,7 @@ import msgspec
 
 from adapters.errors import CallerError
 from adapters.http1.message import Request, Response
-from adapters.wire.openai.ignored_fields import IGNORED, IgnoredFields
+from adapters.ignored_fields import IGNORED, IgnoredFields
 from runtimes.llm.api.generation import AnswerStream
 
 JSON = ("content-type", "application/json")

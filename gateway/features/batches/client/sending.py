@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import aiohttp
 
-from adapters.wire.valid_text import whole_number
+from adapters.wire.decoding import whole_number
 from gateway.features.batches.client.progress import RunProgress
 from gateway.features.batches.client.sources import InputLine
 from gateway.traffic.queue import PRIORITY_HEADER

@@ -11,8 +11,8 @@ from adapters import offload
 from adapters.errors import CallerError, InferenceError, NotFound, StorageFull
 from adapters.http1.message import Request, Response
 from adapters.wire import decoding
+from adapters.wire.decoding import check_json
 from adapters.wire.field_names import MESSAGES
-from adapters.wire.valid_text import check_json
 from gateway.auth.keys import Principal
 from gateway.features.batches.fronts.content import ContentStream
 from gateway.features.batches.fronts.openai import too_many_batches

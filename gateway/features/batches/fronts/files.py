@@ -7,7 +7,7 @@ import msgspec
 
 from adapters.errors import CallerError, NotFound
 from adapters.http1.message import Request, Response
-from adapters.wire.valid_text import whole_number
+from adapters.wire.decoding import whole_number
 from gateway.auth.keys import Principal
 from gateway.features.batches.fronts.content import ContentStream
 from gateway.features.batches.fronts.form import UploadForm

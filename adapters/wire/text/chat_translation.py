@@ -6,11 +6,10 @@ import msgspec
 from msgspec import Raw
 
 from adapters.errors import CallerError, Unsupported
+from adapters.ignored_fields import NAMES, NOTHING, IgnoredFields
 from adapters.requests import ChatRequest, CompletionRequest, GenerateRequest
 from adapters.wire import decoding
 from adapters.wire.openai.chat_reader import answer_text
-from adapters.wire.openai.ignored_fields import NAMES, IgnoredFields
-from adapters.wire.openai.operation_fields import NOTHING
 from adapters.wire.openai.request_codec import CODEC, OpenAIPayload
 from adapters.wire.text import prompt_request
 

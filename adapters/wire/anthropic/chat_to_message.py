@@ -9,12 +9,12 @@ import msgspec
 from msgspec import Raw
 
 from adapters.errors import CallerError
+from adapters.ignored_fields import IgnoredFields, allowed_tools
 from adapters.requests import ChatRequest
-from adapters.wire.anthropic import turns
+from adapters.wire.anthropic import chat_turns as turns
 from adapters.wire.anthropic.tools import choice_of, tools_of
 from adapters.wire.body import field
-from adapters.wire.openai import bounds, thinking
-from adapters.wire.openai.ignored_fields import IgnoredFields, allowed_tools
+from adapters.wire.openai import bounds, dialects
 
 Object = dict[str, Any]
 
@@ -25,7 +25,8 @@ _TRANSLATED = (
     "safety_identifier", "service_tier", "stop", "tool_choice", "tools", "user",
 )  # fmt: skip
 _TRANSLATABLE = frozenset((
-    *_SAME, *_TRANSLATED, *thinking.NAMES, "add_generation_prompt", "continue_final_message", "model", "stream_options",
+    *_SAME, *_TRANSLATED, *dialects.THINKING_FIELDS, "add_generation_prompt", "continue_final_message", "model",
+    "stream_options",
 ))  # fmt: skip
 _EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": None, "xhigh": "xhigh"}
 """`high` is Anthropic's default, and older models refuse the field."""
@@ -95,7 +96,7 @@ def _output(fields: dict[str, Raw], body: Object) -> Object:
     """The effort of thinking, and the answer's form."""
     config: Object = {}
     encoded: Object = {}
-    if "thinking" not in body and (wish := thinking.of_chat(fields)) is not None:
+    if "thinking" not in body and (wish := dialects.thinking_of_chat(fields)) is not None:
         body["thinking"] = wish
     effort = field(fields, "reasoning_effort", _string)
     if effort == "none":

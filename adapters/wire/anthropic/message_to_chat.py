@@ -12,13 +12,13 @@ import msgspec
 from msgspec import Raw
 
 from adapters.errors import CallerError
+from adapters.ignored_fields import IgnoredFields
 from adapters.requests import Fields
 from adapters.wire.anthropic import blocks
 from adapters.wire.anthropic.tools import choice_fields, functions
 from adapters.wire.body import field
 from adapters.wire.openai import bounds, kept_signatures
 from adapters.wire.openai.history import complete_thoughts
-from adapters.wire.openai.ignored_fields import IgnoredFields
 from adapters.wire.openai.known_fields import DefinedFields, LeftOut
 
 SAME = ("max_tokens", "stream", "temperature", "top_k", "top_p")

@@ -1,13 +1,69 @@
-"""Decodes the message of a broker: its headers and its body."""
+"""An event, and the check of its attributes."""
 
 import base64
 import binascii
+import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Raw
 
-from adapters.wire.cloudevents.event import CloudEvent, EnvelopeError, event_of, is_name
+MAX_ID, MAX_SOURCE, MAX_VALUE, MAX_EXTENSIONS = 512, 2048, 4096, 64
+_NAME = re.compile(r"[a-z0-9]{1,64}")
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+"""Control characters, and halves of a pair of surrogates, which no encoding has."""
+REQUIRED = ("specversion", "id", "source", "type")
+
+
+class EnvelopeError(Exception):
+    """A message that is no valid CloudEvent. `code` is stable."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class CloudEvent(NamedTuple):
+    """An event with its data as bytes."""
+
+    id: str
+    source: str
+    type: str
+    data: bytes
+    content_type: str = ""
+    """The type of the data; empty when it is not given."""
+    extensions: Mapping[str, str] = {}
+    """All other attributes by name."""
+
+
+def is_name(name: str) -> bool:
+    """Whether a text may name an attribute."""
+    return _NAME.fullmatch(name) is not None
+
+
+def event_of(attributes: dict[str, str], data: bytes) -> CloudEvent:
+    """An event of checked attributes. `attributes` is consumed. Raises `EnvelopeError`."""
+    for name in REQUIRED:
+        if not attributes.get(name):
+            raise EnvelopeError("missing_attribute", f"The CloudEvent has no `{name}`.")
+    version = attributes.pop("specversion")
+    if version != "1.0":
+        raise EnvelopeError("unsupported_version", "The `specversion` of the CloudEvent is not 1.0.")
+    if len(attributes) > MAX_EXTENSIONS:
+        raise EnvelopeError("too_many_attributes", f"The CloudEvent has more than {MAX_EXTENSIONS} attributes.")
+    for name, value in attributes.items():
+        most = {"id": MAX_ID, "source": MAX_SOURCE}.get(name, MAX_VALUE)
+        if len(value) > most or _UNPRINTABLE.search(value):
+            message = f"The attribute `{name}` has more than {most} characters, or a control character."
+            raise EnvelopeError("invalid_attribute", message)
+    id_, source, type_ = (attributes.pop(name) for name in REQUIRED[1:])
+    return CloudEvent(id_, source, type_, data, attributes.pop("datacontenttype", ""), attributes)
+
+
+# Decodes the message of a broker: its headers and its body.
 
 STRUCTURED, BATCHED = "application/cloudevents+json", "application/cloudevents-batch"
 _PREFIXES = ("ce_", "ce-", "cloudevents:", "cloudevents_")
@@ -93,3 +149,33 @@ def _from_base64(raw: Raw) -> bytes:
         return base64.b64decode(_string(raw), validate=True)
     except (*_UNREADABLE, binascii.Error, ValueError):
         raise EnvelopeError("invalid_data", "The `data_base64` of the CloudEvent is not base64.") from None
+
+
+# Encodes an event in binary mode: attributes as headers, the data as the body.
+
+
+def headers_of(event: CloudEvent) -> dict[str, str]:
+    """The headers of an event. A broker with another prefix replaces `ce_`."""
+    headers = {"ce_specversion": "1.0", "ce_id": event.id, "ce_source": event.source, "ce_type": event.type}
+    if event.content_type:
+        headers["content-type"] = event.content_type
+    for name, value in event.extensions.items():
+        headers[f"ce_{name}"] = value
+    return headers
+
+
+# Timestamps of RFC 3339.
+
+
+def parse(text: str) -> float | None:
+    """Unix seconds; None for a text that is no timestamp with a zone."""
+    try:
+        at = datetime.fromisoformat(text)
+        return None if at.tzinfo is None else at.timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def format_time(utc: float) -> str:
+    """The timestamp in UTC, to the millisecond."""
+    return datetime.fromtimestamp(utc, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

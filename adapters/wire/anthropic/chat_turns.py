@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Raw
 
 from adapters.errors import CallerError
+from adapters.ignored_fields import IgnoredFields
 from adapters.wire import decoding
 from adapters.wire.anthropic import call_ids
 from adapters.wire.anthropic.blocks import INVALID
@@ -14,7 +15,6 @@ from adapters.wire.anthropic.own_thoughts import is_own
 from adapters.wire.anthropic.tools import MAX_NAME
 from adapters.wire.body import field
 from adapters.wire.openai import bounds
-from adapters.wire.openai.ignored_fields import IgnoredFields
 from adapters.wire.openai.known_fields import DefinedFields, LeftOut
 
 Object = dict[str, Any]
