@@ -11,7 +11,7 @@ from adapters.http1.client import Client, ClientResponse
 from adapters.http1.message import Headers, encode_fields
 from adapters.requests import AppRequest, ModelRequest
 from adapters.types import APP, Form, Usage
-from adapters.upstreams.body_stream import ForwardedBody
+from adapters.upstreams.event_stream import ForwardedBody
 from adapters.upstreams.failed_status import upstream_error
 from adapters.wire import error_table
 from adapters.wire.decoding import whole_number

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from adapters.base import Adapter, Answer
 from adapters.brokers.base import BrokerLibraryMissing
 from adapters.brokers.base import make as make_broker
 from adapters.call import Call
+from adapters.registry import Address
 from adapters.requests import ModelRequest
 from adapters.upstreams.bus.client import BusClient
 from adapters.upstreams.dial import names
@@ -16,10 +15,7 @@ from adapters.upstreams.openai.client import OpenAIAdapter
 from adapters.upstreams.scrubbing import scrubber
 from config.protocols.bus import BusProtocol
 from config.schema.bus.broker import BrokerConfig
-
-if TYPE_CHECKING:
-    from adapters.registry import Address
-    from config.schema.config import PoolConfig
+from config.schema.config import PoolConfig
 
 
 def make(pool: PoolConfig, address: Address) -> BusAdapter:

@@ -6,7 +6,7 @@ It encodes chats and completions as prompts, and texts as OpenAI's responses.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from adapters.base import Answer
 from adapters.call import Call
@@ -16,9 +16,9 @@ from adapters.requests import ChatRequest, CompletionRequest, GenerateRequest, M
 from adapters.types import BYTES_PER_TOKEN, InferKind, Usage
 from adapters.upstreams.dial import http1_client, probe_path
 from adapters.upstreams.failed_status import MAX_MESSAGE
+from adapters.upstreams.inference import FRESH, MOST
 from adapters.upstreams.oip.http_client import OipHttpAdapter
-from adapters.upstreams.oip.inference import FRESH, MOST
-from adapters.upstreams.text.prompts import Prompts, prompts
+from adapters.upstreams.text.chat_template import Prompts, prompts
 from adapters.upstreams.transcoded_stream import GeneratedStream
 from adapters.wire import error_table, failure_text
 from adapters.wire.oip import request_view as oip_view
@@ -28,9 +28,6 @@ from adapters.wire.text.prompt_request import Options
 from adapters.wire.text.triton import Signature, TextResponse, new_text
 from config.protocols.triton_generate import TritonGenerateProtocol
 from config.schema.config import PoolConfig
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def make(pool: PoolConfig, address: Address) -> TritonGenerateAdapter:

@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from adapters.base import Answer
 from adapters.call import Call
 from adapters.errors import BackendError, Unsupported
 from adapters.http2.channel import Channel, encode_fields
 from adapters.http2.status import Code, GrpcError
+from adapters.registry import Address
 from adapters.requests import AppRequest, InferRequest, ModelRequest
 from adapters.types import APP, Deadline, Usage
-from adapters.upstreams.apps.grpc_app import AppMessages
 from adapters.upstreams.apps.http_app import MAX_ANSWER, call_for, tensors
 from adapters.upstreams.declared_tensors import DeclaredModel
 from adapters.upstreams.dial import grpc_channel, names
 from adapters.upstreams.failed_status import credential_refused
-from adapters.upstreams.grpc_refusals import check_time, refuse
+from adapters.upstreams.grpc_answers import AppMessages, check_time, refuse
 from adapters.upstreams.readiness import Readiness
 from adapters.upstreams.torchserve.http_client import PREDICTIONS, answered, models_of, verb_of
-from adapters.upstreams.torchserve.models import ManagedModels
-from adapters.upstreams.torchserve.refusals import by_kind
+from adapters.upstreams.torchserve.models import ManagedModels, by_kind
 from adapters.wire import torchserve
 from config.protocols.torchserve import TorchServeGrpcProtocol
-
-if TYPE_CHECKING:
-    from adapters.registry import Address
-    from config.schema.config import PoolConfig
+from config.schema.config import PoolConfig
 
 
 def make(pool: PoolConfig, address: Address) -> TorchServeGrpcAdapter:

@@ -13,27 +13,6 @@ from adapters.wire.openai.chat import DONE
 from adapters.wire.openai.chat_reader import ChatReader
 from adapters.wire.reported_usage import UsageReport, chat_fields
 
-# Token usage in Anthropic's form.
-
-
-def message_usage(usage: Usage) -> dict[str, Any]:
-    """The `usage` of a message. Tokens that were read from a cache, or written to it, are not part of its input."""
-    fields: dict[str, Any] = {
-        "input_tokens": max(usage.prompt_tokens - usage.cached_tokens - usage.cache_write_tokens, 0),
-        "output_tokens": usage.completion_tokens,
-        "cache_read_input_tokens": usage.cached_tokens,
-        "cache_creation_input_tokens": usage.cache_write_tokens,
-    }
-    if usage.reasoning_tokens:
-        fields["output_tokens_details"] = {"thinking_tokens": usage.reasoning_tokens}
-    return fields
-
-
-def reported_by(usage: Any) -> UsageReport | None:
-    """The counts of a message's decoded `usage`. A stream reports one half in its first event and the other last."""
-    return reported_usage.read(usage, beside=True)
-
-
 Object = dict[str, Any]
 
 STOP_REASONS = {
@@ -227,3 +206,24 @@ class MessageEvents:
         counted = message_usage((reported and reported.usage) or usage)
         last = event("message_delta", {"delta": stop_of(self._reader, self._stops), "usage": counted})
         return b"".join([self._start(), self._blocks.flush(is_last=True), last, event("message_stop", {})])
+
+
+# Token usage in Anthropic's form.
+
+
+def message_usage(usage: Usage) -> dict[str, Any]:
+    """The `usage` of a message. Tokens that were read from a cache, or written to it, are not part of its input."""
+    fields: dict[str, Any] = {
+        "input_tokens": max(usage.prompt_tokens - usage.cached_tokens - usage.cache_write_tokens, 0),
+        "output_tokens": usage.completion_tokens,
+        "cache_read_input_tokens": usage.cached_tokens,
+        "cache_creation_input_tokens": usage.cache_write_tokens,
+    }
+    if usage.reasoning_tokens:
+        fields["output_tokens_details"] = {"thinking_tokens": usage.reasoning_tokens}
+    return fields
+
+
+def reported_by(usage: Any) -> UsageReport | None:
+    """The counts of a message's decoded `usage`. A stream reports one half in its first event and the other last."""
+    return reported_usage.read(usage, beside=True)

@@ -10,5 +10,4 @@ parameters.py       parameters of the protocol and their types
 proto_requests.py   requests over gRPC, and the gateway's view of them
 proto_responses.py  responses over gRPC, alone and in a stream
 proto_contents.py   typed contents and parameters over gRPC
-ovms.py             OpenVINO Model Server's status of all models
 """

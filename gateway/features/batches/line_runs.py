@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from adapters import offload
 from adapters.errors import InferenceError, LimitExceeded
-from adapters.upstreams.provided.deferral import Deferred, LinePass, ProvidedResult
+from adapters.upstreams.deferral import Deferred, LinePass, ProvidedResult
 from adapters.wire import decoding
 from gateway.auth.keys import Principal
 from gateway.features.batches import outputs

@@ -11,7 +11,7 @@ from collections.abc import Coroutine
 from sqlalchemy import Connection
 
 from adapters.errors import CallerError, InferenceError
-from adapters.upstreams.provided.deferral import ProvidedResult
+from adapters.upstreams.deferral import ProvidedResult
 from adapters.wire import decoding
 from gateway.features.batches.line_runs import LineRuns
 from gateway.features.batches.provided.download import Download

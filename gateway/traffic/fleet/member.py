@@ -22,12 +22,11 @@ from adapters.registry import Address, Unmakeable
 from adapters.registry import make as make_adapter
 from adapters.requests import ModelQuery
 from adapters.types import Deadline
-from adapters.upstreams import tls
-from adapters.upstreams.dial import credentials
+from adapters.upstreams import dial
+from adapters.upstreams.dial import FileTimes, credentials
 from adapters.upstreams.oip.http_client import OipHttpAdapter
 from adapters.upstreams.openai.client import OpenAIAdapter
 from adapters.upstreams.scrubbing import scrubber
-from adapters.upstreams.tls import FileTimes
 from config.runtimes.code import CodeRuntime
 from config.runtimes.ray import PlacedRuntime
 from config.schema.config import (
@@ -250,7 +249,7 @@ def _key_field(config: RuntimeConfig | None) -> bytes:
 def tls_of(pool: PoolConfig, spoken: str) -> ssl.SSLContext:
     """The TLS context of the pool's `https://` endpoints. Raises `FleetError`."""
     try:
-        return tls.context(pool, spoken)
+        return dial.tls_context(pool, spoken)
     except (OSError, ssl.SSLError) as error:
         raise FleetError(f"pool {pool.name}: tls: {error}") from None
 

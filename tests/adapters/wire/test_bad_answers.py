@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from adapters.errors import InferenceError
 from adapters.types import Usage
+from adapters.upstreams.oip import dialects
 from adapters.wire import torchserve
 from adapters.wire.anthropic import answers as anthropic
 from adapters.wire.anthropic.errors import decode_error as anthropic_error
@@ -16,7 +17,6 @@ from adapters.wire.apps import bentoml_calls, bentoml_schema, ray_serve
 from adapters.wire.apps import tensors as app_tensors
 from adapters.wire.error_table import decode_error as openai_error
 from adapters.wire.oip import bodies as oip_bodies
-from adapters.wire.oip import ovms
 from adapters.wire.oip import responses as oip
 from adapters.wire.oip.bodies import TensorMetadata
 from adapters.wire.openai import chat, model_field
@@ -68,7 +68,7 @@ DECODERS: dict[str, tuple[Any, Callable[[bytes], object]]] = {
     "oip error": (ERROR, oip.error_of),
     "oip metadata": (METADATA, oip_bodies.decode_metadata),
     "oip index": ([{"name": "m", "version": "1", "state": "READY"}], oip_bodies.decode_index),
-    "ovms": ({"m": {"model_version_status": [{"state": "AVAILABLE"}]}}, lambda body: ovms.state_of(body, "m")),
+    "ovms": ({"m": {"model_version_status": [{"state": "AVAILABLE"}]}}, lambda body: dialects.listed_state(body, "m")),
     "tfserving status": (SERVABLE, rest.decode_status),
     "tfserving metadata": (SIGNATURES, lambda body: rest.model_metadata("m", [], rest.decode_metadata(body))),
     "kserve": ({"name": "m", "ready": True}, predict_v1_upstream.is_kserve_ready),

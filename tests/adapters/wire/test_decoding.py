@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from adapters.errors import BackendError
 from adapters.types import Usage
+from adapters.upstreams.oip import dialects
 from adapters.wire import decoding, torchserve
 from adapters.wire.anthropic import answers as messages
 from adapters.wire.apps import bentoml_schema, ray_serve
 from adapters.wire.oip import bodies as oip_bodies
-from adapters.wire.oip import ovms, proto_responses
+from adapters.wire.oip import proto_responses
 from adapters.wire.oip import responses as oip_responses
 from adapters.wire.openai import chat, model_field
 from adapters.wire.responses import native
@@ -36,7 +37,7 @@ DECODERS: dict[str, Callable[[bytes], Any]] = {
     "binary infer": lambda body: oip_responses.decode_response(body, 7),
     "infer message": proto_responses.decode_infer_response,
     "object": oip_responses.check_object,
-    "ovms": lambda body: ovms.state_of(body, "m"),
+    "ovms": lambda body: dialects.listed_state(body, "m"),
     "predictions": lambda body: predict_v1_upstream.decode_answer(body, [], "m", ""),
     "bentoml": bentoml_schema.decode_schema,
     "ray applications": lambda body: ray_serve.status_of(body, "a"),

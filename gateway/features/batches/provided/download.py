@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from adapters.errors import InferenceError
-from adapters.upstreams.provided.deferral import ProvidedResult
+from adapters.upstreams.deferral import ProvidedResult
 from adapters.upstreams.provided.provider import UNREADABLE, ProviderBatches
 from policies.batches.states import Submission
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection
 
 from adapters.errors import InferenceError
-from adapters.upstreams.provided.deferral import DeferredRequest
+from adapters.upstreams.deferral import DeferredRequest
 from adapters.upstreams.provided.exchanges import Missing
 from adapters.upstreams.provided.provider import ProviderBatches, ProviderLines, ProviderState, Unsure
 from gateway.features.batches.calls import model_of

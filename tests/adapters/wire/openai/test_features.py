@@ -104,7 +104,7 @@ def test_a_feature_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_large_prompt_is_examined_when_it_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_codec, "EAGER", 100)
     request = wire.decode_chat(json.dumps({"model": "m", "messages": turns("x" * 100, [IMAGE])}).encode())
-    monkeypatch.setattr(request_codec, "READ", {})
+    monkeypatch.setattr(request_codec, "FEATURE_FIELDS", {})
     assert request.uses_feature("vision")
 
 

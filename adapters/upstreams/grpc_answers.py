@@ -1,6 +1,6 @@
 """Typed errors for statuses of gRPC."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 from adapters.errors import (
@@ -13,10 +13,12 @@ from adapters.errors import (
     Unsupported,
     UpstreamTimeout,
 )
+from adapters.http2.exchange import Exchange
 from adapters.http2.status import Code, GrpcError, Reported, Unreadable
 from adapters.requests import ModelRequest
-from adapters.types import DEVICE_MS, ERROR_CODE, Deadline
-from adapters.upstreams.oip import refusals as oip_refusals
+from adapters.stream import Stream
+from adapters.types import APP, DEVICE_MS, ERROR_CODE, Deadline, Form, Usage
+from adapters.upstreams import failed_status
 from adapters.wire import decoding, failure_text
 from adapters.wire.decoding import whole_number
 from adapters.wire.oip import responses as oip_responses
@@ -38,19 +40,19 @@ def refuse(request: ModelRequest, error: GrpcError) -> NoReturn:
     if (failure := failure_text.reported_failure(_trailer(error, ERROR_CODE), message, _pushback(error))) is not None:
         raise failure from None
     if error.code in _CALLERS or error.code in (Code.NOT_FOUND, Code.UNAVAILABLE):
-        oip_refusals.check_ready(request, message)
+        failed_status.check_ready(request, message)
     if error.code in _CALLERS or error.code == Code.UNIMPLEMENTED:
-        oip_refusals.check_single(message)
+        failed_status.check_single(message)
     if error.code in _CALLERS:
         raise CallerError(message) from None
     if error.code == Code.UNIMPLEMENTED:
         raise Unsupported(message) from None
     if error.code == Code.NOT_FOUND and request.version:
-        raise oip_refusals.no_such_version(request) from None
+        raise failed_status.no_such_version(request) from None
     if error.code == Code.RESOURCE_EXHAUSTED and _TOO_LARGE in message:
         raise TooLarge(message) from None
     if error.code in FAILED:
-        oip_refusals.check_readable(request)
+        failed_status.check_readable(request)
         if isinstance(error, Reported):
             raise failure_text.model_failure(error.message) from None
     if error.code == Code.UNAVAILABLE:
@@ -88,4 +90,65 @@ def _upstream_error(code: int) -> InferenceError:
 
 
 def device_ms_of(trailers: Mapping[str, str]) -> float:
-    return oip_refusals.device_ms(trailers.get(DEVICE_MS))
+    return failed_status.device_ms(trailers.get(DEVICE_MS))
+
+
+# A streamed response over gRPC: one piece for each message.
+
+Refuse = Callable[[GrpcError], NoReturn]
+"""Raises the typed error of a status other than OK."""
+
+
+class GrpcStream(Stream):
+    """The messages of a call. A status before the first message is raised unchanged: the adapter handles it."""
+
+    __slots__ = ("_begun", "_exchange", "_refuse")
+
+    def __init__(self, exchange: Exchange, refuse: Refuse, *, content_type: str, usage: Usage, form: Form) -> None:
+        super().__init__(content_type=content_type, usage=usage, form=form)
+        self._exchange = exchange
+        self._refuse = refuse
+        self._begun = False
+
+    def _read(self, message: bytes) -> bytes:
+        """Return the piece of a message. Raises the error of a message that reports a failure."""
+        return message
+
+    def _over(self) -> None:
+        """Handle the end of the response."""
+
+    async def _next(self, patience: float | None = None) -> bytes:
+        try:
+            message = await self._exchange.read()
+        except GrpcError as error:
+            if self._begun:
+                self._refuse(error)
+            raise
+        if message is None:
+            self._over()
+            raise StopAsyncIteration
+        piece = self._read(message)
+        self._begun = True
+        self.usage.bytes += len(piece)
+        return piece
+
+    async def _drop(self) -> None:
+        self._exchange.cancel()
+
+
+# Responses of apps over gRPC: messages that the gateway does not decode.
+
+
+class AppMessages(GrpcStream):
+    """A stream of an app's messages, one piece for each message that `read` returns."""
+
+    __slots__ = ("_decode",)
+
+    def __init__(
+        self, exchange: Exchange, refuse: Refuse, decode: Callable[[bytes], bytes] = bytes, content_type: str = ""
+    ) -> None:
+        super().__init__(exchange, refuse, content_type=content_type, usage=Usage(exact=True), form=APP)
+        self._decode = decode
+
+    def _read(self, message: bytes) -> bytes:
+        return self._decode(message)
