@@ -9,12 +9,12 @@ from typing import Protocol
 from adapters.answer import Answer
 from adapters.errors import InferenceError
 from adapters.http1.relay import Relay
+from adapters.ignored_fields import IgnoredFields
 from adapters.requests import ModelRequest
 from adapters.spans import Span, SpanLog
 from adapters.types import Deadline, Usage
-from adapters.wire.openai.ignored_fields import IgnoredFields
-from config.schema.balance import Priority
 from config.schema.money import Money
+from config.schema.queue import Priority
 
 Event = tuple[str, str]
 """The name of an event, and the name of the pool or model that it concerns."""

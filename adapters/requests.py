@@ -17,8 +17,8 @@ from adapters.types import Feature, InferKind, ModelPart, Order, TensorWire
 
 if TYPE_CHECKING:
     from adapters.errors import InferenceError
+    from adapters.ignored_fields import IgnoredFields
     from adapters.tensors import Data, Inference
-    from adapters.wire.openai.ignored_fields import IgnoredFields
 
 
 # Payloads: the parts of a request that only its own wire has. Each wire defines its payload beside its codec.

@@ -1,15 +1,14 @@
 """The conformance suite of all adapters, for a real server, a stand-in, or a foreign server.
 
-subject.py    a system under test: its pool, requests, and missing features
-requests.py   requests for a subject: chats, tensors, calls of an app
-nonconforming.py  the error that a check raises for a violation
-answers.py    checks of correct responses: infer, stream, metadata, health, readiness, signals, orders
-failures.py   checks of failures: each failure has the right class of error
-conduct.py    checks of conduct: cancellation, deadlines, credentials
-impostor.py   a scripted server that misbehaves on demand; acts.py: its behaviours
-metrics.py    reads the metrics page of a server
-bench.py      adapters and impostors of one check, closed after the check; checks.py: the type of a check
-suite.py      all checks, and `examine(check, subject)`
-cell.py       the result of a check; matrix.py: results as a table of the documentation
-foreign.py    builds a subject for any server from the reports of its adapter
+subject.py   a system under test: its pool, requests, and missing features
+requests.py  requests for a subject: chats, tensors, calls of an app
+answers.py   checks of correct responses: infer, stream, metadata, health, readiness, signals, orders
+failures.py  checks of failures: each failure has the right class of error
+conduct.py   checks of conduct: cancellation, deadlines, credentials
+impostor.py  a scripted server that misbehaves on demand
+acts.py      its behaviours
+bench.py     adapters and impostors of one check, closed after the check; the type of a check
+suite.py     all checks, and `examine(check, subject)`
+matrix.py    the results of all checks, as a table
+foreign.py   builds a subject for any server from the reports of its adapter
 """

@@ -5,10 +5,8 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from adapters.conformance import acts, metrics
-from adapters.conformance.bench import PATIENCE, Bench
-from adapters.conformance.checks import Check
-from adapters.conformance.nonconforming import fail, refused
+from adapters.conformance import acts
+from adapters.conformance.bench import PATIENCE, Bench, Check, fail, metrics_page, refused
 from adapters.detection.detect import detect
 from adapters.errors import BackendError, InferenceError, NotFound, TransportError, Unavailable, Unsupported
 from adapters.requests import ModelOrder, ModelQuery
@@ -87,7 +85,7 @@ async def is_recognised(bench: Bench) -> None:
 
 async def reports_load(bench: Bench) -> None:
     url = bench.subject.signals or fail("the subject defines neither its metrics nor the reason for having none")
-    if signals.read(await metrics.page(url), bench.subject.signals_server) is None:
+    if signals.read(await metrics_page(url), bench.subject.signals_server) is None:
         fail("the metrics contain no name that reports the server's load")
 
 

@@ -7,9 +7,7 @@ from contextlib import suppress
 from pydantic import SecretStr
 
 from adapters.conformance import acts
-from adapters.conformance.bench import PATIENCE, SHORT, Bench, within
-from adapters.conformance.checks import Check
-from adapters.conformance.nonconforming import fail, refused
+from adapters.conformance.bench import PATIENCE, SHORT, Bench, Check, fail, refused, within
 from adapters.conformance.subject import MakeRequest
 from adapters.errors import BackendError, DeadlineError, UpstreamTimeout
 from adapters.requests import ModelRequest

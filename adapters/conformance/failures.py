@@ -2,9 +2,7 @@
 
 from adapters.conformance import acts
 from adapters.conformance.answers import UNKNOWN_MODEL
-from adapters.conformance.bench import Bench, within
-from adapters.conformance.checks import Check
-from adapters.conformance.nonconforming import fail, refused
+from adapters.conformance.bench import Bench, Check, fail, refused, within
 from adapters.errors import BackendError, CallerError, CapacityError, InferenceError, NotFound, TransportError
 
 HTML = acts.Replying(b"<html><body>It works!</body></html>", "text/html")

@@ -5,9 +5,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from adapters.base import Adapter
-from adapters.conformance import metrics, requests
-from adapters.conformance.bench import within
-from adapters.conformance.nonconforming import Nonconforming
+from adapters.conformance import requests
+from adapters.conformance.bench import Nonconforming, metrics_page, within
 from adapters.conformance.subject import Subject
 from adapters.errors import InferenceError, Unsupported
 from adapters.requests import ModelQuery, ModelRequest
@@ -116,6 +115,6 @@ async def _metrics(url: str) -> str:
         return ""
     usual = f"{parts.scheme}://{parts.netloc}/metrics"
     with suppress(InferenceError, Nonconforming, ValueError):
-        if signals.read(await metrics.page(usual), "auto") is not None:
+        if signals.read(await metrics_page(usual), "auto") is not None:
             return usual
     return ""

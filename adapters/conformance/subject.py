@@ -6,8 +6,8 @@ from typing import Any
 
 from adapters.base import Answer
 from adapters.conformance.acts import Refusing
-from adapters.conformance.cell import How
 from adapters.conformance.impostor import Behaviour
+from adapters.conformance.matrix import How
 from adapters.requests import ModelRequest
 from config.schema.config import PoolConfig
 

@@ -3,10 +3,8 @@
 import asyncio
 
 from adapters.conformance import answers, conduct, failures
-from adapters.conformance.bench import Bench
-from adapters.conformance.cell import Cell, Verdict
-from adapters.conformance.checks import Check
-from adapters.conformance.nonconforming import Nonconforming
+from adapters.conformance.bench import Bench, Check, Nonconforming
+from adapters.conformance.matrix import Cell, Verdict
 from adapters.conformance.subject import Subject
 from adapters.errors import InferenceError
 

@@ -1,13 +1,11 @@
 """Identifies a server by paths that only its system has, lists its models, and writes its configuration.
 
 detect.py      tries all families in order
-look.py        one bounded request to a server
+look.py        one bounded request to a server, and the result of a detection
 oip.py         detects servers of the Open Inference Protocol
 text.py        detects servers of text models
-predict_v1.py  detects TensorFlow Serving, and KServe's v1
-apps.py        detects servers of apps and handlers
+apps.py        detects servers of apps, handlers and the v1 REST protocols
 grpc.py        detects gRPC servers
-result.py      the result, as plain data
 written.py     renders the result as a configuration
 auto.py        `protocol: auto`
 """

@@ -9,14 +9,14 @@ from pydantic import TypeAdapter
 from adapters.base import Adapter, Answer
 from adapters.call import Call
 from adapters.detection.detect import detect
-from adapters.detection.result import Detection
+from adapters.detection.look import Detection
 from adapters.errors import BackendError, InferenceError, Unavailable
 from adapters.registry import Address, Unmakeable
 from adapters.registry import make as make_adapter
 from adapters.requests import ModelRequest
-from adapters.upstreams import tls
+from adapters.upstreams import dial
+from config.protocols import BUILT_IN, AnyProtocol, ProtocolConfig
 from config.schema.config import PoolConfig
-from config.schema.protocols import BUILT_IN, AnyProtocol, ProtocolConfig
 
 _section: TypeAdapter[ProtocolConfig] = TypeAdapter(AnyProtocol)
 
@@ -96,7 +96,7 @@ class AutoAdapter:
         pool = self._pool.model_copy(update={"protocol": section})
         address = self._address
         if address.tls is not None:
-            address = replace(address, tls=tls.context(pool, section.name))
+            address = replace(address, tls=dial.tls_context(pool, section.name))
         try:
             return make_adapter(pool, address)
         except Unmakeable as error:

@@ -4,13 +4,12 @@ import asyncio
 from contextlib import suppress
 from dataclasses import replace
 
-from adapters.detection import apps, oip, predict_v1, text
-from adapters.detection.look import LOOK_SECONDS, Look
-from adapters.detection.result import Detection
+from adapters.detection import apps, oip, text
+from adapters.detection.look import LOOK_SECONDS, Detection, Look
 from adapters.errors import BackendError, TransportError
 from adapters.registry import Address
 from adapters.types import Deadline
-from adapters.upstreams import tls
+from adapters.upstreams import dial
 from adapters.upstreams.dial import grpc_channel, http1_client
 from config.schema.config import PoolConfig
 
@@ -18,7 +17,7 @@ SECONDS = 20.0
 MAX_MESSAGE = 1024 * 1024
 
 SYSTEMS = (
-    oip.oip, text.tgi, text.openai, predict_v1.kserve_v1, predict_v1.tfserving,
+    oip.oip, text.tgi, text.openai, apps.kserve_v1, apps.tfserving,
     apps.bentoml, apps.ray_serve, apps.torchserve,
 )  # fmt: skip
 """The detectors in their order, which matters: some systems also have paths of another system."""
@@ -60,7 +59,7 @@ async def _over_grpc(pool: PoolConfig, address: Address, until: float, names: tu
     from adapters.detection.grpc import over_grpc  # needs an extra
 
     if address.tls is not None:
-        address = replace(address, tls=tls.context(pool, "grpc"))
+        address = replace(address, tls=dial.tls_context(pool, "grpc"))
     channel = grpc_channel(pool, address, MAX_MESSAGE)
     try:
         return await over_grpc(channel, Deadline(until, LOOK_SECONDS, LOOK_SECONDS), names)

@@ -4,9 +4,8 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from adapters.detection.look import text
+from adapters.detection.look import DetectedModel, Detection, pool, text
 from adapters.detection.oip import KINDS, MOST_MODELS, OTHER, pools
-from adapters.detection.result import DetectedModel, Detection, pool
 from adapters.errors import InferenceError
 from adapters.http2.channel import Channel
 from adapters.http2.status import Code, GrpcError

@@ -1,5 +1,6 @@
 """Bounded HTTP requests for the detection of a server. Redirects are not followed."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -8,6 +9,7 @@ from adapters.errors import BackendError, TransportError
 from adapters.http1.client import Client
 from adapters.http1.message import encode_fields
 from adapters.types import Deadline
+from config.protocols import Serves
 
 MAX_BODY = 1024 * 1024
 MAX_LOOKS = 128
@@ -87,3 +89,44 @@ class Look:
 def text(value: object, most: int = 128) -> str:
     """The printable characters of a text from a foreign server, at most `most`; empty for any other value."""
     return "".join(one for one in value[:most] if one.isprintable()) if isinstance(value, str) else ""
+
+
+# The result of a detection.
+
+
+class DetectedModel(NamedTuple):
+    """A detected model. `description` describes it: its tensors or its context length."""
+
+    name: str
+    kind: Serves
+    description: str = ""
+
+
+class DetectedPool(NamedTuple):
+    """One protocol of a server, as a pool. A server may offer several protocols on separate paths."""
+
+    name: str
+    protocol: Mapping[str, Any]
+    """The `protocol` section of the pool."""
+    models: tuple[DetectedModel, ...] = ()
+    path: str = ""
+    """The path after the address."""
+    more: Mapping[str, Any] = {}
+    """Further fields of the pool that this system needs."""
+
+
+class Detection(NamedTuple):
+    """A detected server. `system` is its official name."""
+
+    system: str
+    version: str
+    pools: tuple[DetectedPool, ...]
+    notes: tuple[str, ...] = ()
+    """Remarks for the author of the configuration."""
+
+
+def pool(
+    name: str, protocol: str | Mapping[str, Any], *models: DetectedModel, path: str = "", **more: Any
+) -> DetectedPool:
+    section = {"name": protocol} if isinstance(protocol, str) else protocol
+    return DetectedPool(name, section, models, path, more)

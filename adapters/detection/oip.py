@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import quote
 
-from adapters.detection.look import Look, text
-from adapters.detection.result import DetectedModel, DetectedPool, Detection, pool
+from adapters.detection.look import DetectedModel, DetectedPool, Detection, Look, pool, text
 from adapters.detection.text import listed, speaking
 from adapters.errors import InferenceError
 from adapters.wire.oip.bodies import ModelMetadata, TensorMetadata, decode_metadata

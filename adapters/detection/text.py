@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from adapters.detection.look import Look, Seen, text
-from adapters.detection.result import DetectedModel, Detection, pool
+from adapters.detection.look import DetectedModel, Detection, Look, Seen, pool, text
 from adapters.http1.message import encode_fields
 from adapters.upstreams.openai.paths import names_root
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from adapters.detection.result import DetectedPool, Detection
+from adapters.detection.look import DetectedPool, Detection
 
 UNNAMED = "NAME-OF-A-MODEL"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")

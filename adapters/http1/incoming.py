@@ -11,7 +11,7 @@ from adapters.http1.budget import COPIES, FREE_BYTES, STEP, Budget
 from adapters.http1.message import Headers, Request
 from adapters.wire import compression
 
-# Checks a request's head by the rules of RFC 9110 and 9112 that llhttp does not check_head.
+# Checks a request's head by the rules of RFC 9110 and 9112 that llhttp does not check.
 
 Fields = dict[bytes, bytes]
 

@@ -11,31 +11,6 @@ from urllib.parse import quote, unquote_to_bytes
 
 from adapters.http2.fields import Field
 
-# gRPC's status codes.
-
-
-class Code(IntEnum):
-    """The status of a call."""
-
-    OK = 0
-    CANCELLED = 1
-    UNKNOWN = 2
-    INVALID_ARGUMENT = 3
-    DEADLINE_EXCEEDED = 4
-    NOT_FOUND = 5
-    ALREADY_EXISTS = 6
-    PERMISSION_DENIED = 7
-    RESOURCE_EXHAUSTED = 8
-    FAILED_PRECONDITION = 9
-    ABORTED = 10
-    OUT_OF_RANGE = 11
-    UNIMPLEMENTED = 12
-    INTERNAL = 13
-    UNAVAILABLE = 14
-    DATA_LOSS = 15
-    UNAUTHENTICATED = 16
-
-
 Metadata = Sequence[tuple[str, str | bytes]]
 """Names in lower case; the value of a name with the suffix `-bin` is bytes, any other value is ASCII text."""
 MAX_MESSAGE = 6 * 1024
@@ -137,3 +112,28 @@ def binary_value(value: str) -> bytes:
         return base64.b64decode(value + "=" * (-len(value) % 4), validate=True)
     except binascii.Error as error:
         raise ValueError("not Base64") from error
+
+
+# gRPC's status codes.
+
+
+class Code(IntEnum):
+    """The status of a call."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16

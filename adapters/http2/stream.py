@@ -15,35 +15,6 @@ from adapters.http2.inbox import PREFIX, Compressed, Inbox, inflate
 from adapters.http2.sending import Outlet
 from adapters.http2.status import Code, GrpcError
 
-# The interface of a connection to its streams: both halves of a stream depend on it, not on a connection.
-
-
-class Carrier(Protocol):
-    """A connection, as its streams use it: the limits of each stream, and the bytes that all streams hold."""
-
-    loop: asyncio.AbstractEventLoop
-    outlet: Outlet
-    held: int
-    max_message: int
-    max_held: int
-    send_timeout: float
-
-    def hold(self, size: int) -> None:
-        """Count bytes of a message that has not been read yet."""
-
-    def release(self, size: int) -> None:
-        """Remove bytes from the count."""
-
-    def forgive(self, count: int) -> None:
-        """Allow the peer `count` more frames that belong to no call."""
-
-    def look_at(self, when: float) -> None:
-        """Check the deadlines of all streams at `when` or earlier."""
-
-    def forget(self, stream: Any, /) -> None:
-        """Remove a closed stream."""
-
-
 # The receiving half of a stream: assembles messages from DATA and extends the peer's window as they are read.
 
 STREAM_WINDOW = 256 * 1024
@@ -371,3 +342,32 @@ class Http2Stream(Receiving):
         for waiter in (self._reader, *self._writers):
             if waiter is not None and not waiter.done():
                 waiter.set_result(None)
+
+
+# The interface of a connection to its streams: both halves of a stream depend on it, not on a connection.
+
+
+class Carrier(Protocol):
+    """A connection, as its streams use it: the limits of each stream, and the bytes that all streams hold."""
+
+    loop: asyncio.AbstractEventLoop
+    outlet: Outlet
+    held: int
+    max_message: int
+    max_held: int
+    send_timeout: float
+
+    def hold(self, size: int) -> None:
+        """Count bytes of a message that has not been read yet."""
+
+    def release(self, size: int) -> None:
+        """Remove bytes from the count."""
+
+    def forgive(self, count: int) -> None:
+        """Allow the peer `count` more frames that belong to no call."""
+
+    def look_at(self, when: float) -> None:
+        """Check the deadlines of all streams at `when` or earlier."""
+
+    def forget(self, stream: Any, /) -> None:
+        """Remove a closed stream."""

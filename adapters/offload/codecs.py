@@ -12,8 +12,7 @@ from adapters.types import Verb
 from adapters.wire.oip import request_view
 from adapters.wire.oip import requests as oip
 from adapters.wire.oip import responses as oip_responses
-from adapters.wire.oip.bodies import ModelMetadata
-from adapters.wire.oip.payloads import HttpPayload, header_length
+from adapters.wire.oip.bodies import HttpPayload, ModelMetadata, header_length
 from adapters.wire.tfserving import predict_v1_responses, predict_v1_view
 
 

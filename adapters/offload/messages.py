@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from adapters.ignored_fields import IgnoredFields
 from adapters.offload.worker_queue import LARGE, parse, run
 from adapters.requests import ChatRequest
 from adapters.wire.anthropic import requests as anthropic
 from adapters.wire.anthropic.message_request import MessagePayload, MessagesRequest, TokenCount
-from adapters.wire.openai.ignored_fields import IgnoredFields
 from adapters.wire.responses import requests as responses
 
 

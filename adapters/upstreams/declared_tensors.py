@@ -9,13 +9,14 @@ from adapters.errors import Unsupported
 from adapters.requests import InferRequest, ModelQuery
 from adapters.tensors import Inference, Inferred, requested_outputs
 from adapters.types import OIP_JSON, Usage
+from adapters.upstreams.inference import Reader
 from adapters.upstreams.inferred import answer_of, takes_plain_inference
-from adapters.upstreams.oip.inference import Reader
 from adapters.wire.apps import tensors as app_tensors
+from adapters.wire.apps.tensors import check_inputs
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip.bodies import ModelMetadata, TensorMetadata
-from adapters.wire.oip.metadata_check import check
-from config.schema.protocols.tensors import DeclaredTensors, TensorConfig
+from config.protocols.apps import DeclaredTensors
+from config.protocols.tensors import TensorConfig
 
 
 def metadata(
@@ -56,7 +57,7 @@ class DeclaredModel:
             raise _undeclared(request.model)
         takes_plain_inference(request)
         inference = await self._reader.inference(request, request.model, call)
-        check(inference, self._inputs)
+        check_inputs(inference, self._inputs)
         return inference
 
     async def answer(self, request: InferRequest, inference: Inference, body: bytes, *, version: str = "") -> Answer:
@@ -87,3 +88,13 @@ def _undeclared(model: str) -> Unsupported:
 def json_answer(body: bytes) -> Answer:
     """Return the response to a query or an order, with a JSON body."""
     return Answer(content_type="application/json", body=body, usage=Usage(bytes=len(body)), form=OIP_JSON)
+
+
+def ready_answer(query: ModelQuery) -> Answer:
+    """Return the response to a query of a model that is ready."""
+    return json_answer(oip_bodies.encode({"name": query.model, "ready": True}))
+
+
+def not_reported(query: ModelQuery) -> Unsupported:
+    """Return the error for a query whose answer these servers do not have."""
+    return Unsupported(f"The server of `{query.model}` does not report its {query.about}.")

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+import ssl
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
 from adapters.http1.client import Client
 from adapters.http1.message import encode_fields
-from adapters.upstreams import egress
-from adapters.upstreams.provided.client import DeferringClient
-from config.schema.config import PoolConfig
-
-if TYPE_CHECKING:
-    from adapters.http2.channel import Channel
-    from adapters.registry import Address
-
+from adapters.http1.proxy import Proxy
+from adapters.http2.channel import Channel
+from adapters.registry import Address
+from adapters.upstreams.deferral import DeferringClient
+from config.protocols.egress import DIRECT, ProxyConfig
+from config.schema.config import PoolConfig, UpstreamTls
 
 BESIDE = 8
 """Connections for requests other than inference: management and status."""
@@ -63,7 +68,7 @@ def _options(pool: PoolConfig, address: Address) -> dict[str, Any]:
         "max_connections": pool.max_connections + (pool.probe is not None),
         "server_name": _server_name(pool, address),
         "fields": encode_fields(fields_of(pool)),
-        "proxy": egress.proxy_of(pool.proxy, address.url),
+        "proxy": proxy_of(pool.proxy, address.url),
         "max_answer": pool.max_answer,
     }
 
@@ -80,7 +85,7 @@ def beside(pool: PoolConfig, address: Address, port: int, key: SecretStr | None)
         max_connections=BESIDE,
         server_name=_server_name(pool, address),
         fields=encode_fields(credentials(pool, key)) if key else b"",
-        proxy=egress.proxy_of(pool.proxy, address.url),
+        proxy=proxy_of(pool.proxy, address.url),
     )
 
 
@@ -111,3 +116,87 @@ def probe_path(pool: PoolConfig) -> dict[str, Any]:
 
 def _server_name(pool: PoolConfig, address: Address) -> str | None:
     return (pool.tls.server_name if pool.tls else None) or address.server_name
+
+
+# TLS contexts for `https://` endpoints.
+
+FileTimes = tuple[int, ...]
+
+
+def file_times(tls: UpstreamTls | None) -> FileTimes:
+    """Return the modification times of the TLS files: a renewed certificate has the same path."""
+    paths = [path for path in (tls.ca, tls.cert, tls.key) if path] if tls is not None else []
+    return tuple(Path(path).stat().st_mtime_ns if Path(path).exists() else 0 for path in paths)
+
+
+def tls_context(pool: PoolConfig, spoken: str) -> ssl.SSLContext:
+    """Return the TLS context of a pool, one for each protocol (`spoken`), since a context holds the ALPN protocol.
+
+    Raises `OSError` or `ssl.SSLError` if the pool's files cannot be used.
+    """
+    return _context(pool.tls or UpstreamTls(), file_times(pool.tls), spoken)
+
+
+@lru_cache(maxsize=32)
+def _context(config: UpstreamTls, times: FileTimes, spoken: str) -> ssl.SSLContext:
+    """Create a context. All endpoints share it: reading the system's roots takes tens of milliseconds."""
+    made = ssl.create_default_context(cafile=config.ca)
+    if config.cert is not None:
+        made.load_cert_chain(config.cert, config.key)
+    return made
+
+
+# The proxy to a server: the pool's own, or that of the environment, by curl's rules for `NO_PROXY`.
+
+_INTERNAL = (".localhost", ".local", ".internal", ".svc")
+
+
+def proxy_of(config: ProxyConfig | None, url: str, environment: Mapping[str, str] = os.environ) -> Proxy | None:
+    """The proxy to a server; None for a direct connection. A proxy of the environment that is not an http:// URL is
+    not used."""
+    if config is not None:
+        user = None if config.user is None else config.user.get_secret_value()
+        return None if config.url == DIRECT else Proxy.of(config.url, user)
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or _is_internal(parts.hostname or ""):
+        return None
+    proxy = _variable(environment, f"{parts.scheme}_proxy") or _variable(environment, "all_proxy")
+    if not proxy or _is_exempt(parts.hostname or "", _variable(environment, "no_proxy")):
+        return None
+    with suppress(ValueError):
+        return Proxy.of(proxy)
+    return None
+
+
+def _variable(environment: Mapping[str, str], name: str) -> str:
+    return environment.get(name) or environment.get(name.upper()) or ""
+
+
+def _is_internal(host: str) -> bool:
+    """Whether a host is certainly inside: a private or local address, or a name without a domain or of a cluster."""
+    if (address := _address(host)) is not None:
+        return not address.is_global
+    return "." not in host.rstrip(".") or f".{host.rstrip('.').lower()}".endswith(_INTERNAL)
+
+
+def _address(host: str) -> IPv4Address | IPv6Address | None:
+    with suppress(ValueError):
+        return ip_address(host)
+    return None
+
+
+def _is_exempt(host: str, listed: str) -> bool:
+    """Whether `NO_PROXY` lists a host: `*`, a domain with all below it, an address, or a network."""
+    host, address = host.rstrip(".").lower(), _address(host)
+    for entry in listed.replace(",", " ").lower().split():
+        if entry == "*":
+            return True
+        if address is not None:
+            with suppress(ValueError):
+                if address in ip_network(entry.strip("[]"), strict=False):
+                    return True
+        else:
+            domain = entry.strip(".")
+            if domain and (host == domain or host.endswith(f".{domain}")):
+                return True
+    return False

@@ -7,7 +7,7 @@ from adapters.base import Answer
 from adapters.call import Call
 from adapters.errors import CapacityError, InferenceError, ModelNotReady, NotFound
 from adapters.requests import AppRequest, InferRequest, ModelRequest
-from adapters.upstreams.oip import refusals as oip_refusals
+from adapters.upstreams import failed_status
 from adapters.wire.oip.bodies import IndexEntry
 
 Look = Callable[[ModelRequest, Call], Awaitable[Sequence[IndexEntry]]]
@@ -49,7 +49,7 @@ class Readiness:
             entries = await self._entries(self._look, request, call)
         entries = [entry for entry in entries if not request.version or entry.version in ("", request.version)]
         if entries and not any(entry.state == "READY" for entry in entries):
-            raise oip_refusals.not_ready(request, entries) from None
+            raise failed_status.not_ready(request, entries) from None
 
     async def _entries(self, look: Look, request: ModelRequest, call: Call) -> Sequence[IndexEntry]:
         key, now = (request.model, request.version), self._clock()

@@ -5,8 +5,7 @@ from adapters.errors import BackendError, InferenceError
 from adapters.stream import Stream
 from adapters.types import Usage
 from adapters.wire import sse
-from adapters.wire.text.generated_text import TextEncoder, Token
-from adapters.wire.text.stop_texts import StopTexts
+from adapters.wire.text.generated_text import StopTexts, TextEncoder, Token
 
 
 class TranscodedStream(Stream):

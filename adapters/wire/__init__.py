@@ -5,24 +5,22 @@ responses/           OpenAI's Responses
 anthropic/           Anthropic's Messages
 oip/                 the Open Inference Protocol over HTTP and gRPC
 tfserving/           TensorFlow Serving, and KServe's v1
-torchserve/          TorchServe
 text/                prompts and generated text
 apps/                tensors as the JSON of apps
-cloudevents/         events of message brokers
 media/               pictures and sound as tensors
 protos/              the published gRPC messages
+torchserve.py        TorchServe: errors, the management API, and gRPC messages
+cloudevents.py       events of message brokers
 body.py              a JSON object decoded one level deep
-valid_text.py        texts of clients before anything else reads them
 form.py              `multipart/form-data`, to read and replace the model's name
 sse.py               server-sent events
 compression.py       compressed bodies, with a bound on the result
-decoding.py          decodes upstream responses; any malformed response raises the same error
+decoding.py          decodes upstream responses and texts; any malformed response raises the same error
 reported_usage.py    the token counts that servers report, under every server's names
 canonical.py         cache keys
 field_names.py       errors with the field names of each front door
-error_table.py       the class of a server's error by its status and its words
-failure_text.py      the texts of servers, without secrets and addresses
-model_failures.py    typed errors for failures that servers report as text
+error_table.py       decodes the errors of servers, and classifies them by status and words
+failure_text.py      the texts of servers, without secrets and addresses, and the errors that have them
 internal_headers.py  headers from the gateway to its own LLM runtime
 spans.py             spans from a bundled runtime to the gateway
 signals.py           server-reported load, from metrics

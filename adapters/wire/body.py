@@ -7,9 +7,9 @@ import msgspec
 from msgspec import Raw
 
 from adapters.errors import CallerError
+from adapters.ignored_fields import FIELDS, is_misspelled
 from adapters.wire import decoding
-from adapters.wire.openai.operation_fields import FIELDS, is_misspelled
-from adapters.wire.valid_text import check_json, without_lone_surrogates
+from adapters.wire.decoding import check_json, without_lone_surrogates
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

@@ -22,6 +22,9 @@ error (`by_client`).
 """
 
 import re
+from typing import Any
+
+import msgspec
 
 from adapters.errors import (
     AccountRefused,
@@ -37,9 +40,110 @@ from adapters.errors import (
     TransportError,
     UpstreamTimeout,
 )
-from adapters.wire import failure_text, model_failures
-from adapters.wire.openai import refusals
-from adapters.wire.openai.errors import ErrorBody
+from adapters.wire import decoding, failure_text
+
+# Decodes the errors of servers, in any of their formats.
+#
+# Nested (OpenAI, vLLM from 0.10 on, llama.cpp), in a list (Gemini), flat (SGLang, TensorRT-LLM, older vLLMs, Mistral),
+# a text (Ollama's own, TGI, xAI), FastAPI's `detail`, a text or a list of fields, AWS's `__type`, and plain text. Some
+# gateways have the error of the server behind them as JSON within a message, or as `metadata.raw` (OpenRouter).
+
+MAX_FIELDS = 5
+"""Reported fields at most."""
+MAX_TEXT = 2_000
+"""Characters of a plain text at most."""
+MAX_DEPTH = 3
+"""Errors within errors at most."""
+
+
+class ErrorBody(msgspec.Struct):
+    """OpenAI's four keys, all optional; `code` is a string or a number."""
+
+    message: str | None = None
+    type: str | None = None
+    param: str | None = None
+    code: str | int | None = None
+
+
+_decode = msgspec.json.Decoder().decode
+
+
+def decode_error(body: bytes, depth: int = 0) -> ErrorBody:
+    """Decode the error in a body; empty without an error, and for a page of HTML."""
+    try:
+        decoded = _decode(body)
+    except decoding.MALFORMED_JSON:
+        return ErrorBody(_of_text(body))
+    if isinstance(decoded, str):
+        return ErrorBody(_text_or_none(decoded))
+    if isinstance(decoded, list):
+        decoded = decoded[0] if decoded else None
+    if not isinstance(decoded, dict):
+        return ErrorBody()
+    error = decoded.get("error")
+    if error is None and isinstance(decoded.get("errors"), list):
+        error = next(iter(decoded["errors"]), None)
+    if isinstance(error, dict):
+        return _of_object(error, depth)
+    if isinstance(error, str):
+        rest = _of_object(decoded, depth)
+        return ErrorBody(error or rest.message, rest.type, rest.param, rest.code)
+    return ErrorBody() if error is not None else _of_object(decoded, depth)
+
+
+def _of_text(body: bytes) -> str | None:
+    """A text that is no page and no damaged JSON."""
+    try:
+        text = body[:MAX_TEXT].decode().strip()
+    except UnicodeDecodeError:
+        return None
+    return None if not text or text[0] in "<{[" else text
+
+
+def _of_object(body: dict[str, Any], depth: int) -> ErrorBody:
+    message, param = _message_of(body.get("message", body.get("Message")), depth)
+    if message is None:
+        message, param = _message_of(body.get("detail"), depth)
+    metadata = body.get("metadata")
+    if depth < MAX_DEPTH and isinstance(metadata, dict) and (raw := _text_or_none(metadata.get("raw"))):
+        inner = decode_error(raw.encode("utf-8", "replace"), depth + 1).message or raw[:MAX_TEXT]
+        message = f"{message}: {inner}" if message else inner
+    code = body.get("code")
+    error_code = code if isinstance(code, str | int) and not isinstance(code, bool) else None
+    kind = _text_or_none(body.get("type")) or _text_or_none(body.get("status"))
+    if kind is None and (kind := _text_or_none(body.get("__type"))) is not None:
+        kind = kind.rpartition("#")[2]
+    return ErrorBody(message, kind, _text_or_none(body.get("param")) or param, error_code)
+
+
+def _message_of(value: Any, depth: int) -> tuple[str | None, str | None]:
+    """The message, and the field at fault."""
+    if isinstance(value, str) and value.startswith("{") and depth < MAX_DEPTH:
+        inner = decode_error(value.encode("utf-8", "replace"), depth + 1)
+        return inner.message or value, inner.param
+    if isinstance(value, dict):
+        return _message_of(value.get("detail", value.get("message")), depth)
+    if isinstance(value, list):
+        return _of_list(value)
+    return _text_or_none(value), None
+
+
+def _of_list(value: list[Any]) -> tuple[str | None, str | None]:
+    """Read pydantic's list of errors: `loc` begins with the part of the request."""
+    messages: list[tuple[str, str]] = []
+    for each in value[:MAX_FIELDS]:
+        if isinstance(each, dict) and (message := _text_or_none(each.get("msg"))):
+            place = each.get("loc")
+            steps = [str(step) for step in place if step != "body"] if isinstance(place, list) else []
+            messages.append((".".join(steps), message))
+    if not messages:
+        return None, None
+    return "; ".join(f"{path}: {message}" if path else message for path, message in messages), messages[0][0] or None
+
+
+def _text_or_none(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
 
 MAX_MESSAGE = 2_000
 CALLER_STATUS = frozenset({400, 405, 409, 411, 413, 415, 416, 422, 451})
@@ -100,7 +204,7 @@ def judged(status: int | None, reported: ErrorBody, retry_after: float | None = 
     The message has the server's own words, except about the gateway's credential; the log's detail has those too.
     """
     exact = _status(status, reported)
-    if status is None and refusals.is_too_long(reported.message, reported.type, reported.code):
+    if status is None and is_too_long(reported.message, reported.type, reported.code):
         exact = 400
     error = _class(exact, reported, retry_after)
     # The text of a caller's error may repeat a part of the prompt, which no log has.
@@ -137,7 +241,7 @@ def _status(status: int | None, reported: ErrorBody) -> int:
 def _class(status: int, reported: ErrorBody, retry_after: float | None) -> InferenceError:
     words = f"{reported.code or ''} {reported.type or ''} {reported.message or ''}"[:MAX_MESSAGE]
     of_the_request = status in CALLER_STATUS
-    if of_the_request and refusals.is_too_long(reported.message, reported.type, reported.code):
+    if of_the_request and is_too_long(reported.message, reported.type, reported.code):
         return ContextTooLong(_own(reported), param=reported.param)
     if status == 402 or (status in (400, 403, 429) and _ACCOUNT.search(words) and not _PER_MINUTE.search(words)):
         # A server may repeat a part of the request in a 400 or 403: such words rest nothing.
@@ -164,8 +268,8 @@ def _failed(status: int, reported: ErrorBody) -> InferenceError:
     if status in _UNREACHABLE:
         return _worded(TransportError("The upstream could not be reached."), reported)
     if status in _OWN_FAILURE:
-        return model_failures.server_failed(reported.message)
-    return _worded(BackendError(model_failures.FAILED), reported)
+        return failure_text.server_failure(reported.message)
+    return _worded(BackendError(failure_text.FAILED), reported)
 
 
 def _callers(status: int, reported: ErrorBody) -> CallerError:
@@ -207,3 +311,43 @@ def credential_refused() -> BackendError:
 def unknown_model() -> BackendError:
     """Return the error for an endpoint that does not have the model, or not under this name."""
     return BackendError("The upstream does not know the model.", code=UNKNOWN_MODEL)
+
+
+# Classifies the refusals of servers of OpenAI's family by type, code and text.
+
+_TOO_LONG_TYPES = frozenset({"exceed_context_size_error"})
+_CALLER_TYPES = frozenset({"invalid_request_error", "BadRequestError"})
+_UNSPECIFIC = frozenset({None, "", "400", "422", "invalid_request", "invalid_request_error", "BadRequestError"})
+_TOO_LONG = re.compile(
+    r"maximum (model|context|sequence) length|context[ _](length|size|window|limit)|prompt is too long"
+    r"|too large for model with|`inputs` (tokens|must have less than)|input token count .{0,40}exceeds"
+    r"|should not exceed max_(num_tokens|seq_len)|(prompt|input) length.{0,40}exceeds|exceeds (the )?model max length"
+    r"|exceeds max_(num_tokens|seq_len)|context overflow",
+    re.IGNORECASE | re.DOTALL,
+)
+"""The texts of vLLM, SGLang, llama.cpp, TGI, TensorRT-LLM, LM Studio, OpenVINO and hosted APIs."""
+
+
+_CALLERS_WORDS = re.compile(
+    r"\b(must|should not|cannot be|invalid|exceeds?|unsupported|(not|only) supported|out of range)\b", re.IGNORECASE
+)
+
+
+def is_too_long(message: str | None, type_: str | None, code: str | int | None) -> bool:
+    """Whether prompt and response exceed the model's context.
+
+    A specific code decides; the text counts only without one.
+    """
+    if code == "context_length_exceeded" or type_ in _TOO_LONG_TYPES:
+        return True
+    return (isinstance(code, int) or code in _UNSPECIFIC) and _TOO_LONG.search(message or "") is not None
+
+
+def blames_the_caller(type_: str | None, code: str | int | None) -> bool:
+    """Whether an error blames the request itself."""
+    return code in (400, 422) or type_ in _CALLER_TYPES
+
+
+def sounds_like_the_callers(message: str) -> bool:
+    """Whether a text blames the request, for servers with one status for refusals and failures."""
+    return _CALLERS_WORDS.search(message) is not None

@@ -8,12 +8,24 @@ import base64
 import re
 from collections.abc import Iterable
 from functools import cached_property
+from math import inf
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from adapters.errors import InferenceError
+from adapters.errors import (
+    INSTANCE_LOST,
+    MODEL_FAILED,
+    MODEL_NOT_READY,
+    BackendError,
+    ComputationLost,
+    InferenceError,
+    ModelFailed,
+    ModelNotReady,
+    PoisonRequest,
+    ServerFailed,
+)
 from adapters.wire import decoding
 
 MAX_SCANNED = 8_000
@@ -178,3 +190,40 @@ def _places(address: str) -> Iterable[str]:
     is_word = not {".", ":"} & set(host)
     yield rf"https?:/{{1,3}}{name}(?::\d{{1,5}})?{_END}{_REST}"
     yield rf"(?<![\w.-]){name}(?::\d{{1,5}}){'' if is_word else '?'}{_END}"
+
+
+# Typed errors for failures that servers report in their own text.
+
+FAILED = "The upstream failed."
+
+
+def model_failure(text: str | None) -> BackendError:
+    """Return the error for a model of a tensor server that failed with this text: a second attempt would fail too."""
+    return _reported(ModelFailed, text, FAILED)
+
+
+def server_failure(text: str | None, otherwise: str = FAILED) -> BackendError:
+    """Return the error for a server that failed with this text. Without a text the message is `otherwise`."""
+    return _reported(ServerFailed, text, otherwise)
+
+
+def _reported(kind: type[ModelFailed], text: str | None, otherwise: str) -> BackendError:
+    if not text or not (message := for_clients(text)):
+        return BackendError(otherwise)
+    return kind(message, detail=for_log(text))
+
+
+def reported_failure(code: str | None, text: str | None, retry_after: float | None = None) -> InferenceError | None:
+    """Return the error that a runtime reports by its own code; None for any other code.
+
+    Without a `retry_after`, the error for a model that is not ready permits no retry.
+    """
+    if code == MODEL_FAILED:
+        text = text or "The model failed."
+        return PoisonRequest(for_clients(text), detail=for_log(text))
+    if code == INSTANCE_LOST:
+        text = for_clients(text or "The copy of the model that computed this died or took too long.")
+        return ComputationLost(text, detail=text, retry_after=retry_after)
+    if code == MODEL_NOT_READY and text:
+        return ModelNotReady(for_clients(text), retry_after=inf if retry_after is None else retry_after)
+    return None

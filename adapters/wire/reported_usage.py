@@ -9,7 +9,7 @@ import msgspec
 
 from adapters.types import Usage
 from adapters.wire import decoding
-from adapters.wire.valid_text import whole_number
+from adapters.wire.decoding import whole_number
 
 MAX_TOKENS = 2**31 - 1
 

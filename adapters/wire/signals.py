@@ -11,8 +11,7 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from adapters.errors import BackendError
-from adapters.wire import decoding
-from adapters.wire.torchserve import management as torchserve
+from adapters.wire import decoding, torchserve
 
 
 class ServerLoad(NamedTuple):

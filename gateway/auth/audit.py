@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, insert, select
 
-from adapters.wire.valid_text import whole_number
+from adapters.wire.decoding import whole_number
 from gateway.auth.keys import digest
 from gateway.auth.schema import audit
 

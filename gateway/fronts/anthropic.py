@@ -12,10 +12,8 @@ from adapters.http1.message import Request, Response
 from adapters.offload import messages
 from adapters.wire.anthropic import errors as anthropic_errors
 from adapters.wire.anthropic import requests as wire
-from adapters.wire.anthropic.answers import message_of
-from adapters.wire.anthropic.events import MessageEvents
-from adapters.wire.anthropic.message_request import MessagesRequest
-from adapters.wire.anthropic.rewrite_names import route_names
+from adapters.wire.anthropic.answers import MessageEvents, message_of
+from adapters.wire.anthropic.message_request import MessagesRequest, route_names
 from adapters.wire.field_names import MESSAGES
 from gateway.auth.keys import Principal
 from gateway.fronts import decoding, errors, rate_limits

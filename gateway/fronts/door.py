@@ -11,7 +11,7 @@ from typing import Any
 from adapters.errors import UPGRADE_REQUIRED, CallerError, InferenceError, NotFound
 from adapters.http1.message import Request, Response
 from adapters.http1.relay import RELAY
-from adapters.wire.openai.ignored_fields import IGNORED
+from adapters.ignored_fields import IGNORED
 from config.schema.config import ClientModelConfig
 from config.schema.text import is_glob
 from gateway.auth.keys import Principal, bearer

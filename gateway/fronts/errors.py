@@ -6,10 +6,10 @@ from adapters import statuses
 from adapters.errors import UPGRADE_REQUIRED, CapacityError, CredentialError, InferenceError
 from adapters.http1.message import NO_HEADERS, Headers, Response
 from adapters.types import ERROR_CODE
+from adapters.wire import torchserve
 from adapters.wire.anthropic import errors as anthropic
 from adapters.wire.oip import responses as oip_responses
 from adapters.wire.openai import chat as wire
-from adapters.wire.torchserve import management as torchserve
 
 OVERLOADED = 529
 _ANTHROPIC_TYPES = {

@@ -5,7 +5,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from adapters.errors import CallerError, NotFound
-from adapters.wire.valid_text import LONGEST_ID, is_id, whole_number
+from adapters.wire.decoding import LONGEST_ID, is_id, whole_number
 
 DEFAULT = 20
 

@@ -7,7 +7,7 @@ from adapters.errors import CallerError
 from adapters.http1.message import Request, Response
 from adapters.requests import AppRequest
 from adapters.wire.openai import model_field as named
-from adapters.wire.openai.passthrough import PASSTHROUGH
+from adapters.wire.openai.model_field import PASSTHROUGH
 from gateway.auth.keys import Principal
 from gateway.fronts import decoding, errors
 from gateway.fronts.apps import response_of

@@ -6,8 +6,8 @@ listener without a row is for operators, and a house test fails.
 
 from typing import Literal, NamedTuple
 
-from adapters.wire.openai.passthrough import PASSTHROUGH
-from adapters.wire.torchserve import proto as torchserve_proto
+from adapters.wire import torchserve
+from adapters.wire.openai.model_field import PASSTHROUGH
 
 Access = Literal["anyone", "scrapers", "tenant-admins", "operators"]
 """`scrapers`: everyone, unless `auth.admin.metrics` is set. `tenant-admins`: those of `{tenant}` in the path, and
@@ -101,7 +101,7 @@ GRPC: dict[str, str] = {
     **{f"{_TF}PredictionService/{name}": "infer" for name in ("Predict", "Classify", "Regress", "MultiInference")},
     f"{_TF}PredictionService/GetModelMetadata": "models",
     **{f"{_TF}ModelService/{name}": "models" for name in ("GetModelStatus", "HandleReloadConfigRequest")},
-    **{path.decode(): "app" for path in (torchserve_proto.PREDICTIONS, torchserve_proto.STREAM_PREDICTIONS)},
+    **{path.decode(): "app" for path in (torchserve.PREDICTIONS, torchserve.STREAM_PREDICTIONS)},
     GRPC_APPLICATION: "app",
 }
 """The operation of each method of the gRPC listener. Those with `infer` and `app` are counted by the core, none is

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from adapters.wire.openai.ignored_fields import label
+from adapters.ignored_fields import label
 from config.schema.money import PICOS
 from config.schema.telemetry import MetricsConfig
 from gateway.telemetry.events import Event, families

@@ -11,7 +11,7 @@ from adapters.call import Call
 from adapters.requests import ModelRequest
 from adapters.stream import OnePiece
 from adapters.types import Form, Usage
-from adapters.upstreams.provided.deferral import line_pass
+from adapters.upstreams.deferral import line_pass
 from config.schema.config import CacheConfig
 from gateway.traffic.coalesce import Flight, FlightReader
 from policies.cache import CacheEntry, Store, wish

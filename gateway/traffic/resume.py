@@ -7,9 +7,8 @@ from adapters.call import Call
 from adapters.errors import BackendError, InferenceError
 from adapters.requests import GenerateRequest, ModelRequest
 from adapters.stream import Stream
-from adapters.wire.openai import continuation
-from adapters.wire.openai.continuation import Fields, Mode
-from adapters.wire.openai.transcript import Transcript
+from adapters.wire.openai import transcript
+from adapters.wire.openai.transcript import Fields, Mode, Transcript
 from policies.resume import MOST, ResumeBudget
 
 BROKEN = ("transport", "backend")
@@ -31,9 +30,9 @@ class Resume:
         self.clock = clock
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
-        if not isinstance(request, GenerateRequest) or not continuation.can_continue(request, self.mode):
+        if not isinstance(request, GenerateRequest) or not transcript.can_continue(request, self.mode):
             return await self._upstream.call(request, call)
-        worded = request.with_fields(continuation.initial_fields(request, self.mode))
+        worded = request.with_fields(transcript.initial_fields(request, self.mode))
         answer = await self._upstream.call(worded, call)
         return answer if answer.body is not None else ResumedStream(self, request, call, answer)
 

@@ -17,7 +17,7 @@ from adapters.errors import (
 from adapters.http1.message import Headers
 from adapters.requests import AppRequest
 from adapters.upstreams.apps import ray_serve
-from adapters.upstreams.torchserve import refusals as torchserve_refusals
+from adapters.upstreams.torchserve import models
 
 NO_ROUTE = b"Path '/x' not found. Ping http://.../-/routes for available routes."
 
@@ -72,7 +72,7 @@ def test_torchserve(
         if kind_of_error
         else b"\xff"
     )
-    error = torchserve_refusals.judged(AppRequest(model="m", version=version), status, Headers({}), body)
+    error = models.judged(AppRequest(model="m", version=version), status, Headers({}), body)
     assert type(error) is (kind or type(None))
     if error is not None:
         assert error.code == code

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from adapters.errors import AccountRefused, CapacityError, InferenceError
 from adapters.fake import FakeAdapter, Script
 from adapters.wire import error_table
-from adapters.wire.error_table import judged
+from adapters.wire.error_table import decode_error, judged
 from adapters.wire.failure_text import Scrubber
-from adapters.wire.openai.errors import decode_error
 from gateway.traffic.endpoint import Endpoint, RefusalKey
 from policies.breaker import Breaker
 from tests.support.gateways import Rig, chat, config

@@ -8,7 +8,7 @@ OPEN = {
     "assembly",
     "types",
     "dataflow",
-    "environment",
+    "ignored_fields",
     "errors",
     "grpc_health",
     "native",
@@ -17,14 +17,11 @@ OPEN = {
     "http1",
     "http2",
     "offload",
-    "open_files",
+    "process",
     "paths",
-    "payloads",
-    "plan",
     "requests",
     "spans",
     "statuses",
-    "temporary",
 }
 """The parts that runtimes may import."""
 

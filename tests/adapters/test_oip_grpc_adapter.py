@@ -37,8 +37,8 @@ from adapters.upstreams.oip.grpc_client import OipGrpcAdapter
 from adapters.wire.oip import proto_requests as oip_proto
 from adapters.wire.oip import proto_responses as oip_proto_answers
 from adapters.wire.oip import requests as oip
-from adapters.wire.oip.payloads import GrpcPayload
-from adapters.wire.oip.proto_request_view import request_of as grpc_request_of
+from adapters.wire.oip.bodies import GrpcPayload
+from adapters.wire.oip.proto_requests import request_of as grpc_request_of
 from adapters.wire.oip.proto_responses import encode_stream_error
 from adapters.wire.oip.request_view import request_of
 from tests.adapters.http2.channels import calling

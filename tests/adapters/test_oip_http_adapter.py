@@ -33,7 +33,7 @@ from adapters.upstreams.oip.http_client import OipHttpAdapter
 from adapters.wire import compression
 from adapters.wire.oip import requests as oip
 from adapters.wire.oip import responses as oip_responses
-from adapters.wire.oip.payloads import GrpcPayload
+from adapters.wire.oip.bodies import GrpcPayload
 from adapters.wire.oip.request_view import request_of
 from tests.adapters.http1.scripted import Peer, Play, ReceivedRequest, Upstream, answers, scripted
 from tests.adapters.wire.tensors import same

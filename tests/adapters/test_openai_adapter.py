@@ -28,7 +28,8 @@ from adapters.errors import (
 from adapters.http1.client import Client
 from adapters.requests import EmbeddingRequest
 from adapters.types import Usage
-from adapters.upstreams.openai.client import MAX_ERROR_BODY, OpenAIAdapter
+from adapters.upstreams.failed_status import MAX_ERROR_BODY
+from adapters.upstreams.openai.client import OpenAIAdapter
 from adapters.wire import internal_headers
 from adapters.wire.openai import chat as wire
 from tests.adapters.http1.raw import until

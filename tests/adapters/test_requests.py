@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from adapters.requests import AppRequest, ModelRequest
 from adapters.wire.anthropic import requests as anthropic
-from adapters.wire.oip import proto_request_view, proto_requests, request_view
+from adapters.wire.oip import proto_requests, request_view
 from adapters.wire.openai import chat, model_field
 from adapters.wire.responses import requests as responses
 from adapters.wire.tfserving import predict as tfserving_predict
@@ -32,7 +32,7 @@ def _oip(body: bytes = json.dumps(TENSORS).encode()) -> Any:
 def _grpc() -> ModelRequest:
     message = proto_requests.encode_infer_request(_oip().inference)
     inference = proto_requests.decode_infer_request(message)
-    return proto_request_view.request_of(inference, message, model="m", version="", kind="infer")
+    return proto_requests.request_of(inference, message, model="m", version="", kind="infer")
 
 
 def _predict() -> ModelRequest:

@@ -13,11 +13,11 @@ from adapters.base import Adapter
 from adapters.errors import DeadlineError, InferenceError, UpstreamSilent
 from adapters.http1.client import Client
 from adapters.requests import ModelRequest
-from adapters.upstreams.anthropic.client import AnthropicAdapter
+from adapters.upstreams.anthropic import AnthropicAdapter
+from adapters.upstreams.openai.chunk_stream import is_opening
 from adapters.upstreams.openai.client import OpenAIAdapter
 from adapters.wire.anthropic import requests as messages
 from adapters.wire.openai import chat as chats
-from adapters.wire.openai.opening import is_opening
 from adapters.wire.responses import requests as responses
 from tests.adapters.http1.scripted import Peer, scripted
 from tests.support.openai_answers import HEAD, piece, within

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from adapters.conformance import cell, matrix
-from adapters.conformance.cell import Cell
+from adapters.conformance import matrix
+from adapters.conformance.matrix import Cell
 from adapters.conformance.subject import Subject
 from adapters.conformance.suite import CHECKS, FEATURES, examine
 
@@ -30,7 +30,7 @@ async def conforms(subject: Subject, feature: str) -> None:
 
 def all_cells() -> list[Cell]:
     """The recorded cells of every system."""
-    return [one for path in sorted(FOLDER.glob("*.json")) for one in cell.decode(path.read_bytes())]
+    return [one for path in sorted(FOLDER.glob("*.json")) for one in matrix.decode(path.read_bytes())]
 
 
 def page() -> str:
@@ -41,12 +41,12 @@ def page() -> str:
 def _record(result: Cell) -> None:
     cells = {**_recorded(result.system), result.feature: result}
     FOLDER.mkdir(exist_ok=True)
-    _path(result.system).write_bytes(cell.encode([cells[feature] for feature in FEATURES if feature in cells]))
+    _path(result.system).write_bytes(matrix.encode([cells[feature] for feature in FEATURES if feature in cells]))
 
 
 def _recorded(system: str) -> dict[str, Cell]:
     path = _path(system)
-    return {one.feature: one for one in cell.decode(path.read_bytes())} if path.exists() else {}
+    return {one.feature: one for one in matrix.decode(path.read_bytes())} if path.exists() else {}
 
 
 def _path(system: str) -> Path:

@@ -10,7 +10,7 @@ import pytest
 from adapters import registry
 from adapters.call import Call
 from adapters.conformance import requests
-from adapters.conformance.metrics import gauge
+from adapters.conformance.bench import gauge
 from adapters.conformance.subject import Subject, pool
 from adapters.registry import Address
 from adapters.types import Deadline

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from adapters.conformance import requests
-from adapters.conformance.metrics import gauge
+from adapters.conformance.bench import gauge
 from adapters.conformance.subject import Subject, pool
 from adapters.tensors import Tensor
 from tests.conformance.recorded import conforms, every_feature

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.conformance.metrics import gauge
+from adapters.conformance.bench import gauge
 from adapters.conformance.subject import Subject, pool
 from tests.conformance.recorded import conforms, every_feature
 from tests.conformance.subjects import chatting, no_tensors

@@ -3,7 +3,7 @@
 import pytest
 
 from adapters.conformance import matrix
-from adapters.conformance.cell import Cell
+from adapters.conformance.matrix import Cell
 from adapters.conformance.suite import CHECKS, FEATURES
 from tests.conformance.recorded import PAGE, all_cells, page
 

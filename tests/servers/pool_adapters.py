@@ -29,8 +29,8 @@ from adapters.wire.oip import (
 from adapters.wire.oip import (
     responses as oip_responses,
 )
-from adapters.wire.oip.payloads import HttpPayload
-from adapters.wire.oip.proto_request_view import request_of as grpc_request_of
+from adapters.wire.oip.bodies import HttpPayload
+from adapters.wire.oip.proto_requests import request_of as grpc_request_of
 from adapters.wire.oip.request_view import request_of
 from config.schema.config import PoolConfig
 from tests.support.gateways import config

@@ -10,8 +10,8 @@ from adapters.errors import BackendError, CallerError, NotFound, Unavailable, Un
 from adapters.registry import Address
 from adapters.requests import ModelOrder, ModelQuery
 from adapters.tensors import Inference, Tensor
+from adapters.upstreams.oip import dialects
 from adapters.wire import compression
-from adapters.wire.oip import ovms
 from adapters.wire.oip import requests as oip
 from adapters.wire.oip.request_view import request_of
 from adapters.wire.openai import chat as openai
@@ -133,10 +133,10 @@ async def test_it_is_detected(server: Started) -> None:
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"m": 3}', b"\xff", b"[" * 5000])
 def test_a_state_that_cannot_be_read(body: bytes) -> None:
     with pytest.raises(BackendError):
-        ovms.state_of(body, "m")
+        dialects.listed_state(body, "m")
 
 
 def test_states() -> None:
     body = b'{"m": {"model_version_status": [{"version": "1", "state": "LOADING"}]}, "n": {"model_version_status": []}}'
-    assert [ovms.state_of(body, name) for name in ("m", "n", "o")] == [False, False, None]
-    assert ovms.state_of(body.replace(b"LOADING", b"AVAILABLE"), "m") is True
+    assert [dialects.listed_state(body, name) for name in ("m", "n", "o")] == [False, False, None]
+    assert dialects.listed_state(body.replace(b"LOADING", b"AVAILABLE"), "m") is True

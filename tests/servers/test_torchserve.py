@@ -25,7 +25,7 @@ from adapters.errors import (
 )
 from adapters.requests import AppRequest, ModelOrder, ModelQuery
 from adapters.tensors import Inference, Tensor
-from adapters.wire.torchserve import proto as wire
+from adapters.wire import torchserve as codec
 from tests.servers.pool_adapters import adapting, infer_request, outputs, within
 from tests.servers.sums import ROWS, SUM_OF_X, THREE_AND_SEVEN, X
 from tests.servers.torchserve import QUEUE, TorchServe, torchserve
@@ -212,14 +212,14 @@ async def test_orders_that_cannot_be_followed(server: TorchServe) -> None:
 
 async def predicted_over_grpc(address: str, headers: dict[str, str], model: str, body: bytes) -> list[Any]:
     """The responses to TorchServe's own gRPC clients, for both of their methods."""
-    metadata, message = tuple(headers.items()), wire.encode_request(model, "", "data", body)
+    metadata, message = tuple(headers.items()), codec.encode_request(model, "", "data", body)
     async with grpc.aio.insecure_channel(address) as channel:
-        whole = wire.decode_response(await channel.unary_unary(wire.PREDICTIONS.decode())(message, metadata=metadata))
-        call = channel.unary_stream(wire.STREAM_PREDICTIONS.decode())(message, metadata=metadata)
-        streamed = b"".join([wire.decode_response(each) async for each in call])
+        whole = codec.decode_response(await channel.unary_unary(codec.PREDICTIONS.decode())(message, metadata=metadata))
+        call = channel.unary_stream(codec.STREAM_PREDICTIONS.decode())(message, metadata=metadata)
+        streamed = b"".join([codec.decode_response(each) async for each in call])
         assert streamed == whole
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await channel.unary_unary(wire.PREDICTIONS.decode())(b"\xff", metadata=metadata)
+            await channel.unary_unary(codec.PREDICTIONS.decode())(b"\xff", metadata=metadata)
         assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
     return [json.loads(whole)["body"]]
 

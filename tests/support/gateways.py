@@ -10,7 +10,7 @@ from typing import Any
 from adapters.fake import FakeAdapter
 from adapters.http1.server import Limits, Server
 from adapters.requests import ChatRequest, InferRequest
-from adapters.wire.oip.payloads import HttpPayload
+from adapters.wire.oip.bodies import HttpPayload
 from adapters.wire.openai import chat as wire
 from config.schema.config import Config
 from gateway.auth.keys import KeyRecord, Principal, digest, new_key

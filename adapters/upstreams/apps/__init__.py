@@ -4,6 +4,5 @@ http_app.py        any HTTP app, and declared tensors as its JSON
 calls.py           calls of HTTP apps and their responses
 ray_serve.py       Ray Serve over HTTP
 ray_serve_grpc.py  Ray Serve over gRPC
-grpc_app.py        responses of apps over gRPC, not decoded
 bentoml.py         BentoML's services
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import contextlib
 from typing import NoReturn
 from urllib.parse import quote
@@ -17,20 +18,20 @@ from adapters.http1.client import Client, ClientResponse
 from adapters.http1.message import encode_fields
 from adapters.registry import Address
 from adapters.requests import AppRequest, InferRequest, ModelQuery, ModelRequest
-from adapters.tensors import Inference, Inferred, requested_outputs
+from adapters.tensors import Inference, Inferred, Tensor, join_bytes, requested_outputs
 from adapters.types import OIP_JSON, Deadline, Usage
+from adapters.upstreams import failed_status
 from adapters.upstreams.apps.calls import AppCalls
 from adapters.upstreams.apps.http_app import target_of
-from adapters.upstreams.declared_tensors import described
+from adapters.upstreams.declared_tensors import described, not_reported
 from adapters.upstreams.dial import http1_client, names, probe_path
-from adapters.upstreams.failed_status import CALLER_STATUS, upstream_error
+from adapters.upstreams.event_stream import EventStream
+from adapters.upstreams.failed_status import CALLER_STATUS, MAX_ERROR_BODY, error_body, upstream_error
 from adapters.upstreams.health import ill
-from adapters.upstreams.inferred import MAX_ANSWER, answer_of
-from adapters.upstreams.oip import refusals as oip_refusals
-from adapters.upstreams.oip.inference import FRESH, Reader
+from adapters.upstreams.inference import FRESH, Reader
+from adapters.upstreams.inferred import MAX_ANSWER, answer_of, event_form, written
 from adapters.upstreams.readiness import Readiness
-from adapters.upstreams.text.text_stream import TextStream
-from adapters.wire import decoding, model_failures
+from adapters.wire import decoding, failure_text, sse
 from adapters.wire.apps import bentoml_calls
 from adapters.wire.apps import bentoml_schema as bentoml
 from adapters.wire.apps.bentoml_schema import Api
@@ -39,7 +40,6 @@ from adapters.wire.oip.bodies import IndexEntry
 from config.schema.config import PoolConfig
 from config.schema.protocols.apps import BentoMLProtocol
 
-MAX_ERROR_BODY = 64 * 1024
 READY = "/readyz"
 MAX_SCHEMA = 4 * 1024 * 1024
 FIRST_LOOK, LONGEST_LOOK = 0.02, 1.0
@@ -100,7 +100,7 @@ class BentoMLAdapter:
             return await self._query(request, call)
         if isinstance(request, AppRequest):
             return await self._app(request, call)
-        raise oip_refusals.takes_tensors(request)
+        raise failed_status.takes_tensors(request)
 
     async def _app(self, request: AppRequest, call: Call) -> Answer:
         """Forward a request to any route of the service, those of tasks included."""
@@ -113,7 +113,7 @@ class BentoMLAdapter:
         if self._probe_target != self._ready_target:
             await self._get(self._probe_target, b"", call)
         elif reason := await self._not_ready(call):
-            raise oip_refusals.unavailable(ModelQuery(model=self._model or "service"), reason)
+            raise failed_status.unavailable(ModelQuery(model=self._model or "service"), reason)
 
     async def aclose(self) -> None:
         await self._client.aclose()
@@ -181,10 +181,10 @@ class BentoMLAdapter:
 
     async def _query(self, query: ModelQuery, call: Call) -> Answer:
         if query.about not in ("metadata", "ready"):
-            raise Unsupported(f"The server of `{query.model}` does not report its {query.about}.")
+            raise not_reported(query)
         if query.about == "ready":
             if not_ready := await self._entries(query, call):
-                raise oip_refusals.not_ready(query, not_ready)
+                raise failed_status.not_ready(query, not_ready)
             encoded = oip_bodies.encode({"name": query.model, "ready": True})
         else:
             metadata = (await self._api(query, call)).metadata()
@@ -219,7 +219,7 @@ class BentoMLAdapter:
     async def _api(self, request: ModelRequest, call: Call) -> Api:
         """Return the method of a model's name."""
         if request.version:
-            raise oip_refusals.no_such_version(request)
+            raise failed_status.no_such_version(request)
         if self._client.now() >= self._fresh_until:
             body = await self._get(f"{self._base}/schema.json".encode(), b"", call)
             apis = bentoml.decode_schema(body)
@@ -249,13 +249,50 @@ def _read_task(body: bytes) -> _Task:
 async def _refuse(response: ClientResponse) -> NoReturn:
     """Raise the typed error of a status other than 200."""
     status = response.status
-    try:
-        message = bentoml_calls.error_of(await response.read(MAX_ERROR_BODY))
-    except BackendError:
-        message = None  # the body is unreadable; the status is sufficient
-    finally:
-        response.close()
+    message = bentoml_calls.error_of(await error_body(response))
     if status in CALLER_STATUS or (status == 404 and message is not None):
         # The 404 of a method has a message in JSON; that of a missing route has no JSON.
         raise (TooLarge if status == 413 else CallerError)(message or "The upstream refused the request.")
-    raise model_failures.failed(message) if status == 500 else upstream_error(status, response.headers, message)
+    raise failure_text.model_failure(message) if status == 500 else upstream_error(status, response.headers, message)
+
+
+# Streams of text from servers without streams of tensors: each piece becomes a response with one output.
+
+_MARKS = (b"data:", b"event:", b"id:", b"retry:", b":")
+_DONE = b"[DONE]"
+
+
+class TextStream(EventStream):
+    """A stream of text. Its first bytes show whether it has server-sent events: the content type is unreliable."""
+
+    __slots__ = ("_as_events", "_decoder", "_output", "_request")
+
+    parts_count = True
+
+    def __init__(self, response: ClientResponse, request: InferRequest, output: str) -> None:
+        super().__init__(response, Usage(rows=request.row_count, exact=True), event_form(request))
+        self._request = request
+        self._output = output
+        self._as_events: bool | None = None
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a piece may end inside a character
+
+    def _passes_on(self, event: bytes) -> bool:
+        raise NotImplementedError  # `_read` does not call this method
+
+    def _read(self, piece: bytes) -> bytes:
+        if self._as_events is None and piece:
+            self._as_events = piece.startswith(_MARKS)
+        texts = self._events(piece) if self._as_events else [self._decoder.decode(piece, final=not piece)]
+        self._done = self._done or not piece
+        return b"".join([self._event(text) for text in texts if text])
+
+    def _events(self, piece: bytes) -> list[str]:
+        data = [sse.data_of(event) for event in self._fed(piece or b"\n\n")]
+        if _DONE in data:
+            self._done = True
+            data = data[: data.index(_DONE)]
+        return [one.decode("utf-8", "replace") for one in data]
+
+    def _event(self, text: str) -> bytes:
+        tensor = Tensor(self._output, "BYTES", (1,), join_bytes([text.encode()]))
+        return sse.encode(written(self._request, Inferred(self._request.model, outputs=[tensor])))

@@ -11,11 +11,11 @@ from adapters.http1.client import Client, ClientResponse
 from adapters.http1.message import Headers, encode_fields
 from adapters.requests import AppRequest, ModelRequest
 from adapters.types import APP, Form, Usage
-from adapters.upstreams.body_stream import ForwardedBody
+from adapters.upstreams.event_stream import ForwardedBody
 from adapters.upstreams.failed_status import upstream_error
-from adapters.wire.openai import errors
+from adapters.wire import error_table
+from adapters.wire.decoding import whole_number
 from adapters.wire.openai.model_field import with_model
-from adapters.wire.valid_text import whole_number
 
 MAX_REFUSAL = 1024 * 1024
 MAX_TEXT = 64 * 1024
@@ -46,7 +46,7 @@ def _text_of(headers: Headers, body: bytes) -> str | None:
     """Return the text of a failure: the message of a JSON body, or plain text; None for HTML."""
     content_type = (headers.get("content-type") or "").partition(";")[0].strip().lower()
     if content_type == "application/json":
-        return errors.decode_error(body).message
+        return error_table.decode_error(body).message
     is_text = content_type in ("", "text/plain") and not body.lstrip().startswith(b"<")
     return body[:MAX_TEXT].decode("utf-8", "replace") if is_text else None
 

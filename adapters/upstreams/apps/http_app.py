@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
 
 from adapters.base import Answer
 from adapters.call import Call
 from adapters.errors import BackendError, CallerError, TooLarge, Unsupported
 from adapters.http1.client import Client
 from adapters.http1.message import Headers, encode_fields
+from adapters.registry import Address
 from adapters.requests import AppRequest, InferRequest, ModelQuery, ModelRequest
 from adapters.upstreams import health
 from adapters.upstreams.apps.calls import AppCalls, Judge, Redirected, by_status
-from adapters.upstreams.declared_tensors import DeclaredModel, json_answer
+from adapters.upstreams.declared_tensors import DeclaredModel, not_reported, ready_answer
 from adapters.upstreams.dial import http1_client, probe_path
 from adapters.upstreams.failed_status import CALLER_STATUS, upstream_error
 from adapters.wire import decoding
-from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip import responses as oip_responses
-from config.schema.protocols.apps import HttpProtocol, RayServeProtocol
-
-if TYPE_CHECKING:
-    from adapters.registry import Address
-    from config.schema.config import PoolConfig
+from config.protocols.apps import HttpProtocol
+from config.protocols.ray_serve import RayServeProtocol
+from config.schema.config import PoolConfig
 
 MAX_ANSWER = 64 * 1024 * 1024
 _FIELDS = encode_fields([("user-agent", "headrace")])
@@ -85,8 +82,8 @@ class HttpAppAdapter:
         if query.about == "metadata":
             return self._declared.answer_query(query)
         if query.about == "ready":
-            return json_answer(oip_bodies.encode({"name": query.model, "ready": True}))
-        raise Unsupported(f"The server of `{query.model}` does not report its {query.about}.")
+            return ready_answer(query)
+        raise not_reported(query)
 
     async def probe(self, timeout: float) -> None:
         """Request the configured path, or else the root, where any status below 500 counts as healthy."""

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from adapters.base import Answer
 from adapters.call import Call
-from adapters.errors import BackendError, InferenceError, Unsupported, UpstreamTimeout
+from adapters.errors import BackendError, InferenceError, UpstreamTimeout
 from adapters.http1.client import Client
 from adapters.http1.message import Headers
+from adapters.registry import Address
 from adapters.requests import ModelQuery, ModelRequest
+from adapters.upstreams import failed_status
 from adapters.upstreams.apps.calls import by_status
 from adapters.upstreams.apps.http_app import HttpAppAdapter, healthy
-from adapters.upstreams.declared_tensors import json_answer
+from adapters.upstreams.declared_tensors import json_answer, not_reported, ready_answer
 from adapters.upstreams.dial import beside, http1_client, names, probe_path
 from adapters.upstreams.failed_status import unknown_model
-from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.upstreams.readiness import Readiness
 from adapters.wire.apps import ray_serve as wire
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip.bodies import IndexEntry
-from config.schema.protocols.apps import RayServeProtocol
-
-if TYPE_CHECKING:
-    from adapters.registry import Address
-    from config.schema.config import PoolConfig
+from config.protocols.ray_serve import RayServeProtocol
+from config.schema.config import PoolConfig
 
 _APPLICATIONS = b"/api/serve/applications/"
 MULTIPLEXED = "serve_multiplexed_model_id"
@@ -95,7 +91,7 @@ class RayServeAdapter(HttpAppAdapter):
         status = wire.status_of(await healthy(dashboard, _APPLICATIONS, timeout), application)
         if status.state != "READY":
             entry = IndexEntry(application, "", status.state, status.reason)
-            raise oip_refusals.not_ready(ModelQuery(model=application), [entry])
+            raise failed_status.not_ready(ModelQuery(model=application), [entry])
 
     async def _answer_query(self, query: ModelQuery, call: Call) -> Answer:
         name = self._name(query)
@@ -108,18 +104,18 @@ class RayServeAdapter(HttpAppAdapter):
             body = {"name": query.model, "platform": "ray-serve", "application": application}
             return json_answer(oip_bodies.encode(body))
         if query.about != "metadata":
-            raise Unsupported(f"The server of `{query.model}` does not report its {query.about}.")
+            raise not_reported(query)
         return self._declared.answer_query(query)
 
     async def _ready(self, query: ModelQuery, call: Call) -> Answer:
         entries = await self._entries(query, call)
         if any(entry.state != "READY" for entry in entries):
-            raise oip_refusals.not_ready(query, entries)
+            raise failed_status.not_ready(query, entries)
         try:
             await self.probe(self._left(call))
         except BackendError as error:
-            raise oip_refusals.unavailable(query, error.message) from None
-        return json_answer(oip_bodies.encode({"name": query.model, "ready": True}))
+            raise failed_status.unavailable(query, error.message) from None
+        return ready_answer(query)
 
     async def _entries(self, request: ModelRequest, call: Call) -> list[IndexEntry]:
         """Return the application's status from the Serve REST API; no entries without a dashboard."""

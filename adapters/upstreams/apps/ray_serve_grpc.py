@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from adapters.base import Answer
 from adapters.call import Call
-from adapters.errors import BackendError, CallerError, Unsupported
+from adapters.errors import BackendError, CallerError
 from adapters.http2.channel import Channel, encode_fields
 from adapters.http2.status import Code, GrpcError
+from adapters.registry import Address
 from adapters.requests import AppRequest, ModelQuery, ModelRequest
 from adapters.types import APP, Deadline, Usage
+from adapters.upstreams import failed_status
 from adapters.upstreams.apps.calls import body_of
-from adapters.upstreams.apps.grpc_app import AppMessages
 from adapters.upstreams.apps.http_app import MAX_ANSWER, no_such_kind
-from adapters.upstreams.declared_tensors import json_answer
+from adapters.upstreams.declared_tensors import not_reported, ready_answer
 from adapters.upstreams.dial import grpc_channel, names
 from adapters.upstreams.failed_status import unknown_model
-from adapters.upstreams.grpc_refusals import check_time, refuse
-from adapters.upstreams.oip import refusals as oip_refusals
+from adapters.upstreams.grpc_answers import AppMessages, check_time, refuse
 from adapters.wire.apps import ray_serve as wire
-from adapters.wire.oip import bodies as oip_bodies
-from config.schema.protocols.apps import RayServeGrpcProtocol
-
-if TYPE_CHECKING:
-    from adapters.registry import Address
-    from config.schema.config import PoolConfig
+from config.protocols.ray_serve import RayServeGrpcProtocol
+from config.schema.config import PoolConfig
 
 _METHOD = re.compile(r"/[A-Za-z_][A-Za-z0-9_.]*/[A-Za-z_][A-Za-z0-9_]*")
 _OF_RAY = "/ray.serve.RayServeAPIService/"
@@ -59,7 +55,7 @@ class RayServeGrpcAdapter:
             return await self._call(request, call)
         if isinstance(request, ModelQuery):
             if request.about != "ready":
-                raise Unsupported(f"The server of `{request.model}` does not report its {request.about}.")
+                raise not_reported(request)
             return await self._ready(request, call)
         raise no_such_kind(request)
 
@@ -83,8 +79,8 @@ class RayServeGrpcAdapter:
         except GrpcError as error:
             self._refuse(query, call, error)
         if (self._application or self._model or query.model) not in wire.decode_listing(listed):
-            raise oip_refusals.unavailable(query, "its proxy lists no such application")
-        return json_answer(oip_bodies.encode({"name": query.model, "ready": True}))
+            raise failed_status.unavailable(query, "its proxy lists no such application")
+        return ready_answer(query)
 
     async def _stream(self, request: AppRequest, call: Call) -> Answer:
         path, fields = request.path.encode(), self._fields(request, call)

@@ -2,5 +2,4 @@
 
 adapter.py   the adapter of one broker
 client.py    publishes requests, and assigns the messages of the reply topic to them
-response.py  a response whose body arrives in messages
 """

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from adapters.base import Adapter, Answer
 from adapters.brokers.base import BrokerLibraryMissing
 from adapters.brokers.base import make as make_broker
 from adapters.call import Call
+from adapters.registry import Address
 from adapters.requests import ModelRequest
 from adapters.upstreams.bus.client import BusClient
 from adapters.upstreams.dial import names
 from adapters.upstreams.oip.http_client import OipHttpAdapter
 from adapters.upstreams.openai.client import OpenAIAdapter
 from adapters.upstreams.scrubbing import scrubber
-from config.schema.bus import BrokerConfig
-from config.schema.protocols.bus import BusProtocol
-
-if TYPE_CHECKING:
-    from adapters.registry import Address
-    from config.schema.config import PoolConfig
+from config.protocols.bus import BusProtocol
+from config.schema.bus.broker import BrokerConfig
+from config.schema.config import PoolConfig
 
 
 def make(pool: PoolConfig, address: Address) -> BusAdapter:

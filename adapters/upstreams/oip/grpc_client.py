@@ -1,7 +1,7 @@
 """Adapter of servers of the Open Inference Protocol over gRPC: Triton, KServe, MLServer, the bundled tensor runtime."""
 
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -12,21 +12,21 @@ from adapters.base import Answer
 from adapters.call import Call
 from adapters.errors import BackendError
 from adapters.http2.channel import Channel, encode_fields
+from adapters.http2.exchange import Exchange
 from adapters.http2.status import Code, GrpcError
 from adapters.registry import Address
 from adapters.requests import InferRequest, ModelOrder, ModelQuery, ModelRequest
 from adapters.stream import OnePiece
 from adapters.tensors import Data
 from adapters.types import OIP_GRPC, OIP_JSON, Deadline, Usage
+from adapters.upstreams import failed_status
 from adapters.upstreams.dial import grpc_channel, names
-from adapters.upstreams.grpc_refusals import FAILED, OF_THE_KEY, device_ms_of, refuse
+from adapters.upstreams.grpc_answers import FAILED, OF_THE_KEY, GrpcStream, device_ms_of, refuse
+from adapters.upstreams.inference import FRESH, Reader
 from adapters.upstreams.inferred import MAX_ANSWER
-from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.upstreams.oip.dialects import PIPELINE, TRITON, Dialect, dialect_of
-from adapters.upstreams.oip.inference import FRESH, Reader
-from adapters.upstreams.oip.message_stream import InferMessages
 from adapters.upstreams.readiness import Readiness
-from adapters.wire import decoding, proto_json
+from adapters.wire import decoding, failure_text, proto_json
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip import proto_requests as oip_proto
 from adapters.wire.oip import proto_responses as oip_proto_answers
@@ -67,7 +67,7 @@ class OipGrpcAdapter:
         """The time until which no stream is requested, since the server does not support streams."""
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
-        oip_refusals.check_version(request, self._dialect.versions)
+        failed_status.check_version(request, self._dialect.versions)
         return await self._readiness.explained(self._answer(request, call), request, call)
 
     async def _answer(self, request: ModelRequest, call: Call) -> Answer:
@@ -83,7 +83,7 @@ class OipGrpcAdapter:
                 with suppress(GrpcError):
                     await self._reader.check(request, self._model or request.model, call)
             refuse(request, error)
-        raise oip_refusals.takes_tensors(request)
+        raise failed_status.takes_tensors(request)
 
     async def probe(self, timeout: float) -> None:
         call = Call(Deadline(self._channel.now() + timeout, timeout, timeout))
@@ -189,11 +189,11 @@ class OipGrpcAdapter:
             response = await self._unary(_QUERIES[about], fields_of_query, self._metadata_fields(query, call), call)
         except GrpcError as error:
             if about == "ready" and error.code not in OF_THE_KEY:
-                raise oip_refusals.not_ready(query, await self._listed(query, call)) from None
+                raise failed_status.not_ready(query, await self._listed(query, call)) from None
             raise
         if about == "ready":
             if not response.ready:
-                raise oip_refusals.not_ready(query, await self._listed(query, call))
+                raise failed_status.not_ready(query, await self._listed(query, call))
             body = oip_bodies.encode({"name": query.model, "ready": True})
         else:
             body = oip_bodies.encode(proto_json.plain(response.config if about == "config" else response))
@@ -218,3 +218,33 @@ class OipGrpcAdapter:
         answer, _ = await self._channel.request(_PATHS[name], message, fields, call.deadline)
         with decoding.Checked(DecodeError):
             return method.response.FromString(answer)
+
+
+# Streams of responses over gRPC, each a `ModelStreamInferResponse`.
+
+
+class InferMessages(GrpcStream):
+    """A stream of a decoupled model. Responses of another message type become a `ModelStreamInferResponse`."""
+
+    __slots__ = ("_request",)
+
+    def __init__(self, exchange: Exchange, request: InferRequest) -> None:
+        usage = Usage(rows=request.row_count, exact=True)
+        no = partial(refuse, request)
+        super().__init__(exchange, no, content_type="application/grpc", usage=usage, form=OIP_GRPC)
+        self._request = request
+
+    def _read(self, message: bytes) -> bytes:
+        if oip_proto_answers.is_bare(message):
+            return oip_proto_answers.encode_stream_response(message)
+        if oip_proto_answers.is_failure(message):
+            words, by_model, code = oip_proto_answers.decode_stream_error(message)
+            if (reported := failure_text.reported_failure(code, words)) is not None:
+                raise reported
+            if self._begun or by_model:
+                raise failure_text.model_failure(words)
+            raise failed_status.refused_in_stream(self._request, words)
+        return message
+
+    def _over(self) -> None:
+        self.usage.device_ms = device_ms_of(self._exchange.trailers)

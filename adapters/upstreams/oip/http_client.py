@@ -16,23 +16,20 @@ from adapters.registry import Address
 from adapters.requests import InferRequest, ModelOrder, ModelQuery, ModelRequest
 from adapters.tensors import Inference
 from adapters.types import OIP_JSON, Deadline, Form, Usage
-from adapters.upstreams import health
+from adapters.upstreams import failed_status, health
 from adapters.upstreams.dial import http1_client, names, probe_path
+from adapters.upstreams.inference import FRESH, Reader
 from adapters.upstreams.inferred import MAX_ANSWER, answer_of, event_form, only_event
-from adapters.upstreams.oip import orders as oip_orders
-from adapters.upstreams.oip import refusals as oip_refusals
+from adapters.upstreams.oip import dialects
 from adapters.upstreams.oip.dialects import PIPELINE, TRITON, Dialect, dialect_of
-from adapters.upstreams.oip.event_stream import PromptedStream, ResponseStream
-from adapters.upstreams.oip.inference import FRESH, Reader
-from adapters.upstreams.oip.responses import check, length_of, refuse, usage_of
+from adapters.upstreams.oip.responses import PromptedStream, ResponseStream, check, length_of, refuse, usage_of
 from adapters.upstreams.readiness import Readiness
 from adapters.wire import compression, decoding
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip import requests as oip
-from adapters.wire.oip.bodies import IndexEntry
-from adapters.wire.oip.payloads import HttpPayload
+from adapters.wire.oip.bodies import HttpPayload, IndexEntry
+from config.protocols.oip import OipHttpProtocol
 from config.schema.config import PoolConfig
-from config.schema.protocols.tensors import OipHttpProtocol
 
 _NO_SUCH_PATH = frozenset({404, 405, 501})
 ANY_ID = "1"
@@ -93,7 +90,7 @@ class OipHttpAdapter:
         return self._model
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
-        oip_refusals.check_version(request, self._dialect.versions)
+        failed_status.check_version(request, self._dialect.versions)
         return await self._readiness.explained(self._answer(request, call), request, call)
 
     async def _answer(self, request: ModelRequest, call: Call) -> Answer:
@@ -103,7 +100,7 @@ class OipHttpAdapter:
             return await self._query(request, call)
         if isinstance(request, ModelOrder):
             return await self._order(request, call)
-        raise oip_refusals.takes_tensors(request)
+        raise failed_status.takes_tensors(request)
 
     async def probe(self, timeout: float) -> None:
         await health.check(self._client, self._probe_target, self._fields, timeout)
@@ -222,7 +219,7 @@ class OipHttpAdapter:
     # ── orders ────────────────────────────────────────────────────────────────────────────────────────
 
     async def _order(self, order: ModelOrder, call: Call) -> Answer:
-        give = oip_orders.reload if self._dialect.reloads else oip_orders.give
+        give = dialects.reload if self._dialect.reloads else dialects.give
         fields = self._json_fields + encode_fields(self._about(order, call))
         answer = await give(self._client, self._base, self._model or order.model, order, fields, call)
         self._reader.forget()
@@ -247,7 +244,7 @@ class OipHttpAdapter:
         body = await response.read(MAX_ANSWER)
         if query.about == "ready":
             if response.status != 200:
-                raise oip_refusals.not_ready(query, await self._listed(query, call))
+                raise failed_status.not_ready(query, await self._listed(query, call))
             body = oip_bodies.encode({"name": query.model, "ready": True})
         elif response.status == 404 and query.about != "metadata":
             raise Unsupported(f"The server of `{query.model}` does not report its {query.about}.")

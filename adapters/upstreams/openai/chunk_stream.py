@@ -3,14 +3,19 @@
 import re
 from collections.abc import Callable
 
+import msgspec
+from msgspec import Raw
+
 from adapters.http1.client import ClientResponse
-from adapters.requests import CompletionRequest, GenerateRequest
+from adapters.requests import CompletionRequest, GenerateRequest, ResponsesRequest
 from adapters.types import Usage
 from adapters.upstreams.event_stream import EventStream
-from adapters.wire import sse
+from adapters.wire import decoding, sse
+from adapters.wire.failure_text import Scrubber
 from adapters.wire.openai import chat as wire
-from adapters.wire.openai import opening
+from adapters.wire.openai.chat import DONE
 from adapters.wire.reported_usage import UsageReport
+from adapters.wire.responses import native
 
 _DATA = ord("d")
 _FINISHED = re.compile(rb'"finish_reason": ?"')
@@ -54,7 +59,7 @@ class ChunkStream(EventStream):
             self.usage.completion_tokens += 1  # an event has one token; the exact count comes last
             return True
         reported, only_usage = wire.read_event(data)
-        self._started = self._started or not opening.is_opening(data)
+        self._started = self._started or not is_opening(data)
         usage = None
         if reported is not None:
             self._reported = reported.over(self._reported)
@@ -113,3 +118,80 @@ def _failure(event: bytes, data: bytes) -> bytes:
         return event[6:]
     name = event.partition(b"\n")[0]
     return data if name.startswith(b"event:") and name[6:].strip() == b"error" else b""
+
+
+# A stream of a server that supports Responses, forwarded unchanged.
+
+
+class ResponsesStream(EventStream):
+    """A stream of events of Responses."""
+
+    __slots__ = ("_scrubber",)
+
+    def __init__(self, response: ClientResponse, request: ResponsesRequest, scrubber: Scrubber) -> None:
+        super().__init__(response, Usage(prompt_tokens=request.prompt_tokens))
+        self._scrubber = scrubber
+        self._started = False
+
+    def _passes_on(self, event: bytes) -> bool:
+        if self._failure is not None:
+            return False
+        data = sse.data_of(event)
+        if not data or data == DONE:
+            return self._begun and event.startswith(b":")
+        decoded = native.read_event(data)
+        if decoded.error is not None:
+            if not self._started:
+                raise decoded.error
+            self._failure = self._scrubber.error(decoded.error)  # raised after the client has received the event
+            return True
+        self._started = self._started or not decoded.opening
+        self._done = decoded.last
+        if decoded.usage is not None:
+            decoded.usage.bytes = self.usage.bytes
+            self.usage = decoded.usage
+        elif not decoded.opening:
+            self.usage.completion_tokens += 1  # an estimate; the last event reports the count
+        return True
+
+    def _worded(self, event: bytes) -> bytes:
+        if self._failure is None:
+            return super()._worded(event)
+        return native.failed_event(event, self._failure.message, self._scrubber.body)
+
+
+# Recognises chunks that precede a model's output, such as a chunk with a role only.
+
+_NULL = Raw(b"null")
+_EMPTY = frozenset({b"null", b'""', b"[]", b"{}"})
+
+
+class _Choice(msgspec.Struct):
+    delta: dict[str, Raw] | None = None
+    text: Raw = _NULL
+    finish_reason: Raw = _NULL
+
+
+class _Chunk(msgspec.Struct):
+    choices: list[_Choice] | None = None
+    usage: Raw = _NULL
+
+
+_chunk = msgspec.json.Decoder(_Chunk).decode
+
+
+def is_opening(data: bytes) -> bool:
+    """Whether a chunk has no output, no end and no usage of its own."""
+    try:
+        chunk = _chunk(data)
+    except decoding.MALFORMED_JSON:
+        return False
+    if not chunk.choices:
+        return bytes(chunk.usage) in _EMPTY
+    return all(map(_has_nothing, chunk.choices))
+
+
+def _has_nothing(choice: _Choice) -> bool:
+    values = [choice.text, choice.finish_reason]
+    values += [value for name, value in (choice.delta or {}).items() if name != "role"]
+    return all(bytes(value) in _EMPTY for value in values)

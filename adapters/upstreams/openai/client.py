@@ -20,6 +20,7 @@ from adapters.errors import (
 )
 from adapters.http1.client import Client, ClientResponse
 from adapters.http1.message import Headers, encode_fields
+from adapters.ignored_fields import IGNORED, STRICT
 from adapters.offload import messages
 from adapters.registry import Address
 from adapters.requests import AppRequest, EmbeddingRequest, GenerateRequest, ModelOrder, ModelRequest, ResponsesRequest
@@ -27,32 +28,32 @@ from adapters.stream import OnePiece
 from adapters.types import OPENAI, Deadline, Usage
 from adapters.upstreams.apps.calls import AppCalls
 from adapters.upstreams.dial import http1_client, names, probe_path
-from adapters.upstreams.failed_status import is_answer
-from adapters.upstreams.openai.chunk_stream import ChunkStream
+from adapters.upstreams.failed_status import MAX_ERROR_BODY, error_body, is_answer, retry_after
+from adapters.upstreams.openai.chunk_stream import ChunkStream, ResponsesStream
 from adapters.upstreams.openai.orders import call_of
 from adapters.upstreams.openai.paths import Paths
-from adapters.upstreams.openai.refusals import MAX_ERROR_BODY as MAX_ERROR_BODY
-from adapters.upstreams.openai.refusals import error_of, refusal
-from adapters.upstreams.openai.responses_stream import ResponsesStream
 from adapters.upstreams.openai.token_count import TokenCounter
 from adapters.upstreams.scrubbing import scrubber
+from adapters.upstreams.text.chat_template import prompts
 from adapters.upstreams.text.one_kind import OneKind
-from adapters.upstreams.text.prompts import prompts
 from adapters.wire import decoding, error_table, internal_headers
 from adapters.wire.anthropic.message_request import MessagesRequest, TokenCount
 from adapters.wire.failure_text import Scrubber
 from adapters.wire.openai import chat as wire
-from adapters.wire.openai import embeddings, thinking
+from adapters.wire.openai import dialects, embeddings
 from adapters.wire.openai.dialects import AUTO, DIALECTS, MODELS, OURS, PLAIN, OpenAIDialect, of_owners
-from adapters.wire.openai.ignored_fields import IGNORED, STRICT
-from adapters.wire.openai.model_field import usage_of, with_model
-from adapters.wire.openai.model_list import ListedModel, decode_models
-from adapters.wire.openai.passthrough import PASSTHROUGH
+from adapters.wire.openai.model_field import PASSTHROUGH, ListedModel, decode_models, usage_of, with_model
 from adapters.wire.openai.whole_stream import events_of
 from adapters.wire.responses import native as responses_native
-from adapters.wire.responses.whole_response import events_of_response
+from adapters.wire.responses.native import events_of_response
+from config.protocols.openai import OpenAIProtocol
 from config.schema.config import PoolConfig
-from config.schema.protocols.language import OpenAIProtocol
+
+
+def refusal(status: int, headers: Headers, error: wire.ErrorBody) -> InferenceError:
+    """Return the typed error of a status other than 2xx, with the server's message."""
+    return error_table.judged(status, error, retry_after(headers))
+
 
 MAX_LIST = 1024 * 1024
 
@@ -139,7 +140,7 @@ class OpenAIAdapter:
         if isinstance(request, MessagesRequest):
             await messages.translate(request, call.ignored)
             native = request.payload.native
-            added = thinking.of_message(native, request.fields, self._dialect.thinking)
+            added = dialects.thinking_of_message(native, request.fields, self._dialect.thinking)
             if "thinking" in native and not self._dialect.thinking:
                 call.ignored.sift({"thinking": native["thinking"]}, ())
         body = wire.upstream_body(request, self._model, self._dialect, call.salt if salted else "", added)
@@ -161,7 +162,7 @@ class OpenAIAdapter:
 
     async def _refuse(self, request: GenerateRequest, response: ClientResponse) -> NoReturn:
         """Raise the typed error of a status other than 200."""
-        error = await error_of(response)
+        error = wire.decode_error(await error_body(response))
         failure = self._failure(request, response.status, response.headers, error)
         if self._ours and isinstance(failure, CapacityError):
             failure.scope = "tenant" if response.headers.get(internal_headers.REFUSED) == "tenant" else "server"
@@ -214,7 +215,8 @@ class OpenAIAdapter:
             response.close()
             raise Unsupported(f"The server of `{order.model}` does not support this order, or was started without it.")
         if response.status != 200:
-            raise refusal(response.status, response.headers, await error_of(response))
+            error = wire.decode_error(await error_body(response))
+            raise refusal(response.status, response.headers, error)
         body = await response.read(MAX_LIST)
         return Answer(content_type="application/json", body=body)
 

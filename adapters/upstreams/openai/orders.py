@@ -11,7 +11,7 @@ import msgspec
 from adapters.errors import CallerError, Unsupported
 from adapters.types import Order
 from adapters.wire import decoding
-from adapters.wire.openai.model_list import ListedModel
+from adapters.wire.openai.model_field import ListedModel
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 Below = Literal["api", "server"]

@@ -9,7 +9,7 @@ from msgspec import Raw
 
 from adapters.errors import CallerError
 from adapters.http1.client import Client
-from adapters.upstreams.provided.deferral import DeferredRequest, ProvidedResult
+from adapters.upstreams.deferral import DeferredRequest, ProvidedResult
 from adapters.upstreams.provided.exchanges import Exchanges, Id, Missing, read, segment
 from adapters.upstreams.provided.provider import UNREADABLE, ProviderLines, ProviderResult, ProviderState, Unsure
 from adapters.wire import decoding

@@ -9,8 +9,8 @@ from msgspec import Raw
 
 from adapters.errors import CallerError, InferenceError
 from adapters.http1.client import Client
+from adapters.upstreams.deferral import DeferredRequest, ProvidedResult
 from adapters.upstreams.openai.paths import Paths
-from adapters.upstreams.provided.deferral import DeferredRequest, ProvidedResult
 from adapters.upstreams.provided.exchanges import Exchanges, Id, Missing, Status, read, segment
 from adapters.upstreams.provided.provider import UNREADABLE, ProviderLines, ProviderResult, ProviderState
 from adapters.wire import decoding

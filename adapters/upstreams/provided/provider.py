@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple, Protocol
 
-from adapters.upstreams.provided.deferral import DeferredRequest, ProvidedResult
+from adapters.upstreams.deferral import DeferredRequest, ProvidedResult
 
 
 class ProviderState(NamedTuple):

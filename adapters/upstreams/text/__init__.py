@@ -2,8 +2,6 @@
 
 tgi.py              Text Generation Inference over its own API
 triton_generate.py  text models on Triton, over its generate extension
-prompts.py          the prompt of a request
 chat_template.py    converts a conversation to a prompt
-text_stream.py      streams in which each piece is a response with one output
 one_kind.py         servers that support chats only, or completions only
 """

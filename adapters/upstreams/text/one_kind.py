@@ -7,12 +7,12 @@ from adapters.base import Adapter, Answer
 from adapters.call import Call
 from adapters.errors import CallerError
 from adapters.requests import ChatRequest, CompletionRequest, ModelRequest
-from adapters.upstreams.text.prompts import Prompts
+from adapters.upstreams.text.chat_template import Prompts
 from adapters.upstreams.transcoded_stream import TranscodedStream
 from adapters.wire import sse
 from adapters.wire.field_names import CHAT, COMPLETION
-from adapters.wire.openai import translation
 from adapters.wire.openai.chat import DONE
+from adapters.wire.text import chat_translation as translation
 
 Kind = Literal["chats", "completions"]
 Chunk = Callable[[bytes], bytes]

@@ -6,7 +6,7 @@ import time
 
 from adapters.base import Answer
 from adapters.call import Call
-from adapters.errors import BackendError, InferenceError, Unsupported
+from adapters.errors import InferenceError, Unsupported
 from adapters.http1.client import Client, ClientResponse
 from adapters.http1.message import encode_fields
 from adapters.registry import Address
@@ -15,21 +15,18 @@ from adapters.types import ANTHROPIC, Usage
 from adapters.upstreams import health
 from adapters.upstreams.dial import http1_client, names, probe_path
 from adapters.upstreams.event_stream import EventStream
-from adapters.upstreams.failed_status import is_answer, refused
-from adapters.upstreams.text.prompts import Prompts, prompts
+from adapters.upstreams.failed_status import error_body, is_answer, refused
+from adapters.upstreams.text.chat_template import Prompts, prompts
 from adapters.upstreams.transcoded_stream import GeneratedStream
 from adapters.wire import decoding, sse
 from adapters.wire.anthropic.message_request import TokenCount
+from adapters.wire.decoding import whole_number
 from adapters.wire.text import prompt_request
 from adapters.wire.text import tgi as wire
-from adapters.wire.text.generated_text import TextEncoder
+from adapters.wire.text.generated_text import StopTexts, TextEncoder
 from adapters.wire.text.prompt_request import Options
-from adapters.wire.text.stop_texts import StopTexts
-from adapters.wire.valid_text import whole_number
+from config.protocols.tgi import TgiProtocol
 from config.schema.config import PoolConfig
-from config.schema.protocols.language import TgiProtocol
-
-MAX_ERROR_BODY = 64 * 1024
 
 
 def make(pool: PoolConfig, address: Address) -> TgiAdapter:
@@ -135,14 +132,8 @@ async def _whole(
 
 async def _refusal(response: ClientResponse) -> InferenceError:
     """Return the typed error of a status other than 200."""
-    status = response.status
-    try:
-        encoded = wire.refusal(await response.read(MAX_ERROR_BODY), status)
-    except BackendError:
-        encoded = wire.TgiRefusal("", status)  # the body is unreadable; the status is sufficient
-    finally:
-        response.close()
-    return refused(status, response.headers, encoded.message)
+    encoded = wire.refusal(await error_body(response), response.status)
+    return refused(response.status, response.headers, encoded.message)
 
 
 class TokenEvents(EventStream):

@@ -6,7 +6,7 @@ It encodes chats and completions as prompts, and texts as OpenAI's responses.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from adapters.base import Answer
 from adapters.call import Call
@@ -16,23 +16,18 @@ from adapters.requests import ChatRequest, CompletionRequest, GenerateRequest, M
 from adapters.types import BYTES_PER_TOKEN, InferKind, Usage
 from adapters.upstreams.dial import http1_client, probe_path
 from adapters.upstreams.failed_status import MAX_MESSAGE
+from adapters.upstreams.inference import FRESH, MOST
 from adapters.upstreams.oip.http_client import OipHttpAdapter
-from adapters.upstreams.oip.inference import FRESH, MOST
-from adapters.upstreams.text.prompts import Prompts, prompts
+from adapters.upstreams.text.chat_template import Prompts, prompts
 from adapters.upstreams.transcoded_stream import GeneratedStream
-from adapters.wire import model_failures
+from adapters.wire import error_table, failure_text
 from adapters.wire.oip import request_view as oip_view
-from adapters.wire.openai import refusals
 from adapters.wire.text import prompt_request
-from adapters.wire.text.generated_text import TextEncoder
+from adapters.wire.text.generated_text import StopTexts, TextEncoder
 from adapters.wire.text.prompt_request import Options
-from adapters.wire.text.stop_texts import StopTexts
 from adapters.wire.text.triton import Signature, TextResponse, new_text
 from config.schema.config import PoolConfig
 from config.schema.protocols.language import TritonGenerateProtocol
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def make(pool: PoolConfig, address: Address) -> TritonGenerateAdapter:
@@ -115,11 +110,11 @@ class TritonGenerateAdapter:
 def _refusal(error: CallerError) -> InferenceError:
     """Return the error of a refusal by its text: Triton blames the request for any exception of a model."""
     message = error.message
-    if refusals.is_too_long(message, None, None):
+    if error_table.is_too_long(message, None, None):
         return ContextTooLong(message[:MAX_MESSAGE])
-    if type(error) is not CallerError or refusals.sounds_like_the_callers(message):
+    if type(error) is not CallerError or error_table.sounds_like_the_callers(message):
         return error
-    return model_failures.failed(message)
+    return failure_text.model_failure(message)
 
 
 class PromptedRequest:

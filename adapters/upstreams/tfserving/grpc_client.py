@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from google.protobuf.message import DecodeError
@@ -13,13 +13,14 @@ from adapters.call import Call
 from adapters.errors import BackendError, CallerError, Unsupported
 from adapters.http2.channel import Channel, encode_fields
 from adapters.http2.status import Code, GrpcError
+from adapters.registry import Address
 from adapters.requests import InferRequest, ModelOrder, ModelQuery, ModelRequest
 from adapters.tensors import requested_outputs
 from adapters.types import OIP_JSON, PREDICT_V1, TFSERVING_GRPC, Deadline, Usage
+from adapters.upstreams import failed_status
 from adapters.upstreams.dial import grpc_channel, names
-from adapters.upstreams.grpc_refusals import OF_THE_KEY, refuse
+from adapters.upstreams.grpc_answers import OF_THE_KEY, refuse
 from adapters.upstreams.inferred import JSON, answer_of, takes_plain_inference
-from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.upstreams.readiness import Readiness
 from adapters.upstreams.tfserving.models import ModelSignatures, entries, untold
 from adapters.wire import decoding
@@ -31,10 +32,7 @@ from adapters.wire.tfserving import predict as tfserving_predict
 from adapters.wire.tfserving import predict_view as tfserving_view
 from adapters.wire.tfserving import rest as tfserving
 from adapters.wire.tfserving.payloads import PredictV1Payload
-
-if TYPE_CHECKING:
-    from adapters.registry import Address
-    from config.schema.config import PoolConfig
+from config.schema.config import PoolConfig
 
 MAX_ANSWER = 256 * 1024 * 1024
 _METHODS = {**PREDICTION, **MODEL}
@@ -81,7 +79,7 @@ class TfServingGrpcAdapter:
                 return await self._order(request, call)
         except GrpcError as error:
             refuse(request, error)
-        raise oip_refusals.takes_tensors(request)
+        raise failed_status.takes_tensors(request)
 
     async def probe(self, timeout: float) -> None:
         """Check the model's state; without a configured model, any response is healthy."""
@@ -93,7 +91,7 @@ class TfServingGrpcAdapter:
                 raise BackendError(f"The health check was answered with status {error.code}.") from None
             return
         if self._model and not any(version.available for version in versions):
-            raise oip_refusals.not_ready(ModelQuery(model=self._model), entries(self._model, versions))
+            raise failed_status.not_ready(ModelQuery(model=self._model), entries(self._model, versions))
 
     async def aclose(self) -> None:
         await self._channel.aclose()
@@ -144,7 +142,7 @@ class TfServingGrpcAdapter:
             versions = await self._versions(self._name(query), query.version, self._metadata_fields(call), call)
         except GrpcError as error:
             if query.about == "ready" and error.code not in OF_THE_KEY:
-                raise oip_refusals.unavailable(query, error.message) from None
+                raise failed_status.unavailable(query, error.message) from None
             raise
         return await self._models.answer(query, self._name(query), versions, call)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from adapters import offload
 from adapters.base import Answer
@@ -17,22 +16,19 @@ from adapters.paths import segment
 from adapters.registry import Address
 from adapters.requests import AppRequest, InferRequest, ModelQuery, ModelRequest
 from adapters.types import PREDICT_V1, Usage
-from adapters.upstreams import health
+from adapters.upstreams import failed_status, health
 from adapters.upstreams.apps.calls import AppCalls
 from adapters.upstreams.apps.http_app import target_of
-from adapters.upstreams.declared_tensors import DeclaredModel, json_answer
+from adapters.upstreams.declared_tensors import DeclaredModel, not_reported, ready_answer
 from adapters.upstreams.dial import http1_client, names, probe_path
+from adapters.upstreams.failed_status import MAX_ERROR_BODY
 from adapters.upstreams.inferred import JSON, MAX_ANSWER
-from adapters.upstreams.oip import refusals as oip_refusals
-from adapters.upstreams.oip.responses import MAX_ERROR_BODY, refuse
-from adapters.wire.oip import bodies as oip_bodies
+from adapters.upstreams.oip.responses import refuse
 from adapters.wire.oip import responses as oip_responses
-from adapters.wire.tfserving import kserve_v1, predict_v1_upstream
+from adapters.wire.tfserving import predict_v1_upstream
 from adapters.wire.tfserving.payloads import PredictV1Payload
-from config.schema.protocols.apps import KserveV1Protocol
-
-if TYPE_CHECKING:
-    from config.schema.config import PoolConfig
+from config.protocols.kserve import KserveV1Protocol
+from config.schema.config import PoolConfig
 
 _FIELDS = encode_fields([("user-agent", "headrace")])
 _JSON_FIELDS = _FIELDS + encode_fields([("content-type", JSON)])
@@ -80,7 +76,7 @@ class KserveV1Adapter:
         self._probe_target = (_base_of(client) + (probe or own)).encode()
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
-        oip_refusals.check_version(request, versions=False)
+        failed_status.check_version(request, versions=False)
         if isinstance(request, InferRequest):
             if isinstance(payload := request.payload, PredictV1Payload):
                 return await self._pass_on(request, payload, call)
@@ -89,13 +85,13 @@ class KserveV1Adapter:
             return await self._query(request, call)
         if isinstance(request, AppRequest):
             return await self._calls.call(request, target_of(self._client.base_path, request), call)
-        raise oip_refusals.takes_tensors(request)
+        raise failed_status.takes_tensors(request)
 
     async def probe(self, timeout: float) -> None:
         status, _, body = await health.look(self._client, self._probe_target, _FIELDS, timeout)
         if status != 200:
             if self._model and (reason := oip_responses.error_of(body)):
-                raise oip_refusals.unavailable(ModelQuery(model=self._model), reason)
+                raise failed_status.unavailable(ModelQuery(model=self._model), reason)
             raise health.ill(status)
 
     async def aclose(self) -> None:
@@ -137,14 +133,14 @@ class KserveV1Adapter:
         if query.about == "metadata":
             return self._declared.answer_query(query)
         if query.about != "ready":
-            raise Unsupported(f"The server of `{query.model}` does not report its {query.about}.")
+            raise not_reported(query)
         target = _target(_base_of(self._client), self._model or query.model, "")
         response = await self._client.request(b"GET", target, _FIELDS, b"", call.deadline)
         body = await response.read(MAX_ERROR_BODY)
-        if response.status != 200 or not kserve_v1.is_ready(body):
+        if response.status != 200 or not predict_v1_upstream.is_kserve_ready(body):
             reason = oip_responses.error_of(body) or "its server reports that it is not ready"
-            raise oip_refusals.unavailable(query, reason)
-        return json_answer(oip_bodies.encode({"name": query.model, "ready": True}))
+            raise failed_status.unavailable(query, reason)
+        return ready_answer(query)
 
 
 def _base_of(client: Client) -> str:
@@ -165,7 +161,7 @@ def _blamelessly() -> Iterator[None]:
 
 async def _refuse(request: InferRequest, response: ClientResponse, body: bytes) -> None:
     """Raise the typed error of a status. Models fail with 500 if a body lacks their input."""
-    if response.status == 500 and not kserve_v1.is_request(body):
+    if response.status == 500 and not predict_v1_upstream.is_kserve_request(body):
         response.close()
         raise CallerError("Send `instances`, which are rows, or the model's other inputs.")
     await refuse(request, response)

@@ -14,14 +14,13 @@ from adapters.errors import CallerError, Unsupported
 from adapters.offload import codecs
 from adapters.requests import InferRequest, ModelQuery
 from adapters.tensors import Inference
-from adapters.upstreams.declared_tensors import json_answer
-from adapters.upstreams.oip import refusals as oip_refusals
-from adapters.upstreams.oip.inference import DOUBT, FRESH, MOST
+from adapters.upstreams import failed_status
+from adapters.upstreams.declared_tensors import json_answer, ready_answer
+from adapters.upstreams.inference import DOUBT, FRESH, MOST
 from adapters.wire import decoding
 from adapters.wire.oip import bodies as oip_bodies
-from adapters.wire.oip import raw_requests as oip_raw
-from adapters.wire.oip.bodies import IndexEntry, ModelMetadata
-from adapters.wire.oip.payloads import header_length
+from adapters.wire.oip import requests
+from adapters.wire.oip.bodies import IndexEntry, ModelMetadata, header_length
 from adapters.wire.tfserving import rest as tfserving
 from adapters.wire.tfserving.predict_v1 import SERVING, SIGNATURE
 from adapters.wire.tfserving.rest import VersionState
@@ -67,8 +66,8 @@ class ModelSignatures:
         """Answer a query for readiness or metadata. Raises `ModelNotReady` and the errors of `fetch`."""
         if query.about == "ready":
             if not any(version.available for version in versions):
-                raise oip_refusals.not_ready(query, entries(query.model, versions))
-            return json_answer(oip_bodies.encode({"name": query.model, "ready": True}))
+                raise failed_status.not_ready(query, entries(query.model, versions))
+            return ready_answer(query)
         signatures = await self._query(model, query.version, call)
         return json_answer(oip_bodies.encode(tfserving.model_metadata(query.model, versions, signatures)))
 
@@ -105,7 +104,7 @@ async def _read(request: InferRequest, metadata: ModelMetadata) -> Inference:
     else:
         made = await codecs.inference_of(request)
         if header_length(request.payload) == 0:
-            made = oip_raw.complete_from_metadata(
+            made = requests.complete_from_metadata(
                 made, [(one.name, one.datatype, one.shape) for one in metadata.inputs]
             )
     signature = tfserving.signature_of(metadata.signature_def, _named(request))

@@ -7,39 +7,35 @@ with the names, datatypes and shapes of the model's signature.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from adapters import offload
 from adapters.base import Answer
 from adapters.call import Call
-from adapters.errors import BackendError, CallerError, TooLarge, Unsupported
+from adapters.errors import CallerError, TooLarge, Unsupported
 from adapters.http1.client import Client, ClientResponse
 from adapters.http1.message import encode_fields
 from adapters.paths import segment
+from adapters.registry import Address
 from adapters.requests import InferRequest, ModelOrder, ModelQuery, ModelRequest
 from adapters.tensors import requested_outputs
 from adapters.types import PREDICT_V1, Usage
-from adapters.upstreams import health
+from adapters.upstreams import failed_status, health
 from adapters.upstreams.dial import http1_client, names, probe_path
-from adapters.upstreams.failed_status import CALLER_STATUS, upstream_error
+from adapters.upstreams.failed_status import CALLER_STATUS, MAX_ERROR_BODY, error_body, upstream_error
 from adapters.upstreams.inferred import JSON, answer_of, takes_plain_inference
-from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.upstreams.readiness import Readiness
 from adapters.upstreams.tfserving.models import ModelSignatures, entries, untold
-from adapters.wire import model_failures
+from adapters.wire import failure_text
+from adapters.wire.decoding import whole_number
 from adapters.wire.oip import responses as oip_responses
 from adapters.wire.oip.bodies import IndexEntry
 from adapters.wire.tfserving import predict_v1_upstream
 from adapters.wire.tfserving import rest as tfserving
 from adapters.wire.tfserving.payloads import PredictV1Payload
-from adapters.wire.valid_text import whole_number
-
-if TYPE_CHECKING:
-    from adapters.registry import Address
-    from config.schema.config import PoolConfig
+from config.schema.config import PoolConfig
 
 MAX_ANSWER = 256 * 1024 * 1024
-MAX_ERROR_BODY = 64 * 1024
 _FIELDS = encode_fields([("user-agent", "headrace")])
 _JSON_FIELDS = _FIELDS + encode_fields([("content-type", JSON)])
 NO_ORDERS = "TensorFlow Serving loads models over gRPC only: use a pool with `protocol: tfserving-grpc`."
@@ -83,7 +79,7 @@ class TfServingAdapter:
             return await self._query(request, call)
         if isinstance(request, ModelOrder):
             raise Unsupported(NO_ORDERS)
-        raise oip_refusals.takes_tensors(request)
+        raise failed_status.takes_tensors(request)
 
     async def probe(self, timeout: float) -> None:
         """Check the model's state: the server has no health path. Without a model, a 400 or 404 is healthy."""
@@ -95,7 +91,7 @@ class TfServingAdapter:
         if self._model and self._probe is None:
             versions = tfserving.decode_status(body)
             if not any(version.available for version in versions):
-                raise oip_refusals.not_ready(ModelQuery(model=self._model), entries(self._model, versions))
+                raise failed_status.not_ready(ModelQuery(model=self._model), entries(self._model, versions))
 
     async def aclose(self) -> None:
         await self._client.aclose()
@@ -148,7 +144,7 @@ class TfServingAdapter:
         response = await self._get(self._name(query), query.version, "", call)
         if response.status == 404 and isinstance(query, ModelQuery) and query.about == "ready":
             reason = oip_responses.error_of(await response.read(MAX_ERROR_BODY))
-            raise oip_refusals.unavailable(query, reason or "its server has no version of it")
+            raise failed_status.unavailable(query, reason or "its server has no version of it")
         if response.status != 200:
             await _refuse(query, response)
         return tfserving.decode_status(await response.read(MAX_ANSWER))
@@ -168,16 +164,11 @@ class TfServingAdapter:
 async def _refuse(request: ModelRequest, response: ClientResponse) -> NoReturn:
     """Raise the typed error of a status other than 200."""
     status = response.status
-    try:
-        message = oip_responses.error_of(await response.read(MAX_ERROR_BODY))
-    except BackendError:
-        message = None  # the body is unreadable; the status is sufficient
-    finally:
-        response.close()
+    message = oip_responses.error_of(await error_body(response))
     if status == 404 and request.version:
-        raise oip_refusals.no_such_version(request)
+        raise failed_status.no_such_version(request)
     if status == 501:
         raise Unsupported(message or "The model's server does not support this request.")
     if status in CALLER_STATUS:
         raise (TooLarge if status == 413 else CallerError)(message or "The upstream refused the request.")
-    raise model_failures.failed(message) if status == 500 else upstream_error(status, response.headers, message)
+    raise failure_text.model_failure(message) if status == 500 else upstream_error(status, response.headers, message)

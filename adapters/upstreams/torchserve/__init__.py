@@ -2,6 +2,5 @@
 
 http_client.py  the adapter over HTTP
 grpc_client.py  the adapter over gRPC
-models.py       the management API: versions, workers, orders
-refusals.py     typed errors for TorchServe's failures
+models.py       the management API (versions, workers, orders), and the errors of failures
 """

@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from adapters.base import Answer
 from adapters.call import Call
 from adapters.errors import BackendError, Unsupported
 from adapters.http2.channel import Channel, encode_fields
 from adapters.http2.status import Code, GrpcError
+from adapters.registry import Address
 from adapters.requests import AppRequest, InferRequest, ModelRequest
 from adapters.types import APP, Deadline, Usage
-from adapters.upstreams.apps.grpc_app import AppMessages
 from adapters.upstreams.apps.http_app import MAX_ANSWER, call_for, tensors
 from adapters.upstreams.declared_tensors import DeclaredModel
 from adapters.upstreams.dial import grpc_channel, names
 from adapters.upstreams.failed_status import credential_refused
-from adapters.upstreams.grpc_refusals import check_time, refuse
+from adapters.upstreams.grpc_answers import AppMessages, check_time, refuse
 from adapters.upstreams.readiness import Readiness
 from adapters.upstreams.torchserve.http_client import PREDICTIONS, answered, models_of, verb_of
-from adapters.upstreams.torchserve.models import ManagedModels
-from adapters.upstreams.torchserve.refusals import by_kind
-from adapters.wire.torchserve import proto as wire
-from config.schema.protocols.tensors import TorchServeGrpcProtocol
-
-if TYPE_CHECKING:
-    from adapters.registry import Address
-    from config.schema.config import PoolConfig
+from adapters.upstreams.torchserve.models import ManagedModels, by_kind
+from adapters.wire import torchserve
+from config.protocols.torchserve import TorchServeGrpcProtocol
+from config.schema.config import PoolConfig
 
 
 def make(pool: PoolConfig, address: Address) -> TorchServeGrpcAdapter:
@@ -72,20 +68,20 @@ class TorchServeGrpcAdapter:
 
     async def _predict(self, request: AppRequest, call: Call) -> Answer:
         model = self._model or request.model
-        message = wire.encode_request(model, request.version, self._protocol.input, request.body)
+        message = torchserve.encode_request(model, request.version, self._protocol.input, request.body)
         fields = encode_fields(call.fields)
         try:
             if self._protocol.streaming:
                 return await self._stream(message, fields, call, request)
-            answer, _ = await self._channel.request(wire.PREDICTIONS, message, fields, call.deadline)
+            answer, _ = await self._channel.request(torchserve.PREDICTIONS, message, fields, call.deadline)
         except GrpcError as error:
             self._refuse(request, call, error)
-        body = wire.decode_response(answer)
+        body = torchserve.decode_response(answer)
         return Answer(content_type="", body=body, usage=Usage(bytes=len(body), exact=True), form=APP)
 
     async def _stream(self, message: bytes, fields: bytes, call: Call, request: AppRequest) -> Answer:
-        exchange = await self._channel.open_stream(wire.STREAM_PREDICTIONS, message, fields, call.deadline)
-        return await AppMessages(exchange, partial(self._refuse, request, call), wire.decode_response).begun()
+        exchange = await self._channel.open_stream(torchserve.STREAM_PREDICTIONS, message, fields, call.deadline)
+        return await AppMessages(exchange, partial(self._refuse, request, call), torchserve.decode_response).begun()
 
     def _refuse(self, request: ModelRequest, call: Call, error: GrpcError) -> NoReturn:
         """Raise the typed error of a status, whose message ends with the name of a Java class."""
@@ -98,12 +94,12 @@ class TorchServeGrpcAdapter:
     async def probe(self, timeout: float) -> None:
         deadline = Deadline(self._channel.now() + timeout, timeout, timeout)
         try:
-            answer, _ = await self._channel.request(wire.PING, b"", b"", deadline)
+            answer, _ = await self._channel.request(torchserve.PING, b"", b"", deadline)
         except GrpcError as error:
             if error.code == Code.PERMISSION_DENIED:
                 raise credential_refused() from None
             raise BackendError(f"The health check was answered with status {error.code}.") from None
-        if b"Healthy" not in wire.decode_response(answer):
+        if b"Healthy" not in torchserve.decode_response(answer):
             raise BackendError("The server is not healthy.")
 
     async def aclose(self) -> None:

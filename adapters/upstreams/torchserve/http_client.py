@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from adapters.base import Answer
 from adapters.call import Call
 from adapters.errors import Unsupported
 from adapters.http1.client import Client
 from adapters.paths import segment
+from adapters.registry import Address
 from adapters.requests import AppRequest, InferRequest, ModelOrder, ModelQuery, ModelRequest
 from adapters.upstreams.apps.calls import AppCalls
 from adapters.upstreams.apps.http_app import call_for, healthy, no_such_kind, tensors
-from adapters.upstreams.declared_tensors import DeclaredModel, json_answer
+from adapters.upstreams.declared_tensors import DeclaredModel, not_reported, ready_answer
 from adapters.upstreams.dial import beside, http1_client, names, probe_path
 from adapters.upstreams.readiness import Readiness
-from adapters.upstreams.torchserve.models import ManagedModels
-from adapters.upstreams.torchserve.refusals import judged
-from adapters.wire.oip import bodies as oip_bodies
-from config.schema.protocols.tensors import ManagedByTorchServe
-
-if TYPE_CHECKING:
-    from adapters.registry import Address
-    from config.schema.config import PoolConfig
+from adapters.upstreams.torchserve.models import ManagedModels, judged
+from config.protocols.torchserve import ManagedByTorchServe
+from config.schema.config import PoolConfig
 
 PREDICTIONS, EXPLANATIONS = "/predictions", "/explanations"
 _VERBS = {"": PREDICTIONS, "/": PREDICTIONS, PREDICTIONS: PREDICTIONS, EXPLANATIONS: EXPLANATIONS}
@@ -110,17 +105,12 @@ async def answered(request: ModelRequest, declared: DeclaredModel, models: Manag
         if request.about == "metadata":
             return declared.answer_query(request, await models.versions(request, call) if models is not None else ())
         if request.about == "ready":
-            return await models.ready(request, call) if models is not None else _ready(request)
+            return await models.ready(request, call) if models is not None else ready_answer(request)
         if models is not None and request.about == "config":
             return await models.described(request, call)
-        raise Unsupported(f"The server of `{request.model}` does not report its {request.about}.")
+        raise not_reported(request)
     if isinstance(request, ModelOrder):
         if models is None:
             raise Unsupported("TorchServe loads models by its management API: give the pool its `management_port`.")
         return await models.order(request, call)
     raise no_such_kind(request)
-
-
-def _ready(query: ModelQuery) -> Answer:
-    """Report a model as ready: without the management API, only the probe checks its state."""
-    return json_answer(oip_bodies.encode({"name": query.model, "ready": True}))

@@ -1,23 +1,31 @@
 """TorchServe's management API: the versions of a model, their workers, and orders."""
 
+from typing import NoReturn
 from urllib.parse import urlencode
 
 import msgspec
 
 from adapters.base import Answer
 from adapters.call import Call
-from adapters.errors import CallerError, InferenceError
+from adapters.errors import CallerError, InferenceError, UpstreamTimeout
 from adapters.http1.client import Client, ClientResponse
-from adapters.http1.message import encode_fields
+from adapters.http1.message import Headers, encode_fields
 from adapters.paths import segment
 from adapters.requests import ModelOrder, ModelQuery, ModelRequest
-from adapters.upstreams.declared_tensors import json_answer
-from adapters.upstreams.failed_status import upstream_error
-from adapters.upstreams.oip import refusals as oip_refusals
-from adapters.upstreams.torchserve.refusals import judged, refuse_order
+from adapters.upstreams import failed_status
+from adapters.upstreams.apps.calls import by_status
+from adapters.upstreams.declared_tensors import json_answer, ready_answer
+from adapters.upstreams.failed_status import (
+    CALLER_STATUS,
+    credential_refused,
+    error_body,
+    unknown_model,
+    upstream_error,
+)
+from adapters.wire import failure_text
+from adapters.wire import torchserve as wire
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip.bodies import IndexEntry
-from adapters.wire.torchserve import management as wire
 
 MAX_ANSWER = 4 * 1024 * 1024
 _FIELDS = encode_fields([("user-agent", "headrace")])
@@ -42,10 +50,10 @@ class ManagedModels:
         except InferenceError as error:
             if error.code != "upstream_model_not_found" and error.kind != "caller":
                 raise
-            raise oip_refusals.unavailable(query, "its server has no such model registered") from None
+            raise failed_status.unavailable(query, "its server has no such model registered") from None
         if not any(entry.state == "READY" for entry in entries):
-            raise oip_refusals.not_ready(query, entries)
-        return json_answer(oip_bodies.encode({"name": query.model, "ready": True}))
+            raise failed_status.not_ready(query, entries)
+        return ready_answer(query)
 
     async def entries(self, request: ModelRequest, call: Call) -> list[IndexEntry]:
         """Return an entry for each registered version, with the state of its workers."""
@@ -135,3 +143,37 @@ def _state_of(version: wire.VersionWorkers) -> tuple[str, str]:
     if version.busy:
         return "UNAVAILABLE", f"none of its {version.busy} workers is ready: {version.status}"
     return "UNAVAILABLE", "it has no worker"
+
+
+# Typed errors for TorchServe's failures, by the `type` in their body, then by their status.
+
+
+def judged(request: ModelRequest, status: int, headers: Headers, body: bytes) -> InferenceError | None:
+    """Return the typed error of a response; None if a handler chose the status."""
+    decoded = wire.decode_error(body)
+    return by_kind(request, decoded.type, decoded.message) or by_status(request, status, headers, body)
+
+
+def by_kind(request: ModelRequest, kind: str, message: str = "") -> InferenceError | None:
+    """Return the typed error of a Java class; None for a class that only repeats the status."""
+    if kind == "InvalidKeyException":  # with a 400
+        return credential_refused()
+    if kind == "ModelNotFoundException":
+        return unknown_model()
+    if kind == "ModelVersionNotFoundException":
+        return failed_status.no_such_version(request) if request.version else unknown_model()
+    if kind == "RequestTimeoutException":
+        return UpstreamTimeout("The upstream timed out.")
+    if kind == "InternalServerException":  # both a handler's failure and a full queue are a 503
+        return failure_text.model_failure(message)
+    return CallerError("The upstream refused the request.") if kind == "BadRequestException" else None
+
+
+async def refuse_order(request: ModelRequest, response: ClientResponse) -> NoReturn:
+    """Raise the typed error of a rejected order, with the management API's message for the operator."""
+    decoded = wire.decode_error(await error_body(response))
+    if decoded.type == "InvalidKeyException":
+        raise credential_refused()
+    if response.status in CALLER_STATUS or response.status in (403, 404):
+        raise CallerError(decoded.message or "The upstream refused the order.")
+    raise upstream_error(response.status, response.headers)

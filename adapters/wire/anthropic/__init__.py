@@ -2,19 +2,15 @@
 
 requests.py         decodes requests one level deep
 message_request.py  the request of a message, and its payload
-chat.py             a message request as a chat
-messages.py         a chat as a message request
-turns.py            a chat's turns as messages
+message_to_chat.py  a message request as a chat
+chat_to_message.py  a chat as a message request
+chat_turns.py       a chat's turns as messages
 blocks.py           content blocks, and their form in a chat
 tools.py            tools and tool choice
 own_thoughts.py     removes thoughts that only the gateway wrote
 call_ids.py         ids of tool calls in Anthropic's alphabet, and back
-answers.py          whole answers, both ways
-whole_message.py    a whole message as a stream
-events.py           a chat's stream as a message's
-chunks.py           a message's stream as a chat's
-open_blocks.py      the blocks of a message, streamed or whole
-usage.py            usage in this format
+answers.py          whole answers, both ways; a chat's stream as a message's
+stream_to_chat.py   a message's stream as a chat's
+open_blocks.py      the blocks of a message, streamed or whole; a whole message as a stream
 errors.py           errors, both ways
-rewrite_names.py    a message's names for the fields of a route's rewrite
 """

@@ -7,9 +7,9 @@ import msgspec
 from msgspec import Raw
 
 from adapters.types import Usage
-from adapters.wire import decoding
-from adapters.wire.anthropic.open_blocks import OpenBlocks, new_message
-from adapters.wire.anthropic.usage import message_usage, reported_by
+from adapters.wire import decoding, reported_usage, sse
+from adapters.wire.anthropic.open_blocks import OpenBlocks, event, new_message
+from adapters.wire.openai.chat import DONE
 from adapters.wire.openai.chat_reader import ChatReader
 from adapters.wire.reported_usage import UsageReport, chat_fields
 
@@ -148,3 +148,82 @@ def finish(reason: str | None, sequence: str | None) -> Object:
     """A choice's `finish_reason`, and the client's stop string that ended it, in vLLM's field."""
     fields: Object = {"finish_reason": FINISH_REASONS.get(reason or "", "stop")}
     return fields if sequence is None else fields | {"stop_reason": sequence}
+
+
+# Translates a chat stream into a message stream: OpenAI's chunks in, Anthropic's events out.
+
+PING = event("ping", {})
+
+
+class MessageEvents:
+    """One stream. `stops` are the texts that the client had it end at. `model` applies if the server names none, and
+    `name_of` returns the client's name of a tool."""
+
+    __slots__ = ("_blocks", "_ended", "_message", "_model", "_reader", "_started", "_stops")
+
+    def __init__(self, stops: list[str], model: str = "", name_of: Callable[[str], str] = str) -> None:
+        self._stops = stops
+        self._model = model
+        self._reader = ChatReader()
+        self._message = new_message()
+        self._blocks = OpenBlocks(self._message["id"].removeprefix("msg_"), name_of)
+        self._started = self._ended = False
+
+    def take(self, piece: bytes, usage: Usage) -> bytes:
+        """The events of a message that whole events of the chat become; may be nothing. `usage` counts where the stream
+        itself does not. Raises `BackendError` for an event that cannot be decoded."""
+        return b"".join([self._event(each, usage) for each in piece.split(b"\n\n") if each])
+
+    def _event(self, written: bytes, usage: Usage) -> bytes:
+        data = sse.data_of(written)
+        if data == DONE:
+            return self.end(usage)
+        if not data:
+            return PING if self._started else b""
+        for part in self._reader.read_chunk(data):
+            self._blocks.add(part)
+        # The first chunk of some servers has neither a choice nor the model's name.
+        return self._start() + self._blocks.flush() if self._reader.has_choice else b""
+
+    def _start(self) -> bytes:
+        """The start event, once. It has the prompt's tokens if the first chunk reports them."""
+        if self._started:
+            return b""
+        self._started = True
+        reported = self._reader.reported
+        usage = message_usage((reported and reported.usage) or Usage())
+        message: dict[str, Any] = {**self._message, "model": self._reader.model or self._model, "usage": usage}
+        return event("message_start", {"message": message})
+
+    def end(self, usage: Usage) -> bytes:
+        """The last events, once. Raises `BackendError` for a tool call without a name."""
+        if self._ended:
+            return b""
+        for part in self._reader.end():
+            self._blocks.add(part)
+        self._ended = True
+        reported = self._reader.reported
+        counted = message_usage((reported and reported.usage) or usage)
+        last = event("message_delta", {"delta": stop_of(self._reader, self._stops), "usage": counted})
+        return b"".join([self._start(), self._blocks.flush(is_last=True), last, event("message_stop", {})])
+
+
+# Token usage in Anthropic's form.
+
+
+def message_usage(usage: Usage) -> dict[str, Any]:
+    """The `usage` of a message. Tokens that were read from a cache, or written to it, are not part of its input."""
+    fields: dict[str, Any] = {
+        "input_tokens": max(usage.prompt_tokens - usage.cached_tokens - usage.cache_write_tokens, 0),
+        "output_tokens": usage.completion_tokens,
+        "cache_read_input_tokens": usage.cached_tokens,
+        "cache_creation_input_tokens": usage.cache_write_tokens,
+    }
+    if usage.reasoning_tokens:
+        fields["output_tokens_details"] = {"thinking_tokens": usage.reasoning_tokens}
+    return fields
+
+
+def reported_by(usage: Any) -> UsageReport | None:
+    """The counts of a message's decoded `usage`. A stream reports one half in its first event and the other last."""
+    return reported_usage.read(usage, beside=True)

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 
 from adapters.errors import ContextTooLong, InferenceError
-from adapters.wire import error_table, model_failures
-from adapters.wire.openai.errors import ErrorBody as ErrorBody
-from adapters.wire.openai.errors import decode_error as decode_error
+from adapters.wire import error_table, failure_text
+from adapters.wire.error_table import ErrorBody as ErrorBody
+from adapters.wire.error_table import decode_error as decode_error
 
 _TOO_LONG = "prompt is too long"
 """The text that clients match to detect a conversation that must be shortened."""
@@ -18,7 +18,7 @@ _encode = msgspec.json.Encoder().encode
 def stream_error(error: ErrorBody) -> InferenceError:
     """The typed form of an `error` event, which has no status."""
     failure = error_table.judged(None, error)
-    if failure.message == model_failures.FAILED:
+    if failure.message == failure_text.FAILED:
         failure.message = "The upstream failed in the middle of its answer."
     return failure
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 import msgspec
 from msgspec.structs import replace
 
 from adapters.errors import CallerError
+from adapters.ignored_fields import IgnoredFields
 from adapters.requests import ChatRequest, Fields, ModelRequest, TextPayload
-from adapters.wire.anthropic.chat import chat_fields
-from adapters.wire.openai.ignored_fields import IgnoredFields
+from adapters.wire.anthropic.message_to_chat import chat_fields
 
 
 class MessagePayload(TextPayload, kw_only=True):
@@ -80,3 +81,17 @@ class TokenCount(ModelRequest, frozen=True, kw_only=True):
     @property
     def shareable(self) -> bool:
         return False
+
+
+# The names of a chat's fields that a route's rewrite uses for the fields of a message.
+
+_ROUTES = {
+    "metadata": ("user",),
+    "output_config": ("reasoning_effort", "response_format"),
+    "stop_sequences": ("stop",),
+}
+
+
+def route_names(field: str) -> Iterable[str]:
+    """The names of one field in a route's rewrite."""
+    return _ROUTES.get(field, ())

@@ -2,17 +2,16 @@
 
 import secrets
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 
 from adapters.wire import decoding
 from adapters.wire.anthropic import call_ids
-from adapters.wire.anthropic.turns import arguments
+from adapters.wire.anthropic.chat_turns import arguments
 from adapters.wire.openai import kept_signatures
-from adapters.wire.openai.chat_calls import AnsweredCall
-from adapters.wire.openai.chat_reader import CallPiece, Part, Signed
+from adapters.wire.openai.chat_reader import AnsweredCall, CallPiece, Part, Signed
 
 MAX_WAITING = 4 * 1024 * 1024
 """Characters of blocks that wait until the one before them has ended."""
@@ -177,3 +176,41 @@ class OpenBlocks:
         if text:
             block.pieces.append((kind, text))
             self._waiting += len(text)
+
+
+# A whole message as a stream, for servers that do not stream although a client has asked for it.
+
+_decode = msgspec.json.Decoder(Object).decode
+_DELTAS = {"text": ("text", "text_delta"), "thinking": ("thinking", "thinking_delta")}
+
+
+def events_of_message(body: bytes) -> bytes:
+    """Return the events of a message. Raises `BackendError` for a malformed one."""
+    message = decoding.decode(_decode, body)
+    content = message.get("content")
+    blocks = [block for block in (content if isinstance(content, list) else ()) if isinstance(block, dict)]
+    ends = ("stop_reason", "stop_sequence")
+    opening = {**message, "content": [], **dict.fromkeys(ends)}
+    last = {"delta": {name: message.get(name) for name in ends}, "usage": message.get("usage") or {}}
+    inner = [piece for index, block in enumerate(blocks) for piece in _block(index, block)]
+    start = event("message_start", {"message": opening})
+    return b"".join([start, *inner, event("message_delta", last), event("message_stop", {})])
+
+
+def _block(index: int, block: Object) -> Iterator[bytes]:
+    """The events of one block. A block of another type than these is in its first event."""
+    opening, deltas = dict(block), list[Object]()
+    field, delta = _DELTAS.get(str(block.get("type")), ("", ""))
+    if field and isinstance(text := block.get(field), str):
+        opening[field] = ""
+        deltas.append({"type": delta, field: text})
+        if field == "thinking" and block.get("signature"):
+            opening["signature"] = ""
+            deltas.append({"type": "signature_delta", "signature": block["signature"]})
+    elif "input" in block:
+        opening["input"] = {}
+        deltas.append({"type": "input_json_delta", "partial_json": _encode(block["input"]).decode()})
+    yield event("content_block_start", {"index": index, "content_block": opening})
+    for each in deltas:
+        yield event("content_block_delta", {"index": index, "delta": each})
+    yield event("content_block_stop", {"index": index})

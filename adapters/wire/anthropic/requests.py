@@ -12,16 +12,17 @@ import msgspec
 from msgspec import Meta, Raw
 from msgspec.structs import replace
 
+from adapters import ignored_fields
 from adapters.errors import CallerError, NotFound
 from adapters.requests import ChatRequest, Codec, Fields, ModelRequest, R
 from adapters.tensors import Data
 from adapters.types import BYTES_PER_TOKEN, Feature
 from adapters.wire import canonical
-from adapters.wire.anthropic import chat as anthropic_chat
+from adapters.wire.anthropic import message_to_chat as anthropic_chat
 from adapters.wire.anthropic.message_request import MessagePayload, MessagesRequest, TokenCount
 from adapters.wire.anthropic.tools import OwnNames
 from adapters.wire.body import field, open_body
-from adapters.wire.openai import features, operation_fields
+from adapters.wire.openai import request_codec
 from adapters.wire.openai.bounds import MAX_NAME
 from adapters.wire.openai.request_codec import LENGTHS, MAX_TOKENS
 
@@ -60,7 +61,7 @@ def decode_message(body: bytes, betas: str | None = None) -> MessagesRequest:
     """`/v1/messages`. Raises `CallerError` that names the field at fault."""
     fields = open_body(body)
     field(fields, "max_tokens", _tokens, required=True)
-    return features.evaluated(_request(fields, betas, len(body)))
+    return request_codec.evaluated_features(_request(fields, betas, len(body)))
 
 
 def decode_count(body: bytes, betas: str | None = None) -> TokenCount:
@@ -200,7 +201,7 @@ class _Messages(Codec):
         if feature == "json_schema":
             config = field(native, "output_config", _any)
             return isinstance(config, dict) and config.get("format") is not None
-        return features.may_hold_image(native["messages"]) and _has_image(field(native, "messages", _any))
+        return request_codec.may_hold_image(native["messages"]) and _has_image(field(native, "messages", _any))
 
     def rename(self, request: R, model: str) -> R:
         assert isinstance(request, MessagesRequest)
@@ -268,7 +269,7 @@ class _Counted(Codec):
         return replace(request, chat=request.chat.codec.rewrite(request.chat, fields))
 
     def accepts(self, request: ModelRequest, name: str) -> bool:
-        return operation_fields.accepts(operation_fields.COUNT, name)
+        return ignored_fields.accepts(ignored_fields.COUNT, name)
 
 
 _CODEC = _Messages()

@@ -7,10 +7,10 @@ import msgspec
 from msgspec import Raw
 
 from adapters.errors import CallerError
+from adapters.ignored_fields import IgnoredFields
 from adapters.wire import decoding
 from adapters.wire.body import field
 from adapters.wire.openai import bounds
-from adapters.wire.openai.ignored_fields import IgnoredFields
 from adapters.wire.openai.known_fields import DefinedFields
 
 MAX_NAME = 128

@@ -4,7 +4,7 @@ Responses are checked against the declared outputs, which define names, datatype
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -84,3 +84,30 @@ def _named(value: Any, outputs: Sequence[TensorMetadata]) -> Mapping[str, Any]:
 def _undeclared(words: str) -> BackendError:
     message = f"The app's response does not match its declared outputs: {words.rstrip('.')[:300]}."
     return decoding.bad_response(message)
+
+
+# Checks a request's tensors against the metadata of their model.
+
+
+def check_inputs(inference: Inference, inputs: Sequence[TensorMetadata]) -> None:
+    """Raise `CallerError`, with Triton's text, for tensors that the model does not accept."""
+    model, declared = inference.model_name, {tensor.name: tensor for tensor in inputs}
+    for tensor in inference.inputs:
+        name, expected = tensor.name, declared.pop(tensor.name, None)
+        if expected is None:
+            names = ", ".join(one.name for one in inputs)
+            message = f"unexpected inference input '{name[:64]}' for model '{model}'. It has: {names}."
+            raise CallerError(message, param=name[:64])
+        if tensor.datatype != expected.datatype:
+            given = f"inference input '{name}' data-type is '{tensor.datatype}'"
+            raise CallerError(f"{given}, but model '{model}' expects '{expected.datatype}'", param=name)
+        if not fits(tensor.shape, expected.shape):
+            shapes = f"Expected {_dims(expected.shape)}, got {_dims(tensor.shape)}."
+            raise CallerError(f"unexpected shape for input '{name}' for model '{model}'. {shapes}", param=name)
+    for name in declared:
+        counts = f"expected {len(inputs)} inputs but got {len(inference.inputs)} inputs for model '{model}'"
+        raise CallerError(f"{counts}. Input '{name}' is missing.", param=name)
+
+
+def _dims(shape: Iterable[int]) -> str:
+    return f"[{','.join(map(str, shape))}]"

@@ -5,11 +5,13 @@ Configuration and statistics are plain JSON objects with Triton's fields.
 
 import base64
 import binascii
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 
 from adapters.errors import CallerError
+from adapters.requests import TensorPayload
+from adapters.types import TensorWire
 from adapters.wire import decoding
 from adapters.wire.oip import requests as oip
 
@@ -192,3 +194,39 @@ def _decoded(decoder: "msgspec.json.Decoder[T]", body: bytes) -> T:
 
 def _answered(decoder: "msgspec.json.Decoder[T]", body: bytes) -> T:
     return decoding.decode(decoder.decode, body)
+
+
+# The payloads of the Open Inference Protocol's requests, over HTTP and gRPC.
+
+
+class HttpPayload(TensorPayload, kw_only=True):
+    """The HTTP body of an inference or of a prompt."""
+
+    wire: ClassVar[TensorWire] = "oip-http"
+
+    header_length: int | None = None
+    """Bytes of JSON before the binary tensors; None for JSON only, 0 for no JSON."""
+    encoding: str = ""
+    """The compression of `body`: the client's Content-Encoding."""
+    opened: bytes = b""
+    """The decompressed `body`, if it is compressed."""
+    accepts: str = ""
+    """The client's Accept-Encoding."""
+
+    @property
+    def plain(self) -> bytes:
+        return self.opened or self.body
+
+    def undecoded(self) -> "HttpPayload":
+        return HttpPayload(body=self.plain, header_length=self.header_length)
+
+
+class GrpcPayload(TensorPayload):
+    """A `ModelInferRequest`, with the client's names."""
+
+    wire: ClassVar[TensorWire] = "oip-grpc"
+
+
+def header_length(payload: TensorPayload) -> int | None:
+    """Bytes of JSON before the binary tensors; None for a body of one part."""
+    return payload.header_length if isinstance(payload, HttpPayload) else None

@@ -5,24 +5,31 @@ call, so they are cached. Ids and tensor data are cut out of the message and ins
 of the message, not a copy. Cached envelopes are shared by requests and must not be changed.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import msgspec
 from google.protobuf.message import DecodeError
+from msgspec import Raw
+from msgspec.structs import replace
 
 from adapters.errors import CallerError
+from adapters.requests import Codec, Fields, InferRequest, ModelRequest, R
 from adapters.tensors import (
     DATATYPES,
     ITEM_SIZE,
     SHARED_MEMORY,
     Data,
     Inference,
+    Parameter,
     Parameters,
     RequestedOutput,
     Tensor,
     byte_size,
 )
+from adapters.types import InferKind
 from adapters.wire.oip import (
     json_data as oip_data,
 )
@@ -35,6 +42,8 @@ from adapters.wire.oip import (
 from adapters.wire.oip import (
     requests as oip,
 )
+from adapters.wire.oip.bodies import GrpcPayload
+from adapters.wire.oip.request_view import rows_of, separate, sequence_name, with_model, without_model
 from adapters.wire.proto_fields import MalformedMessage, bytes_beside, head, split, tag
 from adapters.wire.protos import inference as messages
 
@@ -224,3 +233,100 @@ def add_id(parts: list[Data], id_: str) -> None:
     if id_:
         encoded = id_.encode()
         parts += (head(_ID, len(encoded)), encoded)
+
+
+# The gateway's view of an Open Inference Protocol request over gRPC, which is decoded whole.
+
+_encode = msgspec.json.Encoder().encode
+_parameters = msgspec.json.Decoder(dict[str, str | int | float | bool]).decode
+
+
+def request_of(
+    inference: Inference, message: bytes, *, model: str, version: str, kind: InferKind, timeout: float | None = None
+) -> InferRequest:
+    """The request of a decoded message. Raises `CallerError` for an invalid sequence id."""
+    described = [*[each.parameters for each in inference.inputs], *[each.parameters for each in inference.outputs]]
+    if any(SHARED_MEMORY in each for each in described):
+        raise oip_parameters.in_shared_memory()
+    parameters = inference.parameters
+    id_ = parameters.get("sequence_id")
+    if isinstance(id_, float | bool):
+        raise CallerError("`sequence_id` must be a whole number or a text.", param="sequence_id")
+    return InferRequest(
+        model=model,
+        version=version,
+        kind=kind,
+        stream=kind == "infer_stream",
+        payload=GrpcPayload(body=message, decoded=inference),
+        size=len(message),
+        rows=rows_of(inference.inputs[0].shape) if inference.inputs else 0,
+        timeout=timeout,
+        sequence=sequence_name(id_),
+        starts=parameters.get("sequence_start") is True,
+        ends=parameters.get("sequence_end") is True,
+        codec=GRPC,
+    )
+
+
+def model_of(message: bytes) -> tuple[str, str]:
+    """The name and the version of the model. Raises `CallerError`."""
+    request = _parsed(message)
+    return request.model_name, request.model_version
+
+
+def without_parameters(message: bytes, names: frozenset[str]) -> bytes:
+    """The message without these parameters. Raises `CallerError`."""
+    request = _parsed(message)
+    for name in names & request.parameters.keys():
+        del request.parameters[name]
+    encoded: bytes = request.SerializeToString()
+    return encoded
+
+
+def _parsed(message: bytes) -> Any:
+    try:
+        return messages.ModelInferRequest.FromString(message)
+    except DecodeError:
+        raise CallerError("The message is not a ModelInferRequest.", code="invalid_message") from None
+
+
+class _Grpc(Codec):
+    """The codec of these requests."""
+
+    def fields(self, request: ModelRequest) -> Fields:
+        assert isinstance(request, InferRequest)
+        return without_model(_encoded(request.inference.parameters))
+
+    def rewrite(self, request: R, fields: Fields) -> R:
+        assert isinstance(request, InferRequest)
+        model, written = with_model(request, fields, _encoded(request.inference.parameters))
+        try:
+            parameters: dict[str, Parameter] = _parameters(_encode(written))
+        except msgspec.ValidationError:
+            raise CallerError(
+                "A parameter that this route writes has no form over gRPC: only plain values do."
+            ) from None
+        inference = dataclasses.replace(request.inference, parameters=parameters)
+        payload = GrpcPayload(body=encode_infer_request(inference), decoded=inference)
+        return replace(request, model=model, payload=payload)
+
+    def separate(self, request: R, tenant: str) -> R:
+        return separate(request, tenant)
+
+    def inference(self, request: InferRequest) -> Inference:
+        return decode_infer_request(request.payload.body)
+
+    def canonical(self, request: ModelRequest) -> tuple[Data, ...]:
+        """The unchanged message, with its id."""
+        assert isinstance(request, InferRequest)
+        return _encode((request.wire, request.kind, request.model, request.version)), request.payload.body
+
+    def is_deterministic(self, request: ModelRequest) -> bool:
+        return True
+
+
+def _encoded(parameters: Parameters) -> Fields:
+    return {name: Raw(_encode(value)) for name, value in parameters.items()}
+
+
+GRPC = _Grpc()

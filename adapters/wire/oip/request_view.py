@@ -15,10 +15,10 @@ from adapters.requests import Codec, Fields, InferRequest, ModelRequest, R
 from adapters.tensors import Data, Inference
 from adapters.types import InferKind
 from adapters.wire import decoding
+from adapters.wire.decoding import check_json
 from adapters.wire.oip import parameters as oip_parameters
 from adapters.wire.oip import requests as oip
-from adapters.wire.oip.payloads import HttpPayload
-from adapters.wire.valid_text import check_json
+from adapters.wire.oip.bodies import HttpPayload
 
 MODEL = "model"
 SEQUENCE = "sequence_id"

@@ -23,13 +23,13 @@ from adapters.requests import (
     ResponsesRequest,
 )
 from adapters.types import BYTES_PER_TOKEN, Usage
-from adapters.wire import decoding, error_table, model_failures, reported_usage
+from adapters.wire import decoding, error_table, failure_text, reported_usage
 from adapters.wire.body import field as _field
 from adapters.wire.body import open_body as _open
-from adapters.wire.openai import features, refusals
+from adapters.wire.error_table import ErrorBody as ErrorBody
+from adapters.wire.error_table import decode_error as decode_error
+from adapters.wire.openai import request_codec
 from adapters.wire.openai.dialects import PLAIN, OpenAIDialect
-from adapters.wire.openai.errors import ErrorBody as ErrorBody
-from adapters.wire.openai.errors import decode_error as decode_error
 from adapters.wire.openai.history import in_dialect
 from adapters.wire.openai.request_codec import CODEC, OpenAIPayload, choices, max_tokens
 from adapters.wire.reported_usage import UsageReport
@@ -76,7 +76,7 @@ def decode_chat(body: bytes) -> ChatRequest:
     fields = _open(body)
     if not _field(fields, "messages", _array, required=True):
         raise CallerError("`messages` must not be empty.", param="messages")
-    return features.evaluated(_request(ChatRequest, fields, fields["messages"], len(body)))
+    return request_codec.evaluated_features(_request(ChatRequest, fields, fields["messages"], len(body)))
 
 
 def chat_request(
@@ -91,7 +91,7 @@ def chat_request(
     request = _request(ChatRequest, fields, fields["messages"], size)
     if vision is not None:
         request.payload.features = {"vision": vision}
-    return features.evaluated(replace(request, ignored=ignored))
+    return request_codec.evaluated_features(replace(request, ignored=ignored))
 
 
 def responses_request(fields: Fields, size: int) -> ResponsesRequest:
@@ -250,14 +250,14 @@ def _read(body: bytes, subject: str) -> _Whole:
 
 def is_too_long(error: ErrorBody) -> bool:
     """Whether an error is about the length of the model's context."""
-    return refusals.is_too_long(error.message, error.type, error.code)
+    return error_table.is_too_long(error.message, error.type, error.code)
 
 
-def error_in_body(error: ErrorBody, otherwise: str = model_failures.FAILED) -> InferenceError:
+def error_in_body(error: ErrorBody, otherwise: str = failure_text.FAILED) -> InferenceError:
     """The typed error of a body with status 200 that holds an error. A failure without a text has the message
     `otherwise`."""
     failure = error_table.judged(None, error)
-    if failure.message == model_failures.FAILED:
+    if failure.message == failure_text.FAILED:
         failure.message = otherwise
     return failure
 

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import Raw, inspect
 
-from adapters.wire.openai.ignored_fields import IgnoredFields
+from adapters.ignored_fields import IgnoredFields
 
 T = TypeVar("T")
 

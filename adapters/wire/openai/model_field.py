@@ -1,17 +1,17 @@
 """Reads and replaces the model's name in bodies that are otherwise forwarded unchanged: JSON objects and forms."""
 
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
+from adapters import ignored_fields
 from adapters.errors import CallerError
 from adapters.requests import AppRequest, Codec, Fields, ModelRequest, R
 from adapters.types import Usage
 from adapters.wire import decoding, form, reported_usage
 from adapters.wire.body import field, open_body
-from adapters.wire.openai import operation_fields
 
 _encode = msgspec.json.Encoder().encode
 _string = msgspec.json.Decoder(str)
@@ -44,7 +44,7 @@ class ModelFieldCodec(Codec):
 
     def accepts(self, request: ModelRequest, name: str) -> bool:
         assert isinstance(request, AppRequest)
-        return operation_fields.accepts(operation_fields.fields_of(request.path), name)
+        return ignored_fields.accepts(ignored_fields.fields_of(request.path), name)
 
 
 CODEC = ModelFieldCodec()
@@ -111,3 +111,60 @@ def usage_of(body: bytes) -> Usage | None:
     except decoding.MALFORMED_JSON:
         return None
     return None if reported is None else reported.usage
+
+
+# A server's list of models in OpenAI's form.
+
+
+class ListedModel(msgspec.Struct):
+    """One entry of the list."""
+
+    id: str = ""
+    owned_by: str | None = None
+    parent: str | None = None
+    """The base model of a LoRA adapter."""
+
+
+class _List(msgspec.Struct):
+    data: list[ListedModel] = []
+
+
+_decode = msgspec.json.Decoder(_List).decode
+
+
+def decode_models(body: bytes) -> list[ListedModel]:
+    """Decode a list of models. Raises `BackendError`."""
+    return decoding.decode(_decode, body, "list of models").data
+
+
+# OpenAI's operations beside text, and additions of its family: their bodies are forwarded unchanged.
+
+Kind = Literal["rerank", "score", "tokenize", "audio", "images", "moderations"]
+
+
+class PassthroughOperation(NamedTuple):
+    """One operation."""
+
+    kind: Kind
+    path: str
+    below: Literal["api", "server"] = "api"
+    """The root of the path at a server."""
+
+
+PASSTHROUGH = {
+    "/v1/rerank": PassthroughOperation("rerank", "/rerank"),
+    "/rerank": PassthroughOperation("rerank", "/rerank"),
+    "/v2/rerank": PassthroughOperation("rerank", "/v2/rerank", "server"),
+    "/v1/score": PassthroughOperation("score", "/score"),
+    "/score": PassthroughOperation("score", "/score"),
+    "/tokenize": PassthroughOperation("tokenize", "/tokenize", "server"),
+    "/detokenize": PassthroughOperation("tokenize", "/detokenize", "server"),
+    "/v1/audio/transcriptions": PassthroughOperation("audio", "/audio/transcriptions"),
+    "/v1/audio/translations": PassthroughOperation("audio", "/audio/translations"),
+    "/v1/audio/speech": PassthroughOperation("audio", "/audio/speech"),
+    "/v1/images/generations": PassthroughOperation("images", "/images/generations"),
+    "/v1/images/edits": PassthroughOperation("images", "/images/edits"),
+    "/v1/images/variations": PassthroughOperation("images", "/images/variations"),
+    "/v1/moderations": PassthroughOperation("moderations", "/moderations"),
+}
+"""The operations by the gateway's path."""

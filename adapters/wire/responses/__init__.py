@@ -1,16 +1,12 @@
 """OpenAI's Responses.
 
 requests.py        requests
-chat_fields.py     fields as those of a chat
 tools.py           tools as functions of a chat, and the names of their calls
 input.py           the input as chat messages
-conversation.py    those messages in the order that chats require
-parts.py           the parts of their contents
-answers.py         the Response that a chat's answer becomes, and its items
+conversation.py    those messages and their parts, in the order that chats require
+answers.py         the Response that a chat's answer becomes, its items, and the fields that both have
 events.py          a chat's answer as a Response, whole or as events
 streamed_items.py  the items of a streamed Response
-custom_input.py    the text of a custom tool's call, from a function's arguments
-native.py          responses of servers with Responses
-whole_response.py  a whole Response as a stream
+native.py          responses of servers with Responses, streamed or whole
 stored_items.py    items of stored responses and conversations
 """

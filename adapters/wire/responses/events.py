@@ -10,8 +10,7 @@ from adapters.types import Usage
 from adapters.wire import decoding, sse
 from adapters.wire.openai import kept_signatures
 from adapters.wire.openai.chat import DONE
-from adapters.wire.openai.chat_calls import AnsweredCall
-from adapters.wire.openai.chat_reader import CallPiece, ChatReader, Part, Text
+from adapters.wire.openai.chat_reader import AnsweredCall, CallPiece, ChatReader, Part, Text
 from adapters.wire.responses.answers import Shell, ending, usage_of
 from adapters.wire.responses.streamed_items import CallItem, Item, SignatureItem, StreamedPart, TextItem
 

@@ -15,13 +15,12 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from adapters.ignored_fields import NOT_STORED, IgnoredFields
 from adapters.wire import decoding
 from adapters.wire.openai import kept_signatures
-from adapters.wire.openai.ignored_fields import NOT_STORED, IgnoredFields
 from adapters.wire.openai.known_fields import DefinedFields
-from adapters.wire.responses import parts
-from adapters.wire.responses.conversation import ChatMessages, Message
-from adapters.wire.responses.parts import ABSENT, Wrong, refused
+from adapters.wire.responses import conversation
+from adapters.wire.responses.conversation import ABSENT, ChatMessages, Message, Wrong, refused
 from adapters.wire.responses.tools import INPUT, Tool, ToolNames
 
 _ROLES = {"user": "user", "system": "system", "developer": "system"}
@@ -71,8 +70,8 @@ _encode = msgspec.json.Encoder().encode
 def items_of(given: Raw) -> list[InputItem] | str:
     """Decode the input: a text, or its items. Raises `CallerError`."""
     try:
-        if parts.is_text(given):
-            return parts.text_of(given, "")
+        if conversation.is_text(given):
+            return conversation.text_of(given, "")
         items = _items.decode(given)
     except decoding.MALFORMED_JSON as error:
         raise refused("input", f"is not valid: {error}") from None
@@ -134,11 +133,11 @@ class _Translation:
             self._message(item)
         elif kind == "function_call":
             name = self._names.in_chat(_given(item.name, ".name"), _optional(item.namespace))
-            arguments = parts.text_of(item.arguments, ".arguments") if item.arguments != ABSENT else ""
+            arguments = conversation.text_of(item.arguments, ".arguments") if item.arguments != ABSENT else ""
             self._to.call(_given(item.call_id, ".call_id"), name, arguments)
         elif kind == "custom_tool_call":
             name = self._names.in_chat(_given(item.name, ".name"), _optional(item.namespace))
-            text = parts.text_of(item.input, ".input") if item.input != ABSENT else ""
+            text = conversation.text_of(item.input, ".input") if item.input != ABSENT else ""
             self._to.call(_given(item.call_id, ".call_id"), name, _encode({INPUT: text}).decode())
         elif kind == "reasoning":
             self._reasoning(item)
@@ -153,13 +152,13 @@ class _Translation:
 
     def _message(self, item: InputItem) -> None:
         if item.role == "assistant":
-            content = parts.history_of(item.content, ".content", self._ignored)
+            content = conversation.history_of(item.content, ".content", self._ignored)
             refusals = [part["refusal"] for part in content if part["type"] == "refusal"]
-            texts, _ = parts.divided(content)
-            is_empty = not texts and not parts.is_text(item.content)
+            texts, _ = conversation.divided(content)
+            is_empty = not texts and not conversation.is_text(item.content)
             self._to.answer(None if is_empty else texts, "\n".join(refusals) or None)
         elif isinstance(item.role, str) and item.role in _ROLES:
-            self._to.add(_ROLES[item.role], parts.joined(parts.content_of(item.content, ".content")))
+            self._to.add(_ROLES[item.role], conversation.joined(conversation.content_of(item.content, ".content")))
         else:
             raise Wrong(".role", "must be user, assistant, system or developer")
 
@@ -183,7 +182,7 @@ class _Translation:
             arguments = _encode(self._own_fields(index)).decode()
             self._to.call(call_id, self._names.in_chat(kind.removesuffix("_call")), arguments)
         elif item.content not in (ABSENT, b"null") and kind not in _WITH_TOOLS:
-            self._to.add("user", parts.joined(parts.history_of(item.content, ".content", self._ignored)))
+            self._to.add("user", conversation.joined(conversation.history_of(item.content, ".content", self._ignored)))
         elif kind not in _WITH_TOOLS:
             self._ignored.ignore(kind)
 
@@ -191,7 +190,9 @@ class _Translation:
         if item.output == ABSENT:
             self._to.result(call_id, _encode(self._own_fields(index)).decode(), [])
         elif bytes(memoryview(item.output)[:1]) in (b'"', b"[", b"{"):
-            self._to.result(call_id, *parts.divided(parts.history_of(item.output, ".output", self._ignored)))
+            self._to.result(
+                call_id, *conversation.divided(conversation.history_of(item.output, ".output", self._ignored))
+            )
         else:
             self._to.result(call_id, bytes(item.output).decode(), [])
 

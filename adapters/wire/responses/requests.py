@@ -13,15 +13,14 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from adapters.errors import CallerError
+from adapters.ignored_fields import CHAT, IgnoredFields, requests_nothing
 from adapters.requests import ChatRequest, ResponsesRequest
 from adapters.wire import decoding
 from adapters.wire.body import mended, open_body
 from adapters.wire.openai import chat as wire
-from adapters.wire.openai.ignored_fields import IgnoredFields, requests_nothing
 from adapters.wire.openai.known_fields import DefinedFields
-from adapters.wire.openai.operation_fields import CHAT
-from adapters.wire.responses.chat_fields import ResponsesBody as ResponsesBody
-from adapters.wire.responses.chat_fields import chat_fields
+from adapters.wire.responses.answers import ResponsesBody as ResponsesBody
+from adapters.wire.responses.answers import chat_fields
 from adapters.wire.responses.input import items_of, messages_of, tools_of
 from adapters.wire.responses.tools import ToolNames
 

@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from adapters.errors import CallerError, NotFound
 from adapters.wire import decoding
-from adapters.wire.valid_text import is_id, whole_number
+from adapters.wire.decoding import is_id, whole_number
 
 MAX_PAGE = 100
 DEFAULT_PAGE = 20

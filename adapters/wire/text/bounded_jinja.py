@@ -26,10 +26,10 @@ from adapters.wire.text.bounded_operations import (
     LIST_METHODS,
     OBJECT_METHODS,
     TEXT_METHODS,
+    TemplateBudget,
     check_format,
     check_operation,
 )
-from adapters.wire.text.template_budget import TemplateBudget
 
 _COUNTED, _READ, _JOINED, _MADE, _ADDED = "_counted", "_read", "_joined", "_made", "_added"
 """Filters that the sandbox inserts: the iterations of a loop, the reading of a compared value, `~`, slices, `+`."""

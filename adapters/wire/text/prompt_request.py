@@ -11,10 +11,9 @@ import msgspec
 from msgspec import Meta, Raw
 
 from adapters.errors import CallerError, Unsupported
+from adapters.ignored_fields import FIELDS, NAMES, NOTHING, IgnoredFields
 from adapters.requests import ChatRequest, CompletionRequest, GenerateRequest
 from adapters.wire import decoding
-from adapters.wire.openai.ignored_fields import NAMES, IgnoredFields
-from adapters.wire.openai.operation_fields import FIELDS, NOTHING
 from adapters.wire.openai.request_codec import Count
 
 MAX_STOPS = 64

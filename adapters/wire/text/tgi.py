@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from adapters.errors import CallerError, Unsupported
-from adapters.wire import decoding, model_failures
+from adapters.wire import decoding, failure_text
 from adapters.wire.openai.request_codec import Count
 from adapters.wire.text.generated_text import Token
 from adapters.wire.text.prompt_request import LENGTHS, Options
@@ -148,7 +148,7 @@ def decode_whole(body: bytes) -> tuple[str, Details]:
     """Decode a whole response to its text and details. Raises `BackendError`."""
     whole = decoding.decode(_whole, body)
     if whole.error is not None:
-        raise model_failures.server_failed(whole.error)
+        raise failure_text.server_failure(whole.error)
     if whole.generated_text is None or whole.details is None:
         raise decoding.bad_response("The upstream's response has no text or no details.")
     return whole.generated_text, whole.details

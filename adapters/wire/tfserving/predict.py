@@ -7,10 +7,10 @@ from google.protobuf.message import DecodeError
 from adapters.errors import CallerError
 from adapters.tensors import NO_PARAMETERS, Inference, Inferred, RequestedOutput
 from adapters.wire import decoding
+from adapters.wire.decoding import whole_number
 from adapters.wire.protos.tfserving import serving
 from adapters.wire.tfserving import tensors as tfserving_tensors
 from adapters.wire.tfserving.predict_v1 import SERVING, SIGNATURE
-from adapters.wire.valid_text import whole_number
 
 
 def put_spec(spec: Any, model: str, version: str, signature: str = "") -> None:

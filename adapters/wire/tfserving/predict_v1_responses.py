@@ -10,11 +10,11 @@ import msgspec
 from adapters.errors import BackendError, CallerError
 from adapters.tensors import Inferred, Tensor, split_bytes
 from adapters.types import Verb
+from adapters.wire.decoding import whole_number
 from adapters.wire.oip import json_data as oip_data
 from adapters.wire.oip.bodies import ModelMetadata, TensorMetadata
-from adapters.wire.tfserving import datatypes as tensorflow_types
+from adapters.wire.tfserving import tensors
 from adapters.wire.tfserving.predict_v1 import SERVING
-from adapters.wire.valid_text import whole_number
 
 encode = msgspec.json.Encoder().encode
 
@@ -143,7 +143,7 @@ def signatures_of(model: ModelMetadata) -> dict[str, Any]:
 
 def _described(tensor: TensorMetadata) -> dict[str, Any]:
     dims = [{"size": str(dim), "name": ""} for dim in tensor.shape]
-    dtype = tensorflow_types.NAMES.get(tensor.datatype, tensor.datatype)
+    dtype = tensors.TENSORFLOW_NAMES.get(tensor.datatype, tensor.datatype)
     return {"dtype": dtype, "tensor_shape": {"dim": dims, "unknown_rank": False}, "name": f"{tensor.name}:0"}
 
 

@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from adapters.errors import CallerError
 from adapters.tensors import Inference, Inferred, Tensor
-from adapters.wire import decoding, model_failures
+from adapters.wire import decoding, failure_text
 from adapters.wire.oip import json_data as oip_data
 from adapters.wire.oip.bodies import TensorMetadata
 from adapters.wire.oip.responses import error_of
@@ -59,7 +59,7 @@ def check_response(body: bytes) -> bytes:
         with decoding.Checked(ValueError, OverflowError):
             body, fields = _encode(lenient), {name: Raw() for name in lenient}
     if "error" in fields and not _ANSWERED & fields.keys():
-        raise model_failures.failed(error_of(body))
+        raise failure_text.model_failure(error_of(body))
     return body
 
 
@@ -77,7 +77,7 @@ def decode_answer(body: bytes, outputs: Sequence[TensorMetadata], model: str, ve
     key = next((key for key in ("outputs", "predictions", "explanations") if key in decoded), None)
     if key is None:
         if "error" in decoded:
-            raise model_failures.failed(error_of(body))
+            raise failure_text.model_failure(error_of(body))
         _unreadable()
     try:
         values = _named(decoded[key], outputs, by_row=key != "outputs")
@@ -122,3 +122,32 @@ def _lenient(body: bytes) -> Any:
 
 def _unreadable() -> NoReturn:
     raise decoding.malformed() from None
+
+
+# The part of KServe's v1 that differs from TensorFlow Serving's REST.
+
+_object = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class _Ready(msgspec.Struct):
+    ready: bool | str = True
+
+
+_ready = msgspec.json.Decoder(_Ready).decode
+
+
+def is_kserve_ready(body: bytes) -> bool:
+    """Whether the body of a model's path reports it as ready. Older servers send a text; any other body is ready."""
+    try:
+        ready = _ready(body).ready
+    except decoding.MALFORMED_JSON:
+        return True
+    return ready if isinstance(ready, bool) else ready.lower() == "true"
+
+
+def is_kserve_request(body: bytes) -> bool:
+    """Whether a body may contain a model's input."""
+    try:
+        return bool(_object(body))
+    except decoding.MALFORMED_JSON:
+        return True  # the body may contain NaN, which is not JSON

@@ -15,7 +15,7 @@ from adapters.requests import Codec, Fields, InferRequest, ModelRequest, R
 from adapters.tensors import Data, Inference
 from adapters.wire.oip import request_view as oip_view
 from adapters.wire.oip import requests as oip
-from adapters.wire.oip.payloads import HttpPayload
+from adapters.wire.oip.bodies import HttpPayload
 from adapters.wire.oip.request_view import rows_of, with_model, without_model
 from adapters.wire.protos.tfserving import serving
 from adapters.wire.tfserving import predict as tfserving_predict

@@ -6,6 +6,7 @@ since TensorFlow Serving sends them.
 """
 
 from array import array
+from collections.abc import Mapping
 from math import prod
 from struct import error, pack, unpack
 from typing import Any
@@ -14,11 +15,23 @@ from adapters.errors import CallerError
 from adapters.tensors import ITEM_SIZE, Tensor, join_bytes, split_bytes
 from adapters.wire.oip import json_data as oip_data
 from adapters.wire.protos.tfserving import datatypes, tensorflow
-from adapters.wire.tfserving.datatypes import DATATYPES, NAMES
+
+# Names of datatypes: TensorFlow's and the Open Inference Protocol's.
+
+TENSORFLOW_NAMES: Mapping[str, str] = {
+    "BOOL": "DT_BOOL",
+    "UINT8": "DT_UINT8", "UINT16": "DT_UINT16", "UINT32": "DT_UINT32", "UINT64": "DT_UINT64",
+    "INT8": "DT_INT8", "INT16": "DT_INT16", "INT32": "DT_INT32", "INT64": "DT_INT64",
+    "FP16": "DT_HALF", "FP32": "DT_FLOAT", "FP64": "DT_DOUBLE", "BF16": "DT_BFLOAT16",
+    "BYTES": "DT_STRING",
+}  # fmt: skip
+DATATYPES: Mapping[str, str] = {name: datatype for datatype, name in TENSORFLOW_NAMES.items()}
+"""The datatypes of the protocol. Any other datatype has TensorFlow's name."""
+
 
 MAX_FILLED = 1024 * 1024
 """Bytes of a tensor with omitted values: the bound on the memory that a small message allocates."""
-_NUMBERS = {datatype: datatypes.values_by_name[name].number for datatype, name in NAMES.items()}
+_NUMBERS = {datatype: datatypes.values_by_name[name].number for datatype, name in TENSORFLOW_NAMES.items()}
 _DATATYPE_OF = {number: datatype for datatype, number in _NUMBERS.items()}
 _FIELDS = {
     "BOOL": "bool_val", "BYTES": "string_val", "FP16": "half_val", "BF16": "half_val",

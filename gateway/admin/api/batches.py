@@ -6,7 +6,7 @@ from typing import TypeVar
 from aiohttp import web
 
 from adapters.errors import CapacityError
-from adapters.wire.valid_text import whole_number
+from adapters.wire.decoding import whole_number
 from gateway.admin.api.backend import AdminBackend
 from gateway.admin.api.guard import AdminRefused, acted, visit
 from gateway.features.batches.listing import (

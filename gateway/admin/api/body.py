@@ -10,8 +10,7 @@ from aiohttp import web
 
 from adapters.errors import InferenceError
 from adapters.http1.budget import COPIES, FREE_BYTES, Budget
-from adapters.wire.decoding import MALFORMED_JSON
-from adapters.wire.valid_text import whole_number
+from adapters.wire.decoding import MALFORMED_JSON, whole_number
 from config.problem import closest
 from gateway.admin.api.guard import AdminRefused
 

@@ -13,7 +13,7 @@ from msgspec import Raw
 from adapters import offload
 from adapters.errors import BackendError, InferenceError
 from adapters.http1.message import Headers
-from adapters.upstreams.provided.deferral import LinePass, line_pass
+from adapters.upstreams.deferral import LinePass, line_pass
 from adapters.wire import decoding
 from gateway.auth.keys import Principal
 from gateway.features.stored.keeper import Keeper

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from adapters.brokers.base import BrokerDelivery, BrokerMessage
 from adapters.http1.message import Headers
-from adapters.wire.cloudevents.event import CloudEvent
+from adapters.wire.cloudevents import CloudEvent
 from gateway.auth.keys import Principal
 
 Outcome = Literal["answered", "failed", "dead", "duplicate", "cancelled"]

@@ -11,8 +11,8 @@ from adapters.http1.stream_transport import CONNECTION_FIELDS, NAME, VALUE
 from adapters.http1.sweeper import sweeper
 from adapters.http2.status import Code, GrpcError
 from adapters.types import Deadline
+from adapters.wire.decoding import whole_number
 from adapters.wire.ext_proc import Field
-from adapters.wire.valid_text import whole_number
 from gateway.features.picker.destinations import Subset, destination
 
 ENVOY_FIELDS = (b":", b"x-envoy-", b"x-forwarded-")

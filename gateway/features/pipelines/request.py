@@ -23,7 +23,7 @@ from adapters.requests import (
     ModelRequest,
 )
 from adapters.tensors import FRAMING, Inference, RequestedOutput, Tensor
-from adapters.upstreams.oip.inference import Reader
+from adapters.upstreams.inference import Reader
 from adapters.wire.oip.bodies import ModelMetadata
 from adapters.wire.oip.request_view import SEQUENCE
 from adapters.wire.openai import chat as openai

@@ -12,7 +12,7 @@ from adapters.errors import InferenceError
 from adapters.requests import AppRequest, GenerateRequest, InferRequest, ModelRequest
 from adapters.types import Form
 from adapters.wire.anthropic.message_request import MessagesRequest
-from adapters.wire.oip.payloads import header_length
+from adapters.wire.oip.bodies import header_length
 from adapters.wire.tfserving.payloads import PredictV1Payload
 from gateway.features.recording.entries import Content
 from gateway.features.recording.sample import Draft

@@ -9,9 +9,8 @@ from msgspec import Raw
 
 from adapters.errors import CallerError, NotFound
 from adapters.wire.body import open_body
-from adapters.wire.decoding import MALFORMED_JSON
+from adapters.wire.decoding import MALFORMED_JSON, is_id
 from adapters.wire.responses.stored_items import Item, encode, items_of, with_id
-from adapters.wire.valid_text import is_id
 from gateway.auth.keys import Principal
 from gateway.features.stored.keeper import Keeper
 from gateway.features.stored.references import REFERENCE, may_read, resolved

@@ -7,7 +7,7 @@ from typing import cast, get_args
 
 import msgspec
 
-from adapters.wire.valid_text import whole_number
+from adapters.wire.decoding import whole_number
 from gateway.features.usage.labels import HOUR
 from gateway.features.usage.report import MOST_ROWS, Label, Period, UsageQuery, groups_of
 

@@ -7,7 +7,7 @@ from adapters.base import Answer
 from adapters.errors import CallerError, Unsupported
 from adapters.http2.call import GrpcCall
 from adapters.requests import AppRequest
-from adapters.wire.torchserve import proto as torchserve_proto
+from adapters.wire import torchserve
 from gateway.auth.keys import Principal
 from gateway.fronts import tensors
 from gateway.fronts.door import Door
@@ -28,23 +28,23 @@ class GrpcAppsFront:
     def __init__(self, door: Door) -> None:
         self._door = door
         self._core = door.core
-        predictions = (torchserve_proto.PREDICTIONS.decode(), torchserve_proto.STREAM_PREDICTIONS.decode())
+        predictions = (torchserve.PREDICTIONS.decode(), torchserve.STREAM_PREDICTIONS.decode())
         self.methods = rpcs.methods_of(dict.fromkeys(predictions, self._predict))
         self.named = rpcs.methods_of({GRPC_APPLICATION: self._call})[GRPC_APPLICATION]
 
     async def _predict(self, principal: Principal, call: GrpcCall, record: Record) -> None:
-        prediction = torchserve_proto.decode_request(await call.unary())
+        prediction = torchserve.decode_request(await call.unary())
         request = self._request(
             call,
             prediction.model,
             prediction.version,
             path="/predictions",
             body=prediction.body,
-            stream=call.path.encode() == torchserve_proto.STREAM_PREDICTIONS,
+            stream=call.path.encode() == torchserve.STREAM_PREDICTIONS,
             repeatable=True,
         )
         answer = await self._core.handle(principal, request, call.metadata, record)
-        await self._reply(call, record, answer, torchserve_proto.encode_response)
+        await self._reply(call, record, answer, torchserve.encode_response)
 
     async def _call(self, principal: Principal, call: GrpcCall, record: Record) -> None:
         """Forward a message unchanged, and the messages of the answer, a single one or a stream."""

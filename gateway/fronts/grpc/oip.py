@@ -17,9 +17,7 @@ from adapters.wire import decoding, proto_json
 from adapters.wire.oip import (
     bodies as oip_bodies,
 )
-from adapters.wire.oip import (
-    proto_request_view as oip_view,
-)
+from adapters.wire.oip import proto_requests
 from adapters.wire.oip import (
     proto_responses as oip_proto_answers,
 )
@@ -147,16 +145,16 @@ class OipGrpcFront:
         async def read(dropped: frozenset[str]) -> InferRequest:
             body = message
             if dropped:
-                body = await offload.run(len(body), oip_view.without_parameters, body, dropped)
+                body = await offload.run(len(body), proto_requests.without_parameters, body, dropped)
             inference = await codecs.decode_message(body)
             model, version = tensors.named(self._core.snapshot, inference.model_name, inference.model_version)
             timeout = rpcs.time_left(call)
-            return oip_view.request_of(inference, body, model=model, version=version, kind=kind, timeout=timeout)
+            return proto_requests.request_of(inference, body, model=model, version=version, kind=kind, timeout=timeout)
 
         try:
             return await read(frozenset())
         except CallerError as refusal:
-            name, version = await offload.run(len(message), oip_view.model_of, message)
+            name, version = await offload.run(len(message), proto_requests.model_of, message)
             model, _ = tensors.named(self._core.snapshot, name, version)
             return await decode_inference(self._core.snapshot, model, read, refusal)
 

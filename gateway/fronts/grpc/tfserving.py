@@ -14,6 +14,7 @@ from adapters.requests import InferRequest
 from adapters.types import Verb
 from adapters.upstreams.inferred import decode
 from adapters.wire import proto_json
+from adapters.wire.decoding import whole_number
 from adapters.wire.protos.tfserving import MODEL, PREDICTION, serving
 from adapters.wire.tfserving import (
     examples as tfserving_examples,
@@ -23,7 +24,6 @@ from adapters.wire.tfserving import (
 )
 from adapters.wire.tfserving import predict_v1_responses, predict_v1_view
 from adapters.wire.tfserving import predict_view as tfserving_view
-from adapters.wire.valid_text import whole_number
 from gateway.auth.keys import Principal
 from gateway.fronts import tensors
 from gateway.fronts.door import Door

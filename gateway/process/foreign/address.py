@@ -8,7 +8,7 @@ import typer
 from pydantic import ValidationError
 
 from adapters.registry import Address
-from adapters.upstreams import tls
+from adapters.upstreams import dial
 from config.schema.config import PoolConfig
 
 KEY = "HEADRACE_UPSTREAM_KEY"
@@ -35,7 +35,7 @@ def address_of(pool: PoolConfig) -> Address:
     """The address of a pool's endpoint."""
     url = pool.endpoints[0].url
     try:
-        return Address(url, tls=tls.context(pool, pool.protocol.name) if url.startswith("https://") else None)
+        return Address(url, tls=dial.tls_context(pool, pool.protocol.name) if url.startswith("https://") else None)
     except OSError as error:
         stop(f"error: tls: {error}")
 

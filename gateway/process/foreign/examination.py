@@ -4,8 +4,8 @@ from typing import Any
 
 from rich.table import Table
 
-from adapters.conformance.cell import Cell
 from adapters.conformance.foreign import foreign
+from adapters.conformance.matrix import Cell
 from adapters.conformance.suite import CHECKS, examine
 from adapters.detection.detect import detect
 from adapters.registry import make

@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 
-from adapters.wire.valid_text import whole_number
+from adapters.wire.decoding import whole_number
 from config.schema.discovery import ClusterConfig
 from gateway.traffic.discovery.target import DiscoveryError
 

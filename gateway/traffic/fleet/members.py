@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 
-from adapters.upstreams.tls import file_times
+from adapters.upstreams.dial import file_times
 from config.schema.config import PoolConfig
 from gateway.traffic.fleet.desired import DesiredEndpoint
 from gateway.traffic.fleet.member import (

@@ -12,7 +12,7 @@ import msgspec
 
 from adapters import offload
 from adapters.errors import CallerError, ContextTooLong
-from adapters.wire.openai.ignored_fields import NAMES, IgnoredFields, allowed_tools
+from adapters.ignored_fields import NAMES, IgnoredFields, allowed_tools
 from runtimes.llm.api.messages import check_continued, check_messages
 from runtimes.llm.api.requests import ChatBody, CompletionBody, GenerateBody
 from runtimes.llm.api.sampling_fields import MAX_CHOICES

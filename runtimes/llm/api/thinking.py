@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable
 
-from adapters.wire.openai.ignored_fields import IgnoredFields
+from adapters.ignored_fields import IgnoredFields
 from runtimes.llm.api.requests import ChatBody
 from runtimes.llm.api.submission import LoadedModel
 from runtimes.llm.api.thinking_fields import FIELDS, ThinkingSettings

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from adapters.errors import CallerError
-from adapters.wire.valid_text import whole_number
+from adapters.wire.decoding import whole_number
 
 LEVELS = ("OFF", "TIMESTAMPS", "TENSORS")
 FIELDS = ("trace_file", "trace_level", "trace_rate", "trace_count", "log_frequency", "trace_mode")

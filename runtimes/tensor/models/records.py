@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from adapters.errors import NotFound
+from adapters.wire.decoding import whole_number
 from adapters.wire.oip.bodies import IndexEntry
-from adapters.wire.valid_text import whole_number
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.models.override import remove
 from runtimes.tensor.models.repository import ModelFolder

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from adapters.conformance import requests
-from adapters.conformance.cell import Cell, decode, encode
-from adapters.conformance.checks import Check
+from adapters.conformance.bench import Check
+from adapters.conformance.matrix import Cell, decode, encode
 from adapters.conformance.subject import Subject, pool
 from adapters.conformance.suite import CHECKS, FEATURES, examine
 from adapters.http1.message import Response

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from adapters.conformance.subject import pool
 from adapters.detection.detect import detect
-from adapters.detection.look import MAX_BODY, MAX_LOOKS
-from adapters.detection.result import Detection
+from adapters.detection.look import MAX_BODY, MAX_LOOKS, Detection
 from adapters.errors import BackendError, DeadlineError, InferenceError, TransportError
 from adapters.http1.message import Response
 from adapters.registry import Address

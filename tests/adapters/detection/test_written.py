@@ -6,8 +6,8 @@ import pytest
 
 from adapters.conformance.subject import pool
 from adapters.detection.detect import detect
-from adapters.detection.result import DetectedModel, Detection
-from adapters.detection.result import pool as way
+from adapters.detection.look import DetectedModel, Detection
+from adapters.detection.look import pool as way
 from adapters.detection.written import UNNAMED, written
 from adapters.registry import Address
 from config.loader import load, read

@@ -14,10 +14,9 @@ from adapters.http1.client import Client
 from adapters.http1.proxy import Proxy
 from adapters.registry import Address
 from adapters.types import Deadline
-from adapters.upstreams.dial import fields_of, plain_client
-from adapters.upstreams.egress import proxy_of
+from adapters.upstreams.dial import fields_of, plain_client, proxy_of
+from config.protocols.egress import ProxyConfig
 from config.schema.config import PoolConfig
-from config.schema.protocols.egress import ProxyConfig
 from tests.adapters.http1.scripted import OK, Peer, ReceivedRequest, scripted
 from tests.support.gateways import config
 from tests.support.tls import client_side, make_certificate, server_side

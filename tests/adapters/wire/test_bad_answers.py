@@ -9,21 +9,22 @@ from hypothesis import strategies as st
 
 from adapters.errors import InferenceError
 from adapters.types import Usage
+from adapters.upstreams.oip import dialects
+from adapters.wire import torchserve
 from adapters.wire.anthropic import answers as anthropic
 from adapters.wire.anthropic.errors import decode_error as anthropic_error
 from adapters.wire.apps import bentoml_calls, bentoml_schema, ray_serve
 from adapters.wire.apps import tensors as app_tensors
+from adapters.wire.error_table import decode_error as openai_error
 from adapters.wire.oip import bodies as oip_bodies
-from adapters.wire.oip import ovms
 from adapters.wire.oip import responses as oip
 from adapters.wire.oip.bodies import TensorMetadata
-from adapters.wire.openai import chat, model_list, translation
-from adapters.wire.openai.errors import decode_error as openai_error
+from adapters.wire.openai import chat, model_field
 from adapters.wire.responses import native
+from adapters.wire.text import chat_translation as translation
 from adapters.wire.text import tgi
-from adapters.wire.tfserving import kserve_v1, predict_v1_upstream, rest
-from adapters.wire.torchserve import management
-from gateway.features.pipelines.rerank import rank_embedded
+from adapters.wire.tfserving import predict_v1_upstream, rest
+from gateway.features.pipelines.leaves.ranking import rank_embedded
 from gateway.traffic.answer_refusals import body_refuses
 from tests.support.bad_answers import bad_json
 
@@ -53,7 +54,7 @@ DECODERS: dict[str, tuple[Any, Callable[[bytes], object]]] = {
     "chat chunk": (CHAT, translation.completion_chunk),
     "chat as message": (CHAT, lambda body: anthropic.message_of(body, Usage(), [])),
     "refusal": (CHAT, body_refuses),
-    "models": ({"data": [{"id": "m", "max_model_len": 5}]}, model_list.decode_models),
+    "models": ({"data": [{"id": "m", "max_model_len": 5}]}, model_field.decode_models),
     "openai error": (ERROR, openai_error),
     "anthropic error": (ERROR, anthropic_error),
     "message": ({"content": [{"type": "text", "text": "x"}], "usage": {"input_tokens": 1}}, anthropic.read_message),
@@ -67,10 +68,10 @@ DECODERS: dict[str, tuple[Any, Callable[[bytes], object]]] = {
     "oip error": (ERROR, oip.error_of),
     "oip metadata": (METADATA, oip_bodies.decode_metadata),
     "oip index": ([{"name": "m", "version": "1", "state": "READY"}], oip_bodies.decode_index),
-    "ovms": ({"m": {"model_version_status": [{"state": "AVAILABLE"}]}}, lambda body: ovms.state_of(body, "m")),
+    "ovms": ({"m": {"model_version_status": [{"state": "AVAILABLE"}]}}, lambda body: dialects.listed_state(body, "m")),
     "tfserving status": (SERVABLE, rest.decode_status),
     "tfserving metadata": (SIGNATURES, lambda body: rest.model_metadata("m", [], rest.decode_metadata(body))),
-    "kserve": ({"name": "m", "ready": True}, kserve_v1.is_ready),
+    "kserve": ({"name": "m", "ready": True}, predict_v1_upstream.is_kserve_ready),
     "rows": ({"predictions": [{"y": 1.5, "t": "x"}]}, lambda b: predict_v1_upstream.decode_answer(b, OUTPUTS, "", "")),
     "undeclared rows": ({"predictions": [[1.5]]}, lambda b: predict_v1_upstream.decode_answer(b, [], "", "")),
     "rows as they are": ({"predictions": [1.5]}, predict_v1_upstream.check_response),
@@ -81,8 +82,8 @@ DECODERS: dict[str, tuple[Any, Callable[[bytes], object]]] = {
     "ray status": (APPLICATIONS, lambda body: ray_serve.status_of(body, "a")),
     "ray details": (APPLICATIONS, lambda body: ray_serve.details_of(body, "a")),
     "ray routes": ({"/": "a"}, lambda body: ray_serve.has_route(body, "/")),
-    "torchserve error": (ERROR, management.decode_error),
-    "torchserve": (WORKERS, management.decode_described),
+    "torchserve error": (ERROR, torchserve.decode_error),
+    "torchserve": (WORKERS, torchserve.decode_described),
 }
 EXTREMES = [b'{"predictions": [NaN, %d]}' % 10**30, b'{"predictions": [NaN, "\\ud800"]}', b'{"y": [%d, NaN]}' % 10**400]
 

@@ -13,13 +13,13 @@ from adapters.errors import BackendError
 from adapters.types import Usage
 from adapters.wire import sse
 from adapters.wire.anthropic import call_ids
-from adapters.wire.anthropic.answers import message_of
-from adapters.wire.anthropic.events import MessageEvents
-from adapters.wire.openai import chat, kept_signatures, translation
-from adapters.wire.openai.chat_calls import MAX_ARGUMENTS, MAX_CALLS
+from adapters.wire.anthropic.answers import MessageEvents, message_of
+from adapters.wire.openai import chat, kept_signatures
+from adapters.wire.openai.chat_reader import MAX_ARGUMENTS, MAX_CALLS
 from adapters.wire.responses import requests as responses
 from adapters.wire.responses.answers import Shell
 from adapters.wire.responses.events import ResponseEvents, whole
+from adapters.wire.text import chat_translation as translation
 from tests.support.door_events import message_of_events, response_of_events
 
 Object = dict[str, Any]

@@ -8,10 +8,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from adapters.wire.cloudevents.decode import decode
-from adapters.wire.cloudevents.encode import headers_of
-from adapters.wire.cloudevents.event import MAX_EXTENSIONS, MAX_ID, CloudEvent, EnvelopeError
-from adapters.wire.cloudevents.timestamps import format_time, parse
+from adapters.wire.cloudevents import (
+    MAX_EXTENSIONS,
+    MAX_ID,
+    CloudEvent,
+    EnvelopeError,
+    decode,
+    format_time,
+    headers_of,
+    parse,
+)
 
 TEXT = st.text(st.characters(exclude_categories=("Cc", "Cs")), min_size=1, max_size=60)
 NAMES = st.from_regex(r"[a-z0-9]{1,20}", fullmatch=True).filter(

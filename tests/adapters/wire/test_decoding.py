@@ -11,22 +11,22 @@ from hypothesis import strategies as st
 
 from adapters.errors import BackendError
 from adapters.types import Usage
-from adapters.wire import decoding
+from adapters.upstreams.oip import dialects
+from adapters.wire import decoding, torchserve
 from adapters.wire.anthropic import answers as messages
 from adapters.wire.apps import bentoml_schema, ray_serve
 from adapters.wire.oip import bodies as oip_bodies
-from adapters.wire.oip import ovms, proto_responses
+from adapters.wire.oip import proto_responses
 from adapters.wire.oip import responses as oip_responses
-from adapters.wire.openai import chat, model_list
+from adapters.wire.openai import chat, model_field
 from adapters.wire.responses import native
 from adapters.wire.text import tgi
 from adapters.wire.tfserving import predict_v1_upstream
-from adapters.wire.torchserve import management, proto
 
 DECODERS: dict[str, Callable[[bytes], Any]] = {
     "chat": chat.usage_of_body,
     "chat event": chat.read_event,
-    "models": model_list.decode_models,
+    "models": model_field.decode_models,
     "message": messages.read_message,
     "chat as a message": lambda body: messages.message_of(body, Usage(), []),
     "response": native.usage_of_body,
@@ -37,7 +37,7 @@ DECODERS: dict[str, Callable[[bytes], Any]] = {
     "binary infer": lambda body: oip_responses.decode_response(body, 7),
     "infer message": proto_responses.decode_infer_response,
     "object": oip_responses.check_object,
-    "ovms": lambda body: ovms.state_of(body, "m"),
+    "ovms": lambda body: dialects.listed_state(body, "m"),
     "predictions": lambda body: predict_v1_upstream.decode_answer(body, [], "m", ""),
     "bentoml": bentoml_schema.decode_schema,
     "ray applications": lambda body: ray_serve.status_of(body, "a"),
@@ -45,8 +45,8 @@ DECODERS: dict[str, Callable[[bytes], Any]] = {
     "tgi": tgi.decode_whole,
     "tgi event": tgi.decode_event,
     "infer event": proto_responses.split_stream_response,
-    "torchserve": management.decode_described,
-    "torchserve message": proto.decode_response,
+    "torchserve": torchserve.decode_described,
+    "torchserve message": torchserve.decode_response,
 }
 VALID = b'{"choices":[{"message":{"content":"x"}}],"outputs":[{"name":"o","datatype":"FP32","shape":[1],"data":[1]}]}'
 JSON = st.recursive(

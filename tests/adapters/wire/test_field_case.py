@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.errors import CallerError
+from adapters.ignored_fields import CHAT, COMPLETION, EMBEDDING, RESPONSE
 from adapters.wire.anthropic import requests as anthropic
 from adapters.wire.openai import chat as openai
 from adapters.wire.openai import model_field as named
-from adapters.wire.openai.operation_fields import CHAT, COMPLETION, EMBEDDING, RESPONSE
 from adapters.wire.responses import requests as responses
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "x"}], "prompt": "x", "input": "x", "max_tokens": 1}

@@ -13,7 +13,7 @@ from adapters.http1.message import Headers
 from adapters.requests import AppRequest
 from adapters.upstreams.apps import ray_serve
 from adapters.upstreams.failed_status import refused
-from adapters.upstreams.openai.refusals import refusal
+from adapters.upstreams.openai.client import refusal
 from adapters.wire import failure_text
 from adapters.wire.anthropic import errors as anthropic
 from adapters.wire.openai import chat as openai

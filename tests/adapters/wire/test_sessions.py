@@ -9,16 +9,16 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from adapters.ignored_fields import IgnoredFields
 from adapters.requests import ChatRequest
 from adapters.types import Usage
 from adapters.wire.anthropic import requests as messages
 from adapters.wire.anthropic.answers import completion_of, message_of, read_message
+from adapters.wire.anthropic.chat_to_message import message_body
 from adapters.wire.anthropic.message_request import MessagesRequest
-from adapters.wire.anthropic.messages import message_body
 from adapters.wire.anthropic.own_thoughts import without_own_thoughts
-from adapters.wire.openai import chat, thinking
+from adapters.wire.openai import chat, dialects
 from adapters.wire.openai.dialects import AUTO, DIALECTS
-from adapters.wire.openai.ignored_fields import IgnoredFields
 from adapters.wire.responses import requests as responses
 from adapters.wire.responses.answers import Shell
 from adapters.wire.responses.events import whole as whole_response
@@ -83,7 +83,7 @@ def sent(request: ChatRequest, server: str, ignored: IgnoredFields | None = None
     request.payload.report(ignored)
     dialect, added = DIALECTS.get(name, AUTO), {}
     if isinstance(request, MessagesRequest):
-        added = thinking.of_message(request.payload.native, request.fields, dialect.thinking)
+        added = dialects.thinking_of_message(request.payload.native, request.fields, dialect.thinking)
     body = json.loads(chat.upstream_body(request, None, dialect, "", added))
     return dict(body)
 

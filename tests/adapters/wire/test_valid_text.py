@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from adapters.errors import CallerError
 from adapters.wire.body import open_body
-from adapters.wire.valid_text import (
+from adapters.wire.decoding import (
     LONGEST_ID,
     LONGEST_NUMBER,
     MOST_DIGITS,

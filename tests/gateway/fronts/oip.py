@@ -16,7 +16,7 @@ from adapters.fake import FakeAdapter, Script
 from adapters.http1.server import Limits, Server
 from adapters.requests import InferRequest, ModelOrder, ModelQuery, ModelRequest
 from adapters.types import OIP_JSON, Form, Usage
-from adapters.upstreams.oip.inference import Reader
+from adapters.upstreams.inference import Reader
 from adapters.wire.oip.bodies import ModelMetadata, decode_metadata
 from config.schema.config import HttpConfig
 from gateway.fronts.errors import openai_refusal

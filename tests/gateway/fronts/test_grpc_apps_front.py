@@ -11,7 +11,7 @@ from adapters.errors import TransportError
 from adapters.fake import FakeAdapter, Script
 from adapters.requests import AppRequest, ModelRequest
 from adapters.types import APP
-from adapters.wire.torchserve import proto as wire
+from adapters.wire import torchserve
 from gateway.fronts.grpc.apps import PROTOBUF
 from tests.gateway.fronts.oip import TensorDoor, tensor_door
 
@@ -73,17 +73,21 @@ async def test_a_call_that_names_no_model(metadata: dict[str, str], code: grpc.S
         assert refused.value.code() == code
 
 
-WHOLE = wire.encode_request("chat", "", "a", b"1")
+WHOLE = torchserve.encode_request("chat", "", "a", b"1")
 
 
 @pytest.mark.parametrize("message", [b"\xff", b"\x0a\x04ch", WHOLE[:-1], b"\x0a\x04chat"])
 async def test_a_malformed_request_to_torchserve_is_refused(message: bytes) -> None:
     async with tensor_door(Messages(script(b"one"))) as d:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await messages(d, wire.PREDICTIONS.decode(), message)
+            await messages(d, torchserve.PREDICTIONS.decode(), message)
         assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
 
 
 def test_torchserves_messages_are_read_as_they_are_written() -> None:
-    assert wire.decode_request(wire.encode_request("m", "2.0", "data", b"\x00" * 300)) == ("m", "2.0", b"\x00" * 300)
-    assert wire.decode_response(wire.encode_response(b"x" * 200)) == b"x" * 200
+    assert torchserve.decode_request(torchserve.encode_request("m", "2.0", "data", b"\x00" * 300)) == (
+        "m",
+        "2.0",
+        b"\x00" * 300,
+    )
+    assert torchserve.decode_response(torchserve.encode_response(b"x" * 200)) == b"x" * 200

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from adapters import ignored_fields
 from adapters.http1.client import Client
 from adapters.upstreams.openai.client import OpenAIAdapter
-from adapters.wire.anthropic import chat as anthropic_chat
-from adapters.wire.openai import operation_fields
+from adapters.wire.anthropic import message_to_chat as anthropic_chat
 from runtimes.llm.engine.async_engine import StepRunner
 from tests.runtimes.llm.server_fixtures import MODEL, serving
 from tests.support.doors import CHATS, FOREIGN, HI, MESSAGES, RESPONSES, Before, Door, door
@@ -105,8 +105,8 @@ TOOLS: dict[str, Any] = {
     MESSAGES: [{"name": "a b", "input_schema": {"type": "x", "$ref": "7"}}],
 }
 OWN = {
-    CHATS: operation_fields.CHAT,
-    RESPONSES: operation_fields.RESPONSE,
+    CHATS: ignored_fields.CHAT,
+    RESPONSES: ignored_fields.RESPONSE,
     MESSAGES: anthropic_chat.FIELDS | {"thread", "anthropic-beta"},
 }
 BODY = {CHATS: CHAT | {"max_tokens": 2}, RESPONSES: RESPONSE | {"max_output_tokens": 2}, MESSAGES: MESSAGE}
@@ -146,7 +146,7 @@ async def test_an_error_names_a_field_of_its_door(path: str) -> None:
             words = set(re.findall(r"[a-z_]+", error["message"]))
             assert not words & FOREIGN[path] - set(re.findall(r"[a-z_]+", str(body))), (body, error)
             # Types, as msgspec writes them, and parts of a field stand in backticks too.
-            strange = named(error["message"]) & (operation_fields.FIELDS | anthropic_chat.FIELDS)
+            strange = named(error["message"]) & (ignored_fields.FIELDS | anthropic_chat.FIELDS)
             assert strange <= OWN[path] | body.keys(), (body, error)
     assert refused > 20
 

@@ -19,7 +19,7 @@ from adapters.errors import (
 )
 from adapters.fake import Script
 from adapters.types import OIP_GENERATE, OIP_JSON, Usage
-from adapters.wire.oip.payloads import HttpPayload
+from adapters.wire.oip.bodies import HttpPayload
 from tests.adapters.http1.raw import until
 from tests.gateway.fronts.oip import (
     ANSWERED,

@@ -158,7 +158,7 @@ async def test_an_invalid_request_is_refused_with_a_reason(path: str, body: Any,
 
 
 async def test_a_request_that_does_not_fit_refreshes_the_models_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapters.upstreams.oip.inference.DOUBT", -1.0)
+    monkeypatch.setattr("adapters.upstreams.inference.DOUBT", -1.0)
     async with tensor_door(scored(Y)) as d:
         assert (await predict(d, {"instances": [[1, 2]]}))[0] == 200
         d.fake.about["metadata"] = {**SCORED, "inputs": [{"name": "t", "datatype": "BYTES", "shape": [-1]}]}

@@ -9,12 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from adapters import ignored_fields
 from adapters.fake import FakeAdapter, Script
 from adapters.requests import AppRequest, ChatRequest, CompletionRequest, EmbeddingRequest, GenerateRequest
 from adapters.wire.openai import chat as wire
-from adapters.wire.openai import operation_fields
-from adapters.wire.openai.model_field import CODEC
-from adapters.wire.openai.passthrough import PASSTHROUGH
+from adapters.wire.openai.model_field import CODEC, PASSTHROUGH
 from config.schema.config import RewriteConfig
 from config.schema.rewrite import twins
 from policies.routing.rewrite import Rewrite
@@ -86,8 +85,8 @@ async def test_a_chat_receives_every_field_of_the_rewrite(rig: Rig) -> None:
 
 # ── every field of every operation ────────────────────────────────────────────────────────────────────
 
-NAMED = sorted(operation_fields.FIELDS - {"model", "messages", "prompt", "stream", "stream_options"})
-PATHS = sorted(operation_fields._TABLE)
+NAMED = sorted(ignored_fields.FIELDS - {"model", "messages", "prompt", "stream", "stream_options"})
+PATHS = sorted(ignored_fields._TABLE)
 NUMBERS = {"n": 1, "max_tokens": 1, "max_completion_tokens": 1, "max_output_tokens": 1, "n_predict": 1}
 
 
@@ -101,7 +100,7 @@ def test_a_rewrite_adds_a_field_only_where_the_operation_has_it(path: str, name:
     rewrite = Rewrite(RewriteConfig.model_validate({kind: {name: NUMBERS.get(name, "x")}}))
     request = AppRequest(model="m", path=path, codec=CODEC, body=b'{"model":"m"}')
     added = rewrite({"model": Raw(b'"m"')}, lambda field: CODEC.accepts(request, field)).keys() - {"model"}
-    table = operation_fields.fields_of(path)
+    table = ignored_fields.fields_of(path)
     assert added <= table
     assert bool(added) == bool(twins(name) & table)
 

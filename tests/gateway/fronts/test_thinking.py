@@ -6,13 +6,12 @@ from typing import Any
 import pytest
 
 from adapters.fake import FakeAdapter, Script
+from adapters.ignored_fields import IgnoredFields
 from adapters.types import Usage
-from adapters.wire.anthropic.messages import message_body
+from adapters.wire.anthropic.chat_to_message import message_body
 from adapters.wire.anthropic.requests import decode_message
 from adapters.wire.openai.chat import decode_chat, upstream_body
-from adapters.wire.openai.dialects import DIALECTS, OURS, PLAIN, OpenAIDialect
-from adapters.wire.openai.ignored_fields import IgnoredFields
-from adapters.wire.openai.thinking import of_message
+from adapters.wire.openai.dialects import DIALECTS, OURS, PLAIN, OpenAIDialect, thinking_of_message
 from tests.support.chats import DONE, chunk, completion
 from tests.support.doors import HI, door
 from tests.support.thoughts import ANSWER, MODEL, THOUGHT, chat, message, response
@@ -58,7 +57,7 @@ def test_a_message_s_thinking_as_each_server_of_chats_takes_it(
 ) -> None:
     fields = {"model": "m", "max_tokens": 9, "messages": HI} | ({} if thinking is None else {"thinking": thinking})
     request = decode_message(json.dumps(fields).encode(), None)
-    added = of_message(request.payload.native, request.fields, dialect.thinking)
+    added = thinking_of_message(request.payload.native, request.fields, dialect.thinking)
     body = json.loads(upstream_body(request, None, dialect, "", added))
     assert {name: body[name] for name in ("thinking", "chat_template_kwargs") if name in body} == expected
 

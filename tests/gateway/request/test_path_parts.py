@@ -10,7 +10,7 @@ from adapters.errors import CallerError
 from adapters.offload import codecs
 from adapters.requests import InferRequest, ModelRequest
 from adapters.tensors import Inference, Tensor
-from adapters.wire.oip import proto_request_view, request_view
+from adapters.wire.oip import proto_requests, request_view
 from adapters.wire.oip import requests as oip
 from adapters.wire.oip.proto_requests import encode_infer_request
 from adapters.wire.tfserving import predict, predict_v1_view, predict_view
@@ -45,7 +45,7 @@ def as_binary(size: int) -> InferRequest:
 def as_grpc(size: int) -> InferRequest:
     decoded = inference(size)
     body = encode_infer_request(decoded)
-    return proto_request_view.request_of(decoded, body, model="m", version="", kind="infer", timeout=3.0)
+    return proto_requests.request_of(decoded, body, model="m", version="", kind="infer", timeout=3.0)
 
 
 def as_prediction(size: int) -> InferRequest:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from adapters.types import Usage
 from adapters.wire import reported_usage
-from adapters.wire.anthropic.usage import message_usage, reported_by
+from adapters.wire.anthropic.answers import message_usage, reported_by
 from adapters.wire.openai import chat, model_field
 from adapters.wire.responses import native
 from adapters.wire.responses.answers import usage_of

@@ -8,8 +8,8 @@ import msgspec
 from adapters.errors import CallerError, LimitExceeded, NotFound
 from adapters.http1.message import Request, Response
 from adapters.wire.body import open_body
+from adapters.wire.decoding import is_id
 from adapters.wire.responses.stored_items import metadata_of
-from adapters.wire.valid_text import is_id
 from gateway.auth.keys import Principal
 from gateway.features.batches.fronts.files import lifetime_of, no_file
 from gateway.features.batches.rows import BatchHolder, BatchSpec, StoredBatch, new_id

@@ -9,9 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.errors import BackendError
+from adapters.upstreams.deferral import (
+    URLS,
+    Deferred,
+    DeferredRequest,
+    LinePass,
+    ProvidedResponse,
+    ProvidedResult,
+    url_of,
+)
 from adapters.upstreams.provided import anthropic, openai
-from adapters.upstreams.provided.client import URLS, ProvidedResponse, url_of
-from adapters.upstreams.provided.deferral import Deferred, DeferredRequest, LinePass, ProvidedResult
 
 BODIES = st.dictionaries(st.text(max_size=8), st.text(max_size=20), max_size=4).map(lambda d: json.dumps(d).encode())
 REQUESTS = st.builds(DeferredRequest.of, st.sampled_from(["a", "b"]), st.sampled_from(URLS), BODIES)

@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 from adapters.errors import BackendError
 from adapters.types import Usage
 from adapters.wire import reported_usage
-from adapters.wire.anthropic.answers import completion_of, message_of, read_message
-from adapters.wire.anthropic.chunks import ChatChunks, read_event
-from adapters.wire.anthropic.events import MessageEvents
+from adapters.wire.anthropic.answers import MessageEvents, completion_of, message_of, read_message, reported_by
+from adapters.wire.anthropic.stream_to_chat import ChatChunks, read_event
 from adapters.wire.anthropic.tools import MAX_NAME, OwnNames
-from adapters.wire.anthropic.usage import reported_by
 from adapters.wire.openai import bounds
 from adapters.wire.openai import chat as openai
 from adapters.wire.reported_usage import chat_fields

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from adapters.errors import CallerError
+from adapters.ignored_fields import IgnoredFields
 from adapters.requests import ChatRequest
 from adapters.types import Feature
 from adapters.wire.anthropic import call_ids
 from adapters.wire.anthropic import requests as wire
-from adapters.wire.anthropic.messages import message_body
+from adapters.wire.anthropic.chat_to_message import message_body
 from adapters.wire.anthropic.own_thoughts import without_own_thoughts
 from adapters.wire.openai import chat as openai
 from adapters.wire.openai import kept_signatures
-from adapters.wire.openai.ignored_fields import IgnoredFields
 
 Object = dict[str, Any]
 FEATURES: tuple[Feature, ...] = get_args(Feature)

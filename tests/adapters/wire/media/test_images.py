@@ -18,14 +18,15 @@ from adapters.wire.media.encoded import file_bytes
 from adapters.wire.media.images import (
     MAX_COMPRESSED,
     MAX_METADATA,
+    MAX_PARTS,
     MAX_PICTURES,
     MAX_SCANS,
     ImageOptions,
     decode_images,
     decoding_cost,
+    parts_of,
     target_size,
 )
-from adapters.wire.media.picture_parts import MAX_PARTS, parts_of
 
 DTYPES = {"UINT8": "u1", "FP16": "<f2", "FP32": "<f4"}
 

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.errors import CallerError, TooLarge
-from adapters.wire.media.resample import resample
-from adapters.wire.media.sound import MAX_SAMPLES, SoundOptions, decode_wav
+from adapters.wire.media.sound import MAX_SAMPLES, SoundOptions, decode_wav, resample
 
 
 def wav(kind: int, channels: int, rate: int, bits: int, data: bytes, *, size: int | None = None) -> bytes:

@@ -10,8 +10,8 @@ from msgspec import Raw
 
 from adapters.errors import CallerError
 from adapters.requests import InferRequest
-from adapters.wire.oip.proto_request_view import request_of as grpc_request_of
 from adapters.wire.oip.proto_requests import decode_infer_request, encode_infer_request
+from adapters.wire.oip.proto_requests import request_of as grpc_request_of
 from adapters.wire.oip.request_view import request_of, rows_of, sequence_name
 
 INPUT = {"name": "x", "shape": [2, 1], "datatype": "INT32", "data": [1, 2]}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from adapters.errors import CallerError
 from adapters.tensors import Inference, RequestedOutput, Tensor, element_count
-from adapters.wire.oip import raw_requests as oip_raw
+from adapters.wire.oip import requests
 from adapters.wire.oip import requests as oip
 from tests.adapters.wire.tensors import NAMES, NUMPY, WORDS, array, lists, parameters, same, tensors
 
@@ -248,7 +248,7 @@ def test_a_raw_request_has_its_models_input(
     data: bytes, datatype: str, dims: tuple[int, ...], batched: bool, shape: tuple[int, ...]
 ) -> None:
     raw = oip.decode_request(data, 0, "m")
-    whole = oip_raw.complete(raw, "x", datatype, dims, batched=batched)
+    whole = requests.complete(raw, "x", datatype, dims, batched=batched)
     expected = b"\x03\0\0\0abc" if datatype == "BYTES" else data
     assert same(whole.inputs[0], Tensor("x", datatype, shape, expected))
     assert whole.parameters == {"binary_data_output": True}
@@ -268,7 +268,7 @@ def test_a_raw_request_has_its_models_input(
 )
 def test_a_raw_request_that_is_not_the_models_input(data: bytes, datatype: str, dims: tuple[int, ...]) -> None:
     with pytest.raises(CallerError, match="`x`"):
-        oip_raw.complete(oip.decode_request(data, 0, "m"), "x", datatype, dims, batched=False)
+        requests.complete(oip.decode_request(data, 0, "m"), "x", datatype, dims, batched=False)
 
 
 def test_datatypes_without_a_form_in_json_are_not_encoded_as_json() -> None:

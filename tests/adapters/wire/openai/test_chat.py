@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.errors import BackendError, CallerError
+from adapters.ignored_fields import is_misspelled
 from adapters.requests import ChatRequest, CompletionRequest
 from adapters.wire.openai import chat as wire
-from adapters.wire.openai.operation_fields import is_misspelled
 from adapters.wire.openai.request_codec import MAX_TOKENS
 
 MESSAGES = [{"role": "user", "content": "hi"}]

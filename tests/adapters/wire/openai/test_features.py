@@ -9,7 +9,7 @@ from msgspec import Raw
 
 from adapters.types import Feature
 from adapters.wire.openai import chat as wire
-from adapters.wire.openai import features
+from adapters.wire.openai import request_codec
 
 TEXT = {"type": "text", "text": 'an "image_url" and {"type": "image_url", "image_url": {"url": "x"}}'}
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
@@ -93,7 +93,7 @@ def test_a_feature_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
         looked.append(fields)
         return True
 
-    monkeypatch.setitem(features.READ, "vision", look)
+    monkeypatch.setitem(request_codec.FEATURE_FIELDS, "vision", look)
     request = wire.decode_chat(json.dumps({"model": "m", "messages": turns("hi")}).encode())
     assert not looked
     assert request.uses_feature("vision")
@@ -102,9 +102,9 @@ def test_a_feature_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_large_prompt_is_examined_when_it_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features, "EAGER", 100)
+    monkeypatch.setattr(request_codec, "EAGER", 100)
     request = wire.decode_chat(json.dumps({"model": "m", "messages": turns("x" * 100, [IMAGE])}).encode())
-    monkeypatch.setattr(features, "READ", {})
+    monkeypatch.setattr(request_codec, "FEATURE_FIELDS", {})
     assert request.uses_feature("vision")
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from adapters.errors import CallerError
-from adapters.wire.openai.ignored_fields import CHANGED, MAX_LISTED, OTHER, IgnoredFields, allowed_tools, label
+from adapters.ignored_fields import CHANGED, MAX_LISTED, OTHER, IgnoredFields, allowed_tools, label
 
 
 def tool(name: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.errors import CallerError
-from adapters.wire.openai.ignored_fields import IgnoredFields
+from adapters.ignored_fields import IgnoredFields
 from adapters.wire.openai.known_fields import DefinedFields, LeftOut
 
 

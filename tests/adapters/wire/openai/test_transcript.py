@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from adapters.types import Usage
 from adapters.wire.openai import transcript as module
 from adapters.wire.openai.chat import decode_chat, decode_completion
-from adapters.wire.openai.continuation import Mode, can_continue
-from adapters.wire.openai.transcript import Transcript
+from adapters.wire.openai.transcript import Mode, Transcript, can_continue
 from tests.support.gateways import chat
 
 HEAD = {"id": "first", "object": "chat.completion.chunk", "created": 1, "model": "m"}

@@ -11,9 +11,9 @@ from adapters.types import Usage
 from adapters.wire.openai.known_fields import LeftOut
 from adapters.wire.responses import answers
 from adapters.wire.responses import requests as wire
-from adapters.wire.responses.custom_input import CustomInput
 from adapters.wire.responses.events import ResponseEvents
 from adapters.wire.responses.events import whole as whole_response
+from adapters.wire.responses.streamed_items import CustomInput
 from adapters.wire.responses.tools import Namespace, ResponseCustomTool, ResponseFunction, ToolNames
 from tests.support.chats import DONE, chunk, completion
 from tests.support.door_events import response_events

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.wire.text.stop_texts import StopTexts
+from adapters.wire.text.generated_text import StopTexts
 
 letters = st.text("ab\n", min_size=1, max_size=4)
 

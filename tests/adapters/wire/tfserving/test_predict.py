@@ -21,8 +21,8 @@ from adapters.wire.tfserving import (
 from adapters.wire.tfserving import (
     tensors as tfserving_tensors,
 )
-from adapters.wire.tfserving.datatypes import NAMES
 from adapters.wire.tfserving.predict_v1 import SIGNATURE
+from adapters.wire.tfserving.tensors import TENSORFLOW_NAMES
 from tests.adapters.wire.tensors import same, tensors
 
 
@@ -87,7 +87,7 @@ def test_values_that_are_left_out_are_the_last_one_or_nothing() -> None:
 
 
 def test_every_datatype_has_a_name() -> None:
-    for datatype in NAMES:
+    for datatype in TENSORFLOW_NAMES:
         assert parsed(Tensor("x", datatype, (0,), b""), by_value=False).dtype
 
 

@@ -15,10 +15,9 @@ from msgspec import Raw
 
 from adapters.errors import BackendError, TransportError
 from adapters.http1.client import Client
+from adapters.upstreams.deferral import DeferredRequest, LinePass, ProvidedResponse, ProvidedResult
 from adapters.upstreams.provided import exchanges
 from adapters.upstreams.provided.anthropic import AnthropicBatches
-from adapters.upstreams.provided.client import ProvidedResponse
-from adapters.upstreams.provided.deferral import DeferredRequest, LinePass, ProvidedResult
 from adapters.upstreams.provided.openai import MARK, OpenAIBatches
 from adapters.upstreams.provided.provider import Unsure
 from adapters.wire import decoding

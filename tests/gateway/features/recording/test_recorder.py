@@ -10,7 +10,7 @@ import pytest
 from adapters.errors import BackendError
 from adapters.fake import FakeAdapter, Script
 from adapters.requests import InferRequest
-from adapters.wire.oip.payloads import HttpPayload
+from adapters.wire.oip.bodies import HttpPayload
 from gateway.auth.keys import Principal
 from gateway.features.recording import folder
 from gateway.features.recording import recorder as module

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from adapters.errors import BackendError, CapacityError, InferenceError, TransportError, UpstreamTimeout
 from adapters.fake import Script
 from adapters.requests import AppRequest
-from adapters.wire.oip.payloads import HttpPayload
+from adapters.wire.oip.bodies import HttpPayload
 from policies.sequential.quantiles import quantile
 from policies.shadowing.pairs import PairTally
 from tests.support.gateways import chat, infer

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from adapters.conformance.cell import Cell
+from adapters.conformance.matrix import Cell
 from gateway.process.foreign.examination import table_of
 
 
