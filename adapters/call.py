@@ -14,7 +14,7 @@ from adapters.requests import ModelRequest
 from adapters.spans import Span, SpanLog
 from adapters.types import Deadline, Usage
 from config.schema.money import Money
-from config.schema.queue import Priority
+from config.schema.balance import Priority
 
 Event = tuple[str, str]
 """The name of an event, and the name of the pool or model that it concerns."""

@@ -15,7 +15,9 @@ from adapters.registry import Address, Unmakeable
 from adapters.registry import make as make_adapter
 from adapters.requests import ModelRequest
 from adapters.upstreams import dial
-from config.protocols import BUILT_IN, AnyProtocol, ProtocolConfig
+from config.schema.protocols.catalogue import BUILT_IN
+from config.schema.protocols import AnyProtocol
+from config.schema.protocols.base import ProtocolConfig
 from config.schema.config import PoolConfig
 
 _section: TypeAdapter[ProtocolConfig] = TypeAdapter(AnyProtocol)

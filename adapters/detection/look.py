@@ -9,7 +9,7 @@ from adapters.errors import BackendError, TransportError
 from adapters.http1.client import Client
 from adapters.http1.message import encode_fields
 from adapters.types import Deadline
-from config.protocols import Serves
+from config.schema.protocols.base import Serves
 
 MAX_BODY = 1024 * 1024
 MAX_LOOKS = 128

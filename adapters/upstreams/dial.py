@@ -20,7 +20,7 @@ from adapters.http1.proxy import Proxy
 from adapters.http2.channel import Channel
 from adapters.registry import Address
 from adapters.upstreams.deferral import DeferringClient
-from config.protocols.egress import DIRECT, ProxyConfig
+from config.schema.protocols.egress import DIRECT, ProxyConfig
 from config.schema.config import PoolConfig, UpstreamTls
 
 BESIDE = 8

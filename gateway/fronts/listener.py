@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Protocol
 
 from adapters.http1.message import Request, Response
-from adapters.wire.openai.passthrough import PASSTHROUGH
+from adapters.wire.openai.model_field import PASSTHROUGH
 from gateway.fronts.door import Door, DoorPath
 from gateway.fronts.openai import OpenAIFront
 from gateway.fronts.paths import APPS, MESSAGES, MODELS, RESPONSES, VERSION, readdressed

@@ -186,7 +186,7 @@ class ClientFeatures:
         """The largest bodies that are read in pieces, by path."""
         if (service := self.service) is None:
             return {}
-        from gateway.features.batches.fronts.uploads import uploads_of
+        from gateway.features.batches.fronts.anthropic import uploads_of
 
         return uploads_of(service.config)
 
@@ -268,7 +268,7 @@ class ClientFeatures:
 
             embedders = await asyncio.to_thread(loading.embedders, config)
         if any(model.pipeline is not None for model in config.models):
-            from gateway.features.pipelines.leaves import resources
+            from gateway.features.pipelines import resources
 
             await asyncio.to_thread(resources.prepare, config)
         self.graphs(config)

@@ -21,7 +21,7 @@ from paho.mqtt.properties import Properties
 from adapters.brokers.base import BrokerDelivery, BrokerMessage
 from adapters.brokers.mqtt.connection import Connection, ConnectionPlan
 from adapters.wire.cloudevents import format_time, parse
-from config.schema.bus.broker import BrokerConfig
+from config.schema.bus import BrokerConfig
 
 ENDS = "headrace/ends"
 EXPIRY = 7 * 86400

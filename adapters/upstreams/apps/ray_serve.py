@@ -19,7 +19,7 @@ from adapters.upstreams.readiness import Readiness
 from adapters.wire.apps import ray_serve as wire
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip.bodies import IndexEntry
-from config.protocols.ray_serve import RayServeProtocol
+from config.schema.protocols.apps import RayServeProtocol
 from config.schema.config import PoolConfig
 
 _APPLICATIONS = b"/api/serve/applications/"

@@ -36,7 +36,7 @@ from adapters.types import Deadline
 from adapters.wire import sse
 from adapters.wire.cloudevents import CloudEvent, EnvelopeError, decode, format_time, headers_of
 from adapters.wire.decoding import whole_number
-from config.protocols.bus import BusProtocol
+from config.schema.protocols.bus import BusProtocol
 
 log = logging.getLogger(__name__)
 REQUEST: Final = "com.headrace.request"

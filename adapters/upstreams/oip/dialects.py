@@ -15,7 +15,7 @@ from adapters.upstreams import failed_status
 from adapters.upstreams.failed_status import MAX_ERROR_BODY
 from adapters.upstreams.oip.responses import refuse
 from adapters.wire import decoding
-from config.protocols.oip import OipServer
+from config.schema.protocols.tensors import OipServer
 
 
 def listed_state(body: bytes, model: str) -> bool | None:

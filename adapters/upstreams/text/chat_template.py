@@ -22,8 +22,8 @@ from adapters.requests import ChatRequest, CompletionRequest, GenerateRequest
 from adapters.wire import decoding
 from adapters.wire.text import prompt_request
 from adapters.wire.text.chat_jinja import ChatEnvironment, for_template
-from config.protocols.openai import OpenAIProtocol
-from config.protocols.prompts import PromptProtocol
+from config.schema.protocols.language import OpenAIProtocol
+from config.schema.protocols.language import PromptProtocol
 
 if TYPE_CHECKING:
     pass

@@ -25,7 +25,7 @@ from adapters.wire.text import prompt_request
 from adapters.wire.text import tgi as wire
 from adapters.wire.text.generated_text import StopTexts, TextEncoder
 from adapters.wire.text.prompt_request import Options
-from config.protocols.tgi import TgiProtocol
+from config.schema.protocols.language import TgiProtocol
 from config.schema.config import PoolConfig
 
 

@@ -22,7 +22,7 @@ from adapters.upstreams.readiness import Readiness
 from adapters.upstreams.torchserve.http_client import PREDICTIONS, answered, models_of, verb_of
 from adapters.upstreams.torchserve.models import ManagedModels, by_kind
 from adapters.wire import torchserve
-from config.protocols.torchserve import TorchServeGrpcProtocol
+from config.schema.protocols.tensors import TorchServeGrpcProtocol
 from config.schema.config import PoolConfig
 
 

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from adapters import offload
 from adapters.errors import CallerError, InferenceError, LimitExceeded
-from adapters.upstreams.provided.deferral import Deferred, LinePass, ProvidedResult
+from adapters.upstreams.deferral import Deferred, LinePass, ProvidedResult
 from adapters.wire import decoding
 from gateway.auth.keys import Principal
 from gateway.features.batches.calls import LineEnd, model_of

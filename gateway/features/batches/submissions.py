@@ -15,7 +15,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection
 
 from adapters.errors import InferenceError
-from adapters.upstreams.provided.deferral import DeferredRequest, ProvidedResult
+from adapters.upstreams.deferral import DeferredRequest, ProvidedResult
 from adapters.upstreams.provided.exchanges import Missing
 from adapters.upstreams.provided.provider import UNREADABLE, ProviderBatches, ProviderLines, ProviderState, Unsure
 from gateway.features.batches.calls import model_of

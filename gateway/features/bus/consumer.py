@@ -16,7 +16,7 @@ from adapters.brokers.base import (
 )
 from adapters.errors import CapacityError
 from adapters.lasting import lasting
-from adapters.wire.cloudevents.event import CloudEvent
+from adapters.wire.cloudevents import CloudEvent
 from config.schema.bus import BindingConfig
 from gateway.features.bus.answers import AnswerMessages
 from gateway.features.bus.cancels import watch_cancels

@@ -11,7 +11,7 @@ from adapters.http1.message import encode_fields
 from adapters.http2 import channel as http2
 from adapters.http2.status import Code, GrpcError
 from adapters.types import Deadline
-from adapters.wire.valid_text import whole_number
+from adapters.wire.decoding import whole_number
 from config.schema.telemetry import TracesConfig
 
 PATH = "/v1/traces"

@@ -22,7 +22,7 @@ from adapters.types import Deadline
 from adapters.upstreams import tls
 from adapters.upstreams.dial import credentials
 from adapters.upstreams.scrubbing import scrubber
-from adapters.upstreams.tls import FileTimes
+from adapters.upstreams.dial import FileTimes
 from config.schema.config import (
     CommandRuntime,
     LlmRuntime,
@@ -255,7 +255,7 @@ def _key_field(config: RuntimeConfig | None) -> bytes:
 def tls_of(pool: PoolConfig, spoken: str) -> ssl.SSLContext:
     """The TLS context of the pool's `https://` endpoints. Raises `FleetError`."""
     try:
-        return tls.context(pool, spoken)
+        return dial.tls_context(pool, spoken)
     except (OSError, ssl.SSLError) as error:
         raise FleetError(f"pool {pool.name}: tls: {error}") from None
 

@@ -8,7 +8,7 @@ from adapters.errors import CallerError, CapacityError, InferenceError, Unavaila
 from adapters.http1.message import NO_HEADERS, Headers, Request, Response
 from adapters.wire.internal_headers import REFUSED
 from adapters.wire.openai import chat as openai
-from adapters.wire.openai.ignored_fields import IGNORED, IgnoredFields
+from adapters.ignored_fields import IGNORED, IgnoredFields
 from runtimes.llm.api.generation import AnswerStream
 from runtimes.llm.engine.async_engine import EngineDead
 

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from adapters.errors import CallerError
-from adapters.wire.valid_text import whole_number
+from adapters.wire.decoding import whole_number
 from runtimes.llm.sampling_params import (
     MAX_BIASED,
     MAX_COUNT,

@@ -30,7 +30,7 @@ from adapters.brokers.mqtt.connection import Connection, ConnectionPlan
 from adapters.brokers.mqtt.member import LEFT, MOST_CONTINUED, MqttMember
 from adapters.brokers.mqtt.session import MqttSession, properties_of
 from adapters.wire.cloudevents import format_time, parse
-from config.schema.bus.broker import BrokerConfig
+from config.schema.bus import BrokerConfig
 from tests.support.brokers.broker import cloud_event
 from tests.support.brokers.mqtt import MqttBroker
 

@@ -15,7 +15,7 @@ from adapters.brokers.base import (
     SubscriptionPlan,
 )
 from adapters.brokers.sqs.client import SqsClient, make
-from config.schema.bus.broker import BrokerConfig
+from config.schema.bus import BrokerConfig
 from tests.support.brokers.sqs import SqsBroker, sqs_server
 
 pytestmark = pytest.mark.servers

@@ -24,7 +24,7 @@ from adapters.wire.responses import native
 from adapters.wire.text import chat_translation as translation
 from adapters.wire.text import tgi
 from adapters.wire.tfserving import predict_v1_upstream, rest
-from gateway.features.pipelines.leaves.ranking import rank_embedded
+from gateway.features.pipelines.rerank import rank_embedded
 from gateway.traffic.answer_refusals import body_refuses
 from tests.support.bad_answers import bad_json
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import aiohttp
 
-from adapters.wire.valid_text import whole_number
+from adapters.wire.decoding import whole_number
 from config.schema.money import Money, format_amount
 from gateway.features.batches.client.sources import InputError, InputLine
 from gateway.traffic.queue import PRIORITY_HEADER

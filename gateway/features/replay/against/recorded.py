@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw
 
 from adapters.types import Form
-from adapters.wire.valid_text import whole_number
+from adapters.wire.decoding import whole_number
 from config.schema.telemetry import CREDENTIAL_HEADERS
 from gateway.features.recording.contents import HEADER_LENGTH
 from gateway.features.recording.entries import Content, RecordEntry
