@@ -11,8 +11,7 @@ from adapters.errors import NotFound
 from adapters.wire.oip.bodies import IndexEntry
 from adapters.wire.valid_text import whole_number
 from runtimes.tensor.configuration.model_config import ModelConfig
-from runtimes.tensor.models.override import remove
-from runtimes.tensor.models.repository import ModelFolder
+from runtimes.tensor.models.repository import ModelFolder, remove
 from runtimes.tensor.models.served_model import ServedModel
 from runtimes.tensor.statistics import ModelStatistics
 
