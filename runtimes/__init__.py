@@ -12,5 +12,4 @@ histogram.py       durations counted by size, for metrics
 spans.py           the spans of traced requests, for the gateway that fetches them
 traced_handler.py  a handler whose traced requests have a span
 wheels.py          files of models, fetched from the package index
-fetch_progress.py  the log lines of such a fetch
 """

@@ -5,22 +5,25 @@ dispatcher of decoupled models), an instance on a thread or in a process, and a 
 way.
 
 __main__.py        the command line
-api/               HTTP and gRPC, and the server process
-models/            the repository, and the versions of models in service
-configuration/     the configuration of a model
-scheduling/        queues and batches; sequences/: requests that belong together
+api/               HTTP and gRPC, inference whichever wire a request came over, and the server process
+ensembles/         models whose requests pass through other models
 instances/         copies of a model on threads and in processes
 backends/          one module for each framework
-requests/          models that receive requests whole, and the questions that they ask the server
 triton_api/        Triton's Python API, in the process of such a model
+models/            the repository, and the versions of models in service
+schedulers.py      the scheduler that a configuration selects
+sequences/         requests that belong together
+requests/          models that receive requests whole
+scheduling/        queues and batches
 catalogue/         small real models to start with
-ensembles/         models whose requests pass through other models
-service.py         inference, whichever wire a request came over; nested.py: requests of models for other models
-delivery.py        outputs into shared memory, or as classes: shared_memory.py, classification.py
-texts.py           large BYTES tensors without an object for each element; text_index.py: their rows, off the loop
+interfaces.py      backends, models and instances
+configuration/     the configuration of a model
+text_index.py      rows of large BYTES tensors, off the loop; texts.py: such tensors without an object for each element
 deferred_input.py  large inputs that are padded or converted where their batch is composed
 off_loop.py        work on large buffers in threads
 datatypes.py       the protocol's datatypes in numpy
-spans.py           the spans of a traced inference
 statistics.py      counts and times of a version
+sources.py         the import of models' Python files, without cached bytecode
+
+No two of these packages import each other.
 """

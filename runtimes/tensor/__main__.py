@@ -14,7 +14,7 @@ from runtimes.arguments import MAX_HELD_HELP, HelpFormatter, duration, held_byte
 from runtimes.process import importing
 from runtimes.tensor.api.log_settings import LogSettings, OneLine
 from runtimes.tensor.api.restrictions import Restriction, parse
-from runtimes.tensor.catalogue.entries import CATALOGUE
+from runtimes.tensor.catalogue.repository import CATALOGUE
 
 # The modules of `pip install "headrace[tensor]"`.
 _EXTRA = {"google", "google.protobuf", "numpy", "hpack"}

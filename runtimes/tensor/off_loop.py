@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 LARGE: Final = 1 << 20
 """Bytes from which a copy takes long enough for a thread."""
@@ -20,11 +20,11 @@ async def off_loop(work: Callable[[], T]) -> T:
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
-        future.add_done_callback(_retrieve)
+        future.add_done_callback(retrieve)
         raise
 
 
-def _retrieve(future: asyncio.Future[T]) -> None:
+def retrieve(future: asyncio.Future[Any]) -> None:
     """Retrieve an exception that no caller awaits."""
     if not future.cancelled():
         future.exception()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from runtimes.fetch_progress import FetchProgress
+from runtimes.wheels import FetchProgress
 
 pytestmark = pytest.mark.plain
 
@@ -34,7 +34,7 @@ class Download:
 def progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FetchProgress:
     """An hour passes at each look at the time."""
     clock = count(step=HOUR)
-    monkeypatch.setattr("runtimes.fetch_progress.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr("runtimes.wheels.time", SimpleNamespace(monotonic=lambda: next(clock)))
     return FetchProgress("model", 1000, tmp_path, shown=False)
 
 

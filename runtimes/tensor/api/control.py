@@ -9,12 +9,12 @@ from adapters.errors import InferenceError
 from adapters.wire.oip.bodies import EXTENSIONS, IndexEntry, Load, ModelMetadata, ServerMetadata, TensorMetadata
 from runtimes.tensor.api.log_settings import LogSettings
 from runtimes.tensor.api.refusals import not_implemented
+from runtimes.tensor.api.shared_memory import SharedMemory
 from runtimes.tensor.api.trace import Tracer
 from runtimes.tensor.configuration.model_config import ModelConfig, TensorSpec
 from runtimes.tensor.models.manager import ModelManager
-from runtimes.tensor.models.override import Override
 from runtimes.tensor.models.records import VersionRecord
-from runtimes.tensor.shared_memory import SharedMemory
+from runtimes.tensor.models.repository import Override
 
 
 class Control:

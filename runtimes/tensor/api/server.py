@@ -30,22 +30,21 @@ from runtimes.tensor.api.log_settings import LogSettings
 from runtimes.tensor.api.metrics import Metrics
 from runtimes.tensor.api.refusals import http_refusal
 from runtimes.tensor.api.restrictions import Restriction, Restrictions
-from runtimes.tensor.api.trace import Tracer
-from runtimes.tensor.api.trace_settings import TraceSettings
+from runtimes.tensor.api.service import InferenceService
+from runtimes.tensor.api.shared_memory import SharedMemory
+from runtimes.tensor.api.trace import Tracer, TraceSettings
 from runtimes.tensor.catalogue.repository import add
 from runtimes.tensor.ensembles.processes import placement as ensemble_placement
 from runtimes.tensor.ensembles.scheduler import EnsembleSchedulers
 from runtimes.tensor.instances import placement
+from runtimes.tensor.instances.services import ModelServices
 from runtimes.tensor.models.loading import Parts
 from runtimes.tensor.models.manager import ManagerOptions, ModelManager
 from runtimes.tensor.models.repository import Repository, RepositoryError
 from runtimes.tensor.models.table import ModelTable
-from runtimes.tensor.requests.services import ModelServices
+from runtimes.tensor.schedulers import make_scheduler
+from runtimes.tensor.scheduling.cached import ResponseStore
 from runtimes.tensor.scheduling.clock import clock
-from runtimes.tensor.scheduling.response_store import ResponseStore
-from runtimes.tensor.scheduling.scheduler import make_scheduler
-from runtimes.tensor.service import InferenceService
-from runtimes.tensor.shared_memory import SharedMemory
 from runtimes.traced_handler import TracedHandler
 from runtimes.wheels import ModelUnavailable
 

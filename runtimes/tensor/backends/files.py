@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from runtimes.tensor.backends.base import ModelLoadError
-from runtimes.tensor.backends.sources import UncachedLoader, import_uncached
 from runtimes.tensor.configuration.model_config import ModelConfig
+from runtimes.tensor.interfaces import ModelLoadError
+from runtimes.tensor.sources import UncachedLoader, import_uncached
 
 _PREFIX = "_model_"
 _serials = itertools.count()

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from runtimes.tensor.backends.base import ModelLoadError, Tensors
 from runtimes.tensor.configuration.model_config import ModelConfig
+from runtimes.tensor.interfaces import ModelLoadError, Tensors
 
 SOURCE: Final = "function.py"
 

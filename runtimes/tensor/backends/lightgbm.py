@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import lightgbm
 
-from runtimes.tensor.backends.base import Array, Device, Model, ModelLoadError
 from runtimes.tensor.backends.files import model_file
 from runtimes.tensor.backends.tabular import Method, TabularModel, described
 from runtimes.tensor.configuration.model_config import ModelConfig
+from runtimes.tensor.interfaces import Array, Device, Model, ModelLoadError
 
 FILENAMES: Final = ("model.txt", "lightgbm.txt")
 

@@ -11,10 +11,10 @@ from typing import Any, Final
 import numpy as np
 import openvino as ov
 
-from runtimes.tensor.backends.base import Array, Device, Model, ModelLoadError, Tensors
 from runtimes.tensor.backends.files import model_file, output_names
 from runtimes.tensor.backends.signature import ModelTensor, completed
 from runtimes.tensor.configuration.model_config import ModelConfig
+from runtimes.tensor.interfaces import Array, Device, Model, ModelLoadError, Tensors
 
 FILENAMES: Final = ("model.xml", "model.onnx", "model.pdmodel", "model.tflite")
 _DATATYPES: Final = {

@@ -14,10 +14,10 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-from runtimes.tensor.backends.base import Device, Model, ModelLoadError, Tensors
-from runtimes.tensor.backends.declared import declared
 from runtimes.tensor.backends.files import forget, model_class
+from runtimes.tensor.backends.signature import declared
 from runtimes.tensor.configuration.model_config import ModelConfig
+from runtimes.tensor.interfaces import Device, Model, ModelLoadError, Tensors
 from runtimes.tensor.triton_api import loading
 
 FILENAME = "model.py"

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from runtimes.tensor.backends.base import Backend, Device, Model, ModelLoadError
 from runtimes.tensor.configuration.model_config import ModelConfig
+from runtimes.tensor.interfaces import Backend, Device, Model, ModelLoadError
 
 
 class _Entry(NamedTuple):

@@ -1,14 +1,40 @@
-"""The inputs and outputs in a model's file, compared with its configuration."""
+"""The inputs and outputs in a model's file, compared with its configuration, or declared by that alone."""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
-from runtimes.tensor.backends.base import ModelLoadError
 from runtimes.tensor.configuration.model_config import Dims, DynamicBatching, ModelConfig, TensorSpec
+from runtimes.tensor.interfaces import ModelLoadError
+
+TORCH_FILENAMES = ("model.pt", "model.pt2", "model.safetensors", "model.pth")
+
+
+def is_declared(backend: str, config: ModelConfig, folder: Path) -> bool:
+    """Whether the model's file describes no tensors. `backend` is our name."""
+    return backend == "python" or (backend == "torch" and not _is_exported(config, folder))
+
+
+def declared(backend: str, config: ModelConfig) -> ModelConfig:
+    """The configuration, which is complete. Raises `ModelLoadError`."""
+    if not config.inputs or not config.outputs:
+        raise ModelLoadError(
+            "the model's file does not describe its inputs and outputs: write them in the configuration"
+        )
+    if backend == "torch" and any(spec.datatype == "BYTES" for spec in (*config.inputs, *config.outputs)):
+        raise ModelLoadError("PyTorch has no BYTES tensors: use the python backend")
+    return config
+
+
+def _is_exported(config: ModelConfig, folder: Path) -> bool:
+    """Among PyTorch's files, only those of torch.export describe their tensors."""
+    names = (config.default_model_filename,) if config.default_model_filename else TORCH_FILENAMES
+    return next((name for name in names if (folder / name).exists()), "").endswith(".pt2")
+
 
 MAX_BATCH_SIZE: Final = 8
 """The largest batch of a model whose file allows any, unless its configuration has one."""

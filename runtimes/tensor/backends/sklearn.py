@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import joblib
 
-from runtimes.tensor.backends.base import Device, Model, ModelLoadError
 from runtimes.tensor.backends.files import model_file
 from runtimes.tensor.backends.tabular import Method, TabularModel, described
 from runtimes.tensor.configuration.model_config import ModelConfig
+from runtimes.tensor.interfaces import Device, Model, ModelLoadError
 
 FILENAMES: Final = ("model.skops", "model.joblib", "model.pkl")
 METHODS: Final = (

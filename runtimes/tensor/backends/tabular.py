@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from runtimes.tensor.backends.base import Array, ModelFailed, ModelLoadError, Tensors
 from runtimes.tensor.configuration.model_config import DynamicBatching, ModelConfig, TensorSpec
 from runtimes.tensor.datatypes import DTYPES, datatype_of
+from runtimes.tensor.interfaces import Array, ModelFailed, ModelLoadError, Tensors
 
 MAX_BATCH_SIZE = 256
 """The largest batch, unless the configuration has one: a row is small."""

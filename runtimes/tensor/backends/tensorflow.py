@@ -16,10 +16,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # read when it is imported
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from runtimes.tensor.backends.base import Array, Device, Model, ModelLoadError, Tensors
 from runtimes.tensor.backends.files import model_file, output_names
 from runtimes.tensor.backends.signature import ModelTensor, completed
 from runtimes.tensor.configuration.model_config import ModelConfig
+from runtimes.tensor.interfaces import Array, Device, Model, ModelLoadError, Tensors
 
 FILENAMES: Final = ("model.savedmodel", "saved_model.pb")
 SIGNATURE: Final = "serving_default"

@@ -7,18 +7,177 @@ names (`INPUT__0`, `INPUT__1` …, as Triton counts them).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+import pickle
+import warnings
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import torch
+import torch.export
+from safetensors.torch import load_file
 
-from runtimes.tensor.backends.base import Array, Device, Model, ModelFailed, Tensors
-from runtimes.tensor.backends.declared import TORCH_FILENAMES, declared, is_declared
-from runtimes.tensor.backends.files import forget, model_file, output_names
-from runtimes.tensor.backends.signature import completed
-from runtimes.tensor.backends.torch_files import TYPES, exported, exported_signature, loaded
+from runtimes.tensor.backends.files import forget, input_names, model_class, model_file, output_names
+from runtimes.tensor.backends.signature import TORCH_FILENAMES, ModelTensor, completed, declared, is_declared
 from runtimes.tensor.configuration.model_config import ModelConfig
+from runtimes.tensor.interfaces import Array, Device, Model, ModelFailed, ModelLoadError, Tensors
+
+_DATATYPES: Final = {
+    torch.bool: "BOOL",
+    torch.uint8: "UINT8",
+    torch.uint16: "UINT16",
+    torch.uint32: "UINT32",
+    torch.uint64: "UINT64",
+    torch.int8: "INT8",
+    torch.int16: "INT16",
+    torch.int32: "INT32",
+    torch.int64: "INT64",
+    torch.float16: "FP16",
+    torch.float32: "FP32",
+    torch.float64: "FP64",
+    torch.bfloat16: "BF16",
+}
+TYPES: Final = {datatype: dtype for dtype, datatype in _DATATYPES.items()}
+Call = Callable[[dict[str, torch.Tensor]], Any]
+
+
+def loaded(config: ModelConfig, folder: Path, device: torch.device) -> tuple[str, Call]:
+    """The callable of a file, and the name of the module that has its code."""
+    path = model_file(config, folder, *TORCH_FILENAMES)
+    names = input_names(config)
+    if path.suffix == ".pt2":
+        program = exported(path)
+        module = lowered(program.module(), config, "exported")
+        return "", _exported_call(program, module.to(device), names)
+    if _is_script(path):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # deprecated, but widely used
+            script = torch.jit.load(str(path), map_location=device).eval()
+            script = lowered(script, config, "scripted")
+        return "", _script_call(script, names)
+    module = _plain(config, folder, path)
+    code = type(module).__module__
+    module = lowered(module.eval(), config, "plain").to(device)
+    parameters = inspect.signature(module.forward).parameters.values()
+    return code, _bound(module, {one.name: one.default is one.empty for one in parameters}, names)
+
+
+def lowered(module: Any, config: ModelConfig, kind: str) -> Any:
+    """The module converted to the datatype of `quantize`."""
+    if config.quantize == "int8":
+        if kind != "plain":
+            raise ModelLoadError(f"`quantize: int8` is for a plain module with its weights; this one is {kind}")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            kinds = {torch.nn.Linear, torch.nn.LSTM, torch.nn.GRU}
+            return torch.ao.quantization.quantize_dynamic(module, kinds, dtype=torch.qint8)
+    return module.to(TYPES[config.quantize.upper()]) if config.quantize else module
+
+
+def _is_script(path: Path) -> bool:
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return any("/code/" in name for name in archive.namelist())
+
+
+def _plain(config: ModelConfig, folder: Path, path: Path) -> Any:
+    """A module with its weights."""
+    kind = model_class(config, folder / "model.py")
+    if not issubclass(kind, torch.nn.Module):
+        raise ModelLoadError(f"class `{kind.__name__}` is no torch.nn.Module")
+    module = kind()
+    if path.suffix == ".safetensors":
+        weights = load_file(str(path))
+    else:
+        try:
+            weights = torch.load(str(path), map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError:
+            raise ModelLoadError(
+                f"{path.name} is no state dict of plain tensors, and nothing else is unpickled:"
+                " save `module.state_dict()`, or as safetensors"
+            ) from None
+    if not isinstance(weights, Mapping):
+        raise ModelLoadError(f"{path.name} is no state dict: it holds a {type(weights).__name__}")
+    try:
+        module.load_state_dict(weights)
+    except RuntimeError as error:
+        raise ModelLoadError(f"{path.name} does not fit class `{kind.__name__}`: {error}") from None
+    return module
+
+
+def exported(path: Path) -> Any:
+    return torch.export.load(str(path))
+
+
+def exported_signature(program: Any) -> tuple[list[ModelTensor], list[ModelTensor]]:
+    nodes = {node.name: node for node in program.graph.nodes}
+    signature = program.graph_signature
+    inputs = [_tensor(name, nodes[name]) for name in signature.user_inputs if isinstance(name, str)]
+    outputs = [_tensor(name, nodes[name]) for name in signature.user_outputs if isinstance(name, str)]
+    keys = _answer_keys(program)
+    if len(keys) == len(outputs):
+        outputs = [one._replace(name=key) for one, key in zip(outputs, keys, strict=True)]
+    return inputs, outputs
+
+
+def _answer_keys(program: Any) -> list[str]:
+    """The names of the outputs, of a module that answers a dict."""
+    context = program.call_spec.out_spec.context
+    return [str(key) for key in context] if isinstance(context, list) else []
+
+
+def _tensor(name: str, node: Any) -> ModelTensor:
+    value = node.meta["val"]
+    if (datatype := _DATATYPES.get(value.dtype)) is None:
+        raise ModelLoadError(f"`{name}` is a {value.dtype}, which the protocol has no datatype for")
+    return ModelTensor(name, datatype, tuple(length if isinstance(length, int) else -1 for length in value.shape))
+
+
+def _exported_call(program: Any, module: Any, names: list[str]) -> Call:
+    positional, keyword = program.call_spec.in_spec.children()
+    given = [name for name in program.graph_signature.user_inputs if isinstance(name, str)]
+    order = _order(given, names)
+    count = positional.num_children
+    keys = list(keyword.context or [])
+
+    def call(inputs: dict[str, torch.Tensor]) -> Any:
+        values = [inputs[name] for name in order]
+        return module(*values[:count], **dict(zip(keys, values[count:], strict=True)))
+
+    return call
+
+
+def _script_call(script: Any, names: list[str]) -> Call:
+    arguments = script.forward.schema.arguments[1:]
+    if len(arguments) == 1 and str(arguments[0].type).startswith("Dict"):
+        return lambda inputs: script(inputs)
+    return _bound(script, {one.name: not one.has_default_value() for one in arguments}, names)
+
+
+def _bound(module: Any, parameters: Mapping[str, bool], names: list[str]) -> Call:
+    """Inputs as the arguments of `forward`: its parameters, and whether each must be given."""
+    needed = [name for name, must in parameters.items() if must]
+    if set(needed) <= set(names) <= set(parameters):
+        return lambda inputs: module(**inputs)
+    taken = needed if len(needed) > len(names) else list(parameters)[: len(names)]
+    order = _order(taken, names)
+    return lambda inputs: module(*[inputs[name] for name in order])
+
+
+def _order(parameters: list[str], names: list[str]) -> list[str]:
+    """The inputs in the order of the parameters: by name, by Triton's numbers, or in the order of the configuration."""
+    if len(parameters) != len(names):
+        raise ModelLoadError(f"the model takes {len(parameters)} inputs ({', '.join(parameters)}), not {len(names)}")
+    if set(parameters) == set(names):
+        return parameters
+    numbered = {name.rpartition("__")[2]: name for name in names}
+    if set(numbered) == {str(number) for number in range(len(names))}:
+        return [numbered[str(number)] for number in range(len(names))]
+    return names
+
 
 _FLOATS: Final = frozenset({"FP16", "FP32", "FP64", "BF16"})
 

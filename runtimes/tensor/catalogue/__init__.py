@@ -4,7 +4,6 @@
 A server that runs fetches nothing.
 
 __main__.py        the command line of `headrace models`
-entries.py         the models, and the packages that have their files
-repository.py      adds a model to a repository
+repository.py      the models, the packages that have their files, and their addition to a repository
 models/            configurations and programs of the models
 """

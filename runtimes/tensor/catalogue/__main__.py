@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from runtimes.tensor.catalogue.entries import CATALOGUE
+from runtimes.tensor.catalogue.repository import CATALOGUE
 from runtimes.tensor.catalogue.repository import add as add_one
 from runtimes.wheels import ModelUnavailable
 

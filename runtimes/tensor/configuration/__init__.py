@@ -1,17 +1,12 @@
 """The configuration of a model: a frozen dataclass, the two files that it is read from, and Triton's form of it.
 
 model_config.py    the dataclasses; each field is declared once, with its place in both files and its bounds
-table.py           the rows of that table
-codecs.py          values of Triton's message that are not written as they are
+table.py           the rows of that table, and values of Triton's message that are not written as they are
 checks.py          constraints on the values, from whichever file; ensemble_checks.py: those of ensembles
 complaint.py       one violated constraint
-batch_checks.py    those on inputs and outputs that depend on a batch
-message.py         Triton's message, read and written by the table; unserved.py: its fields that are not served
+message.py         Triton's message, read and written by the table, and its fields that are not served
 triton.py          names of backends, and the parts of Triton's message that no row has
-accelerators.py    `optimization` of ONNX models, as parameters
 pbtxt.py           the text of a `config.pbtxt`, with the line of each part
-model_yaml.py      a `model.yaml`, by the table
-parameters.py      fields of `model.yaml` in a `config.pbtxt`
+model_yaml.py      a `model.yaml`, by the table, and its fields in a `config.pbtxt`
 reading.py         a model's folder, with the files that its configuration names
-version_policy.py  the versions that are served
 """

@@ -14,12 +14,13 @@ from typing import Any, Final
 from adapters.tensors import DATATYPES
 from config.place import Place
 from config.problem import closest
-from runtimes.tensor.configuration import codecs
-from runtimes.tensor.configuration.batch_checks import check_batch_parts
+from runtimes.tensor.configuration import table
 from runtimes.tensor.configuration.complaint import Complaint
 from runtimes.tensor.configuration.ensemble_checks import check_ensemble
 from runtimes.tensor.configuration.model_config import (
     MAX_BATCH,
+    BatchInput,
+    BatchOutput,
     Dims,
     DynamicBatching,
     InstanceGroup,
@@ -29,6 +30,51 @@ from runtimes.tensor.configuration.model_config import (
     Warmup,
 )
 from runtimes.tensor.configuration.table import At, rows
+
+
+def check_batch_parts(config: ModelConfig) -> Iterator[Complaint]:
+    """Every constraint that `batch_input` and `batch_output` violate."""
+    for i, spec in enumerate(config.batch_inputs):
+        yield from _source(config, spec, "batch_inputs", i)
+    for i, output in enumerate(config.batch_outputs):
+        yield from _source(config, output, "batch_outputs", i)
+    for i, made in enumerate(config.batch_inputs):
+        if made.datatype not in ("INT32", "FP32"):
+            yield Complaint(("batch_inputs", i, "datatype"), "must be INT32 or FP32")
+        for name in made.target_name:
+            if config.input(name) is not None:
+                yield Complaint(("batch_inputs", i, "target_name"), f"{name} is an input of clients too: rename one")
+    names = [spec.name for spec in config.outputs]
+    for i, cut in enumerate(config.batch_outputs):
+        for name in cut.target_name:
+            if names and name not in names:
+                yield Complaint(
+                    ("batch_outputs", i, "target_name"), "is not an output of the model", closest(name, names)
+                )
+    yield from _alone(config)
+
+
+def _source(config: ModelConfig, spec: BatchInput | BatchOutput, kind: str, i: int) -> Iterator[Complaint]:
+    names = [one.name for one in config.inputs]
+    if len(spec.source_input) != 1:
+        yield Complaint((kind, i, "source_input"), f"expected 1 input, and there are {len(spec.source_input)}")
+    elif names and spec.source_input[0] not in names:
+        suggestion = closest(spec.source_input[0], names)
+        yield Complaint((kind, i, "source_input"), "is not an input of the model", suggestion)
+    if not spec.target_name:
+        yield Complaint((kind, i, "target_name"), "is required")
+
+
+def _alone(config: ModelConfig) -> Iterator[Complaint]:
+    """Parts that a described batch excludes."""
+    if not config.batch_inputs and not config.batch_outputs:
+        return
+    place = ("batch_inputs" if config.batch_inputs else "batch_outputs",)
+    if config.sequence_batching is not None or config.decoupled:
+        yield Complaint(place, "describes a batch, which sequences and decoupled models do not have")
+    if config.dynamic_batching is not None and config.dynamic_batching.allowed_batch_sizes:
+        yield Complaint(place, "describes a batch, which allowed_batch_sizes pads: leave one of them out")
+
 
 _FLAGS: Final = {"INT32", "FP32", "BOOL"}
 _CONTROL_TYPES: Final = {
@@ -79,7 +125,7 @@ def _fields(owner: Any, place: Place) -> Iterator[Complaint]:
 def _field(at: At, value: Any, place: Place) -> Iterator[Complaint]:
     if at.named and not value:
         yield Complaint(place, "is required")
-    if at.codec is codecs.DATATYPE and value not in DATATYPES:
+    if at.codec is table.DATATYPE and value not in DATATYPES:
         yield Complaint(place, f"expected a datatype: {', '.join(sorted(DATATYPES))}", closest(value, DATATYPES))
     if at.lengths and any(dim != -1 and dim < 1 for dim in value):
         yield Complaint(place, "each must be a length from 1 up, or -1 for any")

@@ -5,16 +5,16 @@ Times are seconds, and sizes are rows unless their names have bytes. Dimensions 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Final, Literal
 
-from runtimes.tensor.configuration import codecs
+from runtimes.tensor.configuration import table
 from runtimes.tensor.configuration.table import PARAMETER, At
 
 MAX_BATCH: Final = 1 << 16
 Dims = tuple[int, ...]
-Datatype = Annotated[str, At("data_type", codec=codecs.DATATYPE)]
+Datatype = Annotated[str, At("data_type", codec=table.DATATYPE)]
 """The datatype's name in the Open Inference Protocol: FP32, INT64, BYTES …"""
 Name = Annotated[str, At(named=True)]
 
@@ -37,7 +37,7 @@ class TensorSpec:
     """The classes of an output's last dimension."""
     label_file: Annotated[str, At("label_filename", yaml="labels", only="outputs")] = ""
     """The file beside the model's versions that holds the classes, one a line."""
-    layout: Annotated[Literal["", "nhwc", "nchw"], At("format", codec=codecs.LAYOUT, only="inputs")] = ""
+    layout: Annotated[Literal["", "nhwc", "nchw"], At("format", codec=table.LAYOUT, only="inputs")] = ""
     """The dimension of an image's channels."""
 
 
@@ -50,7 +50,7 @@ class BatchInput:
             "element_count", "accumulated_element_count", "accumulated_element_count_with_zero",
             "max_element_count_as_shape", "item_shape", "item_shape_flatten",
         ],
-        At(codec=codecs.BATCH_INPUT_KIND, always=True),
+        At(codec=table.BATCH_INPUT_KIND, always=True),
     ]  # fmt: skip
     target_name: tuple[str, ...]
     """The inputs of the model that receive it."""
@@ -64,7 +64,7 @@ class BatchOutput:
 
     target_name: tuple[str, ...]
     source_input: tuple[str, ...]
-    kind: Annotated[Literal["scatter_with_input_shape"], At(codec=codecs.BATCH_OUTPUT_KIND, always=True)] = (
+    kind: Annotated[Literal["scatter_with_input_shape"], At(codec=table.BATCH_OUTPUT_KIND, always=True)] = (
         "scatter_with_input_shape"
     )
 
@@ -77,7 +77,7 @@ class QueuePolicy:
     """Requests; 0 for the runtime's own bound."""
     default_timeout: Annotated[float, At(unit="seconds", least=0)] = 0
     """The longest wait of a request; 0 for its deadline only."""
-    timeout_action: Annotated[Literal["reject", "delay"], At(codec=codecs.TIMEOUT_ACTION)] = "reject"
+    timeout_action: Annotated[Literal["reject", "delay"], At(codec=table.TIMEOUT_ACTION)] = "reject"
     """A request that waited longer is rejected, or put behind all others."""
     allow_timeout_override: bool = False
     """Whether the `timeout` of a request may shorten it."""
@@ -111,11 +111,11 @@ ControlKind = Literal["start", "ready", "end", "corrid"]
 class SequenceControl:
     """An input that the runtime makes: it reports the state of each row's sequence."""
 
-    kind: Annotated[ControlKind, At("control.0.kind", codec=codecs.CONTROL_KIND)]
+    kind: Annotated[ControlKind, At("control.0.kind", codec=table.CONTROL_KIND)]
     name: Name
-    datatype: Annotated[str, At("control.0.data_type", codec=codecs.CONTROL_TYPE)]
+    datatype: Annotated[str, At("control.0.data_type", codec=table.CONTROL_TYPE)]
     false_true: Annotated[
-        tuple[float, float], At("control.0.int32_false_true", codec=codecs.FALSE_TRUE, always=True)
+        tuple[float, float], At("control.0.int32_false_true", codec=table.FALSE_TRUE, always=True)
     ] = (0, 1)
 
 
@@ -139,7 +139,7 @@ class SequenceState:
 class SequenceBatching:
     """The rules by which requests of one sequence reach one instance, in order."""
 
-    strategy: Annotated[Literal["direct", "oldest"], At("strategy_choice", codec=codecs.CHOICE)] = "direct"
+    strategy: Annotated[Literal["direct", "oldest"], At("strategy_choice", codec=table.CHOICE)] = "direct"
     """`direct`: a sequence has a row of an instance until it ends. `oldest`: rows are given by age."""
     max_sequence_idle: Annotated[float, At(unit="seconds", above=0, zero_is_default=True)] = 1.0
     """A sequence without a request for longer is ended."""
@@ -165,7 +165,7 @@ class InstanceGroup:
     """Copies of a model, and where they run."""
 
     count: Annotated[int, At(least=1, most=256, zero_is_default=True)] = 1
-    kind: Annotated[Literal["auto", "cpu", "gpu"], At(codec=codecs.GROUP_KIND)] = "auto"
+    kind: Annotated[Literal["auto", "cpu", "gpu"], At(codec=table.GROUP_KIND)] = "auto"
     gpus: Annotated[tuple[int, ...], At(least=0)] = ()
     placement: Annotated[Literal["auto", "thread", "process"], At(None)] = "auto"
     """A thread for models that compute outside of Python's lock, else a separate process, which may die alone."""
@@ -179,7 +179,7 @@ class InstanceGroup:
 class VersionPolicy:
     """The versions of the repository that are served."""
 
-    kind: Annotated[Literal["latest", "all", "specific"], At("policy_choice", codec=codecs.CHOICE)] = "latest"
+    kind: Annotated[Literal["latest", "all", "specific"], At("policy_choice", codec=table.CHOICE)] = "latest"
     latest: Annotated[int, At("latest.num_versions")] = 1
     versions: Annotated[tuple[int, ...], At("specific.versions")] = ()
 
@@ -191,7 +191,7 @@ class WarmupInput:
     name: Annotated[str, At(None, named=True)]
     datatype: Datatype
     dims: Dims
-    data: Annotated[Literal["zero", "random"] | str, At("input_data_type", codec=codecs.WARMUP_DATA)] = "zero"
+    data: Annotated[Literal["zero", "random"] | str, At("input_data_type", codec=table.WARMUP_DATA)] = "zero"
     """A word, or `file:NAME`."""
 
 
@@ -219,9 +219,9 @@ class EnsembleStep:
     """One model of an ensemble, and the tensors that connect it with the others."""
 
     model: Annotated[str, At("model_name", named=True)]
-    inputs: Annotated[Mapping[str, str], At("input_map", codec=codecs.NAMES)]
+    inputs: Annotated[Mapping[str, str], At("input_map", codec=table.NAMES)]
     """The tensor of the ensemble that each input of the model receives."""
-    outputs: Annotated[Mapping[str, str], At("output_map", codec=codecs.NAMES)]
+    outputs: Annotated[Mapping[str, str], At("output_map", codec=table.NAMES)]
     """The tensor of the ensemble that each output of the model becomes."""
     version: Annotated[int, At("model_version", least=-1, zero_is_default=True)] = -1
     """The model's version; -1 for its default version."""
@@ -274,7 +274,7 @@ class ModelConfig:
     processes: Annotated[int, At(PARAMETER, least=0, most=256)] = 0
     """Of an ensemble: processes of its own, each with a copy of every model of its steps, so that a request passes
     through all steps in one process; 0: each step waits in the queue of its model."""
-    parameters: Annotated[Mapping[str, str], At(codec=codecs.TEXTS)] = field(default_factory=dict)
+    parameters: Annotated[Mapping[str, str], At(codec=table.TEXTS)] = field(default_factory=dict)
     """Parameters for the backend."""
 
     def input(self, name: str) -> TensorSpec | None:
@@ -282,3 +282,32 @@ class ModelConfig:
 
     def output(self, name: str) -> TensorSpec | None:
         return next((spec for spec in self.outputs if spec.name == name), None)
+
+
+class MissingVersion(Exception):
+    """The configuration names a version that does not exist."""
+
+
+def served_versions(config: ModelConfig, present: Iterable[int]) -> tuple[int, ...]:
+    """The served versions of `present`, in order. A version with a label is served under every policy.
+
+    Raises `MissingVersion` if the configuration names a version that is not present.
+    """
+    there = sorted(present)
+    policy = config.version_policy
+    if not there:
+        raise MissingVersion(f"{config.name} has no version: put its files into {config.name}/1/")
+    named = {number: f"the label {label}" for label, number in config.version_labels.items()}
+    if policy.kind == "specific":
+        named |= dict.fromkeys(policy.versions, "the version policy")
+    for number, why in sorted(named.items()):
+        if number not in there:
+            raise MissingVersion(
+                f"{why} names version {number}, which is not there: {config.name} has {_listed(there)}"
+            )
+    chosen = {"latest": there[-policy.latest :], "all": there, "specific": policy.versions}[policy.kind]
+    return tuple(sorted({*chosen, *config.version_labels.values()}))
+
+
+def _listed(versions: list[int]) -> str:
+    return ", ".join(map(str, versions[-8:]))

@@ -16,7 +16,7 @@ from adapters.wire.protos import model_config
 from config.document import Document
 from config.place import Place
 from config.problem import ConfigError, Problem
-from runtimes.tensor.configuration import message, model_yaml, parameters, pbtxt, triton
+from runtimes.tensor.configuration import message, model_yaml, pbtxt, triton
 from runtimes.tensor.configuration.checks import check
 from runtimes.tensor.configuration.complaint import Complaint
 from runtimes.tensor.configuration.model_config import ENSEMBLE, ModelConfig, SequenceState, TensorSpec, Warmup
@@ -86,7 +86,7 @@ def _of_message(sent: Any, doc: Document, name: str, folder: Path, version_folde
         config, warnings = triton.from_message(sent, name)
     except UnservedError as error:
         raise ConfigError(_problems(error.complaints, doc, _as_written)) from None
-    config = parameters.applied(config, doc)
+    config = model_yaml.applied(config, doc)
     reading = _finished(config, doc, message.written_place, folder, version_folders)
     problems = _problems(warnings, doc, _as_written)
     return replace(reading, warnings=tuple(replace(problem, is_warning=True) for problem in problems))

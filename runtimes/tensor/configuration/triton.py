@@ -1,4 +1,10 @@
-"""A model's configuration ↔ Triton's `ModelConfig` message, and the JSON of `/config`."""
+"""A model's configuration ↔ Triton's `ModelConfig` message, and the JSON of `/config`.
+
+`optimization` of an ONNX model becomes parameters of the backend:
+
+execution_accelerators { gpu_execution_accelerator: [{ name: "tensorrt" parameters { … } }] }
+graph { level: 1 }
+"""
 
 from __future__ import annotations
 
@@ -9,9 +15,71 @@ from typing import Any, Final, TypeVar
 from adapters.wire.proto_json import plain
 from adapters.wire.protos import model_config
 from config.problem import closest
-from runtimes.tensor.configuration import accelerators, message, parameters
+from runtimes.tensor.configuration import message, model_yaml
 from runtimes.tensor.configuration.complaint import Complaint
 from runtimes.tensor.configuration.model_config import DynamicBatching, ModelConfig, SequenceBatching
+
+_PROVIDERS = {
+    "tensorrt": "TensorrtExecutionProvider",
+    "cuda": "CUDAExecutionProvider",
+    "openvino": "OpenVINOExecutionProvider",
+}
+_TENSORRT = {
+    "max_workspace_size_bytes": "trt_max_workspace_size",
+    "max_cached_engines": "trt_max_cached_engines",
+    "minimum_subgraph_size": "trt_min_subgraph_size",
+}
+_PRECISIONS = {"FP32": {}, "FP16": {"trt_fp16_enable": "1"}, "INT8": {"trt_int8_enable": "1"}}
+_LEVELS = {-1: "basic", 0: "all", 1: "extended", 2: "all"}
+
+
+def parameters_of(optimization: Any) -> dict[str, str]:
+    """The parameters of the backend. Unknown accelerators are omitted; `complaints` reports them."""
+    parameters: dict[str, str] = {}
+    names: list[str] = []
+    for _, accelerator in _accelerators(optimization):
+        provider = _PROVIDERS.get(accelerator.name)
+        if provider is not None:
+            names.append(provider)
+            options = _options(accelerator)
+            parameters |= {f"{provider}.{option}": value for option, value in options.items()}
+    if "TensorrtExecutionProvider" in names and "CUDAExecutionProvider" not in names:
+        names.append("CUDAExecutionProvider")  # for operators that TensorRT lacks, as in Triton
+    if names:
+        parameters["execution_providers"] = ",".join(names)
+    if optimization.graph.level in _LEVELS and optimization.HasField("graph"):
+        parameters["graph_optimization_level"] = _LEVELS[optimization.graph.level]
+    return parameters
+
+
+def complaints(optimization: Any) -> Iterator[Complaint]:
+    """Complaints about unknown accelerators. Places are the message's own."""
+    for place, accelerator in _accelerators(optimization):
+        if accelerator.name not in _PROVIDERS:
+            yield Complaint((*place, "name"), f"expected {', '.join(_PROVIDERS)}")
+        precision = accelerator.parameters.get("precision_mode", "FP32")
+        if accelerator.name == "tensorrt" and precision not in _PRECISIONS:
+            yield Complaint((*place, "parameters"), f"precision_mode is one of {', '.join(_PRECISIONS)}")
+    if optimization.graph.level not in _LEVELS:
+        yield Complaint(("optimization", "graph", "level"), "expected -1, 0 or 1")
+
+
+def _accelerators(optimization: Any) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    chosen = optimization.execution_accelerators
+    for field in ("gpu_execution_accelerator", "cpu_execution_accelerator"):
+        for i, accelerator in enumerate(getattr(chosen, field)):
+            yield ("optimization", "execution_accelerators", field, i), accelerator
+
+
+def _options(accelerator: Any) -> dict[str, str]:
+    if accelerator.name != "tensorrt":
+        return dict(accelerator.parameters)
+    options: dict[str, str] = dict(_PRECISIONS.get(accelerator.parameters.get("precision_mode", "FP32"), {}))
+    for name, value in accelerator.parameters.items():
+        if name != "precision_mode":
+            options[_TENSORRT.get(name, name)] = value
+    return options
+
 
 Batching = TypeVar("Batching", DynamicBatching, SequenceBatching)
 BACKENDS: Final = {"onnxruntime": "onnx", "pytorch": "torch"}
@@ -43,7 +111,7 @@ def from_message(sent: Any, name: str) -> tuple[ModelConfig, list[Complaint]]:
     if complaints:
         raise UnservedError(complaints)
     backend = _backend(config)
-    options = accelerators.parameters_of(sent.optimization) if backend == "onnx" else {}
+    options = parameters_of(sent.optimization) if backend == "onnx" else {}
     warnings = [warning for warning in reader.warnings if warning.place != ("optimization",) or not _is_served(sent)]
     return replace(config, name=name, backend=backend, parameters={**options, **config.parameters}), warnings
 
@@ -64,7 +132,7 @@ def _refused(sent: Any, name: str) -> Iterator[Complaint]:
     if sent.backend == "fil" and kind not in TREES:
         yield Complaint(("backend",), f"fil serves {', '.join(TREES)} here", closest(kind, TREES))
     if _is_onnx(sent):
-        yield from accelerators.complaints(sent.optimization)
+        yield from complaints(sent.optimization)
     for i, state in enumerate(sent.sequence_batching.state):
         if any(first.data_type != state.data_type for first in state.initial_state):
             place = ("sequence_batching", "state", i, "initial_state")
@@ -98,7 +166,7 @@ def to_message(config: ModelConfig) -> Any:
         instance_groups=() if config.ensemble is not None else config.instance_groups,
         dynamic_batching=_preferring(config.dynamic_batching, config.max_batch_size),
         sequence_batching=_preferring(config.sequence_batching, config.max_batch_size),
-        parameters=parameters.of(config),
+        parameters=model_yaml.of(config),
     )
     message.write(written, made)
     if config.ensemble is not None:

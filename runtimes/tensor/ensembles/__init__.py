@@ -1,12 +1,8 @@
 """Ensembles: models whose requests pass through other models of the same repository.
 
-members.py      the models of the steps, and checks of the tensors between them
-stages.py       the steps that some outputs need, and where decoupled models divide them
-scheduler.py    the scheduler of an ensemble
-execution.py    one request on its way through the steps; streaming.py: through steps with several responses
-outcomes.py     responses and errors of steps as those of the ensemble
-sequence_override.py  the sequence that a step's response names
+stages.py       the steps that some outputs need, where decoupled models divide them, and the tensors between steps
+scheduler.py    the scheduler of an ensemble; its requests pass through steps with several responses too
+execution.py    one request on its way through the steps
+outcomes.py     responses and errors of steps as those of the ensemble, and the sequence that a response names
 processes/      ensembles with processes of their own
-passing.py      tensors from one model to the next
-dependents.py   ensembles that models of the repository are part of
 """

@@ -14,13 +14,10 @@ from adapters.errors import DeadlineError, InferenceError
 from adapters.tensors import Inference, Parameters, RequestedOutput, Tensor
 from config.graph import GraphStep
 from runtimes.tensor.configuration.model_config import ModelConfig
-from runtimes.tensor.ensembles.members import Member
-from runtimes.tensor.ensembles.outcomes import answer_of, renamed, step_failure
-from runtimes.tensor.ensembles.passing import passed
-from runtimes.tensor.ensembles.sequence_override import SequenceOverrides
-from runtimes.tensor.ensembles.stages import EnsembleStage, PreparedStep, StagePlan, Stages
-from runtimes.tensor.models.served_model import ServedModel
-from runtimes.tensor.nested import Calls
+from runtimes.tensor.ensembles.outcomes import SequenceOverrides, answer_of, renamed, step_failure
+from runtimes.tensor.ensembles.stages import EnsembleStage, PreparedStep, StagePlan, Stages, passed
+from runtimes.tensor.models.members import Member
+from runtimes.tensor.models.served_model import Calls, ServedModel
 from runtimes.tensor.scheduling.clock import clock
 
 TIMEOUT = "timeout"

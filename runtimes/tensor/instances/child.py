@@ -16,18 +16,17 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
-from runtimes.tensor.backends.base import LoadReport, ModelFailed, ModelLoadError, RowsFailed, Tensors
 from runtimes.tensor.backends.registry import backend, complete_config
 from runtimes.tensor.instances import frames
-from runtimes.tensor.instances.arena import Arena
-from runtimes.tensor.instances.memory import resident_bytes
-from runtimes.tensor.instances.order import decode_job, encode_config
+from runtimes.tensor.instances.frames import Arena
 from runtimes.tensor.instances.quantization import loaded
 from runtimes.tensor.instances.runner import Runner
-from runtimes.tensor.instances.worker import Job
+from runtimes.tensor.instances.worker import Job, decode_job, encode_config, resident_bytes
+from runtimes.tensor.interfaces import LoadReport, ModelFailed, ModelLoadError, RowsFailed, Tensors
 from runtimes.tensor.texts import expanded
 from runtimes.tensor.triton_api import process
 from runtimes.tensor.triton_api.channel import RequestChannel
@@ -95,7 +94,14 @@ class Permission:
                 return packet.kind == frames.GO_ON
 
 
-def main() -> int:
+class ServeJob(Protocol):
+    """Loads what a job of many models needs, and serves it. `progress` is the file that both sides see."""
+
+    def __call__(self, job: Job, channel: ProcessChannel, progress: int) -> None: ...
+
+
+def main(serve: ServeJob | None = None) -> int:
+    """Load and serve a model, or by `serve` a job of many models."""
     faulthandler.enable()  # where it was when it crashed goes to the log
     channel_fd, inputs, outputs, parent = (int(argument) for argument in sys.argv[1:5])
     _die_with(parent)
@@ -115,8 +121,8 @@ def main() -> int:
             return 0
         if job.description or job.members:
             process.connection = RequestChannel(channel.socket)
-        if job.members:
-            _serve_ensemble(job, channel, outputs)
+        if serve is not None:
+            serve(job, channel, outputs)
             return 0
         runner = _load(job, channel)
     except ModelLoadError as error:
@@ -160,27 +166,15 @@ def _load(job: Job, channel: ProcessChannel) -> Runner:
     started = time.monotonic()
     before = resident_bytes()
     result = loaded(job)
-    _report(channel, started, before, result.quantization)
+    report(channel, started, before, result.quantization)
     return Runner(job.config, result.model, lambda text: print(text, file=sys.stderr, flush=True))
 
 
-def _report(channel: ProcessChannel, started: float, before: int, quantization: Mapping[str, float | str]) -> None:
-    """Report that the model is loaded."""
+def report(channel: ProcessChannel, started: float, before: int, quantization: Mapping[str, float | str]) -> None:
+    """Report that the job is loaded, since `started` and from `before` bytes of memory."""
     grown = max(0, resident_bytes() - before)
     report = LoadReport(time.monotonic() - started, grown, os.getpid(), quantization)
     channel.blob(frames.LOADED, msgspec.msgpack.encode(report))
-
-
-def _serve_ensemble(job: Job, channel: ProcessChannel, progress: int) -> None:
-    """Load all models of an ensemble, and execute its requests."""
-    from runtimes.tensor.ensembles.processes import loading as ensemble_loading  # not for other models
-
-    started, before = time.monotonic(), resident_bytes()
-    assert process.connection is not None
-    steps = ensemble_loading.load(job, process.connection)
-    _report(channel, started, before, {})
-    ensemble_loading.serve(steps, process.connection, progress)
-    steps.close()
 
 
 def _serve(channel: ProcessChannel, runner: Runner) -> None:

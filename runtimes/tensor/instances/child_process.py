@@ -13,11 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from runtimes.tensor.backends.base import ModelLoadError
-from runtimes.tensor.instances.arena import Arena
-from runtimes.tensor.instances.frames import MAX_PACKET
+from runtimes.tensor.instances.frames import MAX_PACKET, Arena
 from runtimes.tensor.instances.model_log import ModelLog
 from runtimes.tensor.instances.worker import Job
+from runtimes.tensor.interfaces import ModelLoadError
 from runtimes.tensor.requests.messages import files_of
 
 CLOSE_SECONDS: Final = 5.0
@@ -26,7 +25,8 @@ _MAX_LAST_WORDS: Final = 16
 
 
 class ChildProcess:
-    """Runs `instances.child`. Packets go over a socket, and its end is detected at once, without a thread.
+    """Runs a program: `instances.child` for one model. Packets go over a socket, and its end is detected at once,
+    without a thread.
 
     `on_exit` gets how it ended, after the last packet.
     """
@@ -38,6 +38,7 @@ class ChildProcess:
         on_exit: Callable[[str], None],
         *,
         with_files: bool = False,
+        program: str = "runtimes.tensor.instances.child",
     ) -> None:
         """`with_files`: packets may bring files, which `on_packet` finds in `files` and closes.
 
@@ -51,7 +52,7 @@ class ChildProcess:
         self._on_exit = on_exit
         try:
             with contextlib.ExitStack() as stack:
-                self._open(job, stack)
+                self._open(program, job, stack)
                 self._files = stack.pop_all()
         except OSError as error:
             raise ModelLoadError(f"no process could be started with {_interpreter(job)}: {error.strerror}") from None
@@ -65,7 +66,7 @@ class ChildProcess:
         self.socket = self._socket
         self._receive = self._receive_with_files if with_files else self._receive_plain
 
-    def _open(self, job: Job, stack: contextlib.ExitStack) -> None:
+    def _open(self, program: str, job: Job, stack: contextlib.ExitStack) -> None:
         """Open the resources of the process. If one fails, the others are closed."""
         self.inputs, self.outputs = Arena(), Arena()
         stack.callback(self.inputs.close)
@@ -76,7 +77,7 @@ class ChildProcess:
             self._printed, printing = os.pipe()
             stack.callback(os.close, self._printed)
             try:
-                self._process = _spawn(job, printing, (theirs.fileno(), self.inputs.fd, self.outputs.fd))
+                self._process = _spawn(program, job, printing, (theirs.fileno(), self.inputs.fd, self.outputs.fd))
             finally:
                 os.close(printing)
         try:
@@ -161,7 +162,7 @@ def _interpreter(job: Job) -> str:
     return job.config.parameters.get("interpreter", sys.executable)
 
 
-def _spawn(job: Job, printing: int, files: tuple[int, int, int]) -> subprocess.Popen[bytes]:
+def _spawn(program: str, job: Job, printing: int, files: tuple[int, int, int]) -> subprocess.Popen[bytes]:
     environment = dict(os.environ)
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [_ROOT, environment.get("PYTHONPATH")]))
     environment["PYTHONUNBUFFERED"] = "1"
@@ -171,7 +172,7 @@ def _spawn(job: Job, printing: int, files: tuple[int, int, int]) -> subprocess.P
         for library in ("OMP", "OPENBLAS", "MKL"):
             environment[f"{library}_NUM_THREADS"] = str(job.device.threads)
     return subprocess.Popen(  # noqa: S603
-        [_interpreter(job), "-m", "runtimes.tensor.instances.child", *map(str, (*files, os.getpid()))],
+        [_interpreter(job), "-m", program, *map(str, (*files, os.getpid()))],
         stdin=subprocess.DEVNULL,
         stdout=printing,
         stderr=printing,

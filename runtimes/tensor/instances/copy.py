@@ -7,8 +7,8 @@ import contextlib
 import logging
 from collections.abc import Callable
 
-from runtimes.tensor.backends.base import Batch, Done, InstanceEnded, InstanceLost, LoadReport, ModelLoadError, Tensors
 from runtimes.tensor.instances.worker import Job, MakeWorker, ModelThread
+from runtimes.tensor.interfaces import Batch, Done, InstanceEnded, InstanceLost, LoadReport, ModelLoadError, Tensors
 
 FIRST_BACKOFF = 0.1
 LONGEST_BACKOFF = 30.0

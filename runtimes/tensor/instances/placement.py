@@ -12,18 +12,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from config.schema.units import parse_size
-from runtimes.tensor.backends.base import Device, Instance, ModelLoadError
-from runtimes.tensor.backends.declared import declared, is_declared
 from runtimes.tensor.backends.registry import backend, complete_config, in_thread, own_name
+from runtimes.tensor.backends.signature import declared, is_declared
 from runtimes.tensor.configuration import triton
 from runtimes.tensor.configuration.model_config import InstanceGroup, ModelConfig
 from runtimes.tensor.instances.copy import Copy
 from runtimes.tensor.instances.process import ProcessWorker, complete_in_process
 from runtimes.tensor.instances.request_copy import RequestCopy
 from runtimes.tensor.instances.request_worker import RequestWorker
+from runtimes.tensor.instances.services import ModelServices
 from runtimes.tensor.instances.thread import ThreadWorker
 from runtimes.tensor.instances.worker import Job
-from runtimes.tensor.requests.services import ModelServices
+from runtimes.tensor.interfaces import Device, Instance, ModelLoadError
 from runtimes.tensor.triton_api import loading
 
 EXECUTION_SECONDS = 60.0

@@ -10,12 +10,12 @@ from typing import Final
 
 import numpy as np
 
-from runtimes.tensor.backends.base import Array, Model, ModelFailed, ModelLoadError, Tensors
 from runtimes.tensor.backends.registry import Loaded, backend, load_model
 from runtimes.tensor.configuration.model_config import ModelConfig, Warmup, WarmupInput
 from runtimes.tensor.datatypes import bf16_to_fp32
 from runtimes.tensor.instances.runner import Runner
 from runtimes.tensor.instances.worker import Job
+from runtimes.tensor.interfaces import Array, Model, ModelFailed, ModelLoadError, Tensors
 from runtimes.tensor.models.warmup import inputs_of
 
 ROUNDS: Final = 5

@@ -10,13 +10,13 @@ from typing import Protocol, cast
 import msgspec
 
 from adapters.errors import InferenceError
-from runtimes.tensor.backends.base import Done, InstanceEnded, InstanceLost
 from runtimes.tensor.instances.copy import Copy
 from runtimes.tensor.instances.worker import Job, MakeWorker, ModelThread
+from runtimes.tensor.interfaces import Done, InstanceEnded, InstanceLost
 from runtimes.tensor.requests.messages import ExecutedHead, MessageTooLarge, ModelMessage, ResponseHead
 from runtimes.tensor.requests.open_request import OpenRequest, message_of
 from runtimes.tensor.requests.outcomes import error_of, outputs_of
-from runtimes.tensor.scheduling.failures import for_caller
+from runtimes.tensor.scheduling.pending import for_caller
 
 _decode_response = msgspec.msgpack.Decoder(ResponseHead).decode
 _decode_executed = msgspec.msgpack.Decoder(ExecutedHead).decode

@@ -11,14 +11,13 @@ from typing import Protocol
 import msgspec
 
 from adapters.tensors import Data
+from runtimes.tensor.instances.calls import ModelCalls, Outbox
 from runtimes.tensor.instances.child_process import ChildProcess
 from runtimes.tensor.instances.process import ProcessWorker
+from runtimes.tensor.instances.services import ModelServices
 from runtimes.tensor.instances.worker import Job, Listener
 from runtimes.tensor.requests import messages
-from runtimes.tensor.requests.calls import ModelCalls
 from runtimes.tensor.requests.messages import LogLine, MessageTooLarge, ModelMessage, Query, QueryReply
-from runtimes.tensor.requests.outbox import Outbox
-from runtimes.tensor.requests.services import ModelServices
 
 _decode_query = msgspec.msgpack.Decoder(Query).decode
 _decode_line = msgspec.msgpack.Decoder(LogLine).decode
@@ -45,6 +44,8 @@ class RequestListener(Listener, Protocol):
 class RequestWorker(ProcessWorker):
     """The loop's side of one process."""
 
+    program = "runtimes.tensor.instances.child"
+
     def __init__(self, services: ModelServices, job: Job, listener: RequestListener) -> None:
         super().__init__(job, listener)
         self._requests = listener
@@ -56,7 +57,7 @@ class RequestWorker(ProcessWorker):
         self._execution = 0
 
     def _start_child(self) -> ChildProcess:
-        child = ChildProcess(self._job, self._received, self._exited, with_files=True)
+        child = ChildProcess(self._job, self._received, self._exited, with_files=True, program=self.program)
         self._outbox = Outbox(child.socket, child.kill)
         self._calls = ModelCalls(self._services, self._outbox, self._job.config.name, self._requests)
         return child

@@ -15,12 +15,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from runtimes.tensor import texts
-from runtimes.tensor.backends.base import Array, Batch, LoadReport, ModelFailed, ModelLoadError, Tensors
-from runtimes.tensor.instances.memory import resident_bytes
 from runtimes.tensor.instances.model_log import ModelLog
 from runtimes.tensor.instances.quantization import loaded
 from runtimes.tensor.instances.runner import Runner, joined
-from runtimes.tensor.instances.worker import Job, Listener
+from runtimes.tensor.instances.worker import Job, Listener, resident_bytes
+from runtimes.tensor.interfaces import Array, Batch, LoadReport, ModelFailed, ModelLoadError, Tensors
 
 MAX_LEFT_ALONE: Final = 4
 """The number of hanging threads of one model at which no further thread is replaced."""

@@ -1,14 +1,32 @@
-"""The interface between a copy of a model and the thread or process in which it runs."""
+"""The interface between a copy of a model and the thread or process in which it runs: the job,
+its form as bytes, and the memory of a process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+import functools
+import os
+import types
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, Union, get_args, get_origin, get_type_hints
 
-from runtimes.tensor.backends.base import Batch, Device, LoadReport, Tensors
+import msgspec
+
 from runtimes.tensor.configuration.model_config import ModelConfig
+from runtimes.tensor.interfaces import Batch, Device, LoadReport, Tensors
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def resident_bytes(pid: int | str = "self") -> int:
+    """The resident bytes of a process; 0 if the system does not report them."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
+    except (OSError, IndexError, ValueError):
+        return 0
+
 
 LOAD_SECONDS = 600.0
 
@@ -95,3 +113,47 @@ class ModelThread(Protocol):
 
 
 MakeWorker = Callable[[Job, Listener], ModelThread]
+
+
+_encode = msgspec.msgpack.Encoder(enc_hook=str).encode  # of a path
+_hints: Any = functools.cache(get_type_hints)
+
+
+def encode_job(job: Job) -> bytes:
+    return _encode(job)
+
+
+def decode_job(data: bytes | memoryview) -> Job:
+    job: Job = _built(Job, msgspec.msgpack.decode(data))
+    return job
+
+
+def encode_config(config: ModelConfig) -> bytes:
+    return _encode(config)
+
+
+def decode_config(data: bytes | memoryview) -> ModelConfig:
+    config: ModelConfig = _built(ModelConfig, msgspec.msgpack.decode(data))
+    return config
+
+
+def _built(kind: Any, value: Any) -> Any:
+    """The value that was encoded, by the type of its field."""
+    if value is None:
+        return None
+    if kind is Path:
+        return Path(value)
+    if dataclasses.is_dataclass(kind):
+        hints = _hints(kind)
+        made: Any = kind
+        return made(**{name: _built(hints[name], field) for name, field in value.items()})
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is tuple:
+        inner = arguments[0]  # all of ours are of one type, or of plain ones
+        return tuple([_built(inner, item) for item in value])
+    if origin is Mapping:
+        return {key: _built(arguments[1], item) for key, item in value.items()}
+    if origin in (Union, types.UnionType):
+        arms = [arm for arm in arguments if arm is not types.NoneType]
+        return _built(arms[0], value) if len(arms) == 1 else value
+    return value

@@ -10,13 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from config.schema.units import format_size
-from runtimes.tensor.backends.base import Instance, ModelLoadError
 from runtimes.tensor.configuration.checks import check
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.configuration.reading import usual_file
-from runtimes.tensor.ensembles import members
-from runtimes.tensor.ensembles.members import Describe
-from runtimes.tensor.models import manifest
+from runtimes.tensor.interfaces import Instance, ModelLoadError
+from runtimes.tensor.models import manifest, members
+from runtimes.tensor.models.members import Describe
 from runtimes.tensor.models.records import Source
 from runtimes.tensor.models.served_model import ModelScheduler, ServedModel
 from runtimes.tensor.models.warmup import warm_up

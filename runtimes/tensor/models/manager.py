@@ -20,13 +20,12 @@ from typing import Literal
 
 from adapters.errors import CallerError, DeadlineError, InferenceError, NotFound
 from adapters.wire.oip.bodies import IndexEntry
-from runtimes.tensor.configuration.version_policy import MissingVersion
-from runtimes.tensor.ensembles.dependents import Dependents
+from runtimes.tensor.configuration.model_config import MissingVersion
+from runtimes.tensor.models.dependents import Dependents
 from runtimes.tensor.models.loading import Loader, Parts
-from runtimes.tensor.models.override import Override
 from runtimes.tensor.models.poller import Poller
 from runtimes.tensor.models.records import ModelRecord, VersionRecord
-from runtimes.tensor.models.repository import Listing, Repository, RepositoryError
+from runtimes.tensor.models.repository import Listing, Override, Repository, RepositoryError
 from runtimes.tensor.models.rotation import Rotation
 from runtimes.tensor.models.served_model import ServedModel
 from runtimes.tensor.models.sources import SourceError, read_source

@@ -10,11 +10,10 @@ from math import inf
 from typing import Any
 
 from adapters.errors import CapacityError
-from runtimes.tensor.configuration.version_policy import MissingVersion, served_versions
+from runtimes.tensor.configuration.model_config import MissingVersion, served_versions
 from runtimes.tensor.models.loading import Loader
-from runtimes.tensor.models.memory import MemoryHold, Occupant
 from runtimes.tensor.models.records import ModelRecord, Source, VersionRecord
-from runtimes.tensor.models.residency import Residency
+from runtimes.tensor.models.residency import MemoryHold, Occupant, Residency
 from runtimes.tensor.models.served_model import ServedModel
 from runtimes.tensor.models.table import ModelTable
 

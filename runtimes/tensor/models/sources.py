@@ -7,9 +7,16 @@ import logging
 
 from config.problem import ConfigError
 from runtimes.tensor.configuration.reading import Reading, read_model, read_override
-from runtimes.tensor.models.override import Override, remove, unpack
 from runtimes.tensor.models.records import Source
-from runtimes.tensor.models.repository import ModelFolder, Repository, RepositoryError, check_name
+from runtimes.tensor.models.repository import (
+    ModelFolder,
+    Override,
+    Repository,
+    RepositoryError,
+    check_name,
+    remove,
+    unpack,
+)
 
 log = logging.getLogger(__name__)
 

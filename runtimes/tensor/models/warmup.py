@@ -11,7 +11,6 @@ import numpy as np
 
 from adapters.errors import CallerError
 from adapters.tensors import ITEM_SIZE, Inference, split_bytes
-from runtimes.tensor.backends.base import Array, Batch, Instance, ModelLoadError, RequestInstance, Tensors
 from runtimes.tensor.configuration.model_config import (
     ModelConfig,
     SequenceControl,
@@ -20,6 +19,7 @@ from runtimes.tensor.configuration.model_config import (
     WarmupInput,
 )
 from runtimes.tensor.datatypes import DTYPES, datatype_of
+from runtimes.tensor.interfaces import Array, Batch, Instance, ModelLoadError, RequestInstance, Tensors
 from runtimes.tensor.requests.open_request import OpenRequest, tensor_of
 from runtimes.tensor.scheduling.batch_inputs import BatchInputs
 from runtimes.tensor.scheduling.pending import Pending, PreparedRequest

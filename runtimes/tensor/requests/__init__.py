@@ -4,9 +4,5 @@ messages.py        the messages between the server and a model's process
 scheduler.py       batches of requests, whose responses arrive one by one
 open_request.py    one request from its arrival to its final response
 outcomes.py        a model's responses and errors as the server's
-outbox.py          packets to a process, in order
-calls.py           requests of a model to other models
-blocked.py         copies that wait for each other
-services.py        the server's side of the model's questions: calls, models, metrics, log lines
 custom_metrics.py  metrics that models define
 """

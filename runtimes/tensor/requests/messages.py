@@ -236,3 +236,15 @@ def files_of(ancillary: Iterable[tuple[int, int, bytes]]) -> list[int]:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             files.frombytes(data[: len(data) - len(data) % files.itemsize])
     return list(files)
+
+
+class MemberRun(msgspec.Struct, array_like=True, frozen=True):
+    """One execution of a step's model. `counted`: the statistics count it as an execution."""
+
+    step: int
+    requests: int
+    rows: int
+    seconds: float
+    failed: int = 0
+    """Requests that failed."""
+    counted: bool = True

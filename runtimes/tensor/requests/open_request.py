@@ -13,12 +13,11 @@ import numpy as np
 
 from adapters.tensors import Data, Inference, Tensor, join_bytes
 from runtimes import spans
-from runtimes.tensor.backends.base import Array
+from runtimes.tensor.interfaces import Array
 from runtimes.tensor.requests.messages import WINDOW, InferenceHead, TensorHead, Value
 from runtimes.tensor.requests.outcomes import INTERNAL, NOT_ITERATIVE, ModelOutputs, error_of
-from runtimes.tensor.scheduling.delivery import Delivery
 from runtimes.tensor.scheduling.pending import Pending, PreparedRequest, RequestOwner
-from runtimes.tensor.scheduling.responses import Responses
+from runtimes.tensor.scheduling.responses import Delivery, Responses
 
 SEQUENCE_START, SEQUENCE_END = 1, 2
 _RESERVED: Final = frozenset(

@@ -11,15 +11,12 @@ from typing import cast
 
 from adapters.errors import CallerError
 from adapters.tensors import Inference, Tensor
-from runtimes.tensor.backends.base import Instance, RequestInstance
 from runtimes.tensor.configuration.model_config import ModelConfig
+from runtimes.tensor.interfaces import Instance, RequestInstance
 from runtimes.tensor.requests.open_request import OpenRequest
-from runtimes.tensor.scheduling.delivery import Delivery, OrderedDelivery
 from runtimes.tensor.scheduling.dispatcher import Dispatcher
-from runtimes.tensor.scheduling.failures import for_caller
-from runtimes.tensor.scheduling.pending import Execution, Pending
-from runtimes.tensor.scheduling.recorder import Recorder
-from runtimes.tensor.scheduling.responses import Responses
+from runtimes.tensor.scheduling.pending import Execution, Pending, Recorder, for_caller
+from runtimes.tensor.scheduling.responses import Delivery, OrderedDelivery, Responses
 
 _LOG = logging.getLogger(__name__)
 

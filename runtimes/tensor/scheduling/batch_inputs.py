@@ -12,9 +12,9 @@ from typing import Final
 
 import numpy as np
 
-from runtimes.tensor.backends.base import Array, Tensors
 from runtimes.tensor.configuration.model_config import BatchInput, Dims, ModelConfig
 from runtimes.tensor.datatypes import DTYPES
+from runtimes.tensor.interfaces import Array, Tensors
 
 Shapes = Mapping[str, Dims]
 """The shape of each input that the client sent, with the batch dimension."""

@@ -10,13 +10,11 @@ from math import inf
 
 from adapters.errors import CallerError
 from adapters.tensors import Inference, Tensor
-from runtimes.tensor.backends.base import Instance, StreamControl, Tensors
 from runtimes.tensor.configuration.model_config import ModelConfig
+from runtimes.tensor.interfaces import Instance, StreamControl, Tensors
 from runtimes.tensor.scheduling.dispatcher import Dispatcher
-from runtimes.tensor.scheduling.failures import for_caller, unreadable
 from runtimes.tensor.scheduling.outlet import ResponseOutlet
-from runtimes.tensor.scheduling.pending import Execution, Pending
-from runtimes.tensor.scheduling.recorder import Recorder
+from runtimes.tensor.scheduling.pending import Execution, Pending, Recorder, for_caller, unreadable
 from runtimes.tensor.scheduling.responses import Responses
 
 _LOG = logging.getLogger(__name__)

@@ -11,17 +11,14 @@ from math import inf
 
 from adapters.errors import CapacityError, DeadlineError, Unavailable
 from adapters.tensors import Inference
-from adapters.wire.decoding import whole_number
-from runtimes.tensor.backends.base import Instance
+from adapters.wire.valid_text import whole_number
 from runtimes.tensor.configuration.model_config import ModelConfig
-from runtimes.tensor.scheduling.clock import clock
-from runtimes.tensor.scheduling.deadlines import Deadlines
+from runtimes.tensor.interfaces import Instance
+from runtimes.tensor.scheduling.clock import Deadlines, Quiet, clock
 from runtimes.tensor.scheduling.intake import Intake
 from runtimes.tensor.scheduling.latency import LatencyCurve
-from runtimes.tensor.scheduling.pending import Execution, Pending, PreparedRequest
+from runtimes.tensor.scheduling.pending import Execution, NoRecorder, Pending, PreparedRequest, Recorder
 from runtimes.tensor.scheduling.queue import BatchQueue
-from runtimes.tensor.scheduling.quiet import Quiet
-from runtimes.tensor.scheduling.recorder import NoRecorder, Recorder
 
 _MICROSECOND = 1e-6
 

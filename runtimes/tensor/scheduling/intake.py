@@ -12,10 +12,10 @@ import numpy as np
 
 from adapters.errors import CallerError, TooLarge
 from adapters.tensors import Inference, Tensor, split_bytes
-from runtimes.tensor.backends.base import Array
 from runtimes.tensor.configuration.model_config import ModelConfig, TensorSpec
 from runtimes.tensor.datatypes import DTYPES
 from runtimes.tensor.deferred_input import LARGE, deferred, is_deferred, padded
+from runtimes.tensor.interfaces import Array
 from runtimes.tensor.scheduling.pending import PreparedRequest
 from runtimes.tensor.text_index import IndexedTensor
 from runtimes.tensor.texts import Texts, as_array, is_texts

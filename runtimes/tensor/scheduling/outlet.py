@@ -8,9 +8,9 @@ from itertools import accumulate
 import numpy as np
 
 from adapters.tensors import NO_PARAMETERS, Tensor, join_bytes
-from runtimes.tensor.backends.base import Array, Tensors
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.datatypes import datatype_of
+from runtimes.tensor.interfaces import Array, Tensors
 from runtimes.tensor.off_loop import LARGE
 from runtimes.tensor.scheduling.batch_inputs import BatchOutputs
 from runtimes.tensor.scheduling.pending import PreparedRequest

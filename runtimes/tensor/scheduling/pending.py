@@ -1,4 +1,4 @@
-"""A request between its arrival and its response."""
+"""A request between its arrival and its response: its execution, its failure, and its place in the counts."""
 
 from __future__ import annotations
 
@@ -8,8 +8,53 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, NamedTuple, Protocol
 
+from adapters.errors import INSTANCE_LOST, MODEL_FAILED, BackendError, CapacityError, InferenceError
 from adapters.tensors import Tensor
-from runtimes.tensor.backends.base import Tensors
+from runtimes.tensor.interfaces import InstanceEnded, InstanceLost, ModelFailed, Tensors
+
+
+class Recorder(Protocol):
+    def executed(self, requests: int, rows: int, queued: float, computed: float) -> None:
+        """Count an executed batch. `queued` is the sum over its requests, in seconds like `computed`."""
+        ...
+
+    def cache_hit(self, seconds: float) -> None:
+        """Count a response from the cache or of an identical request in flight, and the seconds of the look-up."""
+        ...
+
+    def cache_missed(self, seconds: float) -> None: ...
+
+
+class NoRecorder:
+    def executed(self, requests: int, rows: int, queued: float, computed: float) -> None:
+        return
+
+    def cache_hit(self, seconds: float) -> None:
+        return
+
+    def cache_missed(self, seconds: float) -> None:
+        return
+
+
+def for_caller(error: BaseException) -> InferenceError:
+    """A new error for each caller, because a shared error collects the tracebacks of all."""
+    if isinstance(error, InstanceEnded):
+        return CapacityError(
+            "The copy of the model that had this was ended; try again.", code="instance_ended", retry_after=1.0
+        )
+    if isinstance(error, InstanceLost):
+        return CapacityError(
+            "The copy of the model that computed this died or took too long, and is being replaced; try again.",
+            code=INSTANCE_LOST,
+            retry_after=1.0,
+        )
+    if isinstance(error, ModelFailed):
+        return BackendError(str(error) or "The model failed.", code=MODEL_FAILED)
+    return BackendError(f"The model failed with {type(error).__name__}.", code=MODEL_FAILED)
+
+
+def unreadable() -> InferenceError:
+    return BackendError("The model's response cannot be read.", code=MODEL_FAILED)
 
 
 @dataclass(slots=True)

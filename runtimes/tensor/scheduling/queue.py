@@ -19,11 +19,85 @@ from math import ceil, inf
 from typing import Generic
 
 from adapters.errors import CapacityError
-from runtimes.tensor.configuration.model_config import DynamicBatching, ModelConfig
-from runtimes.tensor.scheduling.arrivals import Arrivals
+from runtimes.tensor.configuration.model_config import DynamicBatching, ModelConfig, QueuePolicy
 from runtimes.tensor.scheduling.bucket import Bucket, W, Waiting
 from runtimes.tensor.scheduling.latency import LatencyCurve
-from runtimes.tensor.scheduling.queue_rules import LONGEST_WAIT, QueueRules
+
+LONGEST_WAIT = 600.0
+"""The longest time in the queue, for requests without another bound: every wait ends."""
+MAX_QUEUE_SIZE = 4096
+"""Waiting requests of each level, unless the model has a bound."""
+
+
+class QueueRules:
+    """The rules of one model. A level is a priority, 1 the most urgent, or 0 if there are none."""
+
+    def __init__(self, rules: DynamicBatching) -> None:
+        self._levels = rules.priority_levels
+        self._default_level = rules.default_priority_level or rules.priority_levels
+        self._policies = rules.priority_queue_policy if rules.priority_levels else {}
+        self._policy = rules.default_queue_policy
+
+    def level(self, priority: int) -> int:
+        """The level of a request with this priority; the default level if it does not exist."""
+        return priority if 1 <= priority <= self._levels else self._default_level
+
+    def expiry(self, level: int, now: float, due: float, timeout: float) -> float:
+        """The time at which the queue rejects or delays a request. `timeout` is the request's own, in seconds, 0 for
+        none; it applies unless a configured policy forbids it."""
+        policy = self._policies.get(level, self._policy) if level else self._policy
+        limit = policy.default_timeout or LONGEST_WAIT
+        if timeout > 0 and (policy.allow_timeout_override or policy == QueuePolicy()):
+            limit = min(limit, timeout)
+        return min(due, now + limit)
+
+    def max_size(self, level: int) -> int:
+        """The number of requests that may wait."""
+        return self._policies.get(level, self._policy).max_queue_size or MAX_QUEUE_SIZE
+
+    def delays(self, level: int) -> bool:
+        """Whether an overdue request is delayed and not rejected."""
+        return self._policies.get(level, self._policy).timeout_action == "delay"
+
+
+_LONGER, _SHORTER = 1.08, 1 / 1.125
+"""Changes of the estimate by a longer and a shorter gap: it converges to the gap that two of five are below. A mean
+would count pauses between bursts, and a batch waits for gaps within a burst."""
+_WINDOW = 64
+"""The number of arrivals after which a peak becomes the previous peak; after as many again it is discarded."""
+
+
+class Arrivals:
+    """Estimates the number of callers. A caller sends its next request after its answer, so the number of callers is
+    the recent maximum of requests in flight."""
+
+    __slots__ = ("_count", "_peak", "_previous", "gap", "last")
+
+    def __init__(self) -> None:
+        self.gap = 0.0
+        """Typical seconds between two arrivals."""
+        self.last = float("-inf")
+        self._count = 0
+        self._peak = 0
+        self._previous = 0
+
+    def arrived(self, now: float, inside: int) -> None:
+        """Record an arrival; the count of requests in flight includes it."""
+        since = now - self.last
+        if self.gap:
+            self.gap *= _LONGER if since > self.gap else _SHORTER
+        elif self._count:
+            self.gap = since
+        self.last = now
+        self._count += 1
+        if self._count > _WINDOW:
+            self._count, self._previous, self._peak = 1, self._peak, 0
+        self._peak = max(self._peak, inside)
+
+    def expects(self, inside: int) -> bool:
+        """Whether a known caller has no request in flight."""
+        return inside < max(self._peak, self._previous)
+
 
 PATIENCE = 5.0
 """Seconds."""

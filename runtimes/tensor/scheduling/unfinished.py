@@ -11,8 +11,8 @@ import numpy as np
 
 from adapters import offload
 from adapters.tensors import Data, Tensor
-from runtimes.tensor.backends.base import Array
-from runtimes.tensor.off_loop import off_loop
+from runtimes.tensor.interfaces import Array
+from runtimes.tensor.off_loop import off_loop, retrieve
 from runtimes.tensor.texts import Texts, cut_texts
 
 _BYTE = np.dtype(np.uint8)
@@ -45,7 +45,7 @@ class UnfinishedOutputs(list[Tensor]):
         """All outputs with their data. Copies once, for any number of callers. Raises `CapacityError`."""
         if self._finishing is None:
             self._finishing = asyncio.get_running_loop().create_task(self._finish())
-            self._finishing.add_done_callback(_retrieve)
+            self._finishing.add_done_callback(retrieve)
         return list(await asyncio.shield(self._finishing))
 
     async def _finish(self) -> list[Tensor]:
@@ -92,9 +92,3 @@ def _copied(pieces: Sequence[Array]) -> Data:
         whole[at:end].view(piece.dtype).reshape(piece.shape)[...] = piece
         at = end
     return whole.data
-
-
-def _retrieve(finishing: asyncio.Task[list[Tensor]]) -> None:
-    """Retrieve an exception that no caller awaits."""
-    if not finishing.cancelled():
-        finishing.exception()

@@ -9,9 +9,9 @@ import numpy as np
 
 from adapters.errors import CallerError
 from adapters.tensors import split_bytes
-from runtimes.tensor.backends.base import Array, ModelLoadError, Tensors
 from runtimes.tensor.configuration.model_config import ModelConfig, SequenceControl, SequenceState
 from runtimes.tensor.datatypes import DTYPES, fp32_to_bf16
+from runtimes.tensor.interfaces import Array, ModelLoadError, Tensors
 from runtimes.tensor.scheduling.pending import PreparedRequest
 from runtimes.tensor.sequences.sequence import RequestSequence, SequenceId, Turn
 

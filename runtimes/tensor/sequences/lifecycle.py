@@ -9,24 +9,18 @@ from math import inf
 
 from adapters.errors import BackendError, CallerError, CapacityError, InferenceError
 from adapters.tensors import Tensor
-from runtimes.tensor.backends.base import Instance, InstanceLost, RequestInstance, RowsFailed, Tensors
 from runtimes.tensor.configuration.model_config import ModelConfig
+from runtimes.tensor.interfaces import Instance, InstanceLost, RequestInstance, RowsFailed, Tensors
 from runtimes.tensor.requests.outcomes import ModelOutputs
-from runtimes.tensor.scheduling.clock import clock
-from runtimes.tensor.scheduling.deadlines import Deadlines
-from runtimes.tensor.scheduling.delivery import Delivery, OrderedDelivery
-from runtimes.tensor.scheduling.failures import for_caller, unreadable
-from runtimes.tensor.scheduling.lane import Lane
+from runtimes.tensor.scheduling.clock import Deadlines, Quiet, clock
 from runtimes.tensor.scheduling.latency import LatencyCurve
 from runtimes.tensor.scheduling.outlet import ResponseOutlet
-from runtimes.tensor.scheduling.pending import Execution, Pending
-from runtimes.tensor.scheduling.quiet import Quiet
-from runtimes.tensor.scheduling.recorder import NoRecorder, Recorder
-from runtimes.tensor.sequences.choice import Chooser
+from runtimes.tensor.scheduling.pending import Execution, NoRecorder, Pending, Recorder, for_caller, unreadable
+from runtimes.tensor.scheduling.responses import Delivery, OrderedDelivery
 from runtimes.tensor.sequences.inputs import SequenceInputs
+from runtimes.tensor.sequences.lane import Lane, RequestLane
 from runtimes.tensor.sequences.open_sequences import OpenSequences
-from runtimes.tensor.sequences.request_lane import RequestLane
-from runtimes.tensor.sequences.sequence import RequestSequence, SequencePlace, Turn
+from runtimes.tensor.sequences.sequence import Chooser, RequestSequence, SequencePlace, Turn
 
 
 class SequenceLifecycle:

@@ -8,13 +8,12 @@ from math import inf
 
 from adapters.errors import CallerError, CapacityError, DeadlineError
 from adapters.tensors import Inference, Tensor
-from runtimes.tensor.backends.base import Instance
 from runtimes.tensor.configuration.model_config import ModelConfig
-from runtimes.tensor.scheduling.deadlines import Deadlines
+from runtimes.tensor.interfaces import Instance
+from runtimes.tensor.scheduling.clock import Deadlines
 from runtimes.tensor.scheduling.intake import Intake
-from runtimes.tensor.scheduling.pending import Pending
-from runtimes.tensor.scheduling.queue_rules import LONGEST_WAIT
-from runtimes.tensor.scheduling.recorder import Recorder
+from runtimes.tensor.scheduling.pending import Pending, Recorder
+from runtimes.tensor.scheduling.queue import LONGEST_WAIT
 from runtimes.tensor.scheduling.responses import Responses
 from runtimes.tensor.sequences.lifecycle import SequenceLifecycle
 from runtimes.tensor.sequences.sequence import SequencePlace, Turn, place_of

@@ -3,11 +3,11 @@
 backend_utils.py   the module that models import
 loading.py         the class `TritonPythonModel`, loaded and initialized
 model.py           its loop: executes requests until the server ends it
-requests.py        requests to the model, and of the model to others; calls.py: the responses to those
+requests.py        requests to the model, and of the model to others, with their responses
 responses.py       responses and their senders
-tensors.py         tensors; dlpack.py: their memory for other libraries
+tensors.py         tensors, and their memory for other libraries
 configuration.py   the configuration that a model completes
-metrics.py         metrics that models define; logger.py: lines in the server's log
+telemetry.py       metrics that models define, and lines in the server's log
 errors.py          errors of the API
 channel.py         the connection to the server; process.py: the facts of this process
 """

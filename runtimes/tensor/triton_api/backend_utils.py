@@ -12,12 +12,12 @@ from runtimes.tensor.datatypes import DTYPES
 from runtimes.tensor.triton_api import process
 from runtimes.tensor.triton_api.configuration import BackendModelConfig as ModelConfig
 from runtimes.tensor.triton_api.errors import TritonError, TritonModelException
-from runtimes.tensor.triton_api.logger import BackendLogger as Logger
-from runtimes.tensor.triton_api.metrics import BackendMetricFamily as MetricFamily
 from runtimes.tensor.triton_api.requests import BackendRequest as InferenceRequest
 from runtimes.tensor.triton_api.requests import InferenceTrace, PreferredMemory
 from runtimes.tensor.triton_api.responses import BackendResponse as InferenceResponse
 from runtimes.tensor.triton_api.responses import BackendResponseSender as InferenceResponseSender
+from runtimes.tensor.triton_api.telemetry import BackendLogger as Logger
+from runtimes.tensor.triton_api.telemetry import BackendMetricFamily as MetricFamily
 from runtimes.tensor.triton_api.tensors import TRITON_NUMBERS
 from runtimes.tensor.triton_api.tensors import BackendTensor as Tensor
 

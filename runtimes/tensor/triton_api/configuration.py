@@ -7,9 +7,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from runtimes.tensor.backends.base import ModelLoadError
-from runtimes.tensor.configuration.codecs import DATATYPES
 from runtimes.tensor.configuration.model_config import DynamicBatching, ModelConfig, TensorSpec
+from runtimes.tensor.configuration.table import DATATYPES
+from runtimes.tensor.interfaces import ModelLoadError
 
 _INPUT: Final = ("name", "data_type", "dims", "optional")
 _OUTPUT: Final = ("name", "data_type", "dims")

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from runtimes.tensor.backends.base import Device, ModelLoadError
-from runtimes.tensor.backends.sources import import_uncached
 from runtimes.tensor.configuration.model_config import ModelConfig
+from runtimes.tensor.interfaces import Device, ModelLoadError
+from runtimes.tensor.sources import import_uncached
 from runtimes.tensor.triton_api import configuration, process
 from runtimes.tensor.triton_api.model import TritonModel
 

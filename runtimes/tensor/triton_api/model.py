@@ -16,7 +16,7 @@ from adapters.tensors import Data
 from runtimes.tensor.requests import messages
 from runtimes.tensor.requests.messages import ExecutedHead, InferenceHead, ModelMessage, ResponseHead
 from runtimes.tensor.requests.outcomes import NOT_ITERATIVE
-from runtimes.tensor.triton_api import calls, process
+from runtimes.tensor.triton_api import process, requests
 from runtimes.tensor.triton_api.channel import RequestChannel
 from runtimes.tensor.triton_api.errors import INTERNAL, TritonModelException
 from runtimes.tensor.triton_api.requests import BackendRequest
@@ -58,7 +58,7 @@ class TritonModel:
         """Execute until the server closes the connection."""
         channel.handlers[messages.CREDIT] = self._credit
         channel.handlers[messages.CANCEL] = self._cancel
-        channel.handlers[messages.CALL_RESPONSE] = calls.arrived
+        channel.handlers[messages.CALL_RESPONSE] = requests.arrived
         process.executing = True
         process.executor = threading.get_ident()
         while (message := channel.wait(lambda: channel.batches.popleft() if channel.batches else None)) is not None:

@@ -5,7 +5,7 @@ import pytest
 
 from adapters.errors import CallerError
 from adapters.tensors import Tensor, split_bytes
-from runtimes.tensor.classification import classify, requested_classes
+from runtimes.tensor.api.delivery import classify, requested_classes
 from runtimes.tensor.datatypes import datatype_of, fp32_to_bf16
 
 pytestmark = pytest.mark.plain

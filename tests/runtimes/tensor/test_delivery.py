@@ -7,9 +7,9 @@ import pytest
 
 from adapters.errors import CallerError
 from adapters.tensors import Inference, Parameter, RequestedOutput, Tensor, split_bytes
-from runtimes.tensor import delivery
+from runtimes.tensor.api import delivery
+from runtimes.tensor.api.shared_memory import SharedMemory
 from runtimes.tensor.configuration.model_config import ModelConfig, TensorSpec
-from runtimes.tensor.shared_memory import SharedMemory
 
 pytestmark = pytest.mark.plain
 CONFIG = ModelConfig("m", "onnx", outputs=(TensorSpec("OUT", "FP32", (2,), labels=("cat", "dog")),), max_batch_size=4)

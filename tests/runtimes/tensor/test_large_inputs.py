@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from adapters.tensors import Inference, Tensor
-from runtimes.tensor.service import InferenceService
+from runtimes.tensor.api.service import InferenceService
 from tests.support.process_ensembles import serving
 from tests.support.turns import Turns, most_seconds
 

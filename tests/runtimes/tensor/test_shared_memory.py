@@ -11,8 +11,8 @@ import pytest
 
 from adapters.errors import CallerError, Forbidden, NotFound
 from adapters.tensors import Parameter, Tensor
+from runtimes.tensor.api.shared_memory import SharedMemory
 from runtimes.tensor.off_loop import LARGE
-from runtimes.tensor.shared_memory import SharedMemory
 
 pytestmark = pytest.mark.plain
 
@@ -136,7 +136,7 @@ def test_names(memory: SharedMemory) -> None:
 
 
 def test_regions_are_bounded_and_their_files_closed(memory: SharedMemory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runtimes.tensor.shared_memory.MAX_REGIONS", 2)
+    monkeypatch.setattr("runtimes.tensor.api.shared_memory.MAX_REGIONS", 2)
     before = len(os.listdir("/proc/self/fd"))
     memory.register("a", "/input", 0, 8)
     memory.register("b", "/input", 0, 8)

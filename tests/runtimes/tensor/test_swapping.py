@@ -14,7 +14,7 @@ from runtimes.tensor.instances import placement
 from runtimes.tensor.models.loading import Parts
 from runtimes.tensor.models.manager import ManagerOptions, ModelManager
 from runtimes.tensor.models.repository import Repository
-from runtimes.tensor.scheduling.scheduler import make_scheduler
+from runtimes.tensor.schedulers import make_scheduler
 from tests.support.conditions import until
 
 CONFIG = """

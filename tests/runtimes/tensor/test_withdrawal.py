@@ -19,16 +19,16 @@ from runtimes.tensor.api.http import HttpDoor
 from runtimes.tensor.api.log_settings import LogSettings
 from runtimes.tensor.api.metrics import Metrics
 from runtimes.tensor.api.restrictions import Restrictions
-from runtimes.tensor.api.trace import Tracer
-from runtimes.tensor.api.trace_settings import TraceSettings
-from runtimes.tensor.backends.base import LoadReport
+from runtimes.tensor.api.service import InferenceService
+from runtimes.tensor.api.shared_memory import SharedMemory
+from runtimes.tensor.api.trace import Tracer, TraceSettings
 from runtimes.tensor.configuration.model_config import ModelConfig, TensorSpec
+from runtimes.tensor.interfaces import LoadReport
 from runtimes.tensor.models.manager import ManagerOptions, ModelManager
 from runtimes.tensor.models.repository import Repository
 from runtimes.tensor.models.served_model import ServedModel
-from runtimes.tensor.scheduling.scheduler import ModelScheduler, make_scheduler
-from runtimes.tensor.service import InferenceService
-from runtimes.tensor.shared_memory import SharedMemory
+from runtimes.tensor.schedulers import make_scheduler
+from runtimes.tensor.scheduling.scheduler import ModelScheduler
 from runtimes.tensor.statistics import ModelStatistics
 from tests.support.conditions import until
 

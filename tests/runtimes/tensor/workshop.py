@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from adapters.tensors import Inference, Tensor
-from runtimes.tensor.backends.base import (
+from runtimes.tensor.configuration.model_config import ModelConfig
+from runtimes.tensor.interfaces import (
     Batch,
     Done,
     Instance,
@@ -23,7 +24,6 @@ from runtimes.tensor.backends.base import (
     StreamControl,
     Tensors,
 )
-from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.models.loading import Parts
 from runtimes.tensor.models.manager import ManagerOptions, ModelManager
 from runtimes.tensor.models.repository import Repository

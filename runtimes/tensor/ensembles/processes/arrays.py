@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from adapters.errors import BackendError
-from runtimes.tensor.backends.base import Array, Batch, Model, ModelFailed, RowsFailed, Tensors
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.ensembles.processes.calls import (
     JoinedOutcome,
@@ -21,14 +20,14 @@ from runtimes.tensor.ensembles.processes.calls import (
     owned,
 )
 from runtimes.tensor.ensembles.processes.joined import parts_of
-from runtimes.tensor.ensembles.processes.messages import MemberRun
 from runtimes.tensor.instances.runner import Runner, joined
+from runtimes.tensor.interfaces import Array, Batch, Model, ModelFailed, RowsFailed, Tensors
+from runtimes.tensor.requests.messages import MemberRun
 from runtimes.tensor.scheduling.batch_inputs import BatchInputs
 from runtimes.tensor.scheduling.batcher import filled, rows_of
-from runtimes.tensor.scheduling.failures import for_caller, unreadable
 from runtimes.tensor.scheduling.intake import Intake
 from runtimes.tensor.scheduling.outlet import ResponseOutlet
-from runtimes.tensor.scheduling.pending import PreparedRequest
+from runtimes.tensor.scheduling.pending import PreparedRequest, for_caller, unreadable
 
 _LOG = logging.getLogger(__name__)
 

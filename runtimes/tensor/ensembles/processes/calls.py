@@ -8,10 +8,9 @@ from typing import Protocol
 
 from adapters.errors import InferenceError
 from adapters.tensors import NO_PARAMETERS, Inference, Tensor
-from runtimes.tensor.backends.base import Array, Tensors
 from runtimes.tensor.configuration.model_config import ModelConfig
-from runtimes.tensor.ensembles.processes.messages import MemberRun
-from runtimes.tensor.requests.messages import InferenceHead
+from runtimes.tensor.interfaces import Array, Tensors
+from runtimes.tensor.requests.messages import InferenceHead, MemberRun
 from runtimes.tensor.scheduling.intake import Intake
 from runtimes.tensor.scheduling.pending import PreparedRequest
 from runtimes.tensor.scheduling.unfinished import UnfinishedTensor, finished_here

@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from adapters.tensors import Data, Tensor
-from runtimes.tensor.backends.base import Array
 from runtimes.tensor.configuration.model_config import Dims, ModelConfig, TensorSpec
 from runtimes.tensor.datatypes import DTYPES
-from runtimes.tensor.ensembles.members import Member
+from runtimes.tensor.interfaces import Array
+from runtimes.tensor.models.members import Member
 from runtimes.tensor.requests.messages import InferenceHead
 
 _NOT_PLAIN: Final = frozenset({"BYTES", "BF16", "BOOL"})

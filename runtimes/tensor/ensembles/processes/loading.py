@@ -1,26 +1,42 @@
-"""Loads the members of an ensemble into one process."""
+"""`python -m runtimes.tensor.ensembles.processes.loading`: all members of an ensemble, in one process."""
 
 from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from runtimes.tensor.backends.base import ModelLoadError
-from runtimes.tensor.ensembles.members import Member
 from runtimes.tensor.ensembles.processes.arrays import ArrayMember
-from runtimes.tensor.ensembles.processes.calls import MemberModel
+from runtimes.tensor.ensembles.processes.calls import MemberModel, StepCall
 from runtimes.tensor.ensembles.processes.execution import EnsembleSteps
-from runtimes.tensor.ensembles.processes.progress import Progress
+from runtimes.tensor.ensembles.processes.messages import Progress
 from runtimes.tensor.ensembles.processes.requests import RequestMember
-from runtimes.tensor.ensembles.processes.warming import warm_up
+from runtimes.tensor.instances import child
 from runtimes.tensor.instances.quantization import loaded
-from runtimes.tensor.instances.worker import Job, MemberJob
+from runtimes.tensor.instances.worker import Job, MemberJob, resident_bytes
+from runtimes.tensor.interfaces import ModelLoadError
+from runtimes.tensor.models.members import Member
+from runtimes.tensor.models.warmup import inference_of
 from runtimes.tensor.requests import messages
-from runtimes.tensor.triton_api import calls, process
+from runtimes.tensor.requests.open_request import message_of
+from runtimes.tensor.triton_api import process, requests
 from runtimes.tensor.triton_api.channel import RequestChannel
 from runtimes.tensor.triton_api.model import TritonModel
+
+
+def warm_up(member: MemberJob, model: MemberModel) -> None:
+    """Send all warm-up requests of a member to its model. Raises `ModelLoadError` for the first that fails."""
+    requested = tuple([spec.name for spec in member.config.outputs])
+    for warmup in member.config.warmup:
+        inference = inference_of(member.config, warmup, member.folder.parent)
+        head, _ = message_of(0, inference, requested)
+        for _ in range(warmup.count):
+            call = StepCall(head, inference, requested)
+            model.execute(member.steps[0], [call])
+            if call.error is not None:
+                raise ModelLoadError(f"warm-up `{warmup.name}` failed: {call.error.message}")
 
 
 def load(job: Job, channel: RequestChannel) -> EnsembleSteps:
@@ -47,14 +63,19 @@ def load(job: Job, channel: RequestChannel) -> EnsembleSteps:
     return EnsembleSteps(job.config, members, [models[member.index] for member in members])
 
 
-def serve(steps: EnsembleSteps, channel: RequestChannel, fd: int) -> None:
-    """Execute requests until the server closes the connection. `fd` is the file of the progress."""
-    steps.serve(channel, Progress(fd))
+def serve(job: Job, channel: child.ProcessChannel, progress: int) -> None:
+    """Load all models of an ensemble, and execute its requests until the server closes the connection."""
+    started, before = time.monotonic(), resident_bytes()
+    assert process.connection is not None
+    steps = load(job, process.connection)
+    child.report(channel, started, before, {})
+    steps.serve(process.connection, Progress(progress))
+    steps.close()
 
 
 def _connect(channel: RequestChannel) -> None:
     """Let the members call models of the server."""
-    channel.handlers[messages.CALL_RESPONSE] = calls.arrived
+    channel.handlers[messages.CALL_RESPONSE] = requests.arrived
     process.executing = True
     process.executor = threading.get_ident()
 
@@ -99,3 +120,7 @@ def _modules(folder: Path, model_file: str) -> Iterator[str]:
             yield path.stem
         elif path.is_dir() and path.name.isidentifier() and path.name != "__pycache__" and any(path.glob("*.py")):
             yield path.name
+
+
+if __name__ == "__main__":
+    sys.exit(child.main(serve))

@@ -1,4 +1,4 @@
-"""The members that the processes of an ensemble load."""
+"""The processes of an ensemble: the members that they load, and each process as the scheduler sees it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,98 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, cast
 
-from runtimes.tensor.backends.base import Device, Instance, ModelLoadError
+import msgspec
+
+from adapters.errors import InferenceError
 from runtimes.tensor.configuration import triton
 from runtimes.tensor.configuration.model_config import DynamicBatching, ModelConfig
-from runtimes.tensor.ensembles.members import Describe, Member, members_of, order_of, version_of
-from runtimes.tensor.ensembles.processes.copy import EnsembleCopy
-from runtimes.tensor.ensembles.processes.worker import EnsembleWorker
+from runtimes.tensor.ensembles.outcomes import step_failure
+from runtimes.tensor.ensembles.processes.messages import WHOLE, Progress, RequestFailure, StepsHead
+from runtimes.tensor.ensembles.stages import Stages
 from runtimes.tensor.instances import placement
-from runtimes.tensor.instances.worker import Job, MemberJob
-from runtimes.tensor.requests.services import ModelServices
+from runtimes.tensor.instances.child_process import ChildProcess
+from runtimes.tensor.instances.request_copy import RequestCopy
+from runtimes.tensor.instances.request_worker import RequestWorker
+from runtimes.tensor.instances.services import ModelServices
+from runtimes.tensor.instances.worker import Job, MakeWorker, MemberJob
+from runtimes.tensor.interfaces import Device, Instance, InstanceLost, ModelLoadError
+from runtimes.tensor.models.members import Describe, Member, members_of, order_of, version_of
+from runtimes.tensor.requests.messages import MemberRun, ModelMessage
+from runtimes.tensor.scheduling.pending import for_caller
+
+
+class EnsembleWorker(RequestWorker):
+    """The loop's side of one process."""
+
+    program = "runtimes.tensor.ensembles.processes.loading"
+    progress: Progress | None = None
+    """The progress, readable after the end of the process too."""
+
+    def _start_child(self) -> ChildProcess:
+        child = super()._start_child()
+        self.progress = Progress(child.outputs.fd)
+        return child
+
+    def cancel(self, number: int) -> None:
+        super().cancel(number)
+        if self.progress is not None:
+            self.progress.cancel()
+
+
+_decode_steps = msgspec.msgpack.Decoder(StepsHead).decode
+
+
+class EnsembleCopy(RequestCopy):
+    """A `RequestInstance` whose requests end with `execute`."""
+
+    def __init__(self, job: Job, make: Any, execution_timeout: float, members: Sequence[Member]) -> None:
+        super().__init__(job, cast("MakeWorker", make), execution_timeout)
+        self.on_runs: Callable[[Sequence[MemberRun]], None] = _ignored
+        """Set by the scheduler: gets the executions of the members."""
+        self._name = job.config.name
+        self._prepared = Stages(job.config, list(members)).prepared
+        self._own = frozenset(spec.name for spec in job.config.inputs)
+
+    def executed(self, message: ModelMessage) -> None:
+        """Record the end of all requests of the list."""
+        head = _decode_steps(message.header)
+        offset = 0
+        for response in head.responses:
+            offset = self._respond(response, message, offset)
+        for failure in head.failures:
+            self._fail_request(failure)
+        self.on_runs(head.runs)
+        self.answered({})
+
+    def _fail_request(self, failure: RequestFailure) -> None:
+        entry = self._requests.pop(failure.number, None)
+        if entry is None:
+            return
+        request, on_end = entry
+        request.failed(self._named(failure.step, failure.error()))
+        on_end(request)
+
+    def _named(self, step: int, error: InferenceError) -> InferenceError:
+        """The error as that of the ensemble."""
+        if step == WHOLE:
+            return error
+        return step_failure(self._name, self._prepared[str(step)], error, self._own)
+
+    def in_step(self, error: InferenceError) -> InferenceError:
+        """The error of requests in progress, with their step."""
+        progress = cast("EnsembleWorker", self._worker).progress
+        return self._named(WHOLE if progress is None else progress.step, error)
+
+    def _lost_error(self, error: InstanceLost) -> InferenceError:
+        """The error of a request whose process has died, with the step that it computed."""
+        return self.in_step(for_caller(error))
+
+
+def _ignored(_: Sequence[MemberRun]) -> None:
+    """The default of `on_runs`."""
+
 
 FolderOf = Callable[[str, str], Path]
 """The folder of a loaded version, by model and version. Raises `NotFound` or `Unavailable`."""

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from adapters.tensors import NO_PARAMETERS, Data, Tensor
-from runtimes.tensor.backends.base import Array
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.datatypes import DTYPES
 from runtimes.tensor.ensembles.processes.calls import (
@@ -26,8 +25,8 @@ from runtimes.tensor.ensembles.processes.calls import (
     owned,
 )
 from runtimes.tensor.ensembles.processes.joined import parts_of
-from runtimes.tensor.ensembles.processes.messages import MemberRun
-from runtimes.tensor.requests.messages import ResponseHead
+from runtimes.tensor.interfaces import Array
+from runtimes.tensor.requests.messages import MemberRun, ResponseHead
 from runtimes.tensor.requests.outcomes import INTERNAL, error_of
 from runtimes.tensor.scheduling.intake import Intake
 from runtimes.tensor.triton_api import process

@@ -10,17 +10,16 @@ from typing import cast
 
 from adapters.errors import DeadlineError
 from adapters.tensors import Inference, Tensor
-from runtimes.tensor.backends.base import Instance
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.ensembles.execution import TIMEOUT
-from runtimes.tensor.ensembles.members import Describe, members_of, version_of
-from runtimes.tensor.ensembles.processes.copy import EnsembleCopy
-from runtimes.tensor.ensembles.processes.messages import MemberRun
-from runtimes.tensor.ensembles.processes.placement import batching_of
-from runtimes.tensor.nested import Calls
+from runtimes.tensor.ensembles.processes.placement import EnsembleCopy, batching_of
+from runtimes.tensor.interfaces import Instance
+from runtimes.tensor.models.members import Describe, members_of, version_of
+from runtimes.tensor.models.served_model import Calls
+from runtimes.tensor.requests.messages import MemberRun
 from runtimes.tensor.requests.scheduler import RequestScheduler
 from runtimes.tensor.scheduling.dispatcher import number_of
-from runtimes.tensor.scheduling.recorder import Recorder
+from runtimes.tensor.scheduling.pending import Recorder
 from runtimes.tensor.scheduling.scheduler import ModelScheduler
 
 _MICROSECOND = 1e-6

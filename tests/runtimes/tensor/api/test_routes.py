@@ -2,7 +2,7 @@
 
 import pytest
 
-from runtimes.tensor.api.routes import resolve
+from runtimes.tensor.api.restrictions import resolve
 from tests.support.cases import cases
 
 pytestmark = pytest.mark.plain

@@ -104,7 +104,7 @@ def test_requests_are_traced_and_logged_when_enabled(slow: Path, tmp_path: Path)
         assert status(runtime.http, "POST", "/v2/models/slow/trace/setting", level) == 200
         assert status(runtime.http, "POST", "/v2/logging", {"log_verbose_level": 1}) == 200
         assert status(runtime.http, "POST", "/v2/models/slow/infer", asleep(1)) == 200
-        runtime.printed(r"DEBUG runtimes.tensor.service slow 1 answered after")
+        runtime.printed(r"DEBUG runtimes.tensor.api.service slow 1 answered after")
         assert runtime.stop() == 0
     head, given, answered, times = sorted(json.loads(file.read_text()), key=lambda entry: "timestamps" in entry)
     assert (head["model_name"], given["tensor"]["name"], answered["tensor"]["name"]) == (

@@ -8,8 +8,7 @@ import pytest
 
 from adapters.errors import CallerError
 from adapters.tensors import Inference, Inferred, Tensor
-from runtimes.tensor.api.trace import RequestTrace, Tracer
-from runtimes.tensor.api.trace_settings import TraceSettings
+from runtimes.tensor.api.trace import RequestTrace, Tracer, TraceSettings
 
 pytestmark = pytest.mark.plain
 ON = {"trace_level": ["TIMESTAMPS"], "trace_rate": "1"}

@@ -8,11 +8,11 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto
 
-from runtimes.tensor.backends.base import Device, Model, ModelFailed, ModelLoadError
 from runtimes.tensor.backends.registry import backend, complete_config, load_model
 from runtimes.tensor.configuration.model_config import DynamicBatching, InstanceGroup, ModelConfig, TensorSpec
 from runtimes.tensor.datatypes import DTYPES
 from runtimes.tensor.instances import placement
+from runtimes.tensor.interfaces import Device, Model, ModelFailed, ModelLoadError
 from tests.runtimes.tensor.backends.onnx_models import ELEMENTS, identity, linear
 from tests.runtimes.tensor.instances.support import Kind, outputs, running
 

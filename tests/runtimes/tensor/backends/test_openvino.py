@@ -8,11 +8,11 @@ import openvino as ov
 import pytest
 from onnx import TensorProto
 
-from runtimes.tensor.backends.base import Device, Model, ModelLoadError
 from runtimes.tensor.backends.registry import backend, complete_config, load_model
 from runtimes.tensor.configuration.model_config import ModelConfig, TensorSpec
 from runtimes.tensor.datatypes import DTYPES
 from runtimes.tensor.instances import placement
+from runtimes.tensor.interfaces import Device, Model, ModelLoadError
 from tests.runtimes.tensor.backends.onnx_models import ELEMENTS, identity, linear
 from tests.runtimes.tensor.instances.support import outputs, running
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from runtimes.tensor.backends.base import Device, ModelLoadError
 from runtimes.tensor.backends.registry import backend, load_model
 from runtimes.tensor.configuration.model_config import ModelConfig
+from runtimes.tensor.interfaces import Device, ModelLoadError
 from tests.runtimes.tensor.instances.support import floats, one_to_one, write
 
 pytestmark = pytest.mark.plain

@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
-from runtimes.tensor.backends.base import ModelLoadError
 from runtimes.tensor.backends.registry import backend, in_thread
 from runtimes.tensor.configuration.model_config import ModelConfig
+from runtimes.tensor.interfaces import ModelLoadError
 
 pytestmark = pytest.mark.plain
 
@@ -41,8 +41,6 @@ def test_a_package_that_is_not_installed_is_named_with_the_command(
 ) -> None:
     monkeypatch.delitem(sys.modules, f"runtimes.tensor.backends.{name}", raising=False)
     monkeypatch.setitem(sys.modules, package, None)
-    if name == "torch":
-        monkeypatch.delitem(sys.modules, "runtimes.tensor.backends.torch_files", raising=False)
     with pytest.raises(ModelLoadError, match=rf'needs {package}, .* run `pip install "headrace\[{name}\]"`'):
         backend(name)
 

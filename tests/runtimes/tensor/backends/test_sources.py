@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from runtimes.tensor.backends.base import Device
 from runtimes.tensor.backends.registry import backend, load_model
+from runtimes.tensor.interfaces import Device
 from tests.runtimes.tensor.instances.support import Kind, floats, one_to_one, outputs, running, write
 
 pytestmark = pytest.mark.processes

@@ -16,10 +16,10 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.tree import DecisionTreeRegressor
 
 from loadtests.venvs import InstallError, ensure
-from runtimes.tensor.backends.base import Device, Model, ModelLoadError
 from runtimes.tensor.backends.registry import backend, complete_config, load_model
 from runtimes.tensor.configuration.model_config import DynamicBatching, ModelConfig, TensorSpec
 from runtimes.tensor.instances import placement
+from runtimes.tensor.interfaces import Device, Model, ModelLoadError
 from tests.runtimes.tensor.instances.support import outputs, running
 from tests.support.absent import absent
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from loadtests.venvs import InstallError, ensure
-from runtimes.tensor.backends.base import ModelLoadError
 from runtimes.tensor.catalogue.repository import add
 from runtimes.tensor.configuration.model_config import DynamicBatching, ModelConfig, TensorSpec
 from runtimes.tensor.configuration.reading import read_model
 from runtimes.tensor.datatypes import DTYPES
 from runtimes.tensor.instances import placement
+from runtimes.tensor.interfaces import ModelLoadError
 from runtimes.wheels import ModelUnavailable
 from tests.runtimes.tensor.instances.support import floats, outputs, running
 from tests.support.absent import absent

@@ -9,11 +9,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from runtimes.tensor.backends.base import Array, Device, Model, ModelFailed, ModelLoadError
 from runtimes.tensor.backends.registry import backend, complete_config, load_model
 from runtimes.tensor.configuration.model_config import ModelConfig, TensorSpec
 from runtimes.tensor.datatypes import DTYPES, bf16_to_fp32, fp32_to_bf16
 from runtimes.tensor.instances import placement
+from runtimes.tensor.interfaces import Array, Device, Model, ModelFailed, ModelLoadError
 from tests.runtimes.tensor.instances.support import floats, outputs, running, write
 
 SOURCE = """

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from runtimes.tensor.catalogue import repository
-from runtimes.tensor.catalogue.entries import CATALOGUE
-from runtimes.tensor.catalogue.repository import add
+from runtimes.tensor.catalogue.repository import CATALOGUE, add
 from runtimes.tensor.configuration.reading import read_model
 from runtimes.wheels import ModelUnavailable
 from tests.support.model_wheels import model_wheel, only_index

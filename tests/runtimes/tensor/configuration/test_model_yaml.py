@@ -9,7 +9,7 @@ import pytest
 
 from config.problem import ConfigError
 from runtimes.tensor import catalogue
-from runtimes.tensor.catalogue.entries import CATALOGUE
+from runtimes.tensor.catalogue.repository import CATALOGUE
 from runtimes.tensor.configuration.model_config import (
     DynamicBatching,
     InstanceGroup,

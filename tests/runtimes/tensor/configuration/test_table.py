@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from adapters.wire.protos import model_config
 from config.problem import ConfigError
 from runtimes.tensor.configuration.checks import check
-from runtimes.tensor.configuration.codecs import DATATYPES
+from runtimes.tensor.configuration.message import UNSERVED
 from runtimes.tensor.configuration.model_config import (
     DynamicBatching,
     InstanceGroup,
@@ -27,9 +27,8 @@ from runtimes.tensor.configuration.model_config import (
     WarmupInput,
 )
 from runtimes.tensor.configuration.reading import read_override
-from runtimes.tensor.configuration.table import rows
+from runtimes.tensor.configuration.table import DATATYPES, rows
 from runtimes.tensor.configuration.triton import to_json
-from runtimes.tensor.configuration.unserved import UNSERVED
 
 pytestmark = pytest.mark.plain
 WRITTEN_BY_ITSELF = {"ModelInstanceGroup.name"}

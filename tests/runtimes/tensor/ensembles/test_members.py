@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from adapters.errors import NotFound
-from runtimes.tensor.backends.base import ModelLoadError
 from runtimes.tensor.configuration.model_config import Ensemble, EnsembleStep, ModelConfig, TensorSpec
-from runtimes.tensor.ensembles.members import Describe, completed
+from runtimes.tensor.interfaces import ModelLoadError
+from runtimes.tensor.models.members import Describe, completed
 
 pytestmark = pytest.mark.plain
 IN, OUT = TensorSpec("X", "FP32", (2,)), TensorSpec("Y", "FP32", (2,))

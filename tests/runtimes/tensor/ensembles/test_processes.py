@@ -21,7 +21,7 @@ from runtimes import spans
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.ensembles.processes.scheduler import ProcessScheduler
 from runtimes.tensor.ensembles.scheduler import EnsembleScheduler
-from runtimes.tensor.nested import Computed
+from runtimes.tensor.models.served_model import Computed
 from tests.runtimes.tensor.backends.onnx_models import identity
 from tests.support.conditions import until
 from tests.support.process_ensembles import DOUBLE, PATIENCE, PLAIN, UTILS, Server, floats, request, rows, serving

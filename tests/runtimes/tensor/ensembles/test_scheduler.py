@@ -19,13 +19,11 @@ from runtimes.tensor.configuration.model_config import (
     ResponseCache,
     TensorSpec,
 )
-from runtimes.tensor.ensembles.members import completed
-from runtimes.tensor.ensembles.processes.messages import MemberRun
-from runtimes.tensor.ensembles.scheduler import EnsembleScheduler, EnsembleSchedulers
-from runtimes.tensor.ensembles.streaming import WINDOW
-from runtimes.tensor.models.served_model import ServedModel
-from runtimes.tensor.nested import Computed
-from runtimes.tensor.scheduling.response_store import ResponseStore
+from runtimes.tensor.ensembles.scheduler import WINDOW, EnsembleScheduler, EnsembleSchedulers
+from runtimes.tensor.models.members import completed
+from runtimes.tensor.models.served_model import Computed, ServedModel
+from runtimes.tensor.requests.messages import MemberRun
+from runtimes.tensor.scheduling.cached import ResponseStore
 from runtimes.tensor.scheduling.responses import MOST
 from runtimes.tensor.statistics import ModelStatistics
 from tests.support.random_ensembles import random_ensemble

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from runtimes.tensor.backends.base import Array, Batch, Instance, InstanceLost, Tensors
 from runtimes.tensor.configuration.model_config import InstanceGroup, ModelConfig, TensorSpec
 from runtimes.tensor.instances import placement
+from runtimes.tensor.interfaces import Array, Batch, Instance, InstanceLost, Tensors
 from runtimes.tensor.texts import expanded
 
 PATIENCE = 300.0

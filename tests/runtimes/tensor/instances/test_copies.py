@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runtimes.tensor.backends.base import InstanceLost, ModelFailed, ModelLoadError, RowsFailed, StreamControl, Tensors
 from runtimes.tensor.configuration.model_config import InstanceGroup
 from runtimes.tensor.instances import placement
+from runtimes.tensor.interfaces import InstanceLost, ModelFailed, ModelLoadError, RowsFailed, StreamControl, Tensors
 from tests.runtimes.tensor.instances.support import (
     ADD_SUB,
     PATIENCE,

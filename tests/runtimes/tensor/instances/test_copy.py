@@ -7,7 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runtimes.tensor.backends.base import (
+from runtimes.tensor.configuration.model_config import ModelConfig
+from runtimes.tensor.instances.copy import FIRST_BACKOFF, LONGEST_BACKOFF, STABLE_SECONDS, Copy
+from runtimes.tensor.instances.worker import Job, Listener
+from runtimes.tensor.interfaces import (
     Batch,
     Device,
     InstanceEnded,
@@ -16,9 +19,6 @@ from runtimes.tensor.backends.base import (
     ModelLoadError,
     Tensors,
 )
-from runtimes.tensor.configuration.model_config import ModelConfig
-from runtimes.tensor.instances.copy import FIRST_BACKOFF, LONGEST_BACKOFF, STABLE_SECONDS, Copy
-from runtimes.tensor.instances.worker import Job, Listener
 
 pytestmark = [pytest.mark.plain, pytest.mark.looptime]
 

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from runtimes.tensor.backends.base import Array, Tensors
 from runtimes.tensor.datatypes import DTYPES
 from runtimes.tensor.instances import frames
-from runtimes.tensor.instances.arena import Arena
+from runtimes.tensor.instances.frames import Arena
+from runtimes.tensor.interfaces import Array, Tensors
 
 pytestmark = pytest.mark.plain
 SHAPES = arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5)

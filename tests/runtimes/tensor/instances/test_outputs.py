@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runtimes.tensor.backends.base import ModelFailed
 from runtimes.tensor.configuration.model_config import ModelConfig, SequenceBatching, SequenceState, TensorSpec
-from runtimes.tensor.instances.outputs import Outputs
+from runtimes.tensor.instances.runner import Outputs
+from runtimes.tensor.interfaces import ModelFailed
 
 pytestmark = pytest.mark.plain
 CONFIG = ModelConfig(

@@ -15,9 +15,9 @@ import numpy as np
 import psutil
 import pytest
 
-from runtimes.tensor.backends.base import Batch, InstanceLost, ModelFailed, ModelLoadError
 from runtimes.tensor.configuration.model_config import InstanceGroup
 from runtimes.tensor.instances import placement
+from runtimes.tensor.interfaces import Batch, InstanceLost, ModelFailed, ModelLoadError
 from tests.runtimes.tensor.instances.support import (
     PATIENCE,
     Kind,
@@ -275,7 +275,7 @@ async def test_nothing_is_left_open(tmp_path: Path) -> None:
 SERVER = """
 import asyncio, sys, pathlib
 import numpy as np
-from runtimes.tensor.backends.base import Batch
+from runtimes.tensor.interfaces import Batch
 from runtimes.tensor.instances import placement
 from tests.runtimes.tensor.instances.support import one_to_one
 

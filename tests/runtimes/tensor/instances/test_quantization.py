@@ -10,9 +10,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from runtimes.tensor.backends.base import ModelLoadError, Tensors
 from runtimes.tensor.configuration.model_config import InstanceGroup, ModelConfig, TensorSpec, Warmup, WarmupInput
 from runtimes.tensor.instances import placement
+from runtimes.tensor.interfaces import ModelLoadError, Tensors
 from tests.runtimes.tensor.backends.onnx_models import linear
 from tests.runtimes.tensor.instances.support import Kind, outputs, running, write
 

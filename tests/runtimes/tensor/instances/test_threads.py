@@ -9,8 +9,8 @@ from typing import cast
 import pytest
 
 from runtimes.tensor.api.metrics import Metrics
-from runtimes.tensor.backends.base import InstanceLost, ModelFailed, ModelLoadError
 from runtimes.tensor.instances import copy, placement, thread
+from runtimes.tensor.interfaces import InstanceLost, ModelFailed, ModelLoadError
 from runtimes.tensor.models.manager import ModelManager
 from tests.runtimes.tensor.instances.support import (
     at_last,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from adapters.errors import CallerError, CapacityError, DeadlineError, Unavailable
 from runtimes.tensor.models import residency
 from runtimes.tensor.models.manager import ModelManager
-from runtimes.tensor.models.memory import MemoryBudget, MemoryHold, Occupant
+from runtimes.tensor.models.residency import MemoryBudget, MemoryHold, Occupant
 from runtimes.tensor.models.served_model import ServedModel
 from tests.runtimes.tensor.workshop import CONFIG, Workshop, manager_of, managing, memory_used, put, scheduler_of, used
 from tests.support.conditions import until

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runtimes.tensor.configuration.model_config import ModelConfig, VersionPolicy
-from runtimes.tensor.configuration.version_policy import MissingVersion, served_versions
+from runtimes.tensor.configuration.model_config import MissingVersion, ModelConfig, VersionPolicy, served_versions
 from runtimes.tensor.models.repository import Repository, RepositoryError
 
 pytestmark = pytest.mark.plain

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from adapters.tensors import join_bytes
-from runtimes.tensor.backends.base import ModelLoadError
 from runtimes.tensor.configuration.model_config import (
     ModelConfig,
     SequenceBatching,
@@ -18,6 +17,7 @@ from runtimes.tensor.configuration.model_config import (
     WarmupInput,
 )
 from runtimes.tensor.datatypes import DTYPES
+from runtimes.tensor.interfaces import ModelLoadError
 from runtimes.tensor.models.warmup import inputs_of, warm_up
 from tests.runtimes.tensor.workshop import FakeInstance
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtimes.tensor.requests.blocked import BlockedCopies
+from runtimes.tensor.instances.services import BlockedCopies
 
 pytestmark = pytest.mark.plain
 MODELS = ("a", "b", "c")

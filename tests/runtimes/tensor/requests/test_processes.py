@@ -16,7 +16,6 @@ import pytest
 
 from adapters.errors import BackendError, CapacityError, DeadlineError, InferenceError
 from adapters.tensors import Inference, Tensor
-from runtimes.tensor.backends.base import RequestInstance
 from runtimes.tensor.configuration.model_config import (
     DynamicBatching,
     InstanceGroup,
@@ -27,12 +26,14 @@ from runtimes.tensor.configuration.model_config import (
     WarmupInput,
 )
 from runtimes.tensor.instances import placement
+from runtimes.tensor.instances.services import ModelServices
+from runtimes.tensor.interfaces import RequestInstance
+from runtimes.tensor.models.served_model import Computed
 from runtimes.tensor.models.warmup import warm_up
-from runtimes.tensor.nested import Computed
 from runtimes.tensor.requests.scheduler import RequestScheduler
-from runtimes.tensor.requests.services import ModelServices
-from runtimes.tensor.scheduling.response_store import ResponseStore
-from runtimes.tensor.scheduling.scheduler import ModelScheduler, make_scheduler
+from runtimes.tensor.schedulers import make_scheduler
+from runtimes.tensor.scheduling.cached import ResponseStore
+from runtimes.tensor.scheduling.scheduler import ModelScheduler
 from runtimes.tensor.sequences.sequencer import Sequencer
 from tests.runtimes.tensor.instances.support import one_to_one, write
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from adapters.tensors import Inference, Parameter, RequestedOutput, Tensor
-from runtimes.tensor.backends.base import Batch, Done, InstanceLost, LoadReport, ModelFailed, Tensors
 from runtimes.tensor.configuration.model_config import DynamicBatching, ModelConfig, TensorSpec
 from runtimes.tensor.instances import frames
-from runtimes.tensor.instances.arena import Arena
+from runtimes.tensor.instances.frames import Arena
+from runtimes.tensor.interfaces import Batch, Done, InstanceLost, LoadReport, ModelFailed, Tensors
 from runtimes.tensor.texts import joined
 
 POISON = -1

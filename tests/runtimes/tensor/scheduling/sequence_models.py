@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from adapters.tensors import Inference, Parameter
-from runtimes.tensor.backends.base import Tensors
 from runtimes.tensor.configuration.model_config import ModelConfig, SequenceBatching, SequenceControl, SequenceState
+from runtimes.tensor.interfaces import Tensors
 from tests.runtimes.tensor.scheduling.instances import model, request
 
 START = SequenceControl("start", "START", "INT32")

@@ -22,8 +22,8 @@ from runtimes.tensor.configuration.model_config import (
     WarmupInput,
 )
 from runtimes.tensor.models.warmup import warm_up
+from runtimes.tensor.schedulers import make_scheduler
 from runtimes.tensor.scheduling.batch_inputs import BatchInputs, BatchOutputs
-from runtimes.tensor.scheduling.scheduler import make_scheduler
 from tests.runtimes.tensor.instances.support import running, write
 
 pytestmark = pytest.mark.plain

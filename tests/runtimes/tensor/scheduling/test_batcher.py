@@ -10,10 +10,10 @@ import pytest
 
 from adapters.errors import BackendError, CapacityError, DeadlineError, TooLarge, Unavailable
 from adapters.tensors import Inference, Tensor
-from runtimes.tensor.backends.base import RowsFailed, Tensors
 from runtimes.tensor.configuration.model_config import DynamicBatching, ModelConfig, QueuePolicy, TensorSpec
+from runtimes.tensor.interfaces import RowsFailed, Tensors
 from runtimes.tensor.scheduling.batcher import Batcher
-from runtimes.tensor.scheduling.queue_rules import LONGEST_WAIT
+from runtimes.tensor.scheduling.queue import LONGEST_WAIT
 from tests.runtimes.tensor.scheduling.instances import (
     MURDER,
     POISON,

@@ -10,9 +10,8 @@ import pytest
 from adapters.errors import BackendError, CapacityError, DeadlineError, InferenceError
 from adapters.tensors import Inference, RequestedOutput, Tensor
 from runtimes.tensor.configuration.model_config import DynamicBatching, QueuePolicy, ResponseCache
-from runtimes.tensor.scheduling.cached import Cached
-from runtimes.tensor.scheduling.response_store import OVERHEAD, PART, ResponseStore, copies, digest
-from runtimes.tensor.scheduling.scheduler import make_scheduler
+from runtimes.tensor.schedulers import make_scheduler
+from runtimes.tensor.scheduling.cached import OVERHEAD, PART, Cached, ResponseStore, copies, digest
 from runtimes.tensor.statistics import ModelStatistics
 from tests.runtimes.tensor.scheduling.instances import POISON, VirtualInstance, model, request, values_of
 

@@ -15,19 +15,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.tensors import Inference, Tensor, join_bytes
-from runtimes.tensor import text_index
-from runtimes.tensor.backends.base import Array, Batch, Done, Tensors
 from runtimes.tensor.configuration.model_config import DynamicBatching, ModelConfig, ResponseCache, TensorSpec
 from runtimes.tensor.datatypes import DTYPES
 from runtimes.tensor.deferred_input import is_deferred
-from runtimes.tensor.scheduling import intake, joint, outlet
+from runtimes.tensor.interfaces import Array, Batch, Done, Tensors
+from runtimes.tensor.schedulers import make_scheduler
+from runtimes.tensor.scheduling import batcher, intake, outlet
 from runtimes.tensor.scheduling.batcher import Batcher, rows_of
+from runtimes.tensor.scheduling.cached import ResponseStore
 from runtimes.tensor.scheduling.intake import Intake
 from runtimes.tensor.scheduling.outlet import ResponseOutlet
 from runtimes.tensor.scheduling.pending import PreparedRequest
-from runtimes.tensor.scheduling.response_store import ResponseStore
-from runtimes.tensor.scheduling.scheduler import make_scheduler
 from runtimes.tensor.scheduling.unfinished import UnfinishedOutputs
+from runtimes.tensor.text_index import index
 from runtimes.tensor.texts import as_array, expanded, joined, packed
 from tests.runtimes.tensor.scheduling.instances import VirtualInstance, crossed
 
@@ -40,7 +40,7 @@ LENGTHS = st.integers(0, 6)
 def sizes(large: int) -> Iterator[None]:
     """Arrays of so many bytes count as large."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (intake, outlet, joint):
+        for module in (intake, outlet, batcher):
             patch.setattr(module, "LARGE", large)
         yield
 
@@ -127,7 +127,7 @@ async def test_large_texts_are_padded_in_binary_form() -> None:
     tensor = Tensor("T", "BYTES", (3, 3, 4000), join_bytes(texts))
     inference = Inference("m", inputs=[tensor])
     plain = Intake(config).read(inference).inputs["T"]
-    await text_index.index(inference)
+    await index(inference)
     later = Intake(config).read(inference).inputs["T"]
     assert bool(is_deferred(later))
     assert equal(expanded(later), expanded(plain))

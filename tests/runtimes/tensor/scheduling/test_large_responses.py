@@ -9,10 +9,9 @@ import pytest
 from adapters.tensors import Inference, Tensor
 from runtimes.tensor.configuration.model_config import ResponseCache
 from runtimes.tensor.off_loop import LARGE
-from runtimes.tensor.scheduling import cached, response_store
-from runtimes.tensor.scheduling.cached import Cached
-from runtimes.tensor.scheduling.response_store import ResponseStore
-from runtimes.tensor.scheduling.scheduler import make_scheduler
+from runtimes.tensor.schedulers import make_scheduler
+from runtimes.tensor.scheduling import cached
+from runtimes.tensor.scheduling.cached import Cached, ResponseStore
 from runtimes.tensor.statistics import ModelStatistics
 from tests.runtimes.tensor.scheduling.instances import VirtualInstance, model
 
@@ -48,8 +47,8 @@ async def test_hashes_and_copies_run_in_a_thread_if_they_are_large(
 
         return call
 
-    monkeypatch.setattr(cached, "digest", watched(response_store.digest))
-    monkeypatch.setattr(cached, "copies", watched(response_store.copies))
+    monkeypatch.setattr(cached, "digest", watched(cached.digest))
+    monkeypatch.setattr(cached, "copies", watched(cached.copies))
     instance = VirtualInstance(seconds=lambda rows: 0.0)
     scheduler, statistics = make(instance)
     first = scheduler.infer(request(length))

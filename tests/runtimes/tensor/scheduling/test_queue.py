@@ -10,8 +10,7 @@ import pytest
 
 from runtimes.tensor.configuration.model_config import DynamicBatching, ModelConfig, QueuePolicy
 from runtimes.tensor.scheduling.latency import LatencyCurve
-from runtimes.tensor.scheduling.queue import PATIENCE, BatchQueue
-from runtimes.tensor.scheduling.queue_rules import LONGEST_WAIT
+from runtimes.tensor.scheduling.queue import LONGEST_WAIT, PATIENCE, BatchQueue
 
 pytestmark = pytest.mark.plain
 

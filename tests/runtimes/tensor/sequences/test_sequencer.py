@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 from adapters.errors import CallerError, CapacityError, DeadlineError, InferenceError
-from runtimes.tensor.backends.base import ModelLoadError
 from runtimes.tensor.configuration.model_config import (
     DynamicBatching,
     SequenceBatching,
     SequenceControl,
     SequenceState,
 )
-from runtimes.tensor.scheduling.scheduler import ModelScheduler, make_scheduler
+from runtimes.tensor.interfaces import ModelLoadError
+from runtimes.tensor.schedulers import make_scheduler
+from runtimes.tensor.scheduling.scheduler import ModelScheduler
 from runtimes.tensor.sequences import open_sequences
 from tests.runtimes.tensor.scheduling.instances import MURDER, POISON, VirtualInstance, model, request, values_of
 from tests.runtimes.tensor.scheduling.sequence_models import (

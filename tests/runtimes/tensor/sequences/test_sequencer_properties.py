@@ -13,9 +13,10 @@ from hypothesis.stateful import initialize, invariant, rule
 
 from adapters.errors import CallerError, DeadlineError, InferenceError
 from adapters.tensors import Tensor
-from runtimes.tensor.backends.base import Tensors
 from runtimes.tensor.configuration.model_config import SequenceBatching
-from runtimes.tensor.scheduling.scheduler import ModelScheduler, make_scheduler
+from runtimes.tensor.interfaces import Tensors
+from runtimes.tensor.schedulers import make_scheduler
+from runtimes.tensor.scheduling.scheduler import ModelScheduler
 from tests.runtimes.tensor.scheduling.instances import POISON, VirtualInstance, values_of
 from tests.runtimes.tensor.scheduling.sequence_models import (
     CORRID,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from runtimes.tensor.datatypes import DTYPES
-from runtimes.tensor.triton_api import backend_utils, dlpack
+from runtimes.tensor.triton_api import backend_utils, tensors
 from runtimes.tensor.triton_api.errors import TritonModelException
 from runtimes.tensor.triton_api.tensors import BackendTensor
 
@@ -54,15 +54,15 @@ def test_pytorch_shares_the_memory(dtype: torch.dtype) -> None:
 
 
 def test_memory_lives_as_long_as_a_user_of_it() -> None:
-    before = len(dlpack._exported)
+    before = len(tensors._exported)
     shared = torch.from_dlpack(BackendTensor("x", np.arange(4, dtype=np.float32)))
     gc.collect()
     assert shared.tolist() == [0, 1, 2, 3]
     capsule = BackendTensor("x", np.zeros(1, np.float32)).to_dlpack()
-    assert len(dlpack._exported) == before + 2
+    assert len(tensors._exported) == before + 2
     del shared, capsule
     gc.collect()
-    assert len(dlpack._exported) == before
+    assert len(tensors._exported) == before
 
 
 def test_values_that_cannot_be_tensors_are_refused() -> None:

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from adapters.errors import InferenceError
 from config.graph import predecessors
 from config.problem import closest
-from runtimes.tensor.backends.base import ModelLoadError
 from runtimes.tensor.configuration.ensemble_checks import graph_of, step_name
 from runtimes.tensor.configuration.model_config import (
     Dims,
@@ -21,6 +20,7 @@ from runtimes.tensor.configuration.model_config import (
     ModelConfig,
     TensorSpec,
 )
+from runtimes.tensor.interfaces import ModelLoadError
 
 Describe = Callable[[str, str], tuple[str, ModelConfig]]
 """The number and the configuration of a loaded model, by name and version. Raises `NotFound` or `Unavailable`."""

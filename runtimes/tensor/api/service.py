@@ -1,31 +1,71 @@
-"""Inference, for requests of every wire."""
+"""Inference, for requests of every wire, and its spans."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
 from math import inf
 from typing import Any
 
 from adapters import offload
 from adapters.errors import BackendError, CapacityError, DeadlineError
+from adapters.spans import Attribute, Span
 from adapters.tensors import EMPTY_FINAL, FINAL, NO_PARAMETERS, Inference, Parameters, Tensor
-from runtimes.tensor import delivery, spans, text_index
+from runtimes import spans
+from runtimes.spans import phase
+from runtimes.tensor import text_index
+from runtimes.tensor.api import delivery
 from runtimes.tensor.api.log_settings import LogSettings
 from runtimes.tensor.api.refusals import not_implemented
+from runtimes.tensor.api.shared_memory import SharedMemory
 from runtimes.tensor.api.trace import RequestTrace, Tracer, parent_of_steps
-from runtimes.tensor.ensembles.processes.messages import MemberRun
 from runtimes.tensor.models.manager import ModelManager
-from runtimes.tensor.models.served_model import ServedModel
-from runtimes.tensor.nested import Computed
+from runtimes.tensor.models.served_model import Computed, ServedModel
+from runtimes.tensor.requests.messages import MemberRun
 from runtimes.tensor.requests.outcomes import ModelOutputs
 from runtimes.tensor.scheduling.clock import clock
 from runtimes.tensor.scheduling.responses import Responses
 from runtimes.tensor.scheduling.unfinished import UnfinishedOutputs
-from runtimes.tensor.shared_memory import SharedMemory
 from runtimes.tensor.statistics import Reason
+
+
+def begin_span(inference: Inference, version: str, now: float) -> Span | None:
+    """Start the span of an inference inside of the request or the model that sent it; None if that is not traced."""
+    if (around := spans.around.get()) is None:
+        return None
+    span = around.log.begin(f"infer {inference.model_name}", "internal", around, now)
+    span.attributes = {"headrace.model": inference.model_name, "headrace.model_version": version}
+    if inference.id:
+        span.attributes["headrace.inference_id"] = inference.id[:128]
+    return span
+
+
+@contextmanager
+def parent_of_inferences(span: Span | None) -> Iterator[None]:
+    """Mark the inferences of tasks that begin here as parts of this one."""
+    if span is None:
+        yield
+    else:
+        with spans.within(span):
+            yield
+
+
+def end_span(span: Span, pending: Any, began: float, now: float, error: BaseException | None) -> None:
+    """End the span of an inference; `pending` is its place in the schedule, None before it has one."""
+    execution = getattr(pending, "execution", None)
+    if execution is not None:
+        phase(span, "queue", began, execution.started, {})
+        ended = execution.started + execution.seconds if execution.seconds else now
+        rows: dict[str, Attribute] = {"headrace.batch.rows": execution.rows}
+        if own := getattr(pending, "rows", 0):
+            rows["headrace.rows"] = own
+        phase(span, "batch", execution.started, ended, rows)
+    elif pending is not None and error is not None:
+        phase(span, "queue", began, now, {})
+    span.finish(now, "" if error is None else spans.kind_of(error))
+
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +88,7 @@ class InferenceService:
         answer: Computed | None = None
         pending: asyncio.Future[list[Tensor]] | None = None
         trace = self.tracer.begin(inference, served.version) if self.tracer.settings.any else None
-        span = spans.begin(inference, served.version, began)
+        span = begin_span(inference, served.version, began)
         failure: BaseException | None = None
         try:
             if served.config.decoupled:
@@ -60,7 +100,7 @@ class InferenceService:
             if trace is None and span is None:
                 pending = served.scheduler.infer(inference, deadline)
             else:
-                with parent_of_steps(trace), spans.parent_of_steps(span):
+                with parent_of_steps(trace), parent_of_inferences(span):
                     pending = served.scheduler.infer(inference, deadline)
             outputs, parameters = await pending, NO_PARAMETERS
             if type(outputs) is not list:
@@ -81,7 +121,7 @@ class InferenceService:
             if not is_nested:
                 served.release()
             if span is not None:
-                spans.end(span, pending, began, self._time(), failure)
+                end_span(span, pending, began, self._time(), failure)
             if trace is not None or self.logs.verbose:
                 self._record(trace, served, began, pending, answer)
         return answer
@@ -127,11 +167,11 @@ class InferenceService:
         last: Computed | None = None
         reported, count, statistics = 0.0, 0, served.statistics
         trace = self.tracer.begin(inference, served.version) if self.tracer.settings.any else None
-        span = spans.begin(inference, served.version, began)
+        span = begin_span(inference, served.version, began)
         failure: BaseException | None = None
         try:
             special = await self._prepare(inference)
-            with parent_of_steps(trace), spans.parent_of_steps(span):
+            with parent_of_steps(trace), parent_of_inferences(span):
                 responses = served.scheduler.stream(inference, deadline)
             async for outputs in responses:
                 final, parameters = False, NO_PARAMETERS
@@ -156,7 +196,7 @@ class InferenceService:
             raise
         finally:
             if span is not None:
-                spans.end(span, None if responses is None else responses.ended, began, self._time(), failure)
+                end_span(span, None if responses is None else responses.ended, began, self._time(), failure)
             if responses is not None:
                 responses.cancel()
                 if trace is not None or self.logs.verbose:

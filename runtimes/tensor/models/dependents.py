@@ -13,8 +13,8 @@ from typing import Protocol
 
 from adapters.errors import InferenceError
 from config.graph import cycle
-from runtimes.tensor.models.override import Override
 from runtimes.tensor.models.records import Source
+from runtimes.tensor.models.repository import Override
 from runtimes.tensor.models.sources import SourceError
 from runtimes.tensor.models.table import ModelTable
 
