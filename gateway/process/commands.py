@@ -19,12 +19,12 @@ from gateway.auth.cli import app as keys
 from gateway.auth.teams.cli import app as teams
 from gateway.features.batches.client.cli import app as batch
 from gateway.features.experiments.cli import app as experiment
-from gateway.features.explain.cli import check, explain
 from gateway.features.recording.cli import app as record
 from gateway.features.requests.cli import app as requests
 from gateway.features.rollouts.cli import app as rollout
 from gateway.features.shadow.cli import app as shadow
 from gateway.features.usage.cli import app as usage
+from gateway.process.explain_cli import check, explain
 from gateway.process.extras import missing_extras
 from gateway.process.foreign.conformance import conformance
 from gateway.process.foreign.imports import app as imports
