@@ -16,6 +16,7 @@ ownership.py         checks at the start that the packages belong to this distri
 extras.py            the optional packages that a configuration needs and that are absent
 first_request.py     prints a first request to try
 foreign/             two commands that examine a server: probe and conformance
+explain_cli.py       `headrace check` and `headrace explain`
 replay_cli.py        `headrace replay` (replay_pool.py: a gateway over one pool, to which it sends)
 signals.py           signals that stop or reload the process
 """

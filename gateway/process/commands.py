@@ -20,8 +20,8 @@ from gateway.process.extras import missing_extras
 from gateway.process.ownership import foreign_rooms
 
 COMMANDS = {
-    "check": "gateway.features.explain.cli:check",
-    "explain": "gateway.features.explain.cli:explain",
+    "check": "gateway.process.explain_cli:check",
+    "explain": "gateway.process.explain_cli:explain",
     "probe": "gateway.process.foreign.probe:probe",
     "conformance": "gateway.process.foreign.conformance:conformance",
     "replay": "gateway.process.replay_cli:replay",

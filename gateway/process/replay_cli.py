@@ -19,16 +19,13 @@ from gateway.auth.terminal import print_status, stop
 from gateway.errors import StartError
 from gateway.features.recording.keys import RecordError
 from gateway.features.replay import options
-from gateway.features.replay.against.command import INTERRUPTED, SendSettings, send_all
-from gateway.features.replay.against.planned import ResentRequest
-from gateway.features.replay.against.recorded import RecordedTraffic
-from gateway.features.replay.against.sent_report import SentReport
-from gateway.features.replay.against.traces import TracedTraffic
-from gateway.features.replay.expectations import SENT, Expectation
-from gateway.features.replay.keys import record_key
-from gateway.features.replay.mooncake import trace_of
+from gateway.features.replay.exchanging import ResentRequest
 from gateway.features.replay.policies import replay_policies
-from gateway.features.replay.records import Records
+from gateway.features.replay.records import RecordedTraffic, Records, record_key
+from gateway.features.replay.report import SENT, Expectation
+from gateway.features.replay.sending import INTERRUPTED, SendSettings, send_all
+from gateway.features.replay.sent_report import SentReport
+from gateway.features.replay.traces import TracedTraffic, trace_of
 from gateway.process.replay_pool import pool_gateway, pool_of
 from gateway.state.errors import StateConfigError
 from gateway.terminal import counted

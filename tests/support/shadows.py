@@ -12,8 +12,7 @@ from adapters.requests import ModelRequest
 from config.schema.config import Config
 from gateway.features.shadow.comparer import AnswerComparer
 from gateway.features.shadow.copies import ShadowCopies
-from gateway.features.shadow.models import CopyModels
-from gateway.features.shadow.pools import CopyPools
+from gateway.features.shadow.targets import CopyModels, CopyPools
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.pool import Pool
 from policies.shadowing.live import LiveShadow

@@ -5,9 +5,8 @@ from typing import Any, NamedTuple
 
 from config.cases import MONDAY_NOON, CaseConfig, Cases, ExpectConfig
 from config.schema.units import format_percent
-from gateway.features.explain.requests import body_of
 from gateway.features.explain.text import explained
-from gateway.features.explain.why import Policy
+from gateway.features.explain.why import Policy, body_of
 from policies.routing.explain import Explanation
 
 SHARE_TOLERANCE = 0.005

@@ -1,11 +1,17 @@
-"""Formats an explanation as text."""
+"""Explanations as text, and what `headrace check` prints of bindings and of the steps of rollouts."""
 
 import json
 from collections.abc import Iterator
+from math import isinf
 from typing import Any
 
-from config.schema.units import format_percent
+from config.schema.bus.binding import BindingConfig
+from config.schema.config import Config
+from config.schema.rollout import RolloutConfig
+from config.schema.units import RateLimit, format_duration, format_percent
+from policies.rollouts.power import RATIOS, StepPower, step_powers
 from policies.routing.explain import Explanation, Later, RouteCheck, Side
+from policies.routing.rules import rollouts_of
 
 _SCOPE = {"per", "enforce", "models", "count", "on_redis_failure"}
 
@@ -86,3 +92,56 @@ def _rest(explanation: Explanation) -> Iterator[str]:
 
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
+
+
+def binding_lines(config: Config) -> Iterator[str]:
+    """One line for each binding: topic, API, model, tenant, and the topics of its answers."""
+    for binding in config.listen.bus:
+        replies = ", ".join((binding.reply.topic, *binding.reply.allowed))
+        yield (
+            f"listen.bus {binding.name}: {binding.broker.scheme} {binding.topic} (group {binding.group}) -> "
+            f"{_api(binding)} as {_holder(binding)} -> {replies}; dead letters: {binding.dead_letters}"
+        )
+
+
+def _api(binding: BindingConfig) -> str:
+    paths = " or ".join((binding.path, *binding.paths))
+    if binding.path.startswith("/v2/"):
+        return paths
+    return f"{paths} of {binding.model or 'the model that the message names'}"
+
+
+def _holder(binding: BindingConfig) -> str:
+    if binding.key_header is None:
+        return f"tenant {binding.tenant}"
+    of = "" if binding.tenant is None else f" of tenant {binding.tenant}"
+    return f"the holder of the key{of} in the header {binding.key_header}"
+
+
+DAY = 86400.0
+
+
+def step_durations(config: Config, requests: RateLimit, failures: float) -> Iterator[str]:
+    """A line for each step of each rollout."""
+    for _, rollout in rollouts_of(config.models):
+        yield from durations_of(rollout, requests.amount / requests.period, failures)
+
+
+def durations_of(rollout: RolloutConfig, requests: float, failures: float) -> Iterator[str]:
+    """A line for each step of a rollout. `requests` is in 1/s."""
+    for step in step_powers(rollout, requests, failures):
+        times = ", ".join(f"{ratio:g}x after {_shown(s)}" for ratio, s in zip(RATIOS, step.seconds, strict=True))
+        yield f"rollout {rollout.name}: {_written(step)} sees failures of {times}"
+
+
+def _written(step: StepPower) -> str:
+    return f"step {format_percent(step.weight)} for {format_duration(step.least)}"
+
+
+def _shown(seconds: float) -> str:
+    if isinf(seconds):
+        return "no time"
+    if seconds >= 2 * DAY:
+        return f"{seconds / DAY:.0f}d"
+    rounded = round(seconds) if seconds < 600 else round(seconds / 60) * 60
+    return format_duration(float(max(rounded, 1))) if rounded < 3600 else f"{rounded / 3600:.1f}h"

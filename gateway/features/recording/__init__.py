@@ -2,13 +2,10 @@
 
 sample.py       the sample: which requests are recorded, and the draft of a request that runs
 entries.py      the record of one request, as it is stored
-stand_ins.py    digests that stand for users and sessions, and that get the same arms
-policy.py       the decision of a configuration for a recorded request
+policy.py       the decision of a configuration for a recorded request, and digests that stand for its users
 contents.py     redacted bodies and answers
 keys.py         keys of segments, and their encryption under the configured key
-segments.py     the files: encrypted frames, written and read
-folder.py       the files of a folder: retention and bounds
-frames.py       the records that the next write appends
+segments.py     the files of a folder: encrypted frames, written and read; retention and bounds
 recorder.py     the queue behind the requests, and the task that writes
 metrics.py      metrics of records
 cli.py          `headrace record`

@@ -7,26 +7,71 @@ import asyncio
 import logging
 import time
 from collections import Counter, deque
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from config.schema.config import Config
-from config.schema.telemetry import RecordConfig
-from gateway.features.recording import contents, entries, folder
-from gateway.features.recording.entries import FEATURES, Holder, PolicyFrame, RecordEntry, Usages
-from gateway.features.recording.frames import FRAME_BYTES, Frames, PolicyParts
+from config.schema.recording.record import RecordConfig
+from gateway.features.recording import contents, entries, segments
+from gateway.features.recording.entries import FEATURES, Content, Holder, PolicyFrame, RecordEntry, Usages
 from gateway.features.recording.keys import RecordKey
-from gateway.features.recording.policy import NOT_FOUND, Predicted, RecordedPolicy, pools_of
+from gateway.features.recording.policy import NOT_FOUND, Predicted, RecordedPolicy, StandIns, pools_of
 from gateway.features.recording.sample import Draft, Sample
-from gateway.features.recording.segments import POLICY, SegmentWriter
-from gateway.features.recording.stand_ins import StandIns
+from gateway.features.recording.segments import CONTENTS, ENTRIES, POLICY, SegmentWriter
 from gateway.telemetry import Record
 from gateway.telemetry.events import cached
 from gateway.telemetry.redaction.texts import Redaction
 from policies.globs import GlobSet
 from policies.limits.amounts import NOTHING
+
+FRAME_BYTES = 1024 * 1024
+
+
+class PolicyParts(NamedTuple):
+    """A policy, and what its records need."""
+
+    policy: RecordedPolicy
+    stand_ins: StandIns
+    frame: PolicyFrame
+
+
+class Frames:
+    """The records that the next write appends, which were encoded under one policy."""
+
+    def __init__(self, policy: PolicyFrame) -> None:
+        self.policy = policy
+        self.holders: dict[object, int] = {}
+        self.listed: list[Holder] = []
+        self.entries: list[RecordEntry] = []
+        self.contents: list[Content] = []
+        self.bytes = 0
+
+    def index(self, holder: Holder) -> int:
+        """The index of a client."""
+        same = (holder.tenant, holder.key, holder.roles, *holder.labels.items(), repr(holder.scope))
+        index = self.holders.setdefault(same, len(self.listed))
+        if index == len(self.listed):
+            self.listed.append(holder)
+        return index
+
+    def encoded(self) -> Iterator[tuple[int, bytes]]:
+        """The frames to write. Contents come first: an entry in the file has its content."""
+        batch: list[Content] = []
+        size = 0
+        for content in self.contents:
+            batch.append(content)
+            size += len(content.body) + len(content.answer or b"")
+            if size >= FRAME_BYTES:
+                yield CONTENTS, entries.encode(entries.ContentsFrame(batch))
+                batch, size = [], 0
+        if batch:
+            yield CONTENTS, entries.encode(entries.ContentsFrame(batch))
+        yield ENTRIES, entries.encode(entries.EntriesFrame(self.listed, self.entries))
+
 
 MOST_WAITING = 10_000
 MOST_WAITING_BYTES = 64 * 1024 * 1024
@@ -283,7 +328,7 @@ class TrafficRecorder:
     def _append(self, frames: Frames) -> int:
         """In a thread: write the frames, and return their bytes. Raises `OSError`."""
         now = time.time()
-        most = min(SEGMENT_BYTES, self._config.max // folder.OLDEST_SHARE)
+        most = min(SEGMENT_BYTES, self._config.max // segments.OLDEST_SHARE)
         longest = min(SEGMENT_SECONDS, self._config.keep / 8)
         segment = self._segment
         if segment is not None and (
@@ -305,7 +350,7 @@ class TrafficRecorder:
         return self._segment.size - before
 
     def _opened(self, policy: PolicyFrame, now: float) -> SegmentWriter:
-        segment = SegmentWriter(folder.new_path(self._folder, now), self._key)
+        segment = SegmentWriter(segments.new_path(self._folder, now), self._key)
         try:
             segment.write(POLICY, entries.encode(replace(policy, started=now)))
         except OSError:
@@ -322,7 +367,7 @@ class TrafficRecorder:
     async def _sweep(self) -> None:
         own = () if self._segment is None else (self._segment.path,)
         try:
-            await asyncio.to_thread(folder.sweep, self._folder, self._config.keep, self._config.max, time.time(), own)
+            await asyncio.to_thread(segments.sweep, self._folder, self._config.keep, self._config.max, time.time(), own)
         except OSError as error:
             self._report(error)
 

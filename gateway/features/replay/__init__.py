@@ -1,14 +1,12 @@
 """`headrace replay`: recorded traffic under another policy, or sent again.
 
-records.py      reads the entries and the contents of a folder
+records.py      the records of a folder, as they were written, and in the order of their arrivals
+traces.py       public traces as arrivals and lengths, and the export of a recording as one
+policies.py     recorded requests under another configuration, with its limits in virtual time
 outcomes.py     the outcome of a recorded request under another configuration
-limits.py       limits that changed, simulated in virtual time
-report.py       counts of changes, as a table and as JSON
-expectations.py `--expect "changed <= 1%"`
-policies.py     the replay of policies
-rates.py        the traffic of rollouts, for `headrace check --traffic`
-keys.py         the key of the records
-mooncake.py     the export of a recording as a trace
-against/        sends recorded or traced requests again
+report.py       counts of changes, and expectations such as `changed <= 1%`
+sending.py      sends requests at their times, until their end or a signal
+exchanging.py   sends one request, reads its answer, and compares it with the recorded one
+sent_report.py  counts, differences and quantiles of sent requests
 options.py      the checked options of the command
 """

@@ -2,17 +2,11 @@
 
 plane.py       the parts in one process, and their reconfiguration
 copies.py      draws, sends and compares copies, behind the client's answer
-copied.py      one copy: the request, and the client's answer
-exclusions.py  requests that are never copied
-pools.py       pools of copies: connections, breakers and measurements of their own
-prices.py      the prices of copies
-seconds.py     histograms of the times of both answers
-models.py      models as targets, without limits, prices, caches and rollouts
+copied.py      one copy: the request, the client's answer, and the reasons why a request is not copied
+targets.py     pools of copies, with connections of their own, and models without limits, prices and caches
 answers.py     decodes whole answers of any wire for their comparison
-comparer.py    comparisons, at once or in a worker process
-judges.py      models that decide whether two texts agree
-samples.py     the redacted texts of a differing copy
-live.py        the shadows of one process, across reloads
+comparer.py    comparisons, at once, in a worker process or by a model; the texts of samples
+live.py        the shadows of one process, across reloads: counts, times and prices
 store.py       reads the counts of all processes, and adds to them
 writer.py      a loop: stores the counts, and reports a new verdict
 operators.py   an operator's view, for the admin API and the command line

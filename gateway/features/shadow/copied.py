@@ -1,15 +1,109 @@
-"""One copy: the request of the client, and its answer while the client reads it."""
+"""One copy: the request of the client, and its answer while the client reads it.
 
-from typing import NamedTuple
+A request is never copied if its copy would change state, or have effects outside of the model.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Raw
 
 from adapters.answer import Answer
 from adapters.call import Call
-from adapters.requests import ModelRequest
+from adapters.errors import CallerError
+from adapters.requests import AppRequest, GenerateRequest, InferRequest, ModelRequest
+from adapters.wire import decoding
+from adapters.wire.anthropic.message_request import MessagesRequest
+from adapters.wire.oip.payloads import HttpPayload
+from adapters.wire.openai.model_field import CODEC as PASSED
 from config.schema.config import TimeoutConfig
 from gateway.auth.keys import Principal
 from gateway.features.shadow.answers import WholeAnswer
 from policies.shadowing.live import LiveShadow, SpendHold
 from policies.shadowing.pairs import AnswerTimes
+
+STATEFUL = ("previous_response_id", "conversation", "background", "container")
+"""Fields that refer to the state of a server."""
+ON_THE_SERVER = ("mcp_servers", "web_search_options", "plugins")
+"""Fields that let the server itself act."""
+OF_THE_CLIENT = frozenset({None, "function", "custom"})
+"""Kinds of tools that the client executes, not the server."""
+MOST_TOOLS = 64 * 1024
+"""Bytes of tools that are decoded. A request with more is not copied."""
+SAFE_METHODS = frozenset({"GET", "HEAD"})
+_EMPTY = frozenset({b"null", b"false", b"[]", b"{}"})
+
+
+class _Tool(msgspec.Struct):
+    type: Any = None
+
+
+_tools = msgspec.json.Decoder(list[_Tool]).decode
+
+
+def exclusion(request: ModelRequest) -> str:
+    """The reason why a request is not copied: `state`, `effects` or `operation`; empty if it may be."""
+    if request.sequence:
+        return "state"
+    if isinstance(request, GenerateRequest):
+        return _of_text(request)
+    if isinstance(request, InferRequest):
+        return _of_tensors(request)
+    if isinstance(request, AppRequest):
+        return _of_app(request)
+    return "operation"
+
+
+def _of_tensors(request: InferRequest) -> str:
+    payload = request.payload
+    if isinstance(payload, HttpPayload) and payload.encoding and not payload.opened:
+        return "operation"  # it is forwarded compressed, and is not decompressed for a copy
+    return ""
+
+
+def _of_text(request: GenerateRequest) -> str:
+    try:
+        fields = request.payload.native if isinstance(request, MessagesRequest) else request.fields
+    except CallerError:
+        return "operation"
+    return exclusion_of_fields(fields)
+
+
+def exclusion_of_fields(fields: Mapping[str, Raw]) -> str:
+    """The reason by the fields of a text request's body."""
+    if _given(fields, "store") or any(_given(fields, name) for name in STATEFUL):
+        return "state"
+    if "tools" in fields and len(memoryview(fields["tools"])) > MOST_TOOLS:
+        return "operation"
+    if any(_given(fields, name) for name in ON_THE_SERVER) or _has_tools_of_the_server(fields):
+        return "effects"
+    return ""
+
+
+def _given(fields: Mapping[str, Raw], name: str) -> bool:
+    """Whether a field has a value other than none, false or empty."""
+    return name in fields and bytes(memoryview(fields[name])[:8]).strip() not in _EMPTY
+
+
+def _has_tools_of_the_server(fields: Mapping[str, Raw]) -> bool:
+    """Whether the server itself would execute a tool, such as a search or a program."""
+    if "tools" not in fields:
+        return False
+    try:
+        return any(tool.type not in OF_THE_CLIENT for tool in _tools(fields["tools"]))
+    except (*decoding.MALFORMED_JSON, TypeError):
+        return bytes(memoryview(fields["tools"])[:8]).strip() not in _EMPTY
+
+
+def _of_app(request: AppRequest) -> str:
+    """Apps: only methods without effects, and inferences. Uploads are not copied."""
+    if request.content_type.startswith("multipart/"):
+        return "state"
+    if request.method in SAFE_METHODS or request.codec is PASSED:
+        return ""
+    return "" if request.method == "POST" and request.repeatable else "effects"
+
 
 MOST_ANSWER = 4 * 1024 * 1024
 """Bytes of an answer that is compared."""

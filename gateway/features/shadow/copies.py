@@ -24,7 +24,7 @@ from config.schema.config import RolloutArmConfig
 from config.schema.copies import TextTestConfig
 from gateway.auth.keys import Principal
 from gateway.features.shadow.answers import WholeAnswer
-from gateway.features.shadow.comparer import AnswerComparer
+from gateway.features.shadow.comparer import AnswerComparer, NoVerdict, accepts_by_model, question_of
 from gateway.features.shadow.copied import (
     MOST_ANSWER,
     MOST_BYTES,
@@ -32,14 +32,11 @@ from gateway.features.shadow.copied import (
     CopyBudget,
     NotCompared,
     ShadowCopy,
+    exclusion,
     whole,
 )
-from gateway.features.shadow.exclusions import exclusion
-from gateway.features.shadow.judges import NoVerdict, accepts_by_model, question_of
-from gateway.features.shadow.models import CopyModels
-from gateway.features.shadow.pools import CopyPools
-from gateway.features.shadow.prices import CopyPrices
-from gateway.features.shadow.seconds import CopySeconds
+from gateway.features.shadow.live import CopyPrices, CopySeconds
+from gateway.features.shadow.targets import CopyModels, CopyPools
 from gateway.request.client_exchange import ClientExchange
 from gateway.request.path_parts import deadline_of, rewritten
 from gateway.request.services import Services

@@ -9,8 +9,7 @@ from config.schema.config import Config
 from gateway.features.shadow.comparer import AnswerComparer
 from gateway.features.shadow.copies import ShadowCopies
 from gateway.features.shadow.live import LiveShadows
-from gateway.features.shadow.models import CopyModels
-from gateway.features.shadow.pools import CopyPools, Servers
+from gateway.features.shadow.targets import CopyModels, CopyPools, Servers
 from gateway.features.shadow.writer import PERIOD, ShadowWriter
 from gateway.traffic.plan_state import TokenEmbedder
 

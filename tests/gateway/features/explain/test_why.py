@@ -11,9 +11,8 @@ from adapters.fake import FakeAdapter
 from config.cases import RequestConfig, described_request
 from gateway.auth.keys import Principal
 from gateway.auth.scope import Scope
-from gateway.features.explain.requests import headers_of, principal_of, request_of
 from gateway.features.explain.text import explained
-from gateway.features.explain.why import Policy
+from gateway.features.explain.why import Policy, headers_of, principal_of, request_of
 from gateway.telemetry import Record
 from policies.routing.explain import Explanation
 from tests.support.gateways import Rig, config

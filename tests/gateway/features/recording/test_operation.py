@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from adapters.fake import FakeAdapter
-from gateway.features.recording import folder
 from gateway.features.recording import recorder as module
+from gateway.features.recording import segments
 from gateway.features.recording.contents import AnswerPart, ResendSource, Settings, redacted
 from gateway.features.recording.keys import RecordError
 from gateway.features.recording.policy import RecordedPolicy
@@ -35,13 +35,13 @@ async def test_a_segment_without_its_deleted_key_cannot_be_read(
         one.recorder.configure(one.core.snapshot.config)  # ends the segment
         await one.send(chat())
         await until(lambda: one.recorder.written["records"] == 2)
-        (old, new) = folder.segments(where)
+        (old, new) = segments.segments(where)
         if b"of last week" not in contents(old):
             old, new = new, old
         shutil.copytree(where, backup)
         long_ago = old.stat().st_mtime - 3601
         os.utime(old, (long_ago, long_ago))
-        await until(lambda: folder.segments(where) == [new])
+        await until(lambda: segments.segments(where) == [new])
         assert not key_path(old).exists()
         assert key_path(new).exists()
         await one.send(chat())
@@ -86,7 +86,7 @@ async def test_a_full_disk_loses_records_and_no_request(
     async with recorder_of(one):
         await one.send(chat())
         await until(lambda: one.recorder.written["records"] == 1)
-        (first,) = folder.segments(tmp_path)
+        (first,) = segments.segments(tmp_path)
         with largest_file(first.stat().st_size + room):
             for number in range(1, 4):
                 words = os.urandom(2000).hex()  # does not compress

@@ -12,13 +12,13 @@ from adapters.fake import FakeAdapter, Script
 from adapters.requests import InferRequest
 from adapters.wire.oip.bodies import HttpPayload
 from gateway.auth.keys import Principal
-from gateway.features.recording import folder
 from gateway.features.recording import recorder as module
+from gateway.features.recording import segments
 from gateway.features.recording.entries import RecordEntry
 from gateway.features.recording.metrics import RecordMetrics
+from gateway.features.recording.policy import subject_of
 from gateway.features.recording.recorder import TrafficRecorder
 from gateway.features.recording.segments import SegmentReader
-from gateway.features.recording.stand_ins import subject_of
 from tests.support.gateways import chat
 from tests.support.recorded import KEY, RecordingRig, recorded_config, recorder_of, recorder_rig, recording, records
 from tests.support.waiting import until
@@ -226,7 +226,7 @@ async def test_a_new_policy_begins_a_segment(tmp_path: Path) -> None:
         await until(lambda: one.recorder.written["records"] == 1)
         one.recorder.configure(one.core.snapshot.config)
         await one.send(chat())
-    assert len(folder.segments(tmp_path)) == 2
+    assert len(segments.segments(tmp_path)) == 2
     assert len(records(tmp_path)) == 2
 
 

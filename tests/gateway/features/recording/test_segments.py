@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from gateway.features.recording.folder import new_path, segments, sweep
 from gateway.features.recording.keys import RecordError, RecordKey
 from gateway.features.recording.segments import (
     CONTENTS,
@@ -17,7 +16,10 @@ from gateway.features.recording.segments import (
     SegmentReader,
     SegmentWriter,
     key_path,
+    new_path,
     rewrap,
+    segments,
+    sweep,
 )
 
 KEY = RecordKey("a long enough secret")

@@ -1,22 +1,61 @@
 """The replay of policies: the same file changes nothing, whatever it is; another file changes what it should."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from adapters.errors import BackendError, InferenceError, Overloaded, TransportError
 from adapters.fake import FakeAdapter, Script
+from adapters.types import Usage
 from config.schema.config import Config
+from config.schema.pricing.price import PriceConfig
 from gateway.auth.keys import Principal
 from gateway.auth.scope import Scope
-from gateway.features.replay.expectations import Expectation
+from gateway.features.recording.entries import RecordEntry, Usages
+from gateway.features.replay.outcomes import cost_of
 from gateway.features.replay.policies import replay_policies
-from gateway.features.replay.report import Report
+from gateway.features.replay.report import Expectation, Report
+from gateway.request.path_parts import charge
+from policies.limits.price import Price
 from tests.simulation import configurations
 from tests.support.gateways import chat, config, infer
 from tests.support.recorded import RecordingRig, recorder_of, recording, records
+
+CHANGE = datetime(2027, 1, 1, tzinfo=UTC).timestamp()
+PRICE = Price(
+    PriceConfig.model_validate(
+        {
+            "prompt": "3 usd/1M",
+            "completion": "15 usd/1M",
+            "cached": "0.3 usd/1M",
+            "cache_write": "3.75 usd/1M",
+            "reasoning": "20 usd/1M",
+            "tiers": [{"above": 1000, "prompt": "6 usd/1M", "completion": "22 usd/1M"}],
+            "changes": [
+                {"since": "2027-01-01", "prompt": "2 usd/1M", "completion": "12 usd/1M", "cached": "0.2 usd/1M"}
+            ],
+        }
+    )
+)
+tokens = st.integers(0, 3000)
+
+
+@given(tokens, tokens, tokens, tokens, tokens, st.integers(-100, 100), st.booleans())
+def test_a_recorded_request_costs_the_charge_of_the_gateway(
+    prompt: int, completion: int, cached: int, reasoning: int, written: int, days: int, has_decision: bool
+) -> None:
+    begin = CHANGE + days * 86400
+    moment: dict[str, Any] = {"decided": begin} if has_decision else {}
+    entry = RecordEntry(1, "r", 0, round(begin * 1e9), "chat", **moment)
+    parts: dict[str, Any] = {"cached_tokens": cached, "reasoning_tokens": reasoning, "cache_write_tokens": written}
+    recorded, usage = Usages(prompt, completion, **parts), Usage(prompt, completion, **parts)
+    assert cost_of(entry, recorded, PRICE) == charge(PRICE.at(begin), usage)
+
 
 USERS = ("ann", "bob", "carl@example.com", None)
 FAULTS: tuple[InferenceError | None, ...] = (

@@ -14,16 +14,13 @@ from config.problem import Problem
 from config.schema.config import Config
 from config.schema.units import parse_percent, parse_rate
 from gateway.features.explain import cases
-from gateway.features.explain.bindings import binding_lines
-from gateway.features.explain.durations import durations_of, step_durations
 from gateway.features.explain.replicas import replica_lines
-from gateway.features.explain.text import explained
+from gateway.features.explain.text import binding_lines, durations_of, explained, step_durations
 from gateway.features.explain.why import Policy
 from gateway.features.pipelines import resources
 from gateway.features.recording.keys import RecordError
-from gateway.features.replay.keys import record_key
-from gateway.features.replay.rates import rollout_traffic
-from gateway.features.replay.records import Records
+from gateway.features.replay.policies import rollout_traffic
+from gateway.features.replay.records import Records, record_key
 from gateway.state.errors import StateConfigError
 from gateway.terminal import measured, working
 from gateway.traffic.fleet.member import FleetError

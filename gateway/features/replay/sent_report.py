@@ -7,9 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from gateway.features.replay.against.exchanging import ReceivedAnswer
-from gateway.features.replay.against.judging import Judgement
-from gateway.features.replay.against.planned import ResentRequest
+from gateway.features.replay.exchanging import Judgement, ReceivedAnswer, ResentRequest
 from gateway.terminal import plain
 
 LATE = 0.005

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from config.schema.config import CompareConfig
-from gateway.features.replay.against.exchanging import ReceivedAnswer, ReplayTarget
-from gateway.features.replay.against.planned import ResentRequest
-from gateway.features.replay.against.sending import OpenLoop
-from gateway.features.replay.against.sent_report import SentReport
+from gateway.features.replay.exchanging import ReceivedAnswer, ReplayTarget, ResentRequest
+from gateway.features.replay.sending import OpenLoop
+from gateway.features.replay.sent_report import SentReport
 from gateway.features.shadow.answers import WholeAnswer
 from tests.support.waiting import until
 

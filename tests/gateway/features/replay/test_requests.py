@@ -8,15 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.features.recording import entries, folder
+from gateway.features.recording import entries, segments
 from gateway.features.recording.entries import Content, Holder, PolicyFrame, RecordEntry
 from gateway.features.recording.segments import CONTENTS, ENTRIES, POLICY, SegmentWriter
-from gateway.features.replay.against import recorded as module
-from gateway.features.replay.against.command import address_of, speed_of
-from gateway.features.replay.against.exchanging import tokens_of
-from gateway.features.replay.against.recorded import RecordedTraffic, resent
-from gateway.features.replay.against.traces import TracedTraffic, TraceError
-from gateway.features.replay.against.unsent import reason_not_sent
+from gateway.features.replay import records
+from gateway.features.replay.exchanging import tokens_of
+from gateway.features.replay.records import RecordedTraffic, reason_not_sent, resent
+from gateway.features.replay.sending import address_of, speed_of
+from gateway.features.replay.traces import TracedTraffic, TraceError
 from gateway.features.shadow.answers import WholeAnswer
 from tests.support.recorded import KEY
 
@@ -37,7 +36,7 @@ def entry(number: int = 1, **fields: Any) -> RecordEntry:
 
 def segment(where: Path, requests: list[tuple[int, int]]) -> None:
     """A segment of requests by arrival and duration in seconds, in the order of their ends, as the recorder writes."""
-    writer = SegmentWriter(folder.new_path(where, 1.0), KEY)
+    writer = SegmentWriter(segments.new_path(where, 1.0), KEY)
     writer.write(POLICY, entries.encode(PolicyFrame({}, 1.0, 0.0)))
     ordered = sorted(requests, key=sum)
     for start in range(0, len(ordered), 3):
@@ -66,7 +65,7 @@ def test_requests_are_in_the_order_of_their_arrivals(
 
 def test_the_requests_in_memory_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     segment(tmp_path, [(0, 1000), *((at, 1) for at in range(1, 200))])
-    monkeypatch.setattr(module, "MOST_HELD", 5 * 1200)
+    monkeypatch.setattr(records, "MOST_HELD", 5 * 1200)
     due = [request.due for request in RecordedTraffic(tmp_path, KEY)]
     assert sorted(due) == list(range(200))  # none is lost
     assert due != sorted(due)  # the longest is late

@@ -1,6 +1,8 @@
-"""Pools of copies: the endpoints of the fleet's pools, over connections, breakers and measurements of their own.
+"""Targets of copies: pools with connections, breakers and measurements of their own, and models over such pools.
 
-A copy never waits for a slot and never takes the last one: clients come first.
+A copy never waits for a slot and never takes the last one: clients come first. Models have the routes and the pipelines
+of the file, without its limits, caches and rollouts. Copies are on the operator's bill: their calls are reserved and
+settled in a ledger of their own, so that no account of a tenant changes.
 """
 
 import asyncio
@@ -12,9 +14,17 @@ from adapters.base import Adapter, Answer
 from adapters.call import Call
 from adapters.errors import Unavailable, UpstreamTimeout
 from adapters.requests import ModelRequest
-from config.schema.config import PoolConfig
+from config.schema.config import Config, LimitsConfig, PoolConfig, QuotaConfig
+from gateway.auth.keys import Principal
+from gateway.auth.table import KeyTable
+from gateway.features.pipelines.calls import Budgets, ClientModelCalls
+from gateway.features.pipelines.graphs import PIPELINES
+from gateway.limits.ledger import Ledger
+from gateway.request.services import Services
+from gateway.request.snapshot import Snapshot, build
 from gateway.traffic.endpoint import Endpoint, subject_of
 from gateway.traffic.fleet.member import PoolMember
+from gateway.traffic.plan_state import PlanState, TokenEmbedder
 from gateway.traffic.pool import Pool
 from policies.balancing.pickers import picker
 from policies.breaker import Breaker
@@ -172,3 +182,49 @@ class CopyPools(Mapping[str, Pool]):
         """Close all connections."""
         pools, self._gone, self._pools = [*self._gone, *self._pools.values()], [], {}
         await asyncio.gather(*(pool.aclose() for pool in pools))
+
+
+class CopyModels:
+    """The models of a configuration over the pools of copies."""
+
+    def __init__(self, pools: CopyPools, rng: Random, clock: Callable[[], float], wall: Callable[[], float]) -> None:
+        self._pools = pools
+        self._rng = rng
+        self._clock = clock
+        self._ledger = Ledger()
+        self.services = Services(self._ledger, rng, clock, wall)
+        self._plan_state = PlanState()
+        self._config: Config | None = None
+        self._snapshot: Snapshot | None = None
+
+    def configure(self, config: Config, embedders: Mapping[str, TokenEmbedder]) -> None:
+        """Apply a configuration. It is compiled when a copy first needs it."""
+        self._config, self._snapshot, self._plan_state.embedders = config, None, embedders
+
+    def caller(self, principal: Principal) -> ClientModelCalls:
+        """Calls models with the facts of a client, and charges nobody."""
+        if self._snapshot is None:
+            assert self._config is not None
+            config = _uncharged(self._config)
+            self._ledger.configure(config.tenants, self._clock(), config.models)
+            keys, state = KeyTable(b"", {}), self._plan_state
+            self._snapshot = build(
+                config, keys, self._pools, self._rng, self._clock, plan_state=state, graphs=PIPELINES
+            )
+        return ClientModelCalls(self.services, self._snapshot, principal, (), Budgets(), priced=True)
+
+
+def _uncharged(config: Config) -> Config:
+    """The configuration without limits, prices and caches."""
+    models = [
+        model.model_copy(
+            update={
+                "limits": QuotaConfig(),
+                "price": None,
+                "routes": tuple(route.model_copy(update={"cache": None}) for route in model.routes),
+            }
+        )
+        for model in config.models
+    ]
+    tenants = [tenant.model_copy(update={"limits": LimitsConfig()}) for tenant in config.tenants]
+    return config.model_copy(update={"models": tuple(models), "tenants": tuple(tenants)})
