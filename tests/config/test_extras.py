@@ -8,7 +8,7 @@ from config import default_path
 from config.extras import extras_of
 from config.loader import load
 from config.schema.runtimes.bundled import EXTRAS, BundledModel
-from runtimes.tensor.catalogue.entries import CATALOGUE
+from runtimes.tensor.catalogue.repository import CATALOGUE
 from tests.support.gateways import config
 
 GPU = {"name": "gpu", "endpoints": ["http://127.0.0.1:9"]}

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from math import isinf
 from typing import Any
 
-from config.schema.bus.binding import BindingConfig
+from config.schema.bus import BindingConfig
 from config.schema.config import Config
 from config.schema.rollout import RolloutConfig
 from config.schema.units import RateLimit, format_duration, format_percent

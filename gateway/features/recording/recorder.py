@@ -15,7 +15,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from config.schema.config import Config
-from config.schema.recording.record import RecordConfig
+from config.schema.telemetry import RecordConfig
 from gateway.features.recording import contents, entries, segments
 from gateway.features.recording.entries import FEATURES, Content, Holder, PolicyFrame, RecordEntry, Usages
 from gateway.features.recording.keys import RecordKey

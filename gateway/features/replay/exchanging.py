@@ -8,7 +8,7 @@ import aiohttp
 import msgspec
 
 from adapters.types import Form
-from adapters.wire.valid_text import whole_number
+from adapters.wire.decoding import whole_number
 from config.schema.config import CompareConfig
 from gateway.features.recording.contents import HEADER_LENGTH
 from gateway.features.recording.entries import Content, Usages

@@ -6,7 +6,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from config.schema.config import CompareConfig
-from config.schema.shadow.compare import TensorComparisonConfig, TextTestConfig
+from config.schema.copies import TensorComparisonConfig, TextTestConfig
 from gateway.features.replay.sending import SendSettings, address_of, speed_of
 
 KEY = "HEADRACE_KEY"

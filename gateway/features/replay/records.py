@@ -18,9 +18,9 @@ from msgspec import Raw
 
 from adapters.tensors import SHARED_MEMORY
 from adapters.types import Form
-from adapters.wire.valid_text import whole_number
+from adapters.wire.decoding import whole_number
 from config.schema.config import Config
-from config.schema.recording.record import CREDENTIAL_HEADERS
+from config.schema.telemetry import CREDENTIAL_HEADERS
 from gateway.features.recording.contents import GRPC, HEADER_LENGTH
 from gateway.features.recording.entries import (
     Content,

@@ -15,7 +15,7 @@ from adapters.requests import GenerateRequest, ModelRequest
 from adapters.wire import decoding
 from adapters.wire.openai import chat as openai
 from config.schema.config import CompareConfig
-from config.schema.shadow.compare import TextTestConfig
+from config.schema.copies import TextTestConfig
 from gateway.features.pipelines.answers import values_of
 from gateway.features.recording.contents import AnswerPart, ResendSource, Settings, redacted, source_of
 from gateway.features.shadow.answers import Comparison, WholeAnswer, compared

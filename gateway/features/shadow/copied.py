@@ -15,7 +15,7 @@ from adapters.errors import CallerError
 from adapters.requests import AppRequest, GenerateRequest, InferRequest, ModelRequest
 from adapters.wire import decoding
 from adapters.wire.anthropic.message_request import MessagesRequest
-from adapters.wire.oip.payloads import HttpPayload
+from adapters.wire.oip.bodies import HttpPayload
 from adapters.wire.openai.model_field import CODEC as PASSED
 from config.schema.config import TimeoutConfig
 from gateway.auth.keys import Principal

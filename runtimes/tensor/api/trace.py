@@ -19,7 +19,7 @@ from typing import Any
 from adapters.errors import CallerError
 from adapters.tensors import Inference, Inferred, Tensor
 from adapters.wire.oip import json_data as oip_data
-from adapters.wire.valid_text import whole_number
+from adapters.wire.decoding import whole_number
 from runtimes.tensor.scheduling.clock import clock
 
 LEVELS = ("OFF", "TIMESTAMPS", "TENSORS")

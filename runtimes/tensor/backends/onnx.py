@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import onnxruntime as ort
 
-from adapters.temporary import TemporaryFolder
+from adapters.process import TemporaryFolder
 from runtimes.tensor.backends.files import model_file, output_names
 from runtimes.tensor.backends.signature import ModelTensor, completed
 from runtimes.tensor.configuration.model_config import ModelConfig

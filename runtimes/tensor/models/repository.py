@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from adapters.temporary import TemporaryFolder
+from adapters.process import TemporaryFolder
 
 MAX_NAME = 255
 MAX_FILES = 100_000

@@ -11,7 +11,7 @@ from math import inf
 
 from adapters.errors import CapacityError, DeadlineError, Unavailable
 from adapters.tensors import Inference
-from adapters.wire.valid_text import whole_number
+from adapters.wire.decoding import whole_number
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.interfaces import Instance
 from runtimes.tensor.scheduling.clock import Deadlines, Quiet, clock

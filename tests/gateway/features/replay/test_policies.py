@@ -13,7 +13,7 @@ from adapters.errors import BackendError, InferenceError, Overloaded, TransportE
 from adapters.fake import FakeAdapter, Script
 from adapters.types import Usage
 from config.schema.config import Config
-from config.schema.pricing.price import PriceConfig
+from config.schema.money import PriceConfig
 from gateway.auth.keys import Principal
 from gateway.auth.scope import Scope
 from gateway.features.recording.entries import RecordEntry, Usages
