@@ -10,7 +10,7 @@ from adapters.stream import Stream
 from adapters.wire.openai import continuation
 from adapters.wire.openai.continuation import Fields, Mode
 from adapters.wire.openai.transcript import Transcript
-from policies.resume import MOST, ResumeBudget
+from policies.retry import MOST_RESUMES, ResumeBudget
 
 BROKEN = ("transport", "backend")
 
@@ -58,7 +58,7 @@ class ResumedStream(Stream):
         self._call = call
         self._inner = inner
         self._transcript = Transcript(resume.mode)
-        self._left = MOST
+        self._left = MOST_RESUMES
         resume.budget.open += 1
 
     async def _next(self, patience: float | None = None) -> bytes:

@@ -19,8 +19,7 @@ from gateway.features.batches.records import LineResult
 from gateway.features.batches.rows import file_object
 from gateway.features.batches.storage import NoObject
 from gateway.fronts.errors import anthropic_response, openai_response
-from policies.batches.attempts import LONGEST_PAUSE, retry_of
-from policies.batches.lines import TOO_LONG, BatchLine, decode_line
+from policies.batches.lines import LONGEST_PAUSE, TOO_LONG, BatchLine, decode_line, retry_of
 from policies.batches.order import LineEntry
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from gateway.features.recording.stand_ins import subject_of
 from gateway.features.replay.outcomes import cost_of
 from gateway.limits.ledger import Ledger, Reservation
 from policies.facts import Facts
-from policies.limits.amounts import RATED, Amounts
+from policies.limits.limits import RATED, Amounts
 from policies.limits.price import expected_output
 
 _MEAN_OF = 0.05

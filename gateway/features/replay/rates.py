@@ -7,7 +7,7 @@ from config.schema.config import Config
 from config.schema.rollout import RolloutConfig
 from gateway.features.recording.policy import RecordedPolicy
 from gateway.features.replay.records import RecordedRequest
-from policies.rollouts.outcome import FAILED
+from policies.rollouts.counting import FAILED
 
 
 class RolloutTraffic(NamedTuple):

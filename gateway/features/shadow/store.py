@@ -13,10 +13,9 @@ from gateway.auth.audit import Act, append
 from gateway.auth.state import StateDatabase, this_process
 from gateway.features.shadow.schema import create_tables, samples, shadows
 from policies.rollouts.decide import Judgement
-from policies.sequential.event_test import e_value
-from policies.shadowing.pairs import PairTally, ShadowSample
+from policies.sequential.event_ratio import e_value
+from policies.shadowing.pairs import PairTally, ShadowSample, ShadowVerdict, verdict
 from policies.shadowing.planned import ShadowPlan
-from policies.shadowing.verdict import ShadowVerdict, verdict
 
 MOST_IDENTITIES = 4
 """Comparisons of one name that are stored; the latest ones."""

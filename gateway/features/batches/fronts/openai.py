@@ -21,8 +21,7 @@ from gateway.fronts.door import Door, DoorPath
 from gateway.fronts.openai import require_json
 from gateway.telemetry import Record
 from policies.batches.lines import ENDPOINTS, is_endpoint
-from policies.batches.states import BatchProgress, may_cancel
-from policies.batches.windows import window_of
+from policies.batches.states import BatchProgress, may_cancel, window_of
 
 PATH = b"/v1/batches"
 LONGEST_PAGE = 100
