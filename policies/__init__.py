@@ -6,24 +6,20 @@ pipelines/   the pure parts of pipelines: combining, guards
 rollouts/    gradual moves of requests, which are taken back if the new arm is worse
 experiments/  comparisons of arms by values that clients report
 comparison/  whether two answers to one request agree
-bus/         messages of brokers: room, order, topics of answers
+bus.py       messages of brokers: room, order, topics of answers
 batches/     requests that may wait: examination, order, admission, states
 shadowing/   copies of requests whose answers are compared
 sequential/  tests and intervals that are valid at every look
 limits/      rates, budgets, prices and concurrency
 scaling/     the number of replicas of a pool
-swapping/    the models that share the memory of a device
+swapping.py  the models that share the memory of a device
 breaker.py   circuit breaker: stops calls to a failing endpoint, then tries one
-outliers.py  ejects an endpoint that fails more often than its peers
-health.py    slow start, and the panic threshold below which health is ignored
+health.py    slow start, the panic threshold, the ejection of an endpoint that fails more often than its peers
 refusals.py  429s that concern one tenant and not the whole endpoint
-retry.py     retry budget and backoff
+retry.py     retry budget and backoff, and whether a broken stream may continue on another endpoint
 hedge.py     the delay and the budget of hedges
-resume.py    whether a broken stream may continue on another endpoint
 cache.py     cached responses, and the cache-control of clients
-queueing.py  the order of a pool's queue, and which request a full queue evicts
-fairness.py  fair shares between tenants: the virtual token counter
-drain.py     the measured rate at which a queue is served
+queueing.py  the order of a pool's queue, fair shares between tenants, and which request a full queue evicts
 tail.py      the choice of requests to trace, at their end
 clock.py     windows of local time
 globs.py     shell-style patterns over names

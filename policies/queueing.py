@@ -2,7 +2,7 @@
 
     bands         the highest priority first; a lower one may have a share of the turns while a higher one waits, but
                   batches never have
-    tenants       within a band: the tenant with the least service for its share (`fairness`)
+    tenants       within a band: the tenant with the least service for its share (`VirtualTokenCounter`)
     urgency       within a tenant: the request that is due first (earliest deadline first, which misses no deadline
                   that any order would meet; Dertouzos, IFIP Congress 1974)
 
@@ -12,11 +12,105 @@ of these requests the newest. A flood therefore fills only the places of its own
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Container, Iterable, Iterator, Mapping, Set
 from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
 
-from policies.fairness import VirtualTokenCounter
+PROMPT, COMPLETION = 1.0, 2.0
+"""Weights of tokens. A completion token costs a server more than a prompt token, as all price lists reflect."""
+
+
+def work(prompt_tokens: int, completion_tokens: int, rows: int = 0) -> float:
+    """Weighted tokens, or rows of tensors; never 0, so that requests without either take turns too."""
+    return max(1.0, PROMPT * prompt_tokens + COMPLETION * completion_tokens + rows)
+
+
+class VirtualTokenCounter:
+    """Fair shares between tenants: the tenant with the least service for its share is next.
+
+    Each tenant has a counter: its service, in weighted tokens, divided by its share. (Sheng et al., "Fairness in
+    Serving Large Language Models", OSDI 2024, algorithm 2.) The counter uses actual service, so no estimate of answer
+    lengths is needed. The caller passes `waiting`, the tenants that wait at the moment.
+
+    For two tenants that both wait throughout an interval, their charges in the interval, per share, differ by at most
+    2 × U, where U = (largest prompt + slots × largest rest of a charge) / smallest share. U is the most by which one
+    counter can exceed the lowest, as it was the lowest when it was last chosen.
+    """
+
+    __slots__ = ("_counters", "_last_level")
+
+    def __init__(self) -> None:
+        self._counters: dict[str, float] = {}
+        self._last_level = 0.0
+
+    def level(self, tenant: str) -> float:
+        """A tenant's service for its share. Only differences are meaningful."""
+        return self._counters.get(tenant, 0.0)
+
+    def join(self, tenant: str, waiting: Iterable[str]) -> None:
+        """Record that a tenant begins to wait. Its counter is raised to the lowest of the waiting tenants, or to that
+        of the last tenant that left: idle time earns no credit, and a new tenant has no debt."""
+        floor = min(map(self.level, waiting), default=self._last_level)
+        self._counters[tenant] = max(self.level(tenant), floor)
+
+    def leave(self, tenant: str) -> None:
+        """Record that a tenant stops waiting."""
+        self._last_level = self.level(tenant)
+
+    def next(self, waiting: Iterable[str]) -> str:
+        """The next tenant; among equals, the first. Raises ValueError if no tenant waits."""
+        return min(waiting, key=self.level)
+
+    def charge(self, tenant: str, tokens: float, share: float) -> None:
+        """Charge a tenant for service; a negative amount corrects an estimate."""
+        self._counters[tenant] = self.level(tenant) + tokens / share
+
+    def keep(self, tenants: Container[str]) -> None:
+        """Drop the counters of all other tenants."""
+        self._counters = {tenant: level for tenant, level in self._counters.items() if tenant in tenants}
+
+
+NEW = 1 / 32
+"""The weight of a new measurement: servers that answer in step free their slots in bursts, and a burst of up to 32
+must not look like the rate of the pool."""
+ENOUGH = 8
+
+
+class DrainRate:
+    """The mean time between two free slots while requests wait.
+
+    Only a full pool shows its rate, so nothing is measured while the queue is empty.
+    """
+
+    __slots__ = ("_gap", "_last", "_seen")
+
+    def __init__(self) -> None:
+        self._gap = 0.0
+        self._last = 0.0
+        self._seen = 0
+
+    def start(self, now: float) -> None:
+        """Record that the queue is no longer empty. Earlier measurements lose weight, as conditions may have
+        changed."""
+        self._last = now
+        self._seen = min(self._seen, ENOUGH)
+
+    def freed(self, now: float) -> None:
+        """Record that a waiting request received a free slot."""
+        self._seen += 1
+        self._gap += (now - self._last - self._gap) * max(NEW, 1 / self._seen)
+        self._last = now
+
+    def gap(self, now: float) -> float:
+        """The mean in seconds; 0 before enough measurements. The time since the last free slot counts too."""
+        if self._seen < ENOUGH:
+            return 0.0
+        return self._gap + max(0.0, now - self._last - self._gap) * NEW
+
+    def wait(self, ahead: float, now: float) -> float:
+        """Seconds until the turn of a request behind `ahead` others; 0 before enough measurements."""
+        return (ahead + 1) * self.gap(now)
+
 
 HIGH, NORMAL, LOW, BATCH = range(4)
 BANDS = 4

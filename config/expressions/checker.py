@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from config.expressions import functions, nodes, operators, types, variables
-from config.expressions.conversions import alike, as_bool, conversion, convert_json, converted_to
+from config.expressions import functions, nodes, operators, types
+from config.expressions.conversions import alike, cast, or_default, widened, widening
 from config.expressions.operand import Evaluation, Operand, constant, folded
-from config.expressions.types import CompileError, Fault
-from config.expressions.variables import reader
+from config.expressions.types import BOOL, CompileError, Fault
+from config.expressions.variables import element, member, reader
 from config.problem import closest
 
 MAX_DEPTH = 80
@@ -46,9 +46,9 @@ class Checker:
                 return self._list(node, choices)
             case nodes.IndexNode():
                 base = self.operand(node.base)
-                return variables.element(base, self.value(node.index), node.column, self.unchecked)
+                return element(base, self.value(node.index), node.column, self.unchecked)
             case nodes.MemberNode():
-                return variables.member(self.operand(node.base), node.name, node.column)
+                return member(self.operand(node.base), node.name, node.column)
             case nodes.FunctionCallNode():
                 arguments = [self.operand(argument) for argument in node.arguments]
                 return functions.call(node.name, arguments, node.column, self.unchecked)
@@ -78,7 +78,7 @@ class Checker:
             absent, fault = f"`{'.'.join(path)}` has no value", "missing"
         operand = Operand(variable.type, reader(path, variable, node.column), node.column, absent, fault)
         for name in node.parts[len(path) :]:
-            operand = variables.member(operand, name, node.column)
+            operand = member(operand, name, node.column)
         return operand
 
     def _unknown(self, node: nodes.NameNode, choices: _Choices) -> CompileError:
@@ -101,15 +101,15 @@ class Checker:
         items = [self.value(item, choices) for item in node.items]
         type_: types.ValueType | None = None
         for item in items:
-            element = types.joined(type_, item.type) if type_ is not None else item.type
-            if element is None:
+            common = types.joined(type_, item.type) if type_ is not None else item.type
+            if common is None:
                 raise CompileError(f"this element is {item.type}, the elements before it are {type_}", item.column)
-            type_ = element
+            type_ = common
         if type_ is not None and isinstance(type_, types.ListType):
             raise CompileError("the elements of a list are not lists", items[0].column)
         if isinstance(type_, types.TensorType | types.JsonType):
             raise CompileError(f"an element of a list is a single value, this is {type_}", items[0].column)
-        runs = [converted_to(item, type_).run for item in items] if type_ else []
+        runs = [widened(item, type_).run for item in items] if type_ else []
         result = Operand(types.ListType(type_, len(items)), lambda at: [run(at) for run in runs], node.column)
         return folded(result, *items)
 
@@ -133,15 +133,15 @@ class Checker:
         return isinstance(node, nodes.NameNode) and self._variables.resolve(node.parts) is None
 
     def _conditional(self, node: nodes.ConditionalNode, choices: _Choices) -> Operand:
-        condition = as_bool(self.value(node.condition), self.unchecked)
+        condition = cast(self.value(node.condition), BOOL, self.unchecked)
         chosen, other = self.value(node.chosen, choices), self.value(node.other, choices)
         chosen, other = alike(chosen, other, self.unchecked)
         type_ = types.joined(chosen.type, other.type)
         if type_ is None:
             raise CompileError(f"the result is {chosen.type} or {other.type}: both must have one type", node.column)
         if condition.constant is not types.MISSING:
-            return replace(converted_to(chosen if condition.constant else other, type_), column=node.column)
-        test, yes, no = condition.run, converted_to(chosen, type_).run, converted_to(other, type_).run
+            return replace(widened(chosen if condition.constant else other, type_), column=node.column)
+        test, yes, no = condition.run, widened(chosen, type_).run, widened(other, type_).run
         return Operand(type_, lambda at: yes(at) if test(at) else no(at), node.column)
 
     def _default(self, node: nodes.DefaultNode, choices: _Choices) -> Operand:
@@ -150,12 +150,12 @@ class Checker:
         if not operand.absent and not isinstance(operand.type, types.JsonType):
             raise CompileError("this value is always present: remove `default`", node.column)
         if isinstance(operand.type, types.JsonType):
-            return convert_json(operand, fallback, node.column)
+            return or_default(operand, fallback, node.column)
         operand, fallback = alike(operand, fallback, self.unchecked)
         type_ = types.joined(operand.type, fallback.type)
         if type_ is None:
             raise CompileError(f"the default is {fallback.type}, the value is {operand.type}", fallback.column)
-        run, instead, convert = operand.run, converted_to(fallback, type_).run, conversion(operand.type, type_)
+        run, instead, convert = operand.run, widened(fallback, type_).run, widening(operand.type, type_)
 
         def either(at: Evaluation) -> types.Value:
             value = run(at)

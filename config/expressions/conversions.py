@@ -26,59 +26,51 @@ from config.expressions.types import (
 
 REDUCE = "reduce it with any(…), all(…), max(…), min(…) or mean(…), or select an element with [0]"
 _DATATYPES = {BoolType: ("BOOL",), StringType: ("BYTES",)}
+_NOUNS = {BoolType: "true or false", NumberType: "a number", StringType: "a text"}
+_PYTHON = {BoolType: bool, StringType: str}
 
 
-def as_bool(operand: Operand, unchecked: list[str]) -> Operand:
-    """The operand as a boolean. Raises `CompileError`."""
-    converted = as_type(operand, BOOL, unchecked)
-    if converted is None:
-        raise CompileError(f"true or false is required here, this is {operand.type}", operand.column)
-    return converted
-
-
-def as_number(operand: Operand, unchecked: list[str]) -> Operand:
-    """The operand as an integer or a float. Raises `CompileError`."""
-    if isinstance(operand.type, NumberType):
+def cast(operand: Operand, expected: BoolType | NumberType | StringType, unchecked: list[str]) -> Operand:
+    """The operand as a boolean, a number or a text; an integer stays one. Raises `CompileError`."""
+    if type(operand.type) is type(expected):
         return operand
-    converted = as_type(operand, FLOAT, unchecked)
+    converted = as_type(operand, expected, unchecked)
     if converted is None:
-        raise CompileError(f"a number is required here, this is {operand.type}", operand.column)
-    return converted
-
-
-def as_text(operand: Operand, unchecked: list[str]) -> Operand:
-    """The operand as a text. Raises `CompileError`."""
-    converted = as_type(operand, STRING, unchecked)
-    if converted is None:
-        raise CompileError(f"a text is required here, this is {operand.type}", operand.column)
+        raise CompileError(f"{_NOUNS[type(expected)]} is required here, this is {operand.type}", operand.column)
     return converted
 
 
 def as_type(operand: Operand, expected: ValueType, unchecked: list[str]) -> Operand | None:
     """The operand converted to a type without loss; None if the types do not match. Raises `CompileError`."""
-    if isinstance(operand.type, TensorType):
-        return _tensor_as(operand, expected, unchecked)
-    if isinstance(expected, JsonType):
-        return operand
-    if isinstance(expected, NumberType) and isinstance(operand.type, NumberType):
-        fits = operand.type.integer or not expected.integer
-        return converted_to(operand, expected if not expected.integer else operand.type) if fits else None
-    if isinstance(expected, StringType) and isinstance(operand.type, StringType):
-        return operand
-    if isinstance(expected, ListType) and isinstance(operand.type, ListType):
-        wider = joined(expected, operand.type)
-        return operand if expected.element is None or wider == ListType(expected.element) else None
-    return operand if operand.type == expected else None
+    convert = _CONVERTERS.get((type(operand.type), type(expected)))
+    return None if convert is None else convert(operand, expected, unchecked)
 
 
-def _tensor_as(operand: Operand, expected: ValueType, unchecked: list[str]) -> Operand | None:
-    """A tensor as a tensor, or as its only element."""
+def _unchanged(operand: Operand, expected: ValueType, unchecked: list[str]) -> Operand:
+    return operand
+
+
+def _number(operand: Operand, expected: NumberType, unchecked: list[str]) -> Operand | None:
+    assert isinstance(operand.type, NumberType)
+    if not expected.integer:
+        return widened(operand, expected)
+    return operand if operand.type.integer else None
+
+
+def _list(operand: Operand, expected: ListType, unchecked: list[str]) -> Operand | None:
+    wider = joined(expected, operand.type)
+    return operand if expected.element is None or wider == ListType(expected.element) else None
+
+
+def _tensor(operand: Operand, expected: TensorType, unchecked: list[str]) -> Operand | None:
+    return None if joined(operand.type, expected) is None else operand
+
+
+def _only_element(
+    operand: Operand, expected: BoolType | NumberType | StringType, unchecked: list[str]
+) -> Operand | None:
     type_ = operand.type
     assert isinstance(type_, TensorType)
-    if isinstance(expected, TensorType):
-        return operand if joined(type_, expected) is not None else None
-    if isinstance(expected, ListType | JsonType):
-        return None
     datatypes = _DATATYPES.get(type(expected))
     if type_.datatype is not None:
         wrong_kind = type_.datatype not in datatypes if datatypes else type_.datatype in ("BOOL", "BYTES")
@@ -101,6 +93,17 @@ def _tensor_as(operand: Operand, expected: ValueType, unchecked: list[str]) -> O
     return replace(operand, type=exact, run=lambda at: single_value(run(at)))
 
 
+_CONVERTERS: dict[tuple[type, type], Callable[[Operand, Any, list[str]], Operand | None]] = {
+    (NumberType, NumberType): _number,
+    (ListType, ListType): _list,
+    (TensorType, TensorType): _tensor,
+    **{(kind, kind): _unchanged for kind in (BoolType, StringType)},
+    **{(kind, JsonType): _unchanged for kind in (BoolType, NumberType, StringType, ListType, JsonType)},
+    **{(TensorType, kind): _only_element for kind in (BoolType, NumberType, StringType)},
+}
+"""From a type to a type. Types without a converter do not match."""
+
+
 def scalar(operand: Operand) -> Operand:
     """A tensor of one element as this element, if its datatype is known."""
     assert isinstance(operand.type, TensorType)
@@ -118,26 +121,26 @@ def alike(first: Operand, second: Operand, unchecked: list[str]) -> tuple[Operan
     return first, second
 
 
-def conversion(given: ValueType, expected: ValueType) -> Callable[[Value], Value] | None:
+def widening(given: ValueType, expected: ValueType) -> Callable[[Value], Value] | None:
     """The function that converts a value of one type to a wider type; None if no value changes."""
     if isinstance(given, NumberType) and isinstance(expected, NumberType):
         return float if given.integer and not expected.integer else None
     if isinstance(given, ListType) and isinstance(expected, ListType) and given.element and expected.element:
-        element = conversion(given.element, expected.element)
+        element = widening(given.element, expected.element)
         return None if element is None else lambda items: [element(item) for item in items]
     return None
 
 
-def converted_to(operand: Operand, expected: ValueType) -> Operand:
+def widened(operand: Operand, expected: ValueType) -> Operand:
     """The operand with a wider type, as `joined` determines it."""
-    convert, run = conversion(operand.type, expected), operand.run
+    convert, run = widening(operand.type, expected), operand.run
     if convert is None:
         return replace(operand, type=expected)
     made = Operand(expected, lambda at: convert(run(at)), operand.column)
     return folded(made, operand)
 
 
-def convert_json(operand: Operand, fallback: Operand, column: int) -> Operand:
+def or_default(operand: Operand, fallback: Operand, column: int) -> Operand:
     """A JSON value as the type of its default, or the default if it is absent or has another type."""
     type_ = fallback.type
     if isinstance(type_, ListType) and type_.element is None:
@@ -150,13 +153,13 @@ def convert_json(operand: Operand, fallback: Operand, column: int) -> Operand:
         type_ = STRING
     if isinstance(type_, TensorType):
         raise CompileError("the default of a JSON value is not a tensor", fallback.column)
-    run, instead, read = operand.run, fallback.run, json_reader(type_)
+    run, instead, read = operand.run, fallback.run, reader_of(type_)
 
     def either(at: Evaluation) -> Value:
         value = run(at)
         if isinstance(value, list):
             at.spend(len(value), column)
-        result = read(value)
+        result = MISSING if value is None else read(value)
         return instead(at) if result is MISSING else result
 
     return Operand(type_, either, column)
@@ -169,36 +172,30 @@ def _plain(type_: ValueType | None) -> ValueType | None:
     return STRING if isinstance(type_, StringType) else type_
 
 
-def json_reader(type_: ValueType | None) -> Callable[[Any], Value]:
-    """The function that reads a JSON value as a type, or returns `MISSING`."""
-    if isinstance(type_, BoolType):
-        return lambda value: value if isinstance(value, bool) else MISSING
-    if isinstance(type_, NumberType):
-        return _json_integer if type_.integer else _json_float
-    if isinstance(type_, StringType):
-        return lambda value: value if isinstance(value, str) else MISSING
+def reader_of(type_: ValueType | None) -> Callable[[Any], Value]:
+    """The function that reads a value as a type that is no tensor, or returns `MISSING` for one of another type."""
     if isinstance(type_, ListType):
-        return _json_list(type_)
-    return lambda value: MISSING if value is None else value
+        return _list_reader(type_)
+    if isinstance(type_, NumberType):
+        return _read_integer if type_.integer else _read_float
+    plain = _PYTHON.get(type(type_))
+    return (lambda value: value) if plain is None else lambda value: value if isinstance(value, plain) else MISSING
 
 
-def _json_integer(value: Any) -> Value:
+def _read_integer(value: Any) -> Value:
     return saturated(value) if isinstance(value, int) and not isinstance(value, bool) else MISSING
 
 
-def _json_float(value: Any) -> Value:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return MISSING
-    return float(saturated(value)) if isinstance(value, int) else value
+def _read_float(value: Any) -> Value:
+    number = value if isinstance(value, float) else _read_integer(value)
+    return MISSING if number is MISSING else float(number)
 
 
-def _json_list(type_: ListType) -> Callable[[Any], Value]:
-    if isinstance(type_.element, JsonType):
-        return lambda value: value if isinstance(value, list) else MISSING
-    read = json_reader(type_.element)
+def _list_reader(type_: ListType) -> Callable[[Any], Value]:
+    read, empty = reader_of(type_.element), type_.element is None
 
     def read_list(value: Any) -> Value:
-        if not isinstance(value, list):
+        if not isinstance(value, list | tuple) or type_.length not in (None, len(value)) or (empty and value):
             return MISSING
         items = [read(item) for item in value]
         return MISSING if any(item is MISSING for item in items) else items

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import isfinite
 
 from config.expressions import reductions
-from config.expressions.conversions import as_number, as_text
+from config.expressions.conversions import cast
 from config.expressions.operand import Evaluation, Operand, folded
 from config.expressions.operators import elements_equal, membership, single_item, weight
 from config.expressions.types import (
@@ -55,7 +55,7 @@ def ends_with(arguments: list[Operand], column: int, unchecked: list[str]) -> Op
 
 def _test(name: str, arguments: list[Operand], column: int, unchecked: list[str]) -> Operand:
     test = {"contains": str.__contains__, "starts_with": str.startswith, "ends_with": str.endswith}[name]
-    read, read_part = (as_text(argument, unchecked).run for argument in arguments)
+    read, read_part = (cast(argument, STRING, unchecked).run for argument in arguments)
 
     def run(at: Evaluation) -> Value:
         text, part = read(at), read_part(at)
@@ -67,7 +67,7 @@ def _test(name: str, arguments: list[Operand], column: int, unchecked: list[str]
 
 def lower(arguments: list[Operand], column: int, unchecked: list[str]) -> Operand:
     """`lower(text)`."""
-    read = as_text(arguments[0], unchecked).run
+    read = cast(arguments[0], STRING, unchecked).run
 
     def run(at: Evaluation) -> Value:
         text = read(at)
@@ -79,7 +79,7 @@ def lower(arguments: list[Operand], column: int, unchecked: list[str]) -> Operan
 
 def number(arguments: list[Operand], column: int, unchecked: list[str]) -> Operand:
     """`number(text)`: the decimal number that is the whole text, or no value."""
-    read = as_text(arguments[0], unchecked).run
+    read = cast(arguments[0], STRING, unchecked).run
 
     def run(at: Evaluation) -> Value:
         text = read(at)
@@ -110,7 +110,7 @@ def matches(arguments: list[Operand], column: int, unchecked: list[str]) -> Oper
 
     RE2 (https://github.com/google/re2/wiki/Syntax) matches in linear time; it has no backreferences or lookaround.
     """
-    read, pattern = as_text(arguments[0], unchecked).run, arguments[1]
+    read, pattern = cast(arguments[0], STRING, unchecked).run, arguments[1]
     if not isinstance(pattern.type, StringType) or not isinstance(pattern.constant, str):
         raise CompileError("the pattern is a text in quotes", pattern.column)
     if len(pattern.constant) > MAX_PATTERN:
@@ -209,7 +209,7 @@ def _largest(arguments: list[Operand], column: int, unchecked: list[str]) -> Ope
 
 
 def _magnitude(arguments: list[Operand], column: int, unchecked: list[str]) -> Operand:
-    argument = as_number(arguments[0], unchecked)
+    argument = cast(arguments[0], FLOAT, unchecked)
     assert isinstance(argument.type, NumberType)
     run, integer = argument.run, argument.type.integer
     type_ = NumberType(integer, 0, float("inf"))
@@ -217,13 +217,13 @@ def _magnitude(arguments: list[Operand], column: int, unchecked: list[str]) -> O
 
 
 def _to_integer(arguments: list[Operand], column: int, unchecked: list[str]) -> Operand:
-    argument = as_number(arguments[0], unchecked)
+    argument = cast(arguments[0], FLOAT, unchecked)
     run = argument.run
     return Operand(INT, lambda at: truncated(run(at), column), column)
 
 
 def _to_float(arguments: list[Operand], column: int, unchecked: list[str]) -> Operand:
-    argument = as_number(arguments[0], unchecked)
+    argument = cast(arguments[0], FLOAT, unchecked)
     run = argument.run
     return Operand(FLOAT, lambda at: float(run(at)), column)
 
@@ -232,7 +232,7 @@ def _is_nan(arguments: list[Operand], column: int, unchecked: list[str]) -> Oper
     (argument,) = arguments
     if isinstance(argument.type, TensorType):
         return reductions.nan_elements(argument, column)
-    run = as_number(argument, unchecked).run
+    run = cast(argument, FLOAT, unchecked).run
 
     def is_nan(value: float) -> bool:
         return value != value

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from config.expressions.conversions import as_bool, as_number, as_type
+from config.expressions.conversions import as_type, cast
 from config.expressions.operand import Evaluation, Operand, folded
 from config.expressions.types import (
     BOOL,
@@ -75,7 +75,7 @@ def binary(operator: str, left: Operand, right: Operand, column: int, unchecked:
 
 def logical(operator: str, operands: list[Operand], column: int, unchecked: list[str]) -> Operand:
     """Operands joined by `and` or `or`. The first decisive operand ends the evaluation."""
-    operands = [as_bool(operand, unchecked) for operand in operands]
+    operands = [cast(operand, BOOL, unchecked) for operand in operands]
     decisive = operator == "or"
     runs = [operand.run for operand in operands]
 
@@ -92,7 +92,7 @@ def logical(operator: str, operands: list[Operand], column: int, unchecked: list
 
 def negation(operand: Operand, column: int, unchecked: list[str]) -> Operand:
     """`not operand`."""
-    operand = as_bool(operand, unchecked)
+    operand = cast(operand, BOOL, unchecked)
     run = operand.run
     constant = MISSING if operand.constant is MISSING else not operand.constant
     return Operand(BOOL, lambda at: not run(at), column, constant=constant)
@@ -270,7 +270,7 @@ def _arithmetic(operator: str, left: Operand, right: Operand, column: int, unche
     for operand in (left, right):
         if not isinstance(operand.type, NumberType):
             raise CompileError(f"`{operator}` requires numbers, this is {operand.type}", operand.column)
-    left, right = as_number(left, unchecked), as_number(right, unchecked)
+    left, right = cast(left, FLOAT, unchecked), cast(right, FLOAT, unchecked)
     first, second, calculate = left.run, right.run, ARITHMETIC[operator]
     assert isinstance(left.type, NumberType)
     assert isinstance(right.type, NumberType)

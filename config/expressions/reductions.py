@@ -2,7 +2,7 @@
 
 from math import fsum, inf
 
-from config.expressions.conversions import as_number, converted_to
+from config.expressions.conversions import cast, widened
 from config.expressions.operand import Evaluation, Operand, Run
 from config.expressions.types import (
     BOOL,
@@ -57,13 +57,13 @@ def extreme(name: str, arguments: list[Operand], column: int, unchecked: list[st
     """`min` and `max` of several numbers, or of the elements of a list or a tensor."""
     if len(arguments) == 1:
         return _reduced(name, arguments[0], column)
-    numbers = [as_number(argument, unchecked) for argument in arguments]
+    numbers = [cast(argument, FLOAT, unchecked) for argument in arguments]
     type_ = numbers[0].type
     for each in numbers[1:]:
         wider = joined(type_, each.type)
         assert wider is not None
         type_ = wider
-    runs = [converted_to(each, type_).run for each in numbers]
+    runs = [widened(each, type_).run for each in numbers]
     return Operand(type_, lambda at: _chosen(name, [run(at) for run in runs], column), column)
 
 

@@ -2,24 +2,21 @@
 
 from collections.abc import Callable
 
-from config.expressions.conversions import scalar
+from config.expressions.conversions import reader_of, scalar
 from config.expressions.operand import Evaluation, Operand, Run
 from config.expressions.types import (
     JSON,
     MISSING,
-    BoolType,
     CompileError,
     ExpressionError,
     JsonType,
     ListType,
     NumberType,
     Path,
-    StringType,
     TensorType,
     Value,
     ValueType,
     Variable,
-    saturated,
 )
 
 Check = Callable[[Value], Value]
@@ -57,40 +54,7 @@ def _check(type_: ValueType, name: str, column: int) -> Check:
             message = f"`{name}` is a tensor, which needs {error.name}: pip install 'headrace[pipelines]'"
             raise CompileError(message, column) from None
         return arrays.checked(type_, name, column)
-    if isinstance(type_, BoolType):
-        return lambda value: value if isinstance(value, bool) else MISSING
-    if isinstance(type_, NumberType):
-        return _integer if type_.integer else _float
-    if isinstance(type_, StringType):
-        return lambda value: value if isinstance(value, str) else MISSING
-    if isinstance(type_, ListType):
-        return _list(type_, name, column)
-    return lambda value: value
-
-
-def _integer(value: Value) -> Value:
-    return saturated(value) if isinstance(value, int) and not isinstance(value, bool) else MISSING
-
-
-def _float(value: Value) -> Value:
-    if isinstance(value, float):
-        return float(value)
-    integer = _integer(value)
-    return integer if integer is MISSING else float(integer)
-
-
-def _list(type_: ListType, name: str, column: int) -> Check:
-    element = _check(type_.element, name, column) if type_.element else None
-
-    def check(value: Value) -> Value:
-        if not isinstance(value, list | tuple) or (type_.length is not None and len(value) != type_.length):
-            return MISSING
-        if element is None:
-            return MISSING if value else []
-        items = [element(item) for item in value]
-        return MISSING if any(item is MISSING for item in items) else items
-
-    return check
+    return reader_of(type_)
 
 
 def member(base: Operand, name: str, column: int) -> Operand:

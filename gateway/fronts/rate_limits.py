@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 
 from config.schema.money import Money
 from gateway.limits.allowance import Allowance
-from policies.limits.amounts import RATED, Rated
-from policies.limits.limits import TokenBucket
+from policies.limits.limits import RATED, Rated, TokenBucket
 
 _NAMES = {
     unit: tuple(f"x-ratelimit-{kind}-{unit.replace('_', '-')}" for kind in ("limit", "remaining", "reset"))

@@ -10,9 +10,8 @@ from msgspec import Struct
 from config.schema.limits import LimitsConfig, Per
 from config.schema.money import PICOS
 from config.schema.units import RateLimit
-from policies.limits.amounts import NOTHING, RATED, Amounts, Rated
 from policies.limits.budget import CalendarBudget
-from policies.limits.limits import Concurrency, TokenBucket
+from policies.limits.limits import NOTHING, RATED, Amounts, Concurrency, Rated, TokenBucket
 
 Unit = Rated | Literal["spend", "concurrency"]
 CONCURRENCY_RETRY_AFTER = 1.0

@@ -21,7 +21,7 @@ from gateway.limits.shared import SharedTable
 from gateway.limits.shared_allowance import shared
 from gateway.limits.subjects import in_memory
 from policies.facts import Facts
-from policies.limits.amounts import NOTHING, TOKENS, Amounts
+from policies.limits.limits import NOTHING, TOKENS, Amounts
 
 if TYPE_CHECKING:
     from gateway.limits.remote.redis_ledger import RedisLedger  # which needs an extra

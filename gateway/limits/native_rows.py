@@ -8,7 +8,7 @@ from adapters import native
 from config.schema.money import Period
 from gateway.limits.allowance import Allowance
 from gateway.limits.shared import STRIPES, Key, SharedTable, lock_offset
-from policies.limits.amounts import RATED
+from policies.limits.limits import RATED
 
 if TYPE_CHECKING:
     from adapters.native._core import Row

@@ -30,8 +30,8 @@ from gateway.limits.shared import (
     wide,
 )
 from gateway.limits.subjects import Spare, Store
-from policies.limits.amounts import RATED, Amounts
 from policies.limits.budget import CalendarBudget, window
+from policies.limits.limits import RATED, Amounts
 
 
 class SharedAllowance(Allowance):

@@ -14,7 +14,7 @@ from config.schema.money import Money
 from gateway.auth.keys import Principal
 from gateway.telemetry import Record
 from policies.facts import Facts
-from policies.limits.amounts import NOTHING, Amounts
+from policies.limits.limits import NOTHING, Amounts
 from policies.limits.price import PriceRow
 from policies.routing.decision import Decision
 from policies.routing.rewrite import NotANumber, Rewrite

@@ -5,7 +5,7 @@ from random import Random
 
 from gateway.limits.ledger import Ledger
 from gateway.traffic.sequences import Sequences
-from policies.limits.expected import DeviceTime
+from policies.limits.price import DeviceTime
 
 
 class Services:

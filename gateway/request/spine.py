@@ -11,7 +11,7 @@ from adapters.requests import ModelRequest
 from adapters.spans import Span
 from config.schema.money import Money
 from gateway.request.services import Services
-from policies.limits.amounts import NOTHING, Amounts
+from policies.limits.limits import NOTHING, Amounts
 from policies.limits.price import PriceRow
 
 if TYPE_CHECKING:

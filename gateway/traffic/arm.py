@@ -8,8 +8,7 @@ from adapters.call import Call, Event
 from adapters.errors import ContentFiltered, InferenceError, Overloaded, Unsupported
 from adapters.requests import ModelRequest
 from gateway.traffic.answer_refusals import RefusalReader, body_refuses, tapped
-from policies.rollouts.counting import Assignment
-from policies.rollouts.outcome import ArmOutcome
+from policies.rollouts.counting import ArmOutcome, Assignment
 
 
 class ArmUpstream:

@@ -8,11 +8,9 @@ from adapters.errors import AccountRefused, CapacityError, InferenceError, Model
 from adapters.requests import ModelRequest
 from adapters.spans import Span
 from adapters.wire.failure_text import Scrubber
-from policies.balancing.latency import PeakEwma
-from policies.balancing.signal import Signal
+from policies.balancing.signals import PeakEwma, Signal
 from policies.breaker import Breaker
-from policies.health import ramp
-from policies.outliers import Outliers, Tally
+from policies.health import Outliers, Tally, ramp
 from policies.refusals import Refusals
 
 Health = Literal["unknown", "healthy", "unhealthy"]

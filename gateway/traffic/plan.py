@@ -15,8 +15,7 @@ from gateway.traffic.pool import Pool
 from gateway.traffic.resume import Resume
 from gateway.traffic.retry import Retry
 from gateway.traffic.split import SplitUpstream
-from policies.routing.decision import Decision
-from policies.routing.target import Target
+from policies.routing.decision import Decision, Target
 
 
 class Composer:

@@ -9,8 +9,7 @@ from adapters.base import Upstream
 from config.schema.config import CacheConfig, Config, HedgeConfig
 from gateway.traffic.cache import Shelf
 from policies.hedge import Patience, patience
-from policies.resume import ResumeBudget
-from policies.retry import RetryBudget
+from policies.retry import ResumeBudget, RetryBudget
 
 Branch = tuple[str, int, str]
 """A model, the index of its route, and one of the route's pools."""

@@ -7,7 +7,7 @@ from config.schema.config import BalanceConfig, Config, OutliersConfig, PoolConf
 from config.schema.text import is_glob
 from policies.balancing.balance import Picker
 from policies.balancing.pickers import picker
-from policies.outliers import Outliers
+from policies.health import Outliers
 
 
 @dataclass(frozen=True, slots=True)

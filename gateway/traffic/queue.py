@@ -14,9 +14,7 @@ from gateway.telemetry.histogram import Histogram
 from gateway.traffic import spans
 from gateway.traffic.cold import ColdStart
 from gateway.traffic.endpoint import Endpoint, RefusalKey, subject_of
-from policies.drain import DrainRate
-from policies.fairness import work
-from policies.queueing import BATCH, HIGH, LOW, NORMAL, FairQueue, Ticket
+from policies.queueing import BATCH, HIGH, LOW, NORMAL, DrainRate, FairQueue, Ticket, work
 
 PRIORITY_HEADER = "x-headrace-priority"
 BAND: dict[str | None, int] = {"high": HIGH, "normal": NORMAL, "low": LOW, "batch": BATCH}

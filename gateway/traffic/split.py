@@ -6,14 +6,14 @@ from random import Random
 from adapters.base import Answer, Upstream
 from adapters.call import Call
 from adapters.requests import ModelRequest
-from policies.routing import target
+from policies.routing import decision
 from policies.splits import arm_choice
 
 
 class SplitUpstream:
     """An `Upstream` that routes each request to one of its arms, and a subject always to the same arm."""
 
-    def __init__(self, split: target.Split, arms: Mapping[str, Upstream], rng: Random) -> None:
+    def __init__(self, split: decision.Split, arms: Mapping[str, Upstream], rng: Random) -> None:
         self._choose = arm_choice(split.sticky, split.salt, split.arms)
         self._arms = [arms[name] for name, _ in split.arms]
         self._rng = rng

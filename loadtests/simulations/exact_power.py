@@ -6,7 +6,7 @@ It draws nothing, and so checks the simulation, and the simulation checks it.
 import numpy as np
 
 from loadtests.simulations.rollout_runs import Floats, Integers, log_mean, logs_of
-from policies.sequential.event_test import RISES
+from policies.sequential.event_ratio import RISES
 
 
 def exact_power(

@@ -25,7 +25,7 @@ from loadtests.simulations.regions import Outcome, Placement, SimulatedRegion
 from loadtests.simulations.scaling import FIRST, OBJECTIVE, PLACES, PROMPT, SHORTEST, START, TOKEN
 from loadtests.simulations.scaling_days import WHOLE, Day, invented, published
 from loadtests.simulations.scaling_rules import Headrace, Knative, RayServe, Rule
-from policies.scaling.rules import ScalingRules
+from policies.scaling.scaler import ScalingRules
 
 GATEWAYS = 50
 """Gateways of a region."""

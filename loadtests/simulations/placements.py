@@ -9,9 +9,8 @@ from typing import Any, cast
 from config.schema.config import BalanceConfig
 from gateway.traffic.fleet.signals import HALF_LIFE
 from loadtests.simulations.regions import Replica
-from policies.balancing.latency import PeakEwma
 from policies.balancing.pickers import picker
-from policies.balancing.signal import Signal
+from policies.balancing.signals import PeakEwma, Signal
 
 SCRAPE = 1.0
 """Seconds between two reports of a replica to one gateway."""

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from loadtests.simulations.scaling_rules import Rule
-from policies.scaling.facts import ScalingFacts
+from policies.scaling.scaler import ScalingFacts
 
 SAMPLE = 5.0
 """Seconds between two looks at the imbalance."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from policies.sequential.event_test import FALLS, RISES
+from policies.sequential.event_ratio import FALLS, RISES
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

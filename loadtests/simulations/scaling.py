@@ -22,7 +22,7 @@ import numpy as np
 from loadtests.simulations.scaling_days import DAY, Day, invented, published
 from loadtests.simulations.scaling_pool import Outcome, SimulatedPool
 from loadtests.simulations.scaling_rules import Headrace, Knative, RayServe, Rule
-from policies.scaling.rules import ScalingRules
+from policies.scaling.scaler import ScalingRules
 
 PLACES = 8
 """Requests that a replica serves at the same time."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from loadtests.simulations.scaling_rules import Rule
-from policies.scaling.facts import ScalingFacts
+from policies.scaling.scaler import ScalingFacts
 
 
 class Outcome(NamedTuple):

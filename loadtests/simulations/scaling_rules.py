@@ -5,9 +5,7 @@ from collections.abc import Sequence
 from math import ceil
 from typing import Protocol
 
-from policies.scaling.facts import ScalingFacts
-from policies.scaling.rules import ScalingRules
-from policies.scaling.scaler import Scaler
+from policies.scaling.scaler import Scaler, ScalingFacts, ScalingRules
 
 
 class Rule(Protocol):

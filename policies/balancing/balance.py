@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Protocol, TypeVar
 
-from policies.balancing.latency import PeakEwma
-from policies.balancing.signal import Signal
+from policies.balancing.signals import PeakEwma, Signal
 
 UNMEASURED = 1e6
 """The assumed seconds of a busy endpoint without a measurement, so that it gets one request at a time."""

@@ -1,9 +1,7 @@
 """The pure parts of batches.
 
-lines.py      one line of an input file, and the facts that its examination returns
+lines.py      one line of an input file, its examination, and whether it runs again after a failure
 order.py      the order in which lines run, and duplicate ids
-states.py     the states of a batch, and its counts
+states.py     the states of a batch, its counts, and its completion window
 admission.py  how many lines may run beside live requests
-attempts.py   whether a line that failed runs again
-windows.py    the completion window that a client requests
 """

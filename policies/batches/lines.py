@@ -1,11 +1,45 @@
-"""One line of a batch's input file: decoding and examination."""
+"""One line of an input file: its examination, and whether it runs again after a failure."""
 
 import re
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from math import isfinite
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Raw
+
+MOST_FAILURES = 4
+"""Attempts of a line whose servers fail."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+
+FailureKind = Literal["caller", "credential", "capacity", "backend", "transport", "deadline", "cancelled"]
+
+
+class LineRetry(NamedTuple):
+    """Run the line again after a pause. `counts` tells whether the attempt counts as a failure."""
+
+    pause: float
+    counts: bool
+
+
+def retry_of(
+    kind: FailureKind,
+    retry_after: float | None,
+    failures: int,
+    left: float,
+    *,
+    most: int = MOST_FAILURES,
+    first: float = FIRST_PAUSE,
+) -> LineRetry | None:
+    """The next attempt of a line with `left` seconds until its batch expires; None if the failure is final."""
+    pause = min(LONGEST_PAUSE, first * 2.0**failures)
+    if kind == "capacity":
+        wait = pause if retry_after is None else max(first, retry_after)
+        return LineRetry(min(wait, LONGEST_PAUSE, max(left, 0.0)), counts=False) if isfinite(wait) else None
+    if kind in ("backend", "transport", "deadline") and failures + 1 < most and pause < left:
+        return LineRetry(pause, counts=True)
+    return None
+
 
 ENDPOINTS = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/messages"})
 TENSORS = re.compile(r"/v2/models/([^/?#]{1,256})(/versions/[^/?#]{1,128})?/infer")

@@ -1,4 +1,4 @@
-"""The states of a batch, and its counts.
+"""The states of a batch, its counts, and the completion window that a client requests.
 
 validating → failed
 validating → in_progress → finalizing → completed
@@ -6,11 +6,27 @@ validating → in_progress → finalizing → completed
 validating, in_progress → cancelling → cancelled      the rest is reported as cancelled
 """
 
+import re
 from typing import Final, Literal
 
 import msgspec
 
 from policies.batches.lines import LineProblem
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_WINDOW = re.compile(r"([1-9]\d{0,5})([smhd])")
+
+
+def window_of(text: object, longest: float) -> float | None:
+    """Seconds of a window such as `24h`; None for a text that is none, or that is longer than the longest."""
+    if text == "24h":
+        return min(longest, 86400.0)  # the only window of OpenAI's API
+    match = _WINDOW.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        return None
+    seconds = float(int(match[1]) * _SECONDS[match[2]])
+    return seconds if seconds <= longest else None
+
 
 Status = Literal["validating", "in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled"]
 ENDED: Final = frozenset({"completed", "failed", "expired", "cancelled"})

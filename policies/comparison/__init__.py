@@ -3,7 +3,5 @@
 answers.py      an answer in the parts that are compared
 text.py         equal, normalized and similar texts
 tensors.py      tensors within tolerances, or by their largest values
-json_fields.py  JSON values, field by field
-tools.py        tool calls: names and arguments
-differences.py  the differences of two answers under a configuration
+differences.py  the differences of two answers, also of tool calls and field by field of JSON values
 """

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from config.schema.experiment import ExperimentConfig, FeedbackMetricConfig
 from policies.experiments.evidence import guard_alarms, mismatch, winner_of
 from policies.experiments.progress import FIRST_COMPARED, ExperimentProgress, fresh_stratum
-from policies.rollouts.bounds import FEWEST_TIMES, frozen_bounds, quantile_events
 from policies.rollouts.decide import PAUSED, OrderRefused
+from policies.rollouts.evidence import FEWEST_TIMES, frozen_bounds, quantile_events
 from policies.rollouts.tally import MEASURING
 from policies.sequential.quantiles import Bins, merged
 from policies.sequential.thompson import Rewards, thompson_shares

@@ -6,10 +6,10 @@ from typing import NamedTuple
 from config.schema.experiment import ExperimentConfig, FeedbackMetricConfig
 from config.schema.rollout import BackConfig, EventConfig
 from policies.experiments.progress import ExperimentProgress, MetricSums, pairs_of
-from policies.sequential import sample_ratio
+from policies.sequential import proportions
 from policies.sequential.effect import EffectSum
-from policies.sequential.event_test import EventCount, log_rise
-from policies.sequential.sample_ratio import Assigned, log_mismatch
+from policies.sequential.event_ratio import EventCount, log_rise
+from policies.sequential.proportions import Assigned, log_mismatch
 
 
 class GuardAlarm(NamedTuple):
@@ -95,7 +95,7 @@ def log_reported_mismatch(progress: ExperimentProgress, metric: str) -> float:
 
 def mismatch(config: ExperimentConfig, progress: ExperimentProgress) -> str:
     """Why no verdict is worth reading; empty if nothing is wrong."""
-    bound = -log(sample_ratio.ALPHA)
+    bound = -log(proportions.MISMATCH_ALPHA)
     if log_assigned_mismatch(progress) >= bound:
         return "sample ratio"
     return "feedback ratio" if log_reported_mismatch(progress, config.metric) >= bound else ""

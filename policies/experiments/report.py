@@ -15,7 +15,7 @@ from policies.experiments.evidence import (
 )
 from policies.experiments.progress import FIRST_COMPARED, ExperimentProgress, MetricSums
 from policies.rollouts.report import finite
-from policies.sequential.event_test import e_value, ratio_interval
+from policies.sequential.event_ratio import e_value, ratio_interval
 from policies.sequential.quantiles import merged, quantile, quantile_interval
 
 SERIES_SECONDS = 60.0

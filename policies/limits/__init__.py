@@ -1,9 +1,6 @@
 """Rates, budgets and prices.
 
-limits.py    token buckets and concurrency
-amounts.py   the units of limits
-budget.py    budgets for each hour, day or month of the calendar
-price.py     exact prices of requests, in picos
-expected.py  the expected usage that only a response reports
-lease.py     a part of a shared amount, leased in advance
+limits.py    token buckets and concurrency, with their units
+budget.py    budgets for each hour, day or month of the calendar, and leases of shared amounts
+price.py     exact prices of requests in picos, and the expected usage that only a response reports
 """

@@ -1,6 +1,17 @@
-"""Limits of a tenant: rates (requests, tokens) and concurrency."""
+"""Limits of a tenant: rates (requests, tokens) and concurrency.
+
+The amounts of rates are a plain tuple in a fixed order. Every request has two: its reservation and its usage.
+"""
 
 from math import inf
+from typing import Literal, get_args
+
+Rated = Literal["requests", "tokens", "rows", "bytes", "device_ms"]
+RATED: tuple[Rated, ...] = get_args(Rated)
+Amounts = tuple[float, float, float, float, float]
+TOKENS = RATED.index("tokens")
+NOTHING: Amounts = (0, 0, 0, 0, 0)
+
 
 # Added to returned waits, so that rounding in `now + wait` cannot cause a second rejection.
 _SLACK = 1e-6

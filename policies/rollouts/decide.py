@@ -5,8 +5,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from config.schema.rollout import RolloutConfig
-from policies.rollouts.bounds import FEWEST_TIMES, frozen_bounds, quantile_events
-from policies.rollouts.evidence import alarms, has_mismatch, proofs
+from policies.rollouts.evidence import FEWEST_TIMES, alarms, frozen_bounds, has_mismatch, proofs, quantile_events
 from policies.rollouts.progress import KEEP_ENDED, SHADOW, RolloutProgress, Stratum
 
 Judgement = Literal["differs", "agrees", "undecided"]

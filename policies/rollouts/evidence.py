@@ -1,15 +1,31 @@
-"""The evidence in the counts of a rollout: alarms, proofs, and the ratio of the arms' subjects."""
+"""The evidence in the counts of a rollout: alarms, proofs, and the ratio of the arms' subjects.
 
-from collections.abc import Sequence
+Bounds of times that are quantiles of an arm are measured before the events that they decide, and fixed from then on.
+"""
+
+from collections.abc import Iterable, Sequence
 from math import log
 from typing import NamedTuple
 
 from config.schema.rollout import BackConfig, EventConfig, ProofConfig, RolloutConfig
 from policies.rollouts.progress import RolloutProgress, Stratum
-from policies.sequential import sample_ratio
-from policies.sequential.event_test import EventCount, log_fall, log_rise
-from policies.sequential.proportions import Proportion, rate_interval
-from policies.sequential.sample_ratio import Assigned, log_mismatch
+from policies.sequential import proportions
+from policies.sequential.event_ratio import EventCount, log_fall, log_rise
+from policies.sequential.proportions import Assigned, Proportion, log_mismatch, rate_interval
+from policies.sequential.quantiles import Bins, quantile
+
+FEWEST_TIMES = 200
+"""Times that a quantile needs."""
+
+
+def quantile_events(events: Iterable[EventConfig]) -> Sequence[EventConfig]:
+    """The events whose bound is a quantile, such as p95."""
+    return [event for event in events if isinstance(event.slower_than, str)]
+
+
+def frozen_bounds(events: Sequence[EventConfig], times: Bins) -> dict[str, float]:
+    """The bound of each event in seconds, by its key."""
+    return {event.key: quantile(times, float(str(event.slower_than)[1:]) / 100) for event in events}
 
 
 class Alarm(NamedTuple):
@@ -79,4 +95,4 @@ def log_ratio_mismatch(progress: RolloutProgress) -> float:
 
 def has_mismatch(progress: RolloutProgress) -> bool:
     """Whether the arms certainly do not have their shares of the subjects."""
-    return log_ratio_mismatch(progress) >= -log(sample_ratio.ALPHA)
+    return log_ratio_mismatch(progress) >= -log(proportions.MISMATCH_ALPHA)

@@ -5,7 +5,7 @@ from math import inf, log
 from typing import NamedTuple
 
 from config.schema.rollout import BackConfig, RolloutConfig
-from policies.sequential.event_test import EventCount, log_rise
+from policies.sequential.event_ratio import EventCount, log_rise
 
 RATIOS = (2.0, 3.0, 5.0)
 _MOST_EVENTS = 10_000_000

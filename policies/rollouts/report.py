@@ -1,11 +1,11 @@
-"""A rollout for operators: the admin API, the command line, the audit log and metrics."""
+"""A rollout for operators: the admin API, the command line, the audit log, metrics, and its time series."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from config.schema.rollout import EventConfig, RolloutConfig
 from policies.rollouts.evidence import alarms, event_counts, log_ratio_mismatch, proofs
 from policies.rollouts.progress import RolloutProgress, Stratum
-from policies.sequential.event_test import e_value, ratio_interval
+from policies.sequential.event_ratio import e_value, ratio_interval
 from policies.sequential.proportions import Proportion, difference_interval
 from policies.sequential.quantiles import log_quantile_difference, merged, quantile, quantile_interval
 
@@ -144,3 +144,39 @@ def _pair(pairs: list[list[int]]) -> dict[str, int]:
 def finite(value: float) -> float:
     """The value, or the greatest one that reports have."""
     return min(value, _MOST)
+
+
+LEAST_SECONDS = 30.0
+GROWTH = 0.002
+"""The next point comes after this part of the time since the first point, so their number stays below 10,000."""
+CHANGE_SECONDS = 1.0
+
+
+class PointTimes(NamedTuple):
+    """The times of the first and the last point of a rollout, in Unix seconds, and the weight of the last one."""
+
+    first: float
+    last: float
+    weight: float
+
+    def is_due(self, now: float, weight: float) -> bool:
+        """Whether the series needs another point."""
+        if weight != self.weight:
+            return now >= self.last + CHANGE_SECONDS
+        return now >= self.last + max(LEAST_SECONDS, (now - self.first) * GROWTH)
+
+
+def rollout_point(config: RolloutConfig, progress: RolloutProgress) -> dict[str, Any]:
+    """One point: the weight, the step and the status; of each condition the e-value and the interval of the ratio."""
+    view = described(config, progress)
+    return {
+        "weight": view["weight"],
+        "step": view["step"],
+        "status": view["status"],
+        "requests": view["requests"],
+        "conditions": [
+            {"kind": kind, "event": each["event"], "e_value": each["e_value"], "ratio": each["ratio"]}
+            for kind in ("back_if", "on_if")
+            for each in view[kind]
+        ],
+    }

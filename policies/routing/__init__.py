@@ -2,9 +2,8 @@
 
 rules.py       routes compiled: Facts → Decision
 conditions.py  a route's ``when`` as predicates over Facts
-target.py      pools, splits and fallbacks, compiled
 rewrite.py     changes to the fields of a request
-decision.py    output of the rules: pools in order, retries, timeouts
+decision.py    output of the rules: compiled targets, retries, timeouts
 drawing.py     a pipeline as lines of text
 explain.py     a decision with every condition that was evaluated
 """

@@ -12,9 +12,9 @@ from policies.facts import Facts
 from policies.globs import GlobSet
 from policies.limits.price import Price
 from policies.routing.conditions import Requirement, requirements
+from policies.routing.decision import FallbackTarget, Split, Target, chain
 from policies.routing.rewrite import Fields
 from policies.routing.rules import ARM_SIGN, targets
-from policies.routing.target import FallbackTarget, Split, Target, chain
 from policies.splits import choose, steady_subject
 
 MAX_SHOWN = 128

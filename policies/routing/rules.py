@@ -21,9 +21,8 @@ from policies.globs import GlobSet, GlobTable
 from policies.limits.price import Price
 from policies.rollouts.live import LiveComparison
 from policies.routing.conditions import Condition, conditions
-from policies.routing.decision import Decision
+from policies.routing.decision import Decision, FallbackTarget, Target, chain, compiled
 from policies.routing.rewrite import Rewrite
-from policies.routing.target import FallbackTarget, Target, chain, compiled
 from policies.shadowing.live import LiveShadow
 from policies.splits import arm_choice
 

@@ -1,6 +1,20 @@
-"""The measured time from the start of a replica to its first request."""
+"""The measured time of a start, and whether requests are expected because there were some a day or a week before."""
 
 from collections import deque
+from collections.abc import Collection
+
+HOUR = 3600
+DAY, WEEK = 24, 168
+
+
+def expects(used: Collection[int], utc: float, lead: float) -> bool:
+    """Whether the hour of this moment, or of `lead` seconds later, had requests a day or a week before.
+
+    `used`: the hours with requests, as Unix time // 3600.
+    """
+    moments = {int(utc // HOUR), int((utc + lead) // HOUR)}
+    return any(hour - before in used for hour in moments for before in (DAY, WEEK))
+
 
 UNKNOWN = 10.0
 """Seconds that are assumed before the first measurement."""

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from math import ceil, inf, log
 
-from policies.sequential.event_test import log_beta
+from policies.sequential.event_ratio import log_beta
 
 GROWTH = 1.05
 """The ratio of the edges of a bin: a quantile is 5 % precise at best."""

@@ -1,10 +1,27 @@
-"""The shadows of a configuration."""
+"""The shadows of a configuration, each with the identity of what it compares: counts of another one mean nothing."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import blake2b
 from typing import NamedTuple
 
-from config.schema.config import Config, CopiesConfig, PoolConfig, RewriteConfig, RolloutArmConfig, RolloutConfig
-from policies.shadowing.identity import shadow_identity
+from config.schema.config import (
+    CompareConfig,
+    Config,
+    CopiesConfig,
+    PoolConfig,
+    RewriteConfig,
+    RolloutArmConfig,
+    RolloutConfig,
+)
+from policies.rollouts.progress import arm_identity
+
+
+def shadow_identity(
+    primaries: Iterable[RolloutArmConfig], to: RolloutArmConfig, compare: CompareConfig, pools: Mapping[str, PoolConfig]
+) -> str:
+    """A text that changes with the primary, the target and the comparison, but not with shares, bounds or endpoints."""
+    parts = [*(arm_identity(arm, pools) for arm in (*primaries, to)), compare.model_dump_json(by_alias=True)]
+    return blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
 
 
 class ShadowPlan(NamedTuple):

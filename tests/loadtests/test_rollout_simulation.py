@@ -10,8 +10,8 @@ from scipy.special import gammaln
 from loadtests.simulations import rollout_runs, rollouts
 from loadtests.simulations.exact_power import exact_power
 from loadtests.simulations.rollout_runs import LAG, STEPS
-from policies.sequential.event_test import EventCount, e_value, log_rise
-from policies.sequential.sample_ratio import Assigned, log_mismatch
+from policies.sequential.event_ratio import EventCount, e_value, log_rise
+from policies.sequential.proportions import Assigned, log_mismatch
 
 pytestmark = pytest.mark.plain
 

@@ -10,8 +10,7 @@ from loadtests.simulations import scaling
 from loadtests.simulations.scaling_days import DAY, invented, published
 from loadtests.simulations.scaling_pool import SimulatedPool
 from loadtests.simulations.scaling_rules import Headrace, Knative, RayServe, Rule
-from policies.scaling.facts import ScalingFacts
-from policies.scaling.rules import ScalingRules
+from policies.scaling.scaler import ScalingFacts, ScalingRules
 
 pytestmark = pytest.mark.plain
 

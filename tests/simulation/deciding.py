@@ -15,8 +15,7 @@ from gateway.state.lease import Leases
 from policies.rollouts.decide import OrderRefused
 from policies.rollouts.tally import MEASURING, ArmTally, StratumTally
 from policies.sequential.quantiles import merged
-from policies.shadowing.pairs import PairTally
-from policies.shadowing.verdict import verdict
+from policies.shadowing.pairs import PairTally, verdict
 
 
 class MemoryStore(RolloutStore):

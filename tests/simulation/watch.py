@@ -17,7 +17,7 @@ from gateway.traffic.endpoint import RefusalKey, subject_of
 from gateway.traffic.pool import Pool
 from policies.breaker import LONGEST_REST
 from policies.facts import Facts
-from policies.limits.amounts import TOKENS, Amounts
+from policies.limits.limits import TOKENS, Amounts
 from tests.simulation.oracle import Admission, LimitsOracle
 
 

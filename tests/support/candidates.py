@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from policies.balancing.latency import PeakEwma
-from policies.balancing.signal import Signal
+from policies.balancing.signals import PeakEwma, Signal
 
 
 class Candidate:

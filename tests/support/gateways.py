@@ -32,7 +32,7 @@ from gateway.traffic.pool import Pool
 from gateway.traffic.queue import PoolQueue
 from policies.balancing.pickers import picker
 from policies.breaker import Breaker
-from policies.limits.amounts import Rated
+from policies.limits.limits import Rated
 
 PEPPER = b"p" * 32
 

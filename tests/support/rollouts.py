@@ -15,8 +15,8 @@ from gateway.features.rollouts.schema import decider_lease
 from gateway.features.rollouts.store import CountBatch, RolloutStore
 from gateway.features.rollouts.values import ValueRow
 from policies.facts import Facts
+from policies.rollouts.counting import ArmOutcome
 from policies.rollouts.decide import OperatorVerb
-from policies.rollouts.outcome import ArmOutcome
 from policies.rollouts.progress import RolloutProgress
 from policies.rollouts.tally import ArmTally, ShareOrder, StratumTally
 from tests.support.gateways import PEPPER, config

@@ -7,7 +7,7 @@ from config.schema.bus import BindingConfig
 from gateway.request.snapshot import Snapshot
 from gateway.traffic.load import load_of
 from policies.batches.lines import TENSORS
-from policies.bus.room import room_of
+from policies.bus import room_of
 
 
 class FreePlaces:

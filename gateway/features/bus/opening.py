@@ -16,7 +16,7 @@ from gateway.auth.keys import Principal, bearer, holder_id
 from gateway.features.bus.work import DeadReason, MessageWork
 from gateway.request.core import Core
 from gateway.traffic.queue import PRIORITY_HEADER
-from policies.bus.replies import ReplyTopics
+from policies.bus import ReplyTopics
 
 FORWARDED = ("inference-header-content-length", "baggage")
 """Headers of a message that its request has too."""

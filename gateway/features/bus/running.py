@@ -18,7 +18,7 @@ from gateway.features.bus.work import DeadReason, MessageEnd, MessageWork
 from gateway.fronts.errors import openai_body
 from gateway.fronts.inner import InnerRequest
 from gateway.request.core import internal_error
-from policies.batches.attempts import retry_of
+from policies.batches.lines import retry_of
 
 log = logging.getLogger(__name__)
 Publish = Callable[[Sequence[BrokerMessage]], Awaitable[Sequence[MessageRejected | None]]]

@@ -10,7 +10,7 @@ from gateway.features.experiments.inbox import FeedbackInbox
 from gateway.features.rollouts.decider import Decider
 from policies.experiments.evidence import guard_alarms, log_assigned_mismatch, log_better, log_reported_mismatch
 from policies.experiments.progress import ExperimentProgress
-from policies.sequential.event_test import e_value
+from policies.sequential.event_ratio import e_value
 
 STATUSES = ("running", "held", "decided", "over", "stopped")
 

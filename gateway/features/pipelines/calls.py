@@ -24,7 +24,7 @@ from gateway.request.services import Services
 from gateway.request.snapshot import Snapshot
 from gateway.request.spine import Exchange
 from policies.facts import Facts
-from policies.limits.amounts import Amounts
+from policies.limits.limits import Amounts
 from policies.limits.price import PriceRow, expected_output
 from policies.pipelines.request_budget import RequestBudget, Use
 from policies.routing.rules import ResolvedModel

@@ -26,7 +26,7 @@ from gateway.telemetry import Record
 from gateway.telemetry.events import cached
 from gateway.telemetry.redaction.texts import Redaction
 from policies.globs import GlobSet
-from policies.limits.amounts import NOTHING
+from policies.limits.limits import NOTHING
 
 FRAME_BYTES = 1024 * 1024
 

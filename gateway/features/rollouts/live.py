@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from config.schema.config import Config
 from config.schema.experiment import FeedbackMetricConfig
 from config.schema.rollout import RolloutConfig
-from policies.rollouts.fingerprint import fingerprint
 from policies.rollouts.live import LiveComparison
+from policies.rollouts.progress import fingerprint
 from policies.rollouts.signed_ids import IdSigner, SignedId, read_id
 from policies.rollouts.tally import ShareOrder, StratumTally
 from policies.routing.rules import comparisons_of

@@ -14,8 +14,7 @@ from policies.experiments.progress import ExperimentProgress
 from policies.experiments.report import audited as audited_experiment
 from policies.rollouts import decide as rollouts
 from policies.rollouts.decide import Judgement
-from policies.rollouts.fingerprint import fingerprint
-from policies.rollouts.progress import RolloutProgress
+from policies.rollouts.progress import RolloutProgress, fingerprint
 from policies.rollouts.report import audited as audited_rollout
 from policies.routing.rules import comparisons_of
 from policies.shadowing.planned import planned as shadows_planned

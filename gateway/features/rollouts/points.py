@@ -12,7 +12,7 @@ from gateway.features.rollouts.schema import points
 from policies.experiments.progress import ExperimentProgress
 from policies.experiments.report import is_due, point
 from policies.rollouts.progress import RolloutProgress
-from policies.rollouts.series import PointTimes, rollout_point
+from policies.rollouts.report import PointTimes, rollout_point
 
 
 class SeriesPoints:

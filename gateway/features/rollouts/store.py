@@ -35,7 +35,7 @@ from policies.rollouts.decide import Judgement, OrderRefused
 from policies.rollouts.progress import RolloutProgress
 from policies.rollouts.tally import MEASURING, ArmTally, StratumTally
 from policies.sequential.quantiles import merged
-from policies.shadowing.verdict import verdict
+from policies.shadowing.pairs import verdict
 
 _TABLES = {RolloutProgress: rollouts, ExperimentProgress: experiments}
 _BATCH_SECONDS = 86400.0

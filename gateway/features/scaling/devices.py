@@ -7,8 +7,7 @@ from config.schema.units import format_size
 from gateway.features.scaling.pool_scale import PoolScale
 from policies.scaling.scaler import ScalingDecision
 from policies.scaling.starts import UNKNOWN
-from policies.swapping.models import ModelState, SharedModel
-from policies.swapping.swapper import swaps
+from policies.swapping import ModelState, SharedModel, swaps
 
 
 def assign(

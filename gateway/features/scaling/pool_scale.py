@@ -11,9 +11,7 @@ from gateway.features.scaling.occupancy import server_of
 from gateway.features.scaling.rules import Schedule, rules_of
 from gateway.traffic.fleet.runtime import OwnRuntime
 from gateway.traffic.fleet.standing import PoolDemand, PoolStanding
-from policies.scaling.facts import ScalingFacts
-from policies.scaling.numbers import resized
-from policies.scaling.scaler import Scaler, ScalingDecision
+from policies.scaling.scaler import Scaler, ScalingDecision, ScalingFacts, resized
 from policies.scaling.starts import StartTimes
 
 log = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 
 from config.schema.config import PoolConfig
 from policies.clock import Window
-from policies.scaling.rules import ScalingRules
+from policies.scaling.scaler import ScalingRules
 
 
 def rules_of(pool: PoolConfig) -> ScalingRules:

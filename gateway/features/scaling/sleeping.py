@@ -14,7 +14,7 @@ from gateway.features.scaling.external import ExternalScale
 from gateway.features.scaling.sleep_orders import HttpSleepOrders, SleepError, SleepLoad, SleepOrders
 from gateway.traffic.discovery.target import DiscoveredEndpoint
 from gateway.traffic.fleet.standing import PoolDemand, PoolStanding
-from policies.scaling.sleeping import SleepFacts, chosen
+from policies.scaling.scaler import SleepFacts, chosen
 
 log = logging.getLogger(__name__)
 LOST_READS = 3

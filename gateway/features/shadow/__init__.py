@@ -14,5 +14,5 @@ metrics.py     metrics of shadows
 cli.py         `headrace shadow`
 
 The path of a count: `copies.py` compares the answers, `policies.shadowing` counts the pair, `writer.py` adds the counts
-of this process to the sums in the database, and `policies.shadowing.verdict` judges the sums.
+of this process to the sums in the database, and `policies.shadowing.pairs` judges the sums.
 """

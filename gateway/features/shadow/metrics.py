@@ -9,7 +9,7 @@ from config.schema.money import PICOS
 from gateway.features.shadow.copies import ShadowCopies
 from gateway.features.shadow.live import LiveShadows
 from gateway.features.shadow.writer import ShadowWriter
-from policies.sequential.event_test import e_value
+from policies.sequential.event_ratio import e_value
 from policies.shadowing.live import REASONS
 
 ENDS = ("equal", "differing", *REASONS)

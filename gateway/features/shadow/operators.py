@@ -6,11 +6,10 @@ from typing import Any
 import msgspec
 
 from gateway.features.shadow.store import Key, ShadowProgress, ShadowStore
-from policies.sequential.event_test import e_value
+from policies.sequential.event_ratio import e_value
 from policies.sequential.quantiles import quantile, quantile_interval
-from policies.shadowing.pairs import PairTally
+from policies.shadowing.pairs import PairTally, verdict
 from policies.shadowing.planned import ShadowPlan
-from policies.shadowing.verdict import verdict
 
 QUANTILES = (0.5, 0.95)
 _MOST = 1e300

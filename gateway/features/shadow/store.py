@@ -13,10 +13,9 @@ from gateway.auth.audit import Act, append
 from gateway.auth.state import StateDatabase, this_process
 from gateway.state.schema import TableGroup
 from policies.rollouts.decide import Judgement
-from policies.sequential.event_test import e_value
-from policies.shadowing.pairs import PairTally, ShadowSample
+from policies.sequential.event_ratio import e_value
+from policies.shadowing.pairs import PairTally, ShadowSample, ShadowVerdict, verdict
 from policies.shadowing.planned import ShadowPlan
-from policies.shadowing.verdict import ShadowVerdict, verdict
 
 SHADOWS = TableGroup("shadows")
 # One row for each comparison: gateways with two files, as during a reload, count each for its own.

@@ -10,9 +10,8 @@ from gateway.features.shadow.live import LiveShadows
 from gateway.features.shadow.store import Key, ShadowStore
 from gateway.state.errors import StateError
 from gateway.state.refusals import refuse, write_each
-from policies.shadowing.pairs import PairTally, ShadowSample
+from policies.shadowing.pairs import PairTally, ShadowSample, ShadowVerdict, verdict
 from policies.shadowing.planned import ShadowPlan, planned
-from policies.shadowing.verdict import ShadowVerdict, verdict
 
 PERIOD = 1.0
 REFRESH = 10.0

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from config.schema.limits import LimitsConfig
 from gateway.limits.allowance import Allowance, Hold
 from gateway.limits.mutexes import LimitsUnavailable
-from policies.limits.amounts import RATED, Amounts
+from policies.limits.limits import RATED, Amounts
 
 PREFIX = b"{headrace}:"
 """The prefix of keys, in braces: a cluster then stores all keys on one node, as a script requires."""

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from gateway.limits.allowance import Hold
 from gateway.limits.remote.allowance import Debts, RemoteAllowance
-from policies.limits.amounts import NOTHING, Amounts
+from policies.limits.limits import NOTHING, Amounts
 
 
 class Bookings(Debts, Protocol):

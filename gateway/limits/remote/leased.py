@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from config.schema.limits import LimitsConfig
 from gateway.limits.allowance import CONCURRENCY_RETRY_AFTER, Hold, Refusal
 from gateway.limits.remote.allowance import Debts, RemoteAllowance
-from policies.limits.amounts import RATED, Amounts
-from policies.limits.lease import Lease
+from policies.limits.budget import Lease
+from policies.limits.limits import RATED, Amounts
 
 SOON = 0.05
 """Seconds until the lease is refilled if Redis has enough."""

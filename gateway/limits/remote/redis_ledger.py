@@ -16,7 +16,7 @@ from gateway.limits.remote.exact import Booking, ExactAllowance
 from gateway.limits.remote.leased import LeasedAllowance
 from gateway.limits.remote.link import CONNECT, Link, LinkDown
 from gateway.limits.subjects import Spare, Store
-from policies.limits.amounts import NOTHING, Amounts
+from policies.limits.limits import NOTHING, Amounts
 
 LEASE = 10.0
 """Seconds without a heartbeat after which Redis releases the reservations of a gateway."""

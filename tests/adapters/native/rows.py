@@ -9,7 +9,7 @@ from config.schema.units import RateLimit
 from gateway.limits.allowance import Hold
 from gateway.limits.shared import SharedTable
 from gateway.limits.shared_allowance import SharedAllowance
-from policies.limits.amounts import RATED, Amounts
+from policies.limits.limits import RATED, Amounts
 
 NOON = 1_835_438_400.0
 PERIODS: tuple[Period, ...] = ("hour", "day", "month")

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from config.schema.limits import LimitsConfig
 from gateway.fronts.rate_limits import headers
 from gateway.limits.allowance import Allowance
-from policies.limits.amounts import RATED, Amounts
+from policies.limits.limits import RATED, Amounts
 
 START = 1000.0
 rates = st.builds("{}/{}".format, st.integers(1, 500), st.sampled_from(["s", "min", "h"]))

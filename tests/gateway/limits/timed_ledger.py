@@ -9,7 +9,7 @@ from gateway.limits.allowance import Allowance
 from gateway.limits.ledger import Ledger, Reservation
 from gateway.limits.shared import SharedTable
 from policies.facts import Facts
-from policies.limits.amounts import Amounts
+from policies.limits.limits import Amounts
 
 NOON = datetime(2028, 2, 29, 12, tzinfo=UTC).timestamp()
 

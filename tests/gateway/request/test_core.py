@@ -27,7 +27,7 @@ from adapters.requests import ModelRequest
 from adapters.types import Usage
 from gateway.auth.keys import Principal
 from gateway.auth.scope import Scope
-from policies.limits.amounts import Rated
+from policies.limits.limits import Rated
 from tests.support.deterministic import START
 from tests.support.gateways import Rig, chat, config, infer
 

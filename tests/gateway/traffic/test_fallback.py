@@ -25,7 +25,7 @@ from config.schema.config import FallbackConfig, TargetConfig
 from config.schema.target import ANOTHER_MAY_DO
 from gateway.traffic.fallback import Fallback, FallbackStep
 from gateway.traffic.split import SplitUpstream
-from policies.routing.target import compiled
+from policies.routing.decision import compiled
 from tests.support.gateways import chat
 
 FOREVER = Deadline(1e9, 60.0, 60.0)

@@ -11,7 +11,7 @@ from adapters.errors import BackendError, CallerError, InferenceError
 from adapters.fake import FakeAdapter, Script
 from gateway.traffic.fleet.fleet import Fleet
 from gateway.traffic.pool import Pool
-from policies.outliers import Outliers
+from policies.health import Outliers
 from tests.support.gateways import chat, config
 from tests.support.pools import FOREVER
 

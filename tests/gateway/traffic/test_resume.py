@@ -12,7 +12,7 @@ from adapters.fake import FakeAdapter
 from adapters.requests import GenerateRequest
 from adapters.types import Usage
 from adapters.wire.openai import chat as wire
-from policies.resume import MOST
+from policies.retry import MOST_RESUMES
 from tests.support.gateways import Rig, chat, config
 from tests.support.talkers import PROMPT, StreamTranscript, Talker, talkers
 
@@ -97,7 +97,7 @@ async def test_any_breaks_any_limit_any_client(
     assert not transcript.done or transcript.text == unbroken
     if record.error is None:
         assert record.usage == Usage(PROMPT, len(tokens[:limit]), exact=True)
-    assert sum(event == "resume" for event, _ in record.trace.events) <= MOST
+    assert sum(event == "resume" for event, _ in record.trace.events) <= MOST_RESUMES
     assert len(one.log.records) == 1
     one.assert_idle()
 
@@ -109,7 +109,7 @@ async def test_a_stream_is_carried_on_twice_at_most(mode: str) -> None:
     transcript, record, error = await receive(one, chat(stream=True))
     assert isinstance(error, TransportError)
     assert (transcript.text, transcript.done) == ("".join(TOKENS[:6]), False)
-    assert record.trace.events == (("resume", "main"),) * MOST
+    assert record.trace.events == (("resume", "main"),) * MOST_RESUMES
     assert record.usage is not None
     assert record.usage.completion_tokens >= 6
     assert max(len(fake.calls) for fake in fakes) == 1  # each attempt at another endpoint

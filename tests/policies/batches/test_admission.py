@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.batches.admission import CALM, Admission, PoolLoad
-from policies.batches.attempts import MOST_FAILURES, retry_of
-from policies.batches.windows import window_of
+from policies.batches.lines import MOST_FAILURES, retry_of
+from policies.batches.states import window_of
 
 
 @given(

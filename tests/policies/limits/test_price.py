@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from config.schema.config import PriceConfig
 from config.schema.money import PICOS
-from policies.limits.price import Price
+from policies.limits.price import WEIGHT, DeviceTime, Price
 
 
 def price(**parts: Any) -> Price:
@@ -109,3 +109,31 @@ def test_a_batch_costs_its_share_of_every_part() -> None:
 def test_a_wrong_price_is_refused(parts: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         price(**parts)
+
+
+def test_no_time_is_expected_before_a_report() -> None:
+    assert DeviceTime().expected("m", 8) == 0
+
+
+def test_reported_time_counts_by_the_row() -> None:
+    time = DeviceTime()
+    time.record("m", 4, 8.0)
+    assert time.expected("m", 1) == 2.0
+    assert time.expected("m", 10) == 20.0
+    assert time.expected("another", 1) == 0
+
+
+def test_the_mean_follows_the_reports() -> None:
+    time = DeviceTime()
+    time.record("m", 1, 10.0)
+    time.record("m", 1, 20.0)
+    assert time.expected("m", 1) == pytest.approx(10.0 + WEIGHT * 10.0)
+    for _ in range(200):
+        time.record("m", 1, 20.0)
+    assert time.expected("m", 1) == pytest.approx(20.0, rel=1e-3)
+
+
+def test_a_request_without_rows_is_one() -> None:
+    time = DeviceTime()
+    time.record("m", 0, 3.0)
+    assert time.expected("m", 0) == 3.0

@@ -13,9 +13,9 @@ from config.schema.experiment import ExperimentConfig
 from config.schema.rollout import RolloutConfig
 from policies.facts import Facts
 from policies.rollouts import live
-from policies.rollouts.fingerprint import fingerprint
+from policies.rollouts.counting import ArmOutcome
 from policies.rollouts.live import LiveComparison
-from policies.rollouts.outcome import ArmOutcome
+from policies.rollouts.progress import fingerprint
 from policies.rollouts.tally import MEASURING, ArmTally, ShareOrder
 from tests.support.planned_rollouts import plan
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.rollouts.series import LEAST_SECONDS, PointTimes
+from policies.rollouts.report import LEAST_SECONDS, PointTimes
 
 
 @given(st.floats(1, 50), st.integers(1, 40))

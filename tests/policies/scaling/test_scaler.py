@@ -1,16 +1,25 @@
 """The number of replicas: bounds, reasons, and properties over all sequences of measurements."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import ceil
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.scaling.demand import LEAST, MOST, Demand
-from policies.scaling.facts import ScalingFacts
-from policies.scaling.rules import ScalingRules
-from policies.scaling.scaler import Scaler, ScalingDecision
+from policies.scaling.scaler import (
+    LEAST,
+    MOST,
+    Demand,
+    Scaler,
+    ScalingDecision,
+    ScalingFacts,
+    ScalingRules,
+    SleepFacts,
+    chosen,
+    resized,
+)
 
 RULES = ScalingRules(places=8, least=0, most=20)
 
@@ -169,3 +178,54 @@ def test_a_burst_is_forgotten() -> None:
         demand.observe(5000.0 if 600 <= second < 660 else 100.0, 1.0)
         demand.adapt(100, 100 if 600 <= second < 660 else 0)
     assert demand.largest_margin < 1.5 * MOST
+
+
+numbers = st.sets(st.integers(0, 40), max_size=20)
+
+
+@given(numbers, numbers, st.integers(0, 20))
+def test_a_change_adds_or_removes_and_prefers_replicas_that_serve(
+    running: set[int], ready: set[int], replicas: int
+) -> None:
+    after = set(resized(running, ready, replicas))
+    assert len(after) == replicas
+    added, removed = after - running, running - after
+    assert not added or not removed
+    if added:
+        assert max(added) < replicas or set(range(max(added))) <= running | added, "the lowest free numbers"
+    if removed & ready:
+        assert after <= ready, "a replica that serves was removed before one that does not"
+
+
+def test_the_highest_goes_first() -> None:
+    assert resized((0, 1, 2, 3), {0, 1, 2, 3}, 2) == (0, 1)
+    assert resized((0, 1, 2, 3), {1, 3}, 2) == (1, 3)
+    assert resized((1, 3), {1, 3}, 4) == (0, 1, 2, 3)
+
+
+SERVERS = st.lists(st.tuples(st.booleans(), st.booleans(), st.booleans()), max_size=8).map(
+    lambda flags: [SleepFacts(str(at), reachable=r, failing=f, asleep=a) for at, (r, f, a) in enumerate(flags)]
+)
+
+
+@given(SERVERS, st.integers(0, 9), st.integers(0, 9))
+def test_a_smaller_choice_is_a_part_of_a_larger_one(servers: list[SleepFacts], few: int, more: int) -> None:
+    smaller, larger = chosen(servers, min(few, more)), chosen(servers, max(few, more))
+    assert larger[: len(smaller)] == smaller
+    assert len(larger) == min(len(servers), max(few, more)) == len(set(larger))
+
+
+@given(SERVERS, st.integers(0, 9))
+def test_no_server_is_woken_while_another_that_works_is_awake(servers: list[SleepFacts], replicas: int) -> None:
+    selected = set(chosen(servers, replicas))
+    works = [server for server in servers if server.reachable and not server.failing]
+    spare = [server for server in works if not server.asleep and server.address not in selected]
+    assert not spare or not any(server.asleep for server in works if server.address in selected)
+    assert not (spare and any(server.address in selected for server in servers if server not in works))
+
+
+@given(SERVERS, st.integers(0, 9))
+def test_the_choice_stays_when_it_is_applied(servers: list[SleepFacts], replicas: int) -> None:
+    selected = chosen(servers, replicas)
+    applied = [replace(server, asleep=server.address not in selected) for server in servers]
+    assert set(chosen(applied, replicas)) == set(selected)

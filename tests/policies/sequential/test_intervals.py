@@ -1,4 +1,4 @@
-"""Confidence sequences of rates, quantiles and means, and their users."""
+"""Confidence sequences of rates and quantiles, and their users."""
 
 from bisect import bisect_left, bisect_right
 from itertools import product
@@ -12,11 +12,15 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.special import betaln
 
-from policies.sequential import sample_ratio
-from policies.sequential.means import BoundedMean, covariate
-from policies.sequential.proportions import Proportion, difference_interval, rate_interval
+from policies.sequential.proportions import (
+    MISMATCH_ALPHA,
+    Assigned,
+    Proportion,
+    difference_interval,
+    log_mismatch,
+    rate_interval,
+)
 from policies.sequential.quantiles import GROWTH, bin_of, merged, quantile, quantile_interval
-from policies.sequential.sample_ratio import Assigned, log_mismatch
 from policies.sequential.thompson import Rewards, thompson_shares
 
 proportions = st.integers(0, 5000).flatmap(lambda n: st.builds(Proportion, st.integers(0, n), st.just(n)))
@@ -121,69 +125,6 @@ def test_a_quantile_without_values_is_unknown() -> None:
     assert quantile_interval({}, 0.5, 0.05) == (0.0, inf)
 
 
-# ── means ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def predmix(values: list[float], alpha: float) -> tuple[float, float]:
-    """The formula over whole arrays, as the paper writes it."""
-    x, t = np.array(values), np.arange(1, len(values) + 1)
-    mean = (0.5 + np.cumsum(x)) / (t + 1)
-    variance = (0.25 + np.cumsum((x - mean) ** 2)) / (t + 1)
-    before, spread = np.append(0.5, mean[:-1]), np.append(0.25, variance[:-1])
-    weight = np.minimum(0.5, np.sqrt(2 * np.log(2 / alpha) / (spread * t * np.log(1 + t))))
-    v = (x - before) ** 2
-    radius = (np.log(2 / alpha) + np.sum(v * (-np.log1p(-weight) - weight))) / np.sum(weight)
-    centre = np.sum(weight * x) / np.sum(weight)
-    return max(float(centre - radius), 0.0), min(float(centre + radius), 1.0)
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=200), st.sampled_from((0.05, 0.01)))
-def test_the_interval_of_a_mean_is_the_papers(values: list[float], alpha: float) -> None:
-    mean = BoundedMean(alpha)
-    assert mean.interval() == (0.0, 1.0)
-    for value in values:
-        mean.add(value)
-    assert mean.interval() == pytest.approx(predmix(values, alpha), abs=1e-9)
-
-
-def test_the_interval_of_a_mean_misses_at_any_of_2000_looks_in_few_runs() -> None:
-    missed = 0
-    for seed in range(40):
-        rng, mean, inside = Random(seed), BoundedMean(0.05), True
-        for _ in range(2000):
-            mean.add(rng.betavariate(2, 6))
-            low, high = mean.interval()
-            inside = inside and low <= 0.25 <= high
-        missed += not inside
-        assert high - low < 0.06
-    assert missed <= 2 + 3 * 1.4
-
-
-def test_a_value_out_of_bounds_is_refused() -> None:
-    for value in (-0.1, 1.1, float("nan")):
-        with pytest.raises(ValueError, match="from 0 to 1"):
-            BoundedMean(0.05).add(value)
-
-
-def test_the_covariate_removes_the_variance_that_the_time_before_explains() -> None:
-    rng = Random(3)
-    habits = [rng.gauss(10, 3) for _ in range(4000)]
-    earlier, later, during = ([h + rng.gauss(0, 1) for h in habits] for _ in range(3))
-    fitted = covariate(earlier, later)
-    assert fitted.theta == pytest.approx(0.9, abs=0.02)
-    adjusted = [fitted.adjusted(y, x) for y, x in zip(during, later, strict=True)]
-    assert np.mean(adjusted) == pytest.approx(np.mean(during), abs=0.1)
-    assert np.var(adjusted) < 0.25 * np.var(during)
-    assert fitted.theta == pytest.approx(np.cov(earlier, later)[0, 1] / np.var(earlier, ddof=1))
-
-
-def test_a_covariate_without_variance_changes_nothing() -> None:
-    assert covariate([], []).adjusted(3.0, 9.0) == 3.0
-    assert covariate([2.0, 2.0], [1.0, 5.0]).adjusted(3.0, 9.0) == 3.0
-    with pytest.raises(ValueError, match="one value in each period"):
-        covariate([1.0], [])
-
-
 # ── shares ────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -207,7 +148,7 @@ def first_mismatch(assigned: float, share: float) -> int:
 
 
 def test_four_percent_for_five_shows_after_8200_subjects() -> None:
-    assert sample_ratio.ALPHA == 0.001
+    assert MISMATCH_ALPHA == 0.001
     assert first_mismatch(0.04, 0.05) == pytest.approx(8200, rel=0.03)
     assert first_mismatch(0.045, 0.05) == pytest.approx(36_300, rel=0.03)
 

@@ -1,78 +1,15 @@
-"""Tests of two arms: blocks, quantiles, and the interval of wide values. The oracles: enumeration and scipy."""
+"""Tests of two arms: quantiles, and the interval of wide values. The oracles: enumeration and scipy."""
 
-from itertools import product
-from math import exp, inf, log
+from math import inf, log
 from random import Random
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import betaln, zeta
 
-from policies.sequential.blocks import MOST_PENDING, BlockTest, block_sizes
 from policies.sequential.quantiles import bin_of, log_quantile_difference
 from policies.sequential.subexponential import WideSum, stitched_bound
-
-# ── blocks ────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def blocks_of(sizes: tuple[int, int], outcomes: tuple[int, ...]) -> BlockTest:
-    """The test after whole blocks of outcomes."""
-    test = BlockTest(sizes)
-    for start in range(0, len(outcomes), sum(sizes)):
-        for i, outcome in enumerate(outcomes[start : start + sum(sizes)]):
-            test.add(int(i >= sizes[0]), bool(outcome))
-    return test
-
-
-@pytest.mark.parametrize(("sizes", "blocks"), [((1, 1), 4), ((1, 3), 2), ((2, 1), 3)])
-@pytest.mark.parametrize("rate", [0.01, 0.3, 0.5, 0.97])
-def test_the_mean_of_the_e_value_of_blocks_is_at_most_one_for_equal_rates(
-    sizes: tuple[int, int], blocks: int, rate: float
-) -> None:
-    """By enumeration of every outcome."""
-    length, mean = sum(sizes) * blocks, 0.0
-    for outcomes in product((0, 1), repeat=length):
-        probability = rate ** sum(outcomes) * (1 - rate) ** (length - sum(outcomes))
-        mean += probability * exp(blocks_of(sizes, outcomes).log_e)
-    assert mean <= 1 + 1e-12
-    assert mean > 0.5
-
-
-def test_blocks_see_different_rates_and_wait_for_both_arms() -> None:
-    rng, test = Random(1), BlockTest(block_sizes(0.25))
-    assert test.sizes == (3, 1)
-    for _ in range(4000):
-        arm = int(rng.random() < 0.25)
-        test.add(arm, rng.random() < (0.6, 0.75)[arm])
-    assert test.log_e > log(1000)
-    assert test.trials[0] == 3 * test.trials[1]
-    lone = BlockTest()
-    for _ in range(MOST_PENDING + 10):
-        lone.add(0, True)
-    assert (lone.log_e, len(lone.pending[0])) == (0.0, MOST_PENDING)
-
-
-@given(st.lists(st.tuples(st.integers(0, 1), st.booleans()), max_size=80), st.integers(0, 80))
-def test_a_stored_block_test_continues(outcomes: list[tuple[int, bool]], stored_after: int) -> None:
-    whole, parted = BlockTest((2, 1)), BlockTest((2, 1))
-    for i, (arm, outcome) in enumerate(outcomes):
-        if i == stored_after:
-            parted = msgspec.json.decode(msgspec.json.encode(parted), type=BlockTest)
-        whole.add(arm, outcome)
-        parted.add(arm, outcome)
-    assert whole == parted
-
-
-@pytest.mark.parametrize("share", [0.01, 0.05, 0.2, 0.5, 0.8, 0.99])
-def test_the_sizes_of_blocks_follow_the_share(share: float) -> None:
-    first, second = block_sizes(share)
-    assert 1 in (first, second)
-    assert 1 <= max(first, second) <= 16
-    if 0.06 <= share <= 0.94:
-        assert second / (first + second) == pytest.approx(share, rel=0.3)
-
 
 # ── quantiles ─────────────────────────────────────────────────────────────────────────────────────────
 

@@ -22,8 +22,7 @@ from gateway.fronts.pages import limit_of, page_of, query_of
 from gateway.fronts.paths import BATCHES as PATH
 from gateway.telemetry import Record
 from policies.batches.lines import ENDPOINTS, is_endpoint
-from policies.batches.states import BatchProgress, may_cancel
-from policies.batches.windows import window_of
+from policies.batches.states import BatchProgress, may_cancel, window_of
 
 LONGEST_PAGE = 100
 _ONE = re.compile(rb"/v1/batches/([A-Za-z0-9_-]{1,64})(/cancel)?")

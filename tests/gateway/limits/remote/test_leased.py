@@ -11,7 +11,7 @@ from config.schema.limits import LimitsConfig
 from gateway.limits.ledger import Reservation
 from gateway.limits.remote import redis_ledger as module
 from gateway.limits.remote.leased import LeasedAllowance
-from policies.limits.lease import Lease
+from policies.limits.budget import Lease
 from tests.gateway.limits.remote.gateways import Gateway, gateways
 from tests.support.redis import RedisServer, redis_server
 

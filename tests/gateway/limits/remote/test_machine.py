@@ -19,7 +19,7 @@ from config.schema.money import PICOS
 from gateway.limits.ledger import Reservation
 from gateway.limits.remote import redis_ledger
 from gateway.limits.remote.leased import LeasedAllowance
-from policies.limits.lease import Lease
+from policies.limits.budget import Lease
 from tests.gateway.limits.remote.gateways import Gateway
 from tests.support.redis import RedisServer
 

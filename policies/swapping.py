@@ -1,17 +1,34 @@
-"""Which models to load into the memory of a device, and which to stop for them.
-
-Loading is work of the device: the model whose waiting requests are the most for each second of its start is loaded
-first. A model that has waited for longer than `patience` precedes all others, oldest first, and no other model is
-loaded before it. Models without work are stopped for others, the least recently used first. A model with work is
-stopped only for a model that has waited longer than `patience`, and only when it has been loaded for as long itself, so
-that requests of one model are served together; it ends its work first. So no memory is exceeded, no work is cut off,
-and each model is loaded in the end: after at most the turns of all models that have waited longer.
-"""
+"""The models that share the memory of a device: which to load, and which to stop for them. Time is an argument."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
-from policies.swapping.models import SharedModel
+ModelState = Literal["absent", "loading", "loaded", "stopping"]
+"""A model that is not `absent` occupies its memory. One that is `stopping` receives no request and ends its work."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedModel:
+    """One model. Times are seconds, sizes bytes."""
+
+    name: str
+    size: int
+    state: ModelState = "absent"
+    waiting: int = 0
+    """Requests that wait for the model."""
+    waited: float = 0.0
+    """The time of the request that waits longest."""
+    working: int = 0
+    """Requests that the model computes."""
+    unused: float = 0.0
+    """The time since its last request."""
+    loaded: float = 0.0
+    """The time since it was loaded."""
+    cost: float = 1.0
+    """The measured time of a start."""
+    pinned: bool = False
+    """Whether it is never stopped for another model."""
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.schema.copies import JsonComparisonConfig
-from policies.comparison.json_fields import differing_fields
+from policies.comparison.differences import differing_fields
 
 LEAVES = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["x", "y"])
 VALUES = st.recursive(

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.swapping.models import ModelState, SharedModel
-from policies.swapping.swapper import swaps
+from policies.swapping import ModelState, SharedModel, swaps
 
 PATIENCE = 10.0
 STEP = 1.0

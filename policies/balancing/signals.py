@@ -1,6 +1,62 @@
-"""The measured time of an endpoint to the first chunk of an answer."""
+"""The load that a server reports, and the measured time of an endpoint to the first chunk of an answer."""
 
 from math import exp
+
+FULL = 0.8
+"""Share of a KV cache in use above which a new request evicts another or waits for pages."""
+CROWDED = 4.0
+"""Factor by which an endpoint with a full cache counts as more loaded."""
+
+
+class Signal:
+    """The last report of one server. Its weight decreases with its age.
+
+    A server's running and waiting requests include this gateway's own requests, which the gateway counts itself. The
+    rest is the load of other clients. Waiting requests count twice, because the next request waits behind them.
+    """
+
+    __slots__ = ("_at", "_crowding", "_half_life", "_others", "adapters", "seen")
+
+    def __init__(self) -> None:
+        self.seen = False
+        self.adapters: frozenset[str] = frozenset()
+        """The LoRA adapters that the server has loaded."""
+        self._half_life = 1.0
+        self._at = 0.0
+        self._others = 0.0
+        self._crowding = 0.0
+
+    def report(
+        self,
+        *,
+        running: float,
+        waiting: float,
+        cache: float,
+        own: int,
+        half_life: float,
+        now: float,
+        adapters: frozenset[str] = frozenset(),
+    ) -> None:
+        """Store a report: running and waiting requests (`own` are this gateway's) and the used share of the cache."""
+        self.seen = True
+        self.adapters = adapters
+        self._at = now
+        self._half_life = half_life
+        self._others = max(0.0, running + waiting - own) + waiting
+        self._crowding = CROWDED * min(1.0, max(0.0, (cache - FULL) / (1.0 - FULL)))
+
+    def trust(self, now: float) -> float:
+        """The weight of the report: 1 when new, halved after each half-life, 0 without a report."""
+        return 2.0 ** min(0.0, (self._at - now) / self._half_life) if self.seen else 0.0
+
+    def load(self, own: int, trust: float) -> float:
+        """Estimated requests at the server, including `own` of this gateway, at a given weight of the report."""
+        return (own + trust * self._others) * (1.0 + trust * self._crowding)
+
+    def age(self, now: float) -> float | None:
+        """Seconds since the last report; None before the first."""
+        return now - self._at if self.seen else None
+
 
 DECAY = 10.0
 """Seconds after which the weight of a measurement falls to 1/e."""

@@ -1,11 +1,11 @@
-"""Items of one key run one after another, in their order; items of different keys do not wait for each other."""
+"""Messages of brokers: their order by key, and the topics of answers."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from config.schema.bus import ReplyConfig
 from policies.batches.admission import PoolLoad
-from policies.bus.order import KeyOrder
-from policies.bus.room import room_of
+from policies.bus import KeyOrder, ReplyTopics, room_of
 
 KEYS = st.sampled_from([b"a", b"b", b"c"])
 
@@ -46,3 +46,21 @@ def test_no_message_is_read_without_a_free_place(
     assert not room or (not waiting and in_flight + room <= capacity and in_work + room <= concurrency)
     if not waiting and in_flight < capacity and in_work < concurrency:
         assert room > 0
+
+
+@given(st.text(max_size=40))
+def test_no_message_names_a_topic_beyond_the_binding(requested: str) -> None:
+    topics = ReplyTopics(ReplyConfig(topic="answers", allowed=("team.*", "one")))
+    topic = topics.of(requested)
+    assert topic in ("answers", "one", None) or (topic == requested and requested.startswith("team."))
+    assert ReplyTopics(ReplyConfig(topic="answers")).of(requested) in ("answers", None)
+
+
+def test_the_topic_of_the_binding_is_the_default() -> None:
+    topics = ReplyTopics(ReplyConfig.model_validate("answers"))
+    assert (topics.of(None), topics.of(""), topics.of("answers"), topics.of("x")) == (
+        "answers",
+        "answers",
+        "answers",
+        None,
+    )

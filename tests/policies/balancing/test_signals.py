@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.balancing.latency import DECAY, PeakEwma
+from policies.balancing.signals import DECAY, PeakEwma
 
 seconds = st.floats(0, 1e3)
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.balancing.balance import LeastRequest
-from policies.balancing.load import LOADING, LoadTwoChoices
-from policies.balancing.signal import CROWDED, Signal
+from policies.balancing.pickers import LOADING, LoadTwoChoices
+from policies.balancing.signals import CROWDED, Signal
 from tests.support.candidates import ANYONE, Candidate, PickRequest, candidates
 
 counts = st.floats(0, 1000)

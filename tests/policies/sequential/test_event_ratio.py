@@ -9,15 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.special import betaln
 
-from policies.sequential.event_test import (
-    FALLS,
-    RISES,
-    EventCount,
-    e_value,
-    log_fall,
-    log_rise,
-    ratio_interval,
-)
+from policies.sequential.event_ratio import FALLS, RISES, EventCount, e_value, log_fall, log_rise, ratio_interval
 
 SHARES = (0.01, 0.05, 0.5)
 counts = st.integers(0, 400).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n)))
