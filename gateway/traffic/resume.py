@@ -9,7 +9,8 @@ from adapters.requests import GenerateRequest, ModelRequest
 from adapters.stream import Stream
 from adapters.wire.openai import transcript
 from adapters.wire.openai.transcript import Fields, Mode, Transcript
-from policies.resume import MOST, ResumeBudget
+from policies.refusals import MOST
+from policies.retry import ResumeBudget
 
 BROKEN = ("transport", "backend")
 

@@ -33,7 +33,7 @@ from gateway.features.bus.work import DeadReason, MessageEnd, MessageWork
 from gateway.features.stored.keeper import Keeper
 from gateway.request.core import Core
 from gateway.state.insist import Insistence
-from policies.bus.order import KeyOrder
+from policies.bus import KeyOrder
 
 log = logging.getLogger(__name__)
 PATIENCE = 0.5

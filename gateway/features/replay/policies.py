@@ -21,9 +21,9 @@ from gateway.features.replay.records import RecordedRequest
 from gateway.features.replay.report import Report
 from gateway.limits.ledger import Ledger, Reservation
 from policies.facts import Facts
-from policies.limits.amounts import RATED, Amounts
+from policies.limits.limits import RATED, Amounts
 from policies.limits.price import expected_output
-from policies.rollouts.outcome import FAILED
+from policies.rollouts.counting import FAILED
 
 _MEAN_OF = 0.05
 """The weight of the latest answer in the moving means of a model."""

@@ -9,7 +9,7 @@ from config.schema.config import Config
 from gateway.features.usage.report import UsageQuery
 from gateway.features.usage.writer import UsageWriter
 from gateway.state.errors import StateError
-from policies.scaling.pattern import DAY, HOUR, WEEK, expects
+from policies.scaling.starts import DAY, HOUR, WEEK, expects
 
 log = logging.getLogger(__name__)
 PERIOD = 300.0
