@@ -1,4 +1,4 @@
-"""Pages have short sentences. Those for users begin with an example, and have no goals, tests and benchmarks of ours."""
+"""Pages have short sentences. Those for users begin with an example, and have no goals and benchmarks of ours."""
 
 import re
 from pathlib import Path
