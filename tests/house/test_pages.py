@@ -1,4 +1,4 @@
-"""Pages have short sentences. Those for users have no goals, tests and benchmarks of ours."""
+"""Pages have short sentences. Those for users begin with an example, and have no goals and benchmarks of ours."""
 
 import re
 from pathlib import Path
@@ -10,6 +10,8 @@ from tests.house.sentences import MOST_WORDS, long_sentences, sentences
 FOR_DEVELOPERS = [Path("CONTRIBUTING.md"), *sorted(Path("loadtests").glob("*.md")), Path("tests/FAILURES.md")]
 FOR_USERS = [Path("README.md"), *sorted(Path("docs").rglob("*.md"))]
 BENCHMARKS = Path("docs/performance.md")
+TABLES = [Path("docs/README.md"), Path("docs/servers/conformance.md")]
+FIRST_LINES = 40
 _COMMAND_OF_A_BENCHMARK = r"\bmake (?:bench|simulate|soak|accuracy|test)\b|\bloadtests\b"
 _AUTHOR = r"\btests/|\btest_\w+|\bmake conformance|\b[Tt]he goals? (?:is|are|of)\b|\(goal\b|\bNot met\b"
 _ALLOWED = ("loadtests/README.md)", "<!--")
@@ -31,6 +33,11 @@ def test_sentences_are_short(page: Path) -> None:
 @pytest.mark.parametrize("page", FOR_USERS, ids=str)
 def test_pages_of_users_have_no_work_of_the_author(page: Path) -> None:
     assert lines_of_the_author(page) == [], "move these to CONTRIBUTING.md, tests/FAILURES.md or loadtests/"
+
+
+@pytest.mark.parametrize("page", [page for page in FOR_USERS if page not in TABLES], ids=str)
+def test_pages_of_users_begin_with_an_example(page: Path) -> None:
+    assert "```" in "\n".join(page.read_text().splitlines()[:FIRST_LINES]), "show a file or a command that works first"
 
 
 def test_sentences_of_paragraphs_lists_and_cells() -> None:
