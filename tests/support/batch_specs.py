@@ -26,5 +26,5 @@ class _DirectParts(WorkParts):
 
 def direct_parts(**parts: Any) -> WorkParts:
     """Parts whose blocking calls run at once. Those that are not given are None."""
-    others: dict[str, Any] = {field.name: None for field in fields(WorkParts) if field.name != "failures"}
+    others: dict[str, Any] = {field.name: None for field in fields(WorkParts) if field.name != "insistence"}
     return _DirectParts(**{**others, **parts})

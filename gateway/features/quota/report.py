@@ -1,10 +1,8 @@
 """The bytes that all tenants store, for the admin API and the metrics of a host."""
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
-from threading import Lock
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -14,9 +12,11 @@ from gateway.auth.state import StateDatabase
 from gateway.features.quota.meter import QUOTA
 from gateway.features.quota.room import used_by_all
 from gateway.state.errors import StateError
+from gateway.state.insist import Outages
+from gateway.state.opened import Opened
+from gateway.state.rounds import Rounds
 from gateway.telemetry.metrics import TenantLabels
 
-log = logging.getLogger(__name__)
 INTERVAL = 60.0
 """Seconds between two readings for the metrics."""
 
@@ -27,8 +27,8 @@ class StorageReport(Collector):
     def __init__(self, config: Callable[[], Config], pepper: Callable[[], bytes]) -> None:
         self._config = config
         self._pepper = pepper
-        self._database: StateDatabase | None = None
-        self._opening = Lock()
+        self._database = Opened(lambda: StateDatabase(self._config().state.database, self._pepper(), QUOTA))
+        self._rounds = Rounds(Outages("stored bytes", StateError), "reading", self.read, lambda: INTERVAL, at_once=True)
         self._latest: dict[str, int] = {}
 
     async def read(self) -> dict[str, dict[str, int]]:
@@ -39,12 +39,7 @@ class StorageReport(Collector):
 
     async def run(self) -> None:
         """Read for the metrics until cancelled."""
-        while True:
-            try:
-                await self.read()
-            except StateError as error:
-                log.debug("the bytes that tenants store are unknown: %s", error)
-            await asyncio.sleep(INTERVAL)
+        await self._rounds.run()
 
     def collect(self) -> Iterator[Metric]:
         used = GaugeMetricFamily("headrace_stored_bytes", "Bytes that a tenant stores.", labels=["tenant"])
@@ -64,12 +59,8 @@ class StorageReport(Collector):
 
     async def aclose(self) -> None:
         """Close the database."""
-        if self._database is not None:
-            await asyncio.to_thread(self._database.close)
+        await asyncio.to_thread(self._database.close)
 
     def _read(self) -> dict[str, int]:
-        with self._opening:
-            if self._database is None:
-                self._database = StateDatabase(self._config().state.database, self._pepper(), QUOTA)
-        with self._database.transaction() as connection:
+        with self._database().transaction() as connection:
             return used_by_all(connection)

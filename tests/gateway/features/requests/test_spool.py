@@ -121,8 +121,7 @@ async def test_each_spooled_request_is_stored_once_over_any_schedule(
                 sinks[place] = host.sink()
                 waiting[place] = []
             case ("restart",):
-                if host.writer._store is not None:
-                    host.writer._store.close()
+                host.writer._store.close()
                 host.writer = host.new_writer()
             case "later", hours:
                 host.later(hours * 3600)
