@@ -13,8 +13,8 @@ from adapters.ignored_fields import IgnoredFields
 from adapters.requests import ModelRequest
 from adapters.spans import Span, SpanLog
 from adapters.types import Deadline, Usage
-from config.schema.money import Money
 from config.schema.balance import Priority
+from config.schema.money import Money
 
 Event = tuple[str, str]
 """The name of an event, and the name of the pool or model that it concerns."""

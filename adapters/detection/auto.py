@@ -15,10 +15,10 @@ from adapters.registry import Address, Unmakeable
 from adapters.registry import make as make_adapter
 from adapters.requests import ModelRequest
 from adapters.upstreams import dial
-from config.schema.protocols.catalogue import BUILT_IN
+from config.schema.config import PoolConfig
 from config.schema.protocols import AnyProtocol
 from config.schema.protocols.base import ProtocolConfig
-from config.schema.config import PoolConfig
+from config.schema.protocols.catalogue import BUILT_IN
 
 _section: TypeAdapter[ProtocolConfig] = TypeAdapter(AnyProtocol)
 

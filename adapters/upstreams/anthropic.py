@@ -32,8 +32,8 @@ from adapters.wire.anthropic.tools import MAX_NAME, OwnNames
 from adapters.wire.field_names import CHAT
 from adapters.wire.openai.whole_stream import events_of
 from adapters.wire.reported_usage import UsageReport
-from config.schema.protocols.language import AnthropicProtocol
 from config.schema.config import PoolConfig
+from config.schema.protocols.language import AnthropicProtocol
 
 _NO_SUCH_PATH = frozenset({404, 405, 501})
 

@@ -15,8 +15,7 @@ from adapters.wire.apps import tensors as app_tensors
 from adapters.wire.apps.tensors import check_inputs
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip.bodies import ModelMetadata, TensorMetadata
-from config.schema.protocols.tensors import DeclaredTensors
-from config.schema.protocols.tensors import TensorConfig
+from config.schema.protocols.tensors import DeclaredTensors, TensorConfig
 
 
 def metadata(

@@ -20,8 +20,8 @@ from adapters.http1.proxy import Proxy
 from adapters.http2.channel import Channel
 from adapters.registry import Address
 from adapters.upstreams.deferral import DeferringClient
-from config.schema.protocols.egress import DIRECT, ProxyConfig
 from config.schema.config import PoolConfig, UpstreamTls
+from config.schema.protocols.egress import DIRECT, ProxyConfig
 
 BESIDE = 8
 """Connections for requests other than inference: management and status."""

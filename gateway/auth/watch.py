@@ -11,9 +11,11 @@ from gateway.auth.keys import ApiKey
 from gateway.auth.store import KeyStore, LiveKeys
 from gateway.auth.table import KeyTable
 from gateway.state.database import Stamp
-from gateway.state.errors import StateError
+from gateway.state.errors import StateError, StoreUnavailable
+from gateway.state.insist import Outages
 
 _log = logging.getLogger(__name__)
+_READING = "reading the database"
 POLL_INTERVAL = 0.25
 """Seconds between two reads of the epoch: the longest time until a process applies a revocation, beside the read."""
 _FULL_LOOK = 5.0
@@ -49,7 +51,14 @@ class KeyWatcher:
         self._reading: asyncio.Task[LiveKeys | None] | None = None
         self._stamp: Stamp | None = None
         self._looked = 0.0
-        self.available = True
+        self._outages = Outages(
+            "keys", StateError, meanwhile="the current keys stay valid, and changes of keys take no effect"
+        )
+
+    @property
+    def available(self) -> bool:
+        """Whether the database answered the last time."""
+        return self._outages.available
 
     async def load(self) -> KeyTable:
         """The first table, before the first request.
@@ -86,28 +95,21 @@ class KeyWatcher:
         done, _ = await asyncio.wait((self._reading,), timeout=_PATIENCE)
         if not done:
             # A thread cannot be stopped: the next poll waits for the same one, so that only one is blocked.
-            self._lost("the key database does not answer")
+            self._outages.failed(_READING, StoreUnavailable("the key database does not answer"))
             return
         reading, self._reading = self._reading, None
         try:
             live = reading.result()
         except StateError as error:
-            self._lost(str(error))
+            self._outages.failed(_READING, error)
             return
-        if not self.available:
-            _log.warning("the key database answers again")
-        self.available = True
+        self._outages.succeeded(_READING)
         if live is not None:
             if self._live is not None and not 0 <= live.epoch - self._live.epoch < MOST_CHANGES:
                 counts = len(live.records), len(self._live.records)
                 _log.error("another key database is in place of the one before: %d keys instead of %d", *counts)
             self._live = live
             self._on_change(self._build(self._config))
-
-    def _lost(self, why: str) -> None:
-        if self.available:
-            _log.warning("%s; the current keys stay valid, and changes of keys take no effect until it answers", why)
-        self.available = False
 
     def _may_have_moved(self) -> bool:
         """Check the file's stamp first: opening a SQLite database four times a second would dominate an idle gateway's

@@ -9,11 +9,14 @@ from math import inf
 from typing import Generic, TypeVar
 
 from gateway.state.errors import StoreUnavailable
+from gateway.state.faults import is_outage
+from gateway.state.insist import Insistence
 from gateway.state.refusals import BatchOutcome, refuse, write_each
 
 log = logging.getLogger(__name__)
-RETRY, LONGEST_PAUSE = 1.0, 15.0
-"""Seconds until the next attempt while the database is away: doubled from the first to the second."""
+RETRY = 1.0
+"""Seconds after which a client may try again while the database is away."""
+_WRITING = "writing"
 PATIENCE = 10.0
 """Seconds after which a database that neither answers nor fails counts as away."""
 T = TypeVar("T")
@@ -50,8 +53,12 @@ class WriteBehind(Generic[T]):
         self._waiting: deque[T] = deque()
         self._noted = asyncio.Event()
         self._writing: asyncio.Future[BatchOutcome] | None = None
-        self.away = False
+        self._insist = Insistence(name, meanwhile="items wait in memory", ends=lambda error: not is_outage(error))
+
+    @property
+    def away(self) -> bool:
         """Whether the last attempt found the database away."""
+        return not self._insist.available
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -67,35 +74,28 @@ class WriteBehind(Generic[T]):
 
     async def run(self) -> None:
         """Write until cancelled. May be called again after an error."""
-        pause = RETRY
         self._noted.set()
         while True:
             await self._noted.wait()
             self._noted.clear()
-            outage = await self._write_out()
-            if outage is None:
-                pause = RETRY
-                continue
-            self.report(outage)
-            await asyncio.sleep(pause)
-            pause = min(LONGEST_PAUSE, 2 * pause)
-            self._noted.set()
+            await self._insist(_WRITING, self._write_out)
 
     async def aclose(self) -> int:
         """Try once more. Returns the number of lost items."""
-        outage = await self._write_out()
-        if outage is not None:
-            log.error("%s: %d items are lost: %s", self._name, len(self._waiting), outage)
+        try:
+            await self._write_out()
+        except Exception as error:
+            if not is_outage(error):
+                raise
+            log.error("%s: %d items are lost: %s", self._name, len(self._waiting), error)
         return len(self._waiting)
 
     def report(self, outage: Exception) -> None:
-        """Log the begin of an outage."""
-        if not self.away:
-            log.warning("%s: %s; %d items wait in memory", self._name, outage, len(self._waiting))
-        self.away = True
+        """Log the begin of an outage that a reader has noticed. It ends with the next write."""
+        self._insist.failed(_WRITING, outage)
 
-    async def _write_out(self) -> Exception | None:
-        """Write all that waits. Returns the error of a database that is away."""
+    async def _write_out(self) -> None:
+        """Write all that waits. Raises the error of a database that is away."""
         while self._waiting:
             if self._writing is None:
                 loop = asyncio.get_running_loop()
@@ -103,13 +103,11 @@ class WriteBehind(Generic[T]):
             done, _ = await asyncio.wait((self._writing,), timeout=PATIENCE)
             if not done:
                 # A thread cannot be stopped: the next attempt waits for the same one.
-                return StoreUnavailable("the database does not answer")
+                raise StoreUnavailable("the database does not answer")
             outcome, self._writing = self._writing.result(), None
             self._end(outcome)
             if outcome.outage is not None:
-                return outcome.outage
-            self.away = False
-        return None
+                raise outcome.outage
 
     def _end(self, outcome: BatchOutcome) -> None:
         for at in range(outcome.ended):

@@ -17,12 +17,14 @@ T = TypeVar("T")
 class Outages:
     """The failures of one user of a database, by part of its work. Logs the begin and the end of each."""
 
-    def __init__(self, name: str, *expected: type[Exception]) -> None:
-        """`expected`: the errors of an outage; by default those of the state database and of files."""
+    def __init__(self, name: str, *expected: type[Exception], meanwhile: str = "") -> None:
+        """`expected`: the errors of an outage; by default those of the state database and of files. `meanwhile`: what
+        operators can rely on while it lasts."""
         self.failing: dict[str, str] = {}
         """The last error of each part that fails."""
         self.expected = expected or (StateError, OSError)
         self._name = name
+        self._meanwhile = f"; meanwhile {meanwhile}" if meanwhile else ""
 
     @property
     def available(self) -> bool:
@@ -33,7 +35,8 @@ class Outages:
         """Log the begin of a failure; with the traceback if the error is not an expected one."""
         if part not in self.failing:
             defect = None if isinstance(error, self.expected) else error
-            log.warning("%s: %s waits: %s", self._name, part, error or type(error).__name__, exc_info=defect)
+            text = str(error) or type(error).__name__
+            log.warning("%s: %s waits: %s%s", self._name, part, text, self._meanwhile, exc_info=defect)
         self.failing[part] = str(error)
 
     def succeeded(self, part: str) -> None:
@@ -56,10 +59,14 @@ class Insistence(Outages):
     """Calls that are repeated until they succeed."""
 
     def __init__(
-        self, name: str, *expected: type[Exception], ends: Callable[[Exception], bool] = lambda error: False
+        self,
+        name: str,
+        *expected: type[Exception],
+        meanwhile: str = "",
+        ends: Callable[[Exception], bool] = lambda error: False,
     ) -> None:
         """`ends`: whether a call that raises an error is not repeated."""
-        super().__init__(name, *expected)
+        super().__init__(name, *expected, meanwhile=meanwhile)
         self._ends = ends
 
     async def __call__(self, part: str, call: Callable[[], Awaitable[T]]) -> T:

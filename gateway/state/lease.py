@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Table, select, update
 
-NOBODY: Final = ""
+FREE: Final = ""
 """The holder of a free row."""
 
 
@@ -44,8 +44,8 @@ class Leases:
 
     def may_take(self, row: Any) -> bool:
         """Whether nobody holds a row, or another holder that is silent. Each reading of a row is a look at its beat."""
-        if row.holder in (NOBODY, self.holder):
-            return bool(row.holder == NOBODY)
+        if row.holder in (FREE, self.holder):
+            return bool(row.holder == FREE)
         key, state, now = self._key_of(row), (row.holder, row.beat), self._clock()
         seen, since = self._seen.get(key, (None, now))
         if seen != state:
@@ -69,7 +69,7 @@ class Leases:
 
     def release(self, connection: Connection, *key: object, token: int | None = None) -> None:
         """Let another holder take the row at once."""
-        connection.execute(update(self._table).where(*self._own(key, token)).values(holder=NOBODY))
+        connection.execute(update(self._table).where(*self._own(key, token)).values(holder=FREE))
 
     def forget_others(self, keys: Collection[tuple[Any, ...]]) -> None:
         """Forget the beats of all rows but these."""

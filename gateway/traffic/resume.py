@@ -9,7 +9,7 @@ from adapters.requests import GenerateRequest, ModelRequest
 from adapters.stream import Stream
 from adapters.wire.openai import transcript
 from adapters.wire.openai.transcript import Fields, Mode, Transcript
-from policies.refusals import MOST
+from policies.retry import MOST_RESUMES
 from policies.retry import ResumeBudget
 
 BROKEN = ("transport", "backend")
@@ -58,7 +58,7 @@ class ResumedStream(Stream):
         self._call = call
         self._inner = inner
         self._transcript = Transcript(resume.mode)
-        self._left = MOST
+        self._left = MOST_RESUMES
         resume.budget.open += 1
 
     async def _next(self, patience: float | None = None) -> bytes:

@@ -12,6 +12,7 @@ from gateway.features.rollouts.store import CountBatch, RolloutStore, _copied, _
 from gateway.features.shadow.live import LiveShadows
 from gateway.state.errors import StoreUnavailable
 from gateway.state.lease import Leases
+from gateway.state.opened import Opened
 from policies.rollouts.decide import OrderRefused
 from policies.rollouts.tally import MEASURING, ArmTally, StratumTally
 from policies.sequential.quantiles import merged
@@ -110,4 +111,4 @@ class MemoryDecider(Decider):
         self, config: Callable[[], Config], exchange: Exchange, store: MemoryStore, clock: Callable[[], float]
     ) -> None:
         super().__init__(config, exchange, lambda: b"", clock)
-        self._store = store
+        self._store = Opened(lambda: store)

@@ -18,9 +18,8 @@ from adapters.upstreams.dial import http1_client, probe_path
 from adapters.upstreams.failed_status import CALLER_STATUS, upstream_error
 from adapters.wire import decoding
 from adapters.wire.oip import responses as oip_responses
-from config.schema.protocols.apps import HttpProtocol
-from config.schema.protocols.apps import RayServeProtocol
 from config.schema.config import PoolConfig
+from config.schema.protocols.apps import HttpProtocol, RayServeProtocol
 
 MAX_ANSWER = 64 * 1024 * 1024
 _FIELDS = encode_fields([("user-agent", "headrace")])

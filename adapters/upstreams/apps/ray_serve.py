@@ -19,8 +19,8 @@ from adapters.upstreams.readiness import Readiness
 from adapters.wire.apps import ray_serve as wire
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip.bodies import IndexEntry
-from config.schema.protocols.apps import RayServeProtocol
 from config.schema.config import PoolConfig
+from config.schema.protocols.apps import RayServeProtocol
 
 _APPLICATIONS = b"/api/serve/applications/"
 MULTIPLEXED = "serve_multiplexed_model_id"

@@ -22,8 +22,8 @@ from adapters.upstreams.dial import grpc_channel, names
 from adapters.upstreams.failed_status import unknown_model
 from adapters.upstreams.grpc_answers import AppMessages, check_time, refuse
 from adapters.wire.apps import ray_serve as wire
-from config.schema.protocols.apps import RayServeGrpcProtocol
 from config.schema.config import PoolConfig
+from config.schema.protocols.apps import RayServeGrpcProtocol
 
 _METHOD = re.compile(r"/[A-Za-z_][A-Za-z0-9_.]*/[A-Za-z_][A-Za-z0-9_]*")
 _OF_RAY = "/ray.serve.RayServeAPIService/"

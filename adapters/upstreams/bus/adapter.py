@@ -13,9 +13,9 @@ from adapters.upstreams.dial import names
 from adapters.upstreams.oip.http_client import OipHttpAdapter
 from adapters.upstreams.openai.client import OpenAIAdapter
 from adapters.upstreams.scrubbing import scrubber
-from config.schema.protocols.bus import BusProtocol
 from config.schema.bus import BrokerConfig
 from config.schema.config import PoolConfig
+from config.schema.protocols.bus import BusProtocol
 
 
 def make(pool: PoolConfig, address: Address) -> BusAdapter:

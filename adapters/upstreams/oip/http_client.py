@@ -28,8 +28,8 @@ from adapters.wire import compression, decoding
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip import requests as oip
 from adapters.wire.oip.bodies import HttpPayload, IndexEntry
-from config.schema.protocols.tensors import OipHttpProtocol
 from config.schema.config import PoolConfig
+from config.schema.protocols.tensors import OipHttpProtocol
 
 _NO_SUCH_PATH = frozenset({404, 405, 501})
 ANY_ID = "1"

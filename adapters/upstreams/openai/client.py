@@ -46,8 +46,8 @@ from adapters.wire.openai.model_field import PASSTHROUGH, ListedModel, decode_mo
 from adapters.wire.openai.whole_stream import events_of
 from adapters.wire.responses import native as responses_native
 from adapters.wire.responses.native import events_of_response
-from config.schema.protocols.language import OpenAIProtocol
 from config.schema.config import PoolConfig
+from config.schema.protocols.language import OpenAIProtocol
 
 
 def refusal(status: int, headers: Headers, error: wire.ErrorBody) -> InferenceError:

@@ -22,8 +22,7 @@ from adapters.requests import ChatRequest, CompletionRequest, GenerateRequest
 from adapters.wire import decoding
 from adapters.wire.text import prompt_request
 from adapters.wire.text.chat_jinja import ChatEnvironment, for_template
-from config.schema.protocols.language import OpenAIProtocol
-from config.schema.protocols.language import PromptProtocol
+from config.schema.protocols.language import OpenAIProtocol, PromptProtocol
 
 if TYPE_CHECKING:
     pass

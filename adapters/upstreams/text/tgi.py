@@ -25,8 +25,8 @@ from adapters.wire.text import prompt_request
 from adapters.wire.text import tgi as wire
 from adapters.wire.text.generated_text import StopTexts, TextEncoder
 from adapters.wire.text.prompt_request import Options
-from config.schema.protocols.language import TgiProtocol
 from config.schema.config import PoolConfig
+from config.schema.protocols.language import TgiProtocol
 
 
 def make(pool: PoolConfig, address: Address) -> TgiAdapter:

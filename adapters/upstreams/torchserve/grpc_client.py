@@ -22,8 +22,8 @@ from adapters.upstreams.readiness import Readiness
 from adapters.upstreams.torchserve.http_client import PREDICTIONS, answered, models_of, verb_of
 from adapters.upstreams.torchserve.models import ManagedModels, by_kind
 from adapters.wire import torchserve
-from config.schema.protocols.tensors import TorchServeGrpcProtocol
 from config.schema.config import PoolConfig
+from config.schema.protocols.tensors import TorchServeGrpcProtocol
 
 
 def make(pool: PoolConfig, address: Address) -> TorchServeGrpcAdapter:

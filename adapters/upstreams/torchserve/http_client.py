@@ -17,8 +17,8 @@ from adapters.upstreams.declared_tensors import DeclaredModel, not_reported, rea
 from adapters.upstreams.dial import beside, http1_client, names, probe_path
 from adapters.upstreams.readiness import Readiness
 from adapters.upstreams.torchserve.models import ManagedModels, judged
-from config.schema.protocols.tensors import ManagedByTorchServe
 from config.schema.config import PoolConfig
+from config.schema.protocols.tensors import ManagedByTorchServe
 
 PREDICTIONS, EXPLANATIONS = "/predictions", "/explanations"
 _VERBS = {"": PREDICTIONS, "/": PREDICTIONS, PREDICTIONS: PREDICTIONS, EXPLANATIONS: EXPLANATIONS}

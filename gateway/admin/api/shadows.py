@@ -9,6 +9,7 @@ from gateway.admin.api.backend import AdminBackend
 from gateway.admin.api.guard import AdminRefused
 from gateway.features.shadow.operators import sampled_view, shadow_views
 from gateway.features.shadow.store import ShadowStore
+from gateway.state.opened import Opened
 from policies.shadowing.planned import planned
 
 
@@ -17,7 +18,7 @@ class ShadowsFront:
 
     def __init__(self, backend: AdminBackend) -> None:
         self._backend = backend
-        self._store: ShadowStore | None = None
+        self._store = Opened(lambda: ShadowStore(backend.config.state.database, backend.store.pepper))
 
     def routes(self) -> list[web.RouteDef]:
         """All routes."""
@@ -37,14 +38,12 @@ class ShadowsFront:
         plans = [plan for plan in planned(self._backend.config) if name in (None, plan.name)]
         if not plans:
             return []
-        if self._store is None:
-            self._store = ShadowStore(self._backend.config.state.database, self._backend.store.pepper)
-        views = shadow_views(plans, self._store.read())
+        store = self._store()
+        views = shadow_views(plans, store.read())
         if name is None:
             return views
-        return [sampled_view(view, plan, self._store) for view, plan in zip(views, plans, strict=True)]
+        return [sampled_view(view, plan, store) for view, plan in zip(views, plans, strict=True)]
 
     async def close(self, _: web.Application) -> None:
         """Close the database."""
-        if self._store is not None:
-            await asyncio.to_thread(self._store.close)
+        await asyncio.to_thread(self._store.close)

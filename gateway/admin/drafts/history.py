@@ -4,7 +4,6 @@ Every method blocks: call it in a thread from async code. Methods raise `StoreUn
 """
 
 import os
-import threading
 import zlib
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -28,6 +27,7 @@ from gateway.admin.drafts.file import revision_of
 from gateway.auth.audit import Actor
 from gateway.auth.pepper import derived
 from gateway.auth.state import StateDatabase
+from gateway.state.opened import Opened
 from gateway.state.schema import TableGroup
 
 if TYPE_CHECKING:
@@ -71,11 +71,9 @@ class ConfigHistory:
     """The versions of one file. Opens the database at its first use."""
 
     def __init__(self, url: str, pepper: bytes, file: str) -> None:
-        self._url = url
-        self._pepper = pepper
         self._file = file
-        self._database: StateDatabase | None = None
-        self._opening = threading.Lock()
+        self._pepper = pepper
+        self._database = Opened(lambda: StateDatabase(url, pepper, VERSIONS))
 
     @cached_property
     def _cipher(self) -> "AESGCM":
@@ -87,7 +85,7 @@ class ConfigHistory:
         """Store a version that is in force, unless it is the newest one already."""
         data = text.encode()
         revision, nonce = revision_of(data), os.urandom(_NONCE)
-        with self._opened().change(moves_epoch=False) as connection:
+        with self._database().change(moves_epoch=False) as connection:
             own = versions.c.file == self._file
             newest = select(versions.c.revision).where(own).order_by(versions.c.version.desc()).limit(1)
             if connection.execute(newest).scalar() == revision:
@@ -103,7 +101,7 @@ class ConfigHistory:
         query = select(*columns).where(versions.c.file == self._file)
         if before is not None:
             query = query.where(versions.c.version < before)
-        with self._opened().transaction() as connection:
+        with self._database().transaction() as connection:
             return [
                 ConfigVersion(*row)
                 for row in connection.execute(query.order_by(versions.c.version.desc()).limit(limit))
@@ -112,7 +110,7 @@ class ConfigHistory:
     def text(self, version: int) -> str | None:
         """The text of a version; None if there is none. Raises `UnreadableVersion`."""
         query = select(versions.c.revision, versions.c.content)
-        with self._opened().transaction() as connection:
+        with self._database().transaction() as connection:
             row = connection.execute(
                 query.where(versions.c.file == self._file, versions.c.version == version)
             ).one_or_none()
@@ -128,8 +126,7 @@ class ConfigHistory:
 
     def close(self) -> None:
         """Close the database."""
-        if self._database is not None:
-            self._database.close()
+        self._database.close()
 
     def _trim(self, connection: Connection) -> None:
         sizes = select(versions.c.version, func.length(versions.c.content)).where(versions.c.file == self._file)
@@ -140,9 +137,3 @@ class ConfigHistory:
                 older = versions.c.version <= version
                 connection.execute(delete(versions).where(versions.c.file == self._file, older))
                 return
-
-    def _opened(self) -> StateDatabase:
-        with self._opening:
-            if self._database is None:
-                self._database = StateDatabase(self._url, self._pepper, VERSIONS)
-            return self._database

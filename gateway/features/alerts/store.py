@@ -13,6 +13,7 @@ from gateway.auth.audit import Act, append
 from gateway.auth.state import StateDatabase, this_process
 from gateway.features.alerts.thresholds import BudgetAlert
 from gateway.state.schema import TableGroup
+from gateway.state.statements import in_parts
 
 ALERTS = TableGroup("alerts")
 # `next_at` is the time of the next attempt; null after the last. `outcome` is empty, `delivered` or `dropped`.
@@ -135,8 +136,8 @@ class AlertStore:
         with self._database.transaction() as connection:
             stored = {
                 id_
-                for at in range(0, len(ids), 500)
-                for id_ in connection.execute(select(alerts.c.id).where(alerts.c.id.in_(ids[at : at + 500]))).scalars()
+                for part in in_parts(ids)
+                for id_ in connection.execute(select(alerts.c.id).where(alerts.c.id.in_(part))).scalars()
             }
         return {id_: alert for id_, alert in by_id.items() if id_ not in stored}
 

@@ -5,7 +5,7 @@ import logging
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 
 from config.schema.config import Config
 from config.schema.tenant import WebhookConfig
@@ -14,8 +14,10 @@ from gateway.features.alerts.signature import body_of, headers_of
 from gateway.features.alerts.store import AlertStore, WaitingAlert
 from gateway.features.alerts.thresholds import BudgetAlert, reached
 from gateway.features.usage.writer import UsageWriter
-from gateway.state.errors import StateError
+from gateway.state.insist import Outages
+from gateway.state.opened import Opened
 from gateway.state.refusals import refuse, write_each
+from gateway.state.rounds import Rounds
 
 log = logging.getLogger(__name__)
 COMPARE_EVERY = 15.0
@@ -46,24 +48,21 @@ class AlertWriter:
         self._pepper = pepper
         self._usage = usage
         self._wall = wall
-        self._store: AlertStore | None = None
-        self._opening = asyncio.Lock()
-        self._available = True
+        self._store = Opened(lambda: AlertStore(self._config().state.database, self._pepper()))
+        outages = Outages("alerts", meanwhile="new alerts and deliveries are late")
+        self._comparisons = Rounds(outages, "comparing", self.compare, lambda: COMPARE_EVERY)
+        self._deliveries = Rounds(outages, "delivering", self.deliver, lambda: DELIVER_EVERY)
         self._failing: set[str] = set()
         self._refused: set[str] = set()
         """Ids of alerts that the database refuses: at most one for each threshold of the file and period."""
 
     async def run_comparisons(self) -> None:
         """Compare until cancelled."""
-        while True:
-            await asyncio.sleep(COMPARE_EVERY)
-            await self._guarded(self.compare)
+        await self._comparisons.run()
 
     async def run_deliveries(self) -> None:
         """Deliver until cancelled."""
-        while True:
-            await asyncio.sleep(DELIVER_EVERY)
-            await self._guarded(self.deliver)
+        await self._deliveries.run()
 
     async def compare(self) -> None:
         """Store an alert for each threshold that is reached. Raises `StateError`."""
@@ -95,7 +94,7 @@ class AlertWriter:
         """Deliver what is due, to each webhook on its own: a receiver that hangs delays its own alerts alone. Raises
         `StateError`."""
         webhooks = {webhook.name: webhook for webhook in self._config().webhooks}
-        if not webhooks and self._store is None:
+        if not webhooks and not self._store:
             return
         store = await self.store()
         due = await asyncio.to_thread(store.due, self._wall())
@@ -104,26 +103,11 @@ class AlertWriter:
 
     async def store(self) -> AlertStore:
         """The store. Raises `StateError`."""
-        async with self._opening:
-            if self._store is None:
-                self._store = await asyncio.to_thread(AlertStore, self._config().state.database, self._pepper())
-            return self._store
+        return await asyncio.to_thread(self._store)
 
     async def aclose(self) -> None:
         """Close the database."""
-        if self._store is not None:
-            await asyncio.to_thread(self._store.close)
-            self._store = None
-
-    async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
-        try:
-            await work()
-        except StateError as error:
-            if self._available:
-                log.warning("alerts: %s; alerts wait for the database", error)
-            self._available = False
-        else:
-            self._available = True
+        await asyncio.to_thread(self._store.close)
 
     async def _deliver_to(self, store: AlertStore, name: str, webhook: WebhookConfig | None) -> None:
         lease = 60.0 if webhook is None else webhook.timeout * 2 + 60

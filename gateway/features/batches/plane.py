@@ -1,7 +1,6 @@
 """The batches of one process: the service of its fronts and the runner of its tasks."""
 
 import asyncio
-import logging
 from collections.abc import Callable
 
 from config.schema.config import Config
@@ -12,13 +11,11 @@ from gateway.features.batches.runner import BatchRunner
 from gateway.features.batches.service import BatchService
 from gateway.features.batches.storage import StorageError
 from gateway.features.batches.tasks import TaskLeases
-from gateway.features.batches.work import BatchContext, DurableWork
+from gateway.features.batches.work import BatchContext, DurableWork, is_final
 from gateway.features.stored.keeper import Keeper
 from gateway.request.core import Core
 from gateway.state.errors import StateError
-
-log = logging.getLogger(__name__)
-RETRY = 2.0
+from gateway.state.insist import Insistence
 
 
 class BatchPlane:
@@ -38,15 +35,9 @@ class BatchPlane:
 
     async def run(self, keeper: Keeper | None) -> None:
         """Run tasks until cancelled."""
-        reported = False
-        while self._runner is None:  # a second run continues the tasks of the first one
-            try:
-                self._runner = BatchRunner(await self._made(keeper))
-            except (StateError, StorageError) as error:
-                if not reported:
-                    log.warning("batches: %s; no line runs until it answers", error)
-                reported = True
-                await asyncio.sleep(RETRY)
+        if self._runner is None:  # a second run continues the tasks of the first one
+            insist = Insistence("batches", StateError, StorageError, meanwhile="no line runs", ends=is_final)
+            self._runner = BatchRunner(await insist("opening the storage", lambda: self._made(keeper)))
         self.service.created = self._runner.wake
         if not self._draining:
             await self._runner.run()

@@ -16,6 +16,7 @@ from gateway.features.batches.storage import StorageError
 from gateway.features.batches.tasks import EXAMINE, FINISH, Claim, Fenced
 from gateway.features.batches.work import BatchContext, Unit
 from gateway.state.errors import StateError
+from gateway.state.insist import Outages
 
 log = logging.getLogger(__name__)
 POLL = 1.0
@@ -48,8 +49,7 @@ class BatchRunner:
         self.progress: list[tuple[str, str, int, int]] = []
         """Tenant, state, lines and ended lines of each unfinished batch, of all processes."""
         self._draining = False
-        self.available = True
-        """Whether the database answered the last time."""
+        self._outages = Outages("batches", StateError, meanwhile="no further line begins")
 
     def wake(self) -> None:
         """Look for tasks at once."""
@@ -58,11 +58,8 @@ class BatchRunner:
     async def run(self) -> None:
         """Take and run tasks until cancelled."""
         while True:
-            try:
+            with self._outages.noting("taking tasks"):
                 await self._turn()
-                self._report(None)
-            except StateError as error:
-                self._report(error)
             with suppress(TimeoutError):
                 async with asyncio.timeout(POLL):
                     await self._wake.wait()
@@ -169,8 +166,3 @@ class BatchRunner:
                 await durable.in_thread(durable.storage.delete_folder, batch_folder(batch.spec.id))
         except StorageError as error:
             log.warning("batches: expired files are not deleted: %s", error)
-
-    def _report(self, error: StateError | None) -> None:
-        if error is not None and self.available:
-            log.warning("batches: %s; they continue when it answers", error)
-        self.available = error is None

@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from threading import Lock
+from functools import cache
 from typing import TypeVar
 
 from adapters.errors import CapacityError
@@ -15,6 +15,7 @@ from gateway.features.batches.storage import Storage, StorageError
 from gateway.features.batches.store import BatchStore
 from gateway.features.quota.room import Quota, default_quota
 from gateway.state.errors import StateError, StoreUnavailable
+from gateway.state.opened import Opened
 
 log = logging.getLogger(__name__)
 ANSWERS_WITHIN = 30.0
@@ -43,26 +44,11 @@ class BatchService:
         """Called after a batch is created or cancelled."""
         self.waits: Callable[[str], list[str]] = lambda batch: []
         """The reasons why lines of a batch wait in this process."""
-        self._url = url
-        self._pepper = pepper
-        self._opening = Lock()
-        self._store: BatchStore | None = None
-        self._storage: Storage | None = None
+        self.store = Opened(lambda: BatchStore(url, pepper(), quota))
+        """The database. Raises `StateError`."""
+        self.storage = cache(lambda: open_storage(config))
+        """The storage. Raises `StorageError`."""
         self._reported_at = float("-inf")
-
-    def store(self) -> BatchStore:
-        """The database. Blocks. Raises `StateError`."""
-        with self._opening:
-            if self._store is None:
-                self._store = BatchStore(self._url, self._pepper(), self._quota)
-            return self._store
-
-    def storage(self) -> Storage:
-        """The storage. Blocks. Raises `StorageError`."""
-        with self._opening:
-            if self._storage is None:
-                self._storage = open_storage(self.config)
-            return self._storage
 
     async def query(self, query: Callable[[BatchStore], T]) -> T:
         """Query the database in a thread. Raises `CapacityError` if it does not answer."""
@@ -102,5 +88,4 @@ class BatchService:
     def close(self) -> None:
         """Close the database."""
         self.threads.shutdown(wait=False, cancel_futures=True)
-        if self._store is not None:
-            self._store.close()
+        self.store.close()

@@ -26,8 +26,7 @@ from gateway.features.batches.submissions import Download, EndedSubmission, Subm
 from gateway.features.batches.tasks import FINISH, Claim, add_task, open_shards
 from gateway.features.batches.work import BatchContext, Unit
 from gateway.fronts.errors import anthropic_response, openai_response
-from policies.batches.lines import LONGEST_PAUSE, retry_of
-from policies.batches.lines import TOO_LONG, BatchLine, decode_line
+from policies.batches.lines import LONGEST_PAUSE, TOO_LONG, BatchLine, decode_line, retry_of
 from policies.batches.order import LineEntry, entries_of, shard_range
 from policies.batches.states import BatchProgress
 

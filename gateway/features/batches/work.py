@@ -32,7 +32,7 @@ class DurableWork:
     leases: TaskLeases
     threads: ThreadPoolExecutor
     insistence: Insistence = field(
-        default_factory=lambda: Insistence("batches", StorageError, StateError, ends=_is_final)
+        default_factory=lambda: Insistence("batches", StorageError, StateError, ends=is_final)
     )
     """The failures of the storage and the database, by task."""
 
@@ -45,7 +45,8 @@ class DurableWork:
         return await self.insistence(name, lambda: self.in_thread(function, *args, **kwargs))
 
 
-def _is_final(error: Exception) -> bool:
+def is_final(error: Exception) -> bool:
+    """Whether it is useless to repeat a call of the storage or the database."""
     return isinstance(error, NoObject) or not isinstance(error, StorageError | StateError)
 
 

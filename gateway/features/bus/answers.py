@@ -3,9 +3,7 @@
 from collections.abc import Callable
 
 from adapters.brokers.base import BrokerDelivery, BrokerMessage
-from adapters.wire.cloudevents import headers_of
-from adapters.wire.cloudevents import CloudEvent
-from adapters.wire.cloudevents import format_time
+from adapters.wire.cloudevents import CloudEvent, format_time, headers_of
 from config.schema.bus import BindingConfig
 from gateway.features.bus.work import DeadReason, MessageWork
 

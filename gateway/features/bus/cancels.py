@@ -3,8 +3,7 @@
 from collections.abc import Callable
 
 from adapters.brokers.base import BrokerClient, BrokerUnavailable
-from adapters.wire.cloudevents import decode
-from adapters.wire.cloudevents import CloudEvent, EnvelopeError
+from adapters.wire.cloudevents import CloudEvent, EnvelopeError, decode
 from gateway.state.insist import Insistence
 
 PATIENCE = 1.0

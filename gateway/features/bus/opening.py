@@ -8,9 +8,7 @@ from adapters import offload
 from adapters.brokers.base import BrokerDelivery
 from adapters.errors import CredentialError
 from adapters.http1.message import Headers
-from adapters.wire.cloudevents import decode
-from adapters.wire.cloudevents import MAX_ID, CloudEvent, EnvelopeError
-from adapters.wire.cloudevents import parse
+from adapters.wire.cloudevents import MAX_ID, CloudEvent, EnvelopeError, decode, parse
 from config.schema.bus import BindingConfig
 from gateway.auth.keys import Principal, bearer, holder_id
 from gateway.features.bus.work import DeadReason, MessageWork

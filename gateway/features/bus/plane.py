@@ -6,7 +6,6 @@ import secrets
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from threading import Lock
 from typing import TYPE_CHECKING
 
 from adapters.brokers.base import BrokerLibraryMissing, make
@@ -19,6 +18,7 @@ from gateway.features.bus.done.sql_table import SqlDoneTable, SqlIds
 from gateway.features.bus.done.table import DoneTable
 from gateway.features.stored.keeper import Keeper
 from gateway.request.core import Core
+from gateway.state.opened import Opened
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis  # needs an extra
@@ -33,11 +33,9 @@ class BusPlane:
         """Raises `StartError` if the library of a broker is missing."""
         self._config = config
         self._core = core
-        self._pepper = pepper
         self._owner = secrets.token_hex(16)
         self._threads = ThreadPoolExecutor(1, "bus")
-        self._opening = Lock()
-        self._ids: SqlIds | None = None
+        self._ids = Opened(lambda: SqlIds(config.state.database, pepper()))
         self._redis: Redis | None = None
         self._running: asyncio.Task[object] | None = None
         try:
@@ -71,25 +69,15 @@ class BusPlane:
         if self._redis is not None:
             await self._redis.aclose(close_connection_pool=True)
         self._threads.shutdown(wait=True, cancel_futures=True)
-        if self._ids is not None:
-            self._ids.database.close()
+        self._ids.close()
 
     def _table(self, binding: BindingConfig) -> DoneTable:
         """The table of ids: in Redis if the state has one, else in the state database."""
         state, window, takeover = self._config.state, binding.window, binding.takeover
         if state.redis is None:
-            return SqlDoneTable(
-                self._open_ids, self._threads, binding.name, self._owner, window, takeover, self._core.wall
-            )
+            return SqlDoneTable(self._ids, self._threads, binding.name, self._owner, window, takeover, self._core.wall)
         from gateway.features.bus.done.redis_table import RedisDoneTable, open_redis
 
         if self._redis is None:
             self._redis = open_redis(state.redis)
         return RedisDoneTable(self._redis, binding.name, self._owner, window, takeover)
-
-    def _open_ids(self) -> SqlIds:
-        """The table of the state database. Blocks. Raises `StateError`."""
-        with self._opening:
-            if self._ids is None:
-                self._ids = SqlIds(self._config.state.database, self._pepper())
-            return self._ids

@@ -1,10 +1,8 @@
 """The bytes that all tenants store, for the admin API and the metrics of a host."""
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
-from threading import Lock
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -14,9 +12,10 @@ from gateway.auth.state import StateDatabase
 from gateway.features.quota.meter import QUOTA
 from gateway.features.quota.room import used_by_all
 from gateway.state.errors import StateError
+from gateway.state.insist import Outages
+from gateway.state.opened import Opened
 from gateway.telemetry.metrics import TenantLabels
 
-log = logging.getLogger(__name__)
 INTERVAL = 60.0
 """Seconds between two readings for the metrics."""
 PATIENCE = 1.0
@@ -29,8 +28,8 @@ class StorageReport(Collector):
     def __init__(self, config: Callable[[], Config], pepper: Callable[[], bytes]) -> None:
         self._config = config
         self._pepper = pepper
-        self._database: StateDatabase | None = None
-        self._opening = Lock()
+        self._database = Opened(lambda: StateDatabase(self._config().state.database, self._pepper(), QUOTA))
+        self._outages = Outages("stored bytes", StateError)
         self._latest: dict[str, int] = {}
         self._read_at = -INTERVAL
         self._reading: asyncio.Task[None] | None = None
@@ -51,10 +50,8 @@ class StorageReport(Collector):
             await asyncio.wait((self._reading,), timeout=PATIENCE)
 
     async def _refresh(self) -> None:
-        try:
+        with self._outages.noting("reading"):
             await self.read()
-        except StateError as error:
-            log.debug("the bytes that tenants store are unknown: %s", error)
 
     def collect(self) -> Iterator[Metric]:
         used = GaugeMetricFamily("headrace_stored_bytes", "Bytes that a tenant stores.", labels=["tenant"])
@@ -76,12 +73,8 @@ class StorageReport(Collector):
         """Close the database."""
         if self._reading is not None:
             await asyncio.wait((self._reading,))
-        if self._database is not None:
-            await asyncio.to_thread(self._database.close)
+        await asyncio.to_thread(self._database.close)
 
     def _read(self) -> dict[str, int]:
-        with self._opening:
-            if self._database is None:
-                self._database = StateDatabase(self._config().state.database, self._pepper(), QUOTA)
-        with self._database.transaction() as connection:
+        with self._database().transaction() as connection:
             return used_by_all(connection)

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Table, insert, inspect, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from gateway.features.requests.days import RequestDays
 from gateway.features.requests.lines import HOUR_MICROS, LABELS, NUMBERS, PART, RequestLine, day_of
@@ -14,6 +13,7 @@ from gateway.features.requests.recorded import recorded_sums
 from gateway.features.requests.schema import RECORDED, ROLLED, SUMS, DayTables
 from gateway.features.requests.search import RequestQuery, page_of, total_of
 from gateway.features.requests.spool import WaitingLine
+from gateway.state.statements import in_parts, insert_into
 
 _MOST_SERIES = 100_000
 _ROWS = 1000
@@ -92,8 +92,7 @@ class RequestStore:
             _add(connection, tables.recorded, recorded, RECORDED)
         series = [self._series_of(line) for line in lines]
         self._add_to_series(connection, tables, lines, series)
-        for at in range(0, len(lines), _ROWS):
-            some = zip(lines[at : at + _ROWS], series[at : at + _ROWS], strict=True)
+        for some in in_parts(list(zip(lines, series, strict=True)), _ROWS):
             _insert(connection, tables.rows, [self._row(line, number) for line, number in some])
 
     def _series_of(self, line: RequestLine) -> int:
@@ -164,7 +163,7 @@ def _insert(connection: Connection, table: Table, rows: Sequence[Mapping[str, An
 
 def _add(connection: Connection, table: Table, rows: Iterable[Mapping[str, Any]], names: Sequence[str] = SUMS) -> None:
     """Add sums to the rows of the same keys."""
-    statement = _dialect(connection).insert(table)
+    statement = insert_into(connection, table)
     summed = {name: table.c[name] + statement.excluded[name] for name in names}
     keys = [column.name for column in table.primary_key]
     connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=summed), list(rows))
@@ -173,11 +172,7 @@ def _add(connection: Connection, table: Table, rows: Iterable[Mapping[str, Any]]
 def _locked_offset(connection: Connection, tables: DayTables, source: str) -> int:
     """How much of a file is imported. Another writer of the same file waits here until this transaction ends."""
     sources = tables.sources
-    first = _dialect(connection).insert(sources).on_conflict_do_nothing(index_elements=["source"])
+    first = insert_into(connection, sources).on_conflict_do_nothing(index_elements=["source"])
     connection.execute(first, {"source": source, "offset": 0})
     imported = select(sources.c.offset).where(sources.c.source == source)
     return int(connection.execute(imported.with_for_update()).scalar_one())
-
-
-def _dialect(connection: Connection) -> Any:
-    return sqlite if connection.dialect.name == "sqlite" else postgresql

@@ -5,7 +5,6 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from threading import Lock
 
 from config.schema.config import Config
 from config.schema.telemetry import RequestsConfig
@@ -16,11 +15,13 @@ from gateway.features.requests.store import RequestStore
 from gateway.features.requests.unrecorded import unrecorded
 from gateway.features.usage.writer import UsageWriter
 from gateway.features.usage.writer import folder_of as usage_folder_of
-from gateway.state.errors import StateError
 from gateway.state.faults import is_outage
+from gateway.state.insist import Outages
 from gateway.state.journal import JournalFile
 from gateway.state.local_folder import local_folder, prepare_private
+from gateway.state.opened import Opened
 from gateway.state.refusals import refuse, write_each
+from gateway.state.rounds import Rounds
 
 log = logging.getLogger(__name__)
 _SWEEP_EVERY = 300.0
@@ -58,8 +59,6 @@ class RequestWriter:
         usage: UsageWriter | None = None,
     ) -> None:
         """`usage`: the writer of the usage of the same processes."""
-        self.available = True
-        """Whether the last transaction succeeded."""
         self.written = 0.0
         """Unix seconds of the last success."""
         self.dropped = 0
@@ -68,58 +67,49 @@ class RequestWriter:
         self._usage = usage
         self._wall = wall
         self._clock = clock
-        self._store: RequestStore | None = None
-        self._opening = Lock()
+        self._store = Opened(self._open)
         self._offsets: dict[str, int] = {}
         """How much of each file is imported."""
         self._swept: tuple[float, float] | None = None
         """The time of the last sweep, by the wall and by the clock."""
         self._is_full = False
-        self._one_at_a_time = asyncio.Lock()
+        outages = Outages("requests", meanwhile="the records stay in the spool")
+        self.write = Rounds(outages, "writing", self._round, self._pause)
+        """Imports what waits, and deletes the days beyond retention."""
+
+    @property
+    def available(self) -> bool:
+        """Whether the last transaction succeeded."""
+        return self.write.outages.available
 
     async def run(self) -> None:
         """Write once a `flush` until cancelled."""
-        while True:
-            requests = self._config().requests
-            await asyncio.sleep(1.0 if requests is None else requests.flush)
-            await self.write()
-
-    async def write(self) -> None:
-        """Import what waits, and delete the days beyond retention."""
-        async with self._one_at_a_time:
-            config = self._config()
-            if config.requests is None:
-                return
-            try:
-                await asyncio.to_thread(self._write, config, config.requests)
-            except (StateError, OSError) as error:
-                if self.available:
-                    log.warning("requests: not written, the records wait: %s", error)
-                self.available = False
-                return
-            if not self.available:
-                log.warning("requests: written again")
-            self.available, self.written = True, self._wall()
+        await self.write.run()
 
     async def store(self) -> RequestStore:
         """The store, for searches. Raises `StateError`."""
-        return await asyncio.to_thread(self._opened)
+        return await asyncio.to_thread(self._store)
 
     async def aclose(self) -> None:
         """Write the rest, and close the database."""
         await self.write()
-        if self._store is not None:
-            await asyncio.to_thread(self._store.close)
-            self._store = None
+        await asyncio.to_thread(self._store.close)
 
-    def _opened(self) -> RequestStore:
-        with self._opening:
-            if self._store is None:
-                config = self._config()
-                folder = folder_of(config)
-                assert folder is not None
-                self._store = RequestStore(open_days(config.state.database, folder))
-            return self._store
+    def _open(self) -> RequestStore:
+        config = self._config()
+        folder = folder_of(config)
+        assert folder is not None
+        return RequestStore(open_days(config.state.database, folder))
+
+    def _pause(self) -> float:
+        requests = self._config().requests
+        return 1.0 if requests is None else requests.flush
+
+    async def _round(self) -> None:
+        config = self._config()
+        if config.requests is not None:
+            await asyncio.to_thread(self._write, config, config.requests)
+            self.written = self._wall()
 
     def _write(self, config: Config, requests: RequestsConfig) -> None:
         spool = spool_of(config)
@@ -150,7 +140,7 @@ class RequestWriter:
             mark.unlink(missing_ok=True)
 
     def _store_unrecorded(self, process: str, usage: UsageWriter, requests: RequestsConfig) -> None:
-        counted, recorded = usage.opened().rows_of_process(process), self._opened().recorded(process)
+        counted, recorded = usage.opened().rows_of_process(process), self._store().recorded(process)
         if lines := unrecorded(counted, recorded, requests.exclude):
             total = sum(line.requests for line in lines)
             log.warning("requests: a process ended without the records of %d requests; their sums are stored", total)
@@ -174,7 +164,7 @@ class RequestWriter:
 
         def write(some: Sequence[WaitingLine]) -> None:
             nonlocal too_old
-            too_old += self._opened().write(source, some, oldest)
+            too_old += self._store().write(source, some, oldest)
 
         outcome = write_each(lines, write)
         if outcome.outage is not None:
@@ -222,7 +212,7 @@ class RequestWriter:
             wall_passed, passed = now - swept[0], clock - swept[1]
             if passed < (_JUMP if abs(wall_passed - passed) > _JUMP else _SWEEP_EVERY):
                 return
-        store = self._opened()
+        store = self._store()
         sizes = store.days.sizes()
         oldest = self._oldest(requests)
         days = list(sizes)

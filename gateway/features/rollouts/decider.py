@@ -16,7 +16,10 @@ from gateway.features.rollouts.schema import decider_lease
 from gateway.features.rollouts.store import CountBatch, RolloutStore
 from gateway.state.errors import StateError
 from gateway.state.faults import is_outage
+from gateway.state.insist import Outages
+from gateway.state.opened import Opened
 from gateway.state.refusals import refuse
+from gateway.state.rounds import Rounds
 from gateway.traffic.fleet.operations import NotDone
 from policies.rollouts.decide import OrderRefused
 from policies.rollouts.progress import RolloutProgress
@@ -25,6 +28,7 @@ from policies.warm import warm_seconds, warm_targets
 
 log = logging.getLogger(__name__)
 PERIOD = 1.0
+_DECIDING = "deciding"
 LONGEST = 10.0
 """The most seconds that count between two decisions: a machine that was suspended has observed no request."""
 
@@ -44,21 +48,26 @@ class Decider:
     ) -> None:
         self.progress: Mapping[str, Progress] = {}
         """The rollouts and experiments of the file, as last stored."""
-        self.available = True
-        """Whether the last transaction succeeded."""
         self._config = config
         self._exchange = exchange
         self._pepper = pepper
         self._clock = clock
         self._lease = decider_lease(clock)
-        self._store: RolloutStore | None = None
+        self._store = Opened(lambda: RolloutStore(self._config().state.database, self._pepper()))
         self._counts: dict[tuple[str, int, int], StratumTally] = {}
         self._batch = CountBatch(0, ())
         self._sent = True
         """Whether the batch is certainly stored."""
         self._decided_at = clock()
-        self._one_at_a_time = asyncio.Lock()
+        outages = Outages("rollouts", StateError, meanwhile="the shares stay")
+        self.tick = Rounds(outages, _DECIDING, self._tick, lambda: PERIOD)
+        """Collects, decides, applies."""
         self._planned: tuple[Config, tuple[Planned, ...]] | None = None
+
+    @property
+    def available(self) -> bool:
+        """Whether the last transaction succeeded."""
+        return self.tick.outages.available
 
     @property
     def planned(self) -> tuple[Planned, ...]:
@@ -98,7 +107,7 @@ class Decider:
         try:
             stored = await self._stored() if self.planned else {}
         except StateError as error:
-            self._report_unavailable(error)
+            self.tick.outages.failed(_DECIDING, error)
             return
         fingerprints = {plan.config.name: plan.fingerprint for plan in self.planned}
         self.progress = {
@@ -107,36 +116,24 @@ class Decider:
 
     async def run(self) -> None:
         """Decide once a period until cancelled."""
-        while True:
-            await asyncio.sleep(PERIOD)
-            await self.tick()
+        await self.tick.run()
 
-    async def tick(self) -> None:
-        """Collect, decide, apply."""
-        async with self._one_at_a_time:
-            if not self.planned:
-                self.progress = {}
-                return
+    async def _tick(self) -> None:
+        if not self.planned:
+            self.progress = {}
+            return
+        await self._collect()
+        before = self.orders
+        await self._decide()
+        if self.orders != before:
             await self._collect()
-            before = self.orders
-            try:
-                await self._decide()
-            except StateError as error:
-                self._report_unavailable(error)
-                return
-            if not self.available:
-                log.warning("rollouts: the database answers again")
-            self.available = True
-            if self.orders != before:
-                await self._collect()
 
     async def order(self, name: str, verb: Verb, by: Actor, kind: str = "rollout") -> Progress:
         """Follow an operator's order, and apply it at once. Raises `OrderRefused` and `StateError`."""
         plan = next((plan for plan in self.planned if (plan.config.name, plan.config.kind) == (name, kind)), None)
         if plan is None:
             raise OrderRefused(f'the file has no {kind} "{name[:128]}"')
-        store = await self._opened()
-        progress = await asyncio.to_thread(store.order, plan, verb, by)
+        progress = await asyncio.to_thread(lambda: self._store().order(plan, verb, by))
         await self.tick()
         return self.progress.get(name, progress)
 
@@ -145,16 +142,15 @@ class Decider:
         progress = self.progress.get(name)
         if progress is None:
             return []
-        store = await self._opened()
-        return await asyncio.to_thread(store.series, name, progress.generation)
+        return await asyncio.to_thread(lambda: self._store().series(name, progress.generation))
 
     async def aclose(self) -> None:
         """Store the last counts, and let another gateway decide."""
-        if self._store is None:
+        if not self._store:
             return
         try:
             await self.tick()
-            await asyncio.to_thread(self._store.release, self._lease)
+            await asyncio.to_thread(lambda: self._store().release(self._lease))
         except StateError as error:
             log.warning("rollouts: %s", error)
         finally:
@@ -193,9 +189,9 @@ class Decider:
                 return
 
     async def _store_batch(self, batch: CountBatch) -> None:
-        store, now = await self._opened(), self._clock()
+        now, planned = self._clock(), self.planned
         seconds = min(max(now - self._decided_at, 0.0), LONGEST)
-        self.progress = await asyncio.to_thread(store.tick, self.planned, batch, self._lease, seconds)
+        self.progress = await asyncio.to_thread(lambda: self._store().tick(planned, batch, self._lease, seconds))
         self._decided_at = now
 
     def _halve(self, error: Exception) -> None:
@@ -208,15 +204,4 @@ class Decider:
         self._add(counts[half:] if half else ())
 
     async def _stored(self) -> dict[str, Progress]:
-        return await asyncio.to_thread((await self._opened()).read)
-
-    async def _opened(self) -> RolloutStore:
-        if self._store is None:
-            url = self._config().state.database
-            self._store = await asyncio.to_thread(RolloutStore, url, self._pepper())
-        return self._store
-
-    def _report_unavailable(self, error: StateError) -> None:
-        if self.available:
-            log.warning("rollouts: %s; the shares stay until it answers", error)
-        self.available = False
+        return await asyncio.to_thread(lambda: self._store().read())

@@ -6,8 +6,8 @@ from typing import NamedTuple
 from sqlalchemy import Connection, delete, insert, select
 
 from gateway.features.rollouts.schema import subjects
+from gateway.state.statements import in_parts
 
-_BATCH = 500
 ASSIGNMENT = ""
 """The key under which subjects count when they get an arm."""
 
@@ -27,8 +27,7 @@ def new_subjects(
     own = (
         subjects.c.comparison == owner.comparison, subjects.c.generation == owner.generation, subjects.c.event == key
     )  # fmt: skip
-    for start in range(0, len(offered), _BATCH):
-        batch = offered[start : start + _BATCH]
+    for batch in in_parts(offered):
         counted = set(
             connection.execute(select(subjects.c.subject).where(*own, subjects.c.subject.in_(batch))).scalars()
         )

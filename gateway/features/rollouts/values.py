@@ -1,15 +1,14 @@
 """Values that clients report, in the state database: written once each, counted once by the decider."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, delete, func, select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from config.schema.experiment import ExperimentConfig
 from gateway.features.rollouts.planned import Planned, Progress
 from gateway.features.rollouts.schema import feedback
+from gateway.state.statements import in_parts, insert_into
 from policies.experiments.progress import FIRST_COMPARED, ExperimentProgress
 from policies.experiments.values import ReportedValue, bad_values, count_value, forget_rescaled
 from policies.rollouts.signed_ids import GENERATIONS
@@ -46,10 +45,9 @@ def period_of(stratum: int, *, has_baseline: bool) -> int:
 
 def write_values(connection: Connection, rows: Iterable[ValueRow]) -> None:
     """Write values; of a double, the first one stays."""
-    dialect: Any = postgresql if connection.dialect.name == "postgresql" else sqlite
     values = [msgspec.structs.asdict(row) for row in rows]
     if values:
-        connection.execute(dialect.insert(feedback).on_conflict_do_nothing(), values)
+        connection.execute(insert_into(connection, feedback).on_conflict_do_nothing(), values)
 
 
 def count_values(connection: Connection, plan: Planned, progress: Progress) -> None:
@@ -94,13 +92,13 @@ def _before(
     if not isinstance(progress, ExperimentProgress) or progress.covariate is None:
         return {}
     means, units = dict[int, float](), list({value.unit for value in values})
-    for start in range(0, len(units), 500):
+    for part in in_parts(units):
         query = select(feedback.c.unit, func.avg(feedback.c.value)).where(
             feedback.c.comparison == progress.name,
             feedback.c.generation == progress.generation % GENERATIONS,
             feedback.c.metric == before_metric(plan)[0],
             feedback.c.period < FIRST_COMPARED,
-            feedback.c.unit.in_(units[start : start + 500]),
+            feedback.c.unit.in_(part),
         )
         means |= {unit: float(mean) for unit, mean in connection.execute(query.group_by(feedback.c.unit))}
     return means

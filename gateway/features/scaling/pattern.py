@@ -1,7 +1,6 @@
 """The hours in which models of pools were used, by the recorded usage: replicas start before the next such hour."""
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Mapping
 
@@ -9,9 +8,10 @@ from config.schema.config import Config
 from gateway.features.usage.report import UsageQuery
 from gateway.features.usage.writer import UsageWriter
 from gateway.state.errors import StateError
+from gateway.state.insist import Outages
+from gateway.state.rounds import Rounds
 from policies.scaling.starts import DAY, HOUR, WEEK, expects
 
-log = logging.getLogger(__name__)
 PERIOD = 300.0
 LEAD = 60.0
 """Seconds before the hour at which a replica has started."""
@@ -28,16 +28,15 @@ class UsagePattern:
         self._wall = wall
         self._hours: Mapping[str, frozenset[int]] = {}
         """The hours with requests, by pool."""
-        self._available = True
+        outages = Outages("prewarm", StateError, meanwhile="nothing starts early")
+        self.read = Rounds(outages, "reading the usage", self._read, lambda: PERIOD, at_once=True)
+        """Reads the hours of yesterday and of a week before that matter until the next reading."""
 
     async def run(self) -> None:
         """Read the usage once a period until cancelled."""
-        while True:
-            await self.read()
-            await asyncio.sleep(PERIOD)
+        await self.read.run()
 
-    async def read(self) -> None:
-        """Read the hours of yesterday and of a week before that matter until the next reading."""
+    async def _read(self) -> None:
         pools = {pool.name for pool in self._config().pools if pool.scaling is not None and pool.scaling.prewarm}
         if not pools:
             self._hours = {}
@@ -47,12 +46,9 @@ class UsagePattern:
             store = await self._usage().store()
             queries = [UsageQuery(now - before, now - before + 3, ("model",), "hour") for before in (DAY, WEEK)]
             rows = [row for query in queries for row in await asyncio.to_thread(store.report, query)]
-        except StateError as error:
-            if self._available:
-                log.warning("prewarm: no usage can be read, and nothing starts early: %s", error)
-            self._available, self._hours = False, {}
-            return
-        self._available = True
+        except StateError:
+            self._hours = {}
+            raise
         models = {model.name: model for model in self._config().models}
         used: dict[str, set[int]] = {name: set() for name in pools}
         for row in (row for row in rows if row["requests"] and row["model"] in models):

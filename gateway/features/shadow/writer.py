@@ -8,7 +8,8 @@ from typing import NamedTuple
 from config.schema.config import Config
 from gateway.features.shadow.live import LiveShadows
 from gateway.features.shadow.store import Key, ShadowStore
-from gateway.state.errors import StateError
+from gateway.state.insist import Outages
+from gateway.state.opened import Opened
 from gateway.state.refusals import refuse, write_each
 from policies.shadowing.pairs import PairTally, ShadowSample, ShadowVerdict, verdict
 from policies.shadowing.planned import ShadowPlan, planned
@@ -38,8 +39,6 @@ class ShadowWriter:
         trim: Callable[[], Awaitable[None]],
     ) -> None:
         """`trim` closes what a reload has left; it runs once a period."""
-        self.available = True
-        """Whether the last transaction succeeded."""
         self.evidence: Mapping[str, ShadowVerdict] = {}
         """The evidence for each shadow of the file, as last read."""
         self._config = config
@@ -47,7 +46,8 @@ class ShadowWriter:
         self._pepper = pepper
         self._trim = trim
         self._counts: dict[Key, PairTally] = {}
-        self._store: ShadowStore | None = None
+        self._store = Opened(lambda: ShadowStore(self._config().state.database, self._pepper()))
+        self._outages = Outages("shadows", meanwhile="their counts stay in memory")
         self._read_at = 0.0
         self._planned: tuple[Config, tuple[ShadowPlan, ...]] | None = None
 
@@ -58,6 +58,11 @@ class ShadowWriter:
         if self._planned is None or self._planned[0] is not config:
             self._planned = config, tuple(planned(config))
         return self._planned[1]
+
+    @property
+    def available(self) -> bool:
+        """Whether the last transaction succeeded."""
+        return self._outages.available
 
     async def run(self) -> None:
         """Store once a period until cancelled."""
@@ -88,33 +93,21 @@ class ShadowWriter:
                 self._add(key, tally)
         for (name, _), evidence in verdicts.items():
             _report(name, evidence)
-        try:
+        with self._outages.noting("storing"):
             if outcome.outage is not None:
                 raise outcome.outage
             self.evidence = await asyncio.to_thread(self._read)
-        except (StateError, OSError) as error:
-            if self.available:
-                log.warning("shadows: %s; their counts wait in memory", error)
-            self.available = False
-        else:
-            self.available = True
 
     async def aclose(self) -> None:
         """Store the last counts."""
         await self.tick()
-        if self._store is not None:
-            self._store.close()
+        self._store.close()
 
     def _add(self, key: Key, tally: PairTally) -> None:
         if key in self._counts:
             self._counts[key].add(tally)
         else:
             self._counts[key] = tally
-
-    def _opened(self) -> ShadowStore:
-        if self._store is None:
-            self._store = ShadowStore(self._config().state.database, self._pepper())
-        return self._store
 
     def _added(self, items: Sequence[CountedShadow]) -> Mapping[Key, ShadowVerdict]:
         """In a thread: add counts and samples. Returns the new verdicts."""
@@ -124,11 +117,11 @@ class ShadowWriter:
             counts.setdefault(key, PairTally()).add(tally)
             if sample is not None:
                 taken.setdefault(key, []).append(sample)
-        return self._opened().add(self.planned, counts, taken)
+        return self._store().add(self.planned, counts, taken)
 
     def _read(self) -> Mapping[str, ShadowVerdict]:
         """In a thread: the evidence of all shadows."""
-        stored, plans = self._opened().read(), self.planned
+        stored, plans = self._store().read(), self.planned
         progress = {plan: stored.get((plan.name, plan.identity)) for plan in plans}
         return {plan.name: verdict(plan.config, each.tally) for plan, each in progress.items() if each is not None}
 

@@ -10,7 +10,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from threading import Lock
 from typing import TypeVar
 
 from adapters.errors import CallerError, CapacityError, NotFound, StorageFull
@@ -19,6 +18,7 @@ from gateway.features.quota.room import Quota, default_quota
 from gateway.features.stored.store import ResponseDatabase, StoredResponse, StoredTurn, TooLong
 from gateway.state.behind import RETRY, WriteBehind
 from gateway.state.errors import StateError, StoreRefused
+from gateway.state.opened import Opened
 
 MAX_WAITING = 1000
 MAX_WAITING_BYTES = 64 * 1024 * 1024
@@ -56,13 +56,10 @@ class Keeper:
         quota: Quota = default_quota,
     ) -> None:
         """`max_bytes` bounds one request's history."""
-        self._quota = quota
         self.config = config
         self.max_bytes = max_bytes
         self.wall = wall
-        self._url = url
-        self._store: ResponseDatabase | None = None
-        self._opening = Lock()
+        self._store = Opened(lambda: ResponseDatabase(url, quota))
         self._pending: dict[tuple[str, str], StoredResponse] = {}
         self._refused: OrderedDict[tuple[str, str], Exception] = OrderedDict()
         self._threads = ThreadPoolExecutor(THREADS, "stored")
@@ -113,11 +110,10 @@ class Keeper:
         """Try once more to write the waiting rows, and close the database."""
         await self._behind.aclose()
         self._threads.shutdown(wait=False, cancel_futures=True)
-        if self._store is not None:
-            self._store.close()
+        self._store.close()
 
     def _write(self, batch: Sequence[_Waiting]) -> None:
-        self._opened().write([one.turn for one in batch])
+        self._store().write([one.turn for one in batch])
 
     def _ended(self, one: _Waiting, error: Exception | None) -> None:
         if (response := one.turn.response) is not None:
@@ -133,7 +129,7 @@ class Keeper:
         """Delete expired rows, but not before this process has stored or read any."""
         while True:
             await asyncio.sleep(SWEEP)
-            if self._store is not None:
+            if self._store:
                 try:
                     await self._in_thread(self._sweep)
                 except StateError as error:
@@ -183,14 +179,7 @@ class Keeper:
             raise CallerError(message, code="context_length_exceeded", param="input") from None
 
     async def _in_thread(self, query: Callable[[ResponseDatabase], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: query(self._opened()))
-
-    def _opened(self) -> ResponseDatabase:
-        """In a thread."""
-        with self._opening:
-            if self._store is None:
-                self._store = ResponseDatabase(self._url, self._quota)
-            return self._store
+        return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: query(self._store()))
 
 
 def _described(turn: StoredTurn) -> str:

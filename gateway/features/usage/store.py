@@ -5,22 +5,20 @@ Every method blocks: call it in a thread from async code. Methods raise `StoreUn
 
 import operator
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, case, delete, func, insert, select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from gateway.auth.state import StateDatabase
 from gateway.features.usage.files import CountedFile
 from gateway.features.usage.labels import COUNTERS, HOUR, LABELS, UsageRow, day_of
 from gateway.features.usage.report import PART, UsageQuery, rows_of
 from gateway.features.usage.schema import USAGE, days, hours, summed
+from gateway.state.statements import in_parts, insert_into
 
 SETTLED = 2 * HOUR
 """Seconds after a day's end until it is summed. Later rows sum it again."""
-_ROWS = 500
-"""Rows of one statement: a database bounds its parameters."""
 
 
 class UsageStore:
@@ -87,8 +85,8 @@ def _row_of_process(row: tuple[Any, ...]) -> dict[str, Any]:
 
 def write_hours(connection: Connection, values: list[dict[str, Any]]) -> None:
     """Write rows, and let their days be summed again. Amounts only grow: a row that is written twice counts once."""
-    for at in range(0, len(values), _ROWS):
-        _upsert(connection, values[at : at + _ROWS])
+    for part in in_parts(values):
+        _upsert(connection, part)
     touched = sorted({value["day"] for value in values})
     connection.execute(delete(summed).where(summed.c.day.in_(touched)))
 
@@ -99,9 +97,8 @@ def hour_values(source: str, hour: int, row: UsageRow) -> dict[str, Any]:
     return place | dict(zip(LABELS, row.labels, strict=True)) | dict(zip(COUNTERS, row.counters, strict=True))
 
 
-def _upsert(connection: Connection, values: list[dict[str, Any]]) -> None:
-    dialect: Any = sqlite if connection.dialect.name == "sqlite" else postgresql
-    statement = dialect.insert(hours)
+def _upsert(connection: Connection, values: Sequence[dict[str, Any]]) -> None:
+    statement = insert_into(connection, hours)
     new = statement.excluded
     larger = {name: case((new[name] > hours.c[name], new[name]), else_=hours.c[name]) for name in COUNTERS}
     connection.execute(statement.on_conflict_do_update(index_elements=["source", "slot"], set_=larger), values)

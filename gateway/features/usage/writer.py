@@ -1,7 +1,6 @@
 """Writes the counters of a host's processes to the state database, in the background."""
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +9,12 @@ from config.schema.config import Config
 from gateway.features.usage.files import CountedFile, read_files
 from gateway.features.usage.labels import HOUR, UsageRow, day_of
 from gateway.features.usage.store import UsageStore
-from gateway.state.errors import StateError
+from gateway.state.insist import Outages
 from gateway.state.local_folder import local_folder, prepare_private
+from gateway.state.opened import Opened
 from gateway.state.refusals import refuse, write_each
+from gateway.state.rounds import Rounds
 
-log = logging.getLogger(__name__)
 _SUM_EVERY = 600.0
 
 
@@ -35,42 +35,28 @@ class UsageWriter:
     def __init__(
         self, config: Callable[[], Config], pepper: Callable[[], bytes], wall: Callable[[], float] = time.time
     ) -> None:
-        self.available = True
-        """Whether the last transaction succeeded."""
         self.written = 0.0
         """Unix seconds of the last success."""
         self._config = config
         self._pepper = pepper
         self._wall = wall
-        self._store: UsageStore | None = None
+        self.opened = Opened(lambda: UsageStore(self._config().state.database, self._pepper(), self._wall))
+        """The store."""
         self._stored: dict[str, dict[int, tuple[int, ...]]] = {}
         """The counters in the database, by file and slot."""
         self._summed_at = 0.0
-        self._one_at_a_time = asyncio.Lock()
+        outages = Outages("usage", meanwhile="the counters stay in their files")
+        self.write = Rounds(outages, "writing", self._round, self._pause)
+        """Writes what has changed, and sums the days that have ended."""
+
+    @property
+    def available(self) -> bool:
+        """Whether the last transaction succeeded."""
+        return self.write.outages.available
 
     async def run(self) -> None:
         """Write once a `flush` until cancelled."""
-        while True:
-            usage = self._config().usage
-            await asyncio.sleep(2.0 if usage is None else usage.flush)
-            await self.write()
-
-    async def write(self) -> None:
-        """Write what has changed, and sum the days that have ended."""
-        async with self._one_at_a_time:
-            config = self._config()
-            if config.usage is None:
-                return
-            try:
-                await asyncio.to_thread(self._write, config)
-            except (StateError, OSError) as error:
-                if self.available:
-                    log.warning("usage: not written, the files wait: %s", error)
-                self.available = False
-                return
-            if not self.available:
-                log.warning("usage: written again")
-            self.available, self.written = True, self._wall()
+        await self.write.run()
 
     async def store(self) -> UsageStore:
         """The store, for reports. Raises `StateError`."""
@@ -79,15 +65,17 @@ class UsageWriter:
     async def aclose(self) -> None:
         """Write the rest, and close the database."""
         await self.write()
-        if self._store is not None:
-            await asyncio.to_thread(self._store.close)
-            self._store = None
+        await asyncio.to_thread(self.opened.close)
 
-    def opened(self) -> UsageStore:
-        """The store. Blocks. Raises `StateError`."""
-        if self._store is None:
-            self._store = UsageStore(self._config().state.database, self._pepper(), self._wall)
-        return self._store
+    def _pause(self) -> float:
+        usage = self._config().usage
+        return 2.0 if usage is None else usage.flush
+
+    async def _round(self) -> None:
+        config = self._config()
+        if config.usage is not None:
+            await asyncio.to_thread(self._write, config)
+            self.written = self._wall()
 
     def _write(self, config: Config) -> None:
         usage, folder, now = config.usage, folder_of(config), self._wall()

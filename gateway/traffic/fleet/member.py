@@ -20,9 +20,8 @@ from adapters.registry import make as make_adapter
 from adapters.requests import ModelQuery
 from adapters.types import Deadline
 from adapters.upstreams import dial
-from adapters.upstreams.dial import credentials
+from adapters.upstreams.dial import FileTimes, credentials
 from adapters.upstreams.scrubbing import scrubber
-from adapters.upstreams.dial import FileTimes
 from config.schema.config import (
     CommandRuntime,
     LlmRuntime,

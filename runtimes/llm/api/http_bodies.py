@@ -6,9 +6,9 @@ import msgspec
 from adapters import statuses
 from adapters.errors import CallerError, CapacityError, InferenceError, Unavailable
 from adapters.http1.message import NO_HEADERS, Headers, Request, Response
+from adapters.ignored_fields import IGNORED, IgnoredFields
 from adapters.wire.internal_headers import REFUSED
 from adapters.wire.openai import chat as openai
-from adapters.ignored_fields import IGNORED, IgnoredFields
 from runtimes.llm.api.generation import AnswerStream
 from runtimes.llm.engine.async_engine import EngineDead
 

@@ -16,10 +16,10 @@ from adapters.errors import (
     Unsupported,
 )
 from adapters.http1.message import Request, Response
+from adapters.ignored_fields import IgnoredFields
 from adapters.wire import internal_headers
 from adapters.wire.field_names import RESPONSES
 from adapters.wire.internal_headers import decode as decode_standing
-from adapters.ignored_fields import IgnoredFields
 from runtimes.llm.api import embeddings, responses
 from runtimes.llm.api.answers import AnswerWriter, ChatWriter, CompletionWriter
 from runtimes.llm.api.generation import Answering, AnswerStream, EmbeddingPhases

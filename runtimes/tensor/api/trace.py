@@ -18,8 +18,8 @@ from typing import Any
 
 from adapters.errors import CallerError
 from adapters.tensors import Inference, Inferred, Tensor
-from adapters.wire.oip import json_data as oip_data
 from adapters.wire.decoding import whole_number
+from adapters.wire.oip import json_data as oip_data
 from runtimes.tensor.scheduling.clock import clock
 
 LEVELS = ("OFF", "TIMESTAMPS", "TENSORS")

@@ -15,8 +15,8 @@ from adapters.http1.proxy import Proxy
 from adapters.registry import Address
 from adapters.types import Deadline
 from adapters.upstreams.dial import fields_of, plain_client, proxy_of
-from config.schema.protocols.egress import ProxyConfig
 from config.schema.config import PoolConfig
+from config.schema.protocols.egress import ProxyConfig
 from tests.adapters.http1.scripted import OK, Peer, ReceivedRequest, scripted
 from tests.support.gateways import config
 from tests.support.tls import client_side, make_certificate, server_side

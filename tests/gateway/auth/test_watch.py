@@ -91,7 +91,7 @@ async def test_keys_stay_valid_after_the_database_is_deleted_and_one_line_is_log
     await watched.watcher.poll()
     assert watched.watcher.available
     assert [accepts(table, key) for table in watched.tables] == [False]
-    assert caplog.messages[1:] == ["the key database answers again"]
+    assert caplog.messages[1:] == ["keys: reading the database continues"]
 
 
 async def test_a_revoked_key_does_not_come_back_with_a_reload_while_the_database_is_away(

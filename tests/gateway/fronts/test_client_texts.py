@@ -13,9 +13,9 @@ import aiohttp
 import pytest
 from yarl import URL
 
+from adapters import ignored_fields
 from adapters.http1.server import Limits, Server
 from adapters.registry import Address, make
-from adapters import ignored_fields
 from adapters.wire import ext_proc, field_names
 from adapters.wire.openai.model_field import PASSTHROUGH
 from config.schema.batches import BatchesConfig

@@ -71,9 +71,10 @@ async def test_an_outage_is_waited_for_and_a_refused_item_is_not(caplog: pytest.
     running.cancel()
     assert await writes.aclose() == 0
     assert [record.getMessage() for record in caplog.records] == [
-        "things: away; 5 items wait in memory",
+        "things: writing waits: away; meanwhile items wait in memory",
         "things: thing 1 is not stored: UnicodeEncodeError: "
         "'utf-8' codec can't encode character '\\ud800' in position 0: no",
+        "things: writing continues",
     ]
 
 

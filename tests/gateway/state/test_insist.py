@@ -10,8 +10,6 @@ from gateway.features.bus.done.table import DoneTableUnavailable
 from gateway.state.errors import StoreUnavailable
 from gateway.state.insist import LONGEST_PAUSE, Insistence, Outages
 
-pytestmark = pytest.mark.plain
-
 
 @pytest.mark.parametrize(
     ("error", "traceback"),

@@ -11,12 +11,11 @@ from adapters import offload
 from adapters.errors import CallerError, InferenceError, NotFound, StorageFull
 from adapters.http1.message import Request, Response
 from adapters.wire import decoding
-from adapters.wire.field_names import MESSAGES
 from adapters.wire.decoding import check_json
+from adapters.wire.field_names import MESSAGES
 from config.schema.batches import BatchesConfig
 from gateway.auth.keys import Principal
 from gateway.features.batches.fronts.files import OVERHEAD, ContentStream
-from gateway.fronts.paths import FILES, MESSAGE_BATCHES
 from gateway.features.batches.fronts.openai import too_many_batches
 from gateway.features.batches.rows import BatchHolder, BatchSpec, StoredBatch, StoredFile, file_object, new_id
 from gateway.features.batches.service import BatchService

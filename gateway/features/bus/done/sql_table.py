@@ -6,12 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from sqlalchemy import Column, Connection, Double, Index, Integer, String, delete, or_, select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from gateway.auth.state import StateDatabase
 from gateway.features.bus.done.table import DONE, MINE, DoneTableUnavailable
 from gateway.state.errors import StateError
 from gateway.state.schema import TableGroup
+from gateway.state.statements import in_parts, insert_into
 
 BUS = TableGroup("ids of messages")
 ids = BUS.table(
@@ -24,7 +24,6 @@ ids = BUS.table(
     Column("until", Double, nullable=False),
 )
 Index("bus_messages_until", ids.c.until)
-MOST_ROWS = 500
 T = TypeVar("T")
 
 
@@ -34,6 +33,10 @@ class SqlIds:
     def __init__(self, url: str, pepper: bytes) -> None:
         """Raises `StateError`."""
         self.database = StateDatabase(url, pepper, BUS)
+
+    def close(self) -> None:
+        """Close pooled connections."""
+        self.database.close()
 
     def claim(self, binding: str, owner: str, requested: Sequence[str], now: float, takeover: float) -> list[float]:
         """Claim ids."""
@@ -49,7 +52,7 @@ class SqlIds:
         with self.database.transaction() as connection:
             for part in _parts(done_ids):
                 rows = [{"binding": binding, "id": id_, "owner": owner, "done": 1, "until": until} for id_ in part]
-                insert = _insert(connection)(ids).values(rows)
+                insert = insert_into(connection, ids).values(rows)
                 connection.execute(
                     insert.on_conflict_do_update(
                         index_elements=[ids.c.binding, ids.c.id], set_={"done": 1, "owner": owner, "until": until}
@@ -120,19 +123,13 @@ class SqlDoneTable:
 
 def _parts(rows: Sequence[str]) -> Iterator[Sequence[str]]:
     """Sorted, so that no two transactions wait for each other's rows."""
-    rows = sorted(rows)
-    for start in range(0, len(rows), MOST_ROWS):
-        yield rows[start : start + MOST_ROWS]
-
-
-def _insert(connection: Connection) -> Any:
-    return postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    return in_parts(sorted(rows))
 
 
 def _take(connection: Connection, binding: str, owner: str, part: Sequence[str], now: float, takeover: float) -> None:
     """Write the claims first: a transaction of SQLite that begins with a read may be unable to write later."""
     values = {"owner": owner, "done": 0, "until": now + takeover}
-    insert = _insert(connection)(ids).values([{"binding": binding, "id": id_, **values} for id_ in part])
+    insert = insert_into(connection, ids).values([{"binding": binding, "id": id_, **values} for id_ in part])
     free = or_(ids.c.until < now, (ids.c.owner == owner) & (ids.c.done == 0))
     connection.execute(insert.on_conflict_do_update(index_elements=[ids.c.binding, ids.c.id], set_=values, where=free))
 

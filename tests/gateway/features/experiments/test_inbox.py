@@ -11,7 +11,6 @@ from gateway.features.experiments import inbox as inboxes
 from gateway.features.experiments.inbox import FeedbackInbox
 from gateway.features.rollouts.live import LiveComparisons
 from gateway.features.rollouts.store import RolloutStore
-from gateway.state import behind
 from tests.support.gateways import PEPPER
 from tests.support.rollouts import row
 from tests.support.waiting import until
@@ -60,7 +59,6 @@ async def test_without_the_database_a_report_is_refused_and_stored_later(
 ) -> None:
     await one.inbox.put([row(1, 0, 1.0)])
     monkeypatch.setattr(inboxes, "PATIENCE", 0.05)
-    monkeypatch.setattr(behind, "RETRY", 0.05)
     (tmp_path / "state.db").rename(tmp_path / "away.db")
     with pytest.raises(CapacityError) as refused:
         await one.inbox.put([row(2, 0, 1.0)])

@@ -105,8 +105,7 @@ async def test_each_request_is_stored_once_over_any_schedule(
                 sinks[place].close()  # as the kernel closes it
                 sinks[place] = host.sink()
             case ("restart",):
-                if host.writer._store is not None:
-                    host.writer._store.close()
+                host.writer._store.close()
                 host.writer = host.new_writer()
             case "later", hours:
                 host.later(hours * 3600)

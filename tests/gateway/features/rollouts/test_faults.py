@@ -73,9 +73,7 @@ async def process(any_database: str) -> AsyncIterator[Process]:
 
 
 def store_of(process: Process) -> Any:
-    store = process.decider._store
-    assert store is not None
-    return store
+    return process.decider._store()
 
 
 def report(process: Process) -> None:

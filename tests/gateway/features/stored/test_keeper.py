@@ -11,7 +11,6 @@ from config.schema.state import StoredResponsesConfig
 from gateway.features.stored import keeper as module
 from gateway.features.stored.keeper import Keeper
 from gateway.features.stored.store import ResponseDatabase, StoredTurn
-from gateway.state import behind
 from gateway.state.errors import StoreUnavailable
 from tests.support.stored_responses import NOW, response
 from tests.support.waiting import until
@@ -45,7 +44,6 @@ async def test_while_the_database_is_away_responses_wait_in_memory(
 
     monkeypatch.setattr(ResponseDatabase, "write", fails)
     monkeypatch.setattr(module, "PATIENCE", 0.01)
-    monkeypatch.setattr(behind, "RETRY", 0.01)
     monkeypatch.setattr(module, "MAX_WAITING", 3)
     keeper = opened(tmp_path)
     running = asyncio.create_task(keeper.run())

@@ -103,8 +103,7 @@ async def test_bills_are_the_sum_of_the_requests_over_any_schedule(
                 counters[place].close()  # as the kernel closes it; the file has all counts
                 counters[place] = UsageCounter(one.folder)
             case ("restart",):
-                if one.writer._store is not None:
-                    one.writer._store.close()
+                one.writer.opened.close()
                 one.writer = UsageWriter(lambda: one.config, lambda: PEPPER, lambda: one.now)
             case "later", hours:
                 one.now += hours * HOUR
