@@ -1,13 +1,18 @@
 """The result of the rules for one request."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from config.schema.config import CacheConfig, HedgeConfig, Priority, RetryConfig, TimeoutConfig
 from config.schema.telemetry.traces import TraceContentConfig
-from policies.rollouts.live import LiveComparison
 from policies.routing.rewrite import Rewrite
 from policies.routing.target import Target
-from policies.shadowing.live import LiveShadow
+
+if TYPE_CHECKING:  # for routes that compare
+    from policies.rollouts.live import LiveComparison
+    from policies.shadowing.live import LiveShadow
 
 
 @dataclass(frozen=True, slots=True)
