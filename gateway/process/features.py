@@ -14,7 +14,6 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from config.schema.config import Config
 from gateway.background import Background
 from policies.routing.rules import comparisons_of
-from policies.shadowing.planned import planned
 
 Work = tuple[str, Callable[[], Awaitable[None]]]
 """A background task: its name, and what it runs."""
@@ -104,7 +103,8 @@ def has_feedback(config: Config) -> bool:
 
 def has_shadows(config: Config) -> bool:
     """Whether a route has a shadow, or copies before its rollout."""
-    return any(True for _ in planned(config))
+    routes = [route for model in config.models for route in model.routes]
+    return any(route.shadow is not None or (route.rollout and route.rollout.shadow_first) for route in routes)
 
 
 def calls_models(config: Config) -> bool:

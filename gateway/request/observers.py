@@ -9,12 +9,12 @@ from adapters.base import Answer
 from config.schema.telemetry import TraceContentConfig
 from gateway.request.path_parts import hide_model_error
 from gateway.request.spine import Exchange, Observer
-from gateway.telemetry.traces.content import TraceContent, traced_content
 from gateway.traffic.pool import Pool
 from gateway.traffic.sequences import Sequences
-from policies.rollouts.live import LiveComparison
 
 if TYPE_CHECKING:
+    from gateway.telemetry.traces.content import TraceContent
+    from policies.rollouts.live import LiveComparison
     from policies.routing.decision import Decision
 
 
@@ -57,6 +57,8 @@ class WithContent(Observer):
     def reserved(self, exchange: Exchange) -> None:
         log, span = exchange.call.trace.spans, exchange.span
         if log is not None and span is not None:
+            from gateway.telemetry.traces.content import traced_content
+
             content = traced_content(self._config, exchange.request, log, span)
             if content is not None:
                 exchange.observers += (_Content(content),)

@@ -6,13 +6,11 @@ from random import Random
 
 from adapters.base import Upstream
 from config.schema.config import PoolConfig
-from gateway.traffic.arm import ArmUpstream, ModelArm
 from gateway.traffic.cache import Cache
 from gateway.traffic.fallback import ElsewhereFirst, Fallback, FallbackStep
 from gateway.traffic.hedge import Hedge
 from gateway.traffic.plan_state import PlanState
 from gateway.traffic.pool import Pool
-from gateway.traffic.resume import Resume
 from gateway.traffic.retry import Retry
 from gateway.traffic.split import SplitUpstream
 from policies.routing.decision import Decision, Target
@@ -61,10 +59,14 @@ class Composer:
         steps = target.fallback
         first: Upstream
         if target.model is not None:
+            from gateway.traffic.arm import ArmUpstream, ModelArm
+
             first = ArmUpstream(ModelArm(target.model), target.model, self._clock)
         elif target.pool is not None:
             first = self._branch(decision, target.pool, patient=last and not steps)
             if decision.comparison is not None and target is decision.target:
+                from gateway.traffic.arm import ArmUpstream
+
                 first = ArmUpstream(first, target.pool, self._clock)
             branches.setdefault(target.pool, first)
         else:
@@ -98,6 +100,8 @@ class Composer:
             spare=self._pools[name].spare,
         )
         if (mode := self._configs[name].resume) is not None:
+            from gateway.traffic.resume import Resume
+
             upstream = Resume(upstream, name, mode=mode, budget=self._state.resumes(branch), clock=self._clock)
         return upstream
 

@@ -9,8 +9,7 @@ from adapters.requests import GenerateRequest, ModelRequest
 from adapters.stream import Stream
 from adapters.wire.openai import transcript
 from adapters.wire.openai.transcript import Fields, Mode, Transcript
-from policies.retry import MOST_RESUMES
-from policies.retry import ResumeBudget
+from policies.retry import MOST_RESUMES, ResumeBudget
 
 BROKEN = ("transport", "backend")
 

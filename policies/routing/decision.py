@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from config.schema.config import (
     CacheConfig,
@@ -18,9 +18,11 @@ from config.schema.config import (
     TimeoutConfig,
 )
 from config.schema.telemetry import TraceContentConfig
-from policies.rollouts.live import LiveComparison
 from policies.routing.rewrite import Rewrite
-from policies.shadowing.live import LiveShadow
+
+if TYPE_CHECKING:  # for routes that compare
+    from policies.rollouts.live import LiveComparison
+    from policies.shadowing.live import LiveShadow
 
 
 class Split(NamedTuple):

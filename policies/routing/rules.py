@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from random import Random
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from config.schema.config import (
     ClientModelConfig,
@@ -19,18 +19,20 @@ from config.schema.pipelines.pipeline import PipelineConfig
 from policies.facts import Facts
 from policies.globs import GlobSet, GlobTable
 from policies.limits.price import Price
-from policies.rollouts.live import LiveComparison
 from policies.routing.conditions import Condition, conditions
 from policies.routing.decision import Decision, FallbackTarget, Target, chain, compiled
 from policies.routing.rewrite import Rewrite
-from policies.shadowing.live import LiveShadow
 from policies.splits import arm_choice
 
+if TYPE_CHECKING:  # imported for files that compare
+    from policies.rollouts.live import LiveComparison
+    from policies.shadowing.live import LiveShadow
+
 Pick = Callable[[Facts, Random], Decision]
-Rollouts = Mapping[str, LiveComparison]
+Rollouts = Mapping[str, "LiveComparison"]
 """The rollouts and experiments of a process, by name."""
 NO_ROLLOUTS: Rollouts = {}
-Shadows = Mapping[str, LiveShadow]
+Shadows = Mapping[str, "LiveShadow"]
 """The shadows of a process, by name."""
 NO_SHADOWS: Shadows = {}
 VERSION_SIGN = "@"
@@ -125,6 +127,8 @@ def targets(model: ClientModelConfig) -> Iterator[Target]:
     splits = 0
     for route in model.routes:
         if route.comparison is not None:
+            from policies.rollouts.live import LiveComparison
+
             yield compiled(route.target, LiveComparison(route.comparison, "", model.name).salt)
             continue
         target = compiled(route.target, f"{model.name}#{splits}")
@@ -197,6 +201,8 @@ def _compared(
     shadows: Shadows,
 ) -> Pick:
     """The function that selects the decision of an arm, by the shares that are in force then."""
+    from policies.rollouts.live import LiveComparison
+
     live = rollouts.get(config.name) or LiveComparison(config, "", model)
     decisions = []
     for side, arm in enumerate(config.sides):

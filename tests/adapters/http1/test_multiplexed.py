@@ -15,9 +15,7 @@ from hyperframe.frame import DataFrame, PingFrame, PriorityFrame, RstStreamFrame
 
 from adapters.http1 import multiplexed
 from adapters.http1.message import Request, Response
-
-if TYPE_CHECKING:
-    from adapters.http1.multiplexed import Multiplexed
+from adapters.http1.multiplexed import Multiplexed
 from adapters.http1.server import Limits, Server
 from tests.adapters.http1.http2_client import Http2Client, head, http2_client
 from tests.adapters.http1.raw import until

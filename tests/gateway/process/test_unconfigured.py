@@ -35,12 +35,11 @@ PASSING = ("configuration history", "version of the configuration", "end of ")
 def written(folder: Path, sections: frozenset[str]) -> Config:
     """Two pools, two models, one tenant, and these sections."""
     parts = {key: value for name in sections for key, value in SECTIONS[name].items()}
-    pools = [{"name": name, "endpoints": ["http://127.0.0.1:9"], "probe": None} for name in ("main", "next")]
+    pool: dict[str, Any] = {"endpoints": ["http://127.0.0.1:9"], "probe": None}
+    pools = [{"name": name, **pool} for name in ("main", "next")]
     chat = {"name": "chat", "routes": [{"rollout": parts.pop("rollout")} if "rollout" in parts else {"to": "main"}]}
-    other = {"name": "other", "routes": [{"to": "main"}]}
-    if "shadow" in parts:
-        other["routes"][0]["shadow"] = parts.pop("shadow")
-    models = [chat, other]
+    copied = {"to": "main", "shadow": parts.pop("shadow", None)}
+    models = [chat, {"name": "other", "routes": [copied]}]
     if "pipeline" in parts:
         models.append({"name": "both", "pipeline": parts.pop("pipeline")})
     if "scale" in parts:
