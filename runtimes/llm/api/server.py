@@ -7,14 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
 
 from adapters import offload
-from adapters.errors import (
-    BackendError,
-    CallerError,
-    InferenceError,
-    NotFound,
-    Unavailable,
-    Unsupported,
-)
+from adapters.errors import BackendError, CallerError, InferenceError, NotFound, Unavailable, Unsupported
 from adapters.http1.message import Request, Response
 from adapters.wire import internal_headers
 from adapters.wire.field_names import RESPONSES
