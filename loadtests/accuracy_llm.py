@@ -21,11 +21,11 @@ from torch import Tensor
 from runtimes.llm.engine.executor import Executor, ExecutorName, make_executor
 from runtimes.llm.memory import KVCacheName, kv_dtype
 from runtimes.llm.model.llama import Llama
+from runtimes.llm.model.matrix import GROUP, WeightsName, quantized_4
 from runtimes.llm.sequence import SamplingParams
 from runtimes.llm.sequence import Sequence as TokenSequence
 from runtimes.llm.text.tokenizer_loader import load_tokenizer
 from runtimes.llm.weights.loader import DtypeName, load_model
-from runtimes.llm.weights.quantize import GROUP, WeightsName, quantized_4
 from runtimes.llm.weights.store import resolve
 
 ROOT = Path(__file__).parent.parent

@@ -1,6 +1,8 @@
 """Command-line options of both runtimes. A type raises `ArgumentTypeError`, which argparse reports with the option."""
 
 from argparse import Action, ArgumentDefaultsHelpFormatter, ArgumentParser, ArgumentTypeError
+from collections.abc import Callable
+from typing import TypeVar
 
 from config.schema.units import HELD_COPIES, format_size, parse_duration, parse_size, parse_size_or_share
 
@@ -8,6 +10,8 @@ MAX_HELD_HELP = (
     f"memory for request bodies; each counts {HELD_COPIES} times; 2GiB, or the memory of eight of the largest"
     " bodies, if not given"
 )
+
+T = TypeVar("T")
 
 
 class HelpFormatter(ArgumentDefaultsHelpFormatter):
@@ -44,25 +48,21 @@ def port(text: str) -> int:
     return number
 
 
-def size(text: str) -> int:
-    """Bytes, with or without a unit."""
-    try:
-        return int(text) if text.isdigit() else parse_size(text)
-    except ValueError as error:
-        raise ArgumentTypeError(str(error)) from None
+def explained(parse: Callable[[str], T]) -> Callable[[str], T]:
+    """The type of an option whose ValueError is the explanation for the user."""
+
+    def parsed(text: str) -> T:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise ArgumentTypeError(str(error)) from None
+
+    return parsed
 
 
-def size_or_share(text: str) -> int | float:
-    """Bytes, with or without a unit, or a share of all memory: 30% is 0.3."""
-    try:
-        return int(text) if text.isdigit() else parse_size_or_share(text)
-    except ValueError as error:
-        raise ArgumentTypeError(str(error)) from None
-
-
-def duration(text: str) -> float:
-    """Seconds, from a number with a unit."""
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise ArgumentTypeError(str(error)) from None
+size = explained(lambda text: int(text) if text.isdigit() else parse_size(text))
+"""Bytes, with or without a unit."""
+size_or_share = explained(lambda text: int(text) if text.isdigit() else parse_size_or_share(text))
+"""Bytes, with or without a unit, or a share of all memory: 30% is 0.3."""
+duration = explained(parse_duration)
+"""Seconds, from a number with a unit."""

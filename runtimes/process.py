@@ -1,33 +1,93 @@
-"""The life of a runtime's process: its imports, its stop by a signal, and its stop after its parent's end."""
+"""The life of a runtime's process: its imports, log and listeners, and its stop by a signal or after its parent."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 import signal
 import stat
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Collection, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import uvloop
+
+from adapters.open_files import raise_limit
+
+if TYPE_CHECKING:
+    from adapters.http1.accepting import Accepting
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 
 class CannotStart(Exception):
     """The reason, in one line."""
 
 
+class OneLine(logging.Formatter):
+    """One line for each record, tracebacks included, as log collectors expect."""
+
+    def head(self, record: logging.LogRecord) -> str:
+        """The beginning of the line, before the message."""
+        return f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(record.created))} {record.levelname} {record.name} "
+
+    def format(self, record: logging.LogRecord) -> str:
+        return (self.head(record) + super().format(record)).replace("\n", "\\n")
+
+
 @contextmanager
-def importing() -> Iterator[None]:
-    """Disables garbage collection for imports: it takes a seventh of their time and frees nothing."""
+def importing(extra: str, packages: Collection[str]) -> Iterator[None]:
+    """Disables garbage collection for imports: it takes a seventh of their time and frees nothing.
+
+    Exits with the command that installs the `extra` if one of its `packages` is missing.
+    """
     gc.disable()
     try:
         yield
+    except ModuleNotFoundError as error:
+        if error.name not in packages:
+            raise
+        print(f'{error.name} is not installed: run `pip install "headrace[{extra}]"`', file=sys.stderr)
+        raise SystemExit(1) from None
     finally:
         gc.enable()
+
+
+def serve(serving: Coroutine[object, object, int]) -> int:
+    """Run a server to its end, with the descriptors that the system allows. Returns the exit status."""
+    raise_limit()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(serving)
+
+
+async def listen(
+    server: Accepting[Any], socket: Path | None, host: str, port: int | None, prefix: str, scheme: str = "http://"
+) -> None:
+    """Listen on the socket and the port that are given, and log each address. Raises `CannotStart`."""
+    try:
+        if socket is not None:
+            await server.listen_unix(socket)
+            log.info("%s on unix:%s", prefix, socket)
+        if port is not None:
+            host, port = await server.listen_tcp(host, port)
+            log.info("%s on %s%s:%d", prefix, scheme, f"[{host}]" if ":" in host else host, port)
+    except OSError as error:
+        raise CannotStart(f"cannot listen: {error}") from None
+
+
+async def precedes(work: asyncio.Future[Any], stop: asyncio.Event) -> bool:
+    """Whether `work` ends before `stop` is set. Work that does not goes on."""
+    stopping = asyncio.ensure_future(stop.wait())
+    await asyncio.wait((work, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    return work.done()
 
 
 def in_thread(work: Callable[[], T], name: str) -> asyncio.Future[T]:

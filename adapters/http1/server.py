@@ -37,7 +37,7 @@ class Server(Accepting[ServedConnection]):
     def _protocol_factory(self) -> Callable[[], asyncio.Protocol]:
         if not self.limits.http2:
             return lambda: Connection(self)
-        from adapters.http1.multiplexed import Greeting
+        from adapters.http1.greeting import Greeting
 
         return lambda: Greeting(self)
 

@@ -5,15 +5,20 @@ import functools
 import logging
 import os
 import sys
-import time
 from pathlib import Path
 
 from runtimes.access import take_key
 from runtimes.arguments import MAX_HELD_HELP, HelpFormatter, held_bytes, port, positive, size, size_or_share
-from runtimes.process import importing
+from runtimes.process import OneLine, importing
 
 # The modules of `pip install "headrace[llm]"`.
 _EXTRA = {"gguf", "huggingface_hub", "jinja2", "llguidance", "numpy", "safetensors", "tokenizers", "torch"}
+
+_ENGINE = (
+    "dtype", "device", "weights", "executor", "threads", "max_model_len", "max_num_seqs", "max_num_batched_tokens",
+    "kv_cache_dtype", "max_queue", "prefix_cache",
+)  # fmt: skip
+"""Options with the name of a field of `EngineConfig`."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -26,33 +31,17 @@ def main(arguments: list[str] | None = None) -> int:
     # Without this, OpenMP's threads spin while they wait, which on cores shared with a gateway and its clients makes
     # a step several times slower. Read when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    try:
-        with importing():
-            from runtimes.llm.engine.async_engine import EngineConfig
-            from runtimes.llm.service import MAX_BODY, ServiceOptions, run
-    except ModuleNotFoundError as error:
-        if error.name not in _EXTRA:
-            raise
-        print(f'{error.name} is not installed: run `pip install "headrace[llm]"`', file=sys.stderr)
-        return 1
+    with importing("llm", _EXTRA):
+        from runtimes.llm.engine.async_engine import EngineConfig
+        from runtimes.llm.service import MAX_BODY, ServiceOptions, run
     options = ServiceOptions(
         model=args.model,
         served_name=args.served_name or args.model,
         engine_config=functools.partial(
             EngineConfig,
-            dtype=args.dtype,
-            device=args.device,
-            weights=args.weights,
-            executor=args.executor,
-            threads=args.threads,
-            max_model_len=args.max_model_len,
-            max_num_seqs=args.max_num_seqs,
-            max_num_batched_tokens=args.max_num_batched_tokens,
-            kv_cache_dtype=args.kv_cache_dtype,
             kv_cache_bytes=int(args.kv_cache),
             kv_cache_share=None if isinstance(args.kv_cache, int) else args.kv_cache,
-            max_queue=args.max_queue,
-            prefix_cache=args.prefix_cache,
+            **{name: getattr(args, name) for name in _ENGINE},
         ),
         pooling=args.pooling,
         matryoshka=args.matryoshka,
@@ -129,19 +118,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-class _OneLine(logging.Formatter):
-    """One line for each record, tracebacks included, as log collectors expect."""
-
-    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802 - logging's name
-        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created))
-
-    def format(self, record: logging.LogRecord) -> str:
-        return super().format(record).replace("\n", "\\n")
-
-
 def _log_to_stderr() -> None:
     handler = logging.StreamHandler()
-    handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    handler.setFormatter(OneLine())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
 
 

@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-import uvloop
 
 from adapters.http1.server import Limits, Server
+<<<<<<< HEAD
 from adapters.process import MAX_CONNECTIONS, clients_that_fit, raise_limit
+=======
+from adapters.open_files import MAX_CONNECTIONS, clients_that_fit
+>>>>>>> h-runtimes
 from runtimes.access import keyed
 from runtimes.llm.api.http_bodies import refusal
 from runtimes.llm.api.server import App
@@ -25,7 +28,7 @@ from runtimes.llm.model.embedding_config import PoolingName, embedding_config, i
 from runtimes.llm.text.chat_template import ChatTemplate
 from runtimes.llm.text.tokenizer_loader import load_tokenizer
 from runtimes.llm.weights.store import resolve
-from runtimes.process import CannotStart, in_thread, stop_signal
+from runtimes.process import CannotStart, in_thread, listen, precedes, serve, stop_signal
 from runtimes.spans import SpanBuffer
 from runtimes.traced_handler import TracedHandler
 from runtimes.wheels import ModelUnavailable
@@ -60,9 +63,7 @@ class ServiceOptions:
 
 def run(options: ServiceOptions) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit status."""
-    raise_limit()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(options))
+    return serve(_serve(options))
 
 
 async def _serve(options: ServiceOptions) -> int:
@@ -73,7 +74,7 @@ async def _serve(options: ServiceOptions) -> int:
     server = Server(handler, limits, refusal)
     try:
         stop = stop_signal(exit_with_parent=options.exit_with_parent)
-        await _listen(server, options)
+        await listen(server, options.socket, options.host, options.port, "listening")
         app.model = await _load_unless(stop, options)
         if app.model is not None and await _engine_ends_before(stop, app.model.engine):
             # Its requests get errors; the supervisor starts a new process.
@@ -110,23 +111,10 @@ def _check_cache(engine: AsyncEngine) -> None:
 
 
 async def _engine_ends_before(stop: asyncio.Event, engine: AsyncEngine) -> bool:
-    waits = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(engine.ended())]
-    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    for wait in waits:
-        wait.cancel()
+    ended = asyncio.ensure_future(engine.ended())
+    await precedes(ended, stop)
+    ended.cancel()
     return not stop.is_set()
-
-
-async def _listen(server: Server, options: ServiceOptions) -> None:
-    try:
-        if options.socket is not None:
-            await server.listen_unix(options.socket)
-            log.info("listening on unix:%s", options.socket)
-        if options.port is not None:
-            host, port = await server.listen_tcp(options.host, options.port)
-            log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
-    except OSError as error:
-        raise CannotStart(f"cannot listen: {error}") from None
 
 
 # ── loading ───────────────────────────────────────────────────────────────────────────────────────────
@@ -135,10 +123,7 @@ async def _listen(server: Server, options: ServiceOptions) -> None:
 async def _load_unless(stop: asyncio.Event, options: ServiceOptions) -> LoadedModel | None:
     """Load the model and start its engine. None if `stop` was set first."""
     loading = in_thread(lambda: _load(options), "llm-load")
-    stopping = asyncio.ensure_future(stop.wait())
-    await asyncio.wait((loading, stopping), return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    if not loading.done():
+    if not await precedes(loading, stop):
         return None
     try:
         model = loading.result()

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from adapters.process import drop_unlisted, sweep
 from runtimes.access import take_key
-from runtimes.arguments import MAX_HELD_HELP, HelpFormatter, duration, held_bytes, port, positive, size
+from runtimes.arguments import MAX_HELD_HELP, HelpFormatter, duration, explained, held_bytes, port, positive, size
 from runtimes.process import importing
-from runtimes.tensor.api.log_settings import LogSettings, OneLine
-from runtimes.tensor.api.restrictions import Restriction, parse
+from runtimes.tensor.api.log_settings import LogSettings, SettingsFormatter
+from runtimes.tensor.api.restrictions import parse
 from runtimes.tensor.catalogue.repository import CATALOGUE
 
 # The modules of `pip install "headrace[tensor]"`.
@@ -33,15 +33,9 @@ def main(arguments: list[str] | None = None) -> int:
     drop_unlisted(os.environ, args.pass_env)
     # OpenMP's idle threads would spin beside those of the models. A framework reads this when it is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    try:
-        with importing():
-            from runtimes.tensor.api.server import ServerOptions, run
-            from runtimes.tensor.models.manager import ManagerOptions
-    except ModuleNotFoundError as error:
-        if error.name not in _EXTRA:
-            raise
-        print(f'{error.name} is not installed: run `pip install "headrace[tensor]"`', file=sys.stderr)
-        return 1
+    with importing("tensor", _EXTRA):
+        from runtimes.tensor.api.server import ServerOptions, run
+        from runtimes.tensor.models.manager import ManagerOptions
     models = ManagerOptions(
         mode=args.mode,
         models=tuple(args.load),
@@ -99,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--restrict",
         action="append",
-        type=_restriction,
+        type=explained(parse),
         default=[],
         metavar="GROUP,GROUP:HEADER=SECRET",
         help="require this header for these parts of the interface; may be repeated",
@@ -156,17 +150,10 @@ def _models(group: argparse._ArgumentGroup) -> None:
     add("--memory-budget", type=size, default="0", help="memory of all loaded models, such as 4GiB; 0 for no bound")
 
 
-def _restriction(text: str) -> Restriction:
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
 def _log_to_stderr() -> LogSettings:
     settings = LogSettings()
     handler = logging.StreamHandler()
-    handler.setFormatter(OneLine(settings))
+    handler.setFormatter(SettingsFormatter(settings))
     handler.addFilter(settings)
     logging.basicConfig(level=logging.DEBUG, handlers=[handler])
     logging.getLogger("asyncio").setLevel(logging.WARNING)

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.interfaces import Instance, ModelLoadError, RequestInstance
+from runtimes.tensor.models.served_model import ModelScheduler
 from runtimes.tensor.requests.scheduler import RequestScheduler
 from runtimes.tensor.scheduling.batcher import Batcher
 from runtimes.tensor.scheduling.cached import Cached, ResponseStore
 from runtimes.tensor.scheduling.decoupled import Streamer
 from runtimes.tensor.scheduling.pending import NoRecorder, Recorder
-from runtimes.tensor.scheduling.scheduler import ModelScheduler
 from runtimes.tensor.sequences.sequencer import Sequencer
 
 

@@ -21,8 +21,8 @@ from runtimes.tensor.instances import placement
 from runtimes.tensor.instances.services import ModelServices
 from runtimes.tensor.models.loading import Parts
 from runtimes.tensor.models.manager import ManagerOptions, ModelManager
+from runtimes.tensor.models.records import ModelTable
 from runtimes.tensor.models.repository import Repository
-from runtimes.tensor.models.table import ModelTable
 from runtimes.tensor.schedulers import make_scheduler
 from runtimes.tensor.scheduling.cached import ResponseStore
 

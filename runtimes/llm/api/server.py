@@ -7,14 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
 
 from adapters import offload
-from adapters.errors import (
-    BackendError,
-    CallerError,
-    InferenceError,
-    NotFound,
-    Unavailable,
-    Unsupported,
-)
+from adapters.errors import BackendError, CallerError, InferenceError, NotFound, Unavailable, Unsupported
 from adapters.http1.message import Request, Response
 from adapters.ignored_fields import IgnoredFields
 from adapters.wire import internal_headers

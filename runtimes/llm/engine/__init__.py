@@ -1,7 +1,7 @@
 """The engine: it schedules sequences, runs batches and samples tokens.
 
 async_engine.py      the engine's thread, and its interface for asyncio
-core.py              a step: schedule, run, update; engine_config.py: options and statistics
+core.py              a step: schedule, run, update; its options and statistics
 scheduler.py         which sequences run in a step, and how many tokens of each
 step_budget.py       the bounds of a step: its prompt tokens, and its time while prompts wait
 queue.py             sequences that wait or run, in the order of the tenants' shares

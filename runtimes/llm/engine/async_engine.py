@@ -13,8 +13,7 @@ from collections.abc import Callable, Sequence
 
 from adapters.errors import BackendError, InferenceError
 from runtimes.histogram import Histogram
-from runtimes.llm.engine.core import Engine, StepRunner
-from runtimes.llm.engine.engine_config import EngineConfig, EngineStats
+from runtimes.llm.engine.core import Engine, EngineConfig, EngineStats, StepRunner
 from runtimes.llm.engine.queue import PromptTooLong, QueueFull, TooLate
 from runtimes.llm.sequence import (
     DEFAULT_STANDING,

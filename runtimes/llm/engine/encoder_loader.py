@@ -5,18 +5,16 @@ from pathlib import Path
 import torch
 
 from runtimes.llm.engine.block_manager import BlockManager
-from runtimes.llm.engine.core import Engine
-from runtimes.llm.engine.engine_config import EngineConfig
+from runtimes.llm.engine.core import Engine, EngineConfig
 from runtimes.llm.engine.model_runner import Pooler
 from runtimes.llm.engine.scheduler import Scheduler
 from runtimes.llm.engine.step_budget import SchedulerConfig
 from runtimes.llm.model.embedding_config import EmbeddingConfig, encoder_config
 from runtimes.llm.model.encoder import Encoder
-from runtimes.llm.model.matrix import Weight, moved
+from runtimes.llm.model.matrix import Weight, WeightsName, held, moved
 from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.sequence import Sampled, StepBatch
 from runtimes.llm.weights.loader import DeviceName, DtypeName, check_weight, choose_device, choose_dtype
-from runtimes.llm.weights.quantize import WeightsName, held
 from runtimes.llm.weights.safetensors_files import SafetensorsFiles, json_object
 
 # Files of models that were trained with a head store the encoder's tensors under one of these.

@@ -12,11 +12,10 @@ from torch import Tensor
 
 from runtimes.llm.memory import allocating, memory_of, require
 from runtimes.llm.model.llama import Llama
-from runtimes.llm.model.matrix import GroupQuantized, Weight, moved
+from runtimes.llm.model.matrix import GroupQuantized, Weight, WeightsName, held, held_bytes, moved
 from runtimes.llm.model.model_config import ModelShape, UnsupportedModel
 from runtimes.llm.native.build import targets
 from runtimes.llm.weights.gguf_checkpoint import GgufCheckpoint
-from runtimes.llm.weights.quantize import WeightsName, held, held_bytes
 from runtimes.llm.weights.safetensors_files import SafetensorsCheckpoint
 
 _ADVICE = "take weights of fewer bits (weights: int8 or int4), or a smaller model"

@@ -15,6 +15,7 @@ from adapters.tensors import Inference
 from adapters.types import DEVICE_MS
 from adapters.wire import compression
 from adapters.wire.oip import bodies as oip_bodies
+<<<<<<< HEAD
 from adapters.wire.oip import (
     generate as oip_generate,
 )
@@ -25,6 +26,12 @@ from adapters.wire.oip import (
 from adapters.wire.oip import (
     responses as oip_responses,
 )
+=======
+from adapters.wire.oip import generate as oip_generate
+from adapters.wire.oip import raw_requests as oip_raw
+from adapters.wire.oip import requests as oip
+from adapters.wire.oip import responses as oip_responses
+>>>>>>> h-runtimes
 from runtimes.tensor.api import restrictions
 from runtimes.tensor.api.control import Control, no_cuda
 from runtimes.tensor.api.metrics import CONTENT_TYPE as METRICS_TYPE

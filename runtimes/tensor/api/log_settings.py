@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from adapters.errors import CallerError
+from runtimes.process import OneLine
 
 _KINDS = (("log_info", logging.INFO), ("log_warning", logging.WARNING), ("log_error", logging.ERROR))
 _FORMATS = ("default", "ISO8601")
@@ -64,18 +65,15 @@ def _check(name: str, value: Any) -> None:
         raise CallerError(f"`{name}` is true or false.", param=name)
 
 
-class OneLine(logging.Formatter):
-    """One line for each record, tracebacks included, as log collectors expect; in the format of the settings."""
+class SettingsFormatter(OneLine):
+    """Lines in the format of the settings."""
 
     def __init__(self, settings: LogSettings) -> None:
         super().__init__()
         self._settings = settings
 
-    def format(self, record: logging.LogRecord) -> str:
-        if self._settings.format_name == "default":
-            stamp = time.strftime("%m%d %H:%M:%S", time.gmtime(record.created))
-            head = f"{_LETTERS.get(record.levelname, 'I')}{stamp}.{int(record.msecs * 1000):06d} {record.name}] "
-        else:
-            stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created))
-            head = f"{stamp} {record.levelname} {record.name} "
-        return (head + super().format(record)).replace("\n", "\\n")
+    def head(self, record: logging.LogRecord) -> str:
+        if self._settings.format_name != "default":
+            return super().head(record)
+        stamp = time.strftime("%m%d %H:%M:%S", time.gmtime(record.created))
+        return f"{_LETTERS.get(record.levelname, 'I')}{stamp}.{int(record.msecs * 1000):06d} {record.name}] "

@@ -6,22 +6,24 @@ import asyncio
 import functools
 import gc
 import logging
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import uvloop
 
 from adapters.http1.budget import Budget
 from adapters.http1.server import Limits as HttpLimits
 from adapters.http1.server import Server as HttpServer
+<<<<<<< HEAD
 from adapters.http2.accepted import Limits as GrpcLimits
 from adapters.http2.accepted import Server as GrpcServer
 from adapters.process import MAX_CONNECTIONS, clients_that_fit, raise_limit
+=======
+from adapters.http2.server import Limits as GrpcLimits
+from adapters.http2.server import Server as GrpcServer
+from adapters.open_files import MAX_CONNECTIONS, clients_that_fit
+>>>>>>> h-runtimes
 from runtimes.access import keyed
-from runtimes.process import CannotStart, in_thread, stop_signal
+from runtimes.process import CannotStart, in_thread, listen, precedes, serve, stop_signal
 from runtimes.spans import SpanBuffer
 from runtimes.tensor.api.control import Control
 from runtimes.tensor.api.grpc import GrpcDoor
@@ -40,8 +42,8 @@ from runtimes.tensor.instances import placement
 from runtimes.tensor.instances.services import ModelServices
 from runtimes.tensor.models.loading import Parts
 from runtimes.tensor.models.manager import ManagerOptions, ModelManager
+from runtimes.tensor.models.records import ModelTable
 from runtimes.tensor.models.repository import Repository, RepositoryError
-from runtimes.tensor.models.table import ModelTable
 from runtimes.tensor.schedulers import make_scheduler
 from runtimes.tensor.scheduling.cached import ResponseStore
 from runtimes.tensor.scheduling.clock import clock
@@ -82,9 +84,7 @@ class ServerOptions:
 
 def run(options: ServerOptions, logs: LogSettings) -> int:
     """Serve until a signal stops the server. Returns the exit status of the process."""
-    raise_limit()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(options, logs))
+    return serve(_serve(options, logs))
 
 
 async def _serve(options: ServerOptions, logs: LogSettings) -> int:
@@ -125,7 +125,7 @@ async def _added(options: ServerOptions, stop: asyncio.Event) -> bool:
     """Add the models of the catalogue to the repository. False if `stop` was set first. Raises `CannotStart`."""
     for name in options.added:
         adding = in_thread(functools.partial(add, name, options.repositories[0], progress=True), f"add {name}")
-        if not await _precedes(adding, stop):
+        if not await precedes(adding, stop):
             return False
         try:
             log.info("the repository has %s", adding.result())
@@ -134,18 +134,10 @@ async def _added(options: ServerOptions, stop: asyncio.Event) -> bool:
     return True
 
 
-async def _precedes(work: asyncio.Future[Any], stop: asyncio.Event) -> bool:
-    """Whether work ends before `stop` is set."""
-    stopping = asyncio.ensure_future(stop.wait())
-    await asyncio.wait((work, stopping), return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    return work.done()
-
-
 async def _loaded(manager: ModelManager, stop: asyncio.Event) -> bool:
     """Load the models. False if `stop` was set first. Raises `CannotStart`."""
     loading = asyncio.ensure_future(manager.start())
-    if not await _precedes(loading, stop):
+    if not await precedes(loading, stop):
         loading.cancel()
         with suppress(asyncio.CancelledError):
             await loading
@@ -183,19 +175,8 @@ class _Server:
     async def listen(self) -> None:
         """Start the listeners. From then on requests are answered, also while models load. Raises `CannotStart`."""
         options = self._options
-        try:
-            if options.http_socket is not None:
-                await self._http.listen_unix(options.http_socket)
-                log.info("HTTP on unix:%s", options.http_socket)
-            if options.http_port is not None:
-                log.info("HTTP on http://%s", _address(await self._http.listen_tcp(options.host, options.http_port)))
-            if options.grpc_socket is not None:
-                await self._grpc.listen_unix(options.grpc_socket)
-                log.info("gRPC on unix:%s", options.grpc_socket)
-            if options.grpc_port is not None:
-                log.info("gRPC on %s", _address(await self._grpc.listen_tcp(options.host, options.grpc_port)))
-        except OSError as error:
-            raise CannotStart(f"cannot listen: {error}") from None
+        await listen(self._http, options.http_socket, options.host, options.http_port, "HTTP")
+        await listen(self._grpc, options.grpc_socket, options.host, options.grpc_port, "gRPC", scheme="")
 
     async def drain(self) -> None:
         """Wait until requests in flight have ended."""
@@ -207,8 +188,3 @@ class _Server:
         await self._manager.aclose()
         await self._tracer.aclose()
         self._memory.unregister()
-
-
-def _address(bound: Sequence[object]) -> str:
-    host, port = bound
-    return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"

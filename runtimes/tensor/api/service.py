@@ -26,8 +26,8 @@ from runtimes.tensor.models.served_model import Computed, ServedModel
 from runtimes.tensor.requests.messages import MemberRun
 from runtimes.tensor.requests.outcomes import ModelOutputs
 from runtimes.tensor.scheduling.clock import clock
+from runtimes.tensor.scheduling.outlet import UnfinishedOutputs
 from runtimes.tensor.scheduling.responses import Responses
-from runtimes.tensor.scheduling.unfinished import UnfinishedOutputs
 from runtimes.tensor.statistics import Reason
 
 

@@ -21,7 +21,7 @@ from runtimes.tensor.ensembles.processes.scheduler import ProcessScheduler
 from runtimes.tensor.ensembles.stages import PreparedStep, StagePlan
 from runtimes.tensor.interfaces import Instance
 from runtimes.tensor.models.members import Describe, members_of
-from runtimes.tensor.models.served_model import Calls
+from runtimes.tensor.models.served_model import Calls, ModelScheduler
 from runtimes.tensor.scheduling.cached import Cached, ResponseStore
 from runtimes.tensor.scheduling.clock import Quiet, clock
 from runtimes.tensor.scheduling.dispatcher import number_of
@@ -30,7 +30,6 @@ from runtimes.tensor.scheduling.pending import Execution as Computation
 from runtimes.tensor.scheduling.pending import NoRecorder, Recorder
 from runtimes.tensor.scheduling.queue import MAX_QUEUE_SIZE
 from runtimes.tensor.scheduling.responses import Responses
-from runtimes.tensor.scheduling.scheduler import ModelScheduler
 
 WINDOW: Final = 8
 """Responses of one decoupled step that are between it and the client."""

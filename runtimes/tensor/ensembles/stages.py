@@ -14,13 +14,7 @@ from config.graph import GraphStep
 from runtimes.tensor.configuration.ensemble_checks import graph_of
 from runtimes.tensor.configuration.model_config import Dims, ModelConfig, TensorSpec
 from runtimes.tensor.instances.runner import reshaped
-from runtimes.tensor.models.members import (
-    Member,
-    decoupled_labels,
-    inner_dims,
-    optional_inputs,
-    version_of,
-)
+from runtimes.tensor.models.members import Member, decoupled_labels, inner_dims, optional_inputs, version_of
 from runtimes.tensor.text_index import IndexedTensor
 
 Reshape = Callable[[Dims], Dims]

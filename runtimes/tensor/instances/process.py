@@ -14,15 +14,7 @@ from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.instances import frames
 from runtimes.tensor.instances.child_process import ChildProcess
 from runtimes.tensor.instances.worker import LOAD_SECONDS, Job, Listener, decode_config, encode_job
-from runtimes.tensor.interfaces import (
-    Batch,
-    Device,
-    LoadReport,
-    ModelFailed,
-    ModelLoadError,
-    RowsFailed,
-    Tensors,
-)
+from runtimes.tensor.interfaces import Batch, Device, LoadReport, ModelFailed, ModelLoadError, RowsFailed, Tensors
 
 ELSEWHERE: Final = 4 * 1024 * 1024
 """Bytes that are copied on a thread, so that the loop does not wait for them."""

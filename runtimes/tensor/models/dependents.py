@@ -13,10 +13,9 @@ from typing import Protocol
 
 from adapters.errors import InferenceError
 from config.graph import cycle
-from runtimes.tensor.models.records import Source
+from runtimes.tensor.models.loading import SourceError
+from runtimes.tensor.models.records import ModelTable, Source
 from runtimes.tensor.models.repository import Override
-from runtimes.tensor.models.sources import SourceError
-from runtimes.tensor.models.table import ModelTable
 
 
 class Loads(Protocol):

@@ -1,4 +1,4 @@
-"""Loads a version from its files: verified, completed, loaded, warmed up."""
+"""Loads a version from its files, and the configuration before that: verified, completed, loaded, warmed up."""
 
 from __future__ import annotations
 
@@ -9,17 +9,86 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from config.problem import ConfigError
 from config.schema.units import format_size
 from runtimes.tensor.configuration.checks import check
 from runtimes.tensor.configuration.model_config import ModelConfig
-from runtimes.tensor.configuration.reading import usual_file
+from runtimes.tensor.configuration.reading import Reading, read_model, read_override, usual_file
 from runtimes.tensor.interfaces import Instance, ModelLoadError
-from runtimes.tensor.models import manifest, members
+from runtimes.tensor.models import members, repository
 from runtimes.tensor.models.members import Describe
 from runtimes.tensor.models.records import Source
+from runtimes.tensor.models.repository import (
+    ModelFolder,
+    Override,
+    Repository,
+    RepositoryError,
+    check_name,
+    remove,
+    unpack,
+)
 from runtimes.tensor.models.served_model import ModelScheduler, ServedModel
 from runtimes.tensor.models.warmup import warm_up
 from runtimes.tensor.statistics import ModelStatistics
+
+
+class SourceError(Exception):
+    """The configuration is invalid, or no version can be loaded; the message names the change to make."""
+
+
+async def read_source(repository: Repository, name: str, override: Override | None) -> Source:
+    """Read the source of a model. Raises `RepositoryError` for an unknown model, `SourceError` for an invalid model."""
+    work = asyncio.ensure_future(asyncio.to_thread(_read, repository, name, override))
+    try:
+        source, reading = await asyncio.shield(work)
+    except asyncio.CancelledError:
+        work.add_done_callback(_discard)
+        raise
+    for warning in reading.warnings:
+        log.warning("%s", warning)
+    return source
+
+
+def _discard(work: asyncio.Future[tuple[Source, Reading]]) -> None:
+    """Remove the files that a cancelled load wrote."""
+    if not work.cancelled() and work.exception() is None and work.result()[0].temporary:
+        asyncio.get_running_loop().run_in_executor(None, remove, work.result()[0].folder.path)
+
+
+def _read(repository: Repository, name: str, override: Override | None) -> tuple[Source, Reading]:
+    check_name(name)
+    if override is None:
+        folder = repository.find(name)
+        reading = _reading(folder, None)
+        return Source(folder, reading.config), reading
+    if not override.files:
+        folder = repository.find(name)
+        reading = _reading(folder, override)
+        return Source(folder, reading.config, override.digest), reading
+    if not override.config:
+        raise SourceError("files were sent without a configuration: send `config` with them")
+    try:
+        folder = unpack(name, override)
+    except RepositoryError as error:
+        raise SourceError(str(error)) from None
+    try:
+        reading = _reading(folder, override)
+    except BaseException:
+        remove(folder.path)
+        raise
+    return Source(folder, reading.config, override.digest, temporary=True), reading
+
+
+def _reading(folder: ModelFolder, override: Override | None) -> Reading:
+    versions = [folder.version(number) for number in folder.versions]
+    try:
+        if override is not None and override.config:
+            return read_override(override.config, folder.name, folder.path, versions)
+        return read_model(folder.path, folder.name, versions)
+    except ConfigError as error:
+        # Clients see the message, and do not see the path of the repository.
+        raise SourceError(str(error).replace(f"{folder.path.parent}/", "")) from None
+
 
 log = logging.getLogger(__name__)
 
@@ -82,8 +151,8 @@ class Loader:
     async def _load(self, source: Source, number: int, statistics: ModelStatistics) -> ServedModel:
         folder = source.folder.version(number)
         try:
-            await asyncio.to_thread(manifest.verify, folder)
-        except manifest.Incomplete as error:
+            await asyncio.to_thread(repository.verify, folder)
+        except repository.Incomplete as error:
             raise ModelLoadError(str(error)) from None
         if source.config.ensemble is not None:
             config = members.completed(source.config, self._describe)

@@ -13,13 +13,7 @@ from adapters.errors import InferenceError
 from config.graph import predecessors
 from config.problem import closest
 from runtimes.tensor.configuration.ensemble_checks import graph_of, step_name
-from runtimes.tensor.configuration.model_config import (
-    Dims,
-    Ensemble,
-    EnsembleStep,
-    ModelConfig,
-    TensorSpec,
-)
+from runtimes.tensor.configuration.model_config import Dims, Ensemble, EnsembleStep, ModelConfig, TensorSpec
 from runtimes.tensor.interfaces import ModelLoadError
 
 Describe = Callable[[str, str], tuple[str, ModelConfig]]

@@ -12,7 +12,7 @@ from collections.abc import Awaitable
 from typing import Protocol
 
 from adapters.errors import InferenceError
-from runtimes.tensor.models import manifest
+from runtimes.tensor.models import repository
 from runtimes.tensor.models.repository import Listing, ModelFolder, RepositoryError
 
 log = logging.getLogger(__name__)
@@ -98,9 +98,9 @@ class Poller:
         changed = [number for number, stamp in folder.stamps.items() if stamps.get(number) != stamp]
         try:
             return bool(changed) and all(
-                [await asyncio.to_thread(manifest.verify, folder.version(number)) for number in changed]
+                [await asyncio.to_thread(repository.verify, folder.version(number)) for number in changed]
             )
-        except manifest.Incomplete:
+        except repository.Incomplete:
             return False
 
     async def _load(self, name: str) -> None:

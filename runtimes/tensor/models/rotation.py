@@ -12,10 +12,9 @@ from typing import Any
 from adapters.errors import CapacityError
 from runtimes.tensor.configuration.model_config import MissingVersion, served_versions
 from runtimes.tensor.models.loading import Loader
-from runtimes.tensor.models.records import ModelRecord, Source, VersionRecord
+from runtimes.tensor.models.records import ModelRecord, ModelTable, Source, VersionRecord
 from runtimes.tensor.models.residency import MemoryHold, Occupant, Residency
 from runtimes.tensor.models.served_model import ServedModel
-from runtimes.tensor.models.table import ModelTable
 
 CLOSE_SECONDS = 30.0
 COLD = "cold: unloaded to free memory, loaded again by the next request"

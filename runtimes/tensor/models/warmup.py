@@ -11,13 +11,7 @@ import numpy as np
 
 from adapters.errors import CallerError
 from adapters.tensors import ITEM_SIZE, Inference, split_bytes
-from runtimes.tensor.configuration.model_config import (
-    ModelConfig,
-    SequenceControl,
-    SequenceState,
-    Warmup,
-    WarmupInput,
-)
+from runtimes.tensor.configuration.model_config import ModelConfig, SequenceControl, SequenceState, Warmup, WarmupInput
 from runtimes.tensor.datatypes import DTYPES, datatype_of
 from runtimes.tensor.interfaces import Array, Batch, Instance, ModelLoadError, RequestInstance, Tensors
 from runtimes.tensor.requests.open_request import OpenRequest, tensor_of

@@ -2,13 +2,11 @@
 
 The decisions are pure; `dispatcher` acts.
 
-scheduler.py       the interface of all schedulers
 dispatcher.py      moves pending requests to idle copies; batcher.py: in batches; decoupled.py: one at a time
 queue.py           the next batch, priorities, and whether to wait for more; bucket.py: requests that may share a batch
 latency.py         time by batch size
 batch_inputs.py    inputs and outputs that depend on the shapes in a batch
-intake.py          requests checked and converted; outlet.py: outputs cut for each request
-unfinished.py      large outputs that are cut or joined in threads
+intake.py          requests checked and converted; outlet.py: outputs cut for each request, large ones in threads
 pending.py         one request until its response, its failure, and the counts of executions
 responses.py       several responses to one request, in their order
 cached.py          the response cache, and its entries

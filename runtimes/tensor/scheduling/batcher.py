@@ -17,10 +17,9 @@ from runtimes.tensor.interfaces import Array, Batch, Instance, InstanceLost, Row
 from runtimes.tensor.off_loop import LARGE
 from runtimes.tensor.scheduling.batch_inputs import BatchInputs
 from runtimes.tensor.scheduling.dispatcher import Dispatcher
-from runtimes.tensor.scheduling.outlet import ResponseOutlet
+from runtimes.tensor.scheduling.outlet import ResponseOutlet, UnfinishedTensor, outputs_of, pieces_of
 from runtimes.tensor.scheduling.pending import Execution, Pending, PreparedRequest, Recorder, for_caller, unreadable
 from runtimes.tensor.scheduling.responses import Delivery, OrderedDelivery, Responses
-from runtimes.tensor.scheduling.unfinished import UnfinishedTensor, outputs_of, pieces_of
 
 
 class Joint(asyncio.Future[list[Tensor]]):

@@ -16,9 +16,9 @@ from adapters.errors import CapacityError, DeadlineError, InferenceError
 from adapters.tensors import Data, Inference, Tensor
 from runtimes.tensor.off_loop import LARGE, off_loop
 from runtimes.tensor.scheduling.clock import Deadlines, clock
+from runtimes.tensor.scheduling.outlet import UnfinishedOutputs
 from runtimes.tensor.scheduling.pending import Execution, Recorder
 from runtimes.tensor.scheduling.responses import Responses
-from runtimes.tensor.scheduling.unfinished import UnfinishedOutputs
 
 PART = 8
 """The part of the store that one response may take at most: an eighth."""

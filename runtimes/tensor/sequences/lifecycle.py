@@ -19,8 +19,7 @@ from runtimes.tensor.scheduling.pending import Execution, NoRecorder, Pending, R
 from runtimes.tensor.scheduling.responses import Delivery, OrderedDelivery
 from runtimes.tensor.sequences.inputs import SequenceInputs
 from runtimes.tensor.sequences.lane import Lane, RequestLane
-from runtimes.tensor.sequences.open_sequences import OpenSequences
-from runtimes.tensor.sequences.sequence import Chooser, RequestSequence, SequencePlace, Turn
+from runtimes.tensor.sequences.sequence import Chooser, OpenSequences, RequestSequence, SequencePlace, Turn
 
 
 class SequenceLifecycle:

@@ -26,9 +26,8 @@ from runtimes.tensor.configuration.model_config import ModelConfig, TensorSpec
 from runtimes.tensor.interfaces import LoadReport
 from runtimes.tensor.models.manager import ManagerOptions, ModelManager
 from runtimes.tensor.models.repository import Repository
-from runtimes.tensor.models.served_model import ServedModel
+from runtimes.tensor.models.served_model import ModelScheduler, ServedModel
 from runtimes.tensor.schedulers import make_scheduler
-from runtimes.tensor.scheduling.scheduler import ModelScheduler
 from runtimes.tensor.statistics import ModelStatistics
 from tests.support.conditions import until
 

@@ -9,6 +9,5 @@ In the process:
 loading.py     its program: loads the members, and warms them up
 execution.py   executes requests, step by step
 arrays.py      a member that receives joined arrays; requests.py: one that receives requests whole
-joined.py      values of all requests of an execution, joined
-calls.py       one request for one member, and its outcome
+calls.py       one request for one member, and its outcome; values of all requests of an execution, joined
 """

@@ -18,8 +18,8 @@ from runtimes.tensor.ensembles.processes.calls import (
     checked,
     executes_joined,
     owned,
+    parts_of,
 )
-from runtimes.tensor.ensembles.processes.joined import parts_of
 from runtimes.tensor.instances.runner import Runner, joined
 from runtimes.tensor.interfaces import Array, Batch, Model, ModelFailed, RowsFailed, Tensors
 from runtimes.tensor.requests.messages import MemberRun

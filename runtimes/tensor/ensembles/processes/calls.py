@@ -1,19 +1,133 @@
-"""One request for one member, and its outcome."""
+"""One request for one member, and its outcome; values of all requests of an execution, joined."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import pairwise
+from typing import Final, NamedTuple, Protocol
+
+import numpy as np
 
 from adapters.errors import InferenceError
-from adapters.tensors import NO_PARAMETERS, Inference, Tensor
-from runtimes.tensor.configuration.model_config import ModelConfig
+from adapters.tensors import NO_PARAMETERS, Data, Inference, Tensor
+from runtimes.tensor.configuration.model_config import Dims, ModelConfig, TensorSpec
+from runtimes.tensor.datatypes import DTYPES
 from runtimes.tensor.interfaces import Array, Tensors
+from runtimes.tensor.models.members import Member
 from runtimes.tensor.requests.messages import InferenceHead, MemberRun
 from runtimes.tensor.scheduling.intake import Intake
+from runtimes.tensor.scheduling.outlet import UnfinishedTensor, finished_here
 from runtimes.tensor.scheduling.pending import PreparedRequest
-from runtimes.tensor.scheduling.unfinished import UnfinishedTensor, finished_here
+
+_NOT_PLAIN: Final = frozenset({"BYTES", "BF16", "BOOL"})
+"""Datatypes whose bytes are not those of an array."""
+_BYTE: Final = np.dtype(np.uint8)
+
+
+class JoinedInput(NamedTuple):
+    """An input of a step: the names of the model and of the ensemble, and the arrays that fit."""
+
+    name: str
+    tensor: str
+    dtype: np.dtype[np.generic]
+    dims: Dims
+    is_shared: bool
+    """Whether another step reads the tensor too, so that the step gets a copy: a model may write to its inputs."""
+
+
+@dataclass(slots=True)
+class JoinedValues:
+    """The arrays by the names of the ensemble, and the rows of each request."""
+
+    arrays: dict[str, Array]
+    rows: list[int]
+
+    def inputs(self, specs: Sequence[JoinedInput]) -> dict[str, Array] | None:
+        """The inputs of a step; None if an array does not fit."""
+        inputs = {}
+        for name, tensor, dtype, dims, is_shared in specs:
+            array = self.arrays.get(tensor)
+            if array is None or array.dtype != dtype or not _fits(array.shape[1:], dims):
+                return None
+            inputs[name] = array.copy() if is_shared else array
+        return inputs
+
+    def cut(self, datatypes: dict[str, str]) -> list[dict[str, Tensor]]:
+        """The tensors of each request, of those that have a datatype here."""
+        values: list[dict[str, Tensor]] = [{} for _ in self.rows]
+        for tensor, array in self.arrays.items():
+            if (datatype := datatypes.get(tensor)) is None:
+                continue
+            tail, size = array.shape[1:], array.nbytes // array.shape[0]
+            data, at = array.reshape(-1).view(_BYTE).data, 0
+            for own, rows in zip(values, self.rows, strict=True):
+                end = at + rows * size
+                own[tensor] = Tensor(tensor, datatype, (rows, *tail), data[at:end])
+                at = end
+        return values
+
+
+def can_join(config: ModelConfig, members: Sequence[Member]) -> bool:
+    """Whether the requests of an ensemble can stay joined between its steps."""
+    if not config.max_batch_size or any(spec.reshape is not None for spec in (*config.inputs, *config.outputs)):
+        return False
+    return all(_is_plain(member.config) for member in members)
+
+
+def _is_plain(config: ModelConfig) -> bool:
+    rules = config.dynamic_batching
+    if not config.max_batch_size or config.batch_inputs or config.batch_outputs:
+        return False
+    if rules is not None and (rules.allowed_batch_sizes or rules.pad_to):
+        return False
+    return all(map(_is_plain_tensor, (*config.inputs, *config.outputs)))
+
+
+def _is_plain_tensor(spec: TensorSpec) -> bool:
+    return spec.datatype not in _NOT_PLAIN and not spec.optional and not spec.allow_ragged_batch
+
+
+def joined_inputs(member: Member, shared: frozenset[str]) -> tuple[JoinedInput, ...]:
+    """The inputs of a step."""
+    specs = {spec.name: spec for spec in member.config.inputs}
+    return tuple(
+        JoinedInput(name, tensor, DTYPES[specs[name].datatype], specs[name].dims, tensor in shared)
+        for name, tensor in member.step.inputs.items()
+    )
+
+
+def joined(heads: Sequence[InferenceHead], parts: Sequence[Sequence[Data]]) -> JoinedValues | None:
+    """The inputs of requests; None if their shapes differ."""
+    first = heads[0]
+    for head in heads:
+        if head.requested != first.requested or len(head.inputs) != len(first.inputs):
+            return None
+    rows = [head.inputs[0].shape[0] for head in heads]
+    arrays: dict[str, Array] = {}
+    for at, tensor in enumerate(first.inputs):
+        dtype, tail = DTYPES[tensor.datatype], tensor.shape[1:]
+        for head, count in zip(heads, rows, strict=True):
+            other = head.inputs[at]
+            if other.name != tensor.name or other.shape != (count, *tail):
+                return None
+        data = bytearray().join([part[at] for part in parts])
+        arrays[tensor.name] = np.ndarray((sum(rows), *tail), dtype, data)
+    return JoinedValues(arrays, rows)
+
+
+def parts_of(array: Array, rows: Sequence[int]) -> list[Array]:
+    """The rows of each request, as views."""
+    ends = [0]
+    for count in rows:
+        ends.append(ends[-1] + count)
+    return [array[start:end] for start, end in pairwise(ends)]
+
+
+def _fits(shape: tuple[int, ...], dims: Dims) -> bool:
+    return shape == dims or (
+        len(shape) == len(dims) and all(dim in (-1, size) for size, dim in zip(shape, dims, strict=True))
+    )
 
 
 class StepRequests(Protocol):

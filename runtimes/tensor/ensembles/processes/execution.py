@@ -13,8 +13,16 @@ from adapters.errors import BackendError, ClientGone, InferenceError
 from adapters.tensors import Data, Inference, RequestedOutput, Tensor
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.ensembles.outcomes import SequenceOverrides, answer_of, overridden, renamed
-from runtimes.tensor.ensembles.processes.calls import MemberModel, StepCall, owned
-from runtimes.tensor.ensembles.processes.joined import JoinedInput, JoinedValues, can_join, joined, joined_inputs
+from runtimes.tensor.ensembles.processes.calls import (
+    JoinedInput,
+    JoinedValues,
+    MemberModel,
+    StepCall,
+    can_join,
+    joined,
+    joined_inputs,
+    owned,
+)
 from runtimes.tensor.ensembles.processes.messages import WHOLE, Progress, RequestFailure, StepsHead
 from runtimes.tensor.ensembles.stages import PreparedStep, StagePlan, Stages, passed
 from runtimes.tensor.models.members import Member, optional_inputs, order_of

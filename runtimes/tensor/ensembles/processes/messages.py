@@ -13,15 +13,7 @@ from typing import Final
 
 import msgspec
 
-from adapters.errors import (
-    BackendError,
-    CallerError,
-    CapacityError,
-    ClientGone,
-    InferenceError,
-    NotFound,
-    TooLarge,
-)
+from adapters.errors import BackendError, CallerError, CapacityError, ClientGone, InferenceError, NotFound, TooLarge
 from runtimes.tensor.requests.messages import MemberRun, ResponseHead
 
 SIZE: Final = 4096

@@ -23,8 +23,8 @@ from runtimes.tensor.ensembles.processes.calls import (
     checked,
     executes_joined,
     owned,
+    parts_of,
 )
-from runtimes.tensor.ensembles.processes.joined import parts_of
 from runtimes.tensor.interfaces import Array
 from runtimes.tensor.requests.messages import MemberRun, ResponseHead
 from runtimes.tensor.requests.outcomes import INTERNAL, error_of

@@ -15,12 +15,11 @@ from runtimes.tensor.ensembles.execution import TIMEOUT
 from runtimes.tensor.ensembles.processes.placement import EnsembleCopy, batching_of
 from runtimes.tensor.interfaces import Instance
 from runtimes.tensor.models.members import Describe, members_of, version_of
-from runtimes.tensor.models.served_model import Calls
+from runtimes.tensor.models.served_model import Calls, ModelScheduler
 from runtimes.tensor.requests.messages import MemberRun
 from runtimes.tensor.requests.scheduler import RequestScheduler
 from runtimes.tensor.scheduling.dispatcher import number_of
 from runtimes.tensor.scheduling.pending import Recorder
-from runtimes.tensor.scheduling.scheduler import ModelScheduler
 
 _MICROSECOND = 1e-6
 

@@ -11,7 +11,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from runtimes.llm.model.model_config import Rope, UnsupportedModel
 from runtimes.llm.model.rope import rope_of, rotary_tables, rotated
-from runtimes.llm.weights.hugging_face_config import hugging_face_config
+from runtimes.llm.weights.safetensors_files import hugging_face_config
 
 SHAPE = {
     "model_type": "llama", "vocab_size": 96, "hidden_size": 128, "intermediate_size": 64, "num_hidden_layers": 2,

@@ -7,9 +7,8 @@ from gguf.quants import dequantize, quantize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtimes.llm.model.matrix import GroupQuantized
+from runtimes.llm.model.matrix import GroupQuantized, WeightsName, held, quantized_4, quantized_8
 from runtimes.llm.weights.gguf_blocks import from_blocks
-from runtimes.llm.weights.quantize import WeightsName, held, quantized_4, quantized_8
 
 MLP, HEAD = "model.layers.0.mlp.up_proj.weight", "lm_head.weight"
 matrices = st.builds(
@@ -68,7 +67,7 @@ def test_four_bits_gain_by_the_fit() -> None:
 def test_large_matrices_are_quantized_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     weight = torch.randn(7, 64, generator=torch.Generator().manual_seed(0))
     whole = [quantized_4(weight, torch.float32), quantized_8(weight, torch.float32)]
-    monkeypatch.setattr("runtimes.llm.weights.quantize._NUMBERS_AT_ONCE", 150)
+    monkeypatch.setattr("runtimes.llm.model.matrix._NUMBERS_AT_ONCE", 150)
     parts = [quantized_4(weight, torch.float32), quantized_8(weight, torch.float32)]
     assert all(torch.equal(a.codes, b.codes) for a, b in zip(whole, parts, strict=True))
     assert all(torch.equal(a.dequantized(), b.dequantized()) for a, b in zip(whole, parts, strict=True))

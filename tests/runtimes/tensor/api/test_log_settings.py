@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from adapters.errors import CallerError
-from runtimes.tensor.api.log_settings import LogSettings, OneLine
+from runtimes.tensor.api.log_settings import LogSettings, SettingsFormatter
 
 pytestmark = pytest.mark.plain
 
@@ -25,7 +25,7 @@ def test_levels_are_shown_and_hidden_one_by_one() -> None:
 
 def test_a_record_is_one_line_in_either_form() -> None:
     settings = LogSettings()
-    formatter = OneLine(settings)
+    formatter = SettingsFormatter(settings)
     assert formatter.format(record(20, "a\nb")).endswith(" INFO runtimes.tensor a\\nb")
     settings.update({"log_format": "default"})
     line = formatter.format(record(30))

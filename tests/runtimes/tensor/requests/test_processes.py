@@ -28,12 +28,11 @@ from runtimes.tensor.configuration.model_config import (
 from runtimes.tensor.instances import placement
 from runtimes.tensor.instances.services import ModelServices
 from runtimes.tensor.interfaces import RequestInstance
-from runtimes.tensor.models.served_model import Computed
+from runtimes.tensor.models.served_model import Computed, ModelScheduler
 from runtimes.tensor.models.warmup import warm_up
 from runtimes.tensor.requests.scheduler import RequestScheduler
 from runtimes.tensor.schedulers import make_scheduler
 from runtimes.tensor.scheduling.cached import ResponseStore
-from runtimes.tensor.scheduling.scheduler import ModelScheduler
 from runtimes.tensor.sequences.sequencer import Sequencer
 from tests.runtimes.tensor.instances.support import one_to_one, write
 

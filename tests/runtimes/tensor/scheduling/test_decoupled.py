@@ -10,9 +10,9 @@ import pytest
 
 from adapters.errors import BackendError, CallerError, CapacityError, DeadlineError
 from runtimes.tensor.interfaces import InstanceLost, ModelFailed, Tensors
+from runtimes.tensor.models.served_model import ModelScheduler
 from runtimes.tensor.schedulers import make_scheduler
 from runtimes.tensor.scheduling.responses import FEW, MOST, Responses
-from runtimes.tensor.scheduling.scheduler import ModelScheduler
 from tests.runtimes.tensor.scheduling.instances import POISON, VirtualInstance, model, request, values_of
 
 pytestmark = [pytest.mark.plain, pytest.mark.looptime]

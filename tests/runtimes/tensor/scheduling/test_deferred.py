@@ -24,9 +24,8 @@ from runtimes.tensor.scheduling import batcher, intake, outlet
 from runtimes.tensor.scheduling.batcher import Batcher, rows_of
 from runtimes.tensor.scheduling.cached import ResponseStore
 from runtimes.tensor.scheduling.intake import Intake
-from runtimes.tensor.scheduling.outlet import ResponseOutlet
+from runtimes.tensor.scheduling.outlet import ResponseOutlet, UnfinishedOutputs
 from runtimes.tensor.scheduling.pending import PreparedRequest
-from runtimes.tensor.scheduling.unfinished import UnfinishedOutputs
 from runtimes.tensor.text_index import index
 from runtimes.tensor.texts import as_array, expanded, joined, packed
 from tests.runtimes.tensor.scheduling.instances import VirtualInstance, crossed

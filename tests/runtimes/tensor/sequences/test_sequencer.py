@@ -16,9 +16,9 @@ from runtimes.tensor.configuration.model_config import (
     SequenceState,
 )
 from runtimes.tensor.interfaces import ModelLoadError
+from runtimes.tensor.models.served_model import ModelScheduler
 from runtimes.tensor.schedulers import make_scheduler
-from runtimes.tensor.scheduling.scheduler import ModelScheduler
-from runtimes.tensor.sequences import open_sequences
+from runtimes.tensor.sequences import sequence
 from tests.runtimes.tensor.scheduling.instances import MURDER, POISON, VirtualInstance, model, request, values_of
 from tests.runtimes.tensor.scheduling.sequence_models import (
     CORRID,
@@ -171,7 +171,7 @@ async def test_a_new_sequence_waits_for_the_old_one_of_its_name_though_one_betwe
 
 
 async def test_sequences_wait_for_a_slot_in_order_and_not_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_sequences, "MAX_BACKLOG", 2)
+    monkeypatch.setattr(sequence, "MAX_BACKLOG", 2)
     scheduler, _ = make(DIRECT, BySlot, max_batch_size=1)
     assert await outcome(scheduler.infer(turn(1, 1, "s"))) == 1
     second, third = scheduler.infer(turn(2, 2, "s")), scheduler.infer(turn(3, 3, "s"))

@@ -15,8 +15,8 @@ from adapters.errors import CallerError, DeadlineError, InferenceError
 from adapters.tensors import Tensor
 from runtimes.tensor.configuration.model_config import SequenceBatching
 from runtimes.tensor.interfaces import Tensors
+from runtimes.tensor.models.served_model import ModelScheduler
 from runtimes.tensor.schedulers import make_scheduler
-from runtimes.tensor.scheduling.scheduler import ModelScheduler
 from tests.runtimes.tensor.scheduling.instances import POISON, VirtualInstance, values_of
 from tests.runtimes.tensor.scheduling.sequence_models import (
     CORRID,
