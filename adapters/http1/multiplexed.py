@@ -6,7 +6,6 @@ their responses. `frame_receiver.py` bounds the features of HTTP/2: concurrent s
 
 import asyncio
 import contextlib
-import ssl
 from typing import cast
 
 import h2.config

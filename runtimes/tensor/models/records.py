@@ -9,13 +9,9 @@ from math import inf
 from pathlib import Path
 from typing import Literal
 
-<<<<<<< HEAD
-from adapters.errors import NotFound
-from adapters.wire.decoding import whole_number
-=======
 from adapters.errors import NotFound, Unavailable
->>>>>>> h-runtimes
 from adapters.wire.oip.bodies import IndexEntry
+from adapters.wire.valid_text import whole_number
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.models.repository import ModelFolder, remove
 from runtimes.tensor.models.served_model import ServedModel

@@ -5,21 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from adapters import statuses
-<<<<<<< HEAD
-from adapters.errors import (
-    MODEL_FAILED,
-    BackendError,
-    CallerError,
-    CapacityError,
-    ClientGone,
-    InferenceError,
-    NotFound,
-)
-from adapters.http2.status import Code
-=======
 from adapters.errors import MODEL_FAILED, BackendError, CallerError, CapacityError, ClientGone, InferenceError, NotFound
 from adapters.http2.codes import Code
->>>>>>> h-runtimes
 from adapters.tensors import NO_PARAMETERS, Parameters, Tensor
 from runtimes.tensor.requests.messages import ModelMessage, ResponseHead
 
