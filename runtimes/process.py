@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import uvloop
 
-from adapters.open_files import raise_limit
+from adapters.process import raise_limit
 
 if TYPE_CHECKING:
-    from adapters.http1.accepting import Accepting
+    from adapters.http1.listeners import Accepting
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)

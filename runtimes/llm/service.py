@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from adapters.http1.server import Limits, Server
-from adapters.open_files import MAX_CONNECTIONS, clients_that_fit
+from adapters.process import MAX_CONNECTIONS, clients_that_fit
 from runtimes.access import keyed
 from runtimes.llm.api.http_bodies import refusal
 from runtimes.llm.api.server import App

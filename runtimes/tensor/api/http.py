@@ -16,7 +16,7 @@ from adapters.types import DEVICE_MS
 from adapters.wire import compression
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip import generate as oip_generate
-from adapters.wire.oip import raw_requests as oip_raw
+from adapters.wire.oip import requests
 from adapters.wire.oip import requests as oip
 from adapters.wire.oip import responses as oip_responses
 from runtimes.tensor.api import restrictions
@@ -271,7 +271,7 @@ class HttpDoor:
                 f"A raw request is for models with one input, and `{config.name}` has {len(config.inputs)}."
             )
         spec = config.inputs[0]
-        return oip_raw.complete(inference, spec.name, spec.datatype, spec.dims, batched=config.max_batch_size > 0)
+        return requests.complete(inference, spec.name, spec.datatype, spec.dims, batched=config.max_batch_size > 0)
 
     async def _infer_stream(self, request: Request, route: PathMatch) -> Response:
         inference = await codecs.decode_body(await request.read(), None, route.about, route.version)

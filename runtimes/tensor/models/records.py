@@ -11,7 +11,7 @@ from typing import Literal
 
 from adapters.errors import NotFound, Unavailable
 from adapters.wire.oip.bodies import IndexEntry
-from adapters.wire.valid_text import whole_number
+from adapters.wire.decoding import whole_number
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.models.repository import ModelFolder, remove
 from runtimes.tensor.models.served_model import ServedModel

@@ -6,7 +6,7 @@ from typing import Final
 
 from adapters import statuses
 from adapters.errors import MODEL_FAILED, BackendError, CallerError, CapacityError, ClientGone, InferenceError, NotFound
-from adapters.http2.codes import Code
+from adapters.http2.status import Code
 from adapters.tensors import NO_PARAMETERS, Parameters, Tensor
 from runtimes.tensor.requests.messages import ModelMessage, ResponseHead
 
