@@ -8,9 +8,8 @@ from adapters.temporary import TemporaryFolder
 from config.loader import ConfigError
 from config.schema.config import Config
 from config.watcher import Watcher
-from gateway.admin.api.front import make_app
-from gateway.admin.config_info import ConfigInfo
-from gateway.admin.lifecycle import Lifecycle
+from gateway.admin.front import make_app
+from gateway.admin.lifecycle import ConfigInfo, Lifecycle
 from gateway.admin.listener import AdminListener
 from gateway.auth.keys import ApiKey
 from gateway.background import Background

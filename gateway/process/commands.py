@@ -13,7 +13,7 @@ import typer
 from adapters import native
 from config import default_path
 from config.loader import read, read_sections
-from gateway.admin.top.cli import top
+from gateway.admin.top_cli import top
 from gateway.auth.audit_cli import app as audit
 from gateway.auth.cli import app as keys
 from gateway.auth.teams.cli import app as teams

@@ -11,8 +11,7 @@ from config.handover import pack
 from config.loader import ConfigError
 from config.schema.config import Config
 from config.watcher import Watcher
-from gateway.admin.config_info import ConfigInfo
-from gateway.admin.lifecycle import Lifecycle
+from gateway.admin.lifecycle import ConfigInfo, Lifecycle
 from gateway.admin.listener import AdminListener
 from gateway.auth.identity import Identity
 from gateway.auth.keys import ApiKey, new_key

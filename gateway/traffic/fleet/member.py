@@ -1,6 +1,7 @@
 """One endpoint with its connections, its probe, its metrics and its runtime."""
 
 import asyncio
+import logging
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,11 +11,12 @@ from random import Random
 from typing import NamedTuple
 
 import aiohttp
+import msgspec
 
 from adapters.base import Adapter
 from adapters.call import Call
 from adapters.detection.auto import AutoAdapter
-from adapters.errors import InferenceError
+from adapters.errors import CapacityError, InferenceError, ModelNotReady
 from adapters.http1.client import Client
 from adapters.http1.message import encode_fields
 from adapters.lasting import lasting
@@ -28,6 +30,7 @@ from adapters.upstreams.oip.http_client import OipHttpAdapter
 from adapters.upstreams.openai.client import OpenAIAdapter
 from adapters.upstreams.scrubbing import scrubber
 from adapters.upstreams.tls import FileTimes
+from adapters.wire.openai import chat as wire
 from config.runtimes.code import CodeRuntime
 from config.runtimes.ray import PlacedRuntime
 from config.schema.config import (
@@ -41,12 +44,64 @@ from config.schema.config import (
 )
 from gateway.traffic.discovery.target import DiscoveredEndpoint
 from gateway.traffic.endpoint import Endpoint
-from gateway.traffic.fleet import probes
-from gateway.traffic.fleet.place import Place, place_of
-from gateway.traffic.fleet.runtime import CannotLaunch, MovingRuntime, Runtime, Runtimes
+from gateway.traffic.fleet.runtime import CannotLaunch, MovingRuntime, Place, Runtime, Runtimes, place_of
 from gateway.traffic.fleet.signals import Scraper
 from gateway.traffic.spans import provider_of
 from policies.breaker import Breaker
+
+log = logging.getLogger(__name__)
+
+
+async def check(endpoint: Endpoint, config: ProbeConfig) -> None:
+    """Probe once and record the result. A change of health is logged."""
+    try:
+        async with asyncio.timeout(config.timeout):
+            await endpoint.adapter.probe(config.timeout)
+            if config.ask is not None:
+                await _request_token(endpoint, config.ask, config.timeout)
+        error, endpoint.not_ready = "", None
+    except InferenceError as failure:
+        error = endpoint.scrubber.error(failure).message
+        endpoint.not_ready = failure if isinstance(failure, ModelNotReady) else None
+    except TimeoutError:
+        error = "The health check timed out."
+    except Exception as failure:  # no answer ends the loop
+        error = f"The answer to the health check cannot be used ({type(failure).__name__})."
+    if endpoint.probed(error, healthy_after=config.healthy_after, unhealthy_after=config.unhealthy_after):
+        log.info("endpoint %s is %s %s", endpoint.id, endpoint.health, error)
+
+
+async def _request_token(endpoint: Endpoint, model: str, timeout: float) -> None:
+    """Request a chat completion of one token. A server that is too busy for the request is healthy."""
+    request = wire.decode_chat(
+        msgspec.json.encode({"model": model, "max_tokens": 1, "messages": [{"role": "user", "content": "Hi"}]})
+    )
+    now = asyncio.get_running_loop().time()
+    try:
+        await endpoint.adapter.call(request, Call(Deadline(now + timeout, timeout, timeout), "health-check"))
+    except CapacityError:
+        return
+
+
+async def watch(
+    endpoint: Endpoint,
+    config: ProbeConfig,
+    rng: Random,
+    starting: float | None = None,
+    warm_up: ProbeConfig | None = None,
+) -> None:
+    """Probe until cancelled. The interval varies by a tenth, so that many gateways do not probe in step.
+
+    `starting` is a shorter interval that applies until the server is healthy. `warm_up` is the probe of a server that
+    is not healthy: with a request for a token, the server computes before it receives requests.
+    """
+    while True:
+        await check(endpoint, config if warm_up is None or endpoint.health == "healthy" else warm_up)
+        interval = config.interval
+        if starting is not None and endpoint.health != "healthy":
+            interval = min(interval, starting)
+        await asyncio.sleep(interval * rng.uniform(0.9, 1.1))
+
 
 # A runtime is probed often while it starts. One slow response of a busy machine does not make it unhealthy.
 RUNTIME_PROBE = ProbeConfig(interval="250ms", timeout="5s", unhealthy_after=3)
@@ -92,8 +147,8 @@ class PoolMember:
         """Start its health checks."""
         if self.probe is not None:
             starting = STARTING_SECONDS if self.runtime is not None or self.wakes else None
-            watch = partial(probes.watch, self.endpoint, self.probe, rng, starting, self.warm_up)
-            self.watcher = asyncio.create_task(lasting(f"probes of endpoint {self.endpoint.id}", watch))
+            watching = partial(watch, self.endpoint, self.probe, rng, starting, self.warm_up)
+            self.watcher = asyncio.create_task(lasting(f"probes of endpoint {self.endpoint.id}", watching))
 
     def scrape(self, config: SignalsConfig | None, pool: PoolConfig, rng: Random) -> None:
         """Read its metrics as configured; None stops reading."""
