@@ -1,24 +1,85 @@
-"""The life of a serving process in the audit log: start, reloads, drain, stop; and the status of its configuration."""
+"""The life of a serving process in the audit log, and the status, the revision and the metrics of its configuration."""
 
 import asyncio
+import hashlib
 import logging
 import os
+import re
 import time
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from config.loader import ConfigError
 from config.schema.config import Config
 from config.watcher import Watcher
 from gateway.admin.drafts.history import ConfigHistory
-from gateway.admin.revision import revision_of, version_at
 from gateway.auth.audit import Act, Actor, Outcome
 from gateway.auth.state import this_process
 from gateway.auth.store import KeyStore
 from gateway.auth.trail import Trail
 from gateway.background import Background
 from gateway.state.errors import StateError
+
+DIGITS = 12
+_COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+MOST_REFS = 4 * 1024 * 1024
+"""Bytes of Git's packed references that are read."""
+
+
+def revision_of(text: str) -> str:
+    """The revision of a text: replicas with one revision have the same text in force."""
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:DIGITS]
+
+
+def version_at(path: Path) -> str:
+    """The version of a file by its source: `configmap:FOLDER` in a volume of a ConfigMap, `git:COMMIT` in a checkout.
+
+    Empty for any other source. It blocks: call it in a thread.
+    """
+    folder = Path(os.path.abspath(path)).parent
+    with suppress(OSError):
+        return f"configmap:{os.readlink(folder / '..data').lstrip('.')}"
+    for parent in (folder, *folder.parents):
+        with suppress(OSError, UnicodeDecodeError):
+            if (git := _git_folder(parent)) is not None:
+                return f"git:{commit[:DIGITS]}" if (commit := _commit(git)) else ""
+    return ""
+
+
+def _git_folder(folder: Path) -> Path | None:
+    """Git's data of a checkout; None if the folder is not the root of a checkout."""
+    git = folder / ".git"
+    if git.is_dir():
+        return git
+    if not git.is_file():
+        return None
+    kind, _, place = git.read_text("utf-8").strip().partition(": ")  # a worktree, such as those of git-sync
+    return folder / place if kind == "gitdir" else None
+
+
+def _commit(git: Path) -> str:
+    """The commit that is checked out; empty if it cannot be determined."""
+    head = (git / "HEAD").read_text("utf-8").strip()
+    if not head.startswith("ref: "):
+        return head if _COMMIT.fullmatch(head) else ""
+    name = head.removeprefix("ref: ")
+    common = git
+    with suppress(OSError):
+        common = git / (git / "commondir").read_text("utf-8").strip()
+    with suppress(OSError):
+        commit = (common / name).read_text("utf-8").strip()
+        return commit if _COMMIT.fullmatch(commit) else ""
+    with (common / "packed-refs").open(encoding="utf-8") as file:
+        for line in file.read(MOST_REFS).splitlines():
+            commit, _, packed = line.partition(" ")
+            if packed == name and _COMMIT.fullmatch(commit):
+                return commit
+    return ""
+
 
 log = logging.getLogger(__name__)
 
@@ -121,3 +182,22 @@ class Lifecycle:
             "version": self.version,
             "last_error": self.last_error,
         }
+
+
+class ConfigInfo(Collector):
+    """The revision of the configuration in force, and whether a later file was refused."""
+
+    def __init__(self, lifecycle: Lifecycle) -> None:
+        self._lifecycle = lifecycle
+
+    def collect(self) -> Iterator[Metric]:
+        info = GaugeMetricFamily(
+            "headrace_config_info",
+            "1 for the revision of the configuration in force, with the version of its source.",
+            labels=("revision", "version"),
+        )
+        info.add_metric((self._lifecycle.revision, self._lifecycle.version), 1)
+        yield info
+        refused = GaugeMetricFamily("headrace_config_refused", "1 while the last change of the file is refused.")
+        refused.add_metric((), bool(self._lifecycle.last_error))
+        yield refused

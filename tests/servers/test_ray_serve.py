@@ -27,7 +27,7 @@ from adapters.errors import (
 from adapters.requests import AppRequest, ModelQuery
 from adapters.tensors import Inference, Tensor
 from adapters.types import Deadline
-from gateway.features.scaling.serve_orders import HttpServeOrders
+from gateway.features.scaling.serving import HttpServeOrders
 from tests.servers.pool_adapters import adapting, infer_request, outputs, within
 from tests.servers.ray_serve import AB3, SERVICE, TOKEN, RayServe, ray_serve
 from tests.servers.shared import shared

@@ -1,11 +1,13 @@
-"""`POST /admin/explain`: explains how a request is routed."""
+"""`POST /admin/explain`: how a request is routed. `/admin/pipelines`: graphs of pipelines, and counts of steps."""
 
 import asyncio
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 from aiohttp import web
+from prometheus_client.core import Metric
 
 from config.cases import RequestConfig, described_request
 from config.loader import ConfigError
@@ -15,6 +17,7 @@ from gateway.admin.api.backend import AdminBackend
 from gateway.admin.api.body import read_object
 from gateway.admin.api.guard import AdminRefused, recorded
 from gateway.auth.keys import Principal, granted
+from gateway.features.explain.graphs import graphs_of
 from gateway.features.explain.why import Policy
 
 
@@ -63,3 +66,44 @@ class Explain:
                 grant = {"role": key.role, "scopes": dict(key.scopes) or None, "labels": dict(key.labels)}
                 return granted(key.tenant, key.id, GrantConfig.model_validate(grant))
         return None
+
+
+_FIELDS = {
+    "headrace_step_seconds": {"count": "runs", "sum": "seconds"},
+    "headrace_step_errors": {"total": "errors"},
+    "headrace_escalations": {"total": "escalations"},
+    "headrace_guard_blocks": {"total": "blocks"},
+}
+"""The field of each sample, by family and suffix."""
+Counts = dict[tuple[str, str], dict[str, float]]
+
+
+class PipelinesFront:
+    """The handler. The counts are those of the metrics, of all workers."""
+
+    def __init__(self, backend: AdminBackend) -> None:
+        self._backend = backend
+
+    def routes(self) -> list[web.RouteDef]:
+        """All routes."""
+        return [web.get("/admin/pipelines", self._list)]
+
+    async def _list(self, _: web.Request) -> web.Response:
+        counts = counts_of((await self._backend.metrics()).collect())
+        pipelines = list(graphs_of(self._backend.config))
+        for pipeline in pipelines:
+            for node in pipeline["nodes"]:
+                node["counts"] = counts.get((pipeline["model"], node["id"]), {})
+        return web.json_response({"pipelines": pipelines})
+
+
+def counts_of(families: Iterable[Metric]) -> Counts:
+    """The counts of the steps by pipeline and step."""
+    counts: Counts = {}
+    for family in families:
+        fields = _FIELDS.get(family.name, {})
+        for sample in family.samples if fields else ():
+            if (field := fields.get(sample.name.rpartition("_")[2])) is not None:
+                of_step = counts.setdefault((sample.labels["pipeline"], sample.labels["step"]), {})
+                of_step[field] = of_step.get(field, 0.0) + sample.value
+    return counts

@@ -19,7 +19,7 @@ from adapters.errors import CredentialError
 from config.schema.config import Config
 from config.schema.tenant import TenantConfig
 from gateway.admin.api.backend import AdminBackend
-from gateway.admin.console.admission import CrossSite, SessionAdmission
+from gateway.admin.api.sessions import CrossSite, SessionAdmission
 from gateway.admin.drafts.file import NotEditable, check_enabled
 from gateway.auth.audit import Act, Actor, Outcome
 from gateway.auth.errors import KeyEnded, NoSuchKey, NoSuchTeam, TeamConflict, TooManyKeys, WrongGrant

@@ -1,4 +1,4 @@
-"""`/admin/pools`: lists pools, and adds, drains, removes and weighs endpoints."""
+"""`/admin/pools`: lists pools; adds, drains, removes and weighs endpoints. Orders of operators to load models."""
 
 import math
 import time
@@ -8,11 +8,12 @@ from aiohttp import web
 from pydantic import Field, ValidationError
 
 from adapters.detection.auto import AutoAdapter
+from adapters.types import Order
 from config.schema.config import EndpointConfig
 from config.schema.section import Section
 from config.schema.units import Duration
 from gateway.admin.api.backend import AdminBackend
-from gateway.admin.api.body import read_json
+from gateway.admin.api.body import body_of, read_json
 from gateway.admin.api.guard import AdminRefused, acted
 from gateway.traffic.fleet import protocol_sync
 from gateway.traffic.fleet.fleet import Fleet
@@ -154,3 +155,34 @@ async def _read(request: web.Request, kind: type[S]) -> S:
         message = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
         place = ".".join(map(str, first["loc"])) or None
         raise AdminRefused(400, "invalid_request", message, param=place) from None
+
+
+BODY_SECONDS = 60.0
+"""Time for a body to arrive. A load may contain the model's files."""
+
+
+class Orders:
+    """The handlers. The backend forwards each order to the servers."""
+
+    def __init__(self, backend: AdminBackend) -> None:
+        self._backend = backend
+
+    def routes(self) -> list[web.RouteDef]:
+        """Triton's paths, so that its clients work with the address of this listener."""
+        model = "/v2/repository/models/{model}"
+        return [web.post(f"{model}/load", self._load), web.post(f"{model}/unload", self._unload)]
+
+    async def _load(self, request: web.Request) -> web.Response:
+        return await self._order(request, "load")
+
+    async def _unload(self, request: web.Request) -> web.Response:
+        return await self._order(request, "unload")
+
+    async def _order(self, request: web.Request, order: Order) -> web.Response:
+        model = request.match_info["model"]
+        acted(request, f"model.{order}", model)
+        async with body_of(request, self._backend.config.http.max_body, BODY_SECONDS) as body:
+            if order == "unload" and request.query.get("force") != "true":
+                self._backend.decider.check_unload(model)
+            await self._backend.order(model, order, body)
+        return web.json_response({"name": model, order: True})

@@ -1,16 +1,11 @@
 """The console: pages for operators and tenants' admins, on the admin listener under `/console/`.
 
-front.py       the page, its files and the session
+front.py       the page, and its files under `static/` with entity tags
 sign_in.py     sign-in with a key
-oidc.py        sign-in by an OpenID provider
-provider.py    the provider: its description, codes and ID tokens
-sessions.py    sessions in memory, bounded, by the hash of their id
+oidc.py        sign-in by an OpenID provider: its description, codes and ID tokens
 quickstart.py  the address, the models and a key for a first request
 live.py        the event stream of the live screen
-cookies.py     the cookie of a session
-admission.py   the session of a request, and requests that another site causes
 headers.py     the headers that protect every response of the admin listener
-assets.py      the files under `static/`, with entity tags
 static/        the page: plain ES modules, no build step, no other host
 
 A new screen is one file in `static/screens/` and one line in the table of `static/screens.js`. The file's default

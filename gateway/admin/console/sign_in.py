@@ -10,8 +10,7 @@ from config.schema.config import OidcConfig
 from gateway.admin.api.backend import AdminBackend
 from gateway.admin.api.body import read_object
 from gateway.admin.api.guard import AdminRefused, authority
-from gateway.admin.console.admission import SessionAdmission, check_origin
-from gateway.admin.console.cookies import remove_cookie, session_cookie, set_cookie
+from gateway.admin.api.sessions import SessionAdmission, check_origin, remove_cookie, session_cookie, set_cookie
 from gateway.auth.audit import Act, Actor
 from gateway.auth.keys import Principal, id_of
 from gateway.auth.table import REFUSED

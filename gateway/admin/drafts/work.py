@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ from config.cases import Cases, load_cases
 from config.loader import Reading, read
 from config.problem import ConfigError, Problem, hidden
 from config.schema.config import Config
-from gateway.admin.drafts.differences import difference
 from gateway.admin.drafts.orders import MOST_TEXT, DraftBody, DraftOrder, DraftResult, RecordedSource
 from gateway.admin.drafts.placeholders import Placeholders
 from gateway.auth.table import written_keys
@@ -23,6 +23,21 @@ from gateway.features.replay.policies import replay_policies
 from gateway.features.replay.records import RecordedRequest, Records
 from gateway.state.errors import StateConfigError
 from gateway.traffic.fleet.member import FleetError
+
+MOST_LINES = 20_000
+CONTEXT = 3
+
+
+def difference(old: str, new: str) -> str | None:
+    """The changed lines in the unified format; None for texts that are too long to compare."""
+    before, after = old.splitlines(), new.splitlines()
+    if old == new:
+        return ""
+    if max(len(before), len(after)) > MOST_LINES:
+        return None
+    lines = unified_diff(before, after, "in force", "draft", lineterm="", n=CONTEXT)
+    return "\n".join(lines)
+
 
 MOST_PROBLEMS = 200
 MOST_FAILURES = 50

@@ -4,7 +4,6 @@ The process that serves clients listens on a Unix socket that only this user may
 admin listener sends the principal of the session with each request, so that its limits, budgets and models apply.
 
 caller.py    the principal in a header
-door.py      the door of the socket: the principal of the header, and the outcomes of the last requests
-listener.py  the Unix socket
+listener.py  the Unix socket and its door: the principal of the header, and the outcomes of the last requests
 relay.py     sends a request to the socket, and forwards the response as it arrives
 """

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from urllib.parse import unquote
 
 from adapters.brokers.base import (
     BrokerClient,
@@ -16,24 +17,67 @@ from adapters.brokers.base import (
 )
 from adapters.errors import CapacityError
 from adapters.lasting import lasting
-from adapters.wire.cloudevents import CloudEvent
-from config.schema.bus import BindingConfig
+from adapters.wire.cloudevents.decode import decode
+from adapters.wire.cloudevents.event import CloudEvent, EnvelopeError
+from config.schema.bus.binding import BindingConfig
 from gateway.features.bus.answers import AnswerMessages
-from gateway.features.bus.cancels import watch_cancels
 from gateway.features.bus.claims import Claims
-from gateway.features.bus.counts import BindingCounts
 from gateway.features.bus.done.table import DONE, DoneTable, DoneTableUnavailable
-from gateway.features.bus.ending import Endings
-from gateway.features.bus.free_places import FreePlaces
+from gateway.features.bus.ending import Endings, Replacements
+from gateway.features.bus.insist import Insistence
 from gateway.features.bus.opening import Opener, Unanswerable
-from gateway.features.bus.replacing import Replacements
-from gateway.features.bus.requests import MessageRequests
-from gateway.features.bus.running import MessageRunner
-from gateway.features.bus.work import DeadReason, MessageEnd, MessageWork
+from gateway.features.bus.running import MessageRequests, MessageRunner
+from gateway.features.bus.work import BindingCounts, DeadReason, MessageEnd, MessageWork
 from gateway.features.stored.keeper import Keeper
 from gateway.request.core import Core
-from gateway.state.insist import Insistence
-from policies.bus import KeyOrder
+from gateway.request.snapshot import Snapshot
+from gateway.traffic.load import load_of
+from policies.batches.lines import TENSORS
+from policies.bus.order import KeyOrder
+from policies.bus.room import room_of
+
+CANCELS_PATIENCE = 1.0
+
+
+async def watch_cancels(
+    topic: str, client: BrokerClient, insist: Insistence, cancel: Callable[[CloudEvent], None]
+) -> None:
+    """Pass each event of a topic to `cancel`, until cancelled. Every process reads all events."""
+    while True:
+        inbox = await insist("cancellations", lambda: client.listen(topic))
+        try:
+            while True:
+                for delivery in await inbox.receive(CANCELS_PATIENCE):
+                    try:
+                        event = decode(delivery.headers, delivery.body)
+                    except EnvelopeError:
+                        continue
+                    if event is not None:
+                        cancel(event)
+        except BrokerUnavailable:
+            continue
+        finally:
+            await inbox.aclose()
+
+
+class FreePlaces:
+    """How many more messages of a binding may be received."""
+
+    def __init__(self, binding: BindingConfig, snapshot: Callable[[], Snapshot], clock: Callable[[], float]) -> None:
+        self._concurrency = binding.concurrency
+        match = TENSORS.fullmatch(binding.path)
+        self._model = binding.model if match is None or binding.paths else unquote(match[1])
+        self._snapshot = snapshot
+        self._clock = clock
+
+    def count(self, in_work: int) -> int:
+        """The number of messages beside `in_work` messages."""
+        if in_work >= self._concurrency:
+            return 0
+        snapshot = self._snapshot()
+        load = load_of(snapshot.pools, snapshot.pools_of(self._model), self._clock())
+        return room_of(load, in_work, self._concurrency)
+
 
 log = logging.getLogger(__name__)
 PATIENCE = 0.5
@@ -61,7 +105,7 @@ class BindingConsumer:
     ) -> None:
         self.binding = binding
         self.counts = BindingCounts()
-        self.insist = Insistence(f"bus {binding.name}", BrokerUnavailable, DoneTableUnavailable)
+        self.insist = Insistence(binding.name)
         self._client = client
         self._now = core.clock
         self._opener = Opener(binding, core, core.clock)

@@ -1,24 +1,53 @@
-"""The attempts of a message: until an answer, a final failure or the deadline."""
+"""The attempts of a message until an answer, a final failure or the deadline: a front decodes it, the core answers."""
 
 import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from math import inf
 
-from adapters import statuses
+from adapters import offload, statuses
 from adapters.brokers.base import BrokerMessage, MessageRejected, TopicRefused
 from adapters.errors import BackendError, CallerError, DeadlineError, InferenceError
 from adapters.http1.message import Response
 from adapters.wire import sse
-from config.schema.bus import BindingConfig
+from adapters.wire.openai.model_field import with_model
+from config.schema.bus.binding import BindingConfig
 from gateway.features.bus.answers import JSON, AnswerMessages
-from gateway.features.bus.requests import MessageRequests
 from gateway.features.bus.work import DeadReason, MessageEnd, MessageWork
-from gateway.fronts.errors import openai_body
-from gateway.fronts.inner import InnerRequest
-from gateway.request.core import internal_error
-from policies.batches.lines import retry_of
+from gateway.features.stored.keeper import Keeper
+from gateway.features.stored.stored_responses import StoredResponses
+from gateway.fronts.errors import openai_body, openai_response
+from gateway.fronts.inner import InnerFronts, InnerRequest
+from gateway.request.core import Core, internal_error
+from policies.batches.attempts import retry_of
+
+
+class MessageRequests:
+    """Answers the messages of one binding."""
+
+    def __init__(self, binding: BindingConfig, core: Core, keeper: Keeper | None) -> None:
+        self._fronts = InnerFronts(core, partial(StoredResponses, keeper=keeper))
+        self._model = binding.model
+        self._peer = f"bus:{binding.name}"
+
+    async def answer(self, work: MessageWork) -> tuple[InnerRequest, Response]:
+        """Answer one message. Failures are a status and an error of the request, as for a client."""
+        body = work.event.data
+        if self._model is not None:
+            try:
+                body = await offload.scan(len(body), with_model, work.event.content_type, body, self._model)
+            except CallerError:
+                body = work.event.data  # the front reports it
+        http = InnerRequest(work.principal, work.target.encode(), work.headers, body, self._peer)
+        try:
+            return http, await self._fronts.answer(http)
+        except Exception:
+            log.exception("bus: a message failed")
+            http.error = internal_error()
+            return http, openai_response(http.error, [])
+
 
 log = logging.getLogger(__name__)
 Publish = Callable[[Sequence[BrokerMessage]], Awaitable[Sequence[MessageRejected | None]]]

@@ -1,6 +1,7 @@
 """One message in work, and its end."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from math import inf
 from typing import Literal, NamedTuple
@@ -80,3 +81,28 @@ class MessageEnd(NamedTuple):
     work: MessageWork | None = None
     """None for a message without a valid envelope."""
     dead: DeadReason | None = None
+
+
+MOST_REASONS = 100
+OTHER = "other"
+
+
+class BindingCounts:
+    """Counts that only grow."""
+
+    def __init__(self) -> None:
+        self.outcomes = Counter[str]()
+        self.dead = Counter[str]()
+        """Dead letters by reason."""
+        self.redeliveries = 0
+
+    def received(self, delivery: BrokerDelivery) -> None:
+        """Count a delivery."""
+        self.redeliveries += delivery.count > 1
+
+    def ended(self, end: MessageEnd) -> None:
+        """Count an end."""
+        self.outcomes[end.outcome] += 1
+        if end.dead is not None:
+            code = end.dead.code
+            self.dead[code if code in self.dead or len(self.dead) < MOST_REASONS else OTHER] += 1

@@ -1,8 +1,7 @@
 """Experiments: values that clients report for requests, and the views of operators.
 
-reports.py  reads and checks the body of `POST /v1/feedback`
 inbox.py    writes the values in batches; a value is stored when its report is answered
-feedback_front.py  `/v1/feedback`
+feedback_front.py  `/v1/feedback`: reads, checks and stores reports
 metrics.py  metrics of experiments and of values
 cli.py      `headrace experiment`
 

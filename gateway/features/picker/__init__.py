@@ -6,9 +6,8 @@ adapter's request leaves through Envoy, to the endpoint that the pool has picked
 
 (Envoy's external processing; the endpoint picker protocol 1.0 of Kubernetes' Gateway API Inference Extension.)
 
-destinations.py   endpoints as Envoy names them, and the endpoints that a request may have
 processing.py     one call of Envoy: the order of its messages
 client_half.py    the client's half: the request to the fronts, and their response to Envoy
-upstream_half.py  the upstream's half: the picked endpoint, the adapter's request, and the upstream's response
+upstream_half.py  the upstream's half: the picked endpoint as Envoy names it, the adapter's request, the response
 listener.py       the gRPC server
 """

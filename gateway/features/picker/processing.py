@@ -14,8 +14,7 @@ from adapters.wire import ext_proc as wire
 from adapters.wire.ext_proc import Field, MalformedProcessing
 from adapters.wire.protos.envoy import BUFFERED, FULL_DUPLEX
 from gateway.features.picker.client_half import ClientHalf
-from gateway.features.picker.destinations import Subset
-from gateway.features.picker.upstream_half import UpstreamHalf
+from gateway.features.picker.upstream_half import Subset, UpstreamHalf
 
 FIRST_SECONDS = 10.0
 """Seconds in which a call must have its first message."""

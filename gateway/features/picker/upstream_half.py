@@ -1,19 +1,58 @@
 """The upstream's half of one call of Envoy: the picked endpoint, the adapter's request and the upstream's response."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+import ipaddress
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 from adapters.errors import TransportError, Unsupported
 from adapters.http1.relay import RELAY, RelayedExchange
 from adapters.http1.stream_transport import CONNECTION_FIELDS, NAME, VALUE
 from adapters.http1.sweeper import sweeper
-from adapters.http2.status import Code, GrpcError
+from adapters.http2.codes import Code
+from adapters.http2.status import GrpcError
 from adapters.types import Deadline
-from adapters.wire.decoding import whole_number
 from adapters.wire.ext_proc import Field
-from gateway.features.picker.destinations import Subset, destination
+from adapters.wire.valid_text import whole_number
+
+_PORTS = {"http": 80, "https": 443}
+
+
+@lru_cache(maxsize=4096)
+def destination(url: str) -> str | None:
+    """The address of an endpoint's URL; None for a URL with a name, and for a Unix socket: Envoy looks up no names."""
+    parts = urlsplit(url)
+    port = _PORTS.get(parts.scheme)
+    if port is None or parts.hostname is None:
+        return None
+    try:
+        address = ipaddress.ip_address(parts.hostname)
+    except ValueError:
+        return None
+    host = f"[{address}]" if address.version == 6 else str(address)
+    return f"{host}:{parts.port or port}"
+
+
+@lru_cache(maxsize=4096)
+def _normalized(address: str) -> str | None:
+    return destination(f"http://{address}")
+
+
+class Subset:
+    """The endpoints that a proxy permits for a request; all of them by default."""
+
+    __slots__ = ("_permitted",)
+
+    def __init__(self, addresses: Iterable[str] | None) -> None:
+        self._permitted = None if addresses is None else frozenset(map(_normalized, addresses))
+
+    def __contains__(self, url: object) -> bool:
+        address = destination(url) if isinstance(url, str) else None
+        return address is not None and (self._permitted is None or address in self._permitted)
+
 
 ENVOY_FIELDS = (b":", b"x-envoy-", b"x-forwarded-")
 """Prefixes of fields that Envoy needs or adds. All other fields of the client end here, as in any request."""

@@ -1,30 +1,126 @@
-"""A runtime as a supervised child process: start, restart with backoff, stop without orphans."""
+"""Runtimes as supervised child processes: start, restart with backoff, stop without orphans.
+
+A replica is identified by its pool and a number from 0.
+"""
 
 import asyncio
 import contextlib
 import logging
 import os
+import random
 import shutil
 import signal
+import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from itertools import count, islice
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from adapters.lasting import lasting
-from adapters.process import TemporaryFolder
+from adapters.temporary import TemporaryFolder
+from config.runtimes.code import CodeRuntime
+from config.runtimes.ray import PlacedRuntime
 from config.schema.config import LlmRuntime, ProgramRuntime, RuntimeConfig, TensorRuntime
-from config.schema.runtimes.bundled import CodeRuntime
-from config.schema.runtimes.ray import PlacedRuntime
-from gateway.features.placement import code, programs
-from gateway.features.placement.arguments import llm_arguments, tensor_arguments
-from gateway.features.placement.environment import environment
-from gateway.features.placement.launch import Launch
-from gateway.features.placement.numbers import ReplicaNumbers
-from gateway.features.placement.ports import Ports
-from gateway.features.placement.ray.clusters import RayClusters
-from gateway.traffic.fleet.place import EVERYWHERE, Place, place_of
-from gateway.traffic.fleet.runtime import OnExit, OwnRuntime
+from config.schema.pipelines.call import CallConfig
+from config.schema.pipelines.parts import PipelineTensorConfig
+from gateway.features.placement import programs
+from gateway.features.placement.launch import Launch, environment, llm_arguments, tensor_arguments
+from gateway.features.placement.ray.cluster import RayClusters
+from gateway.traffic.fleet.runtime import EVERYWHERE, CannotLaunch, OnExit, OwnRuntime, Place, place_of
+
+
+class ReplicaNumbers:
+    """The replicas that were chosen for each pool; before a choice, as many as always run."""
+
+    def __init__(self) -> None:
+        self._chosen: dict[str, tuple[int, ...]] = {}
+
+    def choose(self, pool: str, numbers: tuple[int, ...]) -> None:
+        """Set the replicas of a pool."""
+        self._chosen[pool] = numbers
+
+    def of(self, pool: str, config: RuntimeConfig) -> tuple[int, ...]:
+        """The replicas of a pool, within the bounds of its section."""
+        return within(self._chosen.get(pool, ()), config.replicas.min, config.replicas.most)
+
+
+def within(numbers: tuple[int, ...], least: int, most: int) -> tuple[int, ...]:
+    """The first `most` of the numbers, with the lowest free numbers added up to `least`."""
+    remaining = sorted(numbers)[:most]
+    free = (number for number in count() if number not in remaining)
+    return tuple(sorted((*remaining, *islice(free, max(0, least - len(remaining))))))
+
+
+WRAPPER = "runtimes.tensor.backends.function:FunctionModel"
+SOURCE = "function.py"
+
+
+def write(folder: Path, functions: Iterable[CallConfig]) -> None:
+    """Write the repository: the text of each file as it was loaded, and its configuration."""
+    for function in functions:
+        version = folder / function.receiver / "1"
+        version.mkdir(parents=True)
+        assert function.file is not None
+        (version / SOURCE).write_text(function.file.text)
+        # JSON is YAML
+        (version.parent / "model.yaml").write_bytes(msgspec.json.encode(_configuration(function, function.file.path)))
+
+
+def _configuration(function: CallConfig, path: str) -> dict[str, Any]:
+    parameters = {"class": WRAPPER, "function": function.function, "path": path}
+    if function.memory is not None:
+        parameters["memory_limit"] = str(function.memory)
+    return {
+        "backend": "python",
+        "inputs": [_tensor_config(each) for each in function.inputs],
+        "outputs": [_tensor_config(each) for each in function.outputs],
+        "instances": [{"count": function.processes, "placement": "process"}],
+        "execution_timeout": f"{function.timeout}s",
+        "parameters": parameters,
+    }
+
+
+def _tensor_config(tensor: PipelineTensorConfig) -> dict[str, Any]:
+    return {"name": tensor.name, "datatype": tensor.datatype, "dims": tensor.shape}
+
+
+CHOICES = range(20_000, 32_768)
+"""Below the range of ephemeral ports, one of which another connection could use when the child restarts."""
+ATTEMPTS = 200
+
+
+class Ports:
+    """Reserved ports. Each is reserved from `take` to `give_back`, whether its owner listens or not."""
+
+    def __init__(self) -> None:
+        self._taken: set[int] = set()
+
+    def take(self) -> int:
+        """Reserve a port that no process listens on. Raises `CannotLaunch`."""
+        for _ in range(ATTEMPTS):
+            port = random.choice(CHOICES)
+            if port not in self._taken and _is_free(port):
+                self._taken.add(port)
+                return port
+        raise CannotLaunch(f"no port from {CHOICES[0]} to {CHOICES[-1]} is free")
+
+    def give_back(self, ports: Iterable[int]) -> None:
+        """Release reserved ports."""
+        self._taken.difference_update(ports)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +167,7 @@ class LocalRuntimes:
         try:
             if isinstance(config, CodeRuntime):
                 folder = socket.with_suffix(".models")
-                code.write(folder, config.functions)
+                write(folder, config.functions)
                 launch = _ours(config, _of_code(socket, folder), socket, place)
                 release = partial(shutil.rmtree, folder, ignore_errors=True)
             elif not isinstance(config, ProgramRuntime):

@@ -10,10 +10,8 @@ from pathlib import Path
 
 from config.schema.config import CommandRuntime, ProgramRuntime, VllmRuntime
 from gateway.features.placement import guard
-from gateway.features.placement.environment import environment
-from gateway.features.placement.launch import Launch
-from gateway.traffic.fleet.place import EVERYWHERE, Place
-from gateway.traffic.fleet.runtime import CannotLaunch
+from gateway.features.placement.launch import Launch, environment
+from gateway.traffic.fleet.runtime import EVERYWHERE, CannotLaunch, Place
 
 GUARD_SECONDS = 8.0
 """Seconds for the guard to kill the server's processes after the server's own time to stop."""

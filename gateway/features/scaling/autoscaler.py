@@ -13,9 +13,8 @@ from config.schema.config import Config, PoolConfig
 from gateway.features.scaling.actuator import Actuator
 from gateway.features.scaling.devices import assign
 from gateway.features.scaling.external import ExternalScale
-from gateway.features.scaling.occupancy import occupancy
 from gateway.features.scaling.pattern import UsagePattern
-from gateway.features.scaling.pool_scale import PoolScale
+from gateway.features.scaling.pool_scale import PoolScale, occupancy
 from gateway.features.scaling.serving import ServeScale
 from gateway.features.scaling.sleeping import SleepScale
 from gateway.traffic.fleet.member import FleetError

@@ -1,18 +1,87 @@
 """The replicas of one pool: measurements since the last decision, starts, the decision in force."""
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any
 
-from config.schema.config import PoolConfig
-from config.schema.runtimes.replicas import ReplicasConfig
-from gateway.features.scaling.occupancy import server_of
-from gateway.features.scaling.rules import Schedule, rules_of
+import aiohttp
+
+from adapters.wire import signals
+from config.runtimes.llm import LlmRuntime
+from config.runtimes.replicas import ReplicasConfig
+from config.runtimes.vllm import VllmRuntime
+from config.schema.config import PoolConfig, RuntimeConfig
 from gateway.traffic.fleet.runtime import OwnRuntime
+from gateway.traffic.fleet.signals import fetch
 from gateway.traffic.fleet.standing import PoolDemand, PoolStanding
-from policies.scaling.scaler import Scaler, ScalingDecision, ScalingFacts, resized
+from policies.clock import Window
+from policies.scaling.facts import ScalingFacts
+from policies.scaling.numbers import resized
+from policies.scaling.rules import ScalingRules
+from policies.scaling.scaler import Scaler, ScalingDecision
 from policies.scaling.starts import StartTimes
+
+TIMEOUT = 2.0
+
+
+def server_of(config: RuntimeConfig) -> str | None:
+    """The names of the metrics of a runtime; None if it has no KV cache."""
+    if isinstance(config, LlmRuntime):
+        return "headrace"
+    return "vllm" if isinstance(config, VllmRuntime) else None
+
+
+async def occupancy(addresses: Mapping[str, str]) -> float:
+    """The mean use of the KV caches of replicas: kinds of metrics by address. Only replicas that report count."""
+    shares = await asyncio.gather(*(_share(address, server) for address, server in addresses.items()))
+    reported = [share for share in shares if share is not None]
+    return sum(reported) / len(reported) if reported else 0.0
+
+
+async def _share(address: str, server: str) -> float | None:
+    path, connector = address.removeprefix("unix:"), None
+    if path != address:
+        connector, address = aiohttp.UnixConnector(path), "http://localhost"
+    elif not address.startswith("http://"):
+        return None
+    try:
+        async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(TIMEOUT)) as http:
+            load = signals.read(await fetch(http, f"{address}/metrics"), server)
+    except Exception:
+        return None  # its health check reports the reason
+    return None if load is None else min(load.cache, 1.0)
+
+
+def rules_of(pool: PoolConfig) -> ScalingRules:
+    """The rules of a pool whose number of endpoints is decided here."""
+    replicas = pool.scaling
+    assert replicas is not None
+    occupancy = {} if pool.runtime is None else {"occupancy": pool.runtime.replicas.occupancy}
+    return ScalingRules(
+        places=pool.places,
+        least=replicas.min,
+        most=replicas.most,
+        wait=replicas.wait,
+        late=replicas.late,
+        **occupancy,
+        hold=replicas.hold,
+        idle=replicas.idle,
+    )
+
+
+class Schedule:
+    """The windows of time in which a pool needs more replicas."""
+
+    def __init__(self, pool: PoolConfig) -> None:
+        assert pool.scaling is not None
+        self._windows = [(Window(each.during), each.min) for each in pool.scaling.schedule]
+
+    def floor(self, utc: float) -> int:
+        """The replicas that are required at a Unix time."""
+        return max((least for window, least in self._windows if window.holds(utc)), default=0)
+
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from adapters.types import Order
 from config.schema.config import Config
-from gateway.admin.api.front import make_app
+from gateway.admin.front import make_app
 from gateway.admin.lifecycle import Lifecycle
 from gateway.auth.certificates import PeerCertificate
 from gateway.auth.identity import Identity

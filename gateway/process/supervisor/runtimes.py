@@ -5,11 +5,9 @@ import logging
 from collections.abc import Mapping
 
 from config.schema.config import Config, RuntimeConfig
-from gateway.features.placement.local import LocalRuntimes
-from gateway.features.placement.numbers import ReplicaNumbers
+from gateway.features.placement.local import LocalRuntimes, ReplicaNumbers
 from gateway.traffic.fleet.member import FleetError
-from gateway.traffic.fleet.place import place_of
-from gateway.traffic.fleet.runtime import CannotLaunch, OwnRuntime
+from gateway.traffic.fleet.runtime import CannotLaunch, OwnRuntime, place_of
 
 log = logging.getLogger(__name__)
 PLACED_SECONDS = 0.1

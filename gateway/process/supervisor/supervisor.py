@@ -10,8 +10,7 @@ from adapters.process import TemporaryFolder
 from config.loader import ConfigError, pack
 from config.schema.config import Config
 from config.watcher import Watcher
-from gateway.admin.config_info import ConfigInfo
-from gateway.admin.lifecycle import Lifecycle
+from gateway.admin.lifecycle import ConfigInfo, Lifecycle
 from gateway.admin.listener import AdminListener
 from gateway.auth.identity import Identity
 from gateway.auth.keys import ApiKey, new_key

@@ -8,8 +8,8 @@ from adapters.http1.listeners import Listeners, SharedSocket
 from config.loader import unpack
 from config.schema.config import Config
 from gateway.auth.keys import ApiKey, id_of
-from gateway.features.placement.lent import LentRuntimes
-from gateway.features.scaling.demand import demands
+from gateway.features.placement.supervisor_runtimes import SupervisorRuntimes
+from gateway.features.scaling.actuator import demands
 from gateway.limits.shared import SharedTable
 from gateway.process.data_plane import DataPlane, SharedResources
 from gateway.process.supervisor.handover import Handover
@@ -26,7 +26,7 @@ class Worker:
 
     def __init__(self, message: StartMessage) -> None:
         self._message = message
-        self._lent = LentRuntimes(message.settings.runtimes)
+        self._lent = SupervisorRuntimes(message.settings.runtimes)
         demo = ApiKey(id_of(message.demo) or "", message.demo) if message.demo else None
         table = SharedTable.attach(message.limits, worker=message.limit_slot)
         self.plane = DataPlane(self._config(message.settings), SharedResources(self._lent, demo, table))

@@ -6,9 +6,7 @@ members.py        all running and draining endpoints
 desired.py        the endpoints that a pool should have: file, discovery, operators
 operations.py     changes by operators: add, drain, remove, weigh
 runtime.py        the interface of a runtime that this or another process started
-place.py          the processor cores and GPUs of a replica
 standing.py       the measurements and the state of pools that processes exchange
-probes.py         active health checks
 signals.py        the load that servers report
 protocol_sync.py  whether the endpoints of a pool with a detected protocol agree
 server_tls.py     the certificates of the listeners

@@ -1,17 +1,22 @@
 """One endpoint with its connections, its probe, its metrics and its runtime."""
 
 import asyncio
+import logging
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import aiohttp
+import msgspec
 
 from adapters.base import Adapter
 from adapters.call import Call
-from adapters.errors import InferenceError
+from adapters.detection.auto import AutoAdapter
+from adapters.errors import CapacityError, InferenceError, ModelNotReady
 from adapters.http1.client import Client
 from adapters.http1.message import encode_fields
 from adapters.lasting import lasting
@@ -19,9 +24,15 @@ from adapters.registry import Address, Unmakeable
 from adapters.registry import make as make_adapter
 from adapters.requests import ModelQuery
 from adapters.types import Deadline
-from adapters.upstreams import dial
-from adapters.upstreams.dial import FileTimes, credentials
+from adapters.upstreams import tls
+from adapters.upstreams.dial import credentials
+from adapters.upstreams.oip.http_client import OipHttpAdapter
+from adapters.upstreams.openai.client import OpenAIAdapter
 from adapters.upstreams.scrubbing import scrubber
+from adapters.upstreams.tls import FileTimes
+from adapters.wire.openai import chat as wire
+from config.runtimes.code import CodeRuntime
+from config.runtimes.ray import PlacedRuntime
 from config.schema.config import (
     CommandRuntime,
     LlmRuntime,
@@ -31,20 +42,66 @@ from config.schema.config import (
     RuntimeConfig,
     SignalsConfig,
 )
-from config.schema.runtimes.bundled import CodeRuntime
-from config.schema.runtimes.ray import PlacedRuntime
 from gateway.traffic.discovery.target import DiscoveredEndpoint
 from gateway.traffic.endpoint import Endpoint
-from gateway.traffic.fleet import probes
-from gateway.traffic.fleet.place import Place, place_of
-from gateway.traffic.fleet.runtime import CannotLaunch, MovingRuntime, Runtime, Runtimes
+from gateway.traffic.fleet.runtime import CannotLaunch, MovingRuntime, Place, Runtime, Runtimes, place_of
+from gateway.traffic.fleet.signals import Scraper
 from gateway.traffic.spans import provider_of
 from policies.breaker import Breaker
 
-if TYPE_CHECKING:  # for pools whose metrics are read
-    import aiohttp
+log = logging.getLogger(__name__)
 
-    from gateway.traffic.fleet.signals import Scraper
+
+async def check(endpoint: Endpoint, config: ProbeConfig) -> None:
+    """Probe once and record the result. A change of health is logged."""
+    try:
+        async with asyncio.timeout(config.timeout):
+            await endpoint.adapter.probe(config.timeout)
+            if config.ask is not None:
+                await _request_token(endpoint, config.ask, config.timeout)
+        error, endpoint.not_ready = "", None
+    except InferenceError as failure:
+        error = endpoint.scrubber.error(failure).message
+        endpoint.not_ready = failure if isinstance(failure, ModelNotReady) else None
+    except TimeoutError:
+        error = "The health check timed out."
+    except Exception as failure:  # no answer ends the loop
+        error = f"The answer to the health check cannot be used ({type(failure).__name__})."
+    if endpoint.probed(error, healthy_after=config.healthy_after, unhealthy_after=config.unhealthy_after):
+        log.info("endpoint %s is %s %s", endpoint.id, endpoint.health, error)
+
+
+async def _request_token(endpoint: Endpoint, model: str, timeout: float) -> None:
+    """Request a chat completion of one token. A server that is too busy for the request is healthy."""
+    request = wire.decode_chat(
+        msgspec.json.encode({"model": model, "max_tokens": 1, "messages": [{"role": "user", "content": "Hi"}]})
+    )
+    now = asyncio.get_running_loop().time()
+    try:
+        await endpoint.adapter.call(request, Call(Deadline(now + timeout, timeout, timeout), "health-check"))
+    except CapacityError:
+        return
+
+
+async def watch(
+    endpoint: Endpoint,
+    config: ProbeConfig,
+    rng: Random,
+    starting: float | None = None,
+    warm_up: ProbeConfig | None = None,
+) -> None:
+    """Probe until cancelled. The interval varies by a tenth, so that many gateways do not probe in step.
+
+    `starting` is a shorter interval that applies until the server is healthy. `warm_up` is the probe of a server that
+    is not healthy: with a request for a token, the server computes before it receives requests.
+    """
+    while True:
+        await check(endpoint, config if warm_up is None or endpoint.health == "healthy" else warm_up)
+        interval = config.interval
+        if starting is not None and endpoint.health != "healthy":
+            interval = min(interval, starting)
+        await asyncio.sleep(interval * rng.uniform(0.9, 1.1))
+
 
 # A runtime is probed often while it starts. One slow response of a busy machine does not make it unhealthy.
 RUNTIME_PROBE = ProbeConfig(interval="250ms", timeout="5s", unhealthy_after=3)
@@ -84,14 +141,14 @@ class PoolMember:
     warm_until: float = 0.0
     """Loop time until which it stays warm after its pool is removed: a rollout can go back to it."""
     watcher: asyncio.Task[None] | None = None
-    scraper: "Scraper | None" = None
+    scraper: Scraper | None = None
 
     def watch(self, rng: Random) -> None:
         """Start its health checks."""
         if self.probe is not None:
             starting = STARTING_SECONDS if self.runtime is not None or self.wakes else None
-            watch = partial(probes.watch, self.endpoint, self.probe, rng, starting, self.warm_up)
-            self.watcher = asyncio.create_task(lasting(f"probes of endpoint {self.endpoint.id}", watch))
+            watching = partial(watch, self.endpoint, self.probe, rng, starting, self.warm_up)
+            self.watcher = asyncio.create_task(lasting(f"probes of endpoint {self.endpoint.id}", watching))
 
     def scrape(self, config: SignalsConfig | None, pool: PoolConfig, rng: Random) -> None:
         """Read its metrics as configured; None stops reading."""
@@ -101,8 +158,6 @@ class PoolMember:
             self.scraper.stop()
         self.scraper = None
         if config is not None:
-            from gateway.traffic.fleet.signals import Scraper
-
             address = self.endpoint.address if self.runtime is None else self.runtime.address
             self.scraper = Scraper(self.endpoint, address, config, partial(session, pool, address), rng)
             self.scraper.start()
@@ -167,7 +222,7 @@ def make(pool: PoolConfig, id_: str, target: DiscoveredEndpoint, source: object)
     endpoint.provider = provider_of(pool)
     if pool.runtime_spans and not target.url.startswith("https://"):  # a discovered one may
         endpoint.runtime, endpoint.provider = target.url, "headrace"
-    if pool.protocol.name == "auto":
+    if isinstance(adapter, AutoAdapter):
         endpoint.probed("Its protocol is not detected yet.", healthy_after=1, unhealthy_after=1)
     if pool.sleeps:
         endpoint.join()  # it may sleep
@@ -235,11 +290,7 @@ def _runtime_adapter(pool: PoolConfig, runtime: Runtime) -> Adapter:
     if isinstance(runtime, MovingRuntime):
         runtime.follow(client.move)
     if pool.takes_tensors:
-        from adapters.upstreams.oip.http_client import OipHttpAdapter
-
         return OipHttpAdapter(client, model=pool.model_name)
-    from adapters.upstreams.openai.client import OpenAIAdapter
-
     shared = isinstance(pool.runtime, LlmRuntime) and pool.runtime.share_prefixes
     return OpenAIAdapter(client, model=pool.model_name, ours=True, share_prefixes=shared)
 
@@ -254,15 +305,13 @@ def _key_field(config: RuntimeConfig | None) -> bytes:
 def tls_of(pool: PoolConfig, spoken: str) -> ssl.SSLContext:
     """The TLS context of the pool's `https://` endpoints. Raises `FleetError`."""
     try:
-        return dial.tls_context(pool, spoken)
+        return tls.context(pool, spoken)
     except (OSError, ssl.SSLError) as error:
         raise FleetError(f"pool {pool.name}: tls: {error}") from None
 
 
-def session(pool: PoolConfig, address: str, timeout: float) -> "aiohttp.ClientSession":
+def session(pool: PoolConfig, address: str, timeout: float) -> aiohttp.ClientSession:
     """A session for an endpoint's metrics and operations, with the TLS settings and the credentials of its requests."""
-    import aiohttp
-
     connector: aiohttp.BaseConnector
     if address.startswith("unix:"):
         connector = aiohttp.UnixConnector(address.removeprefix("unix:"), limit=1)

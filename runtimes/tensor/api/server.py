@@ -13,8 +13,8 @@ from pathlib import Path
 from adapters.http1.budget import Budget
 from adapters.http1.server import Limits as HttpLimits
 from adapters.http1.server import Server as HttpServer
-from adapters.http2.call import Limits as GrpcLimits
 from adapters.http2.accepted import Server as GrpcServer
+from adapters.http2.call import Limits as GrpcLimits
 from adapters.process import MAX_CONNECTIONS, clients_that_fit
 from runtimes.access import keyed
 from runtimes.process import CannotStart, in_thread, listen, precedes, serve, stop_signal

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Literal
 
 from adapters.errors import NotFound, Unavailable
-from adapters.wire.oip.bodies import IndexEntry
 from adapters.wire.decoding import whole_number
+from adapters.wire.oip.bodies import IndexEntry
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.models.repository import ModelFolder, remove
 from runtimes.tensor.models.served_model import ServedModel

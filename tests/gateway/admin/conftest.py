@@ -19,7 +19,7 @@ from prometheus_client.samples import Exemplar
 from adapters.types import Order
 from config.schema.config import Config
 from config.schema.identity import GrantConfig
-from gateway.admin.api.front import make_app
+from gateway.admin.front import make_app
 from gateway.admin.lifecycle import Lifecycle
 from gateway.auth.audit import Act, Actor
 from gateway.auth.certificates import Certificates, PeerCertificate

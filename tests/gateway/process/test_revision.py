@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.admin.revision import revision_of, version_at
+from gateway.admin.lifecycle import revision_of, version_at
 from tests.support.processes import gateway
 
 CONFIGURATION = {

@@ -19,7 +19,7 @@ from config.schema.config import Config, ProbeConfig
 from gateway.admin.api.pools import describe_pools
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.fleet.fleet import Fleet
-from gateway.traffic.fleet.probes import check
+from gateway.traffic.fleet.member import check
 from gateway.traffic.pool import Pool
 from tests.adapters.detection.systems import META, owned
 from tests.support.gateways import chat, config, infer

@@ -10,7 +10,7 @@ from adapters.http1.message import Response
 from adapters.types import Deadline
 from config.schema.config import Config, ProbeConfig
 from gateway.traffic.fleet.fleet import Fleet
-from gateway.traffic.fleet.probes import check
+from gateway.traffic.fleet.member import check
 from gateway.traffic.pool import Pool
 from tests.adapters.http1.raw import until
 from tests.support.gateways import chat, config

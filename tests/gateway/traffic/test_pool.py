@@ -17,7 +17,7 @@ from adapters.errors import (
 from adapters.fake import FakeAdapter, Script
 from config.schema.config import BalanceConfig, ProbeConfig
 from gateway.traffic.endpoint import Endpoint
-from gateway.traffic.fleet.probes import check
+from gateway.traffic.fleet.member import check
 from policies.breaker import Breaker
 from tests.support.deterministic import START
 from tests.support.gateways import chat

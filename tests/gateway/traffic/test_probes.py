@@ -11,7 +11,7 @@ from adapters.http1.message import Response
 from adapters.upstreams.openai.client import OpenAIAdapter
 from config.schema.config import ProbeConfig
 from gateway.traffic.endpoint import Endpoint
-from gateway.traffic.fleet import probes
+from gateway.traffic.fleet import member
 from policies.breaker import Breaker
 from tests.support.upstreams import Upstream, upstream
 
@@ -28,14 +28,14 @@ async def probed() -> AsyncIterator[tuple[Upstream, Endpoint]]:
 
 async def test_a_probe_with_a_request_detects_a_server_that_only_listens() -> None:
     async with probed() as (up, endpoint):
-        await probes.check(endpoint, PROBE)
+        await member.check(endpoint, PROBE)
         assert endpoint.health == "healthy"
         assert up.received[-1]["max_tokens"] == 1
         assert up.received[-1]["model"] == "tiny"
         up.behaviour = lambda body: asyncio.sleep(0, Response(500))
-        await probes.check(endpoint, ProbeConfig(unhealthy_after=1))
+        await member.check(endpoint, ProbeConfig(unhealthy_after=1))
         assert endpoint.health == "healthy"
-        await probes.check(endpoint, PROBE)
+        await member.check(endpoint, PROBE)
         assert (endpoint.health, endpoint.in_flight) == ("unhealthy", 0)
 
 
@@ -43,7 +43,7 @@ async def test_a_probe_with_a_request_detects_a_server_that_only_listens() -> No
 async def test_one_that_is_too_busy_for_the_probe_is_not_ill(status: int) -> None:
     async with probed() as (up, endpoint):
         up.behaviour = lambda body: asyncio.sleep(0, Response(status))
-        await probes.check(endpoint, PROBE)
+        await member.check(endpoint, PROBE)
         assert endpoint.health == "healthy"
 
 
@@ -56,7 +56,7 @@ async def test_an_error_that_no_probe_expects_is_a_failed_check(monkeypatch: pyt
         monkeypatch.setattr(endpoint.adapter, "probe", probe)
         seen = []
         for _ in range(2):
-            await probes.check(endpoint, ProbeConfig(unhealthy_after=1, healthy_after=1))
+            await member.check(endpoint, ProbeConfig(unhealthy_after=1, healthy_after=1))
             seen.append(endpoint.health)
             monkeypatch.undo()
         assert seen == ["unhealthy", "healthy"]
@@ -65,5 +65,5 @@ async def test_an_error_that_no_probe_expects_is_a_failed_check(monkeypatch: pyt
 async def test_one_that_never_answers_the_question_is_ill() -> None:
     async with probed() as (up, endpoint):
         up.behaviour = lambda body: asyncio.sleep(60, Response(200))
-        await probes.check(endpoint, ProbeConfig(ask="tiny", unhealthy_after=1, timeout="100ms"))
+        await member.check(endpoint, ProbeConfig(ask="tiny", unhealthy_after=1, timeout="100ms"))
         assert endpoint.health == "unhealthy"

@@ -28,8 +28,8 @@ from adapters.wire import sse
 from adapters.wire.responses import requests as responses
 from config.schema.config import PoolConfig, ProbeConfig
 from gateway.traffic.discovery.target import DiscoveredEndpoint
-from gateway.traffic.fleet import probes
 from gateway.traffic.fleet.member import PoolMember, make
+from gateway.traffic.fleet.member import check as check_endpoint
 from tests.support.pools import FOREVER
 from tests.support.pools import pool as pool_of
 
@@ -195,7 +195,7 @@ async def test_no_error_shows_the_credential_or_the_address(name: str) -> None:
                 for act.status, act.form in [*product(STATUSES, FORMS), *product([200], in_success)]:
                     await spoken(serving, request, stood)
             act.status, act.form = 400, FORMS[0]
-            await probes.check(member.endpoint, ProbeConfig())
+            await check_endpoint(member.endpoint, ProbeConfig())
             check(iter([member.endpoint.probe_error]), stood.url, raw=False)
         finally:
             await member.stop()

@@ -1,4 +1,4 @@
-"""One Ray cluster: the driver's process, and the replicas that it places."""
+"""The Ray clusters of the configuration, and of each the driver's process, and the replicas that it places."""
 
 import asyncio
 import contextlib
@@ -6,15 +6,16 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from adapters.lasting import lasting
-from config.schema.runtimes.ray import RayConfig
+from config.runtimes.ray import PlacedRuntime, RayConfig
 from gateway.features.placement.guard import printable
-from gateway.features.placement.ray.commands import describe
-from gateway.features.placement.ray.runtime import RayRuntime
+from gateway.features.placement.ray.runtime import RayRuntime, describe, spec_of
+from gateway.traffic.fleet.runtime import OnExit
 
 log = logging.getLogger(__name__)
 DRIVER = Path(__file__).with_name("driver.py")
@@ -142,3 +143,30 @@ class RayCluster:
         elif (runtime := self._replicas.get(message["log"]["name"])) is not None:
             for text in message["log"]["lines"]:
                 log.info("runtime %s: %s", runtime.label, printable(text))
+
+
+class RayClusters:
+    """Creates replicas in clusters, and the clusters for them."""
+
+    def __init__(self) -> None:
+        self._clusters: dict[tuple[str, str | None], RayCluster] = {}
+
+    def __iter__(self) -> Iterator[RayCluster]:
+        return iter(self._clusters.values())
+
+    def make(self, pool: str, config: PlacedRuntime, on_exit: OnExit, number: int) -> RayRuntime:
+        """A replica of a pool's runtime."""
+        assert config.ray is not None
+        place = (config.ray.address, config.ray.driver)
+        if place not in self._clusters:
+            self._clusters[place] = RayCluster(config.ray)
+        return RayRuntime(pool, config, spec_of(pool, number, config), number, on_exit, self._clusters[place])
+
+    def occupies(self, pool: str) -> bool:
+        """Whether a replica of a pool is placed in a cluster."""
+        return any(cluster.occupies(pool) for cluster in self)
+
+    async def aclose(self) -> None:
+        """End the drivers. The replicas continue until their leases end."""
+        await asyncio.gather(*(cluster.aclose() for cluster in self))
+        self._clusters = {}

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.admin.console.assets import read_assets
-from gateway.admin.console.sessions import MOST, MOST_OF_ONE, Sessions
+from gateway.admin.api.sessions import MOST, MOST_OF_ONE, Sessions
+from gateway.admin.console.front import read_assets
 from gateway.auth.keys import Principal
 from tests.gateway.admin.conftest import AdminDoor, OpenDoor
 

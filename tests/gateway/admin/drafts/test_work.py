@@ -10,9 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from config import default_path
-from gateway.admin.drafts.differences import difference
 from gateway.admin.drafts.orders import DraftOrder, DraftResult, DraftTask, RecordedSource
-from gateway.admin.drafts.work import MOST_PROBLEMS, done
+from gateway.admin.drafts.work import MOST_PROBLEMS, difference, done
 from tests.support.gateways import chat
 from tests.support.recorded import SECRET, recorder_of, recorder_rig
 

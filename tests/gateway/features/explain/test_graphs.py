@@ -8,7 +8,7 @@ import pytest
 from adapters.fake import FakeAdapter, Script
 from config import default_path
 from config.loader import load
-from gateway.admin.api.pipelines import counts_of
+from gateway.admin.api.explain import counts_of
 from gateway.features.explain.graphs import graphs_of
 from tests.support.examples import examples
 from tests.support.gateways import Rig, chat, config

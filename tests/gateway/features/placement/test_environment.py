@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from config.schema.config import CommandRuntime, LlmRuntime, RuntimeConfig, TensorRuntime
-from gateway.features.placement.environment import environment
+from gateway.features.placement.launch import environment
 from gateway.features.placement.local import LocalRuntime, LocalRuntimes
 from tests.support.variables import NEEDED, SECRETS
 from tests.support.waiting import until

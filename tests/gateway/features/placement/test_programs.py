@@ -11,8 +11,7 @@ import pytest
 from config.schema.config import CommandRuntime, ProgramRuntime, VllmRuntime
 from gateway.features.placement import programs
 from gateway.features.placement.launch import Launch
-from gateway.features.placement.local import LocalRuntimes
-from gateway.features.placement.ports import CHOICES, Ports
+from gateway.features.placement.local import CHOICES, LocalRuntimes, Ports
 from gateway.traffic.fleet.runtime import CannotLaunch
 
 SOCKET = Path("/run/s.sock")

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.features.scaling import occupancy
-from gateway.features.scaling.serve_orders import HttpServeOrders, ServeError
-from gateway.features.scaling.sleep_orders import HttpSleepOrders, SleepError
+from gateway.features.scaling import pool_scale
+from gateway.features.scaling.serving import HttpServeOrders, ServeError
+from gateway.features.scaling.sleeping import HttpSleepOrders, SleepError
 from tests.support.bad_answers import DIGITS, bad_json
 
 DEPLOYMENT = {"target_num_replicas": 1, "replicas": [{"state": "RUNNING"}]}
@@ -51,5 +51,5 @@ async def test_any_list_of_applications_is_a_size_or_a_failure(body: bytes) -> N
 @example(METRICS % (b"\xc2\xb2", b"\xef\xbc\x91"))
 async def test_any_page_of_metrics_is_a_share_or_none(body: bytes) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(occupancy, "fetch", answering(body))
-        assert 0 <= await occupancy.occupancy({"http://a": "vllm"}) <= 1
+        patch.setattr(pool_scale, "fetch", answering(body))
+        assert 0 <= await pool_scale.occupancy({"http://a": "vllm"}) <= 1

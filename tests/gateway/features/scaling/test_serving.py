@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from gateway.features.scaling.serve_orders import DeploymentSize, HttpServeOrders, ServeError
-from gateway.features.scaling.serving import ServeScale
+from gateway.features.scaling.serving import DeploymentSize, HttpServeOrders, ServeError, ServeScale
 from gateway.traffic.fleet.standing import PoolDemand
 from tests.support.gateways import config
 

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from config.schema.config import PoolConfig
-from gateway.features.scaling.sleep_orders import HttpSleepOrders, SleepError, SleepLoad
-from gateway.features.scaling.sleeping import LOST_READS, SleepScale
+from gateway.features.scaling.sleeping import LOST_READS, HttpSleepOrders, SleepError, SleepLoad, SleepScale
 from gateway.traffic.fleet.standing import PoolDemand
 from tests.support.gateways import config
 from tests.support.sleeping_vllm import sleeping_vllm

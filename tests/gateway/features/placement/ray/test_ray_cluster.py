@@ -10,7 +10,7 @@ import pytest
 
 from config.schema.config import LlmRuntime
 from gateway.features.placement.ray import cluster as module
-from gateway.features.placement.ray.clusters import RayClusters
+from gateway.features.placement.ray.cluster import RayClusters
 from gateway.features.placement.ray.runtime import RayRuntime
 from tests.support.waiting import until
 

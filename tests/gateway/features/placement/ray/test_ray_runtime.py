@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from config.schema.config import LlmRuntime
-from gateway.features.placement.ray.commands import spec_of
-from gateway.features.placement.ray.runtime import RayRuntime
+from gateway.features.placement.ray.runtime import RayRuntime, spec_of
 
 PLACED = {"pid": 7, "restarts": 0, "ends": 0, "last_end": ""}
 

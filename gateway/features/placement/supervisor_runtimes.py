@@ -7,7 +7,7 @@ from config.schema.config import RuntimeConfig
 from gateway.traffic.fleet.runtime import OnExit
 
 
-class LentRuntime:
+class SupervisorRuntime:
     """A runtime of the supervisor. Only probes report its health: its exit is not reported here."""
 
     def __init__(self, name: str, config: RuntimeConfig, address: str, in_use: Counter[str]) -> None:
@@ -31,7 +31,7 @@ class LentRuntime:
         self._in_use[self.address] -= 1
 
 
-class LentRuntimes:
+class SupervisorRuntimes:
     """Returns the lent runtimes by pool, and counts the users of each."""
 
     def __init__(self, addresses: Mapping[str, Mapping[int, str]]) -> None:
@@ -43,9 +43,9 @@ class LentRuntimes:
         """The replicas of a pool, with their addresses."""
         return self.addresses.get(name, {})
 
-    def make(self, name: str, config: RuntimeConfig, on_exit: OnExit, number: int = 0) -> LentRuntime:
+    def make(self, name: str, config: RuntimeConfig, on_exit: OnExit, number: int = 0) -> SupervisorRuntime:
         """A replica of the runtime of a pool."""
-        return LentRuntime(name, config, self.addresses[name][number], self._in_use)
+        return SupervisorRuntime(name, config, self.addresses[name][number], self._in_use)
 
     def in_use(self) -> list[str]:
         """The addresses that requests may still use."""

@@ -1,11 +1,11 @@
 from config.schema.config import LlmRuntime
-from gateway.features.placement.lent import LentRuntimes
+from gateway.features.placement.supervisor_runtimes import SupervisorRuntimes
 
 CONFIG = LlmRuntime(kind="llm", model="bundled:m")
 
 
 async def test_a_lent_runtime_is_in_use_until_its_last_user_returns_it() -> None:
-    lent = LentRuntimes({"small": {0: "unix:/run/one.sock"}})
+    lent = SupervisorRuntimes({"small": {0: "unix:/run/one.sock"}})
     exits: list[str] = []
     first = lent.make("small", CONFIG, exits.append)
     second = lent.make("small", CONFIG, exits.append)

@@ -8,9 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from gateway.admin.top.rates import Rates
-from gateway.admin.top.screen import frame
-from gateway.admin.top.source import GatewaySample
+from gateway.admin.top_cli import GatewaySample, Rates, frame
 
 LLM = {"pool": "llm", "endpoint": "llm/1"}
 Series = Mapping[tuple[tuple[str, str], ...], float]

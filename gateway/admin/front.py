@@ -6,21 +6,17 @@ from prometheus_client.exposition import choose_encoder
 from gateway.admin.api.backend import AdminBackend
 from gateway.admin.api.batches import AdminBatches
 from gateway.admin.api.body import bound_bodies
+from gateway.admin.api.comparisons import ComparisonsFront
 from gateway.admin.api.configuration import ConfigurationFront
-from gateway.admin.api.experiments import ExperimentsFront
-from gateway.admin.api.explain import Explain
+from gateway.admin.api.explain import Explain, PipelinesFront
 from gateway.admin.api.guard import AdminGuard
-from gateway.admin.api.orders import Orders
-from gateway.admin.api.pipelines import PipelinesFront
 from gateway.admin.api.playground import PlaygroundFront
-from gateway.admin.api.pools import Pools
+from gateway.admin.api.pools import Orders, Pools
 from gateway.admin.api.requests import RequestsFront
-from gateway.admin.api.rollouts import RolloutsFront
+from gateway.admin.api.sessions import SessionAdmission
 from gateway.admin.api.shadows import ShadowsFront
-from gateway.admin.api.teams import TeamsFront
-from gateway.admin.api.tenants import Tenants
+from gateway.admin.api.tenants import TeamsFront, Tenants
 from gateway.admin.api.usage import UsageFront
-from gateway.admin.console.admission import SessionAdmission
 from gateway.admin.console.front import ConsoleFront
 from gateway.admin.console.headers import protect
 
@@ -69,11 +65,11 @@ def make_app(backend: AdminBackend) -> web.Application:
             *explain.routes(),
             *Pools(backend).routes(),
             *Orders(backend).routes(),
-            *RolloutsFront(backend).routes(),
+            *ComparisonsFront(backend, "rollout").routes(),
             *UsageFront(backend).routes(),
             *RequestsFront(backend).routes(),
             *AdminBatches(backend).routes(),
-            *ExperimentsFront(backend).routes(),
+            *ComparisonsFront(backend, "experiment").routes(),
             *shadows.routes(),
             *ConfigurationFront(backend).routes(),
             *PlaygroundFront(backend).routes(),
