@@ -9,7 +9,7 @@ from adapters.process import TemporaryFolder
 from config.loader import ConfigError
 from config.schema.config import Config
 from config.watcher import Watcher
-from gateway.admin.config_info import ConfigInfo
+from gateway.admin.lifecycle import ConfigInfo
 from gateway.admin.lifecycle import Lifecycle
 from gateway.admin.listener import AdminListener
 from gateway.auth.keys import ApiKey
@@ -112,7 +112,7 @@ class Gateway:
             raise StartError(f"listen: {error.strerror or error}") from None
 
     def _admin_app(self) -> "web.Application":
-        from gateway.admin.api.front import make_app
+        from gateway.admin.front import make_app
         from gateway.process.admin_backend import GatewayBackend
 
         return make_app(GatewayBackend(self.plane, self.lifecycle, self.host))

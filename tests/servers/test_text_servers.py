@@ -21,7 +21,7 @@ from adapters.wire import signals
 from adapters.wire.openai import chat as wire
 from adapters.wire.openai import model_field as named
 from config.schema.protocols.language import OpenAIProtocol
-from gateway.features.scaling.sleep_orders import HttpSleepOrders
+from gateway.features.scaling.sleeping import HttpSleepOrders
 from loadtests.peers import llama_cpp as llama_cpp_peer
 from loadtests.peers import vllm as vllm_peer
 from tests.servers.llama_cpp import NAME, llama_cpp

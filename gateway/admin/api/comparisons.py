@@ -46,7 +46,7 @@ class ComparisonsFront:
         view = await self._view(request)
         try:
             series = await self._backend.decider.series(view["name"])
-        except KeysError as error:
+        except StateError as error:
             raise AdminRefused(503, "database_unavailable", str(error)) from None
         body: dict[str, Any] = {"name": view["name"]}
         if self._kind == "experiment":

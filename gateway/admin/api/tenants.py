@@ -22,7 +22,8 @@ from gateway.auth.grants import check_label, models_of, parse_end, parse_grant, 
 from gateway.auth.keys import ApiKey
 from gateway.auth.listing import ListedKey, listed, utc
 from gateway.auth.teams.limits import check_team_of_key, parse_team, with_teams
-from gateway.state.errors import KeysError, NoSuchKey, WrongGrant
+from gateway.state.errors import KeysError
+from gateway.auth.errors import NoSuchKey, WrongGrant
 
 T = TypeVar("T")
 _OVERLAP = "24h"
@@ -67,7 +68,7 @@ class Tenants:
         used = {entry["tenant"]: entry for entry in (await self._backend.state())["tenants"]}
         try:
             stored = await self._backend.storage.read()
-        except KeysError:
+        except StateError:
             return used  # without the database, the limits in memory are still known
         return {name: {**used.get(name, {"tenant": name}), "storage": stored[name]} for name in stored}
 

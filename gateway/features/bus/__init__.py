@@ -8,7 +8,6 @@ running.py      the attempts of a message as ordinary requests, and its stream
 answers.py      answers, pieces of streams and dead letters as messages
 ending.py       ends messages in order: answer or its replacement, table of ids, settlement
 claims.py       claims of ids, and their renewal
-insist.py       repeats a call until a broker or a table answers
 done/           the ids of messages in work and answered
 metrics.py      metrics of bindings
 """

@@ -17,14 +17,14 @@ from adapters.brokers.base import (
 )
 from adapters.errors import CapacityError
 from adapters.lasting import lasting
-from adapters.wire.cloudevents.decode import decode
-from adapters.wire.cloudevents.event import CloudEvent, EnvelopeError
-from config.schema.bus.binding import BindingConfig
+from adapters.wire.cloudevents import decode
+from adapters.wire.cloudevents import CloudEvent, EnvelopeError
+from config.schema.bus import BindingConfig
 from gateway.features.bus.answers import AnswerMessages
 from gateway.features.bus.claims import Claims
 from gateway.features.bus.done.table import DONE, DoneTable, DoneTableUnavailable
 from gateway.features.bus.ending import Endings, Replacements
-from gateway.features.bus.insist import Insistence
+from gateway.state.insist import Insistence
 from gateway.features.bus.opening import Opener, Unanswerable
 from gateway.features.bus.running import MessageRequests, MessageRunner
 from gateway.features.bus.work import BindingCounts, DeadReason, MessageEnd, MessageWork
@@ -33,8 +33,8 @@ from gateway.request.core import Core
 from gateway.request.snapshot import Snapshot
 from gateway.traffic.load import load_of
 from policies.batches.lines import TENSORS
-from policies.bus.order import KeyOrder
-from policies.bus.room import room_of
+from policies.bus import KeyOrder
+from policies.bus import room_of
 
 CANCELS_PATIENCE = 1.0
 
@@ -105,7 +105,7 @@ class BindingConsumer:
     ) -> None:
         self.binding = binding
         self.counts = BindingCounts()
-        self.insist = Insistence(binding.name)
+        self.insist = Insistence(f"bus {binding.name}", BrokerUnavailable, DoneTableUnavailable)
         self._client = client
         self._now = core.clock
         self._opener = Opener(binding, core, core.clock)

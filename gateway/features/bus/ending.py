@@ -21,10 +21,11 @@ from adapters.brokers.base import (
     TopicRefused,
 )
 from adapters.errors import BackendError
-from config.schema.bus.binding import BindingConfig
+from config.schema.bus import BindingConfig
 from gateway.features.bus.answers import AnswerMessages, is_dead_letter
 from gateway.features.bus.claims import Claims
-from gateway.features.bus.insist import FIRST_PAUSE, LONGEST_PAUSE, Insistence
+from gateway.features.batches.submissions import FIRST_PAUSE, LONGEST_PAUSE
+from gateway.state.insist import Insistence
 from gateway.features.bus.running import MessageRunner
 from gateway.features.bus.work import DeadReason, MessageEnd, MessageWork
 

@@ -13,7 +13,7 @@ from adapters.errors import BackendError, CallerError, DeadlineError, InferenceE
 from adapters.http1.message import Response
 from adapters.wire import sse
 from adapters.wire.openai.model_field import with_model
-from config.schema.bus.binding import BindingConfig
+from config.schema.bus import BindingConfig
 from gateway.features.bus.answers import JSON, AnswerMessages
 from gateway.features.bus.work import DeadReason, MessageEnd, MessageWork
 from gateway.features.stored.keeper import Keeper
@@ -21,7 +21,7 @@ from gateway.features.stored.stored_responses import StoredResponses
 from gateway.fronts.errors import openai_body, openai_response
 from gateway.fronts.inner import InnerFronts, InnerRequest
 from gateway.request.core import Core, internal_error
-from policies.batches.attempts import retry_of
+from policies.batches.lines import retry_of
 
 
 class MessageRequests:

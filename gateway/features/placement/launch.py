@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from adapters.environment import inherited
+from adapters.process import inherited
 from config.schema.config import LlmRuntime, RuntimeConfig, TensorRuntime
 from config.schema.units import format_size_or_share
 

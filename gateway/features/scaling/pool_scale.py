@@ -9,17 +9,17 @@ from typing import Any
 import aiohttp
 
 from adapters.wire import signals
-from config.runtimes.llm import LlmRuntime
-from config.runtimes.replicas import ReplicasConfig
-from config.runtimes.vllm import VllmRuntime
+from config.schema.runtimes.bundled import LlmRuntime
+from config.schema.runtimes.replicas import ReplicasConfig
+from config.schema.runtimes.programs import VllmRuntime
 from config.schema.config import PoolConfig, RuntimeConfig
 from gateway.traffic.fleet.runtime import OwnRuntime
 from gateway.traffic.fleet.signals import fetch
 from gateway.traffic.fleet.standing import PoolDemand, PoolStanding
 from policies.clock import Window
-from policies.scaling.facts import ScalingFacts
-from policies.scaling.numbers import resized
-from policies.scaling.rules import ScalingRules
+from policies.scaling.scaler import ScalingFacts
+from policies.scaling.scaler import resized
+from policies.scaling.scaler import ScalingRules
 from policies.scaling.scaler import Scaler, ScalingDecision
 from policies.scaling.starts import StartTimes
 

@@ -16,7 +16,7 @@ import msgspec
 from adapters.upstreams.dial import credentials
 from adapters.whole_body import whole_body
 from adapters.wire import decoding
-from config.protocols.ray_serve import RayServeProtocol
+from config.schema.protocols.apps import RayServeProtocol
 from config.schema.config import PoolConfig
 from gateway.features.scaling.external import ExternalScale
 from gateway.traffic.discovery.target import DiscoveredEndpoint

@@ -29,10 +29,10 @@ from adapters.upstreams.dial import credentials
 from adapters.upstreams.oip.http_client import OipHttpAdapter
 from adapters.upstreams.openai.client import OpenAIAdapter
 from adapters.upstreams.scrubbing import scrubber
-from adapters.upstreams.tls import FileTimes
+from adapters.upstreams.dial import FileTimes
 from adapters.wire.openai import chat as wire
-from config.runtimes.code import CodeRuntime
-from config.runtimes.ray import PlacedRuntime
+from config.schema.runtimes.bundled import CodeRuntime
+from config.schema.runtimes.ray import PlacedRuntime
 from config.schema.config import (
     CommandRuntime,
     LlmRuntime,
@@ -48,6 +48,11 @@ from gateway.traffic.fleet.runtime import CannotLaunch, MovingRuntime, Place, Ru
 from gateway.traffic.fleet.signals import Scraper
 from gateway.traffic.spans import provider_of
 from policies.breaker import Breaker
+
+if TYPE_CHECKING:  # for pools whose metrics are read
+    import aiohttp
+
+    from gateway.traffic.fleet.signals import Scraper
 
 log = logging.getLogger(__name__)
 
@@ -141,7 +146,7 @@ class PoolMember:
     warm_until: float = 0.0
     """Loop time until which it stays warm after its pool is removed: a rollout can go back to it."""
     watcher: asyncio.Task[None] | None = None
-    scraper: Scraper | None = None
+    scraper: "Scraper | None" = None
 
     def watch(self, rng: Random) -> None:
         """Start its health checks."""
@@ -158,6 +163,8 @@ class PoolMember:
             self.scraper.stop()
         self.scraper = None
         if config is not None:
+            from gateway.traffic.fleet.signals import Scraper
+
             address = self.endpoint.address if self.runtime is None else self.runtime.address
             self.scraper = Scraper(self.endpoint, address, config, partial(session, pool, address), rng)
             self.scraper.start()
@@ -222,7 +229,7 @@ def make(pool: PoolConfig, id_: str, target: DiscoveredEndpoint, source: object)
     endpoint.provider = provider_of(pool)
     if pool.runtime_spans and not target.url.startswith("https://"):  # a discovered one may
         endpoint.runtime, endpoint.provider = target.url, "headrace"
-    if isinstance(adapter, AutoAdapter):
+    if pool.protocol.name == "auto":
         endpoint.probed("Its protocol is not detected yet.", healthy_after=1, unhealthy_after=1)
     if pool.sleeps:
         endpoint.join()  # it may sleep
@@ -290,7 +297,11 @@ def _runtime_adapter(pool: PoolConfig, runtime: Runtime) -> Adapter:
     if isinstance(runtime, MovingRuntime):
         runtime.follow(client.move)
     if pool.takes_tensors:
+        from adapters.upstreams.oip.http_client import OipHttpAdapter
+
         return OipHttpAdapter(client, model=pool.model_name)
+    from adapters.upstreams.openai.client import OpenAIAdapter
+
     shared = isinstance(pool.runtime, LlmRuntime) and pool.runtime.share_prefixes
     return OpenAIAdapter(client, model=pool.model_name, ours=True, share_prefixes=shared)
 
@@ -305,13 +316,15 @@ def _key_field(config: RuntimeConfig | None) -> bytes:
 def tls_of(pool: PoolConfig, spoken: str) -> ssl.SSLContext:
     """The TLS context of the pool's `https://` endpoints. Raises `FleetError`."""
     try:
-        return tls.context(pool, spoken)
+        return dial.tls_context(pool, spoken)
     except (OSError, ssl.SSLError) as error:
         raise FleetError(f"pool {pool.name}: tls: {error}") from None
 
 
-def session(pool: PoolConfig, address: str, timeout: float) -> aiohttp.ClientSession:
+def session(pool: PoolConfig, address: str, timeout: float) -> "aiohttp.ClientSession":
     """A session for an endpoint's metrics and operations, with the TLS settings and the credentials of its requests."""
+    import aiohttp
+
     connector: aiohttp.BaseConnector
     if address.startswith("unix:"):
         connector = aiohttp.UnixConnector(address.removeprefix("unix:"), limit=1)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
-from config.runtimes.llm import LlmRuntime
-from config.runtimes.ray import PlacedRuntime
+from config.schema.runtimes.bundled import LlmRuntime
+from config.schema.runtimes.ray import PlacedRuntime
 from config.schema.config import RuntimeConfig
 
 GPUS = "CUDA_VISIBLE_DEVICES"

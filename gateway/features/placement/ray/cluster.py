@@ -12,7 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 from adapters.lasting import lasting
-from config.runtimes.ray import PlacedRuntime, RayConfig
+from config.schema.runtimes.ray import PlacedRuntime, RayConfig
 from gateway.features.placement.guard import printable
 from gateway.features.placement.ray.runtime import RayRuntime, describe, spec_of
 from gateway.traffic.fleet.runtime import OnExit

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.errors import CallerError, TooLarge
-from config.schema.experiments.feedback import FeedbackMetricConfig
+from config.schema.experiment import FeedbackMetricConfig
 from gateway.features.experiments.feedback_front import MOST_BYTES, read_report
 
 METRICS = {
