@@ -24,7 +24,7 @@ from adapters.upstreams.inferred import answer_of, decode
 from adapters.wire.oip.bodies import TensorMetadata
 from adapters.wire.openai import embeddings as vectors
 from adapters.wire.text.generated_text import TextEncoder
-from adapters.wire.tfserving.payloads import PredictV1Payload
+from adapters.wire.tfserving.predict_v1 import PredictV1Payload
 from gateway.features.pipelines.bodies import json_values
 from gateway.features.pipelines.bodies.large_bodies import answer_values, events
 from gateway.features.pipelines.request import PipelineRequest
