@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from urllib.parse import quote, unquote_to_bytes
 
-from adapters.http2.fields import Field
-
 Metadata = Sequence[tuple[str, str | bytes]]
 """Names in lower case; the value of a name with the suffix `-bin` is bytes, any other value is ASCII text."""
 MAX_MESSAGE = 6 * 1024
@@ -78,7 +76,7 @@ def decode_timeout(value: bytes) -> float | None:
     return int(match[1]) * SECONDS[match[2]] if match else None
 
 
-def encode_metadata(metadata: Metadata) -> list[Field]:
+def encode_metadata(metadata: Metadata) -> list[tuple[bytes, bytes]]:
     """Encode metadata as fields. Raises `ValueError` for metadata that no field can carry."""
     fields = []
     for name, value in metadata:

@@ -23,14 +23,14 @@ from adapters.wire import decoding, error_table, sse
 from adapters.wire.anthropic import errors
 from adapters.wire.anthropic.answers import completion_of, read_message, reported_by
 from adapters.wire.anthropic.chat_to_message import message_body
+from adapters.wire.anthropic.chat_turns import without_own_thoughts
 from adapters.wire.anthropic.message_request import MessagesRequest, TokenCount
 from adapters.wire.anthropic.open_blocks import events_of_message
-from adapters.wire.anthropic.own_thoughts import without_own_thoughts
 from adapters.wire.anthropic.requests import VERSION
 from adapters.wire.anthropic.stream_to_chat import ChatChunks, MessageEvent, read_event
 from adapters.wire.anthropic.tools import MAX_NAME, OwnNames
 from adapters.wire.field_names import CHAT
-from adapters.wire.openai.whole_stream import events_of
+from adapters.wire.openai.chat import events_of
 from adapters.wire.reported_usage import UsageReport
 from config.schema.config import PoolConfig
 from config.schema.protocols.language import AnthropicProtocol

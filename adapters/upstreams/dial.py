@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
@@ -17,11 +17,13 @@ from pydantic import SecretStr
 from adapters.http1.client import Client
 from adapters.http1.message import encode_fields
 from adapters.http1.proxy import Proxy
-from adapters.http2.channel import Channel
 from adapters.registry import Address
 from adapters.upstreams.deferral import DeferringClient
 from config.schema.config import PoolConfig, UpstreamTls
 from config.schema.protocols.egress import DIRECT, ProxyConfig
+
+if TYPE_CHECKING:
+    from adapters.http2.channel import Channel  # needs an extra
 
 BESIDE = 8
 """Connections for requests other than inference: management and status."""

@@ -14,7 +14,7 @@ from adapters.types import OIP_GENERATE, OIP_JSON, PREDICT_V1, Form, Usage
 from adapters.wire import compression, decoding, sse
 from adapters.wire.oip import generate as oip_generate
 from adapters.wire.oip import responses as oip_responses
-from adapters.wire.tfserving.payloads import PredictV1Payload
+from adapters.wire.tfserving.predict_v1 import PredictV1Payload
 
 JSON = "application/json"
 MAX_ANSWER = 256 * 1024 * 1024

@@ -9,8 +9,7 @@ from adapters.process import TemporaryFolder
 from config.loader import ConfigError
 from config.schema.config import Config
 from config.watcher import Watcher
-from gateway.admin.lifecycle import ConfigInfo
-from gateway.admin.lifecycle import Lifecycle
+from gateway.admin.lifecycle import ConfigInfo, Lifecycle
 from gateway.admin.listener import AdminListener
 from gateway.auth.keys import ApiKey
 from gateway.background import Background

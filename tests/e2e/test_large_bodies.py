@@ -22,7 +22,7 @@ from adapters.wire.oip.json_data import CODES
 from adapters.wire.oip.proto_contents import FIELDS
 from adapters.wire.protos import METHODS, inference
 from adapters.wire.protos.tfserving import PREDICTION, serving
-from adapters.wire.tfserving import tensors as tfserving_tensors
+from adapters.wire.tfserving import predict
 from tests.support import typed_contents
 from tests.support.pace import slowness
 from tests.support.prober import Prober
@@ -176,10 +176,10 @@ class Doors:
         message = serving.PredictRequest()
         message.model_spec.name = datatype.lower()
         tensor = Tensor("IN", datatype, (count,), ELEMENT[datatype] * count)
-        tfserving_tensors.encode(message.inputs["IN"], tensor, by_value=True)
+        predict.encode_tensor(message.inputs["IN"], tensor, by_value=True)
         answer = self._call(PREDICTION["Predict"].path, message.SerializeToString())
         output = serving.PredictResponse.FromString(answer).outputs["OUT"]
-        return len(tfserving_tensors.decode("OUT", output).data) // len(ELEMENT[datatype])
+        return len(predict.decode_tensor("OUT", output).data) // len(ELEMENT[datatype])
 
     # ── what others wait ──────────────────────────────────────────────────────────────────────────────
 

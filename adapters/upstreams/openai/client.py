@@ -34,16 +34,16 @@ from adapters.upstreams.openai.orders import call_of
 from adapters.upstreams.openai.paths import Paths
 from adapters.upstreams.openai.token_count import TokenCounter
 from adapters.upstreams.scrubbing import scrubber
-from adapters.upstreams.text.chat_template import prompts
 from adapters.upstreams.text.one_kind import OneKind
+from adapters.upstreams.text.prompts import prompts
 from adapters.wire import decoding, error_table, internal_headers
 from adapters.wire.anthropic.message_request import MessagesRequest, TokenCount
 from adapters.wire.failure_text import Scrubber
 from adapters.wire.openai import chat as wire
 from adapters.wire.openai import dialects, embeddings
+from adapters.wire.openai.chat import events_of
 from adapters.wire.openai.dialects import AUTO, DIALECTS, MODELS, OURS, PLAIN, OpenAIDialect, of_owners
 from adapters.wire.openai.model_field import PASSTHROUGH, ListedModel, decode_models, usage_of, with_model
-from adapters.wire.openai.whole_stream import events_of
 from adapters.wire.responses import native as responses_native
 from adapters.wire.responses.native import events_of_response
 from config.schema.config import PoolConfig

@@ -5,28 +5,20 @@ folder is a model's own, in Hugging Face's layout: `chat_template.jinja` or `tok
 tokens that begin and end a text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jinja2
 import msgspec
 from msgspec import Raw
 
-from adapters.errors import CallerError, Unsupported
-from adapters.registry import MissingExtra, Unmakeable
-from adapters.requests import ChatRequest, CompletionRequest, GenerateRequest
+from adapters.errors import CallerError
+from adapters.registry import Unmakeable
+from adapters.requests import ChatRequest
 from adapters.wire import decoding
-from adapters.wire.text import prompt_request
 from adapters.wire.text.chat_jinja import ChatEnvironment, for_template
-from config.schema.protocols.language import OpenAIProtocol, PromptProtocol
-
-if TYPE_CHECKING:
-    pass
-
 
 BUNDLED = Path(__file__).parent / "templates"
 MAX_FILE = 4 * 1024 * 1024
@@ -172,35 +164,3 @@ def _field(fields: Mapping[str, Raw], name: str, decode: Any) -> Any:
         return decode(fields.get(name, _NULL))
     except decoding.MALFORMED_JSON as error:
         raise CallerError(f"`{name}` is not valid: {error}.", param=name) from None
-
-
-# The prompt of a request, for servers that accept only prompts.
-
-
-class Prompts:
-    """Prompts for one pool: a chat is rendered with the pool's template, a completion has its own prompt."""
-
-    def __init__(self, template: PromptTemplate | None = None) -> None:
-        self._template = template
-
-    def of(self, request: GenerateRequest) -> str:
-        """Return the prompt of a request. Raises `CallerError` for a request that a prompt cannot express."""
-        if isinstance(request, ChatRequest):
-            if self._template is None:
-                raise Unsupported(
-                    f"The model `{request.model}` takes prompts: use /v1/completions. Its pool has no `chat_template`."
-                )
-            return self._template.prompt(request)
-        assert isinstance(request, CompletionRequest)
-        return prompt_request.prompt(request)
-
-
-def prompts(section: PromptProtocol | OpenAIProtocol) -> Prompts:
-    """Return the prompts of a protocol's configuration. Raises `Unmakeable`."""
-    if section.chat_template is None:
-        return Prompts()
-    try:
-        pass
-    except ImportError:
-        raise MissingExtra("chat_template needs Jinja: pip install 'headrace[templates]'") from None
-    return Prompts(load(section.chat_template, section.bos_token))

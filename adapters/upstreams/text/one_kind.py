@@ -7,7 +7,7 @@ from adapters.base import Adapter, Answer
 from adapters.call import Call
 from adapters.errors import CallerError
 from adapters.requests import ChatRequest, CompletionRequest, ModelRequest
-from adapters.upstreams.text.chat_template import Prompts
+from adapters.upstreams.text.prompts import Prompts
 from adapters.upstreams.transcoded_stream import TranscodedStream
 from adapters.wire import sse
 from adapters.wire.field_names import CHAT, COMPLETION

@@ -16,7 +16,7 @@ from adapters.upstreams import health
 from adapters.upstreams.dial import http1_client, names, probe_path
 from adapters.upstreams.event_stream import EventStream
 from adapters.upstreams.failed_status import error_body, is_answer, refused
-from adapters.upstreams.text.chat_template import Prompts, prompts
+from adapters.upstreams.text.prompts import Prompts, prompts
 from adapters.upstreams.transcoded_stream import GeneratedStream
 from adapters.wire import decoding, sse
 from adapters.wire.anthropic.message_request import TokenCount

@@ -18,7 +18,7 @@ from adapters.upstreams.dial import http1_client, probe_path
 from adapters.upstreams.failed_status import MAX_MESSAGE
 from adapters.upstreams.inference import FRESH, MOST
 from adapters.upstreams.oip.http_client import OipHttpAdapter
-from adapters.upstreams.text.chat_template import Prompts, prompts
+from adapters.upstreams.text.prompts import Prompts, prompts
 from adapters.upstreams.transcoded_stream import GeneratedStream
 from adapters.wire import error_table, failure_text
 from adapters.wire.oip import request_view as oip_view

@@ -31,7 +31,7 @@ from adapters.wire.tfserving import examples as tfserving_examples
 from adapters.wire.tfserving import predict as tfserving_predict
 from adapters.wire.tfserving import predict_view as tfserving_view
 from adapters.wire.tfserving import rest as tfserving
-from adapters.wire.tfserving.payloads import PredictV1Payload
+from adapters.wire.tfserving.predict_v1 import PredictV1Payload
 from config.schema.config import PoolConfig
 
 MAX_ANSWER = 256 * 1024 * 1024

@@ -32,7 +32,7 @@ from adapters.wire.oip import responses as oip_responses
 from adapters.wire.oip.bodies import IndexEntry
 from adapters.wire.tfserving import predict_v1_upstream
 from adapters.wire.tfserving import rest as tfserving
-from adapters.wire.tfserving.payloads import PredictV1Payload
+from adapters.wire.tfserving.predict_v1 import PredictV1Payload
 from config.schema.config import PoolConfig
 
 MAX_ANSWER = 256 * 1024 * 1024

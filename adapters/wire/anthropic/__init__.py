@@ -7,7 +7,6 @@ chat_to_message.py  a chat as a message request
 chat_turns.py       a chat's turns as messages
 blocks.py           content blocks, and their form in a chat
 tools.py            tools and tool choice
-own_thoughts.py     removes thoughts that only the gateway wrote
 call_ids.py         ids of tool calls in Anthropic's alphabet, and back
 answers.py          whole answers, both ways; a chat's stream as a message's
 stream_to_chat.py   a message's stream as a chat's

@@ -11,5 +11,4 @@ kept_signatures.py  what a server demands back, in another protocol's opaque tex
 history.py          the messages of a chat in the dialect of one server
 dialects.py         differences of compatible servers, as data, and their options for thinking
 transcript.py       the text of a stream so far, and the request for the rest of a broken stream
-whole_stream.py     a whole answer as a stream
 """

@@ -11,12 +11,14 @@ import json
 from collections.abc import Mapping
 from itertools import chain
 from struct import error, pack
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
 from adapters.errors import CallerError
+from adapters.requests import TensorPayload
 from adapters.tensors import DATATYPES, Parameter, Tensor, join_bytes
+from adapters.types import TensorWire, Verb
 from adapters.wire.oip import json_data as oip_data
 from adapters.wire.oip.bodies import ModelMetadata, TensorMetadata
 
@@ -190,3 +192,24 @@ def _bytes(value: Any, name: str) -> bytes:
     except (UnicodeEncodeError, binascii.Error, ValueError):
         raise CallerError(f"Input `{name}` has a text or `b64` that cannot be read.", param=name) from None
     raise CallerError(f'Input `{name}` takes texts, or bytes as {{"b64": "…"}}.', param=name)
+
+
+# The payloads of TensorFlow Serving's requests, over REST and gRPC, and of KServe's v1.
+
+
+class PredictV1Payload(TensorPayload, kw_only=True):
+    """The body of KServe's v1, or of TensorFlow Serving's REST."""
+
+    wire: ClassVar[TensorWire] = "predict-v1"
+
+    verb: Verb = "predict"
+    by_row: bool = True
+    """Whether request and response have one object for each row."""
+    explainer: bool = False
+    """Whether the model explains another model's responses: each response is an explanation."""
+
+
+class PredictPayload(TensorPayload):
+    """A `PredictRequest`, with the client's names."""
+
+    wire: ClassVar[TensorWire] = "tfserving-grpc"

@@ -13,7 +13,7 @@ from adapters.types import Verb
 from adapters.wire.decoding import whole_number
 from adapters.wire.oip import json_data as oip_data
 from adapters.wire.oip.bodies import ModelMetadata, TensorMetadata
-from adapters.wire.tfserving import tensors
+from adapters.wire.tfserving.datatypes import TENSORFLOW_NAMES
 from adapters.wire.tfserving.predict_v1 import SERVING
 
 encode = msgspec.json.Encoder().encode
@@ -143,7 +143,7 @@ def signatures_of(model: ModelMetadata) -> dict[str, Any]:
 
 def _described(tensor: TensorMetadata) -> dict[str, Any]:
     dims = [{"size": str(dim), "name": ""} for dim in tensor.shape]
-    dtype = tensors.TENSORFLOW_NAMES.get(tensor.datatype, tensor.datatype)
+    dtype = TENSORFLOW_NAMES.get(tensor.datatype, tensor.datatype)
     return {"dtype": dtype, "tensor_shape": {"dim": dims, "unknown_rank": False}, "name": f"{tensor.name}:0"}
 
 

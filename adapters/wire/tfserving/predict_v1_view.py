@@ -18,8 +18,7 @@ from adapters.wire import decoding
 from adapters.wire.decoding import check_json
 from adapters.wire.oip.bodies import ModelMetadata
 from adapters.wire.oip.request_view import rows_of, with_model, without_model
-from adapters.wire.tfserving.payloads import PredictV1Payload
-from adapters.wire.tfserving.predict_v1 import SIGNATURE, decode_examples, decode_predict
+from adapters.wire.tfserving.predict_v1 import SIGNATURE, PredictV1Payload, decode_examples, decode_predict
 
 _MOST_CLASSES = 1000
 _SPACE = b" \t\r\n"

@@ -19,7 +19,7 @@ from adapters.wire.oip.bodies import HttpPayload
 from adapters.wire.oip.request_view import rows_of, with_model, without_model
 from adapters.wire.protos.tfserving import serving
 from adapters.wire.tfserving import predict as tfserving_predict
-from adapters.wire.tfserving.payloads import PredictPayload
+from adapters.wire.tfserving.predict_v1 import PredictPayload
 
 _encode = msgspec.json.Encoder().encode
 _parameters = msgspec.json.Decoder(dict[str, str | int | float | bool]).decode

@@ -9,8 +9,8 @@ from adapters.errors import BackendError
 from adapters.wire import decoding
 from adapters.wire.decoding import whole_number
 from adapters.wire.oip.bodies import ModelMetadata, TensorMetadata
+from adapters.wire.tfserving.datatypes import DATATYPES
 from adapters.wire.tfserving.predict_v1 import SERVING
-from adapters.wire.tfserving.tensors import DATATYPES
 
 PLATFORM = "tensorflow_savedmodel"
 STATES = {

@@ -18,12 +18,11 @@ from gateway.admin.api.backend import AdminBackend
 from gateway.admin.api.body import number_of, read_json, read_object
 from gateway.admin.api.guard import AdminRefused, check_role, recorded, tenant_of, visit
 from gateway.auth.audit_cli import as_object
+from gateway.auth.errors import NoSuchKey, WrongGrant
 from gateway.auth.grants import check_label, models_of, parse_end, parse_grant, parse_overlap
 from gateway.auth.keys import ApiKey
 from gateway.auth.listing import ListedKey, listed, utc
 from gateway.auth.teams.limits import check_team_of_key, parse_team, with_teams
-from gateway.state.errors import KeysError
-from gateway.auth.errors import NoSuchKey, WrongGrant
 
 T = TypeVar("T")
 _OVERLAP = "24h"

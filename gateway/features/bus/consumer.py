@@ -17,24 +17,22 @@ from adapters.brokers.base import (
 )
 from adapters.errors import CapacityError
 from adapters.lasting import lasting
-from adapters.wire.cloudevents import decode
-from adapters.wire.cloudevents import CloudEvent, EnvelopeError
+from adapters.wire.cloudevents import CloudEvent, EnvelopeError, decode
 from config.schema.bus import BindingConfig
 from gateway.features.bus.answers import AnswerMessages
 from gateway.features.bus.claims import Claims
 from gateway.features.bus.done.table import DONE, DoneTable, DoneTableUnavailable
 from gateway.features.bus.ending import Endings, Replacements
-from gateway.state.insist import Insistence
 from gateway.features.bus.opening import Opener, Unanswerable
 from gateway.features.bus.running import MessageRequests, MessageRunner
 from gateway.features.bus.work import BindingCounts, DeadReason, MessageEnd, MessageWork
 from gateway.features.stored.keeper import Keeper
 from gateway.request.core import Core
 from gateway.request.snapshot import Snapshot
+from gateway.state.insist import Insistence
 from gateway.traffic.load import load_of
 from policies.batches.lines import TENSORS
-from policies.bus import KeyOrder
-from policies.bus import room_of
+from policies.bus import KeyOrder, room_of
 
 CANCELS_PATIENCE = 1.0
 

@@ -12,11 +12,10 @@ from adapters.errors import TransportError, Unsupported
 from adapters.http1.relay import RELAY, RelayedExchange
 from adapters.http1.stream_transport import CONNECTION_FIELDS, NAME, VALUE
 from adapters.http1.sweeper import sweeper
-from adapters.http2.status import Code
-from adapters.http2.status import GrpcError
+from adapters.http2.status import Code, GrpcError
 from adapters.types import Deadline
-from adapters.wire.ext_proc import Field
 from adapters.wire.decoding import whole_number
+from adapters.wire.ext_proc import Field
 
 _PORTS = {"http": 80, "https": 443}
 

@@ -13,7 +13,7 @@ from adapters.requests import AppRequest, GenerateRequest, InferRequest, ModelRe
 from adapters.types import Form
 from adapters.wire.anthropic.message_request import MessagesRequest
 from adapters.wire.oip.bodies import header_length
-from adapters.wire.tfserving.payloads import PredictV1Payload
+from adapters.wire.tfserving.predict_v1 import PredictV1Payload
 from gateway.features.recording.entries import Content
 from gateway.features.recording.sample import Draft
 from gateway.telemetry.redaction.streams import texts_of

@@ -9,18 +9,15 @@ from typing import Any
 import aiohttp
 
 from adapters.wire import signals
-from config.schema.runtimes.bundled import LlmRuntime
-from config.schema.runtimes.replicas import ReplicasConfig
-from config.schema.runtimes.programs import VllmRuntime
 from config.schema.config import PoolConfig, RuntimeConfig
+from config.schema.runtimes.bundled import LlmRuntime
+from config.schema.runtimes.programs import VllmRuntime
+from config.schema.runtimes.replicas import ReplicasConfig
 from gateway.traffic.fleet.runtime import OwnRuntime
 from gateway.traffic.fleet.signals import fetch
 from gateway.traffic.fleet.standing import PoolDemand, PoolStanding
 from policies.clock import Window
-from policies.scaling.scaler import ScalingFacts
-from policies.scaling.scaler import resized
-from policies.scaling.scaler import ScalingRules
-from policies.scaling.scaler import Scaler, ScalingDecision
+from policies.scaling.scaler import Scaler, ScalingDecision, ScalingFacts, ScalingRules, resized
 from policies.scaling.starts import StartTimes
 
 TIMEOUT = 2.0

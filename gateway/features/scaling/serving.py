@@ -16,8 +16,8 @@ import msgspec
 from adapters.upstreams.dial import credentials
 from adapters.whole_body import whole_body
 from adapters.wire import decoding
-from config.schema.protocols.apps import RayServeProtocol
 from config.schema.config import PoolConfig
+from config.schema.protocols.apps import RayServeProtocol
 from gateway.features.scaling.external import ExternalScale
 from gateway.traffic.discovery.target import DiscoveredEndpoint
 from gateway.traffic.fleet.member import FleetError, tls_of

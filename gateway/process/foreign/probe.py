@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from adapters.detection.detect import SECONDS, detect
-from adapters.detection.written import written
+from adapters.detection.detect import SECONDS, detect, written
 from adapters.errors import InferenceError
 from gateway.process.foreign.address import KEY, address_of, as_written, pool_at, stop
 

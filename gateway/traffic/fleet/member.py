@@ -15,7 +15,6 @@ import msgspec
 
 from adapters.base import Adapter
 from adapters.call import Call
-from adapters.detection.auto import AutoAdapter
 from adapters.errors import CapacityError, InferenceError, ModelNotReady
 from adapters.http1.client import Client
 from adapters.http1.message import encode_fields
@@ -24,15 +23,10 @@ from adapters.registry import Address, Unmakeable
 from adapters.registry import make as make_adapter
 from adapters.requests import ModelQuery
 from adapters.types import Deadline
-from adapters.upstreams import tls
-from adapters.upstreams.dial import credentials
-from adapters.upstreams.oip.http_client import OipHttpAdapter
+from adapters.upstreams.dial import FileTimes, credentials
 from adapters.upstreams.openai.client import OpenAIAdapter
 from adapters.upstreams.scrubbing import scrubber
-from adapters.upstreams.dial import FileTimes
 from adapters.wire.openai import chat as wire
-from config.schema.runtimes.bundled import CodeRuntime
-from config.schema.runtimes.ray import PlacedRuntime
 from config.schema.config import (
     CommandRuntime,
     LlmRuntime,
@@ -42,6 +36,8 @@ from config.schema.config import (
     RuntimeConfig,
     SignalsConfig,
 )
+from config.schema.runtimes.bundled import CodeRuntime
+from config.schema.runtimes.ray import PlacedRuntime
 from gateway.traffic.discovery.target import DiscoveredEndpoint
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.fleet.runtime import CannotLaunch, MovingRuntime, Place, Runtime, Runtimes, place_of
@@ -300,7 +296,6 @@ def _runtime_adapter(pool: PoolConfig, runtime: Runtime) -> Adapter:
         from adapters.upstreams.oip.http_client import OipHttpAdapter
 
         return OipHttpAdapter(client, model=pool.model_name)
-    from adapters.upstreams.openai.client import OpenAIAdapter
 
     shared = isinstance(pool.runtime, LlmRuntime) and pool.runtime.share_prefixes
     return OpenAIAdapter(client, model=pool.model_name, ours=True, share_prefixes=shared)

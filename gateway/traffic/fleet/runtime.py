@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
+from config.schema.config import RuntimeConfig
 from config.schema.runtimes.bundled import LlmRuntime
 from config.schema.runtimes.ray import PlacedRuntime
-from config.schema.config import RuntimeConfig
 
 GPUS = "CUDA_VISIBLE_DEVICES"
 THREADS = "OMP_NUM_THREADS"

@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from adapters.conformance.subject import pool
-from adapters.detection.detect import detect
+from adapters.detection.detect import UNNAMED, detect, written
 from adapters.detection.look import DetectedModel, Detection
 from adapters.detection.look import pool as way
-from adapters.detection.written import UNNAMED, written
 from adapters.registry import Address
 from config.loader import load, read
 from config.schema.protocols import BUILT_IN

@@ -15,8 +15,8 @@ from adapters.types import Usage
 from adapters.wire.anthropic import requests as messages
 from adapters.wire.anthropic.answers import completion_of, message_of, read_message
 from adapters.wire.anthropic.chat_to_message import message_body
+from adapters.wire.anthropic.chat_turns import without_own_thoughts
 from adapters.wire.anthropic.message_request import MessagesRequest
-from adapters.wire.anthropic.own_thoughts import without_own_thoughts
 from adapters.wire.openai import chat, dialects
 from adapters.wire.openai.dialects import AUTO, DIALECTS
 from adapters.wire.responses import requests as responses

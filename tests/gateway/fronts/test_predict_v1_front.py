@@ -12,7 +12,7 @@ from adapters.fake import Script
 from adapters.tensors import Inferred, RequestedOutput, Tensor, join_bytes
 from adapters.types import OIP_GRPC, OIP_JSON, PREDICT_V1, Usage
 from adapters.wire.oip.proto_responses import encode_infer_response
-from adapters.wire.tfserving.payloads import PredictV1Payload
+from adapters.wire.tfserving.predict_v1 import PredictV1Payload
 from gateway.fronts import metadata
 from tests.gateway.fronts.oip import TensorDoor, TensorFake, tensor_door, zipped
 

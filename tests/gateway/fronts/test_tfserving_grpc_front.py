@@ -16,8 +16,8 @@ from adapters.tensors import Inferred, RequestedOutput, Tensor, join_bytes
 from adapters.types import OIP_GRPC, PREDICT_V1, TFSERVING_GRPC, Usage
 from adapters.wire.oip.proto_responses import encode_infer_response
 from adapters.wire.protos.tfserving import MODEL, PREDICTION, serving, tensorflow
-from adapters.wire.tfserving.payloads import PredictV1Payload
-from adapters.wire.tfserving.tensors import decode
+from adapters.wire.tfserving.predict import decode_tensor
+from adapters.wire.tfserving.predict_v1 import PredictV1Payload
 from tests.adapters.http1.raw import until
 from tests.gateway.fronts.oip import TensorDoor, TensorFake, tensor_door
 
@@ -362,7 +362,7 @@ async def test_a_client_that_leaves_stops_the_work() -> None:
 def test_few_bytes_do_not_become_many() -> None:
     small = tensorflow.TensorProto(dtype=1, float_val=[2.0])
     small.tensor_shape.dim.add(size=3)
-    assert bytes(decode("x", small).data) == struct.pack("<3f", 2, 2, 2)
+    assert bytes(decode_tensor("x", small).data) == struct.pack("<3f", 2, 2, 2)
     small.tensor_shape.dim[0].size = 1_000_000
     with pytest.raises(CallerError, match="send all"):
-        decode("x", small)
+        decode_tensor("x", small)

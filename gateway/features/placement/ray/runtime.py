@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from config.schema.runtimes.ray import PlacedRuntime
 from config.schema.config import LlmRuntime, RuntimeConfig, TensorRuntime
+from config.schema.runtimes.ray import PlacedRuntime
 from gateway.features.placement.launch import llm_arguments, tensor_arguments
 from gateway.traffic.fleet.runtime import EVERYWHERE, OnExit
 

@@ -22,7 +22,8 @@ from adapters.errors import (
 from adapters.http1.client import Client
 from adapters.requests import GenerateRequest
 from adapters.types import ANTHROPIC, Deadline, Usage
-from adapters.upstreams.text.chat_template import Prompts, load
+from adapters.upstreams.text.chat_template import load
+from adapters.upstreams.text.prompts import Prompts
 from adapters.upstreams.text.tgi import TgiAdapter
 from adapters.wire import sse
 from adapters.wire.anthropic import requests as anthropic

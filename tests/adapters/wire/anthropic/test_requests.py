@@ -17,7 +17,7 @@ from adapters.types import Feature
 from adapters.wire.anthropic import call_ids
 from adapters.wire.anthropic import requests as wire
 from adapters.wire.anthropic.chat_to_message import message_body
-from adapters.wire.anthropic.own_thoughts import without_own_thoughts
+from adapters.wire.anthropic.chat_turns import without_own_thoughts
 from adapters.wire.openai import chat as openai
 from adapters.wire.openai import kept_signatures
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from adapters.errors import BackendError
 from adapters.tensors import Tensor, join_bytes
-from adapters.wire.apps.json_tensors import tensor_of
+from adapters.wire.apps.bentoml_calls import tensor_of
 from adapters.wire.oip.json_data import CODES
 from adapters.wire.tfserving.predict_v1_responses import nested
 

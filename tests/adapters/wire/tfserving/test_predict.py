@@ -15,20 +15,18 @@ from adapters.wire.protos.tfserving import serving, tensorflow
 from adapters.wire.tfserving import (
     examples as tfserving_examples,
 )
+from adapters.wire.tfserving import predict
 from adapters.wire.tfserving import (
     predict as tfserving_predict,
 )
-from adapters.wire.tfserving import (
-    tensors as tfserving_tensors,
-)
+from adapters.wire.tfserving.datatypes import TENSORFLOW_NAMES
 from adapters.wire.tfserving.predict_v1 import SIGNATURE
-from adapters.wire.tfserving.tensors import TENSORFLOW_NAMES
 from tests.adapters.wire.tensors import same, tensors
 
 
 def parsed(tensor: Tensor, *, by_value: bool) -> Any:
     message = tensorflow.TensorProto()
-    tfserving_tensors.encode(message, tensor, by_value=by_value)
+    predict.encode_tensor(message, tensor, by_value=by_value)
     return tensorflow.TensorProto.FromString(message.SerializeToString())
 
 
@@ -36,7 +34,7 @@ def parsed(tensor: Tensor, *, by_value: bool) -> Any:
 @given(tensors(), st.booleans())
 def test_tensors_survive_encoding_and_decoding(tensor: Tensor, by_value: bool) -> None:
     plain = Tensor(tensor.name, tensor.datatype, tensor.shape, bytes(tensor.data))
-    decoded = tfserving_tensors.decode(tensor.name, parsed(plain, by_value=by_value))
+    decoded = predict.decode_tensor(tensor.name, parsed(plain, by_value=by_value))
     if by_value and plain.datatype == "FP32":  # a number on its own is a double in between: no NaN but the quiet one
         one, other = (np.frombuffer(each.data, np.float32) for each in (decoded, plain))
         assert np.array_equal(one, other, equal_nan=True)
@@ -59,7 +57,7 @@ def test_texts_in_one_piece() -> None:
     content = bytes([1, 0, 0xAC, 0x02]) + b"x" + long
     message = tensorflow.TensorProto(dtype=7, tensor_content=content)
     message.tensor_shape.dim.add(size=3)
-    assert bytes(tfserving_tensors.decode("t", message).data) == join_bytes([b"x", b"", long])
+    assert bytes(predict.decode_tensor("t", message).data) == join_bytes([b"x", b"", long])
 
 
 WRONG = [b"\x01\x01\x01xx", b"\x80\x80", b"\xff" * 12, b"\x01\x01\x01xxxx", b"\x00\x00"]
@@ -70,20 +68,20 @@ def test_texts_that_are_cut_or_too_long_are_refused(content: bytes) -> None:
     message = tensorflow.TensorProto(dtype=7, tensor_content=content)
     message.tensor_shape.dim.add(size=3)
     with pytest.raises(CallerError, match="number of texts"):
-        tfserving_tensors.decode("t", message)
+        predict.decode_tensor("t", message)
 
 
 def test_values_that_are_left_out_are_the_last_one_or_nothing() -> None:
     message = tensorflow.TensorProto(dtype=3, int_val=[5, 6])
     message.tensor_shape.dim.add(size=4)
-    assert bytes(tfserving_tensors.decode("x", message).data) == struct.pack("<4i", 5, 6, 6, 6)
+    assert bytes(predict.decode_tensor("x", message).data) == struct.pack("<4i", 5, 6, 6, 6)
     message = tensorflow.TensorProto(dtype=7)
     message.tensor_shape.dim.add(size=2)
-    assert bytes(tfserving_tensors.decode("x", message).data) == join_bytes([b"", b""])
+    assert bytes(predict.decode_tensor("x", message).data) == join_bytes([b"", b""])
     message = tensorflow.TensorProto(dtype=7, string_val=[b"x" * 1000])
     message.tensor_shape.dim.add(size=100_000)
     with pytest.raises(CallerError, match="send all"):
-        tfserving_tensors.decode("x", message)
+        predict.decode_tensor("x", message)
 
 
 def test_every_datatype_has_a_name() -> None:

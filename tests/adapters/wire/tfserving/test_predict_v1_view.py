@@ -12,7 +12,7 @@ from adapters.errors import CallerError, Unsupported
 from adapters.requests import InferRequest
 from adapters.tensors import RequestedOutput, Tensor
 from adapters.wire.oip.bodies import ModelMetadata, TensorMetadata
-from adapters.wire.tfserving.payloads import PredictV1Payload
+from adapters.wire.tfserving.predict_v1 import PredictV1Payload
 from adapters.wire.tfserving.predict_v1_view import inference, request_of
 
 X = TensorMetadata("x", "FP32", (-1, 1))

@@ -16,7 +16,7 @@ import tritonclient.http.aio as triton_http
 from adapters.fake import FakeAdapter, Script
 from adapters.types import Usage
 from adapters.wire.protos.tfserving import PREDICTION, serving
-from adapters.wire.tfserving.tensors import decode
+from adapters.wire.tfserving.predict import decode_tensor
 from tests.gateway.features.pipelines.rigs import TWO, chat_fake, chat_script, chunks, rig
 from tests.gateway.fronts.oip import TensorDoor, TensorFake, tensor_door
 from tests.support.gateways import Rig, listening
@@ -174,7 +174,7 @@ async def test_kserve_v1_and_tensorflow_serving() -> None:
             method = PREDICTION["Predict"]
             call = channel.unary_unary(method.path, response_deserializer=method.response.FromString)
             answer = await call(request.SerializeToString(), metadata=list(door.keyed.items()), timeout=30)
-        assert struct.unpack("<2i", decode("total", answer.outputs["total"]).data) == (4, 6)
+        assert struct.unpack("<2i", decode_tensor("total", answer.outputs["total"]).data) == (4, 6)
 
 
 async def test_errors_have_the_shape_of_the_door() -> None:
