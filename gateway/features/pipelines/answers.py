@@ -28,7 +28,7 @@ from adapters.wire import sse
 from adapters.wire.oip.bodies import TensorMetadata
 from adapters.wire.openai import embeddings as vectors
 from adapters.wire.text.generated_text import TextEncoder
-from adapters.wire.tfserving.payloads import PredictV1Payload
+from adapters.wire.tfserving.predict_v1 import PredictV1Payload
 from gateway.features.pipelines import bodies
 from gateway.features.pipelines.bodies import answer_values, counts, events
 from gateway.features.pipelines.request import PipelineRequest

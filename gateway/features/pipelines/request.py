@@ -27,7 +27,7 @@ from adapters.upstreams.inference import Reader
 from adapters.wire.oip.bodies import ModelMetadata
 from adapters.wire.oip.request_view import SEQUENCE
 from adapters.wire.openai import chat as openai
-from adapters.wire.tfserving.payloads import PredictV1Payload
+from adapters.wire.tfserving.predict_v1 import PredictV1Payload
 from gateway.features.pipelines import bodies
 from gateway.features.pipelines.values import (
     UnusableValueError,

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 from random import Random
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import aiohttp
 import msgspec
 
 from adapters.base import Adapter
@@ -23,6 +22,7 @@ from adapters.registry import Address, Unmakeable
 from adapters.registry import make as make_adapter
 from adapters.requests import ModelQuery
 from adapters.types import Deadline
+from adapters.upstreams import dial
 from adapters.upstreams.dial import FileTimes, credentials
 from adapters.upstreams.openai.client import OpenAIAdapter
 from adapters.upstreams.scrubbing import scrubber
