@@ -47,7 +47,6 @@ class AdminConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self.deadline = self._loop.time() + self._limits.head_timeout
         if not self._listener.opened(self):
             self.give_way()
         elif self._listener.is_made:
@@ -66,6 +65,7 @@ class AdminConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _begin(self) -> None:
+        self.deadline = self._loop.time() + self._limits.head_timeout  # not before: the client waits for the modules
         self.inner = self._listener.serve(self)
         self.inner.connection_made(self._transport)
 

@@ -21,6 +21,7 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
 def frequent_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Deadlines of hundredths of a second, accurate to the hundredth."""
     monkeypatch.setattr("adapters.http1.sweeper.INTERVAL", 0.01)
+    monkeypatch.setattr("adapters.http1.sweeper.CALM", 0.01)
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ HALF = b"GET /livez HTTP/1.1\r\nHost: x\r\n"
 @pytest.fixture(autouse=True)
 def frequent_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("adapters.http1.sweeper.INTERVAL", 0.01)
+    monkeypatch.setattr("adapters.http1.sweeper.CALM", 0.01)
 
 
 async def answered(client: Raw, text: bytes) -> bool:
@@ -151,3 +152,29 @@ async def test_no_response_names_a_version_of_the_software(sent: bytes) -> None:
         assert head.startswith(b"http/1.")
         assert b"python" not in head
         assert b"aiohttp" not in head
+
+
+async def test_the_application_is_made_for_the_first_client_and_again_after_a_failure() -> None:
+    stub, makings = StubApp(), list[int]()
+
+    def make() -> web.Application:
+        makings.append(len(makings))
+        if len(makings) == 1:
+            raise OSError("cannot be made now")
+        return stub.app
+
+    listener = AdminListener(make, AdminLimits(head_timeout=5.0))
+    _, port = await listener.listen_tcp("127.0.0.1", 0)
+    served = Listening(listener, stub, port)
+    try:
+        assert not listener.is_made
+        refused = await served.connect(get("/livez"))
+        with pytest.raises(ConnectionError):
+            async with asyncio.timeout(PATIENCE):
+                await refused.reader.read()
+        both = await asyncio.gather(served.alive(), served.alive())
+        assert (both, len(makings)) == ([True, True], 2)
+    finally:
+        for client in served.clients:
+            client.close()
+        await listener.aclose()
