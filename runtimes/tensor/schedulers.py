@@ -10,7 +10,7 @@ from runtimes.tensor.models.served_model import ModelScheduler
 from runtimes.tensor.requests.scheduler import RequestScheduler
 from runtimes.tensor.scheduling.batcher import Batcher
 from runtimes.tensor.scheduling.cached import Cached, ResponseStore
-from runtimes.tensor.scheduling.decoupled import Streamer
+from runtimes.tensor.scheduling.dispatcher import Streamer
 from runtimes.tensor.scheduling.pending import NoRecorder, Recorder
 from runtimes.tensor.sequences.sequencer import Sequencer
 

@@ -8,8 +8,7 @@ from adapters.errors import Unsupported
 from adapters.registry import MissingExtra
 from adapters.requests import ChatRequest, CompletionRequest, GenerateRequest
 from adapters.wire.text import prompt_request
-from config.schema.protocols.language import OpenAIProtocol
-from config.schema.protocols.language import PromptProtocol
+from config.schema.protocols.language import OpenAIProtocol, PromptProtocol
 
 if TYPE_CHECKING:
     from adapters.upstreams.text.chat_template import PromptTemplate  # needs an extra

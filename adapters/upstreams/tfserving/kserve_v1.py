@@ -27,8 +27,8 @@ from adapters.upstreams.oip.responses import refuse
 from adapters.wire.oip import responses as oip_responses
 from adapters.wire.tfserving import predict_v1_upstream
 from adapters.wire.tfserving.predict_v1 import PredictV1Payload
-from config.schema.protocols.apps import KserveV1Protocol
 from config.schema.config import PoolConfig
+from config.schema.protocols.apps import KserveV1Protocol
 
 _FIELDS = encode_fields([("user-agent", "headrace")])
 _JSON_FIELDS = _FIELDS + encode_fields([("content-type", JSON)])

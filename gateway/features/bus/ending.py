@@ -22,12 +22,11 @@ from adapters.brokers.base import (
 )
 from adapters.errors import BackendError
 from config.schema.bus import BindingConfig
-from gateway.state.insist import FIRST_PAUSE, LONGEST_PAUSE
 from gateway.features.bus.answers import AnswerMessages, is_dead_letter
 from gateway.features.bus.claims import Claims
 from gateway.features.bus.running import MessageRunner
 from gateway.features.bus.work import DeadReason, MessageEnd, MessageWork
-from gateway.state.insist import Insistence
+from gateway.state.insist import FIRST_PAUSE, LONGEST_PAUSE, Insistence
 
 
 class Replacements:

@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NoReturn
 
 from adapters.errors import InferenceError
-from adapters.wire.oip.bodies import EXTENSIONS, IndexEntry, Load, ModelMetadata, ServerMetadata, TensorMetadata
+from adapters.wire.oip.bodies import EXTENSIONS, Load, ModelMetadata, ServerMetadata, TensorMetadata
 from runtimes.tensor.api.log_settings import LogSettings
 from runtimes.tensor.api.refusals import not_implemented
 from runtimes.tensor.api.shared_memory import SharedMemory
@@ -69,23 +69,10 @@ class Control:
             if record.usable and name in ("", model) and number in ("", str(record.number))
         ]
 
-    # ── the repository ────────────────────────────────────────────────────────────────────────────────
-
-    async def index(self, *, ready: bool = False) -> list[IndexEntry]:
-        return await self.manager.index(ready=ready)
-
     async def load(self, name: str, order: Load) -> None:
         """Load a model. Returns when it is ready. Raises `CallerError` with the reason of a failure."""
         override = None if order.config is None else Override(order.config, order.files)
         await self.manager.load(name, override)
-
-    def retain(self, name: str, version: str, seconds: float) -> None:
-        """Leave a version loaded for some seconds from now. Raises `NotFound` and `Unavailable`."""
-        self.manager.retain(name, version, seconds)
-
-    async def unload(self, name: str, *, with_dependents: bool = False) -> None:
-        """Unload a model; `with_dependents` also unloads the models that were loaded only for this ensemble."""
-        await self.manager.unload(name, with_dependents=with_dependents)
 
 
 def no_cuda() -> NoReturn:

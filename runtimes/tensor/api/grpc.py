@@ -226,7 +226,7 @@ class GrpcDoor:
     # ── the repository ────────────────────────────────────────────────────────────────────────────────
 
     async def _index(self, request: Any, response: Any) -> None:
-        for entry in await self._control.index(ready=request.ready):
+        for entry in await self._control.manager.index(ready=request.ready):
             response.models.add(name=entry.name, version=entry.version, state=entry.state, reason=entry.reason)
 
     async def _load(self, request: Any, response: Any) -> None:
@@ -246,7 +246,7 @@ class GrpcDoor:
         dependents = False
         if "unload_dependents" in request.parameters:
             dependents = oip_contents.typed(request.parameters["unload_dependents"], "unload_dependents", "bool_param")
-        await self._control.unload(request.model_name, with_dependents=dependents)
+        await self._control.manager.unload(request.model_name, with_dependents=dependents)
 
     # ── shared memory ─────────────────────────────────────────────────────────────────────────────────
 

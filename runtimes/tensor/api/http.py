@@ -95,7 +95,7 @@ class HttpControl:
 
     async def _index(self, request: Request, route: PathMatch) -> Response:
         ready = await _decoded(oip_bodies.decode_index_request, await request.read())
-        return _json(await self._control.index(ready=ready))
+        return _json(await self._control.manager.index(ready=ready))
 
     async def _load(self, request: Request, route: PathMatch) -> Response:
         await self._control.load(route.about, await _decoded(oip_bodies.decode_load, await request.read()))
@@ -103,12 +103,12 @@ class HttpControl:
 
     async def _unload(self, request: Request, route: PathMatch) -> Response:
         with_dependents = await _decoded(oip_bodies.decode_unload, await request.read())
-        await self._control.unload(route.about, with_dependents=with_dependents)
+        await self._control.manager.unload(route.about, with_dependents=with_dependents)
         return Response(200, [JSON])
 
     async def _retain(self, request: Request, route: PathMatch) -> Response:
         seconds = await _decoded(oip_bodies.decode_retention, await request.read())
-        self._control.retain(route.about, route.version, seconds)
+        self._control.manager.retain(route.about, route.version, seconds)
         return Response(200, [JSON])
 
     # ── shared memory ─────────────────────────────────────────────────────────────────────────────────

@@ -5,15 +5,16 @@ Every output is the prediction; `predict_type: margin` returns it before the las
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import lightgbm
 
 from runtimes.tensor.backends.files import model_file
-from runtimes.tensor.backends.tabular import Method, TabularModel, described
+from runtimes.tensor.backends.tabular import Method, TabularModel, described, gives_margin
 from runtimes.tensor.configuration.model_config import ModelConfig
-from runtimes.tensor.interfaces import Array, Device, Model, ModelLoadError
+from runtimes.tensor.interfaces import Device, Model
 
 FILENAMES: Final = ("model.txt", "lightgbm.txt")
 
@@ -26,8 +27,6 @@ class LightgbmBackend:
         return described(config, booster.num_feature(), "FP64", {"predict": _method(booster, config, 1)})
 
     def load(self, config: ModelConfig, folder: Path, device: Device) -> Model:
-        if config.quantize:
-            raise ModelLoadError("`quantize` is for networks, not for trees")
         method = _method(_booster(config, folder), config, device.threads)
         return TabularModel(config, {spec.name: method for spec in config.outputs})
 
@@ -37,14 +36,7 @@ def _booster(config: ModelConfig, folder: Path) -> Any:
 
 
 def _method(booster: Any, config: ModelConfig, threads: int) -> Method:
-    kind = config.parameters.get("predict_type", "value")
-    if kind not in ("value", "margin"):
-        raise ModelLoadError(f"parameter `predict_type` is value or margin, not `{kind}`")
-
-    def predict(rows: Array) -> Any:
-        return booster.predict(rows, raw_score=kind == "margin", num_threads=threads)
-
-    return predict
+    return partial(booster.predict, raw_score=gives_margin(config), num_threads=threads)
 
 
 BACKEND = LightgbmBackend()

@@ -61,6 +61,16 @@ def described(config: ModelConfig, features: int, datatype: str, outputs: Mappin
     return config
 
 
+def gives_margin(config: ModelConfig) -> bool:
+    """Whether the outputs of trees are the sums before the last transformation. Raises `ModelLoadError`."""
+    if config.quantize:
+        raise ModelLoadError("`quantize` is for networks, not for trees")
+    kind = config.parameters.get("predict_type", "value")
+    if kind not in ("value", "margin"):
+        raise ModelLoadError(f"parameter `predict_type` is value or margin, not `{kind}`")
+    return kind == "margin"
+
+
 def _spec(name: str, value: Any) -> TensorSpec:
     array = np.asarray(value)
     datatype = "BYTES" if array.dtype.kind in "OSU" else datatype_of(array.dtype)

@@ -17,7 +17,7 @@ from adapters.tensors import Inference, Tensor
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.ensembles.execution import TIMEOUT, CheckedRequest, EnsembleRun, Program, Values
 from runtimes.tensor.ensembles.outcomes import SequenceOverrides, renamed
-from runtimes.tensor.ensembles.processes.scheduler import ProcessScheduler
+from runtimes.tensor.ensembles.processes.placement import ProcessScheduler
 from runtimes.tensor.ensembles.stages import PreparedStep, StagePlan
 from runtimes.tensor.interfaces import Instance
 from runtimes.tensor.models.members import Describe, members_of

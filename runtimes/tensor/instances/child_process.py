@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from runtimes.tensor.instances.frames import MAX_PACKET, Arena
-from runtimes.tensor.instances.model_log import ModelLog
-from runtimes.tensor.instances.worker import Job
+from runtimes.tensor.instances.worker import Job, ModelLog
 from runtimes.tensor.interfaces import ModelLoadError
 from runtimes.tensor.requests.messages import files_of
 

@@ -15,10 +15,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from runtimes.tensor import texts
-from runtimes.tensor.instances.model_log import ModelLog
 from runtimes.tensor.instances.quantization import loaded
 from runtimes.tensor.instances.runner import Runner, joined
-from runtimes.tensor.instances.worker import Job, Listener, resident_bytes
+from runtimes.tensor.instances.worker import Job, Listener, ModelLog, resident_bytes
 from runtimes.tensor.interfaces import Array, Batch, LoadReport, ModelFailed, ModelLoadError, Tensors
 
 MAX_LEFT_ALONE: Final = 4

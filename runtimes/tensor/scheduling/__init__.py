@@ -2,7 +2,7 @@
 
 The decisions are pure; `dispatcher` acts.
 
-dispatcher.py      moves pending requests to idle copies; batcher.py: in batches; decoupled.py: one at a time
+dispatcher.py      pending requests to idle copies; decoupled models get one at a time; batcher.py: in batches
 queue.py           the next batch, priorities, and whether to wait for more; bucket.py: requests that may share a batch
 latency.py         time by batch size
 batch_inputs.py    inputs and outputs that depend on the shapes in a batch

@@ -1,8 +1,7 @@
 """Ensembles with their own processes: a request passes through all steps without returning to the server.
 
 In the server:
-placement.py   the processes, the members that they load, and the ensembles that a process cannot run
-scheduler.py   the scheduler: requests for the processes, and such as run step by step
+placement.py   the processes, the members that they load, and the ensembles that a process cannot run; the scheduler
 messages.py    the result of an execution, as it is sent; the present step, in memory that both sides see
 
 In the process:

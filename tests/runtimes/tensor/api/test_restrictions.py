@@ -3,7 +3,8 @@
 import pytest
 
 from adapters.errors import Forbidden
-from runtimes.tensor.api.restrictions import GRPC_PREFIX, Restrictions, parse
+from runtimes.tensor.api.restrictions import GRPC_PREFIX, Restrictions, parse, resolve
+from tests.support.cases import cases
 
 pytestmark = pytest.mark.plain
 NO_HEADERS: dict[str, str] = {}
@@ -45,3 +46,14 @@ def test_malformed_restrictions_are_refused(text: str) -> None:
 def test_nothing_is_restricted_twice() -> None:
     with pytest.raises(ValueError, match="restricted twice"):
         Restrictions([parse("health:k=v"), parse("health,trace:j=w")])
+
+
+@pytest.mark.parametrize(("target", "operation", "about", "version"), cases(__file__, "operations"))
+def test_a_path_resolves_to_its_operation(target: str, operation: str, about: str, version: str) -> None:
+    route = resolve(target.encode())
+    assert (route.operation, route.about, route.version) == (operation, about, version)
+
+
+@pytest.mark.parametrize("target", cases(__file__, "nothing"))
+def test_where_there_is_nothing(target: str) -> None:
+    assert resolve(target.encode()).operation == ""

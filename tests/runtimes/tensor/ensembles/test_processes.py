@@ -19,7 +19,7 @@ from adapters.spans import SpanLog, TraceContext
 from adapters.tensors import Inference, RequestedOutput, Tensor, join_bytes, split_bytes
 from runtimes import spans
 from runtimes.tensor.configuration.model_config import ModelConfig
-from runtimes.tensor.ensembles.processes.scheduler import ProcessScheduler
+from runtimes.tensor.ensembles.processes.placement import ProcessScheduler
 from runtimes.tensor.ensembles.scheduler import EnsembleScheduler
 from runtimes.tensor.models.served_model import Computed
 from tests.runtimes.tensor.backends.onnx_models import identity

@@ -1,6 +1,7 @@
 """Threads that hang, which cannot be killed."""
 
 import asyncio
+import logging
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ import pytest
 
 from runtimes.tensor.api.metrics import Metrics
 from runtimes.tensor.instances import copy, placement, thread
+from runtimes.tensor.instances.worker import ModelLog
 from runtimes.tensor.interfaces import InstanceLost, ModelFailed, ModelLoadError
 from runtimes.tensor.models.manager import ModelManager
 from tests.runtimes.tensor.instances.support import (
@@ -99,3 +101,11 @@ async def test_closing_does_not_wait_for_a_thread_that_hangs(tmp_path: Path, mon
     assert isinstance(await answer, InstanceLost)
     GATES[0].set()
     await until(lambda: thread.left_alone()["model"] == 0)
+
+
+def test_a_model_s_output_forges_no_line_and_commands_no_terminal(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    log = ModelLog("m")
+    log.feed("a\0b\x1b[31mc\x85d\u2028e\x9bf\tg\n".encode() + b"\xff\n\0\n")
+    log.text("h\u2029i")
+    assert [record.getMessage() for record in caplog.records] == ["m: ab[31mcdef\tg", "m: \\xff", "m: h", "m: i"]
