@@ -10,15 +10,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from math import inf
 
-<<<<<<< HEAD
-from adapters.errors import CapacityError, DeadlineError, Unavailable
-from adapters.tensors import Inference
-from adapters.wire.decoding import whole_number
-=======
 from adapters.errors import CallerError, CapacityError, DeadlineError, Unavailable
 from adapters.tensors import Inference, Tensor
-from adapters.wire.valid_text import whole_number
->>>>>>> h-runtimes
+from adapters.wire.decoding import whole_number
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.interfaces import Instance, StreamControl, Tensors
 from runtimes.tensor.scheduling.clock import Deadlines, Quiet, clock
