@@ -43,6 +43,8 @@ class AdminConnection(asyncio.Protocol):
         self._loop = listener.loop
         self._in_head = False
         self.inner: web.RequestHandler | None = None
+        self._early = b""
+        """What came before the application: uvloop reads once even if `connection_made` pauses."""
         self.deadline = NEVER
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -68,9 +70,15 @@ class AdminConnection(asyncio.Protocol):
         self.deadline = self._loop.time() + self._limits.head_timeout  # not before: the client waits for the modules
         self.inner = self._listener.serve(self)
         self.inner.connection_made(self._transport)
+        if self._early:
+            early, self._early = self._early, b""
+            self.data_received(early)
 
     def data_received(self, data: bytes) -> None:
-        assert self.inner is not None
+        if self.inner is None:
+            self._early += data
+            self._transport.pause_reading()
+            return
         if self.deadline != NEVER and not self._in_head:
             self._in_head = True
             self.deadline = self._loop.time() + self._limits.head_timeout

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import cached_property
+from importlib import import_module
 from typing import Protocol
 
 from adapters.http1.message import Request, Response
@@ -29,13 +30,17 @@ class Front(Protocol):
 class LateFront:
     """A front that is imported and made with the first request to its paths: most gateways serve few APIs."""
 
-    def __init__(self, make: Callable[[], Front]) -> None:
-        self._make = make
+    def __init__(self, module: str, name: str, *arguments: Callable[[], object]) -> None:
+        """The class `name` of a module, and what gives its arguments."""
+        self._place = module, name
+        self._arguments = arguments
 
     @cached_property
     def front(self) -> Front:
         """The front itself."""
-        return self._make()
+        module, name = self._place
+        made: Front = getattr(import_module(module), name)(*(argument() for argument in self._arguments))
+        return made
 
     def __call__(self, http: Request) -> Awaitable[Response]:
         """Answer one request."""
@@ -53,24 +58,24 @@ class Fronts:
         self,
         door: Door,
         ready: Callable[[], bool] = lambda: True,
-        responses: Callable[[], Front] | None = None,
+        responses: Front | None = None,
         features: Sequence[tuple[bytes, Front]] = (),
     ) -> None:
-        """`features` are the fronts of features, by the prefix of their paths; `responses` makes that of Responses."""
+        """`features` are the fronts of features, by the prefix of their paths."""
         self.door = door
-        self._ready = ready
-        self._created = int(time.time())
-        self._openai = OpenAIFront(door, self._created)
-        self._anthropic = LateFront(self._make_anthropic)
+        now = int(time.time())
+        own, created = (lambda: door), (lambda: now)
+        self._openai = OpenAIFront(door, now)
+        self._anthropic = LateFront("gateway.fronts.anthropic", "AnthropicFront", own, created)
         self._fronts: tuple[tuple[bytes, Front], ...] = (
-            (b"/v2", LateFront(self._make_oip)),
-            (b"/v1/models/", LateFront(self._make_predict)),
-            (RESPONSES, LateFront(responses or self._make_responses)),
+            (b"/v2", LateFront("gateway.fronts.oip_http", "OipFront", own, lambda: ready)),
+            (b"/v1/models/", LateFront("gateway.fronts.predict_v1", "PredictFront", own, created)),
+            (RESPONSES, responses or LateFront("gateway.fronts.responses", "ResponsesFront", own)),
             *features,
             (MESSAGES, self._anthropic),
         )
-        self._apps = LateFront(self._make_apps)
-        self._passed = LateFront(self._make_passed)
+        self._apps = LateFront("gateway.fronts.apps", "AppsFront", own)
+        self._passed = LateFront("gateway.fronts.passed", "PassedFront", own)
 
     def __call__(self, http: Request) -> Awaitable[Response]:
         """Answer one request."""
@@ -92,34 +97,3 @@ class Fronts:
         """The routes of all fronts."""
         for front in (self._openai, *(front for _, front in self._fronts), self._apps, self._passed):
             yield from front.routes()
-
-    def _make_anthropic(self) -> Front:
-        from gateway.fronts.anthropic import AnthropicFront
-
-        return AnthropicFront(self.door, self._created)
-
-    def _make_oip(self) -> Front:
-        from gateway.fronts.oip_http import OipFront
-
-        return OipFront(self.door, self._ready)
-
-    def _make_predict(self) -> Front:
-        from gateway.fronts.metadata import Metadata
-        from gateway.fronts.predict_v1 import PredictFront
-
-        return PredictFront(self.door, Metadata(self.door.core), self._created)
-
-    def _make_responses(self) -> Front:
-        from gateway.fronts.responses import ResponsesFront
-
-        return ResponsesFront(self.door)
-
-    def _make_apps(self) -> Front:
-        from gateway.fronts.apps import AppsFront
-
-        return AppsFront(self.door)
-
-    def _make_passed(self) -> Front:
-        from gateway.fronts.passed import PassedFront
-
-        return PassedFront(self.door)

@@ -52,10 +52,10 @@ def _target_of(path: bytes) -> PredictTarget | None:
 class PredictFront:
     """The handler of `/v1/models/NAME` and the paths below."""
 
-    def __init__(self, door: Door, metadata: Metadata, created: int) -> None:
+    def __init__(self, door: Door, created: int) -> None:
         self._door = door
         self._core = door.core
-        self._metadata = metadata
+        self._metadata = Metadata(door.core)
         self._created = created
         self._routes = {
             **dict.fromkeys(get_args(Verb), DoorPath("/v1/models/{model}:{verb}", self._infer)),
