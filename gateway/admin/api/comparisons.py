@@ -10,6 +10,7 @@ from gateway.admin.api.body import read_object
 from gateway.admin.api.guard import AdminRefused, recorded, visit
 from gateway.features.rollouts.operators import views
 from gateway.features.rollouts.planned import Verb
+from gateway.state.errors import StateError
 from policies.rollouts.decide import OrderRefused
 from policies.rollouts.progress import RolloutProgress
 

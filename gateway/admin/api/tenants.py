@@ -23,6 +23,7 @@ from gateway.auth.grants import check_label, models_of, parse_end, parse_grant, 
 from gateway.auth.keys import ApiKey
 from gateway.auth.listing import ListedKey, listed, utc
 from gateway.auth.teams.limits import check_team_of_key, parse_team, with_teams
+from gateway.state.errors import StateError
 
 T = TypeVar("T")
 _OVERLAP = "24h"
