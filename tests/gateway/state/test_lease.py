@@ -5,6 +5,7 @@ from contextlib import suppress
 from itertools import pairwise
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from sqlalchemy import Column, Integer, MetaData, StaticPool, String, Table, create_engine, insert, select
@@ -72,6 +73,8 @@ class SharedRow(RuleBasedStateMachine):
             if may:
                 assert holder.leases.take(connection, row)
                 assert not holder.leases.take(connection, row)  # it has changed since
+                taken = connection.execute(select(WORK)).one()
+                assert (taken.holder, taken.token) == (holder.leases.holder, row.token + 1)
                 if not (killed or lost):
                     holder.token = row.token + 1
             if killed:
@@ -124,6 +127,7 @@ class SharedRow(RuleBasedStateMachine):
 
 
 TestSharedRow = SharedRow.TestCase
+TestSharedRow.settings = settings(max_examples=50, stateful_step_count=25)
 
 
 @pytest.mark.parametrize("stop", [lambda now: 0.0, lambda now: -now], ids=["stops", "runs backwards"])
