@@ -2,6 +2,7 @@
 
 references.py    names exist, are unique and are used
 combinations.py  fields that conflict: unsafe, or without effect; runs the checks below
+conflicts.py     fields that conflict with others of their section
 credentials.py   credentials that admit no client, admit every client, or contradict each other
 routing.py       models and routes whose parts conflict, routes that never match, attempts that never happen
 pooling.py       fields of pools without effect, queues that never fill or never time out

@@ -9,6 +9,7 @@ from itertools import combinations
 from config.checks import (
     bus,
     comparisons,
+    conflicts,
     credentials,
     metering,
     pipelines,
@@ -20,7 +21,7 @@ from config.checks import (
 )
 from config.document import Document, Node
 from config.problem import Problem
-from config.schema.units import HostPort, format_duration
+from config.schema.units import HostPort
 
 _NO_SECTION = "has no effect: the file has no section `batches`"
 
@@ -43,7 +44,6 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
     yield from credentials.check(doc, root)
     yield from pooling.check(doc, root)
     yield from runtimes.check_devices(doc, root)
-    yield from runtimes.check_ray(doc, root)
     yield from runtimes.check_deployments(doc, root)
     yield from metering.check(doc, root)
     yield from routing.check_attempts(doc, root)
@@ -52,15 +52,11 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
     yield from routing.check(doc, root)
     yield from pipelines.check(doc, root)
     yield from comparisons.check(doc, root)
-    yield from comparisons.check_rollouts(doc, root)
     yield from comparisons.check_experiments(doc, root)
     yield from shadows.check(doc, root)
     yield from bus.check(doc, root)
     yield from references.check_webhooks(doc, root)
-    for model in root["models"]:
-        for route in model["routes"]:
-            yield from _retry(doc, route["retry"])
-            yield from _timeout(doc, route["timeout"])
+    yield from conflicts.check(doc, root)
 
 
 def _listeners(doc: Document, root: Node) -> Iterator[Problem]:
@@ -77,20 +73,3 @@ def _listeners(doc: Document, root: Node) -> Iterator[Problem]:
     if root["auth"]["demo_key"].read(bool) and exposed:
         message = f"a demo key is for loopback only, and {' and '.join(exposed)} can be reached from elsewhere"
         yield doc.problem(root["auth"]["demo_key"].place, message)
-
-
-def _retry(doc: Document, retry: Node) -> Iterator[Problem]:
-    if retry["attempts"].read(int) == 1:
-        for name in ("budget", "backoff"):
-            if name in retry:
-                yield doc.problem_with_key(retry[name].place, "has no effect: attempts is 1, so nothing is retried")
-
-
-def _timeout(doc: Document, timeout: Node) -> Iterator[Problem]:
-    total = timeout["total"].read(float)
-    if total is None:
-        return
-    for name in ("first_byte", "idle", "whole"):
-        if name in timeout and (timeout[name].read(float) or 0) > total:
-            message = f"has no effect: the total of {format_duration(total)} ends the request before"
-            yield doc.problem(timeout[name].place, message)

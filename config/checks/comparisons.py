@@ -12,38 +12,11 @@ from config.schema.rollout import TIMED
 from config.schema.text import is_glob, may_overlap
 
 
-def check_rollouts(doc: Document, root: Node) -> Iterator[Problem]:
-    """Report every invalid step."""
-    for model in root["models"]:
-        for rollout in (route["rollout"] for route in model["routes"] if "rollout" in route):
-            yield from _steps(doc, rollout)
-
-
-def _steps(doc: Document, rollout: Node) -> Iterator[Problem]:
-    last, warmup = 0.0, rollout["warmup"].read(float) or 0.0
-    for step in rollout["steps"]:
-        weight, least = step["weight"].read(float), step["for"].read(float)
-        if weight is not None:
-            if weight <= last:
-                yield doc.problem(
-                    step["weight"].place, "does not rise: each step has a larger weight than the one before"
-                )
-            last = max(last, weight)
-        if least is not None and least <= warmup:
-            yield doc.problem(step["for"].place, "is over before the warm-up ends: no event would count")
-    whole = [step for step in rollout["steps"] if step["weight"].read(float) == 1.0]
-    if whole and "on_if" in rollout and len(list(rollout["steps"])) == 1:
-        message = "can never be proven: at 100% there are no requests of `from` to compare with"
-        yield doc.problem_with_key(rollout["on_if"].place, message)
-
-
 def check_experiments(doc: Document, root: Node) -> Iterator[Problem]:
     """Report every invalid experiment, and metrics that no comparison reads."""
     routes = [route for model in root["models"] for route in model["routes"]]
     for experiment in (route["experiment"] for route in routes if "experiment" in route):
         yield from _metric(doc, root, experiment)
-        yield from _times(doc, experiment)
-        yield from _thompson(doc, experiment)
     read = any("experiment" in route for route in routes) or any(
         "of" in condition for route in routes for name in ("back_if", "on_if") for condition in route["rollout"][name]
     )
@@ -57,23 +30,6 @@ def _metric(doc: Document, root: Node, experiment: Node) -> Iterator[Problem]:
     if metric.text is not None and metric.text not in names(root["feedback"]):
         message = f'no metric of `feedback` is named "{metric.text}"'
         yield doc.problem(metric.place, message, closest(metric.text, names(root["feedback"])))
-
-
-def _times(doc: Document, experiment: Node) -> Iterator[Problem]:
-    baseline, longest = experiment["baseline"], experiment["longest"].read(float)
-    before = (baseline.read(float) or 0.0) + (experiment["warmup"].read(float) or 0.0)
-    if baseline.read(float) and experiment["sticky"].text in (None, "request"):
-        message = "has no effect with `sticky: request`: no subject has values before the comparison. Use user or key"
-        yield doc.problem_with_key(baseline.place, message)
-    if longest is not None and longest <= before:
-        yield doc.problem(experiment["longest"].place, "is over before the comparison begins")
-
-
-def _thompson(doc: Document, experiment: Node) -> Iterator[Problem]:
-    if experiment["decide"].text == "thompson":
-        return
-    for setting in (experiment[name] for name in ("floor", "every") if name in experiment):
-        yield doc.problem_with_key(setting.place, "has no effect without `decide: thompson`: the shares stay")
 
 
 FEWEST_SUBJECTS = 50
@@ -159,11 +115,6 @@ def _subjects(doc: Document, root: Node, model: Node, compared: Node) -> Iterato
                 "Use user, key or request"
             )
             yield doc.problem(sticky.place, message)
-    if sticky.text not in (None, "request"):
-        for condition in compared["on_if"]:
-            if "at_most" in condition:
-                message = "is a rate of requests, and with `sticky` each subject counts once: use below"
-                yield doc.problem_with_key(condition["at_most"].place, message)
 
 
 def _events(doc: Document, root: Node, compared: Node, name: str) -> Iterator[Problem]:
@@ -172,8 +123,6 @@ def _events(doc: Document, root: Node, compared: Node, name: str) -> Iterator[Pr
         metric, bound = condition["metric"].text, condition["slower_than"]
         if metric in TIMED and bound.value is None:
             yield doc.problem(condition.place, f"needs a bound: {metric} with slower_than, such as 2s")
-        if metric is not None and metric not in TIMED and bound.value is not None:
-            yield doc.problem_with_key(bound.place, f"has no effect: {metric} has no time")
         if bound.text is not None and bound.text.startswith("p"):
             yield from _quantile(doc, compared, metric, bound)
         yield from _reported(doc, root, condition)
@@ -197,8 +146,6 @@ def _reported(doc: Document, root: Node, condition: Node) -> Iterator[Problem]:
     """Report conditions on values of clients that are never reported, or that have no bound."""
     of, worse = condition["of"], condition["worse_than"]
     if condition["metric"].text != "feedback":
-        for given in (given for given in (of, worse) if given.value is not None):
-            yield doc.problem_with_key(given.place, "has no effect: it is for the metric feedback")
         return
     if of.text is None:
         yield doc.problem(condition.place, "needs a metric of `feedback`: feedback with `of`, such as thumbs")

@@ -27,8 +27,6 @@ def _admin(doc: Document, root: Node) -> Iterator[Problem]:
         yield doc.problem(listen.place, message)
     if root["listen"]["admin_tls"].read(bool) and "tls" not in root["listen"]:
         yield doc.problem_with_key(root["listen"]["admin_tls"].place, "has no effect without listen.tls")
-    if auth["metrics"].read(bool) and not required:
-        yield doc.problem_with_key(auth["metrics"].place, "has no effect without required")
 
 
 def _console(doc: Document, root: Node) -> Iterator[Problem]:
@@ -41,9 +39,6 @@ def _console(doc: Document, root: Node) -> Iterator[Problem]:
     address = root["listen"]["admin"].read(HostPort)
     if address is not None and not address.is_loopback and not _written(doc, console["url"]):
         yield doc.problem_with_key(oidc.place, "needs console.url: the provider sends browsers back to it")
-    scopes = [scope.text for scope in oidc["scopes"]]
-    if "scopes" in oidc and "openid" not in scopes:
-        yield doc.problem(oidc["scopes"].place, "needs the scope openid")
 
 
 def _pepper(doc: Document, root: Node) -> Iterator[Problem]:

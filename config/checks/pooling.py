@@ -75,10 +75,6 @@ _NOT_FOR_A_RUNTIME = {
     "vllm": ("tls", "model", "key", "key_header"),
     "command": ("tls",),
 }
-_BOUND = ("hash", "prefix_affinity")
-_OF_DEMAND = ("places", "wait", "late", "occupancy", "hold", "schedule")
-"""Fields of replicas whose number follows the demand."""
-_FROM_ZERO = ("prewarm", "idle", "max_held", "max_held_size")
 
 
 def check(doc: Document, root: Node) -> Iterator[Problem]:
@@ -92,7 +88,6 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
             yield from _key(doc, pool)
             yield from _balance(doc, pool)
             yield from _tls(doc, pool)
-            yield from _discover(doc, pool)
     yield from _zones(doc, root)
     yield from _embeddings(doc, root)
 
@@ -164,7 +159,6 @@ def _scale(doc: Document, pool: Node) -> Iterator[Problem]:
     elif "discover" not in pool and "deployment" not in scale:
         message = "has no effect without `discover`, `sleep` or `deployment`: the written endpoints never change"
         yield doc.problem_with_key(scale.place, message)
-    yield from _number(doc, scale)
 
 
 def _sleep(doc: Document, pool: Node) -> Iterator[Problem]:
@@ -185,22 +179,9 @@ def _sleep(doc: Document, pool: Node) -> Iterator[Problem]:
 
 def _replicas(doc: Document, runtime: Node) -> Iterator[Problem]:
     replicas = runtime["replicas"]
-    yield from _number(doc, replicas)
     if "warm_up" in replicas and runtime["kind"].text == "tensor":
         message = "has no effect on tensor models, which have their own `warmup`"
         yield doc.problem_with_key(replicas["warm_up"].place, message)
-
-
-def _number(doc: Document, replicas: Node) -> Iterator[Problem]:
-    """Report settings of a number that never changes, and of a start from zero that never happens."""
-    least, most = (replicas[name].value for name in ("min", "max"))
-    least = 1 if least is None else least
-    if least == (max(least, 1) if most is None and isinstance(least, int) else most):
-        for name in (name for name in _OF_DEMAND if name in replicas):
-            yield doc.problem_with_key(replicas[name].place, "has no effect: min and max are equal")
-    if least != 0:
-        for name in (name for name in _FROM_ZERO if name in replicas):
-            yield doc.problem_with_key(replicas[name].place, "has no effect: min is not 0")
 
 
 def has_several(replicas: Node) -> bool:
@@ -228,11 +209,6 @@ def _program(doc: Document, pool: Node) -> Iterator[Problem]:
 
 
 def _tensor(doc: Document, pool: Node) -> Iterator[Problem]:
-    runtime = pool["runtime"]
-    mode = runtime["mode"].read(str)
-    for name, required in (("models", "explicit"), ("poll_interval", "poll")):
-        if name in runtime and mode not in (required, None):
-            yield doc.problem_with_key(runtime[name].place, f"has no effect: the mode is {mode}, not {required}")
     if "resume" in pool:
         yield doc.problem_with_key(pool["resume"].place, "has no effect: tensors have no text to continue")
 
@@ -269,44 +245,14 @@ def _tls(doc: Document, pool: Node) -> Iterator[Problem]:
 
 def _balance(doc: Document, pool: Node) -> Iterator[Problem]:
     balance = pool["balance"]
-    by = balance["by"].read(str)
-    if by is None:
-        return
-    if "key" in balance and by != "hash":
-        yield doc.problem_with_key(balance["key"].place, f"has no effect: {by} uses no key, only hash does")
-    if "bound" in balance and by not in _BOUND:
-        message = f"has no effect: {by} binds no request to an endpoint, only hash and prefix_affinity do"
-        yield doc.problem_with_key(balance["bound"].place, message)
-    if "signals" in balance and by != "load":
-        message = f"has no effect: {by} does not use the load that servers report, only load does"
-        yield doc.problem_with_key(balance["signals"].place, message)
     unprobed = any(name == "probe" and node.value is None for name, node in pool.fields())
     if "panic" in balance and unprobed:
         yield doc.problem_with_key(balance["panic"].place, "has no effect: without a probe no endpoint is unhealthy")
 
 
-def _discover(doc: Document, pool: Node) -> Iterator[Problem]:
-    discover = pool["discover"]
-    if "file" in discover and "scheme" in discover:
-        yield doc.problem_with_key(discover["scheme"].place, "has no effect: the file has whole URLs")
-    if "dns" not in discover and "srv" not in discover:
-        for name in ("nameserver", "ttl_min", "ttl_max"):
-            if name in discover:
-                yield doc.problem_with_key(discover[name].place, "has no effect: only dns and srv query a nameserver")
-
-
 def _regions(doc: Document, root: Node) -> Iterator[Problem]:
     """Report zones in two regions, and localities without effect."""
     nearest = [pool["balance"]["locality"] for pool in root["pools"] if pool["balance"]["locality"].text == "nearest"]
-    for pool in root["pools"]:
-        balance = pool["balance"]
-        if balance["locality"].text != "nearest":
-            continue
-        if balance["by"].text == "hash":
-            message = "has no effect: hash sends a key to the same endpoint from every zone"
-            yield doc.problem_with_key(balance["locality"].place, message)
-        if "zone_traffic" in balance:
-            yield doc.problem_with_key(balance["zone_traffic"].place, "has no effect: the locality is nearest")
     for node in nearest:
         if "zone" not in root:
             yield doc.problem_with_key(node.place, "has no effect: the file does not set the gateway's `zone`")

@@ -129,33 +129,10 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
     """Report every invalid model and route."""
     pools = {name: pool for pool in root["pools"] if (name := pool["name"].text)}
     for model in root["models"]:
-        yield from _family(doc, model)
-        yield from _else(doc, model)
         for route in model["routes"]:
             yield from _when(doc, model, route["when"])
             yield from _model_sent(doc, pools, route)
             yield from _fallback(doc, route)
-
-
-def _family(doc: Document, model: Node) -> Iterator[Problem]:
-    if is_glob(model["name"].text or ""):
-        for field in ("aliases", "versions"):
-            if list(model[field]):
-                message = "belong to a model with one name: a glob serves each name that clients write"
-                yield doc.problem_with_key(model[field].place, message)
-
-
-def _else(doc: Document, model: Node) -> Iterator[Problem]:
-    routes = list(model["routes"])
-    for i, route in enumerate(routes):
-        if "else" not in route:
-            continue
-        if "when" in route:
-            yield doc.problem_with_key(
-                route["when"].place, "excludes `else`, which takes every request that no other route takes"
-            )
-        if i < len(routes) - 1:
-            yield doc.problem(route["else"].place, "must be the last route: no route after it is tried")
 
 
 def _when(doc: Document, model: Node, when: Node) -> Iterator[Problem]:
@@ -163,10 +140,7 @@ def _when(doc: Document, model: Node, when: Node) -> Iterator[Problem]:
         if node.value in ((), {}):
             yield doc.problem(node.place, "is empty and matches nothing: add an entry, or remove it")
     yield from _names(doc, model, when)
-    yield from _headers(doc, when["header"])
     yield from _numbers(doc, when)
-    if "user" in when["role"].texts():
-        yield doc.problem(when["role"].place, "has no effect: every principal has the role user")
     if "cost" in when and "price" not in model:
         yield doc.problem_with_key(when["cost"].place, "needs a price: the model has none")
 
@@ -190,14 +164,6 @@ def _unknown(doc: Document, globs: Node, choices: list[str], message: str) -> It
     for glob in globs:
         if glob.text is not None and not any(fnmatchcase(name, glob.text) for name in choices):
             yield doc.problem(glob.place, message, closest(glob.text, choices))
-
-
-def _headers(doc: Document, headers: Node) -> Iterator[Problem]:
-    seen: dict[str, str] = {}
-    for name, node in headers.fields():
-        if name.lower() in seen:
-            yield doc.problem_with_key(node.place, f"is the header {seen[name.lower()]} again: keep one")
-        seen.setdefault(name.lower(), name)
 
 
 def _numbers(doc: Document, when: Node) -> Iterator[Problem]:
@@ -229,8 +195,6 @@ def _fallback(doc: Document, target: Node, passed: frozenset[str] = frozenset())
         pool = pool_of(entry)
         if pool.text in passed:
             yield doc.problem(pool.place, f'has no effect: "{pool.text}" is already a target of the route')
-        if {"transport", "timeout"} <= set(entry["on"].texts()):
-            yield doc.problem(entry["on"].place, "lists timeout without effect: transport includes it")
         yield from _fallback(doc, entry, passed)
 
 

@@ -140,8 +140,6 @@ def _copies(doc: Document, root: Node, copies: Node, *, tensors: bool) -> Iterat
     if "concurrency" in copies["at_most"] and (concurrency.read(int) or workers) < workers:
         message = f"is below `workers` ({workers}), and each worker may send one copy at least"
         yield doc.problem(concurrency.place, message)
-    if "answers" in copies and "agree" not in copies and "to" in copies:
-        yield doc.problem_with_key(copies["answers"].place, "has no effect without `agree`")
     if (copies["samples"].read(int) or 0) > 0 and root["record"]["bodies"].text == "digest":
         yield doc.problem(copies["samples"].place, "would store texts, and `record` has `bodies: digest`")
     for name in OF_TEXT if tensors else OF_TENSORS:
@@ -149,17 +147,6 @@ def _copies(doc: Document, root: Node, copies: Node, *, tensors: bool) -> Iterat
             kind = "tensors" if tensors else "texts"
             yield doc.problem_with_key(compare[name].place, f"has no effect: the route answers with {kind}")
     yield from _judges(doc, root, compare)
-    if compare["exact"].value is True:
-        for name in ("text", "tools", "json", "tensors"):
-            if name in compare:
-                yield doc.problem_with_key(
-                    compare[name].place, "has no effect beside `exact`, which compares the bytes"
-                )
-    if "top_k" in compare["tensors"]:
-        for name in ("rtol", "atol"):
-            if name in compare["tensors"]:
-                message = "has no effect beside `top_k`, which compares positions and not values"
-                yield doc.problem_with_key(compare["tensors"][name].place, message)
 
 
 def _spend(doc: Document, root: Node, model: Node, copies: Node, to: Node) -> Iterator[Problem]:
@@ -189,5 +176,3 @@ def _judges(doc: Document, root: Node, compare: Node) -> Iterator[Problem]:
                 yield doc.problem(named.place, "is served by a family: name a model that has one name")
             elif tensors(own) and own not in embeds:
                 yield doc.problem(named.place, "takes tensors, and is given texts")
-        if "least" in test and "embedding" not in test:
-            yield doc.problem_with_key(test["least"].place, "has no effect without `embedding`")

@@ -1,10 +1,11 @@
 """The ``balance``, ``outliers`` and ``queue`` of a pool, and the load that servers report."""
 
+from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from config.schema.section import Section
+from config.schema.section import Conflict, Section
 from config.schema.text import Shape
 from config.schema.units import Delay, Duration, Percent
 
@@ -99,6 +100,22 @@ class BalanceConfig(Section):
         if self.zone_traffic is not None and not 0 < self.zone_traffic <= 1:
             raise ValueError("a zone's traffic is above 0% and at most 100%")
         return self
+
+    def conflicts(self) -> Iterator[Conflict]:
+        if self.by != "hash":
+            yield from self.inert(f"has no effect: {self.by} uses no key, only hash does", "key")
+        if self.by not in ("hash", "prefix_affinity"):
+            message = f"has no effect: {self.by} binds no request to an endpoint, only hash and prefix_affinity do"
+            yield from self.inert(message, "bound")
+        if self.by != "load":
+            message = f"has no effect: {self.by} does not use the load that servers report, only load does"
+            yield from self.inert(message, "signals")
+        if self.locality == "nearest":
+            if self.by == "hash":
+                yield from self.inert(
+                    "has no effect: hash sends a key to the same endpoint from every zone", "locality"
+                )
+            yield from self.inert("has no effect: the locality is nearest", "zone_traffic")
 
 
 class OutliersConfig(Section):

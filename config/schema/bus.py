@@ -1,13 +1,12 @@
 """Message brokers: their addresses, credentials and TLS, and the entries of ``listen.bus``."""
 
+from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, GetJsonSchemaHandler, model_validator
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic import AfterValidator, Field, model_validator
 
 from config.schema.balance import Priority
-from config.schema.section import Section
+from config.schema.section import Conflict, Section, ShortSection
 from config.schema.text import HTTP_URL, Glob, HeaderName, Name, PemFile, Secret, Shape, real_port
 from config.schema.units import Duration, Size
 
@@ -76,8 +75,10 @@ EndpointUrl = Annotated[
 ]
 
 
-class BrokerConfig(Section):
+class BrokerConfig(ShortSection):
     """One broker. A URL alone is short for ``{url: URL}``."""
+
+    short = "url"
 
     url: BrokerUrl
     """``amqp://HOST:PORT/VHOST`` (RabbitMQ), ``kafka://HOST:PORT``, ``mqtt://HOST:PORT`` (MQTT 5),
@@ -97,16 +98,9 @@ class BrokerConfig(Section):
         """The kind of the broker."""
         return self.url.partition(":")[0].partition("+")[0]
 
-    @model_validator(mode="before")
-    @classmethod
-    def _short(cls, data: object) -> object:
-        return {"url": data} if isinstance(data, str) else data
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        reference = handler(schema)
-        url = handler.resolve_ref_schema(reference)["properties"]["url"]
-        return {"anyOf": [url, reference]}
+    def conflicts(self) -> Iterator[Conflict]:
+        if self.scheme != "kafka" or self.username is None:
+            yield from self.inert("has no effect: it is for a Kafka broker with a username", "mechanism")
 
 
 ApiPath = Annotated[
@@ -118,8 +112,10 @@ ApiPath = Annotated[
 ]
 
 
-class ReplyConfig(Section):
+class ReplyConfig(ShortSection):
     """Topics of answers. A topic alone is short for ``{topic: TOPIC}``."""
+
+    short = "topic"
 
     topic: Topic
     """Topic of the answers to messages that name none."""
@@ -127,16 +123,8 @@ class ReplyConfig(Section):
     """Other topics that a message may name in its attribute ``replyto``. A message that names any other topic is a dead
     letter and does not run."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _short(cls, data: object) -> object:
-        return {"topic": data} if isinstance(data, str) else data
 
-    @classmethod
-    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        reference = handler(schema)
-        topic = handler.resolve_ref_schema(reference)["properties"]["topic"]
-        return {"anyOf": [topic, reference]}
+_EMPTY_AT_FIRST = {"mqtt": "a new session of MQTT", "amqp": "a new queue of RabbitMQ"}
 
 
 class BindingConfig(Section):
@@ -216,3 +204,20 @@ class BindingConfig(Section):
         if self.topic in (self.reply.topic, self.dead_letters, self.cancels):
             raise ValueError("answers and dead letters need topics other than that of the requests")
         return self
+
+    def conflicts(self) -> Iterator[Conflict]:
+        scheme = self.broker.scheme
+        if (counting := {"kafka": "Kafka", "mqtt": "MQTT"}.get(scheme)) is not None:
+            yield from self.inert(f"has no effect: {counting} counts no deliveries", "deliveries")
+        if (start := _EMPTY_AT_FIRST.get(scheme)) is not None:
+            yield from self.inert(f"has no effect: {start} is empty", "start")
+        if scheme == "sqs":
+            message = "has no effect: all processes that read a queue of SQS share its messages"
+            yield from self.inert(message, "start", "group")
+            message = "needs another broker: a queue of SQS gives each message to one process only"
+            yield from self.inert(message, "cancels")
+            if self.broker.tls is not None and self.broker.tls.has("server_name"):
+                message = "has no effect: the library of SQS checks the certificate for the host of the URL"
+                yield Conflict(("broker", "tls", "server_name"), message)
+        if self.stream and self.path.startswith(("/v2/", "/v1/embeddings")):
+            yield from self.inert("has no effect: the API of the path has no streams", "stream")

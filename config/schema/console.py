@@ -1,11 +1,12 @@
 """The ``console`` of the file: the pages for operators and tenants' admins, and the sign-in by an OpenID provider."""
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
 from config.schema.identity import Claim, Exact, Role
-from config.schema.section import Section
+from config.schema.section import Conflict, Section
 from config.schema.text import Secret, Url, private_or_local
 from config.schema.units import Duration
 
@@ -50,6 +51,10 @@ class OidcConfig(Section):
     """Claims that are read from the ID token."""
     roles: dict[Exact, Role] = Field(min_length=1, max_length=64)
     """Maps the names in ``claims.roles`` to roles, such as ``{llm-admins: operator}``. An unmapped name gives none."""
+
+    def conflicts(self) -> Iterator[Conflict]:
+        if "openid" not in self.scopes:
+            yield Conflict(("scopes",), "needs the scope openid", concerns_value=True)
 
 
 class ConsoleConfig(Section):

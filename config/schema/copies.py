@@ -1,13 +1,13 @@
 """Which requests are copied, of a shadow and before a rollout, and when two answers to one request agree."""
 
-from typing import Annotated, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, Field, GetJsonSchemaHandler, model_validator
+from pydantic import AfterValidator, Field, model_validator
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
 
 from config.schema.money import Spend
-from config.schema.section import Section
+from config.schema.section import Conflict, Section, ShortSection
 from config.schema.target import share_of_requests, small_alpha
 from config.schema.text import Name, Shape
 from config.schema.units import Percent, Rate, RateLimit
@@ -24,8 +24,11 @@ def _some(share: float) -> float:
     return share
 
 
-class TextTestConfig(Section):
+class TextTestConfig(ShortSection):
     """One test of two texts. ``exact`` and ``normalized`` alone are short for ``{same: exact}``."""
+
+    short = "same"
+    short_schema: ClassVar[JsonSchemaValue] = {"enum": ["exact", "normalized"]}
 
     same: Literal["exact", "normalized"] | None = None
     """``exact``: the texts are equal. ``normalized``: they are equal but for case, white space and the form of Unicode.
@@ -41,11 +44,6 @@ class TextTestConfig(Section):
     """Model of this file that compares both texts, in both orders, without their origins. They agree unless it prefers
     the primary's in both orders."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _short(cls, data: object) -> object:
-        return {"same": data} if isinstance(data, str) else data
-
     @model_validator(mode="after")
     def _one(self) -> Self:
         if sum(test is not None for test in (self.same, self.edit, self.embedding, self.judge)) != 1:
@@ -57,10 +55,9 @@ class TextTestConfig(Section):
         """The model that decides; None for a test of the texts alone."""
         return self.embedding or self.judge
 
-    @classmethod
-    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        reference = handler(schema)
-        return {"anyOf": [{"enum": ["exact", "normalized"]}, reference]}
+    def conflicts(self) -> Iterator[Conflict]:
+        if self.embedding is None:
+            yield from self.inert("has no effect without `embedding`", "least")
 
 
 class JsonComparisonConfig(Section):
@@ -88,6 +85,12 @@ class TensorComparisonConfig(Section):
     ignore: tuple[str, ...] = ()
     """Names of outputs that do not count."""
 
+    def conflicts(self) -> Iterator[Conflict]:
+        if self.top_k is not None:
+            yield from self.inert(
+                "has no effect beside `top_k`, which compares positions and not values", "rtol", "atol"
+            )
+
 
 class CompareConfig(Section):
     """When two answers agree. The statuses always count: 2xx, 4xx or 5xx."""
@@ -103,6 +106,13 @@ class CompareConfig(Section):
     """Tensors and embeddings."""
     exact: bool = False
     """Compare the bytes of the bodies, and nothing else."""
+
+    def conflicts(self) -> Iterator[Conflict]:
+        if self.exact:
+            message = "has no effect beside `exact`, which compares the bytes"
+            yield from self.inert(message, "text", "tools", "tensors")
+            if self.has("json_"):
+                yield Conflict(("json",), message)
 
 
 class AtMostConfig(Section):
@@ -140,6 +150,10 @@ class CopiesConfig(Section):
     samples: int = Field(0, ge=0, le=100)
     """Latest differing copies whose texts are stored in the state database, for ``headrace shadow show``. They are
     redacted as ``record`` is: keys and other secrets always, other kinds by ``record.redact``."""
+
+    def conflicts(self) -> Iterator[Conflict]:
+        if self.agree is None:
+            yield from self.inert("has no effect without `agree`", "answers")
 
 
 class ShadowFirstConfig(CopiesConfig):

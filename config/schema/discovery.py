@@ -1,10 +1,11 @@
 """The ``discover`` of a pool: sources of endpoints at runtime."""
 
+from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, WithJsonSchema, model_validator
 
-from config.schema.section import Section
+from config.schema.section import Conflict, Section
 from config.schema.text import LocalFile, PemFile, Shape, Url
 from config.schema.units import Duration
 
@@ -109,3 +110,10 @@ class DiscoverConfig(Section):
         if self.ttl_min > self.ttl_max:
             raise ValueError("ttl_min is at most ttl_max")
         return self
+
+    def conflicts(self) -> Iterator[Conflict]:
+        if self.file is not None:
+            yield from self.inert("has no effect: the file has whole URLs", "scheme")
+        if self.dns is None and self.srv is None:
+            message = "has no effect: only dns and srv query a nameserver"
+            yield from self.inert(message, "nameserver", "ttl_min", "ttl_max")

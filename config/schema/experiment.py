@@ -1,12 +1,12 @@
 """The ``experiment`` of a route: several arms, compared by a metric that clients report as ``feedback``."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from config.schema.rollout import Alpha, BackConfig, EventConfig, RolloutArmConfig, split_of
-from config.schema.section import Section
+from config.schema.section import Conflict, Section
 from config.schema.target import SplitConfig, Sticky
 from config.schema.text import Name
 from config.schema.units import Delay, Duration, Percent
@@ -168,3 +168,14 @@ class ExperimentConfig(Section):
     def events(self) -> tuple[EventConfig, ...]:
         """Every event that is counted, once."""
         return tuple({event.key: event for event in self.guards}.values())
+
+    def conflicts(self) -> Iterator[Conflict]:
+        if self.baseline and self.sticky == "request":
+            message = (
+                "has no effect with `sticky: request`: no subject has values before the comparison. Use user or key"
+            )
+            yield from self.inert(message, "baseline")
+        if self.longest is not None and self.longest <= self.baseline + self.warmup:
+            yield Conflict(("longest",), "is over before the comparison begins", concerns_value=True)
+        if self.decide != "thompson":
+            yield from self.inert("has no effect without `decide: thompson`: the shares stay", "floor", "every")

@@ -1,10 +1,11 @@
 """The sections for the identity of clients and the permissions of credentials."""
 
+from collections.abc import Iterator
 from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from config.schema.section import Section
+from config.schema.section import Conflict, Section
 from config.schema.text import Glob, Jwks, Name, Secret, Shape
 from config.schema.units import Delay, Duration
 
@@ -82,6 +83,10 @@ class AdminAuthConfig(Section):
     edit: bool = False
     """Let operators replace this file over the admin API. A file in a Git work tree and a read-only file are never
     replaced."""
+
+    def conflicts(self) -> Iterator[Conflict]:
+        if self.metrics and not self.required:
+            yield from self.inert("has no effect without required", "metrics")
 
 
 class ClaimsConfig(Section):

@@ -2,9 +2,7 @@
 
 from typing import Literal, Self
 
-from pydantic import Field, GetJsonSchemaHandler, model_validator
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic import Field, model_validator
 
 from config.schema.balance import BalanceConfig, OutliersConfig, QueueConfig
 from config.schema.batches import ProviderBatchesConfig
@@ -14,7 +12,7 @@ from config.schema.protocols import AnyProtocol, Serves
 from config.schema.protocols.egress import HeaderConfig, ProxyConfig
 from config.schema.protocols.language import OpenAIProtocol
 from config.schema.runtimes import AnyRuntime, EndpointScaleConfig, LlmRuntime, ScaleConfig, VllmRuntime
-from config.schema.section import Section
+from config.schema.section import Section, ShortSection
 from config.schema.text import KeyHeader, Name, ProbePath, Secret
 from config.schema.units import Duration, Size
 
@@ -23,8 +21,10 @@ PLACES = 8
 """Requests at the same time of a replica of a runtime that states no number."""
 
 
-class EndpointConfig(Section):
+class EndpointConfig(ShortSection):
     """One server address. A URL alone is short for ``{url: URL}``."""
+
+    short = "url"
 
     url: EndpointUrl
     """``http://HOST:PORT``, ``https://HOST:PORT`` or ``unix:/PATH``; with ``protocol: bus`` a message broker."""
@@ -32,17 +32,6 @@ class EndpointConfig(Section):
     """Share of the requests, relative to the pool's other endpoints."""
     zone: Name | None = None
     """Zone of the endpoint. Endpoints in the gateway's own ``zone`` are preferred."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short(cls, data: object) -> object:
-        return {"url": data} if isinstance(data, str) else data
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        reference = handler(schema)
-        url = handler.resolve_ref_schema(reference)["properties"]["url"]
-        return {"anyOf": [url, reference]}
 
 
 class ProbeConfig(Section):

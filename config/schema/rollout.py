@@ -1,15 +1,14 @@
 """The ``rollout`` of a route: a gradual move of its requests from one arm to another."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, Field, GetJsonSchemaHandler, model_validator
+from pydantic import AfterValidator, Field, model_validator
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
 
 from config.schema.copies import ShadowFirstConfig
 from config.schema.rewrite import RewriteConfig
-from config.schema.section import Section
+from config.schema.section import Conflict, Section, ShortSection
 from config.schema.target import ArmConfig, SplitConfig, Sticky, share_of_requests, small_alpha
 from config.schema.text import Name
 from config.schema.units import Delay, Duration, Factor, Percent, TimeBound, format_time_bound
@@ -23,8 +22,11 @@ TIMED: tuple[RolloutMetric, ...] = ("first_byte", "total")
 Alpha = Annotated[Percent, AfterValidator(small_alpha)]
 
 
-class RolloutArmConfig(Section):
+class RolloutArmConfig(ShortSection):
     """One side of a rollout. A pool's name alone is short for ``{pool: NAME}``."""
+
+    short = "pool"
+    short_schema: ClassVar[JsonSchemaValue] = {"type": "string", "description": "A pool's name."}
 
     name: Name | None = None
     """Name in logs, metrics and ``x-headrace-arm``; the pool's or the model's name, and the version, when absent."""
@@ -37,11 +39,6 @@ class RolloutArmConfig(Section):
     rewrite: RewriteConfig | None = None
     """Changes to the request, instead of the route's."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _short(cls, data: object) -> object:
-        return {"pool": data} if isinstance(data, str) else data
-
     @model_validator(mode="after")
     def _one_way(self) -> Self:
         if (self.pool is None) == (self.model is None):
@@ -53,11 +50,6 @@ class RolloutArmConfig(Section):
         """The name of the arm."""
         version = f":{self.version}" if self.version else ""
         return self.name or f"{self.pool or self.model}{version}"
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        reference = handler(schema)
-        return {"anyOf": [{"type": "string", "description": "A pool's name."}, reference]}
 
 
 def split_of(sticky: Sticky, arms: Sequence[RolloutArmConfig], shares: Sequence[float]) -> SplitConfig:
@@ -104,6 +96,12 @@ class EventConfig(Section):
         if self.metric == "feedback":
             return f"feedback:{self.of}" if self.worse_than is None else f"feedback:{self.of}:{self.worse_than:g}"
         return self.metric if self.slower_than is None else f"{self.metric}>{format_time_bound(self.slower_than)}"
+
+    def conflicts(self) -> Iterator[Conflict]:
+        if self.metric not in TIMED:
+            yield from self.inert(f"has no effect: {self.metric} has no time", "slower_than")
+        if self.metric != "feedback":
+            yield from self.inert("has no effect: it is for the metric feedback", "of", "worse_than")
 
 
 class BackConfig(EventConfig):
@@ -194,3 +192,22 @@ class RolloutConfig(Section):
     def events(self) -> tuple[EventConfig, ...]:
         """Every event that is counted, once."""
         return tuple({event.key: event for event in (*self.back_if, *self.on_if)}.values())
+
+    def conflicts(self) -> Iterator[Conflict]:
+        last = 0.0
+        for index, step in enumerate(self.steps):
+            if step.weight <= last:
+                message = "does not rise: each step has a larger weight than the one before"
+                yield Conflict(("steps", index, "weight"), message, concerns_value=True)
+            last = max(last, step.weight)
+            if step.least <= self.warmup:
+                message = "is over before the warm-up ends: no event would count"
+                yield Conflict(("steps", index, "for"), message, concerns_value=True)
+        if len(self.steps) == 1 and last == 1.0:
+            yield from self.inert(
+                "can never be proven: at 100% there are no requests of `from` to compare with", "on_if"
+            )
+        for index, condition in enumerate(self.on_if if self.sticky != "request" else ()):
+            if condition.at_most is not None:
+                message = "is a rate of requests, and with `sticky` each subject counts once: use below"
+                yield Conflict(("on_if", index, "at_most"), message)

@@ -1,5 +1,6 @@
 """The ``models`` of the file: the routes of requests to pools, and the handling of failures."""
 
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import Annotated, Literal, Self
 
@@ -15,7 +16,7 @@ from config.schema.pipelines.parts import PipelineTensorConfig
 from config.schema.pipelines.pipeline import PipelineConfig
 from config.schema.rewrite import RewriteConfig
 from config.schema.rollout import RolloutArmConfig, RolloutConfig
-from config.schema.section import Section
+from config.schema.section import Conflict, Section
 from config.schema.target import FallbackConfig, SplitConfig, TargetConfig
 from config.schema.telemetry import TraceContentConfig
 from config.schema.text import Glob, ModelName, Name, Shape, is_glob
@@ -135,6 +136,10 @@ class RetryConfig(Section):
     """Longest wait before the first retry. It doubles for each further retry, up to 2 s. The actual wait is random
     below it."""
 
+    def conflicts(self) -> Iterator[Conflict]:
+        if self.attempts == 1:
+            yield from self.inert("has no effect: attempts is 1, so nothing is retried", "budget", "backoff")
+
 
 class TimeoutConfig(Section):
     """Bounds on every wait of a request."""
@@ -149,6 +154,12 @@ class TimeoutConfig(Section):
     such a text."""
     total: Duration = 600.0
     """The whole request, with retries and fallbacks."""
+
+    def conflicts(self) -> Iterator[Conflict]:
+        message = f"has no effect: the total of {format_duration(self.total)} ends the request before"
+        for field in ("first_byte", "idle", "whole"):
+            if self.has(field) and getattr(self, field) > self.total:
+                yield Conflict((field,), message, concerns_value=True)
 
 
 class RouteConfig(Section):
@@ -221,6 +232,10 @@ class RouteConfig(Section):
         arms = () if self.comparison is None else self.comparison.sides
         return tuple(arm.model for arm in arms if arm.model is not None)
 
+    def conflicts(self) -> Iterator[Conflict]:
+        if self.otherwise:
+            yield from self.inert("excludes `else`, which takes every request that no other route takes", "when")
+
 
 class SignatureConfig(Section):
     """Inputs and outputs of a model of tensors, for the checks of pipelines. Its server receives no request for
@@ -281,3 +296,12 @@ class ClientModelConfig(Section):
     def limit_list(self) -> tuple[QuotaConfig, ...]:
         """The model's limits, from either form."""
         return self.limits if isinstance(self.limits, tuple) else (self.limits,)
+
+    def conflicts(self) -> Iterator[Conflict]:
+        if is_glob(self.name):
+            message = "belong to a model with one name: a glob serves each name that clients write"
+            yield from (Conflict((name,), message) for name in ("aliases", "versions") if getattr(self, name))
+        for index, route in enumerate(self.routes[:-1]):
+            if route.otherwise:
+                message = "must be the last route: no route after it is tried"
+                yield Conflict(("routes", index, "else"), message, concerns_value=True)

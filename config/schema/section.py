@@ -1,6 +1,21 @@
 """The base of every part of the file."""
 
-from pydantic import BaseModel, ConfigDict
+from collections.abc import Iterator
+from typing import Any, ClassVar, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+
+class Conflict(NamedTuple):
+    """A field that has no effect beside others of its section, or that contradicts them."""
+
+    place: tuple[str | int, ...]
+    """Its place in the section."""
+    message: str
+    concerns_value: bool = False
+    """Whether the value is wrong beside the others, rather than the field."""
 
 
 class Section(BaseModel):
@@ -11,3 +26,35 @@ class Section(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    def conflicts(self) -> Iterator[Conflict]:
+        """The fields of this section that conflict. `config.checks.conflicts` reports them for a file."""
+        yield from ()
+
+    def has(self, field: str) -> bool:
+        """Whether the file sets a field, other than to ``null``."""
+        return field in self.model_fields_set and getattr(self, field) is not None
+
+    def inert(self, message: str, *fields: str) -> Iterator[Conflict]:
+        """A conflict for each of the fields that the file sets."""
+        return (Conflict((field,), message) for field in fields if self.has(field))
+
+
+class ShortSection(Section):
+    """A section with a short form: a text alone is the value of one field."""
+
+    short: ClassVar[str]
+    """The field."""
+    short_schema: ClassVar[JsonSchemaValue | None] = None
+    """The JSON Schema of the short form; that of the field when None."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_short(cls, data: Any) -> Any:
+        return {cls.short: data} if isinstance(data, str) else data
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        reference = handler(schema)
+        value = cls.short_schema or handler.resolve_ref_schema(reference)["properties"][cls.short]
+        return {"anyOf": [value, reference]}

@@ -7,13 +7,12 @@ nested targets and names only pools, so no cycle is possible.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, GetJsonSchemaHandler, model_validator
+from pydantic import Field, model_validator
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
 
-from config.schema.section import Section
+from config.schema.section import Conflict, Section, ShortSection
 from config.schema.text import Name, Shape
 
 Sticky = Annotated[
@@ -99,8 +98,11 @@ class ArmConfig(TargetConfig):
         return self.name or self.pool or ""
 
 
-class FallbackConfig(TargetConfig):
+class FallbackConfig(ShortSection, TargetConfig):
     """A target to try after a failure. A pool's name alone is short for ``{pool: NAME}``."""
+
+    short = "pool"
+    short_schema: ClassVar[JsonSchemaValue] = {"type": "string", "description": "A pool's name."}
 
     on: tuple[Failure, ...] = Field(ANOTHER_MAY_DO, min_length=1)
     """Failures after which it is tried. ``capacity``: full, or no healthy endpoint. ``backend``: the server failed.
@@ -108,16 +110,9 @@ class FallbackConfig(TargetConfig):
     still write a text. ``context_length``: the prompt is too long for the model. Other errors of the client, such as
     refused content, never fall back."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _short(cls, data: object) -> object:
-        return {"pool": data} if isinstance(data, str) else data
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        reference = handler(schema)
-        pool = {"type": "string", "description": "A pool's name."}
-        return {"anyOf": [pool, reference]}
+    def conflicts(self) -> Iterator[Conflict]:
+        if {"transport", "timeout"} <= set(self.on):
+            yield Conflict(("on",), "lists timeout without effect: transport includes it", concerns_value=True)
 
 
 def _pools(target: TargetConfig) -> Iterator[str]:

@@ -1,12 +1,13 @@
 """The ``when`` of a route: conditions on its requests."""
 
+from collections.abc import Iterator
 from typing import Annotated, Literal, Self, get_args
 from zoneinfo import ZoneInfo
 
 from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema, model_validator
 
 from config.schema.identity import LabelName
-from config.schema.section import Section
+from config.schema.section import Conflict, Section
 from config.schema.text import Glob, HeaderName, Shape
 
 COMPARISON = r"(<=|>=|<|>)"
@@ -112,3 +113,12 @@ class MatchConfig(Section):
     completion tokens or else 256."""
     time: TimeConfig | None = None
     """Window of time."""
+
+    def conflicts(self) -> Iterator[Conflict]:
+        if "user" in (self.role or ()):
+            yield Conflict(("role",), "has no effect: every principal has the role user", concerns_value=True)
+        first: dict[str, str] = {}
+        for name in self.header or ():
+            if name.lower() in first:
+                yield Conflict(("header", name), f"is the header {first[name.lower()]} again: keep one")
+            first.setdefault(name.lower(), name)

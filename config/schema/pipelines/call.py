@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import Field as Bounds
 from pydantic import GetJsonSchemaHandler, model_validator
@@ -14,7 +14,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from config.schema.pipelines.parts import LeafConfig, PipelineTensorConfig, Place
-from config.schema.section import Section
+from config.schema.section import Section, ShortSection
 from config.schema.text import Name, Shape
 from config.schema.units import Duration, Size
 
@@ -34,8 +34,11 @@ class CodeFile(Section):
         return {"type": "string", "minLength": 1, "examples": ["post.py"]}
 
 
-class CallConfig(LeafConfig):
+class CallConfig(ShortSection, LeafConfig):
     """Python code in a process of the bundled tensor runtime. A name alone is short for ``{model: NAME}``."""
+
+    short = "model"
+    short_schema: ClassVar[JsonSchemaValue] = {"type": "string", "description": "A model's name."}
 
     model: Name | None = None
     """Model whose pools all have ``runtime: {kind: tensor}``: a ``model.py`` of its repository."""
@@ -55,11 +58,6 @@ class CallConfig(LeafConfig):
     memory: Size | None = None
     """With ``file``: memory of each process. Unbounded when absent."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _short(cls, data: object) -> object:
-        return {"model": data} if isinstance(data, str) else data
-
     @model_validator(mode="after")
     def _one_target(self) -> Self:
         of_file = "file" in self.model_fields_set  # None if the loader could not read it
@@ -70,10 +68,6 @@ class CallConfig(LeafConfig):
         if of_file and not (self.inputs and self.outputs):
             raise ValueError("`file` needs `inputs` and `outputs`: the names, datatypes and shapes of its tensors")
         return self
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"anyOf": [{"type": "string", "description": "A model's name."}, handler(schema)]}
 
     @property
     def receiver(self) -> str:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field as Bounds
-from pydantic import GetJsonSchemaHandler, model_validator
+from pydantic import model_validator
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
 
 from config.schema.embeddings import Tokenizer
 from config.schema.pipelines.call import CallConfig
 from config.schema.pipelines.parts import Expression, Field, LeafConfig, Place
-from config.schema.section import Section
+from config.schema.section import Section, ShortSection
 from config.schema.text import Name, Shape
 
 Side = Annotated[int, Bounds(ge=1, le=16_384)]
@@ -143,31 +142,25 @@ class TemplateMessageConfig(Section):
     """Its text. A value never adds a message or changes a role."""
 
 
-class TemplateConfig(LeafConfig):
+class TemplateConfig(ShortSection, LeafConfig):
     """A template in the language of Jinja, without functions and attributes. A text alone is short for ``{text: …}``.
 
     Its variables are the inputs of its step, or the fields of the request for a step without ``in``.
     """
+
+    short = "text"
+    short_schema: ClassVar[JsonSchemaValue] = {"type": "string", "description": "The template of a text."}
 
     text: TemplateText | None = None
     """The text; the output is ``text``."""
     messages: tuple[TemplateMessageConfig, ...] = Bounds((), max_length=64)
     """The messages of a chat; the output is ``messages``, for the input ``messages`` of a model."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _short(cls, data: object) -> object:
-        return {"text": data} if isinstance(data, str) else data
-
     @model_validator(mode="after")
     def _one_form(self) -> Self:
         if (self.text is None) == (not self.messages):
             raise ValueError("a template has either `text` or `messages`")
         return self
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"anyOf": [{"type": "string", "description": "The template of a text."}, handler(schema)]}
 
 
 class TokenizerConfig(LeafConfig):

@@ -1,14 +1,12 @@
 """Types that all parts of a pipeline share: names of steps, references, tensors, expressions, the base of leaves."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field as Bounds
-from pydantic import GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
 
-from config.schema.section import Section
+from config.schema.section import Section, ShortSection
 from config.schema.text import Shape
 
 StepName = Annotated[
@@ -24,22 +22,16 @@ Field = Annotated[str, Shape(r"[^\x00-\x1f\x7f]{1,256}", "the name of an input o
 Expression = Annotated[str, Shape(r"[\s\S]{1,4096}", "an expression such as `score >= 0.8`")]
 
 
-class OnErrorConfig(Section):
+class OnErrorConfig(ShortSection):
     """Action of the pipeline after the failure of a step. ``fail`` and ``skip`` are written without braces."""
+
+    short = "action"
+    short_schema: ClassVar[JsonSchemaValue] = {"enum": ["fail", "skip"], "type": "string"}
 
     action: Literal["fail", "skip"] = "fail"
     """``fail``: the whole pipeline fails. ``skip``: the step has no values, and steps that need them are skipped."""
     use: dict[Field, Any] | None = None
     """Values of the step in place of its own, by the name of the output."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short(cls, data: object) -> object:
-        return {"action": data} if isinstance(data, str) else data
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"anyOf": [{"enum": ["fail", "skip"], "type": "string"}, handler(schema)]}
 
 
 class PipelineTensorConfig(Section):

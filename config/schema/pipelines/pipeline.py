@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field as Bounds
-from pydantic import GetJsonSchemaHandler, field_validator, model_validator
+from pydantic import field_validator, model_validator
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
 
 from config.schema.money import Amount
 from config.schema.pipelines.leaves import LEAVES, LeafKinds, TemplateText
@@ -21,7 +20,7 @@ from config.schema.pipelines.parts import (
     Reference,
     StepName,
 )
-from config.schema.section import Section
+from config.schema.section import Section, ShortSection
 from config.schema.text import Name
 from config.schema.units import Count, Duration
 
@@ -228,22 +227,16 @@ class StepConfig(NodeConfig):
             yield ("in", name), reference
 
 
-class ListedNodeConfig(NodeConfig):
+class ListedNodeConfig(ShortSection, NodeConfig):
     """A node in a list of nodes. A model's name alone is short for ``{model: NAME}``."""
+
+    short = "model"
+    short_schema: ClassVar[JsonSchemaValue] = {"type": "string", "description": "A model's name."}
 
     name: StepName | None = None
     """Name of the node in logs and in ``x-headrace-steps``; the model's when absent."""
     unnamed: ClassVar[str] = "member"
     """The name in logs of a node without a name and a model."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short(cls, data: object) -> object:
-        return {"model": data} if isinstance(data, str) else data
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"anyOf": [{"type": "string", "description": "A model's name."}, handler(schema)]}
 
     @property
     def label(self) -> str:

@@ -2,17 +2,19 @@
 
 from typing import ClassVar, Literal
 
-from pydantic import GetJsonSchemaHandler, SecretStr, model_validator
+from pydantic import GetJsonSchemaHandler, SecretStr
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from config.schema.section import Section
+from config.schema.section import ShortSection
 
 Serves = Literal["text", "tensors", "app"]
 
 
-class ProtocolConfig(Section):
+class ProtocolConfig(ShortSection):
     """One protocol and its options. Its name alone is short for ``{name: NAME}``."""
+
+    short = "name"
 
     serves: ClassVar[frozenset[Serves]] = frozenset({"text"})
     """``text``: chats, completions, embeddings. ``tensors``: inference. ``app``: HTTP with bodies of its own."""
@@ -38,11 +40,6 @@ class ProtocolConfig(Section):
     def offers(self) -> frozenset[Serves]:
         """The operations of its servers with these options."""
         return self.serves
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short(cls, data: object) -> object:
-        return {"name": data} if isinstance(data, str) else data
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:

@@ -2,11 +2,9 @@
 
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, GetJsonSchemaHandler, model_validator
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic import AfterValidator, Field, model_validator
 
-from config.schema.section import Section
+from config.schema.section import Section, ShortSection
 from config.schema.text import Secret, Shape, plain_header, real_port
 
 DIRECT = "direct"
@@ -17,25 +15,16 @@ ProxyUrl = Annotated[
 ]
 
 
-class ProxyConfig(Section):
+class ProxyConfig(ShortSection):
     """A proxy. A URL alone is short for ``{url: URL}``."""
+
+    short = "url"
 
     url: ProxyUrl
     """``http://HOST:PORT``, or ``direct`` for no proxy, whatever the environment names. ``https://`` endpoints are
     reached by ``CONNECT``."""
     user: Secret | None = None
     """``USER:PASSWORD`` at the proxy."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short(cls, data: object) -> object:
-        return {"url": data} if isinstance(data, str) else data
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        reference = handler(schema)
-        url = handler.resolve_ref_schema(reference)["properties"]["url"]
-        return {"anyOf": [url, reference]}
 
 
 class HeaderConfig(Section):

@@ -1,6 +1,6 @@
 """The bundled servers: the LLM engine, the tensor runtime with its small models, and the files of pipelines."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from pydantic import Field
@@ -8,6 +8,7 @@ from pydantic import Field
 from config.schema.pipelines.call import CallConfig
 from config.schema.runtimes.base import RuntimeConfig
 from config.schema.runtimes.ray import PlacedRuntime
+from config.schema.section import Conflict
 from config.schema.text import Name
 from config.schema.units import Duration, Size, SizeOrShare
 
@@ -109,6 +110,12 @@ class TensorRuntime(PlacedRuntime):
     Unbounded when absent."""
     cache: Size = 64 * 1024**2
     """Memory for cached responses of all models with a response cache."""
+
+    def conflicts(self) -> Iterator[Conflict]:
+        yield from super().conflicts()
+        for field, mode in (("models", "explicit"), ("poll_interval", "poll")):
+            if self.mode != mode:
+                yield from self.inert(f"has no effect: the mode is {self.mode}, not {mode}", field)
 
 
 class CodeRuntime(RuntimeConfig):

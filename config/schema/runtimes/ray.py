@@ -1,11 +1,12 @@
 """``on: ray``: replicas of a bundled runtime as actors of a Ray cluster."""
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from config.schema.runtimes.base import RuntimeConfig
-from config.schema.section import Section
+from config.schema.section import Conflict, Section
 from config.schema.text import Name, Secret, Shape
 from config.schema.units import Duration, Size
 
@@ -14,6 +15,7 @@ ClusterAddress = Annotated[
 ]
 Amount = Annotated[float, Field(ge=0, le=1_000_000)]
 ResourceName = Annotated[str, Shape(r"[A-Za-z][\w:.-]{0,63}", "the name of a resource of the cluster")]
+_FETCHED = ("bundled:", "hf:", "/")
 _BUILT_IN = {"CPU": "cpus", "GPU": "gpus", "memory": "memory"}
 
 
@@ -87,3 +89,17 @@ class PlacedRuntime(RuntimeConfig):
         if self.on == "ray" and self.ray is None:
             raise ValueError("`on: ray` needs `ray: {address: ...}`")
         return self
+
+    def conflicts(self) -> Iterator[Conflict]:
+        if self.on == "local":
+            yield from self.inert("has no effect without `on: ray`", "ray", "resources")
+            return
+        messages = dict.fromkeys(("cpus", "gpus"), "is for the gateway's machine: with `on: ray`, write `resources`")
+        messages["device"] = "is for the gateway's machine: Ray places each replica on its own resources"
+        for field, message in messages.items():
+            if self.replicas.has(field):
+                yield Conflict(("replicas", field), message)
+        field = "model" if self.kind == "llm" else "repository"
+        if not getattr(self, field).startswith(_FETCHED):
+            message = "is relative to the working directory, which nodes do not have: write the path on the nodes"
+            yield Conflict((field,), message, concerns_value=True)

@@ -1,12 +1,13 @@
 """The ``replicas`` of a runtime, as many as the demand needs, and the ``devices`` whose memory runtimes share."""
 
+from collections.abc import Iterator
 from typing import Any, Literal, Self
 
 from pydantic import Field, GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from config.schema.section import Section
+from config.schema.section import Conflict, Section
 from config.schema.text import Name
 from config.schema.units import Duration, Percent, Size
 from config.schema.when import TimeConfig
@@ -85,6 +86,13 @@ class ScaleConfig(Section):
                 raise ValueError(f"schedule: min ({window.min}) exceeds max ({self.most})")
         return self
 
+    def conflicts(self) -> Iterator[Conflict]:
+        if self.min == self.most:
+            fields = ("places", "wait", "late", "occupancy", "hold", "schedule")
+            yield from self.inert("has no effect: min and max are equal", *fields)
+        if self.min != 0:
+            yield from self.inert("has no effect: min is not 0", "prewarm", "idle", "max_held", "max_held_size")
+
 
 class EndpointScaleConfig(ScaleConfig):
     """The number of a pool's endpoints that serve. An autoscaler outside of the gateway runs as many, such as KEDA. Or
@@ -136,3 +144,8 @@ class ReplicasConfig(ScaleConfig):
         reference = handler(schema)
         least = handler.resolve_ref_schema(reference)["properties"]["min"]
         return {"anyOf": [{"type": "integer", "minimum": least["minimum"], "maximum": least["maximum"]}, reference]}
+
+    def conflicts(self) -> Iterator[Conflict]:
+        yield from super().conflicts()
+        if self.device is None:
+            yield from self.inert("has no effect without `device`", "memory", "pinned")
