@@ -14,10 +14,9 @@ from gateway.admin.listener import AdminListener
 from gateway.auth.keys import ApiKey
 from gateway.background import Background
 from gateway.errors import StartError
-from gateway.features.experiments.metrics import ExperimentMetrics
 from gateway.features.placement.local import LocalRuntimes
 from gateway.features.rollouts.decider import Decider
-from gateway.features.rollouts.metrics import RolloutMetrics
+from gateway.features.rollouts.metrics import ComparisonMetrics
 from gateway.features.scaling.actuator import PlaneActuator
 from gateway.features.scaling.autoscaler import Autoscaler
 from gateway.features.scaling.keda_listener import listen_to_keda
@@ -98,8 +97,7 @@ class Gateway:
         """Put the stored shares in force before the first request, and decide from then on."""
         await self.decider.open()
         await self._exchange(self.decider.orders)
-        self.plane.metrics.watch(RolloutMetrics(self.decider))
-        self.plane.metrics.watch(ExperimentMetrics(self.decider))
+        self.plane.metrics.watch(ComparisonMetrics(self.decider))
         self._exits.push_async_callback(self.decider.aclose)
         self._exits.callback(self._background.run(self.decider.run, "rollouts").cancel)
 

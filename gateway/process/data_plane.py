@@ -27,8 +27,7 @@ from gateway.features.batches.plane import BatchPlane
 from gateway.features.bus.metrics import BusMetrics, LateAnswers
 from gateway.features.bus.plane import BusPlane
 from gateway.features.embeddings.loading import embedders
-from gateway.features.experiments.inbox import FeedbackInbox
-from gateway.features.experiments.metrics import FeedbackMetrics
+from gateway.features.experiments.inbox import FeedbackInbox, FeedbackMetrics
 from gateway.features.explain.header import explained
 from gateway.features.pipelines import resources
 from gateway.features.pipelines.graphs import PIPELINES

@@ -10,6 +10,7 @@ bounds.py       bounds of times that are quantiles, measured in a warm-up
 evidence.py     e-values, proofs and intervals of the counts
 decide.py       the next status of a rollout: hold, next step, back
 series.py       the time series of a rollout
+samples.py      a rollout as samples of metrics
 report.py       a rollout for operators
 power.py        how long a step needs to see a worse arm
 fingerprint.py  the identity of the arms: another one starts the rollout anew

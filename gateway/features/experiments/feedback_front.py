@@ -23,6 +23,9 @@ from policies.rollouts.signed_ids import GENERATIONS
 MOST_BYTES = 16_384
 MOST_VALUES = 32
 _FIELDS = ("id", "experiment", "subject", "metric", "value", "values")
+PATH = b"/v1/feedback"
+_UNKNOWN = "Unknown path. This gateway serves /v1/feedback."
+_UNIT = 2**63 - 1
 
 
 class FeedbackReport(NamedTuple):
@@ -102,11 +105,6 @@ def _value(name: str, value: object, metrics: Mapping[str, FeedbackMetricConfig]
     if scaled is None:
         raise CallerError(f"A value of `{name}` is {metric.expected}.", code="invalid_value", param="value")
     return scaled
-
-
-PATH = b"/v1/feedback"
-_UNKNOWN = "Unknown path. This gateway serves /v1/feedback."
-_UNIT = 2**63 - 1
 
 
 class ReportedUnit(msgspec.Struct, frozen=True):

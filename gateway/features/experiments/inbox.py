@@ -6,8 +6,11 @@ A report waits until its values are stored, so that a client that got an answer 
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
+
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from adapters.errors import CallerError, CapacityError
 from gateway.features.rollouts.live import LiveComparisons
@@ -121,3 +124,15 @@ class FeedbackInbox:
 def _unavailable() -> CapacityError:
     message = "The value could not be stored now: send it again. A value counts once, however often it is sent."
     return CapacityError(message, code="feedback_unavailable", retry_after=RETRY)
+
+
+class FeedbackMetrics(Collector):
+    """The values that clients have reported to one process."""
+
+    def __init__(self, inbox: FeedbackInbox) -> None:
+        self._inbox = inbox
+
+    def collect(self) -> Iterator[Metric]:
+        stored = CounterMetricFamily("headrace_feedback_values", "Values of clients that are stored.")
+        stored.add_metric((), self._inbox.stored)
+        yield stored

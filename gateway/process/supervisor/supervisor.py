@@ -17,9 +17,8 @@ from gateway.auth.identity import Identity
 from gateway.auth.keys import ApiKey, new_key
 from gateway.background import Background
 from gateway.errors import StartError
-from gateway.features.experiments.metrics import ExperimentMetrics
 from gateway.features.rollouts.decider import Decider
-from gateway.features.rollouts.metrics import RolloutMetrics
+from gateway.features.rollouts.metrics import ComparisonMetrics
 from gateway.features.scaling.autoscaler import Autoscaler
 from gateway.features.scaling.keda_listener import listen_to_keda
 from gateway.features.scaling.metrics import ReplicaMetrics
@@ -137,8 +136,7 @@ class Supervisor:
         await self.workers.exchange(self.decider.orders)  # for the workers that start now
         self._exits.push_async_callback(self.decider.aclose)
         self._tally.watch(ConfigInfo(self.lifecycle))
-        self._tally.watch(RolloutMetrics(self.decider))
-        self._tally.watch(ExperimentMetrics(self.decider))
+        self._tally.watch(ComparisonMetrics(self.decider))
         await self.workers.start(_settings(self.config, prepared))
         self._background.run(self.decider.run, "rollouts")
         self._tally.watch(ReplicaMetrics(lambda: self.autoscaler.pools.values()))

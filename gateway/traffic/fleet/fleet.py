@@ -3,17 +3,18 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
+from typing import Any
 
+from adapters.detection.auto import AutoAdapter
 from config.schema.config import Config, PoolConfig
 from gateway.traffic.cold import ColdStart
 from gateway.traffic.discovery.discoverer import Discoverer
 from gateway.traffic.discovery.target import DiscoveryError
 from gateway.traffic.endpoint import Endpoint
-from gateway.traffic.fleet import protocol_sync
 from gateway.traffic.fleet.desired import DesiredEndpoint, Overrides, desired
 from gateway.traffic.fleet.member import (
     FleetError,
@@ -32,6 +33,41 @@ from gateway.traffic.pool_state import PoolState, pool_state, several_models
 from gateway.traffic.queue import PoolQueue
 
 log = logging.getLogger(__name__)
+
+
+def detected(member: PoolMember) -> dict[str, Any] | None:
+    """The detected protocol of an endpoint; None before detection, and for a pool with a configured protocol."""
+    adapter = member.endpoint.adapter
+    if not isinstance(adapter, AutoAdapter) or adapter.detection is None or adapter.protocol is None:
+        return None
+    detection, protocol = adapter.detection, adapter.protocol
+    written = protocol.model_dump(mode="json", exclude_defaults=True) | {"name": protocol.name}
+    return {"system": detection.system, "version": detection.version, "protocol": written}
+
+
+def disagree(members: Iterable[PoolMember]) -> bool:
+    """Whether two members speak different protocols."""
+    protocols = [detection["protocol"] for member in members if (detection := detected(member)) is not None]
+    return any(one != protocols[0] for one in protocols)
+
+
+def watch(pool: str, member: PoolMember, members: Callable[[], list[PoolMember]]) -> None:
+    """Log the detected protocol of an endpoint, and a difference among the pool's endpoints."""
+    adapter = member.endpoint.adapter
+    if not isinstance(adapter, AutoAdapter):
+        return
+
+    def report() -> None:
+        assert adapter.detection is not None
+        assert adapter.protocol is not None
+        detection = adapter.detection
+        log.info(
+            "endpoint %s is %s %s: %s", member.endpoint.id, detection.system, detection.version, adapter.protocol.name
+        )
+        if disagree(members()):
+            log.warning("pool %s: its endpoints speak different protocols: GET /admin/pools lists them", pool)
+
+    adapter.on_detection = report
 
 
 @dataclass(slots=True)
@@ -290,7 +326,7 @@ class Fleet:
         member.origin, member.drained = one.origin, one.drained
         member.endpoint.zone = one.target.zone
         member.endpoint.configure(one.target.weight, config.balance.slow_start)
-        protocol_sync.watch(config.name, member, partial(self.members_of, config.name))
+        watch(config.name, member, partial(self.members_of, config.name))
 
     def _equip(self, member: PoolMember, config: PoolConfig) -> None:
         endpoint, balance = member.endpoint, config.balance
