@@ -17,8 +17,7 @@ from gateway.admin.api.sessions import SessionAdmission
 from gateway.admin.api.shadows import ShadowsFront
 from gateway.admin.api.tenants import TeamsFront, Tenants
 from gateway.admin.api.usage import UsageFront
-from gateway.admin.console.front import ConsoleFront
-from gateway.admin.console.headers import protect
+from gateway.admin.console.front import ConsoleFront, protect
 
 
 def make_app(backend: AdminBackend) -> web.Application:

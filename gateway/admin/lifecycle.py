@@ -28,6 +28,7 @@ DIGITS = 12
 _COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 MOST_REFS = 4 * 1024 * 1024
 """Bytes of Git's packed references that are read."""
+log = logging.getLogger(__name__)
 
 
 def revision_of(text: str) -> str:
@@ -79,9 +80,6 @@ def _commit(git: Path) -> str:
             if packed == name and _COMMIT.fullmatch(commit):
                 return commit
     return ""
-
-
-log = logging.getLogger(__name__)
 
 
 class Lifecycle:

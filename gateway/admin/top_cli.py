@@ -22,6 +22,9 @@ from gateway.terminal import plain
 
 Labels = frozenset[tuple[str, str]]
 SECONDS = 10.0
+FAILURES = frozenset({"backend", "transport", "deadline", "capacity"})
+_GOOD, _BAD, _DIM = "green", "bold red", "dim"
+_HEALTH = {"healthy": _GOOD, "unhealthy": _BAD}
 
 
 class SampleUnavailable(Exception):
@@ -71,9 +74,6 @@ async def _get(http: aiohttp.ClientSession, url: str) -> bytes:
     return body
 
 
-FAILURES = frozenset({"backend", "transport", "deadline", "capacity"})
-
-
 class Rates:
     """What happened between two samples. A counter that fell began anew."""
 
@@ -115,10 +115,6 @@ class Rates:
         for labels, value in self._after.metrics.get(name, {}).items():
             growth = value - before.get(labels, 0.0)
             yield dict(labels), growth if growth >= 0 else value
-
-
-_GOOD, _BAD, _DIM = "green", "bold red", "dim"
-_HEALTH = {"healthy": _GOOD, "unhealthy": _BAD}
 
 
 def frame(sample: GatewaySample, rates: Rates) -> RenderableType:

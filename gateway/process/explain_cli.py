@@ -14,11 +14,10 @@ from config.problem import Problem
 from config.schema.config import Config
 from config.schema.units import parse_percent, parse_rate
 from gateway.features.explain import cases
-from gateway.features.explain.replicas import replica_lines
-from gateway.features.explain.text import binding_lines, durations_of, explained, step_durations
+from gateway.features.explain.text import binding_lines, durations_of, explained, replica_lines, step_durations
 from gateway.features.explain.why import Policy
 from gateway.features.pipelines import resources
-from gateway.features.recording.keys import RecordError
+from gateway.features.recording.segments import RecordError
 from gateway.features.replay.policies import rollout_traffic
 from gateway.features.replay.records import Records, record_key
 from gateway.state.errors import StateConfigError

@@ -17,7 +17,7 @@ from config.loader import ConfigError, load
 from config.schema.config import Config
 from gateway.auth.terminal import print_status, stop
 from gateway.errors import StartError
-from gateway.features.recording.keys import RecordError
+from gateway.features.recording.segments import RecordError
 from gateway.features.replay import options
 from gateway.features.replay.exchanging import ResentRequest
 from gateway.features.replay.policies import replay_policies

@@ -10,8 +10,7 @@ import aiohttp
 import yaml
 
 from adapters.http1.message import Response
-from gateway.features.recording.keys import RecordKey
-from gateway.features.recording.segments import SegmentReader
+from gateway.features.recording.segments import RecordKey, SegmentReader
 from gateway.features.replay.records import Records
 from tests.support.processes import GatewayProcess, command, gateway
 from tests.support.upstreams import Upstream, upstream

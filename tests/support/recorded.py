@@ -11,8 +11,8 @@ from adapters.fake import FakeAdapter
 from adapters.requests import ModelRequest
 from config.schema.config import Config, RecordConfig
 from gateway.auth.keys import Principal
-from gateway.features.recording.keys import RecordKey
 from gateway.features.recording.recorder import TrafficRecorder
+from gateway.features.recording.segments import RecordKey
 from gateway.features.replay.records import RecordedRequest, Records
 from gateway.telemetry import Record
 from tests.support.gateways import Rig, config

@@ -1,8 +1,8 @@
 """Request bodies and numbers in queries of the admin API, bodies within a budget of bytes for the whole listener."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import msgspec
@@ -13,6 +13,7 @@ from adapters.http1.budget import COPIES, FREE_BYTES, Budget
 from adapters.wire.decoding import MALFORMED_JSON, whole_number
 from config.problem import closest
 from gateway.admin.api.guard import AdminRefused
+from gateway.features.usage.query import BadQuery
 
 OBJECT_BYTES = 1024**2
 """Largest JSON object."""
@@ -87,6 +88,24 @@ async def read_object(request: web.Request, **fields: type) -> dict[str, Any]:
         if not isinstance(value, fields[name]):
             raise AdminRefused(400, "invalid_request", f"expected {_NAMES[fields[name]]}", param=name)
     return body
+
+
+def query_parameters(request: web.Request, allowed: Iterable[str], *others: str) -> dict[str, str]:
+    """The parameters of a URL, without the `others`, which the handler reads itself. Raises `AdminRefused`."""
+    texts = {name: text for name, text in dict(request.query).items() if name not in others}  # each once
+    if unknown := sorted(set(texts) - set(allowed)):
+        raise AdminRefused(400, "bad_query", f"`{unknown[0][:64]}` is not a parameter", param=unknown[0][:64])
+    return texts
+
+
+@contextmanager
+def bad_queries() -> Iterator[None]:
+    """Raise `AdminRefused` for a parameter with a wrong value, or for a tenant that the client may not read."""
+    try:
+        yield
+    except BadQuery as error:
+        status = 403 if error.name == "tenant" else 400
+        raise AdminRefused(status, "bad_query", f"`{error.name}` {error}", param=error.name) from None
 
 
 def number_of(request: web.Request, name: str) -> int | None:

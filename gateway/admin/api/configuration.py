@@ -22,6 +22,11 @@ from gateway.auth.audit import Actor
 from gateway.auth.pepper import derived
 
 log = logging.getLogger(__name__)
+DRAFT_BYTES = MOST_TEXT + MOST_TEXT // 4
+"""Bytes of a body: the text, and the escapes of JSON."""
+DRAFT_SECONDS = 30.0
+MOST_SINCE = 7 * 86400
+HOUR = 3600
 
 
 class ConfigApply:
@@ -87,13 +92,6 @@ class ConfigApply:
             await asyncio.to_thread(replace_content, self._lifecycle.path, data)
         except OSError as error:
             raise DraftRefused(409, "write_failed", f"{self._lifecycle.path}: {error.strerror}") from None
-
-
-DRAFT_BYTES = MOST_TEXT + MOST_TEXT // 4
-"""Bytes of a body: the text, and the escapes of JSON."""
-DRAFT_SECONDS = 30.0
-MOST_SINCE = 7 * 86400
-HOUR = 3600
 
 
 class ConfigurationFront:

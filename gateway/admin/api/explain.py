@@ -20,6 +20,15 @@ from gateway.auth.keys import Principal, granted
 from gateway.features.explain.graphs import graphs_of
 from gateway.features.explain.why import Policy
 
+_FIELDS = {
+    "headrace_step_seconds": {"count": "runs", "sum": "seconds"},
+    "headrace_step_errors": {"total": "errors"},
+    "headrace_escalations": {"total": "escalations"},
+    "headrace_guard_blocks": {"total": "blocks"},
+}
+"""The field of each sample, by family and suffix."""
+Counts = dict[tuple[str, str], dict[str, float]]
+
 
 class Explain:
     """The handler. A key that is not in the file is looked up in the database, in a thread of its own."""
@@ -66,16 +75,6 @@ class Explain:
                 grant = {"role": key.role, "scopes": dict(key.scopes) or None, "labels": dict(key.labels)}
                 return granted(key.tenant, key.id, GrantConfig.model_validate(grant))
         return None
-
-
-_FIELDS = {
-    "headrace_step_seconds": {"count": "runs", "sum": "seconds"},
-    "headrace_step_errors": {"total": "errors"},
-    "headrace_escalations": {"total": "escalations"},
-    "headrace_guard_blocks": {"total": "blocks"},
-}
-"""The field of each sample, by family and suffix."""
-Counts = dict[tuple[str, str], dict[str, float]]
 
 
 class PipelinesFront:

@@ -15,8 +15,7 @@ from config.schema.units import Duration
 from gateway.admin.api.backend import AdminBackend
 from gateway.admin.api.body import body_of, read_json
 from gateway.admin.api.guard import AdminRefused, acted
-from gateway.traffic.fleet import protocol_sync
-from gateway.traffic.fleet.fleet import Fleet
+from gateway.traffic.fleet.fleet import Fleet, detected, disagree
 from gateway.traffic.fleet.member import PoolMember
 from gateway.traffic.fleet.operations import Operation, Verb
 from gateway.traffic.fleet.signals import Scraper
@@ -24,6 +23,8 @@ from gateway.traffic.fleet.signals import Scraper
 S = TypeVar("S", bound=Section)
 LONGEST = 30 * 86400.0
 """The longest time in seconds for an added endpoint. Without a time it remains until the process ends."""
+BODY_SECONDS = 60.0
+"""Time for a body to arrive. A load may contain the model's files."""
 
 
 class _Addition(EndpointConfig):
@@ -102,7 +103,7 @@ def describe_pools(fleet: Fleet, now: float) -> list[dict[str, Any]]:
         described: dict[str, Any] = {"pool": name, "discovery": discovery}
         described |= {"removed": list(overrides.removed), "endpoints": endpoints}
         if fleet.configs[name].protocol.name == "auto":
-            described["disagree"] = protocol_sync.disagree(fleet.members_of(name))
+            described["disagree"] = disagree(fleet.members_of(name))
         pools.append(described)
     return pools
 
@@ -124,7 +125,7 @@ def describe_endpoint(member: PoolMember, now: float) -> dict[str, Any]:
         "zone": endpoint.zone,
     }
     if isinstance(endpoint.adapter, AutoAdapter):
-        described["detected"] = protocol_sync.detected(member)
+        described["detected"] = detected(member)
     if scraper is not None:
         described["signals"] = {"age_seconds": endpoint.signal.age(now), "error": scraper.error, **_reported(scraper)}
     if member.runtime is not None:
@@ -155,10 +156,6 @@ async def _read(request: web.Request, kind: type[S]) -> S:
         message = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
         place = ".".join(map(str, first["loc"])) or None
         raise AdminRefused(400, "invalid_request", message, param=place) from None
-
-
-BODY_SECONDS = 60.0
-"""Time for a body to arrive. A load may contain the model's files."""
 
 
 class Orders:

@@ -7,13 +7,13 @@ from typing import Any, TypeVar
 from aiohttp import web
 
 from gateway.admin.api.backend import AdminBackend
+from gateway.admin.api.body import bad_queries, query_parameters
 from gateway.admin.api.guard import AdminRefused, visit
 from gateway.features.requests.lines import HOUR_MICROS, MICROS, time_of
 from gateway.features.requests.query import PARAMETERS, query_of
 from gateway.features.requests.report import following, summary, timeline, total
 from gateway.features.requests.search import RequestQuery
 from gateway.features.requests.store import RequestStore
-from gateway.features.usage.query import BadQuery
 
 T = TypeVar("T")
 
@@ -29,8 +29,11 @@ class RequestsFront:
         return [web.get("/admin/requests", self._list), web.get("/admin/requests/{id}", self._show)]
 
     async def _list(self, request: web.Request) -> web.Response:
-        texts = dict(request.query)
-        query = _query(texts, visit(request).within)
+        texts = query_parameters(request, PARAMETERS)
+        if texts.get("totals", "false") not in ("true", "false"):
+            raise AdminRefused(400, "bad_query", "`totals` must be true or false", param="totals")
+        with bad_queries():
+            query = query_of(texts, visit(request).within)
         rows = await self._read(lambda store: store.search(query))
         after = following(rows[-1]) if len(rows) == query.limit else None
         body: dict[str, Any] = {"requests": [summary(row) for row in rows], "next": after}
@@ -42,12 +45,10 @@ class RequestsFront:
 
     async def _show(self, request: web.Request) -> web.Response:
         """The newest request with an id; `at` selects another one, as clients may choose the same id again."""
-        texts, id_ = dict(request.query), request.match_info["id"]
-        at = texts.pop("at", None)
-        if texts:
-            name = min(texts)[:64]
-            raise AdminRefused(400, "bad_query", f"`{name}` is not a parameter", param=name)
-        query = _query({"id": id_, **({} if at is None else {"from": at})}, visit(request).within)
+        at = query_parameters(request, ("at",)).get("at")
+        with bad_queries():
+            begin = {} if at is None else {"from": at}
+            query = query_of({"id": request.match_info["id"], **begin}, visit(request).within)
         if at is not None:
             query = query._replace(end=query.begin + 1)
         rows = await self._read(lambda store: store.search(query._replace(limit=1)))
@@ -62,18 +63,6 @@ class RequestsFront:
         await writer.write()  # so that a search has the requests that wait in the spool
         store = await writer.store()
         return await asyncio.to_thread(work, store)
-
-
-def _query(texts: dict[str, str], within: str | None) -> RequestQuery:
-    if unknown := sorted(set(texts) - set(PARAMETERS)):
-        raise AdminRefused(400, "bad_query", f"`{unknown[0][:64]}` is not a parameter", param=unknown[0][:64])
-    if texts.get("totals", "false") not in ("true", "false"):
-        raise AdminRefused(400, "bad_query", "`totals` must be true or false", param="totals")
-    try:
-        return query_of(texts, within)
-    except BadQuery as error:
-        status = 403 if error.name == "tenant" else 400
-        raise AdminRefused(status, "bad_query", f"`{error.name}` {error}", param=error.name) from None
 
 
 def _hours(query: RequestQuery) -> dict[str, str]:

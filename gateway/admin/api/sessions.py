@@ -20,6 +20,14 @@ from gateway.admin.api.backend import AdminBackend
 from gateway.auth.keys import Principal
 
 _PLAIN = "headrace-console"
+MOST = 1024
+"""Sessions at the same time. Beyond them, the session that was used longest ago ends."""
+MOST_OF_ONE = 16
+"""Sessions of one principal at the same time."""
+TOKEN_HEADER = "x-console-token"  # noqa: S105 - the name of a header
+_SAFE = ("GET", "HEAD", "OPTIONS")
+_READABLE_FROM = (None, "same-origin", "none")
+"""Values of `Sec-Fetch-Site` with which a session may read: the console's own, and an address that a person typed."""
 
 
 def is_secure(config: Config) -> bool:
@@ -49,12 +57,6 @@ def set_cookie(response: web.StreamResponse, name: str, value: str, max_age: int
 def remove_cookie(response: web.StreamResponse, name: str) -> None:
     """Remove a cookie."""
     response.del_cookie(name, path="/", secure=name.startswith("__Host-"), httponly=True, samesite="Lax")
-
-
-MOST = 1024
-"""Sessions at the same time. Beyond them, the session that was used longest ago ends."""
-MOST_OF_ONE = 16
-"""Sessions of one principal at the same time."""
 
 
 @dataclass(slots=True)
@@ -122,12 +124,6 @@ class Sessions:
 
 def _hash(id: str) -> bytes:
     return hashlib.sha256(id.encode(errors="surrogatepass")).digest()
-
-
-TOKEN_HEADER = "x-console-token"  # noqa: S105 - the name of a header
-_SAFE = ("GET", "HEAD", "OPTIONS")
-_READABLE_FROM = (None, "same-origin", "none")
-"""Values of `Sec-Fetch-Site` with which a session may read: the console's own, and an address that a person typed."""
 
 
 class CrossSite(Exception):

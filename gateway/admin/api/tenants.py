@@ -28,6 +28,7 @@ from gateway.state.errors import StateError
 T = TypeVar("T")
 _OVERLAP = "24h"
 _MAX_ENTRIES = 1000
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}", re.ASCII)
 
 
 class Tenants:
@@ -162,9 +163,6 @@ def _issued(tenant: str, key: ApiKey, *, status: int, **more: str | None) -> web
     return web.json_response(
         {"id": key.id, "key": key.plaintext, "tenant": tenant, **more}, status=status, headers=headers
     )
-
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}", re.ASCII)
 
 
 class TeamsFront:

@@ -11,13 +11,13 @@ from aiohttp import web
 
 from config.schema.money import format_amount
 from gateway.admin.api.backend import AdminBackend
-from gateway.admin.api.body import number_of
+from gateway.admin.api.body import bad_queries, number_of, query_parameters
 from gateway.admin.api.guard import AdminRefused, visit
 from gateway.features.usage.discounts import volumes_of
 from gateway.features.usage.export import csv_of, focus_of, invoice, month_of, shown
 from gateway.features.usage.labels import COUNTERS
 from gateway.features.usage.parquet import ParquetMissing, write_focus
-from gateway.features.usage.query import PARAMETERS, BadQuery, query_of
+from gateway.features.usage.query import PARAMETERS, query_of
 from gateway.features.usage.report import PER_CHARGE, PER_LINE, UsageQuery, groups_of
 from gateway.features.usage.store import UsageStore
 
@@ -41,17 +41,11 @@ class UsageFront:
         ]
 
     async def _list(self, request: web.Request) -> web.Response:
-        texts = dict(request.query)
-        form = texts.pop("format", "json")
+        form = request.query.get("format", "json")
         if form not in _FORMATS:
             raise AdminRefused(400, "bad_query", f"`format` must be {' or '.join(_FORMATS)}", param="format")
-        if unknown := sorted(set(texts) - set(PARAMETERS)):
-            raise AdminRefused(400, "bad_query", f"`{unknown[0][:64]}` is not a parameter", param=unknown[0][:64])
-        try:
-            query = query_of(texts, visit(request).within)
-        except BadQuery as error:
-            status = 403 if error.name == "tenant" else 400
-            raise AdminRefused(status, "bad_query", f"`{error.name}` {error}", param=error.name) from None
+        with bad_queries():
+            query = query_of(query_parameters(request, PARAMETERS, "format"), visit(request).within)
         if form in ("focus", "parquet"):
             query = query._replace(by=PER_CHARGE, per="day")
         rows = await self._read(lambda store: store.report(query))

@@ -1,11 +1,10 @@
 """The console: pages for operators and tenants' admins, on the admin listener under `/console/`.
 
-front.py       the page, and its files under `static/` with entity tags
+front.py       the page, its files under `static/` with entity tags, and the headers that protect every response
 sign_in.py     sign-in with a key
 oidc.py        sign-in by an OpenID provider: its description, codes and ID tokens
 quickstart.py  the address, the models and a key for a first request
 live.py        the event stream of the live screen
-headers.py     the headers that protect every response of the admin listener
 static/        the page: plain ES modules, no build step, no other host
 
 A new screen is one file in `static/screens/` and one line in the table of `static/screens.js`. The file's default

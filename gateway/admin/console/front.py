@@ -11,12 +11,27 @@ from aiohttp import web
 from gateway.admin.api.backend import AdminBackend
 from gateway.admin.api.guard import AdminRefused
 from gateway.admin.api.sessions import SessionAdmission
-from gateway.admin.console.headers import PAGE_POLICY
 from gateway.admin.console.live import LiveFront
 from gateway.admin.console.oidc import OidcFront
 from gateway.admin.console.quickstart import QuickstartFront
 from gateway.admin.console.sign_in import SignIn
 
+PAGE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
+    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+"""The content security policy of the console's page and its files."""
+DATA_POLICY = "default-src 'none'; frame-ancestors 'none'"
+"""The policy of all other responses, which are data."""
+_ALL = {
+    "Content-Security-Policy": DATA_POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Cache-Control": "no-store",
+}
 _TYPES = {
     "html": "text/html",
     "css": "text/css",
@@ -24,6 +39,12 @@ _TYPES = {
     "svg": "image/svg+xml",
     "txt": "text/plain",
 }
+
+
+async def protect(_: web.Request, response: web.StreamResponse) -> None:
+    """Add each header that the response does not have, before it is sent."""
+    for name, value in _ALL.items():
+        response.headers.setdefault(name, value)
 
 
 class Asset(NamedTuple):

@@ -40,6 +40,12 @@ SECONDS = 10.0
 DESCRIPTION_SECONDS = 600.0
 LEEWAY_SECONDS = 60.0
 _REQUIRED = ["iss", "aud", "exp", "iat", "sub"]
+_log = logging.getLogger(__name__)
+MOST_STARTED = 256
+"""Sign-ins in progress. Beyond them, the oldest is forgotten."""
+STARTED_SECONDS = 600.0
+_COOKIE = "headrace-sign-in"
+_LABEL_LENGTH = 100
 
 
 class ProviderError(Exception):
@@ -180,15 +186,6 @@ def _check_endpoint(url: str) -> None:
     if not url.startswith(("https://", "http://")):
         raise ValueError(f"{url[:200]!r} is not an address of HTTPS")
     private_or_local(url)
-
-
-_log = logging.getLogger(__name__)
-
-MOST_STARTED = 256
-"""Sign-ins in progress. Beyond them, the oldest is forgotten."""
-STARTED_SECONDS = 600.0
-_COOKIE = "headrace-sign-in"
-_LABEL_LENGTH = 100
 
 
 class _Started(NamedTuple):

@@ -29,6 +29,7 @@ _FIELD = re.compile(
 """Fields of secrets, for a text that is not YAML."""
 _NAME = re.compile(r"[^=:]{0,200}[=:]\s*[\"']?|(?i:bearer|basic)\s+")
 _REFERENCE = re.compile(r"\s*[\"']?(?:\$\{|file:)")
+_FORM = re.compile(r"redacted-[0-9a-f]{24}(?![0-9a-f])")
 
 
 class SecretSpan(NamedTuple):
@@ -122,9 +123,6 @@ def _lines(text: str, span: SecretSpan) -> Iterator[SecretSpan]:
         start = at + (len(line) - len(line.lstrip()))
         yield SecretSpan(start, start + len(stripped), span.field)
         at += len(line)
-
-
-_FORM = re.compile(r"redacted-[0-9a-f]{24}(?![0-9a-f])")
 
 
 class Placeholders:

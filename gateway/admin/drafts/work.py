@@ -18,7 +18,7 @@ from gateway.auth.table import written_keys
 from gateway.features.explain import cases
 from gateway.features.explain.why import Policy
 from gateway.features.pipelines import resources
-from gateway.features.recording.keys import RecordError, RecordKey
+from gateway.features.recording.segments import RecordError, RecordKey
 from gateway.features.replay.policies import replay_policies
 from gateway.features.replay.records import RecordedRequest, Records
 from gateway.state.errors import StateConfigError
@@ -26,6 +26,8 @@ from gateway.traffic.fleet.member import FleetError
 
 MOST_LINES = 20_000
 CONTEXT = 3
+MOST_PROBLEMS = 200
+MOST_FAILURES = 50
 
 
 def difference(old: str, new: str) -> str | None:
@@ -37,10 +39,6 @@ def difference(old: str, new: str) -> str | None:
         return None
     lines = unified_diff(before, after, "in force", "draft", lineterm="", n=CONTEXT)
     return "\n".join(lines)
-
-
-MOST_PROBLEMS = 200
-MOST_FAILURES = 50
 
 
 def done(order: DraftOrder) -> DraftResult:

@@ -21,6 +21,8 @@ from gateway.request.core import Core
 from gateway.telemetry import Record
 
 MOST_RECORDS = 64
+OUTCOMES = b"/outcomes/"
+MOST_CONNECTIONS = 64
 
 
 class PlaygroundDoor(Door):
@@ -87,10 +89,6 @@ def _step(step: StepTrace) -> dict[str, Any]:
         "cost": str(step.cost) if step.cost is not None else None,
         "error": step.error,
     }
-
-
-OUTCOMES = b"/outcomes/"
-MOST_CONNECTIONS = 64
 
 
 class PlaygroundListener:

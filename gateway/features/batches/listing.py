@@ -18,6 +18,7 @@ MOST_ROWS: Final = 100
 UNFINISHED: Final = "unfinished"
 """Stands for every state of a batch that has not ended."""
 STATES: Final = (UNFINISHED, *get_args(Status))
+BAND = "batch: below all live requests, in the places that they leave"
 
 
 class BatchSearch(NamedTuple):
@@ -60,9 +61,6 @@ def cancel(store: BatchStore, id_: str, tenant: str | None, now: float) -> Store
     """Let no further line of a batch begin. A batch that has ended, or is ending, does not change."""
     batch = one_of(store, id_, tenant)
     return None if batch is None else store.cancel(Principal(batch.spec.tenant, ""), id_, batch.spec.api, now)
-
-
-BAND = "batch: below all live requests, in the places that they leave"
 
 
 def reasons_of(store: BatchStore, batch: StoredBatch) -> list[str]:

@@ -33,6 +33,12 @@ _UNFINISHED = {
     "batch_cancelled": "The batch was cancelled before this request ran.",
 }
 _ANTHROPIC = {"batch_expired": "expired", "batch_cancelled": "canceled"}
+_HEAD = struct.Struct("<II")
+MAX_RECORD = 1 << 30
+_encode = msgspec.msgpack.Encoder().encode
+LOOK = 0.1
+MOST_BYTES = 4 * 1024 * 1024
+"""Bytes of results that are written at once, earlier than `commit`."""
 
 
 def answered_line(api: Api, custom_id: str, status: int, request_id: str, body: Raw) -> bytes:
@@ -58,10 +64,6 @@ def unfinished_line(api: Api, custom_id: Any, code: str) -> bytes:
     return _encode_json({"id": new_id("batch_req_"), "custom_id": custom_id, "response": None, "error": error})
 
 
-_HEAD = struct.Struct("<II")
-MAX_RECORD = 1 << 30
-
-
 class LineResult(msgspec.Struct, array_like=True, frozen=True):
     """The result of one line. `output` is the line of the output file or the error file, without its end."""
 
@@ -83,7 +85,6 @@ class LineResult(msgspec.Struct, array_like=True, frozen=True):
         return self.amounts[4] if self.amounts else 0
 
 
-_encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(LineResult).decode
 
 
@@ -192,11 +193,6 @@ def usage_rows(claim: Claim, token: int, charges: Charges) -> list[dict[str, Any
     """The rows of usage of one log. The same log has the same rows, so that no line is charged twice."""
     source = f"{claim.spec.id}.{claim.number}.{token}"
     return [hour_values(source, hour, row) for hour, row in charges.rows()]
-
-
-LOOK = 0.1
-MOST_BYTES = 4 * 1024 * 1024
-"""Bytes of results that are written at once, earlier than `commit`."""
 
 
 class ResultLog:

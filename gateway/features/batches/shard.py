@@ -32,6 +32,12 @@ from policies.batches.states import BatchProgress
 
 PATIENCE = 600.0
 """Seconds after the window in which a result of a provider waits for a limit of the tenant."""
+GRACE = 10.0
+"""Seconds in which lines in flight may end after a cancellation or the end of the window."""
+MOST_ROUNDS = 6
+"""Submissions of a line whose provider returns no result, or a failure that may pass."""
+MOST_RESULTS = 8
+"""Results of a provider that are decoded at the same time."""
 
 
 class LineRuns:
@@ -158,14 +164,6 @@ def _may_pass(error: InferenceError, left: float) -> bool:
 
 def _unreadable(entry: LineEntry, code: str, message: str) -> LineResult:
     return LineResult(entry.number, False, unreadable_line(None, entry.number, code, message))
-
-
-GRACE = 10.0
-"""Seconds in which lines in flight may end after a cancellation or the end of the window."""
-MOST_ROUNDS = 6
-"""Submissions of a line whose provider returns no result, or a failure that may pass."""
-MOST_RESULTS = 8
-"""Results of a provider that are decoded at the same time."""
 
 
 class ShardRun(Unit):

@@ -20,11 +20,9 @@ class StorageWriter(Protocol):
 
     def write(self, data: bytes) -> None:
         """Append bytes."""
-        ...
 
     def commit(self) -> None:
         """Create the object."""
-        ...
 
     def __enter__(self) -> Self: ...
 
@@ -38,31 +36,24 @@ class Storage(Protocol):
 
     def create(self, name: str) -> StorageWriter:
         """Begin an object. `commit` replaces an older object of the name."""
-        ...
 
     def size(self, name: str) -> int:
         """The size of an object."""
-        ...
 
     def read(self, name: str, start: int, length: int) -> bytes:
         """A part of an object; shorter at its end."""
-        ...
 
     def append(self, name: str, at: int, data: bytes) -> None:
         """Write the bytes of a log from position `at` on, and cut all later ones. Durable on return."""
-        ...
 
     def log(self, name: str) -> bytes:
         """All bytes of a log; empty if there is none. Its end may be torn."""
-        ...
 
     def delete(self, name: str) -> None:
         """Delete an object; no error if there is none."""
-        ...
 
     def delete_folder(self, name: str) -> None:
         """Delete all objects and logs below a name."""
-        ...
 
 
 def put_object(storage: Storage, name: str, data: bytes) -> None:

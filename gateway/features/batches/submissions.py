@@ -28,6 +28,11 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 LOOK = 1.0
 CANCELLING = 900.0
 """Seconds in which a provider may end a cancelled batch. OpenAI's takes up to ten minutes."""
+FIRST_DOWNLOAD_PAUSE, LONGEST_DOWNLOAD_PAUSE = 1.0, 600.0
+MOST_REFUSALS = 5
+"""Downloads that the provider refuses, such as those of a file that it does not have."""
+PATIENCE = 900.0
+"""Seconds after the end or the cancellation of the batch in which downloads that fail are repeated."""
 
 
 @dataclass
@@ -251,13 +256,6 @@ class Submissions:
 
 def _nothing(_: Connection) -> None:
     """No other change beside the counts."""
-
-
-FIRST_DOWNLOAD_PAUSE, LONGEST_DOWNLOAD_PAUSE = 1.0, 600.0
-MOST_REFUSALS = 5
-"""Downloads that the provider refuses, such as those of a file that it does not have."""
-PATIENCE = 900.0
-"""Seconds after the end or the cancellation of the batch in which downloads that fail are repeated."""
 
 
 class LineOfResults(NamedTuple):

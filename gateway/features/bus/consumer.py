@@ -35,6 +35,18 @@ from policies.batches.lines import TENSORS
 from policies.bus import KeyOrder, room_of
 
 CANCELS_PATIENCE = 1.0
+log = logging.getLogger(__name__)
+PATIENCE = 0.5
+"""Seconds in which a poll of the broker waits for a message."""
+LOOK = 0.05
+"""Seconds between two looks for free places while there is none."""
+ENDING = 3
+"""Messages that may be ended at the same time, for each that may run."""
+LAG_EVERY = 5.0
+OPENINGS = 10
+"""Attempts to open a message, a second apart, while too many large bodies wait for their decoder."""
+CLOSING = 5.0
+"""Seconds for the last calls of a binding when the process ends."""
 
 
 async def watch_cancels(
@@ -75,20 +87,6 @@ class FreePlaces:
         snapshot = self._snapshot()
         load = load_of(snapshot.pools, snapshot.pools_of(self._model), self._clock())
         return room_of(load, in_work, self._concurrency)
-
-
-log = logging.getLogger(__name__)
-PATIENCE = 0.5
-"""Seconds in which a poll of the broker waits for a message."""
-LOOK = 0.05
-"""Seconds between two looks for free places while there is none."""
-ENDING = 3
-"""Messages that may be ended at the same time, for each that may run."""
-LAG_EVERY = 5.0
-OPENINGS = 10
-"""Attempts to open a message, a second apart, while too many large bodies wait for their decoder."""
-CLOSING = 5.0
-"""Seconds for the last calls of a binding when the process ends."""
 
 
 class Draining(Exception):

@@ -28,6 +28,13 @@ from gateway.features.bus.running import MessageRunner
 from gateway.features.bus.work import DeadReason, MessageEnd, MessageWork
 from gateway.state.insist import FIRST_PAUSE, LONGEST_PAUSE, Insistence
 
+log = logging.getLogger(__name__)
+MOST = 1000
+"""Messages that are ended together."""
+CLOSING = 1.0
+"""Seconds for a settlement in progress when the process ends."""
+PART = "publishing"
+
 
 class Replacements:
     """The replacements of one binding."""
@@ -68,14 +75,6 @@ class Replacements:
         else:
             reason = DeadReason("answer_unroutable", f"Nothing reads the topic {message.topic} of the answer.")
         return end._replace(outcome="dead", dead=reason, messages=(self._writer.dead(end.deliveries[0], reason),))
-
-
-log = logging.getLogger(__name__)
-MOST = 1000
-"""Messages that are ended together."""
-CLOSING = 1.0
-"""Seconds for a settlement in progress when the process ends."""
-PART = "publishing"
 
 
 class Letter(NamedTuple):

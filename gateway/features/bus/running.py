@@ -23,6 +23,10 @@ from gateway.fronts.inner import InnerFronts, InnerRequest
 from gateway.request.core import Core, internal_error
 from policies.batches.lines import retry_of
 
+log = logging.getLogger(__name__)
+Publish = Callable[[Sequence[BrokerMessage]], Awaitable[Sequence[MessageRejected | None]]]
+Pause = Callable[[float], Awaitable[None]]
+
 
 class MessageRequests:
     """Answers the messages of one binding."""
@@ -47,11 +51,6 @@ class MessageRequests:
             log.exception("bus: a message failed")
             http.error = internal_error()
             return http, openai_response(http.error, [])
-
-
-log = logging.getLogger(__name__)
-Publish = Callable[[Sequence[BrokerMessage]], Awaitable[Sequence[MessageRejected | None]]]
-Pause = Callable[[float], Awaitable[None]]
 
 
 class MessageRunner:

@@ -13,6 +13,8 @@ from gateway.auth.keys import Principal
 
 Outcome = Literal["answered", "failed", "dead", "duplicate", "cancelled"]
 OUTCOMES: tuple[Outcome, ...] = ("answered", "failed", "dead", "duplicate", "cancelled")
+MOST_REASONS = 100
+OTHER = "other"
 
 
 class MessageWork:
@@ -81,10 +83,6 @@ class MessageEnd(NamedTuple):
     work: MessageWork | None = None
     """None for a message without a valid envelope."""
     dead: DeadReason | None = None
-
-
-MOST_REASONS = 100
-OTHER = "other"
 
 
 class BindingCounts:

@@ -1,7 +1,6 @@
 """OpenAI embeddings from tensor models.
 
-embed.py    an `Upstream` that answers an embeddings request with inferences
+embed.py    an `Upstream` that answers an embeddings request with inferences: their inputs, and vectors from outputs
 texts.py    texts as rows of tokens
-vectors.py  tokens as a model's input, and its output as vectors
 loading.py  loads tokenizers before any request
 """

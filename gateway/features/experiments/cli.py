@@ -89,9 +89,7 @@ def _lines(view: dict[str, Any]) -> list[str]:
     for name, metric in view["metrics"].items():
         decides = f", decides at e {view['needed']:.3g}" if name == view["metric"] else ""
         lines.append(f"  {name} ({metric['better']} is better{decides})")
-        rows: list[tuple[str, ...]] = [
-            ("arm", "assigned", "values", "mean", "effect", "interval", "e better", "e worse")
-        ]
+        rows: list[tuple[str, ...]] = [_HEAD]
         rows += [_row(arm, values) for arm, values in zip(view["arms"], metric["arms"], strict=True)]
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
         lines += [

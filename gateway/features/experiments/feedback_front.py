@@ -9,14 +9,13 @@ from adapters.errors import CallerError, NotFound, TooLarge
 from adapters.http1.message import Request, Response
 from adapters.wire import decoding
 from config.problem import closest
-from config.schema.experiment import FeedbackMetricConfig
+from config.schema.experiments.feedback import FeedbackMetricConfig
 from gateway.auth.keys import Principal
 from gateway.features.experiments.inbox import FeedbackInbox
 from gateway.features.rollouts.values import ValueRow, period_of
 from gateway.fronts import errors
 from gateway.fronts.door import Door, DoorPath
 from gateway.fronts.openai import require_json
-from gateway.fronts.paths import FEEDBACK as PATH
 from gateway.telemetry import Record
 from policies.rollouts.live import LiveComparison
 from policies.rollouts.signed_ids import GENERATIONS
@@ -24,6 +23,9 @@ from policies.rollouts.signed_ids import GENERATIONS
 MOST_BYTES = 16_384
 MOST_VALUES = 32
 _FIELDS = ("id", "experiment", "subject", "metric", "value", "values")
+PATH = b"/v1/feedback"
+_UNKNOWN = "Unknown path. This gateway serves /v1/feedback."
+_UNIT = 2**63 - 1
 
 
 class FeedbackReport(NamedTuple):
@@ -103,10 +105,6 @@ def _value(name: str, value: object, metrics: Mapping[str, FeedbackMetricConfig]
     if scaled is None:
         raise CallerError(f"A value of `{name}` is {metric.expected}.", code="invalid_value", param="value")
     return scaled
-
-
-_UNKNOWN = "Unknown path. This gateway serves /v1/feedback."
-_UNIT = 2**63 - 1
 
 
 class ReportedUnit(msgspec.Struct, frozen=True):

@@ -6,15 +6,18 @@ A report waits until its values are stored, so that a client that got an answer 
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from threading import Lock
+
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from adapters.errors import CallerError, CapacityError
 from gateway.features.rollouts.live import LiveComparisons
 from gateway.features.rollouts.store import RolloutStore
 from gateway.features.rollouts.values import ValueRow
 from gateway.state.behind import RETRY, WriteBehind
-from gateway.state.errors import StateError
-from gateway.state.opened import Opened
+from gateway.state.errors import KeysError
 
 MOST_WAITING = 10_000
 MOST_AT_ONCE = 1000
@@ -50,7 +53,10 @@ class FeedbackInbox:
         self.wall = wall
         self.stored = 0
         """Values that are stored, with their doubles."""
-        self._store = Opened(lambda: RolloutStore(url(), pepper()))
+        self._url = url
+        self._pepper = pepper
+        self._store: RolloutStore | None = None
+        self._opening = Lock()
         self._behind = WriteBehind(
             "feedback", self._write, self._ended, lambda one: f"a report of {one.rows[0].comparison}",
             size=lambda one: len(one.rows), most=MOST_AT_ONCE,
@@ -77,10 +83,10 @@ class FeedbackInbox:
     async def subject(self, comparison: str, generation: int, subject: int) -> tuple[int, int, float] | None:
         """The arm of a subject, its stratum and the time of its assignment. Raises `CapacityError`."""
         try:
-            store = await asyncio.to_thread(self._store)
+            store = await asyncio.to_thread(self._opened)
             async with asyncio.timeout(PATIENCE):
                 return await asyncio.to_thread(store.assignment, comparison, generation, subject)
-        except (StateError, TimeoutError):
+        except (KeysError, TimeoutError):
             raise _unavailable() from None
 
     async def run(self) -> None:
@@ -90,10 +96,11 @@ class FeedbackInbox:
     async def aclose(self) -> None:
         """Try once more to write the waiting values, and close the database."""
         await self._behind.aclose()
-        self._store.close()
+        if self._store is not None:
+            self._store.close()
 
     def _write(self, batch: Sequence[_Waiting]) -> None:
-        self._store().report([row for one in batch for row in one.rows])
+        self._opened().report([row for one in batch for row in one.rows])
 
     def _ended(self, one: _Waiting, error: Exception | None) -> None:
         one.error = error
@@ -106,7 +113,26 @@ class FeedbackInbox:
         while len(self._remembered) > MOST_REMEMBERED:
             self._remembered.popitem(last=False)
 
+    def _opened(self) -> RolloutStore:
+        """In a thread. Raises `KeysError`."""
+        with self._opening:
+            if self._store is None:
+                self._store = RolloutStore(self._url(), self._pepper())
+            return self._store
+
 
 def _unavailable() -> CapacityError:
     message = "The value could not be stored now: send it again. A value counts once, however often it is sent."
     return CapacityError(message, code="feedback_unavailable", retry_after=RETRY)
+
+
+class FeedbackMetrics(Collector):
+    """The values that clients have reported to one process."""
+
+    def __init__(self, inbox: FeedbackInbox) -> None:
+        self._inbox = inbox
+
+    def collect(self) -> Iterator[Metric]:
+        stored = CounterMetricFamily("headrace_feedback_values", "Values of clients that are stored.")
+        stored.add_metric((), self._inbox.stored)
+        yield stored

@@ -5,15 +5,18 @@ from collections.abc import Iterator
 from math import isinf
 from typing import Any
 
-from config.schema.bus import BindingConfig
-from config.schema.config import Config
+from config.runtimes.ray import PlacedRuntime
+from config.runtimes.replicas import ReplicasConfig
+from config.schema.bus.binding import BindingConfig
+from config.schema.config import Config, PoolConfig, RuntimeConfig
 from config.schema.rollout import RolloutConfig
-from config.schema.units import RateLimit, format_duration, format_percent
+from config.schema.units import RateLimit, format_duration, format_percent, format_size
 from policies.rollouts.power import RATIOS, StepPower, step_powers
 from policies.routing.explain import Explanation, Later, RouteCheck, Side
 from policies.routing.rules import rollouts_of
 
 _SCOPE = {"per", "enforce", "models", "count", "on_redis_failure"}
+DAY = 86400.0
 
 
 def explained(explanation: Explanation) -> str:
@@ -118,9 +121,6 @@ def _holder(binding: BindingConfig) -> str:
     return f"the holder of the key{of} in the header {binding.key_header}"
 
 
-DAY = 86400.0
-
-
 def step_durations(config: Config, requests: RateLimit, failures: float) -> Iterator[str]:
     """A line for each step of each rollout."""
     for _, rollout in rollouts_of(config.models):
@@ -145,3 +145,57 @@ def _shown(seconds: float) -> str:
         return f"{seconds / DAY:.0f}d"
     rounded = round(seconds) if seconds < 600 else round(seconds / 60) * 60
     return format_duration(float(max(rounded, 1))) if rounded < 3600 else f"{rounded / 3600:.1f}h"
+
+
+def replica_lines(config: Config) -> Iterator[str]:
+    """A line for each pool whose number of replicas follows the demand, or whose replicas run in a Ray cluster."""
+    for pool in config.pools:
+        rules, placement = pool.scaling, placement_of(pool.runtime)
+        if rules is None or not rules.scales:
+            if placement is not None and rules is not None:
+                yield f"pool {pool.name}: {rules.min} replicas{_words(placement)}"
+            continue
+        line = (
+            f"pool {pool.name}: {rules.min} to {rules.most} replicas of {pool.places} requests each: more if over "
+            f"{format_percent(rules.late)} wait longer than {format_duration(rules.wait)}, "
+            f"fewer after {format_duration(rules.hold)}"
+        )
+        if rules.min == 0:
+            line += f", none after {format_duration(rules.idle)} without a request"
+        if pool.scale is not None and pool.scale.sleep is not None:
+            line += f"; the others sleep at level {pool.scale.sleep}"
+        if pool.scale is not None and pool.scale.deployment is not None:
+            line += f"; they are those of the deployment {pool.scale.deployment} in Ray Serve"
+        if isinstance(rules, ReplicasConfig) and rules.device is not None:
+            line += f"; it shares {rules.device}, and needs {format_size(rules.memory or 0)}"
+        if placement is not None:
+            line += f";{_words(placement)}"
+        yield line
+
+
+def placement_of(runtime: RuntimeConfig | None) -> dict[str, Any] | None:
+    """The cluster, the strategy, and the resources of a replica by Ray's names; None on the gateway's machine."""
+    if not isinstance(runtime, PlacedRuntime) or runtime.on == "local" or runtime.ray is None:
+        return None
+    return {"ray": runtime.ray.address, "strategy": runtime.ray.strategy, **runtime.required.required()}
+
+
+def _words(placement: dict[str, Any]) -> str:
+    ray, strategy, *amounts = placement.items()
+    each = ", ".join(
+        f"{format_size(int(amount)) if name == 'memory' else f'{amount:g}'} {name}" for name, amount in amounts
+    )
+    return f" in the Ray cluster {ray[1]}, by {strategy[1]}, with {each or 'no resources'} each"
+
+
+def replicas_of(pool: PoolConfig | None) -> dict[str, Any]:
+    """The rules of one pool for an explanation: of the number, if it is not fixed, and of the place, in a cluster."""
+    rules = None if pool is None else pool.scaling
+    if pool is None or rules is None:
+        return {}
+    placement = placement_of(pool.runtime)
+    described = {} if placement is None else {"placement": placement}
+    if not rules.scales:
+        return described
+    wait = format_duration(rules.wait)
+    return {"replicas": {"min": rules.min, "max": rules.most, "places": pool.places, "wait": wait}, **described}

@@ -19,7 +19,7 @@ from config.schema.config import ClientModelConfig, Config, PoolConfig, RouteCon
 from config.schema.pipelines.pipeline import PipelineConfig
 from gateway.auth.keys import Principal
 from gateway.auth.table import written_keys
-from gateway.features.explain.replicas import replicas_of
+from gateway.features.explain.text import replicas_of
 from gateway.request.path_parts import facts_of
 from gateway.traffic.queue import PRIORITY_HEADER
 from policies.facts import Facts
@@ -38,6 +38,8 @@ _DECODE: dict[str, Callable[[bytes], ModelRequest]] = {
     "text_completion": wire.decode_completion,
     "embeddings": wire.decode_embedding,
 }
+BATCH = "batch"
+"""The band of lines of batches."""
 
 
 def request_of(description: RequestConfig) -> ModelRequest:
@@ -95,10 +97,6 @@ def body_of(description: RequestConfig) -> dict[str, Any]:
     if description.json_schema:
         body["response_format"] = {"type": "json_schema"}
     return {**body, **description.body}
-
-
-BATCH = "batch"
-"""The band of lines of batches."""
 
 
 class _RefusedError(Exception):

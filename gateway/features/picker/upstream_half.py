@@ -18,6 +18,10 @@ from adapters.wire.decoding import whole_number
 from adapters.wire.ext_proc import Field
 
 _PORTS = {"http": 80, "https": 443}
+ENVOY_FIELDS = (b":", b"x-envoy-", b"x-forwarded-")
+"""Prefixes of fields that Envoy needs or adds. All other fields of the client end here, as in any request."""
+BY_UPSTREAM = b"x-envoy-upstream-service-time"
+"""The field that Envoy adds to the response of an upstream, but not to a response of its own."""
 
 
 @lru_cache(maxsize=4096)
@@ -51,12 +55,6 @@ class Subset:
     def __contains__(self, url: object) -> bool:
         address = destination(url) if isinstance(url, str) else None
         return address is not None and (self._permitted is None or address in self._permitted)
-
-
-ENVOY_FIELDS = (b":", b"x-envoy-", b"x-forwarded-")
-"""Prefixes of fields that Envoy needs or adds. All other fields of the client end here, as in any request."""
-BY_UPSTREAM = b"x-envoy-upstream-service-time"
-"""The field that Envoy adds to the response of an upstream, but not to a response of its own."""
 
 
 class Forwarder(Protocol):

@@ -1,7 +1,5 @@
 """Answers: the values of a step's answer, and the answer of a pipeline from values."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any, Final, ParamSpec, TypeVar
@@ -39,6 +37,7 @@ LONG: Final = 256 * 1024
 """Bytes of an answer that a worker process decodes: answers of several steps may arrive in one turn of the loop."""
 P = ParamSpec("P")
 T = TypeVar("T")
+_encode = msgspec.json.Encoder().encode
 
 
 async def decoded(body: bytes, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -135,9 +134,6 @@ def _only(values: Values, name: str) -> Any:
     if len(values) == 1:
         return next(iter(values.values()))
     raise UnusableValueError(f"there is no `{name}` among {', '.join(values) or 'nothing'}")
-
-
-_encode = msgspec.json.Encoder().encode
 
 
 def has_several(trace: CallTrace) -> bool:

@@ -3,8 +3,6 @@
 These are functions of bytes without the state of a request, so a worker process can run them.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -29,17 +27,19 @@ _LOGPROBS = "logprob"
 """A part of the names of fields with log-probabilities, whose tokens may have other texts than the answer."""
 _PASSED = frozenset(("id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier"))
 """Fields of an answer that leave a guard."""
+_object = msgspec.json.Decoder(dict[str, Any]).decode
+_raws = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_any = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+_NUMBERS = frozenset((int, float))
+_HOMOGENEOUS = (frozenset((bool,)), frozenset((str,)))
 
 
 class _Message(msgspec.Struct):
     role: Any = None
 
 
-_object = msgspec.json.Decoder(dict[str, Any]).decode
-_raws = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _role = msgspec.json.Decoder(_Message).decode
-_any = msgspec.json.Decoder().decode
-_encode = msgspec.json.Encoder().encode
 
 
 def read_value(raw: bytes | memoryview, name: str, field: str) -> Value:
@@ -212,10 +212,6 @@ def _streamed(choice: dict[str, Any]) -> dict[str, Any]:
     if isinstance(calls := delta.get("tool_calls"), list):
         delta["tool_calls"] = [{"index": at, **call} for at, call in enumerate(calls) if isinstance(call, dict)]
     return {**{key: value for key, value in choice.items() if key != "message"}, "delta": delta}
-
-
-_NUMBERS = frozenset((int, float))
-_HOMOGENEOUS = (frozenset((bool,)), frozenset((str,)))
 
 
 def decode_request(body: bytes) -> Values:

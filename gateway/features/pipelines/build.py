@@ -4,8 +4,6 @@ A new kind of node is a field of `NodeConfig`, a module here with a class that i
 entry of `KINDS`. Nodes that contain no others are `LEAVES`: their modules need extras, so each is imported on demand.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 from config.expressions import JSON

@@ -1,7 +1,5 @@
 """Calls the models of a pipeline's steps as the pipeline's client, and charges them."""
 
-from __future__ import annotations
-
 import asyncio
 
 from adapters.base import Answer
@@ -39,7 +37,7 @@ class Budgets:
         self._all = all_
         self._currency = currency
 
-    def within(self, pipeline: str, config: BudgetConfig | None) -> Budgets:
+    def within(self, pipeline: str, config: BudgetConfig | None) -> "Budgets":
         """These budgets and that of a pipeline inside, for one request."""
         if config is None:
             return self
@@ -119,7 +117,7 @@ class ClientModelCalls:
         covered = {id(allowance) for allowance in self._covered}
         return tuple(allowance for allowance in allowances if id(allowance) not in covered)
 
-    def within(self, inner: Pipeline, allowances: tuple[Allowance, ...], *, priced: bool) -> ClientModelCalls:
+    def within(self, inner: Pipeline, allowances: tuple[Allowance, ...], *, priced: bool) -> "ClientModelCalls":
         """Calls the models of a pipeline that a step of this one calls."""
         covered, budgets = (*self._covered, *allowances), self.budgets.within(inner.name, inner.budget)
         priced = self.priced or priced

@@ -1,7 +1,5 @@
 """The node `cascade`: cheap models first, and a more expensive one where their answer is not acceptable."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

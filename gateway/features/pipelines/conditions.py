@@ -3,8 +3,6 @@
 Conditions are compiled when the configuration is loaded, and evaluated for each request.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """The node `decode`: pictures and sound as tensors."""
 
-from __future__ import annotations
-
 from adapters import offload
 from adapters.errors import CallerError
 from adapters.tensors import Tensor, element_count, split_bytes

@@ -1,7 +1,5 @@
 """Several drafts of one answer, written at once. The nodes `judge` and `agree` select one of them."""
 
-from __future__ import annotations
-
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, Final
 
@@ -18,6 +16,12 @@ from gateway.features.pipelines.steps import run_part
 from gateway.features.pipelines.values import UnusableValueError, text_of
 from policies.pipelines.agreement import agreement, compared_parts
 from policies.pipelines.judge import PROMPT, BestOf, Verdict, of_both_orders, parse_verdict
+
+LONG_DRAFTS: Final = 2048
+"""Characters of all drafts from which a worker process compares them: some alphabets take 2 µs each to normalise."""
+LONG_PROMPT: Final = 256 * 1024
+"""Characters of a question and two drafts from which a worker process makes the prompt."""
+_encode = msgspec.json.Encoder().encode
 
 
 class Drafts:
@@ -74,10 +78,6 @@ def text_of_draft(draft: Output) -> str:
     return text if isinstance(text, str) else ""
 
 
-LONG_DRAFTS: Final = 2048
-"""Characters of all drafts from which a worker process compares them: some alphabets take 2 µs each to normalise."""
-
-
 class AgreeNode:
     """Writes all drafts at once. A draft that fails agrees with none."""
 
@@ -95,11 +95,6 @@ class AgreeNode:
 
     def bound(self, estimate: Estimate) -> Bound:
         return self._drafts.bound(estimate)
-
-
-LONG_PROMPT: Final = 256 * 1024
-"""Characters of a question and two drafts from which a worker process makes the prompt."""
-_encode = msgspec.json.Encoder().encode
 
 
 class JudgeNode:

@@ -1,7 +1,5 @@
 """The modifier `each`: runs a node once for each row of its inputs, and gathers the outputs."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TypeVar
@@ -14,6 +12,9 @@ from config.schema.pipelines.pipeline import MAX_ROWS, StepConfig
 from gateway.features.pipelines.model import described
 from gateway.features.pipelines.scope import Bound, Estimate, Output, PipelineNode, StepScope
 from gateway.features.pipelines.values import UnusableValueError, Value, Values
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def row_count(inputs: Values) -> int:
@@ -111,10 +112,6 @@ class NoRows:
             raise CallerError(message, param=next(iter(scope.inputs or {}), None))
         shapes = {tensor.name: (tensor.datatype, (0, *tensor.shape[1:])) for tensor in tensors}
         return Output({name: Tensor(name, datatype, shape, b"") for name, (datatype, shape) in shapes.items()})
-
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 async def for_each(rows: Sequence[T], run: Callable[[T], Awaitable[R]], at_once: int) -> list[R]:

@@ -1,7 +1,5 @@
 """The node `ensemble`: several members answer at once, and their answers become one."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple

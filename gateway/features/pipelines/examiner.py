@@ -1,7 +1,5 @@
 """Examines texts with the model of a guard."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Iterable

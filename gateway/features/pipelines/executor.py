@@ -1,7 +1,5 @@
 """Runs a pipeline for one request: an `Upstream` like a pool, in the place of a model's routes."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Models that call other models, in the snapshot: compiled pipelines, and plans whose requests may call models."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 from adapters.base import Upstream

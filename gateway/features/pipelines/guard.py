@@ -1,7 +1,5 @@
 """The node `guard`: blocks requests and answers that its model classifies as forbidden."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from adapters import offload

@@ -1,7 +1,5 @@
 """Streams behind a guard, of generated texts and of tensors: text leaves when the windows that hold it have passed."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -33,6 +31,8 @@ _DONE = b"data: [DONE]\n\n"
 MAX_CHOICES = 128
 
 _encode = msgspec.json.Encoder().encode
+MAX_TEXTS = 1024
+"""Elements of all outputs of one response that are guarded."""
 
 
 class _GuardedChoice:
@@ -208,10 +208,6 @@ def _only(value: Object, *names: str) -> Object:
 def _text(value: Any) -> str:
     """A text, unchanged, or any other value as JSON."""
     return value if isinstance(value, str) else _encode(value).decode()
-
-
-MAX_TEXTS = 1024
-"""Elements of all outputs of one response that are guarded."""
 
 
 class _GuardedText:

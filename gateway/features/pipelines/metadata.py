@@ -1,7 +1,5 @@
 """Reports of a pipeline for clients of tensors: its metadata, derived from the models of its steps, and statistics."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

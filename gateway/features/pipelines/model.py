@@ -1,7 +1,5 @@
 """The nodes `model` and `call`: a model of the configuration, or Python code in a process of the tensor runtime."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -18,6 +16,8 @@ from config.schema.pipelines.call import CallConfig
 from config.schema.pipelines.parts import PipelineTensorConfig
 from gateway.features.pipelines.scope import Bound, Estimate, Output, StepScope
 from gateway.features.pipelines.values import UnusableValueError, Value, Values, tensor_of
+
+_encode = msgspec.json.Encoder().encode
 
 
 class ModelNode:
@@ -115,9 +115,6 @@ async def described(model: str, scope: StepScope) -> oip_bodies.ModelMetadata:
         await answer.aclose()
         raise BackendError("The upstream answered a query with a stream.", code="upstream_bad_response")
     return oip_bodies.decode_metadata(answer.body)
-
-
-_encode = msgspec.json.Encoder().encode
 
 
 class CallNode:

@@ -1,7 +1,5 @@
 """The request of a pipeline: its values, and the requests of steps that are made from it."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The node `rerank`: orders candidates by a model, and selects the best."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec
@@ -21,6 +19,9 @@ from gateway.features.pipelines.model import described
 from gateway.features.pipelines.scope import REQUEST, Bound, Estimate, Output, StepScope
 from gateway.features.pipelines.values import UnusableValueError, Value, array_of, elements_of, tensor_of, text_of
 from policies.pipelines.rerank import Ranked, RerankError, cosine, top
+
+MAX_CANDIDATES = MAX_INPUTS // 2
+_encode = msgspec.json.Encoder().encode
 
 
 class _Entry(msgspec.Struct):
@@ -72,11 +73,6 @@ def rank_scored(scores: Tensor, count: int, best: int) -> list[Ranked]:
 
 def _unusable(reason: str) -> BackendError:
     return BackendError(f"The answer of the model cannot order the candidates: {reason}.", code="upstream_bad_response")
-
-
-MAX_CANDIDATES = MAX_INPUTS // 2
-
-_encode = msgspec.json.Encoder().encode
 
 
 class RerankNode:

@@ -1,7 +1,5 @@
 """Loads the resources of a configuration's nodes, before the configuration is in force."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple

@@ -1,8 +1,7 @@
 """The input and the output of a node of a pipeline."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from adapters.base import Answer
@@ -67,36 +66,23 @@ class Output:
             await self.answer.aclose()
 
 
+@dataclass(slots=True)
 class StepScope:
     """The values that one node may read: the client's request, its own inputs, and the outputs of earlier steps."""
 
-    __slots__ = ("call", "clock", "inputs", "is_live", "outputs", "path", "pipeline", "request")
-
-    def __init__(
-        self,
-        pipeline: str,
-        request: PipelineRequest,
-        call: Call,
-        clock: Callable[[], float],
-        *,
-        inputs: Values | None = None,
-        outputs: Mapping[str, Output] | None = None,
-        path: str = "",
-        is_live: bool = False,
-    ) -> None:
-        self.pipeline = pipeline
-        self.request = request
-        """The pipeline's own request."""
-        self.call = call
-        self.clock = clock
-        self.inputs = inputs
-        """The inputs of the node, by name; None if it receives the unchanged request."""
-        self.outputs = outputs or {}
-        """The outputs of the steps that the node refers to, by step."""
-        self.path = path
-        """The names of the steps around the node, joined by dots."""
-        self.is_live = is_live
-        """Whether the answer of the node is the client's, so that it may be a stream."""
+    pipeline: str
+    request: PipelineRequest
+    """The pipeline's own request."""
+    call: Call
+    clock: Callable[[], float]
+    inputs: Values | None = None
+    """The inputs of the node, by name; None if it receives the unchanged request."""
+    outputs: Mapping[str, Output] = field(default_factory=dict)
+    """The outputs of the steps that the node refers to, by step."""
+    path: str = ""
+    """The names of the steps around the node, joined by dots."""
+    is_live: bool = False
+    """Whether the answer of the node is the client's, so that it may be a stream."""
 
     def inner(
         self,
@@ -106,18 +92,12 @@ class StepScope:
         outputs: Mapping[str, Output] | None = None,
         name: str = "",
         is_live: bool = False,
-    ) -> StepScope:
+    ) -> "StepScope":
         """The scope of a node inside this one."""
-        return StepScope(
-            self.pipeline,
-            self.request,
-            call or self.call,
-            self.clock,
-            inputs=self.inputs if inputs is None else inputs,
-            outputs=self.outputs if outputs is None else outputs,
-            path=f"{self.path}.{name}" if self.path and name else self.path or name,
-            is_live=is_live,
-        )
+        inputs = self.inputs if inputs is None else inputs
+        outputs = self.outputs if outputs is None else outputs
+        path = f"{self.path}.{name}" if self.path and name else self.path or name
+        return StepScope(self.pipeline, self.request, call or self.call, self.clock, inputs, outputs, path, is_live)
 
     async def value(self, reference: str) -> Value:
         """The value of a reference. Raises `CallerError` for an input that the request does not have."""
@@ -139,54 +119,48 @@ class StepScope:
         return StepFailed(f"The step `{self.path}` cannot use its input: {error}.", step=self.path)
 
 
+@dataclass(frozen=True, slots=True)
 class Bound:
     """An upper bound of a node's usage: tokens, rows, and the cost in picos."""
 
-    __slots__ = ("picos", "rows", "tokens")
+    tokens: float = 0
+    rows: float = 0
+    picos: int = 0
 
-    def __init__(self, tokens: float = 0, rows: float = 0, picos: int = 0) -> None:
-        self.tokens = tokens
-        self.rows = rows
-        self.picos = picos
-
-    def __add__(self, other: Bound) -> Bound:
+    def __add__(self, other: "Bound") -> "Bound":
         return Bound(self.tokens + other.tokens, self.rows + other.rows, self.picos + other.picos)
 
-    def times(self, count: int) -> Bound:
+    def times(self, count: int) -> "Bound":
         """The bound of so many runs."""
         return Bound(self.tokens * count, self.rows * count, self.picos * count)
 
-    def or_(self, other: Bound) -> Bound:
+    def or_(self, other: "Bound") -> "Bound":
         """The bound of two nodes of which one runs."""
         return Bound(max(self.tokens, other.tokens), max(self.rows, other.rows), max(self.picos, other.picos))
 
 
+@dataclass(frozen=True, slots=True)
 class Estimate:
     """Returns the bound of one call of a model, for a request of a size: its rows, tokens and choices."""
 
-    __slots__ = ("_of_model", "choices", "output", "prompt", "rows")
-
-    def __init__(
-        self, of_model: Callable[[str, Estimate], Bound], rows: int, prompt: int = 0, output: int = 0, choices: int = 0
-    ) -> None:
-        self._of_model = of_model
-        self.rows = rows
-        self.prompt = prompt
-        """Tokens of the prompt."""
-        self.output = output
-        """Tokens of the longest answer, of all choices."""
-        self.choices = choices
+    of_model: "Callable[[str, Estimate], Bound]"
+    rows: int
+    prompt: int = 0
+    """Tokens of the prompt."""
+    output: int = 0
+    """Tokens of the longest answer, of all choices."""
+    choices: int = 0
 
     def __call__(self, model: str) -> Bound:
-        return self._of_model(model, self)
+        return self.of_model(model, self)
 
-    def of_rows(self, rows: int) -> Estimate:
+    def of_rows(self, rows: int) -> "Estimate":
         """The same for another number of rows."""
-        return Estimate(self._of_model, rows, self.prompt, self.output, self.choices)
+        return replace(self, rows=rows)
 
-    def of_text(self, prompt: int, output: int) -> Estimate:
+    def of_text(self, prompt: int, output: int) -> "Estimate":
         """The same for a text of the gateway's own with one answer."""
-        return Estimate(self._of_model, 1, prompt, output, 1)
+        return Estimate(self.of_model, 1, prompt, output, 1)
 
 
 class FreeNode:
@@ -197,7 +171,7 @@ class FreeNode:
         return Bound()
 
 
-def total(nodes: Iterable[PipelineNode], estimate: Estimate) -> Bound:
+def total(nodes: "Iterable[PipelineNode]", estimate: Estimate) -> Bound:
     """The bound of nodes that all run."""
     return sum((node.bound(estimate) for node in nodes), Bound())
 
@@ -207,8 +181,6 @@ class PipelineNode(Protocol):
 
     async def run(self, scope: StepScope) -> Output:
         """Return the output, or the answer when it begins. Raises `InferenceError`."""
-        ...
 
     def bound(self, estimate: Estimate) -> Bound:
         """An upper bound of the node's usage, over its most expensive path."""
-        ...

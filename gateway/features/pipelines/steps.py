@@ -4,8 +4,6 @@ A step resolves its inputs, bounds its time, records itself, and handles its fai
 member of an ensemble, is recorded like a step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -26,6 +24,9 @@ from config.graph import GraphStep
 from config.schema.pipelines.pipeline import StepConfig
 from gateway.features.pipelines.scope import REQUEST, Bound, Estimate, Output, PipelineNode, StepScope, total
 from gateway.features.pipelines.values import Values
+
+_FAILED = "The step `"
+"""The beginning of a message that already names a step."""
 
 
 async def run_part(
@@ -58,10 +59,6 @@ async def run_recorded(node: PipelineNode, scope: StepScope, name: str, *, is_re
         return output
     finally:
         trace.end(started, scope.clock())
-
-
-_FAILED = "The step `"
-"""The beginning of a message that already names a step."""
 
 
 class Step:

@@ -1,7 +1,5 @@
 """The node `template`: makes a text, or the messages of a chat, from values."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any
 

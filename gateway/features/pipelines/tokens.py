@@ -1,7 +1,5 @@
 """The nodes `tokenize` and `detokenize`: with the tokenizer of a file, or with that of a model's servers."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import Any
@@ -24,6 +22,11 @@ from gateway.features.pipelines.values import UnusableValueError, Value, array_o
 MAX_TEXTS = 1024
 MAX_TOKENS = 4 * 1024 * 1024
 """Tokens of one request, with those that fill shorter rows."""
+AT_ONCE = 8
+"""Texts that are sent at the same time, each in a request of its own."""
+MAX_ANSWER = 64 * 1024 * 1024
+_encode = msgspec.json.Encoder().encode
+_loaded: dict[str, Tokenizer] = {}
 
 
 def texts_of(value: Value) -> Sequence[str]:
@@ -78,11 +81,6 @@ def text_output(texts: list[str]) -> dict[str, Value]:
     return {"text": texts[0] if len(texts) == 1 else texts}
 
 
-AT_ONCE = 8
-"""Texts that are sent at the same time, each in a request of its own."""
-MAX_ANSWER = 64 * 1024 * 1024
-
-
 class _Tokens(msgspec.Struct):
     tokens: list[int]
 
@@ -91,7 +89,6 @@ class _Text(msgspec.Struct):
     prompt: str
 
 
-_encode = msgspec.json.Encoder().encode
 _tokens = msgspec.json.Decoder(_Tokens).decode
 _text = msgspec.json.Decoder(_Text).decode
 
@@ -167,9 +164,6 @@ async def answered(scope: StepScope, model: str, path: str, fields: dict[str, ob
 
 def _no_answer() -> StepFailed:
     return StepFailed("The servers of the model answer with no tokens and no text.")
-
-
-_loaded: dict[str, Tokenizer] = {}
 
 
 def load(name: str) -> Tokenizer:

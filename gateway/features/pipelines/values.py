@@ -1,7 +1,5 @@
 """The values that flow between steps: named tensors, texts, numbers and JSON values."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,6 +12,18 @@ _DTYPES = {
     "BOOL": "?", "UINT8": "u1", "UINT16": "<u2", "UINT32": "<u4", "UINT64": "<u8",
     "INT8": "i1", "INT16": "<i2", "INT32": "<i4", "INT64": "<i8", "FP16": "<f2", "FP32": "<f4", "FP64": "<f8",
 }  # fmt: skip
+Value = Any
+"""A `Tensor`, or a JSON value: text, number, boolean, None, list or object."""
+Values = Mapping[str, Value]
+"""The outputs of one step, or the inputs of a request, by name."""
+_FORMATS = {
+    "BOOL": "?", "UINT8": "B", "UINT16": "H", "UINT32": "I", "UINT64": "Q",
+    "INT8": "b", "INT16": "h", "INT32": "i", "INT64": "q", "FP16": "e", "FP32": "f", "FP64": "d",
+}  # fmt: skip
+MAX_PLAIN = 65536
+"""Elements of a tensor that are converted to plain values."""
+MAX_TEXT = 4 * 1024 * 1024
+"""Characters of the texts of a request, or of an answer, that a step reads."""
 
 
 def array_of(value: Value) -> Any:
@@ -52,21 +62,6 @@ def tensor_from(name: str, datatype: str, array: Any) -> Tensor:
         halves = (np.ascontiguousarray(array, "<f4").view(np.uint32) >> 16).astype("<u2")
         return Tensor(name, datatype, array.shape, halves.tobytes())
     return Tensor(name, datatype, array.shape, np.ascontiguousarray(array, _DTYPES[datatype]).tobytes())
-
-
-Value = Any
-"""A `Tensor`, or a JSON value: text, number, boolean, None, list or object."""
-Values = Mapping[str, Value]
-"""The outputs of one step, or the inputs of a request, by name."""
-
-_FORMATS = {
-    "BOOL": "?", "UINT8": "B", "UINT16": "H", "UINT32": "I", "UINT64": "Q",
-    "INT8": "b", "INT16": "h", "INT32": "i", "INT64": "q", "FP16": "e", "FP32": "f", "FP64": "d",
-}  # fmt: skip
-MAX_PLAIN = 65536
-"""Elements of a tensor that are converted to plain values."""
-MAX_TEXT = 4 * 1024 * 1024
-"""Characters of the texts of a request, or of an answer, that a step reads."""
 
 
 class ValueAbsent(CallerError):

@@ -21,16 +21,28 @@ from typing import Any
 import msgspec
 
 from adapters.lasting import lasting
-from adapters.process import TemporaryFolder
+from adapters.temporary import TemporaryFolder
+from config.runtimes.code import CodeRuntime
+from config.runtimes.ray import PlacedRuntime
 from config.schema.config import LlmRuntime, ProgramRuntime, RuntimeConfig, TensorRuntime
 from config.schema.pipelines.call import CallConfig
 from config.schema.pipelines.parts import PipelineTensorConfig
-from config.schema.runtimes.bundled import CodeRuntime
-from config.schema.runtimes.ray import PlacedRuntime
-from gateway.features.placement import programs
-from gateway.features.placement.launch import Launch, environment, llm_arguments, tensor_arguments
+from gateway.features.placement.launch import Launch, environment, llm_arguments, program_launch, tensor_arguments
 from gateway.features.placement.ray.cluster import RayClusters
 from gateway.traffic.fleet.runtime import EVERYWHERE, CannotLaunch, OnExit, OwnRuntime, Place, place_of
+
+WRAPPER = "runtimes.tensor.backends.function:FunctionModel"
+SOURCE = "function.py"
+CHOICES = range(20_000, 32_768)
+"""Below the range of ephemeral ports, one of which another connection could use when the child restarts."""
+ATTEMPTS = 200
+log = logging.getLogger(__name__)
+FIRST_BACKOFF = 0.5
+LONGEST_BACKOFF = 30.0
+STABLE_SECONDS = 60.0
+STOP_SECONDS = 10.0
+CRASH_LOOP = 3
+"""Ends in a row, each soon after a start, after which a replica is reported once as failing, and not for each end."""
 
 
 class ReplicaNumbers:
@@ -53,10 +65,6 @@ def within(numbers: tuple[int, ...], least: int, most: int) -> tuple[int, ...]:
     remaining = sorted(numbers)[:most]
     free = (number for number in count() if number not in remaining)
     return tuple(sorted((*remaining, *islice(free, max(0, least - len(remaining))))))
-
-
-WRAPPER = "runtimes.tensor.backends.function:FunctionModel"
-SOURCE = "function.py"
 
 
 def write(folder: Path, functions: Iterable[CallConfig]) -> None:
@@ -88,11 +96,6 @@ def _tensor_config(tensor: PipelineTensorConfig) -> dict[str, Any]:
     return {"name": tensor.name, "datatype": tensor.datatype, "dims": tensor.shape}
 
 
-CHOICES = range(20_000, 32_768)
-"""Below the range of ephemeral ports, one of which another connection could use when the child restarts."""
-ATTEMPTS = 200
-
-
 class Ports:
     """Reserved ports. Each is reserved from `take` to `give_back`, whether its owner listens or not."""
 
@@ -120,16 +123,6 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
     return True
-
-
-log = logging.getLogger(__name__)
-
-FIRST_BACKOFF = 0.5
-LONGEST_BACKOFF = 30.0
-STABLE_SECONDS = 60.0
-STOP_SECONDS = 10.0
-CRASH_LOOP = 3
-"""Ends in a row, each soon after a start, after which a replica is reported once as failing, and not for each end."""
 
 
 class LocalRuntimes:
@@ -173,7 +166,7 @@ class LocalRuntimes:
             elif not isinstance(config, ProgramRuntime):
                 launch = _ours(config, command(name, config, socket, place), socket, place)
             else:
-                launch = programs.launch(name, config, socket, port, place)
+                launch = program_launch(name, config, socket, port, place)
         except BaseException:
             self._ports.give_back(ports)
             raise

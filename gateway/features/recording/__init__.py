@@ -4,8 +4,7 @@ sample.py       the sample: which requests are recorded, and the draft of a requ
 entries.py      the record of one request, as it is stored
 policy.py       the decision of a configuration for a recorded request, and digests that stand for its users
 contents.py     redacted bodies and answers
-keys.py         keys of segments, and their encryption under the configured key
-segments.py     the files of a folder: encrypted frames, written and read; retention and bounds
+segments.py     the files of a folder: encrypted frames and their keys, written and read; retention and bounds
 recorder.py     the queue behind the requests, and the task that writes
 metrics.py      metrics of records
 cli.py          `headrace record`

@@ -11,8 +11,16 @@ from rich.table import Table
 
 from gateway.auth.terminal import print_status, stop
 from gateway.features.recording.entries import EntriesFrame, PolicyFrame, decode
-from gateway.features.recording.keys import RecordError, RecordKey
-from gateway.features.recording.segments import CONTENTS, ENTRIES, POLICY, SegmentReader, rewrap, segments
+from gateway.features.recording.segments import (
+    CONTENTS,
+    ENTRIES,
+    POLICY,
+    RecordError,
+    RecordKey,
+    SegmentReader,
+    rewrap,
+    segments,
+)
 from gateway.terminal import plain
 
 app = typer.Typer(name="record", help="List recorded traffic, and rotate its key.", no_args_is_help=True)

@@ -23,7 +23,7 @@ from gateway.auth.keys import Principal
 from gateway.auth.scope import Scope
 from gateway.features.explain.why import Policy
 from gateway.features.recording.entries import FEATURES, Holder, RecordEntry
-from gateway.features.recording.keys import keyed_digest
+from gateway.features.recording.segments import keyed_digest
 from policies.facts import Facts, Feature
 from policies.limits.price import Price
 from policies.rollouts.live import LiveComparison
@@ -34,6 +34,9 @@ from policies.routing.rules import Catalogue, ResolvedModel, comparisons_of
 NOT_FOUND, NOT_IN_SCOPE = NotFound.code, Forbidden.code
 NO_TENANT = "no_tenant"
 """The refusal of a client whose tenant the configuration does not have."""
+MOST_TRIALS = 512
+"""Numbers to try. An arm with a share below a hundredth may not be among them: it is then taken from the record."""
+REMEMBERED = 16_384
 
 
 class Predicted(NamedTuple):
@@ -208,11 +211,6 @@ def _sticky(value: Any) -> list[str]:
         names = [own[7:].lower()] if isinstance(own, str) and own.startswith("header:") else []
         return names + [name for inner in value.values() for name in _sticky(inner)]
     return [name for inner in value for name in _sticky(inner)] if isinstance(value, list) else []
-
-
-MOST_TRIALS = 512
-"""Numbers to try. An arm with a share below a hundredth may not be among them: it is then taken from the record."""
-REMEMBERED = 16_384
 
 
 class StandIns:

@@ -18,10 +18,9 @@ from config.schema.config import Config
 from config.schema.telemetry import RecordConfig
 from gateway.features.recording import contents, entries, segments
 from gateway.features.recording.entries import FEATURES, Content, Holder, PolicyFrame, RecordEntry, Usages
-from gateway.features.recording.keys import RecordKey
 from gateway.features.recording.policy import NOT_FOUND, Predicted, RecordedPolicy, StandIns, pools_of
 from gateway.features.recording.sample import Draft, Sample
-from gateway.features.recording.segments import CONTENTS, ENTRIES, POLICY, SegmentWriter
+from gateway.features.recording.segments import CONTENTS, ENTRIES, POLICY, RecordKey, SegmentWriter
 from gateway.telemetry import Record
 from gateway.telemetry.events import cached
 from gateway.telemetry.redaction.texts import Redaction
@@ -29,6 +28,22 @@ from policies.globs import GlobSet
 from policies.limits.limits import NOTHING
 
 FRAME_BYTES = 1024 * 1024
+MOST_WAITING = 10_000
+MOST_WAITING_BYTES = 64 * 1024 * 1024
+FRAME_ENTRIES = 1024
+BATCH = 64
+"""Records that wait before they are encoded, unless their time has come."""
+TURN_SECONDS = 0.001
+"""Time of the event loop that the encoding takes at once."""
+FLUSH_SECONDS = 1.0
+"""Seconds after which records are written, also if a frame is not full."""
+SEGMENT_BYTES = 64 * 1024 * 1024
+SEGMENT_SECONDS = 3600.0
+SWEEP_SECONDS = 60.0
+RETRY_SECONDS = 5.0
+"""Seconds without another attempt after a failed write."""
+_NO_OPERATIONS = frozenset({"models", "unknown", ""})
+_log = logging.getLogger(__name__)
 
 
 class PolicyParts(NamedTuple):
@@ -71,25 +86,6 @@ class Frames:
         if batch:
             yield CONTENTS, entries.encode(entries.ContentsFrame(batch))
         yield ENTRIES, entries.encode(entries.EntriesFrame(self.listed, self.entries))
-
-
-MOST_WAITING = 10_000
-MOST_WAITING_BYTES = 64 * 1024 * 1024
-FRAME_ENTRIES = 1024
-BATCH = 64
-"""Records that wait before they are encoded, unless their time has come."""
-TURN_SECONDS = 0.001
-"""Time of the event loop that the encoding takes at once."""
-FLUSH_SECONDS = 1.0
-"""Seconds after which records are written, also if a frame is not full."""
-SEGMENT_BYTES = 64 * 1024 * 1024
-SEGMENT_SECONDS = 3600.0
-SWEEP_SECONDS = 60.0
-RETRY_SECONDS = 5.0
-"""Seconds without another attempt after a failed write."""
-_NO_OPERATIONS = frozenset({"models", "unknown", ""})
-
-_log = logging.getLogger(__name__)
 
 
 class TrafficRecorder:

@@ -17,6 +17,9 @@ from gateway.telemetry.redaction.streams import events_of, texts_of
 from policies.comparison.answers import AnswerContent
 from policies.comparison.differences import differences
 
+MOST_ANSWER = 16 * 1024 * 1024
+"""Bytes of an answer that are held to compare it. The rest is read and dropped."""
+
 
 class RecordedResult(NamedTuple):
     """The recorded result of a request. Times are seconds since its arrival."""
@@ -43,10 +46,6 @@ class ResentRequest(NamedTuple):
     """The wire format of its answer."""
     recorded: RecordedResult | None = None
     """None for a request of a trace."""
-
-
-MOST_ANSWER = 16 * 1024 * 1024
-"""Bytes of an answer that are held to compare it. The rest is read and dropped."""
 
 
 class ReceivedAnswer(NamedTuple):

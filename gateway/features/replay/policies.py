@@ -27,6 +27,8 @@ from policies.rollouts.counting import FAILED
 
 _MEAN_OF = 0.05
 """The weight of the latest answer in the moving means of a model."""
+EACH = 4096
+"""Requests between two reports of the progress."""
 
 
 class LimitedRequest(NamedTuple):
@@ -159,10 +161,6 @@ class SimulatedLimits:
             means.add(usage.completion_tokens, seconds)
         self._count += 1
         heapq.heappush(self._running, (now + seconds, self._count, reservation, amounts, cost))
-
-
-EACH = 4096
-"""Requests between two reports of the progress."""
 
 
 def replay_policies(

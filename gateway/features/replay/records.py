@@ -31,10 +31,29 @@ from gateway.features.recording.entries import (
     RecordEntry,
     decode,
 )
-from gateway.features.recording.keys import RecordError, RecordKey
-from gateway.features.recording.segments import CONTENTS, ENTRIES, POLICY, SegmentReader, segments
+from gateway.features.recording.segments import (
+    CONTENTS,
+    ENTRIES,
+    POLICY,
+    RecordError,
+    RecordKey,
+    SegmentReader,
+    segments,
+)
 from gateway.features.replay.exchanging import RecordedResult, ResentRequest
 from gateway.features.shadow.copied import SAFE_METHODS, exclusion_of_fields
+
+DEFAULT = "RECORD_KEY"
+"""The environment variable of the key if neither an option nor the file names another."""
+_TEXTS = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/embeddings"})
+MOST_HELD = 256 * 1024 * 1024
+"""Bytes of the requests in memory. Beyond it the earliest is sent on, perhaps after a later one."""
+_NOT_SENT = CREDENTIAL_HEADERS | {
+    "connection", "content-encoding", "content-length", "expect", "host", "te", "trailer", "transfer-encoding",
+    "upgrade",
+}  # fmt: skip
+"""Headers that are not sent again: credentials, and those of one connection."""
+_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 class RecordedRequest(NamedTuple):
@@ -93,10 +112,6 @@ class Records:
             self.torn[path.name] = reader.torn
 
 
-DEFAULT = "RECORD_KEY"
-"""The environment variable of the key if neither an option nor the file names another."""
-
-
 def record_key(config: Config | None, variable: str | None) -> RecordKey:
     """The key in an environment variable, or in the `record` of a file. Raises `RecordError`."""
     if variable is None and config is not None and config.record is not None:
@@ -106,9 +121,6 @@ def record_key(config: Config | None, variable: str | None) -> RecordKey:
     if not secret:
         raise RecordError(f"the environment variable {name}, which has the key of the records, is not set")
     return RecordKey(secret)
-
-
-_TEXTS = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/embeddings"})
 
 
 def reason_not_sent(entry: RecordEntry, content: Content | None) -> str:
@@ -142,16 +154,6 @@ def _uses_shared_memory(content: Content) -> bool:
     length = content.headers.get(HEADER_LENGTH)
     end = int(length) if length else len(content.body)
     return content.body.find(SHARED_MEMORY.encode(), 0, end) >= 0
-
-
-MOST_HELD = 256 * 1024 * 1024
-"""Bytes of the requests in memory. Beyond it the earliest is sent on, perhaps after a later one."""
-_NOT_SENT = CREDENTIAL_HEADERS | {
-    "connection", "content-encoding", "content-length", "expect", "host", "te", "trailer", "transfer-encoding",
-    "upgrade",
-}  # fmt: skip
-"""Headers that are not sent again: credentials, and those of one connection."""
-_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 class RecordedTraffic:

@@ -16,6 +16,14 @@ from gateway.terminal import plain
 
 MOST_MOVES = 20
 """Lines of the table of moves."""
+DECIDED = ("changed", "pool", "arm", "refused", "admitted", "failed", "cost")
+"""Counts of a replay of policies."""
+SENT = ("failed", "status", "differing", "late")
+"""Counts of a replay that sends requests."""
+_COMPARE: dict[str, Callable[[float, float], bool]] = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
+}  # fmt: skip
+_FORM = re.compile(r"\s*([a-z]+)\s*(<=|>=|==|!=|<|>)\s*(-?\d{1,12}(?:\.\d{1,9})?)\s*(%?)\s*")
 
 
 class Report:
@@ -113,16 +121,6 @@ def _changes(before: RequestOutcome, after: RequestOutcome) -> list[tuple[str, s
     if before.cost != after.cost:
         changes.append(("cost", str(before.cost or ""), str(after.cost or "")))
     return changes
-
-
-DECIDED = ("changed", "pool", "arm", "refused", "admitted", "failed", "cost")
-"""Counts of a replay of policies."""
-SENT = ("failed", "status", "differing", "late")
-"""Counts of a replay that sends requests."""
-_COMPARE: dict[str, Callable[[float, float], bool]] = {
-    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
-}  # fmt: skip
-_FORM = re.compile(r"\s*([a-z]+)\s*(<=|>=|==|!=|<|>)\s*(-?\d{1,12}(?:\.\d{1,9})?)\s*(%?)\s*")
 
 
 class Counted(Protocol):

@@ -19,6 +19,8 @@ from gateway.features.replay.sent_report import SentReport
 
 BATCH = 64
 """Requests that are read ahead, while earlier ones are sent."""
+INTERRUPTED = 130
+"""Exit status after SIGINT or SIGTERM, as of a shell."""
 
 
 class _Batches:
@@ -92,10 +94,6 @@ class OpenLoop:
             self._free.release()
         judgement = await asyncio.to_thread(judged, request, received, self._compare)
         self._report.add(request, received, judgement, due=due, sent=sent)
-
-
-INTERRUPTED = 130
-"""Exit status after SIGINT or SIGTERM, as of a shell."""
 
 
 class SendSettings(NamedTuple):

@@ -31,6 +31,11 @@ _WORDS = re.findall(
 )
 """Common words, of about one token each."""
 _FRACTION = re.compile(r"(\.\d{6})\d+")
+BLOCK_BYTES = 4 * BLOCK
+"""Bytes of a prompt that stand for a block, because a record has no tokens: about four bytes a token."""
+_OPERATIONS = frozenset({"chat", "text_completion", "responses", "messages"})
+_PROMPTS = ("system", "instructions", "tools", "messages", "prompt", "input")
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class TraceError(ValueError):
@@ -144,11 +149,6 @@ FORMATS: dict[str, Callable[[Path], Iterator[TracedArrival]]] = {
 
 
 """Tokens of a block."""
-BLOCK_BYTES = 4 * BLOCK
-"""Bytes of a prompt that stand for a block, because a record has no tokens: about four bytes a token."""
-_OPERATIONS = frozenset({"chat", "text_completion", "responses", "messages"})
-_PROMPTS = ("system", "instructions", "tools", "messages", "prompt", "input")
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def trace_of(requests: Iterator[RecordedRequest]) -> Iterator[dict[str, object]]:

@@ -10,7 +10,7 @@ store.py      reads, counts, decides and writes in one transaction
 warm.py       retains the models of old arms in our tensor runtimes
 decider.py    a loop: collect counts, decide, apply the shares
 operators.py  an operator's view and orders, for the admin API and the command line
-metrics.py    metrics of rollouts
+metrics.py    metrics of rollouts and experiments
 terminal.py   the parts of `headrace rollout` and `headrace experiment` that are the same
 cli.py        `headrace rollout`
 

@@ -21,6 +21,7 @@ from policies.scaling.scaler import Scaler, ScalingDecision, ScalingFacts, Scali
 from policies.scaling.starts import StartTimes
 
 TIMEOUT = 2.0
+log = logging.getLogger(__name__)
 
 
 def server_of(config: RuntimeConfig) -> str | None:
@@ -78,9 +79,6 @@ class Schedule:
     def floor(self, utc: float) -> int:
         """The replicas that are required at a Unix time."""
         return max((least for window, least in self._windows if window.holds(utc)), default=0)
-
-
-log = logging.getLogger(__name__)
 
 
 class PoolScale:

@@ -29,6 +29,9 @@ _REASONS = {
     404: "the application or the deployment does not exist",
     412: "the application is not deployed with `external_scaler_enabled: true`, or is being deleted",
 }
+log = logging.getLogger(__name__)
+LOST_READS = 3
+"""Failed calls in a row after which the pool reports a failure."""
 
 
 class ServeError(Exception):
@@ -123,11 +126,6 @@ class HttpServeOrders:
         if content is None:
             raise ServeError(f"the list of applications is larger than {MAX_BYTES // 1024**2} MiB")
         return content
-
-
-log = logging.getLogger(__name__)
-LOST_READS = 3
-"""Failed calls in a row after which the pool reports a failure."""
 
 
 class ServeScale(ExternalScale):

@@ -30,6 +30,11 @@ ORDER_SECONDS = 300.0
 RUNNING = (b"vllm:num_requests_running{", b"vllm:num_requests_waiting{")
 ENDED = b"vllm:request_success_total{"
 RELOAD = {"method": "reload_weights"}
+log = logging.getLogger(__name__)
+LOST_READS = 3
+"""Failed reads after which a server is unreachable."""
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 15.0
+"""Seconds before an order that failed is repeated; they double."""
 
 
 class SleepError(Exception):
@@ -137,13 +142,6 @@ def _sum(samples: Iterable[bytes]) -> float:
 def _url(address: str, path: str) -> str:
     base = "http://localhost" if address.startswith("unix:") else address.rstrip("/")
     return base.removesuffix("/v1") + path
-
-
-log = logging.getLogger(__name__)
-LOST_READS = 3
-"""Failed reads after which a server is unreachable."""
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 15.0
-"""Seconds before an order that failed is repeated; they double."""
 
 
 @dataclass(slots=True)

@@ -27,6 +27,19 @@ MOST_TEXT = 2000
 """Signs of each text."""
 _NO_DIGEST = b"sample"
 """The key of digests, which a sample has not."""
+INLINE = 8 * 1024
+"""Bytes of two answers that are compared at once."""
+INLINE_EDITS = 2048
+"""The same if the edits between two texts are counted, which takes a time in proportion to the square."""
+MEMORY = 512 * 1024 * 1024
+"""Bytes of the worker process."""
+MOST_JUDGED = 64 * 1024
+"""Signs of a text that a model decides."""
+MAX_TOKENS = 512
+_encode = msgspec.json.Encoder().encode
+_messages = msgspec.json.Decoder(list[dict[str, object]]).decode
+CallModel = Callable[[str, ModelRequest], Awaitable[Answer]]
+"""Calls a model of the file on the operator's bill."""
 
 
 class SampledTexts(NamedTuple):
@@ -61,14 +74,6 @@ def _text(data: bytes, head: int | None) -> str:
     return text[:MOST_TEXT] + ("…" if len(text) > MOST_TEXT else "")
 
 
-INLINE = 8 * 1024
-"""Bytes of two answers that are compared at once."""
-INLINE_EDITS = 2048
-"""The same if the edits between two texts are counted, which takes a time in proportion to the square."""
-MEMORY = 512 * 1024 * 1024
-"""Bytes of the worker process."""
-
-
 class AnswerComparer:
     """Compares two answers. The worker process serves nothing else, so that clients' bodies do not wait for it."""
 
@@ -96,15 +101,6 @@ class AnswerComparer:
 
     async def _run(self, call: CodecCall) -> Any:
         return await self._queue.run(CodecJob(call, offload.TENANT.get()))
-
-
-MOST_JUDGED = 64 * 1024
-"""Signs of a text that a model decides."""
-MAX_TOKENS = 512
-_encode = msgspec.json.Encoder().encode
-_messages = msgspec.json.Decoder(list[dict[str, object]]).decode
-CallModel = Callable[[str, ModelRequest], Awaitable[Answer]]
-"""Calls a model of the file on the operator's bill."""
 
 
 class NoVerdict(Exception):

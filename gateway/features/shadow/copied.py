@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from adapters.answer import Answer
 from adapters.call import Call
-from adapters.errors import CallerError
+from adapters.errors import CallerError, CapacityError, InferenceError, Unavailable, UpstreamTimeout
 from adapters.requests import AppRequest, GenerateRequest, InferRequest, ModelRequest
 from adapters.wire import decoding
 from adapters.wire.anthropic.message_request import MessagesRequest
@@ -33,6 +33,10 @@ MOST_TOOLS = 64 * 1024
 """Bytes of tools that are decoded. A request with more is not copied."""
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 _EMPTY = frozenset({b"null", b"false", b"[]", b"{}"})
+MOST_ANSWER = 4 * 1024 * 1024
+"""Bytes of an answer that is compared."""
+MOST_BYTES = 64 * 1024 * 1024
+"""Bytes of all requests and answers that copies hold."""
 
 
 class _Tool(msgspec.Struct):
@@ -103,12 +107,6 @@ def _of_app(request: AppRequest) -> str:
     if request.method in SAFE_METHODS or request.codec is PASSED:
         return ""
     return "" if request.method == "POST" and request.repeatable else "effects"
-
-
-MOST_ANSWER = 4 * 1024 * 1024
-"""Bytes of an answer that is compared."""
-MOST_BYTES = 64 * 1024 * 1024
-"""Bytes of all requests and answers that copies hold."""
 
 
 class NotCompared(Exception):
@@ -186,3 +184,32 @@ def whole(answer: Answer, data: bytes, operation: str) -> WholeAnswer:
     """An answer whose bytes are read."""
     is_stream = answer.body is None
     return WholeAnswer(answer.status, operation, answer.form, answer.content_type, is_stream, data)
+
+
+async def read_answer(answer: Answer) -> bytes:
+    """All bytes of an answer. Raises `NotCompared` for one that is too large."""
+    if answer.body is not None:
+        if len(answer.body) > MOST_ANSWER:
+            raise NotCompared("size")
+        return answer.body
+    pieces, size = list[bytes](), 0
+    try:
+        async for piece in answer:
+            size += len(piece)
+            if size > MOST_ANSWER:
+                raise NotCompared("size")
+            pieces.append(piece)
+    finally:
+        await answer.aclose()
+    return b"".join(pieces)
+
+
+def reason_of(error: InferenceError) -> str:
+    """The reason of a copy without an answer."""
+    if isinstance(error, Unavailable) and error.code == Unavailable.code:
+        return "unavailable"
+    if isinstance(error, CapacityError):
+        return "busy"
+    if isinstance(error, UpstreamTimeout) or error.kind == "deadline":
+        return "timeout"
+    return "unreachable" if error.kind == "transport" else "failed"

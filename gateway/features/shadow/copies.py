@@ -18,7 +18,7 @@ from adapters import statuses
 from adapters.answer import TappedAnswer
 from adapters.base import Answer, Upstream
 from adapters.call import Call, ModelCaller
-from adapters.errors import CapacityError, InferenceError, Unavailable, UpstreamTimeout
+from adapters.errors import InferenceError
 from adapters.requests import ModelRequest
 from config.schema.config import RolloutArmConfig
 from config.schema.copies import TextTestConfig
@@ -33,6 +33,8 @@ from gateway.features.shadow.copied import (
     NotCompared,
     ShadowCopy,
     exclusion,
+    read_answer,
+    reason_of,
     whole,
 )
 from gateway.features.shadow.live import CopyPrices, CopySeconds
@@ -239,11 +241,11 @@ class ShadowCopies:
         exchange = CopyExchange(self, copy, to, sent, plan)
         try:
             answer = await exchange.answer()
-            data = await _read(answer)
+            data = await read_answer(answer)
         except InferenceError as error:
             if error.kind in ("caller", "backend"):
                 return WholeAnswer(statuses.http_status(error), request.sent.operation)
-            raise NotCompared(_reason(error)) from None
+            raise NotCompared(reason_of(error)) from None
         if not repeats:
             copy.times = AnswerTimes(exchange.first_byte, self.clock() - exchange.sent_at)
         return whole(answer, data, exchange.request.operation)
@@ -372,32 +374,3 @@ async def _prepared(sent: ModelRequest, plan: ShadowPlan) -> ModelRequest:
     if rewrite is not None:
         sent = await rewritten(Rewrite(rewrite), sent)
     return sent if plan.to.version is None else replace(sent, version=plan.to.version)
-
-
-async def _read(answer: Answer) -> bytes:
-    """All bytes of an answer. Raises `NotCompared` for one that is too large."""
-    if answer.body is not None:
-        if len(answer.body) > MOST_ANSWER:
-            raise NotCompared("size")
-        return answer.body
-    pieces, size = list[bytes](), 0
-    try:
-        async for piece in answer:
-            size += len(piece)
-            if size > MOST_ANSWER:
-                raise NotCompared("size")
-            pieces.append(piece)
-    finally:
-        await answer.aclose()
-    return b"".join(pieces)
-
-
-def _reason(error: InferenceError) -> str:
-    """The reason of a copy without an answer."""
-    if isinstance(error, Unavailable) and error.code == Unavailable.code:
-        return "unavailable"
-    if isinstance(error, CapacityError):
-        return "busy"
-    if isinstance(error, UpstreamTimeout) or error.kind == "deadline":
-        return "timeout"
-    return "unreachable" if error.kind == "transport" else "failed"

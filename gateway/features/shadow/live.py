@@ -13,6 +13,9 @@ from policies.shadowing.live import LiveShadow
 from policies.shadowing.pairs import AnswerTimes, PairTally, ShadowSample
 from policies.shadowing.planned import planned
 
+BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+PRIMARY, SHADOW = "primary", "shadow"
+
 
 class LiveShadows:
     """Shadows by name."""
@@ -55,10 +58,6 @@ class CopyPrices:
     def of(self, model: str, to: RolloutArmConfig) -> Price | None:
         """The price of an answer of a target: its model's, or that of the route's `model`. None if it has none."""
         return self._prices.get(to.model or model)
-
-
-BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-PRIMARY, SHADOW = "primary", "shadow"
 
 
 class AnswerHistograms(NamedTuple):

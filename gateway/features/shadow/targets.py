@@ -51,11 +51,9 @@ class Servers(Protocol):
     @property
     def pools(self) -> Mapping[str, Pool]:
         """The pools in force."""
-        ...
 
     def members_of(self, pool: str) -> list[PoolMember]:
         """The members of one pool."""
-        ...
 
 
 class CopyPool(Pool):

@@ -3,14 +3,16 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING
+from typing import Any
 
+from adapters.detection.auto import AutoAdapter
 from config.schema.config import Config, PoolConfig
 from gateway.traffic.cold import ColdStart
+from gateway.traffic.discovery.discoverer import Discoverer
 from gateway.traffic.discovery.target import DiscoveryError
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.fleet.desired import DesiredEndpoint, Overrides, desired
@@ -30,10 +32,42 @@ from gateway.traffic.pool import Pool
 from gateway.traffic.pool_state import PoolState, pool_state, several_models
 from gateway.traffic.queue import PoolQueue
 
-if TYPE_CHECKING:  # for pools whose endpoints are discovered
-    from gateway.traffic.discovery.discoverer import Discoverer
-
 log = logging.getLogger(__name__)
+
+
+def detected(member: PoolMember) -> dict[str, Any] | None:
+    """The detected protocol of an endpoint; None before detection, and for a pool with a configured protocol."""
+    adapter = member.endpoint.adapter
+    if not isinstance(adapter, AutoAdapter) or adapter.detection is None or adapter.protocol is None:
+        return None
+    detection, protocol = adapter.detection, adapter.protocol
+    written = protocol.model_dump(mode="json", exclude_defaults=True) | {"name": protocol.name}
+    return {"system": detection.system, "version": detection.version, "protocol": written}
+
+
+def disagree(members: Iterable[PoolMember]) -> bool:
+    """Whether two members speak different protocols."""
+    protocols = [detection["protocol"] for member in members if (detection := detected(member)) is not None]
+    return any(one != protocols[0] for one in protocols)
+
+
+def watch(pool: str, member: PoolMember, members: Callable[[], list[PoolMember]]) -> None:
+    """Log the detected protocol of an endpoint, and a difference among the pool's endpoints."""
+    adapter = member.endpoint.adapter
+    if not isinstance(adapter, AutoAdapter):
+        return
+
+    def report() -> None:
+        assert adapter.detection is not None
+        assert adapter.protocol is not None
+        detection = adapter.detection
+        log.info(
+            "endpoint %s is %s %s: %s", member.endpoint.id, detection.system, detection.version, adapter.protocol.name
+        )
+        if disagree(members()):
+            log.warning("pool %s: its endpoints speak different protocols: GET /admin/pools lists them", pool)
+
+    adapter.on_detection = report
 
 
 @dataclass(slots=True)
@@ -41,9 +75,9 @@ class Change:
     """A configuration, its pools' sources, and the members and discoverers created for it."""
 
     config: Config
-    discoverers: "dict[str, Discoverer]" = field(default_factory=dict)
+    discoverers: dict[str, Discoverer] = field(default_factory=dict)
     new: list[PoolMember] = field(default_factory=list)
-    begun: "list[Discoverer]" = field(default_factory=list)
+    begun: list[Discoverer] = field(default_factory=list)
 
 
 class Fleet:
@@ -116,13 +150,11 @@ class Fleet:
             change.discoverers[pool.name] = self._discoverer(change, pool)
         self._gather(pool, self._desired(pool, change.discoverers.get(pool.name)), change.new)
 
-    def _discoverer(self, change: Change, pool: PoolConfig) -> "Discoverer":
+    def _discoverer(self, change: Change, pool: PoolConfig) -> Discoverer:
         assert pool.discover is not None
         existing = self.discoverers.get(pool.name)
         if existing is not None and existing.config == pool.discover:
             return existing
-        from gateway.traffic.discovery.discoverer import Discoverer
-
         try:
             made = Discoverer(pool.name, pool.discover, self.clock, self._rng)
         except DiscoveryError as error:
@@ -294,10 +326,7 @@ class Fleet:
         member.origin, member.drained = one.origin, one.drained
         member.endpoint.zone = one.target.zone
         member.endpoint.configure(one.target.weight, config.balance.slow_start)
-        if config.protocol.name == "auto":
-            from gateway.traffic.fleet import protocol_sync
-
-            protocol_sync.watch(config.name, member, partial(self.members_of, config.name))
+        watch(config.name, member, partial(self.members_of, config.name))
 
     def _equip(self, member: PoolMember, config: PoolConfig) -> None:
         endpoint, balance = member.endpoint, config.balance
@@ -308,7 +337,7 @@ class Fleet:
         endpoint.breaker.failures, endpoint.breaker.open_for = config.breaker.failures, config.breaker.open_for
         member.scrape(balance.signals if balance.by == "load" else None, config, self._rng)
 
-    def _desired(self, pool: PoolConfig, discoverer: "Discoverer | None") -> list[DesiredEndpoint]:
+    def _desired(self, pool: PoolConfig, discoverer: Discoverer | None) -> list[DesiredEndpoint]:
         targets = discoverer.targets if discoverer is not None else ()
         name = partial(self.endpoint_id, pool.name)
         sleeping = self._sleeping.get(pool.name, frozenset())

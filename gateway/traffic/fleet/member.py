@@ -51,6 +51,12 @@ if TYPE_CHECKING:  # for pools whose metrics are read
     from gateway.traffic.fleet.signals import Scraper
 
 log = logging.getLogger(__name__)
+# A runtime is probed often while it starts. One slow response of a busy machine does not make it unhealthy.
+RUNTIME_PROBE = ProbeConfig(interval="250ms", timeout="5s", unhealthy_after=3)
+STARTING_SECONDS = 0.5
+"""Seconds between probes of an external server that is not ready yet; later the pool's interval applies."""
+WARM_UP_SECONDS = 120.0
+"""The longest time for the first token of a replica."""
 
 
 async def check(endpoint: Endpoint, config: ProbeConfig) -> None:
@@ -102,16 +108,6 @@ async def watch(
         if starting is not None and endpoint.health != "healthy":
             interval = min(interval, starting)
         await asyncio.sleep(interval * rng.uniform(0.9, 1.1))
-
-
-# A runtime is probed often while it starts. One slow response of a busy machine does not make it unhealthy.
-RUNTIME_PROBE = ProbeConfig(interval="250ms", timeout="5s", unhealthy_after=3)
-STARTING_SECONDS = 0.5
-"""Seconds between probes of an external server that is not ready yet; later the pool's interval applies."""
-
-
-WARM_UP_SECONDS = 120.0
-"""The longest time for the first token of a replica."""
 
 
 class FleetError(Exception):

@@ -13,6 +13,7 @@ from config.schema.runtimes.ray import PlacedRuntime
 GPUS = "CUDA_VISIBLE_DEVICES"
 THREADS = "OMP_NUM_THREADS"
 T = TypeVar("T")
+OnExit = Callable[[str], None]
 
 
 class Place(NamedTuple):
@@ -63,9 +64,6 @@ def _gpus(config: RuntimeConfig) -> list[str]:
         return [name for name in visible.split(",") if name]
     numbers = (match[1] for path in Path("/dev").glob("nvidia*") if (match := re.fullmatch(r"nvidia(\d+)", path.name)))
     return sorted(numbers, key=int)
-
-
-OnExit = Callable[[str], None]
 
 
 class CannotLaunch(Exception):

@@ -29,6 +29,13 @@ from policies.limits.price import Price
 
 PIECE = 256 * 1024
 _PATIENCE = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=120.0)
+app = typer.Typer(name="batch", help="Run many requests from a file.", no_args_is_help=True)
+KEY = "HEADRACE_API_KEY"
+URL = "http://127.0.0.1:8080"
+Against = Annotated[
+    str, typer.Option("--against", metavar="URL", help="The server. The variable HEADRACE_API_KEY has the key.")
+]
+BatchId = Annotated[str, typer.Argument(metavar="BATCH")]
 
 
 class RemoteError(Exception):
@@ -93,16 +100,6 @@ async def _message(response: aiohttp.ClientResponse) -> str:
         return str((await response.json(content_type=None))["error"]["message"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return response.reason or ""
-
-
-app = typer.Typer(name="batch", help="Run many requests from a file.", no_args_is_help=True)
-KEY = "HEADRACE_API_KEY"
-URL = "http://127.0.0.1:8080"
-
-Against = Annotated[
-    str, typer.Option("--against", metavar="URL", help="The server. The variable HEADRACE_API_KEY has the key.")
-]
-BatchId = Annotated[str, typer.Argument(metavar="BATCH")]
 
 
 @app.command()

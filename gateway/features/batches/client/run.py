@@ -22,6 +22,14 @@ from gateway.features.batches.client.sources import InputError, InputLine
 from gateway.traffic.queue import PRIORITY_HEADER
 from policies.limits.price import Price
 
+ATTEMPTS = 8
+LONGEST_PAUSE = 30.0
+_AGAIN = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
+CHUNK = 20_000
+"""Lines of one data set: the memory of the cluster and of this process is bounded by it."""
+PIECE = 64
+"""Lines that an actor receives at once, at least."""
+
 
 class OutputExists(Exception):
     """The output file has results already, and the run does not continue them."""
@@ -137,11 +145,6 @@ def _count(usage: Mapping[str, Any], *names: str) -> int:
     return next((usage[name] for name in names if isinstance(usage.get(name), int)), 0)
 
 
-ATTEMPTS = 8
-LONGEST_PAUSE = 30.0
-_AGAIN = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
-
-
 class ResultWriter(Protocol):
     """Receives results. `answered` are the ids that have an answer already."""
 
@@ -149,7 +152,6 @@ class ResultWriter(Protocol):
 
     def write(self, result: dict[str, Any]) -> None:
         """Write a result."""
-        ...
 
 
 def session_of(key: str) -> aiohttp.ClientSession:
@@ -216,12 +218,6 @@ class LineSender:
 def _seconds(text: str | None) -> float | None:
     seconds = whole_number(text or "")
     return None if seconds is None else float(seconds)
-
-
-CHUNK = 20_000
-"""Lines of one data set: the memory of the cluster and of this process is bounded by it."""
-PIECE = 64
-"""Lines that an actor receives at once, at least."""
 
 
 class RayJob(NamedTuple):

@@ -11,11 +11,12 @@ from adapters import offload
 from adapters.errors import CallerError, InferenceError, NotFound, StorageFull
 from adapters.http1.message import Request, Response
 from adapters.wire import decoding
-from adapters.wire.decoding import check_json
 from adapters.wire.field_names import MESSAGES
-from config.schema.batches import BatchesConfig
+from adapters.wire.valid_text import check_json
+from config.schema.batches.batches import BatchesConfig
 from gateway.auth.keys import Principal
-from gateway.features.batches.fronts.files import OVERHEAD, ContentStream
+from gateway.features.batches.fronts.files import OVERHEAD, ContentStream, ServiceFront
+from gateway.features.batches.fronts.files import PATH as FILES
 from gateway.features.batches.fronts.openai import too_many_batches
 from gateway.features.batches.rows import BatchHolder, BatchSpec, StoredBatch, StoredFile, file_object, new_id
 from gateway.features.batches.service import BatchService
@@ -25,11 +26,10 @@ from gateway.fronts import errors
 from gateway.fronts.door import Door, DoorPath, Fields
 from gateway.fronts.openai import require_json
 from gateway.fronts.pages import limit_of, page_of, query_of
-from gateway.fronts.paths import FILES
-from gateway.fronts.paths import MESSAGE_BATCHES as PATH
 from gateway.telemetry import Record
 from policies.batches.states import ENDED, may_cancel
 
+PATH = b"/v1/messages/batches"
 LONGEST_PAGE = 1000
 MOST_BYTES = 256 * 1024 * 1024
 """Bytes of a batch."""
@@ -39,7 +39,6 @@ _ONE = re.compile(rb"/v1/messages/batches/([A-Za-z0-9_-]{1,64})(/cancel|/results
 _UNKNOWN = (
     "Unknown path. For batches this gateway serves /v1/messages/batches, and below it /ID, /ID/cancel, /ID/results."
 )
-_NONE = "This gateway runs no batches: its configuration has no section `batches`."
 _encode = msgspec.json.Encoder().encode
 
 
@@ -91,12 +90,13 @@ def _line(at: str, entry: _Entry) -> bytes:
     return _encode(line)
 
 
-class MessageBatchesFront:
-    """The handler of `/v1/messages/batches` and the paths below. Without a service there are no batches."""
+class MessageBatchesFront(ServiceFront):
+    """The handler of `/v1/messages/batches` and the paths below."""
+
+    one = _ONE
 
     def __init__(self, door: Door, service: BatchService | None) -> None:
-        self._door = door
-        self._service = service
+        super().__init__(door, service)
         self._all = DoorPath("/v1/messages/batches", self._answer)
         self._one = DoorPath("/v1/messages/batches/{id}", self._answer_one)
         self._cancel = DoorPath("/v1/messages/batches/{id}/cancel", self._cancelled)
@@ -197,9 +197,7 @@ class MessageBatchesFront:
         return Response(200, [("content-type", "application/binary"), *self._headers(record)], content)
 
     async def _batch(self, principal: Principal, http: Request) -> StoredBatch:
-        match, service = _ONE.fullmatch(http.target), self._open()
-        assert match is not None
-        id_ = match[1].decode()
+        service, id_ = self._open(), self._id(http)
         batch = await service.query(lambda store: store.batch(principal, id_, "anthropic"))
         if batch is None:
             raise _no_batch(id_)
@@ -211,11 +209,6 @@ class MessageBatchesFront:
 
     def _headers(self, record: Record) -> Fields:
         return [("request-id", record.request_id), *self._door.headers(record)]
-
-    def _open(self) -> BatchService:
-        if self._service is None:
-            raise NotFound(_NONE, code="batches_disabled")
-        return self._service
 
 
 def shown_message_batch(batch: StoredBatch) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 from python_multipart.exceptions import FormParserError
@@ -11,7 +11,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 
 from adapters.errors import CallerError, NotFound
 from adapters.http1.message import Request, Response
-from adapters.wire.decoding import whole_number
+from adapters.wire.valid_text import whole_number
 from gateway.auth.keys import Principal
 from gateway.features.batches.rows import StoredFile, file_object, new_id
 from gateway.features.batches.service import BatchService
@@ -19,7 +19,6 @@ from gateway.features.batches.storage import Storage, StorageWriter
 from gateway.fronts import errors
 from gateway.fronts.door import Door, DoorPath
 from gateway.fronts.pages import is_ascending, limit_of, page_of, query_of
-from gateway.fronts.paths import FILES as PATH
 from gateway.request.core import Core
 from gateway.telemetry import Record
 
@@ -28,6 +27,18 @@ MAX_FIELDS = 32
 MAX_HEAD = 16 * 1024
 LONGEST_NAME = 255
 _HARMFUL = re.compile(r"[\x00-\x1f\x7f]")
+PIECE = 256 * 1024
+_shorter = partial(EOFError, "a stored file is shorter than its row")
+PATH = b"/v1/files"
+PURPOSES = ("batch", "assistants", "evals", "fine-tune", "user_data", "vision")
+OVERHEAD = 64 * 1024
+"""Bytes of a form beside its file."""
+SHORTEST, LONGEST_PAGE = 3600, 10_000
+WRITTEN = 1024 * 1024
+"""Bytes that are written to the storage at once."""
+_ONE = re.compile(rb"/v1/files/([A-Za-z0-9_-]{1,64})(/content)?")
+_UNKNOWN = "Unknown path. For files this gateway serves /v1/files, /v1/files/ID and /v1/files/ID/content."
+_encode = msgspec.json.Encoder().encode
 
 
 class UploadForm:
@@ -135,9 +146,6 @@ def _malformed(reason: str) -> CallerError:
     return CallerError(f"The form is malformed: {reason}.", code="malformed_request")
 
 
-PIECE = 256 * 1024
-
-
 class ContentStream:
     """The bytes of a file in pieces. The end of the body is the end of the exchange."""
 
@@ -169,25 +177,39 @@ class ContentStream:
         self._core.end(self._record)
 
 
-_shorter = partial(EOFError, "a stored file is shorter than its row")
-PURPOSES = ("batch", "assistants", "evals", "fine-tune", "user_data", "vision")
-OVERHEAD = 64 * 1024
-"""Bytes of a form beside its file."""
-SHORTEST, LONGEST_PAGE = 3600, 10_000
-WRITTEN = 1024 * 1024
-"""Bytes that are written to the storage at once."""
-_ONE = re.compile(rb"/v1/files/([A-Za-z0-9_-]{1,64})(/content)?")
-_UNKNOWN = "Unknown path. For files this gateway serves /v1/files, /v1/files/ID and /v1/files/ID/content."
-_NONE = "This gateway stores no files: its configuration has no section `batches`."
-_encode = msgspec.json.Encoder().encode
+class ServiceFront:
+    """The handler of a path of files or batches, and of the paths below. Without a service there are none."""
 
-
-class FilesFront:
-    """The handler of `/v1/files` and the paths below. Without a service there are no files."""
+    one: ClassVar[re.Pattern[bytes]]
+    """The path of one object; the first group is its id."""
+    disabled: ClassVar[str] = "batches_disabled"
+    reason: ClassVar[str] = "This gateway runs no batches: its configuration has no section `batches`."
 
     def __init__(self, door: Door, service: BatchService | None) -> None:
         self._door = door
         self._service = service
+
+    def _id(self, http: Request) -> str:
+        """The id in the path of one object."""
+        match = self.one.fullmatch(http.target)
+        assert match is not None
+        return match[1].decode()
+
+    def _open(self) -> BatchService:
+        if self._service is None:
+            raise NotFound(self.reason, code=self.disabled)
+        return self._service
+
+
+class FilesFront(ServiceFront):
+    """The handler of `/v1/files` and the paths below."""
+
+    one = _ONE
+    disabled = "files_disabled"
+    reason = "This gateway stores no files: its configuration has no section `batches`."
+
+    def __init__(self, door: Door, service: BatchService | None) -> None:
+        super().__init__(door, service)
         self._all = DoorPath("/v1/files", self._answer)
         self._one = DoorPath("/v1/files/{id}", self._answer_one)
         self._content = DoorPath("/v1/files/{id}/content", self._answer_content)
@@ -236,9 +258,8 @@ class FilesFront:
         return Response(200, fields, content)
 
     async def _file(self, principal: Principal, http: Request) -> StoredFile:
-        match, service = _ONE.fullmatch(http.target), self._open()
-        assert match is not None
-        id_, now = match[1].decode(), service.wall()
+        service, id_ = self._open(), self._id(http)
+        now = service.wall()
         file = await service.query(lambda store: store.file(principal, id_, now))
         if file is None:
             raise no_file(id_)
@@ -293,11 +314,6 @@ class FilesFront:
             anchor, seconds = fields.get("expires_after[anchor]"), fields.get("expires_after[seconds]", "")
             lifetime = lifetime_of(anchor, whole_number(seconds), lifetime)
         return StoredFile(id_, principal.tenant, purpose, form.filename or "file", size, now, now + lifetime)
-
-    def _open(self) -> BatchService:
-        if self._service is None:
-            raise NotFound(_NONE, code="files_disabled")
-        return self._service
 
 
 def lifetime_of(anchor: object, seconds: object, longest: float) -> float:

@@ -11,7 +11,7 @@ from adapters.wire.body import open_body
 from adapters.wire.decoding import is_id
 from adapters.wire.responses.stored_items import metadata_of
 from gateway.auth.keys import Principal
-from gateway.features.batches.fronts.files import lifetime_of, no_file
+from gateway.features.batches.fronts.files import ServiceFront, lifetime_of, no_file
 from gateway.features.batches.rows import BatchHolder, BatchSpec, StoredBatch, new_id
 from gateway.features.batches.service import BatchService
 from gateway.features.batches.store import TooMany
@@ -27,7 +27,6 @@ from policies.batches.states import BatchProgress, may_cancel, window_of
 LONGEST_PAGE = 100
 _ONE = re.compile(rb"/v1/batches/([A-Za-z0-9_-]{1,64})(/cancel)?")
 _UNKNOWN = "Unknown path. For batches this gateway serves /v1/batches, /v1/batches/ID and /v1/batches/ID/cancel."
-_NONE = "This gateway runs no batches: its configuration has no section `batches`."
 _TIMES = ("in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled")
 _encode = msgspec.json.Encoder().encode
 
@@ -44,12 +43,13 @@ class _Create(msgspec.Struct):
     output_expires_after: _Lifetime | None = None
 
 
-class BatchesFront:
-    """The handler of `/v1/batches` and the paths below. Without a service there are no batches."""
+class BatchesFront(ServiceFront):
+    """The handler of `/v1/batches` and the paths below."""
+
+    one = _ONE
 
     def __init__(self, door: Door, service: BatchService | None) -> None:
-        self._door = door
-        self._service = service
+        super().__init__(door, service)
         self._all = DoorPath("/v1/batches", self._answer)
         self._one = DoorPath("/v1/batches/{id}", self._answer_one)
         self._cancel = DoorPath("/v1/batches/{id}/cancel", self._cancelled)
@@ -147,17 +147,6 @@ class BatchesFront:
         service.created()
         return self._door.respond(record, _encode(shown_batch(batch)))
 
-    @staticmethod
-    def _id(http: Request) -> str:
-        match = _ONE.fullmatch(http.target)
-        assert match is not None
-        return match[1].decode()
-
-    def _open(self) -> BatchService:
-        if self._service is None:
-            raise NotFound(_NONE, code="batches_disabled")
-        return self._service
-
 
 def too_many_batches(most: int) -> LimitExceeded:
     """The error for a tenant that may create no further batch now."""
@@ -172,7 +161,7 @@ def _no_batch(id_: str) -> NotFound:
 def shown_batch(batch: StoredBatch) -> dict[str, Any]:
     """A batch in OpenAI's form."""
     spec, progress = batch.spec, batch.progress
-    times = {f"{name}_at": _seconds(progress.times.get(name)) for name in _TIMES}
+    times = {f"{name}_at": int(progress.times[name]) if name in progress.times else None for name in _TIMES}
     ended = progress.status in ("completed", "expired", "cancelled")
     failed = progress.failed + progress.unfinished
     problems = {"object": "list", "data": progress.problems} if progress.problems else None
@@ -204,7 +193,3 @@ def _usage(progress: BatchProgress) -> dict[str, Any]:
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": total,
     }
-
-
-def _seconds(time: float | None) -> int | None:
-    return None if time is None else int(time)

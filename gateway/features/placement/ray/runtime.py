@@ -17,6 +17,9 @@ from gateway.traffic.fleet.runtime import EVERYWHERE, OnExit
 KEY_VARIABLE = "HEADRACE_RUNTIME_KEY"
 STOP_SECONDS = 40.0
 """Seconds between SIGTERM and SIGKILL: the server finishes its requests."""
+log = logging.getLogger(__name__)
+CRASH_LOOP = 3
+"""Ends in a row, each soon after a start, after which a replica is reported as failing."""
 
 
 class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,11 +74,6 @@ def _command(pool: str, config: PlacedRuntime) -> list[str]:
 def describe(spec: ReplicaSpec) -> dict[str, Any]:
     """The message that places a replica."""
     return {"place": msgspec.to_builtins(spec)}
-
-
-log = logging.getLogger(__name__)
-CRASH_LOOP = 3
-"""Ends in a row, each soon after a start, after which a replica is reported as failing."""
 
 
 class PlacedIn(Protocol):

@@ -16,6 +16,7 @@ from tests.support.gateways import config
 from tests.support.planned_rollouts import plan
 
 BASE = {"topic": "in", "reply": {"topic": "out", "allowed": ["out.*"]}, "dead_letters": "dead"}
+FILE = Path(__file__).with_name("arms.yaml")
 
 
 def test_each_binding_has_a_line() -> None:
@@ -29,9 +30,6 @@ def test_each_binding_has_a_line() -> None:
         "listen.bus b: nats in (group headrace) -> /v2/models/m/infer as the holder of the key in the header x-key -> "
         "out, out.*; dead letters: dead",
     ]
-
-
-FILE = Path(__file__).with_name("arms.yaml")
 
 
 @pytest.mark.parametrize(

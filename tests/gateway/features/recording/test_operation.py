@@ -14,9 +14,8 @@ from adapters.fake import FakeAdapter
 from gateway.features.recording import recorder as module
 from gateway.features.recording import segments
 from gateway.features.recording.contents import AnswerPart, ResendSource, Settings, redacted
-from gateway.features.recording.keys import RecordError
 from gateway.features.recording.policy import RecordedPolicy
-from gateway.features.recording.segments import key_path
+from gateway.features.recording.segments import RecordError, key_path
 from tests.support.gateways import chat, config
 from tests.support.recorded import RecordingRig, recorder_of, recorder_rig, recording, records
 from tests.support.waiting import until

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from gateway.features.recording.keys import RecordError, RecordKey
 from gateway.features.recording.segments import (
     CONTENTS,
     END,
     ENTRIES,
     POLICY,
+    RecordError,
+    RecordKey,
     SegmentFrame,
     SegmentReader,
     SegmentWriter,

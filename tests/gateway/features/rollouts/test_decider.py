@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gateway.features.rollouts.decider import LONGEST
-from gateway.features.rollouts.metrics import RolloutMetrics
+from gateway.features.rollouts.metrics import ComparisonMetrics
 from gateway.features.rollouts.operators import views
 from gateway.state.errors import StoreUnavailable
 from policies.rollouts.decide import OrderRefused
@@ -137,7 +137,7 @@ async def test_the_metrics_show_the_evidence(process: Process) -> None:
     await process.tick()
     samples = {
         (sample.name, *sample.labels.values()): sample.value
-        for family in RolloutMetrics(process.decider).collect()
+        for family in ComparisonMetrics(process.decider).collect()
         for sample in family.samples
     }
     assert samples["headrace_rollout_weight", "r"] == 0.2
