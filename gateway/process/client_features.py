@@ -234,7 +234,7 @@ class ClientFeatures:
         return FeatureParts([("warm arms", self.warm_arms.run)], last=self.warm_arms.outlast)
 
     def _feedback(self) -> FeatureParts:
-        from gateway.features.experiments.metrics import FeedbackMetrics
+        from gateway.features.experiments.inbox import FeedbackMetrics
 
         return FeatureParts([("feedback", self.inbox.run)], [FeedbackMetrics(self.inbox)])
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Mapping
 
-from config.schema.experiments.experiment import ExperimentConfig
-from config.schema.experiments.feedback import FeedbackMetricConfig
+from config.schema.experiment import ExperimentConfig
+from config.schema.experiment import FeedbackMetricConfig
 from policies.experiments.evidence import guard_alarms, log_assigned_mismatch, log_better, log_reported_mismatch
 from policies.experiments.progress import ExperimentProgress
-from policies.sequential.event_test import e_value
+from policies.sequential.event_ratio import e_value
 
 STATUSES = ("running", "held", "decided", "over", "stopped")
 

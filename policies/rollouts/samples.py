@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from config.schema.rollout import RolloutConfig
 from policies.rollouts.evidence import alarms, event_counts, log_ratio_mismatch, proofs
 from policies.rollouts.progress import RolloutProgress
-from policies.sequential.event_test import e_value
+from policies.sequential.event_ratio import e_value
 
 STATUSES = ("running", "held", "back", "done")
 

@@ -9,7 +9,7 @@ from adapters.errors import CallerError, NotFound, TooLarge
 from adapters.http1.message import Request, Response
 from adapters.wire import decoding
 from config.problem import closest
-from config.schema.experiments.feedback import FeedbackMetricConfig
+from config.schema.experiment import FeedbackMetricConfig
 from gateway.auth.keys import Principal
 from gateway.features.experiments.inbox import FeedbackInbox
 from gateway.features.rollouts.values import ValueRow, period_of
@@ -23,7 +23,6 @@ from policies.rollouts.signed_ids import GENERATIONS
 MOST_BYTES = 16_384
 MOST_VALUES = 32
 _FIELDS = ("id", "experiment", "subject", "metric", "value", "values")
-PATH = b"/v1/feedback"
 _UNKNOWN = "Unknown path. This gateway serves /v1/feedback."
 _UNIT = 2**63 - 1
 

@@ -53,10 +53,7 @@ class FeedbackInbox:
         self.wall = wall
         self.stored = 0
         """Values that are stored, with their doubles."""
-        self._url = url
-        self._pepper = pepper
-        self._store: RolloutStore | None = None
-        self._opening = Lock()
+        self._store = Opened(lambda: RolloutStore(url(), pepper()))
         self._behind = WriteBehind(
             "feedback", self._write, self._ended, lambda one: f"a report of {one.rows[0].comparison}",
             size=lambda one: len(one.rows), most=MOST_AT_ONCE,
@@ -83,10 +80,10 @@ class FeedbackInbox:
     async def subject(self, comparison: str, generation: int, subject: int) -> tuple[int, int, float] | None:
         """The arm of a subject, its stratum and the time of its assignment. Raises `CapacityError`."""
         try:
-            store = await asyncio.to_thread(self._opened)
+            store = await asyncio.to_thread(self._store)
             async with asyncio.timeout(PATIENCE):
                 return await asyncio.to_thread(store.assignment, comparison, generation, subject)
-        except (KeysError, TimeoutError):
+        except (StateError, TimeoutError):
             raise _unavailable() from None
 
     async def run(self) -> None:
@@ -96,11 +93,10 @@ class FeedbackInbox:
     async def aclose(self) -> None:
         """Try once more to write the waiting values, and close the database."""
         await self._behind.aclose()
-        if self._store is not None:
-            self._store.close()
+        self._store.close()
 
     def _write(self, batch: Sequence[_Waiting]) -> None:
-        self._opened().report([row for one in batch for row in one.rows])
+        self._store().report([row for one in batch for row in one.rows])
 
     def _ended(self, one: _Waiting, error: Exception | None) -> None:
         one.error = error
@@ -112,13 +108,6 @@ class FeedbackInbox:
             self._remembered[row.once] = None
         while len(self._remembered) > MOST_REMEMBERED:
             self._remembered.popitem(last=False)
-
-    def _opened(self) -> RolloutStore:
-        """In a thread. Raises `KeysError`."""
-        with self._opening:
-            if self._store is None:
-                self._store = RolloutStore(self._url(), self._pepper())
-            return self._store
 
 
 def _unavailable() -> CapacityError:

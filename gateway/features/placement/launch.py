@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from adapters.environment import inherited
+from adapters.process import inherited
 from config.schema.config import CommandRuntime, LlmRuntime, ProgramRuntime, RuntimeConfig, TensorRuntime, VllmRuntime
 from config.schema.units import format_size_or_share
 from gateway.features.placement import guard

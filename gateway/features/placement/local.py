@@ -21,9 +21,9 @@ from typing import Any
 import msgspec
 
 from adapters.lasting import lasting
-from adapters.temporary import TemporaryFolder
-from config.runtimes.code import CodeRuntime
-from config.runtimes.ray import PlacedRuntime
+from adapters.process import TemporaryFolder
+from config.schema.runtimes.bundled import CodeRuntime
+from config.schema.runtimes.ray import PlacedRuntime
 from config.schema.config import LlmRuntime, ProgramRuntime, RuntimeConfig, TensorRuntime
 from config.schema.pipelines.call import CallConfig
 from config.schema.pipelines.parts import PipelineTensorConfig

@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from config.schema.recording.record import LEAST_KEY
+from config.schema.telemetry import LEAST_KEY
 from gateway.state.private_folder import make_private
 
 NONCE = 12

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from config.schema.experiments.experiment import ExperimentConfig
+from config.schema.experiment import ExperimentConfig
 from config.schema.rollout import RolloutConfig
 from gateway.features.rollouts.decider import Decider
 from policies.experiments.progress import ExperimentProgress

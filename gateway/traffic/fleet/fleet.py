@@ -32,6 +32,9 @@ from gateway.traffic.pool import Pool
 from gateway.traffic.pool_state import PoolState, pool_state, several_models
 from gateway.traffic.queue import PoolQueue
 
+if TYPE_CHECKING:  # for pools whose endpoints are discovered
+    from gateway.traffic.discovery.discoverer import Discoverer
+
 log = logging.getLogger(__name__)
 
 
@@ -75,9 +78,9 @@ class Change:
     """A configuration, its pools' sources, and the members and discoverers created for it."""
 
     config: Config
-    discoverers: dict[str, Discoverer] = field(default_factory=dict)
+    discoverers: "dict[str, Discoverer]" = field(default_factory=dict)
     new: list[PoolMember] = field(default_factory=list)
-    begun: list[Discoverer] = field(default_factory=list)
+    begun: "list[Discoverer]" = field(default_factory=list)
 
 
 class Fleet:
@@ -150,11 +153,13 @@ class Fleet:
             change.discoverers[pool.name] = self._discoverer(change, pool)
         self._gather(pool, self._desired(pool, change.discoverers.get(pool.name)), change.new)
 
-    def _discoverer(self, change: Change, pool: PoolConfig) -> Discoverer:
+    def _discoverer(self, change: Change, pool: PoolConfig) -> "Discoverer":
         assert pool.discover is not None
         existing = self.discoverers.get(pool.name)
         if existing is not None and existing.config == pool.discover:
             return existing
+        from gateway.traffic.discovery.discoverer import Discoverer
+
         try:
             made = Discoverer(pool.name, pool.discover, self.clock, self._rng)
         except DiscoveryError as error:
@@ -337,7 +342,7 @@ class Fleet:
         endpoint.breaker.failures, endpoint.breaker.open_for = config.breaker.failures, config.breaker.open_for
         member.scrape(balance.signals if balance.by == "load" else None, config, self._rng)
 
-    def _desired(self, pool: PoolConfig, discoverer: Discoverer | None) -> list[DesiredEndpoint]:
+    def _desired(self, pool: PoolConfig, discoverer: "Discoverer | None") -> list[DesiredEndpoint]:
         targets = discoverer.targets if discoverer is not None else ()
         name = partial(self.endpoint_id, pool.name)
         sleeping = self._sleeping.get(pool.name, frozenset())

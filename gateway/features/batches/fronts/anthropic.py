@@ -12,8 +12,8 @@ from adapters.errors import CallerError, InferenceError, NotFound, StorageFull
 from adapters.http1.message import Request, Response
 from adapters.wire import decoding
 from adapters.wire.field_names import MESSAGES
-from adapters.wire.valid_text import check_json
-from config.schema.batches.batches import BatchesConfig
+from adapters.wire.decoding import check_json
+from config.schema.batches import BatchesConfig
 from gateway.auth.keys import Principal
 from gateway.features.batches.fronts.files import OVERHEAD, ContentStream, ServiceFront
 from gateway.features.batches.fronts.files import PATH as FILES
@@ -29,7 +29,6 @@ from gateway.fronts.pages import limit_of, page_of, query_of
 from gateway.telemetry import Record
 from policies.batches.states import ENDED, may_cancel
 
-PATH = b"/v1/messages/batches"
 LONGEST_PAGE = 1000
 MOST_BYTES = 256 * 1024 * 1024
 """Bytes of a batch."""

@@ -11,7 +11,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 
 from adapters.errors import CallerError, NotFound
 from adapters.http1.message import Request, Response
-from adapters.wire.valid_text import whole_number
+from adapters.wire.decoding import whole_number
 from gateway.auth.keys import Principal
 from gateway.features.batches.rows import StoredFile, file_object, new_id
 from gateway.features.batches.service import BatchService
