@@ -252,8 +252,6 @@ def tls_of(config: BrokerConfig) -> ssl.SSLContext | None:
     return context
 
 
-# The module of each broker, which is imported with its library when a configuration names it.
-
 MODULES = {
     "amqp": "adapters.brokers.rabbitmq.client",
     "kafka": "adapters.brokers.kafka",

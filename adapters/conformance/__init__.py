@@ -9,6 +9,6 @@ impostor.py  a scripted server that misbehaves on demand
 acts.py      its behaviours
 bench.py     adapters and impostors of one check, closed after the check; the type of a check
 suite.py     all checks, and `examine(check, subject)`
-matrix.py    the results of all checks, as a table
+matrix.py    the results of checks, as data
 foreign.py   builds a subject for any server from the reports of its adapter
 """

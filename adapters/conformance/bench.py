@@ -78,8 +78,6 @@ def within(seconds: float = PATIENCE, first_byte: float = PATIENCE) -> Call:
     return Call(Deadline(asyncio.get_running_loop().time() + seconds, first_byte, PATIENCE))
 
 
-# The type of a check.
-
 Run = Callable[[Bench], Awaitable[None]]
 
 
@@ -121,9 +119,6 @@ def gauge(url: str, name: str) -> Callable[[], Awaitable[float]]:
         return sum(map(float, values))
 
     return read
-
-
-# The error that a check raises for a violation of an adapter or its server.
 
 
 class Nonconforming(Exception):

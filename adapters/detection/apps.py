@@ -1,4 +1,4 @@
-"""Detects servers of apps and handlers, which have routes instead of models."""
+"""Detects servers of apps and handlers, which have routes instead of models, and of the v1 REST protocols."""
 
 import re
 from urllib.parse import quote

@@ -91,9 +91,6 @@ def text(value: object, most: int = 128) -> str:
     return "".join(one for one in value[:most] if one.isprintable()) if isinstance(value, str) else ""
 
 
-# The result of a detection.
-
-
 class DetectedModel(NamedTuple):
     """A detected model. `description` describes it: its tensors or its context length."""
 

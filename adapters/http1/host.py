@@ -1,4 +1,4 @@
-"""The interface between a server and its connections, in both directions."""
+"""The interface between a server and its connections, in both directions, and the limits of both."""
 
 import asyncio
 from collections.abc import Mapping

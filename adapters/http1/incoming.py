@@ -1,4 +1,4 @@
-"""A request whose body is still being received."""
+"""A request whose body is still being received, and the checks of its head."""
 
 import asyncio
 import re

@@ -300,9 +300,6 @@ class Accepted(Connection[RequestHead]):
         return GrpcError(Code.CANCELLED, "The client has disconnected.")
 
 
-# A gRPC server with one handler, limits and a drain.
-
-
 class Server(Accepting[Accepted]):
     """Serves one handler on any number of TCP, TLS and Unix listeners.
 

@@ -1,4 +1,4 @@
-"""HTTP/2 frames: constants and encoders (RFC 9113 sections 4, 6 and 7)."""
+"""HTTP/2 frames: constants, encoders and the splitting of received bytes (RFC 9113 sections 4, 6 and 7)."""
 
 import asyncio
 from collections.abc import Callable

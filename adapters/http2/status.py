@@ -112,9 +112,6 @@ def binary_value(value: str) -> bytes:
         raise ValueError("not Base64") from error
 
 
-# gRPC's status codes.
-
-
 class Code(IntEnum):
     """The status of a call."""
 

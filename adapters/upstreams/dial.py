@@ -1,4 +1,4 @@
-"""Connections to a pool's servers, and the credentials for them."""
+"""Connections to a pool's servers: credentials, proxies and TLS."""
 
 from __future__ import annotations
 

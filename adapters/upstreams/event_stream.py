@@ -12,8 +12,6 @@ from adapters.stream import Stream
 from adapters.types import OPENAI, Form, Usage
 from adapters.wire import sse
 
-# A streamed body of an HTTP response, forwarded unchanged.
-
 
 class ForwardedBody(Stream):
     """A body in the pieces in which it arrives."""

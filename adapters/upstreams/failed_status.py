@@ -1,4 +1,4 @@
-"""Typed errors and usage of servers of the Open Inference Protocol, for both wires."""
+"""Typed errors for HTTP statuses, and for the texts of servers of tensors over both wires."""
 
 import email.utils
 import math
@@ -114,9 +114,6 @@ def device_ms(reported: str | None) -> float:
     except ValueError:
         return 0.0
     return value if 0 <= value < 1e12 else 0.0
-
-
-# Typed errors for HTTP statuses, for servers of any protocol.
 
 
 MAX_ERROR_BODY = 64 * 1024

@@ -1,4 +1,4 @@
-"""Typed errors for statuses of gRPC."""
+"""Answers over gRPC: typed errors for statuses, and streams of messages."""
 
 from collections.abc import Callable, Mapping
 from typing import NoReturn
@@ -134,9 +134,6 @@ class GrpcStream(Stream):
 
     async def _drop(self) -> None:
         self._exchange.cancel()
-
-
-# Responses of apps over gRPC: messages that the gateway does not decode.
 
 
 class AppMessages(GrpcStream):

@@ -1,4 +1,4 @@
-"""An event, and the check of its attributes."""
+"""CloudEvents 1.0 as headers and a body (binary mode), or as one JSON object (structured mode)."""
 
 import base64
 import binascii
@@ -162,9 +162,6 @@ def headers_of(event: CloudEvent) -> dict[str, str]:
     for name, value in event.extensions.items():
         headers[f"ce_{name}"] = value
     return headers
-
-
-# Timestamps of RFC 3339.
 
 
 def parse(text: str) -> float | None:

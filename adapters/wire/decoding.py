@@ -1,4 +1,4 @@
-"""Decodes upstream responses: any malformed response raises the same error, `upstream_bad_response`."""
+"""Decodes upstream responses and texts: any malformed response raises the same error, `upstream_bad_response`."""
 
 import json
 import re

@@ -316,7 +316,6 @@ def unknown_model() -> BackendError:
 # Classifies the refusals of servers of OpenAI's family by type, code and text.
 
 _TOO_LONG_TYPES = frozenset({"exceed_context_size_error"})
-_CALLER_TYPES = frozenset({"invalid_request_error", "BadRequestError"})
 _UNSPECIFIC = frozenset({None, "", "400", "422", "invalid_request", "invalid_request_error", "BadRequestError"})
 _TOO_LONG = re.compile(
     r"maximum (model|context|sequence) length|context[ _](length|size|window|limit)|prompt is too long"
@@ -341,11 +340,6 @@ def is_too_long(message: str | None, type_: str | None, code: str | int | None) 
     if code == "context_length_exceeded" or type_ in _TOO_LONG_TYPES:
         return True
     return (isinstance(code, int) or code in _UNSPECIFIC) and _TOO_LONG.search(message or "") is not None
-
-
-def blames_the_caller(type_: str | None, code: str | int | None) -> bool:
-    """Whether an error blames the request itself."""
-    return code in (400, 422) or type_ in _CALLER_TYPES
 
 
 def sounds_like_the_callers(message: str) -> bool:

@@ -1,4 +1,4 @@
-"""Codec of TorchServe's JSON: errors and the management API."""
+"""Codec of TorchServe's wires: errors and the management API as JSON, and gRPC messages."""
 
 from typing import NamedTuple
 

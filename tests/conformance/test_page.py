@@ -2,10 +2,9 @@
 
 import pytest
 
-from adapters.conformance import matrix
 from adapters.conformance.matrix import Cell
 from adapters.conformance.suite import CHECKS, FEATURES
-from tests.conformance.recorded import PAGE, all_cells, page
+from tests.conformance.recorded import PAGE, all_cells, in_page, markdown, page
 
 pytestmark = pytest.mark.plain
 
@@ -41,7 +40,7 @@ def test_a_table() -> None:
         Cell(feature="y", verdict="absent", why="It cannot.", **ours),  # type: ignore[arg-type]
         Cell(system="A", feature="y", verdict="failed", why="It did not.", how="conformance server", version="2"),
     ]
-    assert matrix.markdown(cells, ["x", "y"]) == (
+    assert markdown(cells, ["x", "y"]) == (
         "| system | behind it | x | y |\n"
         "| --- | --- | --- | --- |\n"
         "| A | stand-in, 2 | ? | ✗ 1 |\n"
@@ -49,4 +48,4 @@ def test_a_table() -> None:
         "\n1. It did not.\n2. It cannot.\n"
     )
     with pytest.raises(ValueError, match="no place"):
-        matrix.in_page("nothing", "table")
+        in_page("nothing", "table")

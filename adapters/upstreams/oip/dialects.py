@@ -1,4 +1,4 @@
-"""Dialects of the Open Inference Protocol: the differences of each server from Triton, one line each."""
+"""Dialects of the Open Inference Protocol: the differences of each server from Triton, one line each, and orders."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""A streamed response of OpenAI's chunks."""
+"""Streamed responses of servers of OpenAI's family: chunks, and events of Responses."""
 
 import re
 from collections.abc import Callable
@@ -118,9 +118,6 @@ def _failure(event: bytes, data: bytes) -> bytes:
         return event[6:]
     name = event.partition(b"\n")[0]
     return data if name.startswith(b"event:") and name[6:].strip() == b"error" else b""
-
-
-# A stream of a server that supports Responses, forwarded unchanged.
 
 
 class ResponsesStream(EventStream):

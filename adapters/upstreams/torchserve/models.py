@@ -1,4 +1,4 @@
-"""TorchServe's management API: the versions of a model, their workers, and orders."""
+"""TorchServe's management API: the versions of a model, their workers, orders, and the errors of failures."""
 
 from typing import NoReturn
 from urllib.parse import urlencode

@@ -1,4 +1,4 @@
-"""Whole responses: a chat completion as a message, and a message as a chat completion."""
+"""Answers: a chat completion as a message, whole or streamed, and a whole message as a chat completion."""
 
 from collections.abc import Callable
 from typing import Any
@@ -206,9 +206,6 @@ class MessageEvents:
         counted = message_usage((reported and reported.usage) or usage)
         last = event("message_delta", {"delta": stop_of(self._reader, self._stops), "usage": counted})
         return b"".join([self._start(), self._blocks.flush(is_last=True), last, event("message_stop", {})])
-
-
-# Token usage in Anthropic's form.
 
 
 def message_usage(usage: Usage) -> dict[str, Any]:

@@ -86,9 +86,6 @@ def _undeclared(words: str) -> BackendError:
     return decoding.bad_response(message)
 
 
-# Checks a request's tensors against the metadata of their model.
-
-
 def check_inputs(inference: Inference, inputs: Sequence[TensorMetadata]) -> None:
     """Raise `CallerError`, with Triton's text, for tensors that the model does not accept."""
     model, declared = inference.model_name, {tensor.name: tensor for tensor in inputs}

@@ -1,6 +1,6 @@
 """OpenAI's API.
 
-chat.py             chats and completions: requests, answers, events, errors
+chat.py             chats and completions: requests, answers (also a whole one as a stream), events, errors
 request_codec.py    the codec of requests, their payload, and the features that they use
 chat_reader.py      a chat's answer, whole or streamed, for doors with another protocol; assembles its tool calls
 embeddings.py       embeddings

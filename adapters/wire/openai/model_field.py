@@ -1,4 +1,4 @@
-"""Reads and replaces the model's name in bodies that are otherwise forwarded unchanged: JSON objects and forms."""
+"""The model's name in bodies that are otherwise forwarded unchanged, the operations with them, lists of models."""
 
 from typing import Any, Literal, NamedTuple
 
@@ -111,9 +111,6 @@ def usage_of(body: bytes) -> Usage | None:
     except decoding.MALFORMED_JSON:
         return None
     return None if reported is None else reported.usage
-
-
-# A server's list of models in OpenAI's form.
 
 
 class ListedModel(msgspec.Struct):
