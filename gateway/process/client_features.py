@@ -368,7 +368,7 @@ class ClientFeatures:
             if self._is_made("usage"):
                 exits.callback(self.usage.close)
             if self._is_made("requests"):
-                exits.push_async_callback(self.requests.aclose)
+                exits.callback(self.requests.close)
             if self._is_made("recorder"):
                 exits.push_async_callback(self.recorder.aclose)
             if self._is_made("core"):

@@ -130,10 +130,9 @@ class HostFeatures:
         return FeatureParts(works, [AlertMetrics(self.alerts)])
 
     def _rollouts(self) -> FeatureParts:
-        from gateway.features.experiments.metrics import ExperimentMetrics
-        from gateway.features.rollouts.metrics import RolloutMetrics
+        from gateway.features.rollouts.metrics import ComparisonMetrics
 
-        metrics = [RolloutMetrics(self.decider), ExperimentMetrics(self.decider)]
+        metrics = [ComparisonMetrics(self.decider)]
         return FeatureParts([("rollouts", self.decider.run)], metrics, self.decider.tick)
 
     def _replicas(self) -> FeatureParts:

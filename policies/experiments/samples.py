@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from config.schema.experiment import ExperimentConfig
-from config.schema.experiment import FeedbackMetricConfig
+from config.schema.experiment import ExperimentConfig, FeedbackMetricConfig
 from policies.experiments.evidence import guard_alarms, log_assigned_mismatch, log_better, log_reported_mismatch
 from policies.experiments.progress import ExperimentProgress
 from policies.sequential.event_ratio import e_value

@@ -8,6 +8,7 @@ progress.py     a rollout as it is stored: status, step, the counts of each shar
 evidence.py     e-values, proofs and intervals of the counts; bounds of times that a warm-up measures
 decide.py       the next status of a rollout: hold, next step, back
 report.py       a rollout for operators, and its time series
+samples.py      a rollout as samples of metrics
 power.py        how long a step needs to see a worse arm
 
 Counts flow one way: each process counts, one of them decides on the sums, and all apply the shares that it stored.

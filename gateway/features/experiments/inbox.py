@@ -7,7 +7,6 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from threading import Lock
 
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -17,7 +16,7 @@ from gateway.features.rollouts.live import LiveComparisons
 from gateway.features.rollouts.store import RolloutStore
 from gateway.features.rollouts.values import ValueRow
 from gateway.state.behind import RETRY, WriteBehind
-from gateway.state.errors import KeysError
+from gateway.state.errors import StateError
 
 MOST_WAITING = 10_000
 MOST_AT_ONCE = 1000

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from math import isinf
 from typing import Any
 
-from config.schema.runtimes.ray import PlacedRuntime
-from config.schema.runtimes.replicas import ReplicasConfig
 from config.schema.bus import BindingConfig
 from config.schema.config import Config, PoolConfig, RuntimeConfig
 from config.schema.rollout import RolloutConfig
+from config.schema.runtimes.ray import PlacedRuntime
+from config.schema.runtimes.replicas import ReplicasConfig
 from config.schema.units import RateLimit, format_duration, format_percent, format_size
 from policies.rollouts.power import RATIOS, StepPower, step_powers
 from policies.routing.explain import Explanation, Later, RouteCheck, Side

@@ -22,11 +22,11 @@ import msgspec
 
 from adapters.lasting import lasting
 from adapters.process import TemporaryFolder
-from config.schema.runtimes.bundled import CodeRuntime
-from config.schema.runtimes.ray import PlacedRuntime
 from config.schema.config import LlmRuntime, ProgramRuntime, RuntimeConfig, TensorRuntime
 from config.schema.pipelines.call import CallConfig
 from config.schema.pipelines.parts import PipelineTensorConfig
+from config.schema.runtimes.bundled import CodeRuntime
+from config.schema.runtimes.ray import PlacedRuntime
 from gateway.features.placement.launch import Launch, environment, llm_arguments, program_launch, tensor_arguments
 from gateway.features.placement.ray.cluster import RayClusters
 from gateway.traffic.fleet.runtime import EVERYWHERE, CannotLaunch, OnExit, OwnRuntime, Place, place_of

@@ -3,16 +3,16 @@
 import asyncio
 import logging
 import secrets
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
-from adapters.detection.auto import AutoAdapter
+from adapters.base import Adapter
 from config.schema.config import Config, PoolConfig
 from gateway.traffic.cold import ColdStart
-from gateway.traffic.discovery.discoverer import Discoverer
 from gateway.traffic.discovery.target import DiscoveryError
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.fleet.desired import DesiredEndpoint, Overrides, desired
@@ -32,16 +32,23 @@ from gateway.traffic.pool import Pool
 from gateway.traffic.pool_state import PoolState, pool_state, several_models
 from gateway.traffic.queue import PoolQueue
 
-if TYPE_CHECKING:  # for pools whose endpoints are discovered
+if TYPE_CHECKING:  # for pools whose endpoints, or protocols, are discovered
+    from adapters.detection.auto import AutoAdapter
     from gateway.traffic.discovery.discoverer import Discoverer
 
 log = logging.getLogger(__name__)
 
 
+def is_auto(adapter: Adapter) -> "TypeGuard[AutoAdapter]":
+    """Whether an endpoint detects its protocol. The module is imported only for a pool that does."""
+    module = sys.modules.get("adapters.detection.auto")
+    return module is not None and isinstance(adapter, module.AutoAdapter)
+
+
 def detected(member: PoolMember) -> dict[str, Any] | None:
     """The detected protocol of an endpoint; None before detection, and for a pool with a configured protocol."""
     adapter = member.endpoint.adapter
-    if not isinstance(adapter, AutoAdapter) or adapter.detection is None or adapter.protocol is None:
+    if not is_auto(adapter) or adapter.detection is None or adapter.protocol is None:
         return None
     detection, protocol = adapter.detection, adapter.protocol
     written = protocol.model_dump(mode="json", exclude_defaults=True) | {"name": protocol.name}
@@ -57,7 +64,7 @@ def disagree(members: Iterable[PoolMember]) -> bool:
 def watch(pool: str, member: PoolMember, members: Callable[[], list[PoolMember]]) -> None:
     """Log the detected protocol of an endpoint, and a difference among the pool's endpoints."""
     adapter = member.endpoint.adapter
-    if not isinstance(adapter, AutoAdapter):
+    if not is_auto(adapter):
         return
 
     def report() -> None:

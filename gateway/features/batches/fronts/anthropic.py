@@ -11,8 +11,8 @@ from adapters import offload
 from adapters.errors import CallerError, InferenceError, NotFound, StorageFull
 from adapters.http1.message import Request, Response
 from adapters.wire import decoding
-from adapters.wire.field_names import MESSAGES
 from adapters.wire.decoding import check_json
+from adapters.wire.field_names import MESSAGES
 from config.schema.batches import BatchesConfig
 from gateway.auth.keys import Principal
 from gateway.features.batches.fronts.files import OVERHEAD, ContentStream, ServiceFront
