@@ -16,6 +16,7 @@ from gateway.features.rollouts.values import ValueRow, period_of
 from gateway.fronts import errors
 from gateway.fronts.door import Door, DoorPath
 from gateway.fronts.openai import require_json
+from gateway.fronts.paths import FEEDBACK as PATH
 from gateway.telemetry import Record
 from policies.rollouts.live import LiveComparison
 from policies.rollouts.signed_ids import GENERATIONS

@@ -17,6 +17,7 @@ from gateway.features.rollouts.store import RolloutStore
 from gateway.features.rollouts.values import ValueRow
 from gateway.state.behind import RETRY, WriteBehind
 from gateway.state.errors import StateError
+from gateway.state.opened import Opened
 
 MOST_WAITING = 10_000
 MOST_AT_ONCE = 1000

@@ -26,6 +26,7 @@ from gateway.fronts import errors
 from gateway.fronts.door import Door, DoorPath, Fields
 from gateway.fronts.openai import require_json
 from gateway.fronts.pages import limit_of, page_of, query_of
+from gateway.fronts.paths import MESSAGE_BATCHES as PATH
 from gateway.telemetry import Record
 from policies.batches.states import ENDED, may_cancel
 
