@@ -7,13 +7,16 @@ is stuck too: none of them can take its request.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import Any, Protocol
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
 
 from adapters.tensors import Inference, Inferred
 from runtimes.tensor.models.repository import Override
 from runtimes.tensor.models.served_model import Calls
 from runtimes.tensor.requests.custom_metrics import CustomMetrics
+
+if TYPE_CHECKING:
+    from runtimes.tensor.models.manager import ModelManager
 
 
 class BlockedCopies:
@@ -58,20 +61,6 @@ class BlockedCopies:
         return bool(copies) and copies <= stuck
 
 
-class RepositoryControl(Protocol):
-    """Loads and unloads models. Everything raises `InferenceError`."""
-
-    def is_ready(self, name: str, version: str = "") -> bool: ...
-
-    def lent_slot(self) -> AbstractAsyncContextManager[None]:
-        """Lend the slot of a loading model while it waits for the load of another model."""
-        ...
-
-    async def load(self, name: str, override: Override | None = None) -> None: ...
-
-    async def unload(self, name: str) -> None: ...
-
-
 class ModelServices:
     """The services for models. Created before the models, and bound to their server later."""
 
@@ -79,9 +68,9 @@ class ModelServices:
         self.metrics = CustomMetrics()
         self.blocked = BlockedCopies()
         self._calls: Calls | None = None
-        self._repository: RepositoryControl | None = None
+        self._repository: ModelManager | None = None
 
-    def bind(self, calls: Calls, repository: RepositoryControl) -> None:
+    def bind(self, calls: Calls, repository: ModelManager) -> None:
         self._calls = calls
         self._repository = repository
 
