@@ -180,7 +180,7 @@ async def test_the_application_is_made_for_the_first_client_and_again_after_a_fa
         await listener.aclose()
 
 
-async def test_what_arrives_before_the_application_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_before_the_application_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     """uvloop starts to read after `connection_made`, even if that has paused it."""
     monkeypatch.setattr("asyncio.selector_events._SelectorSocketTransport.pause_reading", lambda _: None)
     stub = StubApp()

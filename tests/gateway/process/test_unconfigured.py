@@ -87,7 +87,7 @@ files = st.frozensets(st.sampled_from(sorted(SECTIONS)))
 
 @settings(max_examples=12, deadline=None)
 @given(files, st.lists(files, min_size=1, max_size=3))
-async def test_a_reload_leaves_what_a_start_makes(
+async def test_reloads_leave_the_parts_of_a_start(
     tmp_path_factory: pytest.TempPathFactory, first: frozenset[str], later: list[frozenset[str]]
 ) -> None:
     folder, fresh = tmp_path_factory.mktemp("reloaded"), tmp_path_factory.mktemp("fresh")
