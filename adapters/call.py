@@ -288,7 +288,7 @@ class Call:
     @property
     def fields(self) -> tuple[tuple[str, str], ...]:
         """The headers by which a server's logs and traces can be joined with the gateway's."""
-        return (("x-request-id", self.id), *self.context)
+        return (("x-request-id", self.id),) if self.span is None else (("x-request-id", self.id), *self.context)
 
     @property
     def context(self) -> tuple[tuple[str, str], ...]:

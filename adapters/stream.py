@@ -9,11 +9,13 @@ from adapters.types import OPENAI, Form, Usage
 class Stream(Answer):
     """An answer in pieces. A subclass reads its source in `_next` and releases it in `_drop`."""
 
-    __slots__ = ("_first",)
+    __slots__ = ("_first", "_is_released")
 
     def __init__(self, *, content_type: str, usage: Usage, status: int = 200, form: Form = OPENAI) -> None:
         super().__init__(content_type=content_type, body=None, usage=usage, status=status, form=form)
         self._first: bytes | None = None
+        self._is_released = False
+        """Whether the source is released after a whole answer."""
 
     async def _next(self, patience: float | None = None) -> bytes:
         """Return the next piece and count its cost in `usage`. Raises `StopAsyncIteration` at the end.
@@ -36,6 +38,7 @@ class Stream(Answer):
         except StopAsyncIteration:
             self.end(None)
             await self._finish()
+            self._is_released = True
         except BaseException:
             await self._drop()
             raise
@@ -52,6 +55,7 @@ class Stream(Answer):
         except StopAsyncIteration:
             self.end(None)
             await self._finish()
+            self._is_released = True
             raise
         except BaseException as error:
             try:
@@ -61,6 +65,8 @@ class Stream(Answer):
             raise
 
     async def aclose(self) -> None:
+        if self._is_released:
+            return
         try:
             await self._drop()
         finally:

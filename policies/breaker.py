@@ -83,7 +83,7 @@ class Breaker:
 
     def success(self, now: float) -> None:
         """Record an answer. The success of a trial counts even if it is late."""
-        if self._open_until == -inf or self._trial != -inf:
+        if (self._failed and self._open_until == -inf) or self._trial != -inf:
             self._close()
 
     def failure(self, now: float) -> None:

@@ -57,13 +57,13 @@ class GlobTable(Generic[T]):
         self._cached[name] = value
 
 
-class GlobSet:
+class GlobSet(GlobTable[bool]):
     """A set of patterns: ``name in set`` is true if any pattern matches."""
 
-    __slots__ = ("_table",)
+    __slots__ = ()
 
     def __init__(self, patterns: Iterable[str]) -> None:
-        self._table = GlobTable((pattern, True) for pattern in patterns)
+        super().__init__((pattern, True) for pattern in patterns)
 
     def __contains__(self, name: str) -> bool:
-        return self._table.find(name) is not None
+        return name in self._cached or self._search(name) is not None

@@ -40,7 +40,9 @@ class RetryBudget:
 
     def request(self, now: float) -> None:
         """Count a first attempt."""
-        self._request_slots[self._slot(now)] += 1
+        tick = int(now / self._step)
+        slot = tick % SLOTS if tick == self._tick else self._slot(now)
+        self._request_slots[slot] += 1
         self._requests += 1
 
     def allow(self, now: float, held: int = 0) -> bool:

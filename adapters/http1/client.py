@@ -82,12 +82,12 @@ class ClientResponse:
 
     __slots__ = ("_client", "_decoder", "_exchange", "headers", "status")
 
-    def __init__(self, client: "Client", exchange: Exchange, decoder: BodyDecoder | None = None) -> None:
+    def __init__(self, client: "Client", exchange: Exchange, headers: Headers, decoder: BodyDecoder | None) -> None:
         self._client = client
         self._decoder = decoder
         self._exchange: Exchange | None = exchange
         self.status = exchange.status
-        self.headers: Headers = exchange.headers
+        self.headers = headers
 
     def take(self) -> bytes | None:
         """Return the bytes that arrived since the last call: empty at the end, None if the caller must await `more`.
@@ -278,7 +278,9 @@ class Client:
         return self._response(await self._send(await self._connect(deadline), head, body, deadline), decodes)
 
     def _response(self, exchange: Exchange, decodes: bool) -> ClientResponse:
-        return ClientResponse(self, exchange, decoder_of(exchange.headers) if decodes else None)
+        headers = exchange.headers
+        coded = decodes and b"content-encoding" in headers.raw
+        return ClientResponse(self, exchange, headers, decoder_of(headers) if coded else None)
 
     def _idle_exchange(self) -> Exchange | None:
         """Return the most recently used idle connection that the upstream has not closed."""

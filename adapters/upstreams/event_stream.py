@@ -129,8 +129,7 @@ class EventStream(ForwardedBody):
                 raise TransportError("The upstream's stream ended inside an event.")
             self._over()
             return b""
-        events = self._fed(piece)
-        if events:
+        if events := self._split(piece):
             self._before_last, self._last = self._last, events
             if not self._head:
                 self._head = events[0]
@@ -145,16 +144,16 @@ class EventStream(ForwardedBody):
             self._failure = failure
         return self._held(b"".join(passed))
 
+    def _split(self, piece: bytes) -> list[bytes]:
+        """Return the events that a piece completes."""
+        try:
+            return self._splitter.feed(piece)
+        except sse.EventTooLarge as error:
+            raise BackendError(f"The upstream's stream cannot be read: {error}, the pool's `max_answer`.") from None
+
     def _held(self, events: bytes) -> bytes:
         """Return the events with the held ones before them; none before the model's output begins."""
         events = self._opening + events if self._opening else events
         is_over = self._started or self._done or len(events) > MOST_HELD
         self._opening = b"" if is_over else events
         return events if is_over else b""
-
-    def _fed(self, piece: bytes) -> list[bytes]:
-        """Return the events that a piece completes."""
-        try:
-            return self._splitter.feed(piece)
-        except sse.EventTooLarge as error:
-            raise BackendError(f"The upstream's stream cannot be read: {error}, the pool's `max_answer`.") from None

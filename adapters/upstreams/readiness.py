@@ -32,14 +32,14 @@ class Readiness:
         self._states: dict[tuple[str, str], tuple[float, Sequence[IndexEntry]]] = {}
 
     async def explained(self, answer: Awaitable[Answer], request: ModelRequest, call: Call) -> Answer:
-        """Return an answer. An error that a missing model may cause becomes `ModelNotReady`; see `_explain`."""
+        """Return an answer. An error that a missing model may cause becomes `ModelNotReady`; see `explain`."""
         try:
             return await answer
         except InferenceError as error:
-            await self._explain(error, request, call)
+            await self.explain(error, request, call)
             raise
 
-    async def _explain(self, error: InferenceError, request: ModelRequest, call: Call) -> None:
+    async def explain(self, error: InferenceError, request: ModelRequest, call: Call) -> None:
         """Raise `ModelNotReady` instead of an error that a missing model may cause, if the server reports states of the
         model and no state is READY."""
         if self._look is None or not isinstance(request, InferRequest | AppRequest) or not _may_be_missing(error):

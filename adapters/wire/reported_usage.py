@@ -94,8 +94,11 @@ def read(given: Any, *, beside: bool = False) -> UsageReport | None:
     unreadable = set[str]()
     for name, value in given.items():
         if isinstance(meaning := _NAMES.get(name), str):
-            _note(counts, meaning, value)
             unreadable.add(meaning)
+            if type(value) is int and 0 <= value <= MAX_TOKENS:
+                counts[meaning] = counts.get(meaning) or value
+            else:
+                _note(counts, meaning, value)
         elif meaning is not None and isinstance(value, dict):
             for inner, part in meaning.items():
                 _note(counts, part, value.get(inner))

@@ -2,6 +2,7 @@
 
 MAX_EVENT = 64 * 1024 * 1024
 """Bytes of an event by default: pictures are events of many megabytes."""
+_LF = ord("\n")
 
 
 class EventTooLarge(ValueError):
@@ -60,24 +61,28 @@ class Splitter:
             # A large event is joined once, at its end.
             ends = b"\n\n" in data or (data.startswith(b"\n") and self._rest.endswith(b"\n"))
             self._rest += data
-            self._check()
+            if len(self._rest) > self._limit:
+                raise self._too_large()
             if not ends:
                 return []
             data, self._rest = bytes(self._rest), bytearray()
         events = data.split(b"\n\n")
-        self._rest += events.pop()
-        self._check()
-        # An extra blank line is not an event.
-        return [event.lstrip(b"\n") for event in events if event.strip(b"\n")]
+        if rest := events.pop():
+            self._rest += rest
+            if len(rest) > self._limit:
+                raise self._too_large()
+        for event in events:
+            if not event or event[0] == _LF:  # an extra blank line is not an event
+                return [event.lstrip(b"\n") for event in events if event.strip(b"\n")]
+        return events
 
     @property
     def rest(self) -> bytes:
         """The bytes of an incomplete event."""
         return bytes(self._rest)
 
-    def _check(self) -> None:
-        if len(self._rest) > self._limit:
-            raise EventTooLarge(f"an event exceeds {self._limit} bytes")
+    def _too_large(self) -> EventTooLarge:
+        return EventTooLarge(f"an event exceeds {self._limit} bytes")
 
     def _normalise(self, data: bytes) -> bytes:
         """Convert CRLF and CR to LF. A CR ends its line at once; a subsequent LF is part of the same line end."""

@@ -221,6 +221,6 @@ class Door:
             headers.append((IGNORED, ", ".join(record.ignored)))
         if record.explanation:
             headers.append((EXPLAIN, record.explanation))
-        allowances = record.allowances or self.core.ledger.shown(record.tenant, now)
-        headers += rate_limits.headers(allowances, now)
+        if allowances := record.allowances or self.core.ledger.shown(record.tenant, now):
+            headers += rate_limits.headers(allowances, now)
         return headers

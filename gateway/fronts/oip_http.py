@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from typing import NamedTuple, cast, get_args
 from urllib.parse import unquote
@@ -110,17 +110,17 @@ class OipFront:
         """All routes."""
         return list(self._routes.values())
 
-    async def __call__(self, http: Request) -> Response:
+    def __call__(self, http: Request) -> Awaitable[Response]:
         """Answer one request. Probes need no key, as they report nothing about models."""
         if http.target.startswith(b"/v2/health/") and http.method in ("GET", "HEAD"):
             return self._health(http)
         target = target_of(http.target)
         route = None if target is None else self._routes[target.verb]
-        return await self._door.serve(http, route, _NOT_FOUND, errors.oip_response, event_of=sse.encode)
+        return self._door.serve(http, route, _NOT_FOUND, errors.oip_response, event_of=sse.encode)
 
     # ── the gateway itself ────────────────────────────────────────────────────────────────────────────
 
-    def _health(self, http: Request) -> Response:
+    async def _health(self, http: Request) -> Response:
         headers = [("content-type", _JSON)]
         aspect = http.target.removeprefix(b"/v2/health/")
         if aspect == b"live":
@@ -194,7 +194,7 @@ class OipFront:
             request = await read(frozenset())
         except CallerError as refusal:
             request = await decode_inference(self._core.snapshot, model, read, refusal)
-        answer = await tensors.inferred(self._core, principal, request, headers, record)
+        answer = await self._core.handle(principal, request, headers, record)
         common = [*self._door.headers(record), *answer.headers]
         if answer.body is None:
             return _stream(request, answer, common)

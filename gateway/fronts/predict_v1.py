@@ -86,7 +86,7 @@ class PredictFront:
         request = predict_v1_view.request_of(
             body, model=model, version=version, verb=verb, explainer=explainer, look=look
         )
-        answer = await tensors.inferred(self._core, principal, request, http.headers, record)
+        answer = await self._core.handle(principal, request, http.headers, record)
         headers = [("content-type", "application/json"), *self._door.headers(record), *answer.headers]
         if answer.body is None:
             await answer.aclose()

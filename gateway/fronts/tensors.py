@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Mapping
 from importlib.metadata import version as installed
 
-from adapters.base import Answer
 from adapters.errors import BackendError
-from adapters.requests import InferRequest, ModelQuery
+from adapters.requests import ModelQuery
 from adapters.wire.oip import bodies as oip_bodies
 from gateway.auth.keys import Principal
 from gateway.fronts.door import Door
@@ -38,7 +37,7 @@ def named(snapshot: Snapshot, model: str, version: str) -> tuple[str, str]:
     if not version:
         resolved = catalogue.find(model)
         if resolved is not None and (resolved.name or VERSION_SIGN not in model):
-            return model, resolved.version if _is_number(resolved.version) else ""
+            return model, resolved.version if resolved.version and _is_number(resolved.version) else ""
         model, _, version = model.rpartition(VERSION_SIGN) if VERSION_SIGN in model else (model, "", "")
         return model, version
     listed = catalogue.find(f"{model}{VERSION_SIGN}{version}")
@@ -87,10 +86,3 @@ async def queried(
         await answer.aclose()
         raise BackendError("The upstream answered a metadata request with a stream.", code="upstream_bad_response")
     return answer.body
-
-
-async def inferred(
-    core: Core, principal: Principal, request: InferRequest, headers: Mapping[str, str], record: Record
-) -> Answer:
-    """The answer to an inference when it begins. The explanation of its routing is added to the record."""
-    return await core.handle(principal, request, headers, record)

@@ -101,7 +101,8 @@ class ClientExchange(Exchange):
             home = SequenceAtHome(services.sequences, self.principal.tenant, self.model, snapshot.pools)
             self.observers += (home,)
         self.now = now = services.clock()
-        self.price = snapshot.price_of(self.model, self.time)
+        if snapshot.prices:
+            self.price = snapshot.price_of(self.model, self.time)
         record.allowances = services.ledger.allowances(self.facts, self.model, now)
         self.plan.estimate(self)
 

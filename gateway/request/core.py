@@ -2,8 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from random import Random
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -50,9 +51,9 @@ class Core(Services):
         self.watchers: tuple[Watcher, ...] = ()
         """Empty unless spans or traffic are recorded."""
 
-    async def handle(
+    def handle(
         self, principal: Principal, request: ModelRequest, headers: Mapping[str, str], record: Record
-    ) -> Answer:
+    ) -> Coroutine[Any, Any, Answer]:
         """Return the answer to an authenticated request when it begins.
 
         A failure before that is raised, and the front ends the exchange. An answer that has begun ends the exchange
@@ -62,7 +63,7 @@ class Core(Services):
         for watch in self.watchers:
             if (observer := watch(exchange)) is not None:
                 exchange.observers += (observer,)
-        return await exchange.answer()
+        return exchange.answer()
 
     async def look_up(self, principal: Principal, query: ModelQuery, headers: Mapping[str, str]) -> Answer:
         """A query of the gateway's own to the server of a model. It is neither charged nor logged."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from prometheus_client.core import HistogramMetricFamily, Metric
 
-from gateway.telemetry.histogram import Histogram
+from gateway.telemetry.histogram import Histogram, observe
 from gateway.telemetry.record import Record
 
 OPERATIONS = frozenset({"chat", "text_completion", "embeddings"})
@@ -55,18 +55,20 @@ class GenerativeMetrics:
         if durations is None:
             durations = generated.durations[kind] = Histogram(SECONDS)
         exemplar, first = record.exported, record.trace.first_chunk
-        durations.observe(record.ended - record.started, exemplar)
+        timed: list[tuple[Histogram, float]] = [(durations, record.ended - record.started)]
         usage = record.usage
-        if usage is None:
-            return
-        generated.input_tokens.observe(usage.prompt_tokens)
-        if record.operation == "embeddings":
-            return
-        generated.output_tokens.observe(usage.completion_tokens)
-        if record.stream and first:
-            generated.first_token.observe(first - record.started, exemplar)
-            if usage.completion_tokens > 1:
-                generated.next_token.observe((record.ended - first) / (usage.completion_tokens - 1), exemplar)
+        if usage is not None:
+            if record.operation == "embeddings":
+                observe((generated.input_tokens, usage.prompt_tokens))
+            else:
+                tokens = (generated.output_tokens, usage.completion_tokens)
+                observe((generated.input_tokens, usage.prompt_tokens), tokens)
+                if record.stream and first:
+                    timed.append((generated.first_token, first - record.started))
+                    if usage.completion_tokens > 1:
+                        seconds = (record.ended - first) / (usage.completion_tokens - 1)
+                        timed.append((generated.next_token, seconds))
+        observe(*timed, trace_id=exemplar)
 
     def collect(self) -> Iterator[Metric]:
         duration = HistogramMetricFamily(

@@ -20,6 +20,16 @@ class Exemplar(NamedTuple):
     """Unix seconds."""
 
 
+def observe(*values: "tuple[Histogram, float]", trace_id: str = "") -> None:
+    """Count the values of one request, each in its histogram. With `trace_id`, they are exemplars."""
+    for histogram, value in values:
+        place = bisect_left(histogram.bounds, value)
+        histogram.counts[place] += 1
+        histogram.sum += value
+        if trace_id:
+            histogram.exemplars[place] = Exemplar(trace_id, value, time.time())
+
+
 class Histogram:
     """Counts by upper bound, their sum, and the newest exemplar of each range."""
 
@@ -33,11 +43,7 @@ class Histogram:
 
     def observe(self, value: float, trace_id: str = "") -> None:
         """Count a value. With `trace_id`, the value is an exemplar."""
-        place = bisect_left(self.bounds, value)
-        self.counts[place] += 1
-        self.sum += value
-        if trace_id:
-            self.exemplars[place] = Exemplar(trace_id, value, time.time())
+        observe((self, value), trace_id=trace_id)
 
     def buckets(self) -> list[Bucket]:
         """Cumulative counts by upper bound, in Prometheus' form."""

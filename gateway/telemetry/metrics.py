@@ -19,7 +19,7 @@ from config.schema.money import PICOS
 from config.schema.telemetry import MetricsConfig
 from gateway.telemetry.events import Event, families
 from gateway.telemetry.generative import GenerativeMetrics
-from gateway.telemetry.histogram import Histogram
+from gateway.telemetry.histogram import Histogram, observe
 from gateway.telemetry.pipelines import StepMetrics
 from gateway.telemetry.pools import PoolTotals
 from gateway.telemetry.record import Record
@@ -104,8 +104,8 @@ class Metrics(Collector):
             served = self._served.get((model, pool))
             if served is None:
                 served = self._served[model, pool] = Served()
-            served.duration.observe(record.ended - record.started, record.exported)
-            served.first_chunk.observe(trace.first_chunk - record.started, record.exported)
+            exemplar, first = record.exported, trace.first_chunk - record.started
+            observe((served.duration, record.ended - record.started), (served.first_chunk, first), trace_id=exemplar)
             self._overhead.observe(record.overhead)
         if (usage := record.usage) is not None:
             self._prompt_tokens[payer] += usage.prompt_tokens

@@ -1,6 +1,7 @@
 """A set of endpoints that serve the same models: filter, pick, lease, call; a queue if all are full."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import inf
 from random import Random
 
@@ -149,7 +150,7 @@ class Pool:
         answer.endpoint = endpoint.id
         if span is not None:
             span.begun = now
-        answer.when_ended(lambda answer, error: self._end(endpoint, request, call, span, waiter, answer, error))
+        answer.when_ended(partial(self._end, endpoint, request, call, span, waiter))
         return answer
 
     def spare(self, subject: RefusalKey, tried: Sequence[str]) -> bool:
@@ -201,7 +202,10 @@ class Pool:
             return self._at_home(request, call, now)
         limit, tried, subject = self._max_in_flight, call.tried, subject_of(request, call)
         alive = self._alive() if call.relay is None else self._permitted(call.relay, subject, now)
-        ready = [e for e in alive if e.in_flight < limit and e.allows(subject, now)]
+        ready = []
+        for endpoint in alive:  # a loop: each request passes here, and a comprehension is a call
+            if endpoint.in_flight < limit and endpoint.allows(subject, now):
+                ready.append(endpoint)  # noqa: PERF401
         if tried:
             ready = [e for e in ready if e.id not in tried] or ready
         if not ready:
@@ -269,7 +273,10 @@ class Pool:
 
     def _alive(self) -> list[Endpoint]:
         """Endpoints that are not unhealthy; all endpoints if so few remain that the pool panics."""
-        alive = [e for e in self._endpoints if e.health != "unhealthy"]
+        alive = []
+        for endpoint in self._endpoints:
+            if endpoint.health != "unhealthy":
+                alive.append(endpoint)  # noqa: PERF401
         panicking = self._panic and panics(len(alive), len(self._endpoints), self._panic)
         return self._endpoints if panicking else alive
 

@@ -84,6 +84,8 @@ def least_request(candidates: Sequence[C], rng: Random) -> C:
     in Randomized Load Balancing", IEEE TPDS 12(10), 2001.) Load is (in_flight + 1) / weight, which
     includes this request, so an idle endpoint of twice the weight is preferred.
     """
+    if len(candidates) == 1:
+        return candidates[0]
     first, second = two_of(candidates, rng)
     # The order of the two is random, so a tie is resolved at random.
     return first if (first.in_flight + 1) * second.weight <= (second.in_flight + 1) * first.weight else second

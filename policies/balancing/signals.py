@@ -93,24 +93,22 @@ class PeakEwma:
         """Record an answer that began after `seconds`."""
         self._waiting -= 1
         self._silent_since = now
-        self._observe(seconds, now)
+        if seconds < self._value:
+            seconds += (self._value - seconds) * exp(min(0.0, self._at - now) / DECAY)
+        self._value = seconds
+        self._at = now
+        self.measured = True
 
     def unanswered(self, seconds: float, now: float) -> None:
         """Record the end of a request without an answer after `seconds`. A fast failure must not lower the estimate."""
         self._waiting -= 1
         self._silent_since = now
-        if seconds > self.value(now):
-            self._observe(seconds, now)
+        if seconds > self.value(now):  # and so above the remembered value
+            self._value = seconds
+            self._at = now
+            self.measured = True
 
     def value(self, now: float) -> float:
         """The estimate in seconds. A slow endpoint gets no requests, so only the decay lets it recover."""
         remembered = self._value * exp(min(0.0, self._at - now) / DECAY)
         return max(remembered, now - self._silent_since) if self._waiting else remembered
-
-    def _observe(self, seconds: float, now: float) -> None:
-        if seconds < self._value:
-            decay = exp(min(0.0, self._at - now) / DECAY)
-            seconds += (self._value - seconds) * decay
-        self._value = seconds
-        self._at = now
-        self.measured = True

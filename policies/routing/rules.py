@@ -87,19 +87,16 @@ class ResolvedModel(NamedTuple):
     version: str = ""
 
 
-class Catalogue:
-    """Every model, under each of its names."""
+class Catalogue(GlobTable["ResolvedModel"]):
+    """Every model, under each of its names: `find` returns the model with exactly a name, else the first in the file
+    whose glob matches."""
 
-    __slots__ = ("_table",)
+    __slots__ = ()
 
     def __init__(
         self, models: Sequence[ClientModelConfig], rollouts: Rollouts = NO_ROLLOUTS, shadows: Shadows = NO_SHADOWS
     ) -> None:
-        self._table = GlobTable(entry for model in models for entry in _entries(model, rollouts, shadows))
-
-    def find(self, name: str) -> ResolvedModel | None:
-        """The model with exactly this name, else the first in the file whose glob matches."""
-        return self._table.find(name)
+        super().__init__(entry for model in models for entry in _entries(model, rollouts, shadows))
 
 
 class ModelList(GlobSet):

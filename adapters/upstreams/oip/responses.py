@@ -51,8 +51,10 @@ def check(request: InferRequest, body: bytes, encoding: str | None = None) -> No
 
 def length_of(response: ClientResponse) -> int | None:
     """Return the length of a response's JSON header; None if the whole body is JSON."""
+    if (written := response.headers.get(oip.HEADER)) is None:
+        return None
     with decoding.Checked(CallerError):
-        return oip.header_length(response.headers.get(oip.HEADER))
+        return oip.header_length(written)
 
 
 def usage_of(request: InferRequest, response: ClientResponse, size: int) -> Usage:

@@ -124,20 +124,20 @@ def embedding_request(fields: Fields, size: int) -> EmbeddingRequest:
 
 
 def _request(kind: type[G], fields: Fields, prompt: Raw, size: int) -> G:
-    options = _field(fields, "stream_options", _options) or {}
+    options = (_field(fields, "stream_options", _options) if "stream_options" in fields else None) or {}
     model = _field(fields, "model", _string, required=True)
     fields["model"] = fields.pop("model")  # last: a case-insensitive server uses the last of `Model` and `model`
     view = memoryview(prompt)
     return kind(
         model=model or "",
         payload=OpenAIPayload(fields=fields),
-        stream=_field(fields, "stream", _optional_bool) or False,
-        include_usage=_field(options, "include_usage", _optional_bool) or False,
+        stream=("stream" in fields and _field(fields, "stream", _optional_bool)) or False,
+        include_usage=("include_usage" in options and _field(options, "include_usage", _optional_bool)) or False,
         prompt_tokens=len(view) // BYTES_PER_TOKEN + 1,
         max_tokens=max_tokens(fields),
-        n=choices(fields),
+        n=choices(fields) if "n" in fields else 1,
         size=size,
-        user=_field(fields, "user", _optional_string),
+        user=_field(fields, "user", _optional_string) if "user" in fields else None,
         prompt=view,
         codec=CODEC,
     )

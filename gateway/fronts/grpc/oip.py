@@ -130,7 +130,7 @@ class OipGrpcFront:
 
     async def _infer(self, principal: Principal, call: GrpcCall, record: Record) -> None:
         request = await self._request(await call.unary(), "infer", call)
-        answer = await tensors.inferred(self._core, principal, request, call.metadata, record)
+        answer = await self._core.handle(principal, request, call.metadata, record)
         trailers = [*self._door.headers(record), *answer.headers]
         call.reply(await message_of(answer), trailers)
 

@@ -23,7 +23,6 @@ from adapters.wire import sse
 from adapters.wire.oip import proto_responses as oip_proto_answers
 from adapters.wire.oip import responses as oip_responses
 from gateway.auth.keys import Principal
-from gateway.fronts import tensors
 from gateway.fronts.door import Door
 from gateway.telemetry import Record
 
@@ -82,7 +81,7 @@ class InferStream:
             request = await self._decode(message)
             id_, model = request.inference.id, request.model
             async with self._in_order(request.sequence):
-                answer = await tensors.inferred(core, self._principal, request, self._call.metadata, record)
+                answer = await core.handle(self._principal, request, self._call.metadata, record)
                 try:
                     await turn.wait()
                     await self._answer(answer.routed(request), answer, mine, _arm_of(record))

@@ -101,7 +101,7 @@ class TfServingFront:
         self._reply(call, record, answer, response)
 
     async def _answer(self, principal: Principal, call: GrpcCall, record: Record, request: InferRequest) -> Answer:
-        answer = await tensors.inferred(self._core, principal, request, call.metadata, record)
+        answer = await self._core.handle(principal, request, call.metadata, record)
         if answer.body is None:
             await answer.aclose()
             raise BackendError("The upstream answered with a stream.", code="upstream_bad_response")
