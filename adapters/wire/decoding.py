@@ -101,7 +101,7 @@ def check_json(body: bytes | memoryview) -> None:
         except UnicodeDecodeError as error:
             message = f"The JSON body is not UTF-8: {error.reason} at byte {error.start}."
             raise CallerError(message, code="invalid_json") from None
-    if runs := _long_runs(data):
+    if len(data) > MOST_DIGITS and (runs := _long_runs(data)):
         changed = bytearray(data)
         for at in runs:
             changed[at] = _LETTER  # a text may have any letter, and no number has one

@@ -287,7 +287,7 @@ class TextStream(EventStream):
         return b"".join([self._event(text) for text in texts if text])
 
     def _events(self, piece: bytes) -> list[str]:
-        data = [sse.data_of(event) for event in self._fed(piece or b"\n\n")]
+        data = [sse.data_of(event) for event in self._split(piece or b"\n\n")]
         if _DONE in data:
             self._done = True
             data = data[: data.index(_DONE)]

@@ -1,5 +1,6 @@
 """Adapter of servers of the Open Inference Protocol over HTTP: Triton, KServe, MLServer, the bundled tensor runtime."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import NoReturn
@@ -7,7 +8,7 @@ from typing import NoReturn
 from adapters import offload
 from adapters.base import Answer
 from adapters.call import Call
-from adapters.errors import BackendError, Unsupported
+from adapters.errors import BackendError, InferenceError, Unsupported
 from adapters.http1.client import Client, ClientResponse
 from adapters.http1.message import encode_fields
 from adapters.offload import codecs
@@ -91,16 +92,17 @@ class OipHttpAdapter:
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
         failed_status.check_version(request, self._dialect.versions)
-        return await self._readiness.explained(self._answer(request, call), request, call)
-
-    async def _answer(self, request: ModelRequest, call: Call) -> Answer:
-        if isinstance(request, InferRequest):
-            return await (self._stream if request.stream else self._infer)(request, call)
-        if isinstance(request, ModelQuery):
-            return await self._query(request, call)
-        if isinstance(request, ModelOrder):
-            return await self._order(request, call)
-        raise failed_status.takes_tensors(request)
+        try:
+            if isinstance(request, InferRequest):
+                return await (self._stream if request.stream else self._infer)(request, call)
+            if isinstance(request, ModelQuery):
+                return await self._query(request, call)
+            if isinstance(request, ModelOrder):
+                return await self._order(request, call)
+            raise failed_status.takes_tensors(request)
+        except InferenceError as error:
+            await self._readiness.explain(error, request, call)
+            raise
 
     async def probe(self, timeout: float) -> None:
         await health.check(self._client, self._probe_target, self._fields, timeout)
@@ -159,18 +161,24 @@ class OipHttpAdapter:
             codings.append(("content-encoding", spliced.encoding))
         if spliced.accepts and not request.stream and (accepted := compression.chosen(spliced.accepts)) is not None:
             codings.append(("accept-encoding", accepted))
-        return await self._post(request, request.kind, body, length, call, encode_fields(codings))
+        return await self._post(request, request.kind, body, length, call, codings)
 
     async def _post(
-        self, request: InferRequest, verb: str, body: bytes, length: int | None, call: Call, more: bytes = b""
+        self,
+        request: InferRequest,
+        verb: str,
+        body: bytes,
+        length: int | None,
+        call: Call,
+        codings: Sequence[tuple[str, str]] = (),
     ) -> ClientResponse:
         """Send a request, and return the response of any status."""
-        fields = self._about(request, call)
+        fields = [*self._about(request, call), *codings]
         if length is not None:
             fields.append((oip.HEADER, str(length)))
         ours = self._json_fields if length is None else self._binary_fields
         target = _target(self._base, self._model or request.model, request.version, verb)
-        return await self._client.request(b"POST", target, ours + encode_fields(fields) + more, body, call.deadline)
+        return await self._client.request(b"POST", target, ours + encode_fields(fields), body, call.deadline)
 
     def _about(self, request: ModelRequest, call: Call) -> list[tuple[str, str]]:
         """Return the header fields that depend on the request."""

@@ -185,10 +185,10 @@ def is_opening(data: bytes) -> bool:
         return False
     if not chunk.choices:
         return bytes(chunk.usage) in _EMPTY
-    return all(map(_has_nothing, chunk.choices))
-
-
-def _has_nothing(choice: _Choice) -> bool:
-    values = [choice.text, choice.finish_reason]
-    values += [value for name, value in (choice.delta or {}).items() if name != "role"]
-    return all(bytes(value) in _EMPTY for value in values)
+    for choice in chunk.choices:
+        if bytes(choice.text) not in _EMPTY or bytes(choice.finish_reason) not in _EMPTY:
+            return False
+        for name, value in (choice.delta or {}).items():
+            if name != "role" and bytes(value) not in _EMPTY:
+                return False
+    return True

@@ -16,7 +16,6 @@ from yarl import URL
 from adapters import ignored_fields
 from adapters.http1.server import Limits, Server
 from adapters.registry import Address, make
-from adapters.wire import ext_proc, field_names
 from adapters.wire.openai.model_field import PASSTHROUGH
 from config.schema.batches import BatchesConfig
 from config.schema.state import StoredResponsesConfig
@@ -83,9 +82,9 @@ TENSOR = {
 }
 ROWS = {"signature_name": "s", "instances": [{"a": "b"}], "parameters": {"p": "q"}}
 SAMPLES: list[tuple[str, dict[str, Any], frozenset[str]]] = [
-    ("/v1/chat/completions", CHAT, field_names.CHAT),
+    ("/v1/chat/completions", CHAT, ignored_fields.CHAT),
     ("/openai/deployments/chat/chat/completions?api-version=1", CHAT, frozenset()),
-    ("/v1/completions", {"model": "chat", "prompt": ["a"]}, field_names.COMPLETION),
+    ("/v1/completions", {"model": "chat", "prompt": ["a"]}, ignored_fields.COMPLETION),
     ("/v1/embeddings", {"model": "chat", "input": ["a"]}, ignored_fields.EMBEDDING),
     ("/v1/responses", RESPONSE, ignored_fields.RESPONSE),
     ("/v1/responses/input_tokens", RESPONSE, frozenset()),
@@ -107,7 +106,7 @@ SAMPLES: list[tuple[str, dict[str, Any], frozenset[str]]] = [
     ("/v2/models/tensors/infer", TENSOR, frozenset({"x"})),
     ("/v2/models/tensors/generate", {"text_input": "a", "parameters": {"p": "q"}}, frozenset({"id", "x"})),
     *((f"/v1/models/rows:{verb}", ROWS, frozenset({"x"})) for verb in ("predict", "explain", "classify", "regress")),
-    *((path, {"model": "chat"}, ext_proc.fields_of(path)) for path in PASSTHROUGH if "audio/t" not in path),
+    *((path, {"model": "chat"}, ignored_fields.fields_of(path)) for path in PASSTHROUGH if "audio/t" not in path),
 ]
 """A path, a request, and the names of all fields that its API has."""
 DIFFERENT = [case for case in SAMPLES if case[0] in (
