@@ -73,6 +73,8 @@ class Sweeper:
             self._is_calm, self._seen = deadlines == self._seen and min(deadlines) > now + 2 * CALM, deadlines
             # All calm timers of the loop end at the same times, so that they wake it once.
             then = (now // CALM + 1) * CALM if self._is_calm else now + INTERVAL
+            if then <= now:  # the quotient was rounded down
+                then += CALM
             self._handle = self._loop.call_at(then, self._sweep)
 
 

@@ -7,6 +7,7 @@ the application made, when the first client connects: clients of models wait nei
 import asyncio
 import importlib
 import logging
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
@@ -19,7 +20,7 @@ if TYPE_CHECKING:  # imported with the application
     from aiohttp.typedefs import Handler, Middleware
 
 log = logging.getLogger(__name__)
-APPLICATION = "gateway.admin.api.front"
+APPLICATION = "gateway.admin.front"
 """The module with the API of operators."""
 LINGER_SECONDS = 2.0
 """Seconds in which the listener reads and discards the rest of a body after its response."""
@@ -151,7 +152,8 @@ class AdminListener(Listeners):
 
     async def _set_up(self) -> None:
         try:
-            await asyncio.to_thread(importlib.import_module, APPLICATION)
+            if APPLICATION not in sys.modules:
+                await asyncio.to_thread(importlib.import_module, APPLICATION)
             from aiohttp import web, web_response
 
             # aiohttp would name its version and Python's in each response, those to malformed requests included.

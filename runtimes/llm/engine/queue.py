@@ -13,7 +13,7 @@ Models", https://arxiv.org/abs/2401.00588, algorithm 2): its service, in weighte
 counter uses actual service, so no estimate of answer lengths is needed. For two tenants that both wait throughout an
 interval, the service in the interval differs, per share, by at most a constant (theorem 4.8).
 
-`policies.fairness` has the same counter for the gateway's queue: a runtime imports no policy, as it also runs alone.
+`policies.queueing` has the same counter for the gateway's queue: a runtime imports no policy, as it also runs alone.
 """
 
 from bisect import insort

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
+import gateway.admin.front  # noqa: F401 - the import of a thread would race with the virtual clock
 from gateway.admin.listener import AdminLimits, AdminListener
 from tests.adapters.http1.raw import PATIENCE, Raw, get, post, until
 
