@@ -14,6 +14,7 @@ exchange.py          one connection of the client: request and response
 proxy.py             a proxy between the client and the upstream
 relay.py             an exchange of the client that a proxy carries
 sweeper.py           one timer for all deadlines of a loop
+greeting.py          selects HTTP/1.1 or HTTP/2 by the first bytes of a connection
 multiplexed.py       HTTP/2 with the package `h2`, for clients that begin with its first bytes
 stream_transport.py  one HTTP/2 stream as the transport of a connection of HTTP/1.1
 

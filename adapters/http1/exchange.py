@@ -276,6 +276,11 @@ class Exchange(Feeding):
 
     # ── ends ──────────────────────────────────────────────────────────────────────────────────────────
 
+    @property
+    def rests(self) -> bool:
+        """Whether no response is awaited."""
+        return self.complete
+
     def rest(self, seconds: float) -> None:
         """Mark the connection idle: it closes after `seconds` unless it is used again."""
         self.rested_at = self.loop.time()

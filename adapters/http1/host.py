@@ -49,6 +49,11 @@ class ServedConnection(Protocol):
     def spare(self) -> bool:
         """Whether the connection has no request in progress and nothing to send."""
 
+    @property
+    def rests(self) -> bool:
+        """Whether no request is under way."""
+        ...
+
     def expire(self) -> None:
         """Handle the end of the deadline."""
 

@@ -303,6 +303,11 @@ class Multiplexed(FrameReceiver):
         self._unsent = self.transport.get_write_buffer_size()
         self.deadline = self.server.loop.time() + self.server.limits.send_timeout
 
+    @property
+    def rests(self) -> bool:
+        """Whether no stream is open."""
+        return not self._streams
+
     def expire(self) -> None:
         if self._can_write:
             self._leave()

@@ -261,6 +261,11 @@ class RequestReceiver(Feeding):
         """Reject input that is not a valid request, after the responses that are due before it."""
         raise NotImplementedError
 
+    @property
+    def rests(self) -> bool:
+        """Whether the connection waits for a request, whose time limits are seconds."""
+        return self.phase == "idle"
+
     def _enter(self, phase: Phase, seconds: float) -> None:
         self.phase = phase
         self.deadline = self._server.loop.time() + seconds

@@ -24,6 +24,11 @@ class Expiring(Protocol):
 
     deadline: float
 
+    @property
+    def rests(self) -> bool:
+        """Whether its deadline comes nearer only after a call of `stir`, or by seconds more than `CALM`."""
+        ...
+
     def expire(self) -> None:
         """Handle the end of the deadline."""
 
@@ -31,26 +36,23 @@ class Expiring(Protocol):
 class Sweeper:
     """Expires the members of live sets, the earliest of a set first, at most `INTERVAL` seconds late.
 
-    While no deadline is near and none changes, the next change is seen up to `CALM` seconds late, unless `stir` is
-    called.
-    Idle while all sets are empty.
+    Looks seldom while all members rest and no deadline is near. The looks have fixed times, so that the exchanges of one
+    server do not shift those of another. Idle while all sets are empty.
     """
 
-    __slots__ = ("_handle", "_is_calm", "_loop", "_seen", "_sets")
+    __slots__ = ("_handle", "_is_calm", "_loop", "_sets")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._sets: dict[int, Set[Expiring]] = {}
         self._handle: asyncio.TimerHandle | None = None
         self._is_calm = False
-        self._seen: list[float] = []
-        """All deadlines at the last check."""
 
     def watch(self, members: Set[Expiring]) -> None:
         """Check a set until it is empty. Call this method whenever a member was added."""
         self._sets[id(members)] = members
         if self._handle is None:
-            self._handle = self._loop.call_later(INTERVAL, self._sweep)
+            self._look_after(INTERVAL)
         self.stir()
 
     def stir(self) -> None:
@@ -58,7 +60,7 @@ class Sweeper:
         if self._is_calm and self._handle is not None:
             self._is_calm = False
             self._handle.cancel()
-            self._handle = self._loop.call_later(INTERVAL, self._sweep)
+            self._look_after(INTERVAL)
 
     def _sweep(self) -> None:
         now = self._loop.time()
@@ -69,13 +71,15 @@ class Sweeper:
         self._sets = {key: members for key, members in self._sets.items() if members}
         self._handle = None
         if self._sets:
-            deadlines = [member.deadline for members in self._sets.values() for member in members]
-            self._is_calm, self._seen = deadlines == self._seen and min(deadlines) > now + 2 * CALM, deadlines
-            # All calm timers of the loop end at the same times, so that they wake it once.
-            then = (now // CALM + 1) * CALM if self._is_calm else now + INTERVAL
-            if then <= now:  # the quotient was rounded down
-                then += CALM
-            self._handle = self._loop.call_at(then, self._sweep)
+            far = now + 2 * CALM
+            self._is_calm = all(m.rests and m.deadline > far for members in self._sets.values() for m in members)
+            self._look_after(CALM if self._is_calm else INTERVAL)
+
+    def _look_after(self, period: float) -> None:
+        """Look at the next multiple of a period: all calm loops of a process then wake it once."""
+        now = self._loop.time()
+        then = (now // period + 1) * period
+        self._handle = self._loop.call_at(then if then > now else then + period, self._sweep)  # the quotient is rounded
 
 
 _sweepers: WeakKeyDictionary[asyncio.AbstractEventLoop, Sweeper] = WeakKeyDictionary()

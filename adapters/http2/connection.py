@@ -170,6 +170,11 @@ class Connection(ControlFrames, Generic[Head]):
             self.deadline = when
             sweeper(self.loop).stir()
 
+    @property
+    def rests(self) -> bool:
+        """True: `look_at` stirs."""
+        return True
+
     def expire(self) -> None:
         """Check the deadlines of all streams and of the connection."""
         now = self.loop.time()

@@ -112,6 +112,11 @@ class AdminConnection(asyncio.Protocol):
             self.inner.connection_lost(exc)
 
     @property
+    def rests(self) -> bool:
+        """Whether the connection waits for a request, whose time limits are seconds."""
+        return self.deadline != NEVER and not self._in_head
+
+    @property
     def spare(self) -> bool:
         """Whether the connection has no request in progress and its last response is sent."""
         return self.deadline != NEVER and not self._transport.get_write_buffer_size()

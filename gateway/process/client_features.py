@@ -85,7 +85,7 @@ class ClientFeatures:
             "record": Feature(lambda config: config.record is not None, self._record),
             "shadows": Feature(has_shadows, self._shadows, f"{_ROOM}.shadow.metrics"),
             "rollouts": Feature(has_comparisons, self._rollouts, f"{_ROOM}.rollouts.warm"),
-            "feedback": Feature(has_feedback, self._feedback, f"{_ROOM}.experiments.metrics"),
+            "feedback": Feature(has_feedback, self._feedback, f"{_ROOM}.experiments.inbox"),
             "broker pools": Feature(has_broker_pools, self._broker_pools, f"{_ROOM}.bus.metrics"),
             "batches": Feature(lambda config: config.batches is not None, self._batches),
             "bus": Feature(lambda config: bool(config.listen.bus), self._bus),

@@ -25,7 +25,7 @@ COMMANDS = {
     "probe": "gateway.process.foreign.probe:probe",
     "conformance": "gateway.process.foreign.conformance:conformance",
     "replay": "gateway.process.replay_cli:replay",
-    "top": "gateway.admin.top.cli:top",
+    "top": "gateway.admin.top_cli:top",
     "serve": "",
     "extras": "",
     "worker": "",

@@ -24,9 +24,8 @@ class RoutePlan:
         request, price = exchange.request, exchange.price
         prompt, output = request.prompt_tokens, expected_output(request.max_tokens, request.n)
         exchange.cost = None if price is None else price.cost(prompt, output)
-        rows = request.rows
-        device_ms = exchange.services.device_time.expected(exchange.model, rows) if rows else 0.0
-        exchange.amounts = (1, prompt + output, rows, request.size, device_ms)
+        device_ms = exchange.services.device_time.expected(exchange.model, request.rows)
+        exchange.amounts = (1, prompt + output, request.rows, request.size, device_ms)
 
     def caller(self, exchange: Exchange) -> ModelCaller | None:
         """Calls the models that answer a client's request instead of pools; None here."""

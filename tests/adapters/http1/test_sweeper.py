@@ -10,6 +10,8 @@ from adapters.http1.sweeper import CALM, INTERVAL, NEVER, sweeper
 class Wait:
     """Something that expires."""
 
+    rests = True
+
     def __init__(self, deadline: float) -> None:
         self.deadline = deadline
         self.expired = asyncio.Event()
@@ -71,6 +73,14 @@ async def test_nothing_is_timed_while_every_set_is_empty() -> None:
     members.clear()
 
 
+@pytest.fixture
+def real_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests of this folder look more often."""
+    monkeypatch.setattr("adapters.http1.sweeper.INTERVAL", INTERVAL)
+    monkeypatch.setattr("adapters.http1.sweeper.CALM", CALM)
+
+
+@pytest.mark.usefixtures("real_pace")
 @pytest.mark.waits
 @pytest.mark.parametrize("stirred", [False, True])
 @pytest.mark.parametrize("after", [0.0, 0.05, 3.21])
@@ -84,6 +94,7 @@ async def test_a_calm_loop_wakes_seldom_and_a_nearer_deadline_expires_in_time(af
         """The deadline of a connection that rests, which notes when it is read."""
 
         expired = asyncio.Event()
+        rests = True
 
         @property
         def deadline(self) -> float:

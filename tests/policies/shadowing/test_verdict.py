@@ -48,7 +48,7 @@ def test_agreement_needs_answers_and_a_bound() -> None:
 @pytest.mark.parametrize(("noise", "most"), [(0.0, 0), (0.05, 2), (0.5, 2)])
 def test_equal_answers_are_not_judged_at_any_look(noise: float, most: int) -> None:
     """20 shadows of 400 copies, each looked at after every discordant pair; 1 % may be judged: 2 with three standard
-    deviations and some. `policies/sequential/test_event_ratio.py` has the exact share."""
+    deviations and some. `tests/policies/sequential/test_event_ratio.py` has the exact share."""
     rng, config, alarms = random.Random(5), shadow(noise="100%"), 0
     for _ in range(20):
         tally, last = PairTally(), 0
