@@ -36,8 +36,8 @@ class Expiring(Protocol):
 class Sweeper:
     """Expires the members of live sets, the earliest of a set first, at most `INTERVAL` seconds late.
 
-    Looks seldom while all members rest and no deadline is near. The looks have fixed times, so that the exchanges of one
-    server do not shift those of another. Idle while all sets are empty.
+    Looks seldom while all members rest and no deadline is near. The looks have fixed times, so that the exchanges of
+    one server do not shift those of another. Idle while all sets are empty.
     """
 
     __slots__ = ("_handle", "_is_calm", "_loop", "_sets")
