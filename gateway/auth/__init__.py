@@ -21,6 +21,7 @@ audit.py         the audit log and its chain of digests
 trail.py         writes audit entries in the background
 cli.py           `headrace keys`
 audit_cli.py     `headrace audit`
+teams_cli.py     `headrace teams`
 teams/           teams of tenants with limits of their own, changed at run time
-terminal.py      options and errors that both commands share
+terminal.py      options and errors that these commands share
 """

@@ -34,7 +34,7 @@ COMMANDS = {
     "import": "gateway.process.foreign.imports:app",
     "batch": "gateway.features.batches.client.cli:app",
     "keys": "gateway.auth.cli:app",
-    "teams": "gateway.auth.teams.cli:app",
+    "teams": "gateway.auth.teams_cli:app",
     "audit": "gateway.auth.audit_cli:app",
     "rollout": "gateway.features.rollouts.cli:app",
     "experiment": "gateway.features.experiments.cli:app",

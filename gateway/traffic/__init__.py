@@ -16,6 +16,7 @@ sequences.py      the endpoint that has the state of a sequence
 endpoint.py       one server address: health, breaker, load
 fleet/            all endpoints, preserved across reloads
 discovery/        endpoints from DNS, a file or Kubernetes
+standing.py       the measurements and the state of pools that processes exchange
 pool_state.py     measurements of a pool, preserved across reloads
 spans.py          the spans of a traced request: waits in queues, attempts
 arm.py            counts the end of each request at its arm; an arm that is another model

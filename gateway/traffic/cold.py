@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from adapters.errors import Unavailable
 from config.schema.runtimes.replicas import ScaleConfig
-from gateway.traffic.fleet.standing import PoolStanding
+from gateway.traffic.standing import PoolStanding
 from policies.scaling.starts import remaining
 
 STARTING, FAILED = "model_starting", "model_start_failed"

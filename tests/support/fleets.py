@@ -7,7 +7,7 @@ from config.schema.config import Config
 from gateway.features.placement.local import LocalRuntime
 from gateway.features.scaling.autoscaler import SAMPLE_SECONDS, Autoscaler
 from gateway.traffic.fleet.member import FleetError
-from gateway.traffic.fleet.standing import PoolDemand, PoolStanding
+from gateway.traffic.standing import PoolDemand, PoolStanding
 from tests.support.gateways import config
 
 

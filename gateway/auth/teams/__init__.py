@@ -5,5 +5,4 @@ the gateways run, and every gateway applies a change with its next poll of the k
 
 store.py   teams and the teams of keys in the state database
 limits.py  the limits of a team: validated against the tenant, combined with the file
-cli.py     `headrace teams`
 """

@@ -6,7 +6,7 @@ from typing import Protocol, cast
 from gateway.features.placement.local import LocalRuntimes
 from gateway.traffic.fleet.fleet import Fleet
 from gateway.traffic.fleet.runtime import OwnRuntime
-from gateway.traffic.fleet.standing import PoolDemand, PoolStanding
+from gateway.traffic.standing import PoolDemand, PoolStanding
 
 
 def demands(fleet: Fleet) -> Iterator[PoolDemand]:

@@ -6,7 +6,7 @@ from typing import Any
 from config.schema.config import PoolConfig
 from gateway.features.scaling.pool_scale import PoolScale
 from gateway.traffic.fleet.runtime import OwnRuntime
-from gateway.traffic.fleet.standing import PoolDemand
+from gateway.traffic.standing import PoolDemand
 
 
 class ExternalScale(PoolScale):

@@ -15,7 +15,7 @@ from config.schema.runtimes.programs import VllmRuntime
 from config.schema.runtimes.replicas import ReplicasConfig
 from gateway.traffic.fleet.runtime import OwnRuntime
 from gateway.traffic.fleet.signals import fetch
-from gateway.traffic.fleet.standing import PoolDemand, PoolStanding
+from gateway.traffic.standing import PoolDemand, PoolStanding
 from policies.clock import Window
 from policies.scaling.scaler import Scaler, ScalingDecision, ScalingFacts, ScalingRules, resized
 from policies.scaling.starts import StartTimes

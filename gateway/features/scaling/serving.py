@@ -21,7 +21,7 @@ from config.schema.protocols.apps import RayServeProtocol
 from gateway.features.scaling.external import ExternalScale
 from gateway.traffic.discovery.target import DiscoveredEndpoint
 from gateway.traffic.fleet.member import FleetError, tls_of
-from gateway.traffic.fleet.standing import PoolDemand
+from gateway.traffic.standing import PoolDemand
 
 MAX_BYTES = 4 * 1024**2
 SECONDS = 10.0

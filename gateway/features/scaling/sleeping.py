@@ -20,7 +20,7 @@ from config.schema.config import PoolConfig
 from gateway.features.scaling.external import ExternalScale
 from gateway.traffic.discovery.target import DiscoveredEndpoint
 from gateway.traffic.fleet.member import FleetError, session
-from gateway.traffic.fleet.standing import PoolDemand, PoolStanding
+from gateway.traffic.standing import PoolDemand, PoolStanding
 from policies.scaling.scaler import SleepFacts, chosen
 
 MAX_BYTES = 4 * 1024**2

@@ -15,7 +15,7 @@ from gateway.process.supervisor.worker import Worker
 from gateway.telemetry import families
 from gateway.traffic.fleet.member import FleetError
 from gateway.traffic.fleet.operations import NotDone, Operation, adopt, pack
-from gateway.traffic.fleet.standing import ScalingExchange
+from gateway.traffic.standing import ScalingExchange
 
 MAX_BODY = 64 * 1024**2
 LAST_SECONDS = 1.0

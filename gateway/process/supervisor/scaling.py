@@ -12,7 +12,7 @@ from gateway.process.supervisor.process import WorkerLost, WorkerProcess
 from gateway.process.supervisor.runtimes import Prepared, SharedRuntimes, addresses
 from gateway.process.supervisor.workers import Workers
 from gateway.traffic.fleet.runtime import OwnRuntime
-from gateway.traffic.fleet.standing import PoolDemand, PoolStanding, ScalingExchange
+from gateway.traffic.standing import PoolDemand, PoolStanding, ScalingExchange
 
 
 class WorkersActuator:

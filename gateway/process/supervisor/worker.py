@@ -18,7 +18,7 @@ from gateway.process.supervisor.messages import RolloutExchange, StartMessage, W
 from gateway.process.supervisor.share import share
 from gateway.traffic.fleet.fleet import Change
 from gateway.traffic.fleet.operations import adopt
-from gateway.traffic.fleet.standing import ScalingExchange
+from gateway.traffic.standing import ScalingExchange
 
 
 class Worker:

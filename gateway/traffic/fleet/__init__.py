@@ -6,7 +6,6 @@ members.py        all running and draining endpoints
 desired.py        the endpoints that a pool should have: file, discovery, operators
 operations.py     changes by operators: add, drain, remove, weigh
 runtime.py        the interface of a runtime that this or another process started
-standing.py       the measurements and the state of pools that processes exchange
 signals.py        the load that servers report
 server_tls.py     the certificates of the listeners
 """

@@ -26,7 +26,7 @@ from gateway.traffic.fleet.member import (
 )
 from gateway.traffic.fleet.members import NOTHING, POLL_SECONDS, Members
 from gateway.traffic.fleet.runtime import NoRuntimes, Runtimes
-from gateway.traffic.fleet.standing import PoolStanding
+from gateway.traffic.standing import PoolStanding
 from gateway.traffic.meter import PoolMeter
 from gateway.traffic.pool import Pool
 from gateway.traffic.pool_state import PoolState, pool_state, several_models

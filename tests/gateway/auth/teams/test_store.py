@@ -16,7 +16,7 @@ from gateway.auth.errors import NoSuchTeam, TeamConflict
 from gateway.auth.keys import id_of
 from gateway.auth.store import KeyStore
 from gateway.auth.teams import store as stores
-from gateway.auth.teams.cli import app
+from gateway.auth.teams_cli import app
 from tests.gateway.admin.conftest import OpenDoor, admin_door
 from tests.support.gateways import PEPPER, config
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.features.scaling.autoscaler import SAMPLE_SECONDS
-from gateway.traffic.fleet.standing import PoolDemand, PoolStanding
+from gateway.traffic.standing import PoolDemand, PoolStanding
 from tests.support.fleets import Fleet
 from tests.support.waiting import until
 

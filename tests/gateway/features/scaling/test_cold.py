@@ -15,7 +15,7 @@ from config.schema.config import BalanceConfig, QueueConfig
 from config.schema.runtimes.replicas import ReplicasConfig
 from gateway.traffic.cold import FAILED, STARTING, ColdStart
 from gateway.traffic.endpoint import Endpoint
-from gateway.traffic.fleet.standing import PoolStanding
+from gateway.traffic.standing import PoolStanding
 from gateway.traffic.meter import PoolMeter
 from gateway.traffic.pool import Pool
 from gateway.traffic.queue import PoolQueue

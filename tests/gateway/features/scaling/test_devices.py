@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from config.schema.config import Config
 from gateway.features.placement.local import LocalRuntime
 from gateway.features.scaling.autoscaler import SAMPLE_SECONDS, Autoscaler
-from gateway.traffic.fleet.standing import PoolDemand, PoolStanding
+from gateway.traffic.standing import PoolDemand, PoolStanding
 from tests.support.fleets import Replica
 from tests.support.gateways import config
 

@@ -9,7 +9,7 @@ from gateway.features.scaling import autoscaler
 from gateway.features.scaling.external import ExternalScale
 from gateway.features.scaling.metrics import ReplicaMetrics
 from gateway.features.scaling.pool_scale import PoolScale
-from gateway.traffic.fleet.standing import PoolDemand
+from gateway.traffic.standing import PoolDemand
 from tests.support.fleets import Fleet
 from tests.support.gateways import config
 

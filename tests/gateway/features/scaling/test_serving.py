@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from gateway.features.scaling.serving import DeploymentSize, HttpServeOrders, ServeError, ServeScale
-from gateway.traffic.fleet.standing import PoolDemand
+from gateway.traffic.standing import PoolDemand
 from tests.support.gateways import config
 
 START_SECONDS = 3.0

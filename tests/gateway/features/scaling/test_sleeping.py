@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from config.schema.config import PoolConfig
 from gateway.features.scaling.sleeping import LOST_READS, HttpSleepOrders, SleepError, SleepLoad, SleepScale
-from gateway.traffic.fleet.standing import PoolDemand
+from gateway.traffic.standing import PoolDemand
 from tests.support.gateways import config
 from tests.support.sleeping_vllm import sleeping_vllm
 from tests.support.upstreams import upstream
