@@ -26,11 +26,11 @@ from gateway.traffic.fleet.member import (
 )
 from gateway.traffic.fleet.members import NOTHING, POLL_SECONDS, Members
 from gateway.traffic.fleet.runtime import NoRuntimes, Runtimes
-from gateway.traffic.standing import PoolStanding
 from gateway.traffic.meter import PoolMeter
 from gateway.traffic.pool import Pool
 from gateway.traffic.pool_state import PoolState, pool_state, several_models
 from gateway.traffic.queue import PoolQueue
+from gateway.traffic.standing import PoolStanding
 
 if TYPE_CHECKING:  # for pools whose endpoints, or protocols, are discovered
     from adapters.detection.auto import AutoAdapter

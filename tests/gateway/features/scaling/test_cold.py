@@ -15,10 +15,10 @@ from config.schema.config import BalanceConfig, QueueConfig
 from config.schema.runtimes.replicas import ReplicasConfig
 from gateway.traffic.cold import FAILED, STARTING, ColdStart
 from gateway.traffic.endpoint import Endpoint
-from gateway.traffic.standing import PoolStanding
 from gateway.traffic.meter import PoolMeter
 from gateway.traffic.pool import Pool
 from gateway.traffic.queue import PoolQueue
+from gateway.traffic.standing import PoolStanding
 from policies.balancing.pickers import picker
 from policies.breaker import Breaker
 from tests.support.gateways import chat
