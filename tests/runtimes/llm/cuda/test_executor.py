@@ -145,7 +145,7 @@ def test_the_executor_of_a_gpu_is_chosen_with_the_model(model: Llama, monkeypatc
 
 def test_a_share_of_a_gpu_excludes_the_memory_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = torch.device("cuda")
-    monkeypatch.setattr(executor, "memory_of", lambda device: MemoryStatus(total=2000, available=1000))
+    monkeypatch.setattr(memory, "memory_of", lambda device: MemoryStatus(total=2000, available=1000))
     assert memory.kv_blocks(0, 0.5, 10, gpu, steps=200) == 40
     assert memory.kv_blocks(0, 1.0, 10, gpu, steps=200) == 80
     assert memory.kv_blocks(800, None, 10, gpu, steps=200) == 80
