@@ -35,7 +35,7 @@ from adapters.wire.oip import parameters as oip_parameters
 
 HEADER = "inference-header-content-length"
 RAW = "raw_input"
-"""The placeholder name of the only input of a raw request; `raw_requests` replaces it."""
+"""The placeholder name of the only input of a raw request; `adapters.upstreams.inference` replaces it."""
 
 _ABSENT = Raw(b"")
 _PARAMETER_PATH = re.compile(r"`\$(?:\.parameters)?\.(\w+)`$")

@@ -24,7 +24,6 @@ from adapters.requests import ModelQuery
 from adapters.types import Deadline
 from adapters.upstreams import dial
 from adapters.upstreams.dial import FileTimes, credentials
-from adapters.upstreams.openai.client import OpenAIAdapter
 from adapters.upstreams.scrubbing import scrubber
 from adapters.wire.openai import chat as wire
 from config.schema.config import (
@@ -41,7 +40,6 @@ from config.schema.runtimes.ray import PlacedRuntime
 from gateway.traffic.discovery.target import DiscoveredEndpoint
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.fleet.runtime import CannotLaunch, MovingRuntime, Place, Runtime, Runtimes, place_of
-from gateway.traffic.fleet.signals import Scraper
 from gateway.traffic.spans import provider_of
 from policies.breaker import Breaker
 
@@ -294,6 +292,8 @@ def _runtime_adapter(pool: PoolConfig, runtime: Runtime) -> Adapter:
         return OipHttpAdapter(client, model=pool.model_name)
 
     shared = isinstance(pool.runtime, LlmRuntime) and pool.runtime.share_prefixes
+    from adapters.upstreams.openai.client import OpenAIAdapter
+
     return OpenAIAdapter(client, model=pool.model_name, ours=True, share_prefixes=shared)
 
 

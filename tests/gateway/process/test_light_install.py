@@ -26,7 +26,7 @@ for name in OVER_GRPC:
         continue
     raise AssertionError(f"{name} needs no extra")
 from adapters.wire import compression
-from adapters.wire.oip import bodies, generate, raw_requests, requests, responses
+from adapters.wire.oip import bodies, generate, request_view, requests, responses
 """
 
 
