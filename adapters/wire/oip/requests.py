@@ -95,7 +95,7 @@ def decode_request(body: bytes, header_length: int | None, model_name: str, mode
     """Decode a request. Raises `CallerError` that names the fault and the change to make.
 
     If `header_length` is 0, the body is the data of the model's only input. Its name, datatype and shape come from the
-    model's metadata: see `raw_requests`.
+    model's metadata: see `adapters.upstreams.inference`.
     """
     if header_length == 0:
         tensor = Tensor(RAW, "", (), memoryview(body))
