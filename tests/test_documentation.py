@@ -82,6 +82,18 @@ def test_every_test_that_a_page_names_exists() -> None:
         assert f"def {name}(" in written, name
 
 
+def test_every_module_that_a_text_names_exists() -> None:
+    """Of pages and docstrings. A name that ends like a module may be that of a program, or of a reader's own file."""
+    foreign = {"llama.cpp", "abacus.py", "serve_head.py", "api_router.py", "NAME.c", "headrace_model.py", "test_x.py"}
+    rooms = [Path(room) for room in ("gateway", "adapters", "runtimes", "policies", "config", "loadtests", "tests")]
+    sources = [path for room in rooms for path in room.rglob("*") if path.suffix in (".py", ".c", ".cpp", ".h", ".hpp")]
+    names = {path.name for path in sources} | foreign
+    texts = [*PAGES, *(path for path in sources if path.suffix == ".py")]
+    named = [(text, n) for text in texts for n in re.findall(r"`(?:\w+/)*(\w+\.(?:py|c|cpp|h|hpp))`", text.read_text())]
+    assert named
+    assert [(str(text), name) for text, name in named if name not in names] == []
+
+
 def test_every_metric_is_on_a_page_and_no_other() -> None:
     rooms = (Path("gateway"), Path("runtimes/tensor"))
     source = "\n".join(path.read_text() for room in rooms for path in room.rglob("*.py"))

@@ -1,7 +1,7 @@
 """HTTP/2 (RFC 9113) for handlers of HTTP/1.1, with the `h2` package, for clients that support only HTTP/2.
 
 Each stream is a separate HTTP/1.1 connection (`stream_transport.py`); this module passes frames to streams and sends
-their responses. `frame_receiver.py` bounds the features of HTTP/2: concurrent streams, frames without content, resets.
+their responses. `FrameReceiver` bounds the features of HTTP/2: concurrent streams, frames without content, resets.
 """
 
 import asyncio
