@@ -46,6 +46,17 @@ class ConnectionPlan(NamedTuple):
     """Whether the owner acknowledges messages; otherwise they are acknowledged when they arrive."""
 
 
+def _leave(paho: Client) -> None:
+    """End a connection that nobody waits for any more, or that failed half-way."""
+    socket = paho.socket()
+    if socket is not None:
+        paho.on_disconnect = None
+        with suppress(OSError, ValueError):
+            paho.disconnect()
+            paho.loop_write()
+        socket.close()
+
+
 class Connection:
     """`open`, then the rest. `lost` is set at the end of the connection."""
 
@@ -102,10 +113,12 @@ class Connection:
         for server in sample(servers := servers_of(self._config), len(servers)):
             try:
                 async with asyncio.timeout(2 * CONNECT):
+                    self._opened = self._loop.create_future()  # a timeout has cancelled the last one
                     await self._connect(server)
                     return await self._opened
             except (OSError, TimeoutError, ValueError) as error:
                 errors.append(f"{type(error).__name__}: {error}")
+                self._close_socket()
             except BaseException:
                 self._end("closed while it was opened")
                 raise
@@ -119,27 +132,23 @@ class Connection:
         settings.SessionExpiryInterval = self._plan.expiry
         settings.ReceiveMaximum = self._plan.most
         clean = not self._plan.expiry
-        work = asyncio.to_thread(self._paho.connect, host.strip("[]"), number, KEEPALIVE, "", 0, clean, settings)
+        paho = self._paho = self._made()  # a thread that connects to another server may still use the last one
+        work = asyncio.to_thread(paho.connect, host.strip("[]"), number, KEEPALIVE, "", 0, clean, settings)
         connecting = asyncio.create_task(work)
         try:
             await asyncio.shield(connecting)
-        except asyncio.CancelledError:
-            connecting.add_done_callback(self._abandoned)
+        except BaseException:
+            connecting.add_done_callback(lambda _: _leave(paho))
             raise
-        self._socket = self._paho.socket()
+        self._socket = paho.socket()
         if self._socket is None:
             raise BrokerUnavailable("MQTT: the broker has closed the connection")
         self._paho.on_socket_register_write = lambda *_: self._write_later()
         self._paho.on_socket_unregister_write = lambda *_: self._stop_writing()
-        self._paho.on_socket_close = lambda *_: self._stop()
+        self._paho.on_socket_close = lambda _client, _data, socket: self._stop() if socket is self._socket else None
         if self._paho.want_write():
             self._write_later()
         self._tick()
-
-    def _abandoned(self, connecting: "asyncio.Task[Any]") -> None:
-        if not connecting.cancelled() and connecting.exception() is None:
-            self._paho.disconnect()
-            self._paho.loop_write()
 
     async def close(self, *, forget: bool = False) -> None:
         """Leave. With `forget` the broker forgets the session."""
@@ -182,14 +191,13 @@ class Connection:
             add(socket, act)
         except (OSError, RuntimeError) as error:
             self._end(f"the connection is lost: {error}")
-            socket.close()
 
     def _stop_writing(self) -> None:
         if self._socket is not None:
             self._loop.remove_writer(self._socket)
 
     def _stop(self) -> None:
-        """The socket is about to be closed."""
+        """Watch the socket no longer; the library is about to close it."""
         socket, self._socket = self._socket, None
         if socket is not None:
             self._loop.remove_reader(socket)
@@ -197,8 +205,15 @@ class Connection:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _end(self, reason: str) -> None:
+    def _close_socket(self) -> None:
+        """Close what the library has left open. It would close it only when its memory is collected."""
+        socket = self._socket
         self._stop()
+        if socket is not None:
+            socket.close()
+
+    def _end(self, reason: str) -> None:
+        self._close_socket()
         if not self.lost.is_set():
             self.reason = reason
             self.lost.set()
