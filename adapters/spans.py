@@ -136,8 +136,6 @@ class SpanLog:
     """The texts of spans, on routes whose traces have texts."""
     dropped = 0
     """Spans beyond `MOST_SPANS`, which are not recorded."""
-    slot = -1
-    """Its place in the journal of its process; -1 without one."""
     written = -1
     """The number of spans that the journal has."""
     _root: Span | None = None

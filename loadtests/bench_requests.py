@@ -18,8 +18,8 @@ from pathlib import Path
 from gateway.features.requests.days import open_days
 from gateway.features.requests.lines import DAY_MICROS, MICROS, RequestLine
 from gateway.features.requests.search import LabelTest, RequestQuery
-from gateway.features.requests.spool import SpoolFrame
-from gateway.features.requests.store import RequestStore, SpoolPart
+from gateway.features.requests.spool import WaitingLine
+from gateway.features.requests.store import RequestStore
 
 BATCH = 1000
 PAGES = 40
@@ -55,8 +55,8 @@ def fill(store: RequestStore, rows: int, days: int) -> float:
     for line in lines(rows, days, rng):
         batch.append(line)
         if len(batch) == BATCH:
+            store.write("bench", [WaitingLine(end + at, each) for at, each in enumerate(batch, 1)], "1970-01-01")
             end += BATCH
-            store.write([SpoolPart("bench", [SpoolFrame(end, batch)])], "1970-01-01")
             batch = []
     return rows / (time.perf_counter() - began)
 

@@ -154,7 +154,7 @@ class DataPlane:
         telemetry.tracer = self.traces.configure(self.config.traces)
         self._exits.callback(self.usage.close)
         telemetry.usage = self.usage.configure(self.config)
-        self._exits.push_async_callback(self.requests.aclose)
+        self._exits.callback(self.requests.close)
         self._exits.callback(telemetry.flush)
         telemetry.requests = self.requests.configure(self.config)
         self.metrics.tenants.configure(self.config.metrics)

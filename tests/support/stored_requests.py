@@ -1,11 +1,12 @@
 """Ended requests, and the lines that are stored of them."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from adapters.types import Usage
 from config.schema.money import Money
 from gateway.features.requests.lines import MICROS, RequestLine
-from gateway.features.requests.sink import RequestSink
+from gateway.features.requests.spool import WaitingLine
 from gateway.telemetry.record import Record
 from tests.support.usage_hosts import NOVEMBER
 
@@ -29,10 +30,6 @@ def record(id: str = "r", tenant: str = "acme", at: float = NOVEMBER, picos: int
     return one
 
 
-def crash(sink: RequestSink) -> None:
-    """End a process: the kernel closes its file, which has all frames, and its queue is lost."""
-    if sink._flushing is not None:
-        sink._flushing.cancel()
-    sink._close()
-    if sink._mark is not None:
-        sink._mark.close()
+def waiting(lines: Iterable[RequestLine]) -> list[WaitingLine]:
+    """The lines as a file has them: each ends at an offset of its own."""
+    return [WaitingLine(end, line) for end, line in enumerate(lines, 1)]

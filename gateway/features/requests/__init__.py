@@ -2,8 +2,8 @@
 
 lines.py    the record of one request, as the spool and the database have it
 reasons.py  why a request was routed as it was, as data
-spool.py    files of one process, where records wait for the database
-sink.py     receives ended requests in one process, and writes the spool
+spool.py    the journals of processes, where records wait for the database
+sink.py     appends the ended requests of one process to its journal
 live.py     the sink in force
 recorded.py the sums of the records of each process
 unrecorded.py the requests of an ended process whose records are lost

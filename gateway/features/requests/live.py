@@ -1,6 +1,5 @@
 """The sink in force. A reload may begin, move or end the storage of requests."""
 
-import asyncio
 from collections import Counter
 
 from config.schema.config import Config
@@ -9,14 +8,13 @@ from gateway.features.requests.writer import spool_of
 
 
 class LiveRequests:
-    """`configure` at the start and after each reload, then `aclose`. `sink` is None if requests are not stored."""
+    """`configure` at the start and after each reload, then `close`. `sink` is None if requests are not stored."""
 
     def __init__(self, process: str | None = None) -> None:
         """`process` identifies this process in the names of files."""
         self._process = process
         self.sink: RequestSink | None = None
         self._lost: Counter[str] = Counter()
-        self._closing: set[asyncio.Task[None]] = set()
 
     @property
     def lost(self) -> Counter[str]:
@@ -27,23 +25,16 @@ class LiveRequests:
         """Put a configuration in force, and return its sink."""
         folder = spool_of(config)
         if self.sink is not None and self.sink.folder != folder:
-            task = asyncio.get_running_loop().create_task(self._close(self.sink))
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
-            self.sink = None
+            self.close()
         if self.sink is None and folder is not None:
             self.sink = RequestSink(folder, self._process)
         if self.sink is not None:
             self.sink.configure(config)
         return self.sink
 
-    async def aclose(self) -> None:
+    def close(self) -> None:
         """Leave the records to the writer."""
-        sink, self.sink = self.sink, None
-        if sink is not None:
-            await self._close(sink)
-        await asyncio.gather(*self._closing)
-
-    async def _close(self, sink: RequestSink) -> None:
-        await sink.aclose()
-        self._lost += sink.lost
+        if self.sink is not None:
+            self.sink.close()
+            self._lost += self.sink.lost
+            self.sink = None

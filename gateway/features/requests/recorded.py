@@ -10,10 +10,10 @@ from gateway.features.usage.labels import LABELS
 _NAMES = ("process", "hour", *LABELS)
 
 
-def recorded_sums(lines: Iterable[tuple[str, RequestLine]]) -> list[dict[str, Any]]:
-    """One row for each process, hour and set of labels, from lines with the names of their files."""
+def recorded_sums(source: str, lines: Iterable[RequestLine]) -> list[dict[str, Any]]:
+    """One row for each process, hour and set of labels, from lines of one file."""
     added: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for source, line in lines:
+    for line in lines:
         if not line.counted:
             continue
         labels = (line.tenant, line.key, line.model, line.arm, line.currency, line.team)

@@ -1,6 +1,5 @@
-"""Receives the ended requests of one process, and writes them to the spool in a thread."""
+"""Appends the ended requests of one process to its journal."""
 
-import asyncio
 import logging
 from collections import Counter
 from contextlib import suppress
@@ -13,21 +12,18 @@ from adapters.types import Usage
 from config.schema.config import Config
 from gateway.features.requests.lines import MICROS, MOST_TEXT, NUMBERS, PART, RequestLine
 from gateway.features.requests.reasons import Reasons, detail_of
-from gateway.features.requests.spool import LARGEST_FILE, ProcessMark, SpoolFile, encode
+from gateway.features.requests.spool import ProcessMark, encode
+from gateway.state.journal import Journal, JournalFull
 from gateway.telemetry.record import Record
 from policies.globs import GlobSet
 
 log = logging.getLogger(__name__)
-FLUSH_SECONDS = 0.2
-MOST_WAITING = 20_000
 _NO_USAGE = (0,) * len(NUMBERS)
-_FRAME = 512
-"""Records of one frame, which a reader decodes at once, under the interpreter's lock."""
 _json = msgspec.json.Encoder().encode
 
 
 class RequestSink:
-    """`put` each ended request, then `aclose`. A full queue or disk loses records, which `lost` counts, no request."""
+    """`put` each ended request, then `close`. A full disk loses records, which `lost` counts, no request."""
 
     def __init__(self, folder: Path, process: str | None = None) -> None:
         """`process` identifies this process in the names of files, as it does in those of usage."""
@@ -35,13 +31,10 @@ class RequestSink:
         self._process = process or uuid4().hex
         self._mark: ProcessMark | None = None
         self.lost: Counter[str] = Counter()
-        """Lost records, by reason: `queue` or `disk`."""
-        self._waiting: list[bytes] = []
+        """Lost records, by reason: `disk`."""
         self._reasons: Reasons
         self._excluded: GlobSet
-        self._file: SpoolFile | None = None
-        self._flushing: asyncio.Task[None] | None = None
-        self._one_at_a_time = asyncio.Lock()
+        self._file: Journal | None = None
         self._failing = False
 
     def configure(self, config: Config) -> None:
@@ -52,26 +45,29 @@ class RequestSink:
         self._begin()
 
     def put(self, record: Record) -> None:
-        """Queue the record of a request. Requests without a tenant are not stored: anyone can send them.
+        """Append the record of a request. Requests without a tenant are not stored: anyone can send them.
 
         Answered requests without a model are not stored either, such as a list of models.
         """
         if not record.tenant or (not record.model and record.error is None) or record.model in self._excluded:
             return
-        if len(self._waiting) >= MOST_WAITING:
-            self.lost["queue"] += 1
+        try:
+            self._append(encode(line_of(record, self._reasons)))
+        except OSError as error:
+            self.lost["disk"] += 1
+            if not self._failing:
+                log.warning("requests: %s: records are lost: %s", self.folder, error.strerror or error)
+            self._failing = True
             return
-        # Encoded now: a record holds the body of a recorded request.
-        self._waiting.append(encode(line_of(record, self._reasons)))
-        if self._flushing is None:
-            self._flushing = asyncio.get_running_loop().create_task(self._flush_soon())
+        if self._failing:
+            log.warning("requests: records are written again; %d were lost", self.lost["disk"])
+            self._failing = False
 
-    async def aclose(self) -> None:
-        """Write the rest, and leave the file to the writer."""
-        if self._flushing is not None:
-            self._flushing.cancel()
-        await self._flush()
-        self._close()
+    def close(self) -> None:
+        """Leave the file to the writer."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
         if self._mark is not None:
             self._mark.close()
             self._mark = None
@@ -82,41 +78,17 @@ class RequestSink:
             with suppress(OSError):
                 self._mark = ProcessMark(self.folder, self._process)
 
-    async def _flush_soon(self) -> None:
-        await asyncio.sleep(FLUSH_SECONDS)
-        self._flushing = None
-        await self._flush()
-
-    async def _flush(self) -> None:
-        async with self._one_at_a_time:
-            waiting, self._waiting = self._waiting, []
-            for at in range(0, len(waiting), _FRAME):
-                await asyncio.to_thread(self._write_out, waiting[at : at + _FRAME])
-
-    def _write_out(self, lines: list[bytes]) -> None:
-        """In a thread: append one frame. The start and the end of a loss are logged."""
-        try:
-            if self._file is None:
-                self._begin()
-                self._file = SpoolFile(self.folder, self._process)
-            self._file.append(lines)
-        except OSError as error:
-            self.lost["disk"] += len(lines)
-            self._close()  # its last frame may be torn
-            if not self._failing:
-                log.warning("requests: %s: records are lost: %s", self.folder, error.strerror or error)
-            self._failing = True
-            return
-        if self._failing:
-            log.warning("requests: records are written again; %d were lost", self.lost["disk"])
-            self._failing = False
-        if self._file.size >= LARGEST_FILE:
-            self._close()
-
-    def _close(self) -> None:
+    def _append(self, line: bytes) -> None:
         if self._file is not None:
-            self._file.close()
-            self._file = None
+            try:
+                self._file.append(line)
+                return
+            except JournalFull:
+                self._file.close()
+                self._file = None
+        self._begin()
+        self._file = Journal(self.folder, self._process)
+        self._file.append(line)
 
 
 def line_of(record: Record, reasons: Reasons) -> RequestLine:

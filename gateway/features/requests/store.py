@@ -3,7 +3,7 @@
 import secrets
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import Connection, Table, insert, inspect, select, update
 from sqlalchemy.dialects import postgresql, sqlite
@@ -13,18 +13,11 @@ from gateway.features.requests.lines import HOUR_MICROS, LABELS, NUMBERS, PART, 
 from gateway.features.requests.recorded import recorded_sums
 from gateway.features.requests.schema import RECORDED, ROLLED, SUMS, DayTables
 from gateway.features.requests.search import RequestQuery, page_of, total_of
-from gateway.features.requests.spool import SpoolFrame
+from gateway.features.requests.spool import WaitingLine
 
 _MOST_SERIES = 100_000
 _ROWS = 1000
 """Rows of one statement: a database bounds its parameters."""
-
-
-class SpoolPart(NamedTuple):
-    """Frames of one file of a spool, in their order."""
-
-    source: str
-    frames: Sequence[SpoolFrame]
 
 
 class RequestStore:
@@ -36,18 +29,17 @@ class RequestStore:
         self._next = self._writer = secrets.randbits(30) << 32
         self._series: dict[tuple[Any, ...], int] = {}
 
-    def write(self, parts: Sequence[SpoolPart], oldest: str) -> int:
-        """Import frames, each exactly once. Returns the number of records of days before `oldest`, which are lost."""
-        by_day: defaultdict[str, list[tuple[str, int, RequestLine]]] = defaultdict(list)
-        for source, frames in parts:
-            for end, lines in frames:
-                for line in lines:
-                    by_day[day_of(line.at)].append((source, end, line))
+    def write(self, source: str, waiting: Sequence[WaitingLine], oldest: str) -> int:
+        """Import lines of one file, each exactly once. Returns the number of those of days before `oldest`, which are
+        lost."""
+        by_day: defaultdict[str, list[WaitingLine]] = defaultdict(list)
+        for each in waiting:
+            by_day[day_of(each.line.at)].append(each)
         too_old = sum(len(rows) for day, rows in by_day.items() if day < oldest)
         for day, rows in sorted(by_day.items()):
             if day >= oldest:
                 with self.days.writing(day) as (connection, tables):
-                    self._write_day(connection, tables, rows)
+                    self._write_day(connection, tables, source, rows)
         return too_old
 
     def search(self, query: RequestQuery) -> list[dict[str, Any]]:
@@ -88,18 +80,16 @@ class RequestStore:
         self.days.close()
 
     def _write_day(
-        self, connection: Connection, tables: DayTables, rows: Sequence[tuple[str, int, RequestLine]]
+        self, connection: Connection, tables: DayTables, source: str, waiting: Sequence[WaitingLine]
     ) -> None:
-        offsets = _locked_offsets(connection, tables, sorted({source for source, _, _ in rows}))
-        new = [row for row in rows if row[1] > offsets[row[0]]]
-        if not new:
+        offset = _locked_offset(connection, tables, source)
+        lines = [line for end, line in waiting if end > offset]
+        if not lines:
             return
-        for source, end in {source: end for source, end, _ in new}.items():
-            moved = update(tables.sources).where(tables.sources.c.source == source).values(offset=end)
-            connection.execute(moved)
-        if recorded := recorded_sums((source, line) for source, _, line in new):
+        moved = update(tables.sources).where(tables.sources.c.source == source).values(offset=waiting[-1].end)
+        connection.execute(moved)
+        if recorded := recorded_sums(source, lines):
             _add(connection, tables.recorded, recorded, RECORDED)
-        lines = [line for _, _, line in new]
         series = [self._series_of(line) for line in lines]
         self._add_to_series(connection, tables, lines, series)
         for at in range(0, len(lines), _ROWS):
@@ -180,13 +170,13 @@ def _add(connection: Connection, table: Table, rows: Iterable[Mapping[str, Any]]
     connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=summed), list(rows))
 
 
-def _locked_offsets(connection: Connection, tables: DayTables, names: Sequence[str]) -> dict[str, int]:
-    """How much of each file is imported. Another writer of the same files waits here until this transaction ends."""
+def _locked_offset(connection: Connection, tables: DayTables, source: str) -> int:
+    """How much of a file is imported. Another writer of the same file waits here until this transaction ends."""
     sources = tables.sources
     first = _dialect(connection).insert(sources).on_conflict_do_nothing(index_elements=["source"])
-    connection.execute(first, [{"source": name, "offset": 0} for name in names])
-    imported = select(sources.c.source, sources.c.offset).where(sources.c.source.in_(names)).order_by(sources.c.source)
-    return {row.source: row.offset for row in connection.execute(imported.with_for_update())}
+    connection.execute(first, {"source": source, "offset": 0})
+    imported = select(sources.c.offset).where(sources.c.source == source)
+    return int(connection.execute(imported.with_for_update()).scalar_one())
 
 
 def _dialect(connection: Connection) -> Any:

@@ -11,13 +11,14 @@ from config.schema.config import Config
 from config.schema.telemetry.requests import RequestsConfig
 from gateway.features.requests.days import open_days
 from gateway.features.requests.lines import MICROS, day_of
-from gateway.features.requests.spool import SpooledFile, SpoolFrame, ended_processes, frames_of, single, spooled_files
-from gateway.features.requests.store import RequestStore, SpoolPart
+from gateway.features.requests.spool import WaitingLine, ended_processes, lines_of, waiting_files
+from gateway.features.requests.store import RequestStore
 from gateway.features.requests.unrecorded import unrecorded
 from gateway.features.usage.writer import UsageWriter
 from gateway.features.usage.writer import folder_of as usage_folder_of
 from gateway.state.errors import KeysError
 from gateway.state.faults import is_outage
+from gateway.state.journal import JournalFile
 from gateway.state.local_folder import local_folder, prepare_private
 from gateway.state.refusals import refuse, write_each
 
@@ -123,7 +124,7 @@ class RequestWriter:
     def _write(self, config: Config, requests: RequestsConfig) -> None:
         spool = spool_of(config)
         assert spool is not None
-        files = [file for file in spooled_files(spool) if file.is_own]
+        files = waiting_files(spool)
         self._offsets = {file.source: self._offsets.get(file.source, 0) for file in files}
         try:
             self._sweep(requests)
@@ -153,52 +154,49 @@ class RequestWriter:
         if lines := unrecorded(counted, recorded, requests.exclude):
             total = sum(line.requests for line in lines)
             log.warning("requests: a process ended without the records of %d requests; their sums are stored", total)
-            self._store_each(f"{process}.unrecorded", single(SpoolFrame(len(lines), lines)), requests)
+            each = [WaitingLine(end, line) for end, line in enumerate(lines, 1)]
+            self._store_each(f"{process}.unrecorded", each, requests)
 
-    def _import(self, files: list[SpooledFile], requests: RequestsConfig) -> None:
-        for file, frames, is_last in self._parts(files):
-            lines = [line for frame in frames for line in single(frame)]
+    def _import(self, files: list[JournalFile], requests: RequestsConfig) -> None:
+        for file, lines, is_last in self._parts(files):
             if self._is_full:
                 self.dropped += len(lines)
             else:
                 self._store_each(file.source, lines, requests)
-            if frames:
-                self._offsets[file.source] = frames[-1].end
+            if lines:
+                self._offsets[file.source] = lines[-1].end
             if is_last and file.is_final:
                 file.path.unlink(missing_ok=True)
 
-    def _store_each(self, source: str, lines: Sequence[SpoolFrame], requests: RequestsConfig) -> None:
-        """Store frames of one line each. Raises the error of a database that is away: the same lines come again."""
+    def _store_each(self, source: str, lines: Sequence[WaitingLine], requests: RequestsConfig) -> None:
+        """Store lines of a file. Raises the error of a database that is away: the same lines come again."""
         oldest, too_old = self._oldest(requests), 0
 
-        def write(some: Sequence[SpoolFrame]) -> None:
+        def write(some: Sequence[WaitingLine]) -> None:
             nonlocal too_old
-            too_old += self._opened().write([SpoolPart(source, some)], oldest)
+            too_old += self._opened().write(source, some, oldest)
 
         outcome = write_each(lines, write)
         if outcome.outage is not None:
             raise outcome.outage
         for at, error in outcome.refused.items():
-            refuse("requests", f"the record of {lines[at].lines[0].id}", error)
+            refuse("requests", f"the record of {lines[at].line.id}", error)
         self.dropped += too_old + len(outcome.refused)
 
-    def _parts(self, files: list[SpooledFile]) -> Iterator[tuple[SpooledFile, list[SpoolFrame], bool]]:
-        """The new frames in batches, and whether a batch is the file's last."""
+    def _parts(self, files: list[JournalFile]) -> Iterator[tuple[JournalFile, list[WaitingLine], bool]]:
+        """The new lines in batches, and whether a batch is the file's last."""
         for file in files:
-            offset = self._offsets[file.source]
-            while True:
-                frames: list[SpoolFrame] = []
+            is_last = False
+            while not is_last:
+                offset, lines = self._offsets[file.source], list[WaitingLine]()
                 try:
-                    frames += frames_of(file.path, offset, _BATCH)
+                    lines += lines_of(file, offset, _BATCH)
                 except FileNotFoundError:  # another writer was faster
                     break
-                is_last = not frames or frames[-1].end - offset < _BATCH
-                yield file, frames, is_last
-                if is_last:
-                    break
-                offset = frames[-1].end
+                is_last = not lines or lines[-1].end - offset < _BATCH
+                yield file, lines, is_last
 
-    def _bound(self, files: list[SpooledFile], most: int) -> None:
+    def _bound(self, files: list[JournalFile], most: int) -> None:
         """Delete the oldest files that wait beyond a size. A file of a process that runs stays."""
         waiting = [file for file in files if file.path.exists()]
         size = sum(file.size - self._offsets.get(file.source, 0) for file in waiting)
@@ -207,7 +205,7 @@ class RequestWriter:
                 return
             if file.is_final:
                 offset = self._offsets.get(file.source, 0)
-                lost = sum(len(frame.lines) for frame in frames_of(file.path, offset, file.size))
+                lost = sum(1 for _ in lines_of(file, offset, file.size))
                 file.path.unlink(missing_ok=True)
                 log.warning("requests: %d records waited beyond `requests.max_waiting` and are lost", lost)
                 self.dropped += lost

@@ -1,20 +1,15 @@
-"""The requests of this process that last, in a file that survives a killed process.
+"""The requests of this process that last, in a journal that survives a killed process.
 
-    file = one page: magic, Unix seconds of the last write; then slots
-    slot = length, entry (MessagePack)
+    record = id of the request's span (8 bytes), then its entry (MessagePack), or nothing: it is removed
 
-The process locks its file while it lives. A tracer that starts reads the files without a lock, exports their traces,
-and deletes them. So the trace of a request that ended with its process is exported too, with the ids that its servers
-have received.
+A later record of a request replaces the earlier one. A tracer that starts reads the journals of ended processes,
+exports their traces, and deletes them. So the trace of a request that ended with its process is exported too, with the
+ids that its servers have received.
 """
 
-import fcntl
 import logging
-import mmap
-import os
 import struct
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,22 +17,21 @@ import msgspec
 
 from adapters.spans import SpanLog, TraceContext
 from adapters.wire import spans as wire
+from gateway.state.journal import Journal, JournalFull, left_files, payloads
 from gateway.telemetry.record import Record
 
 INTERVAL = 0.5
 """Seconds between two writes: shorter requests are not in the file, unless their trace waits for the collector."""
-SUFFIX = ".traces"
-SLOT = 2048
-MOST_SLOTS = 4096
+MOST_BYTES = 2044
+"""Bytes of an entry."""
+MOST_ENTRIES = 4096
+LARGEST = 2 * MOST_ENTRIES * (MOST_BYTES + 16)
+"""Bytes of a file: the entries, and as many that are replaced or removed."""
 MOST_WRITTEN = 256
 """Entries of one write: some milliseconds of the event loop."""
 KILLED = "process_killed"
 """The error of the spans that ended with their process."""
-_PAGE = 4096
-_CHUNK = 256 * SLOT
-_MAGIC = b"hdrtrc01"
-_HEADER = struct.Struct("<8sd")
-_LENGTH = struct.Struct("<I")
+_ID = 8
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +55,7 @@ _decode = msgspec.msgpack.Decoder(JournalEntry).decode
 
 
 class TraceJournal:
-    """The file of one process. Without space it has fewer requests; nothing else fails."""
+    """The journal of one process. Without space it has no requests; nothing else fails."""
 
     def __init__(self, folder: Path, clock: Callable[[], float], wall: Callable[[], float]) -> None:
         """Raises `OSError`."""
@@ -69,26 +63,14 @@ class TraceJournal:
         """Traced requests that have not ended."""
         self._clock = clock
         self._wall = wall
-        self._chunks: list[mmap.mmap] = []
-        self._free: list[int] = []
-        self._full = False
-        self.path = folder / f"{uuid.uuid4().hex}{SUFFIX}"
-        new = self.path.with_suffix(".new")
-        self._fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX)
-            os.posix_fallocate(self._fd, 0, _PAGE)
-            self._page = mmap.mmap(self._fd, _PAGE)
-            _HEADER.pack_into(self._page, 0, _MAGIC, wall())
-            os.rename(new, self.path)  # locked from the first moment that readers can see it
-        except BaseException:
-            os.close(self._fd)
-            new.unlink(missing_ok=True)
-            raise
+        self._folder = folder
+        self._entries: dict[bytes, bytes] = {}
+        """The records in the file, by the id of their span."""
+        self._file: Journal | None = Journal(folder, largest=LARGEST)
+        self._failing = False
 
     def write(self) -> None:
         """Write the requests that are not in the file as they are, and the time."""
-        _HEADER.pack_into(self._page, 0, _MAGIC, self._wall())
         changed = [record for record in self.live if _is_changed(record)]
         for record in changed[:MOST_WRITTEN]:
             spans = record.trace.spans
@@ -98,6 +80,10 @@ class TraceJournal:
             for span in spans.spans:
                 span.describe(spans)
             self.store(spans, selected=False)
+        if self._file is None:
+            self._begin()
+        if self._file is not None:
+            self._file.touch(self._wall())
 
     def store(self, spans: SpanLog, *, selected: bool) -> None:
         """Write a request whose spans are described."""
@@ -107,50 +93,56 @@ class TraceJournal:
         spans.written = len(spans.spans)
         entry = JournalEntry(spans.trace_id, spans.state, spans.sampled, selected, reported, runtimes)
         data = _encode(entry)
-        if len(data) > SLOT - _LENGTH.size:
+        if len(data) > MOST_BYTES:
             for span in reported:
                 span.attributes, span.events = _essential(span), []
             data = _encode(entry)
-        if len(data) > SLOT - _LENGTH.size:
+        if len(data) > MOST_BYTES:
             entry.spans, entry.runtimes = entry.spans[:1], entry.runtimes[:1]
             data = _encode(entry)
-        if len(data) <= SLOT - _LENGTH.size and self._has_slot(spans):
-            chunk, at = self._chunks[spans.slot * SLOT // _CHUNK], spans.slot * SLOT % _CHUNK
-            _LENGTH.pack_into(chunk, at, 0)  # a torn entry is none
-            chunk[at + _LENGTH.size : at + _LENGTH.size + len(data)] = data
-            _LENGTH.pack_into(chunk, at, len(data))
+        id_ = spans.root_id
+        if len(data) <= MOST_BYTES and (id_ in self._entries or len(self._entries) < MOST_ENTRIES):
+            self._entries[id_] = record = id_ + data
+            self._append(record)
 
     def free(self, spans: SpanLog) -> None:
         """Remove a request."""
-        if spans.slot >= 0:
-            slot, spans.slot = spans.slot, -1
-            _LENGTH.pack_into(self._chunks[slot * SLOT // _CHUNK], slot * SLOT % _CHUNK, 0)
-            self._free.append(slot)
+        if self._entries.pop(id_ := spans.root_id, None) is not None:
+            self._append(id_)
 
     def close(self) -> None:
         """Delete the file."""
-        self.path.unlink(missing_ok=True)
-        os.close(self._fd)
+        if self._file is not None:
+            self._file.remove()
+            self._file = None
 
-    def _has_slot(self, spans: SpanLog) -> bool:
-        if spans.slot < 0 and (self._free or self._grow()):
-            spans.slot = self._free.pop()
-        return spans.slot >= 0
-
-    def _grow(self) -> bool:
-        """Allocate slots: a write into a mapping of a full disk would end the process."""
-        size = len(self._chunks) * _CHUNK
-        if self._full or size >= MOST_SLOTS * SLOT:
-            return False
+    def _append(self, record: bytes) -> None:
         try:
-            os.posix_fallocate(self._fd, _PAGE + size, _CHUNK)
-            self._chunks.append(mmap.mmap(self._fd, _CHUNK, offset=_PAGE + size))
+            if self._file is not None:
+                self._file.append(record)
+        except JournalFull:
+            self._begin()
         except OSError as error:
-            self._full = True
-            log.warning("traces: requests of a killed process would be lost: %s: %s", self.path.parent, error.strerror)
-            return False
-        self._free += range((size + _CHUNK) // SLOT - 1, size // SLOT - 1, -1)
-        return True
+            self._fail(error)
+
+    def _begin(self) -> None:
+        """Write all entries to a new file, and delete the file before it."""
+        try:
+            file = Journal(self._folder, largest=LARGEST)
+        except OSError as error:
+            self._fail(error)
+            return
+        self.close()
+        self._file, self._failing = file, False
+        for record in self._entries.values():
+            self._append(record)
+
+    def _fail(self, error: OSError) -> None:
+        """Delete the file, whose requests would not be removed: the next write begins another one."""
+        self.close()
+        if not self._failing:
+            log.warning("traces: requests of a killed process would be lost: %s: %s", self._folder, error.strerror)
+        self._failing = True
 
 
 class LeftTrace(NamedTuple):
@@ -165,40 +157,28 @@ class LeftTrace(NamedTuple):
 
 def left_traces(folder: Path) -> Iterator[LeftTrace]:
     """The traces in the files of killed processes, which are deleted. A file is read by one process only."""
-    for path in sorted(folder.glob(f"*{SUFFIX}")):
+    for data, ended in left_files(folder):
+        yield from _traces({payload[:_ID]: payload[_ID:] for payload in payloads(data)}.values(), ended)
+    for data, _ in left_files(folder, ".traces"):
+        if len(data) >= _OLD_PAGE and data.startswith(b"hdrtrc01"):
+            yield from _traces(_slots(data), *struct.unpack_from("<d", data, 8))
+
+
+_OLD_PAGE, _OLD_SLOT = 4096, 2048
+
+
+def _slots(data: bytes) -> Iterator[bytes]:
+    """The entries of a file of an earlier release: one page, then slots of a length and an entry."""
+    for at in range(_OLD_PAGE, len(data) - _OLD_SLOT + 1, _OLD_SLOT):
+        (length,) = struct.unpack_from("<I", data, at)
+        yield data[at + 4 : at + 4 + min(length, _OLD_SLOT - 4)]
+
+
+def _traces(entries: Iterable[bytes], ended: float) -> Iterator[LeftTrace]:
+    for data in entries:
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        except OSError:  # another process was faster
-            continue
-        try:
-            if os.fstat(fd).st_uid != os.geteuid() or not _is_unlocked(fd) or not path.exists():
-                continue
-            with open(fd, "rb", closefd=False) as file:
-                data = file.read(_PAGE + MOST_SLOTS * SLOT)
-            path.unlink(missing_ok=True)
-        finally:
-            os.close(fd)
-        if len(data) >= _PAGE and data[:8] == _MAGIC:
-            yield from _traces(data)
-
-
-def _is_unlocked(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _traces(data: bytes) -> Iterator[LeftTrace]:
-    _, ended = _HEADER.unpack_from(data)
-    for at in range(_PAGE, len(data) - SLOT + 1, SLOT):
-        (length,) = _LENGTH.unpack_from(data, at)
-        if not 0 < length <= SLOT - _LENGTH.size:
-            continue
-        try:
-            entry = _decode(data[at + _LENGTH.size : at + _LENGTH.size + length])
-        except msgspec.DecodeError:
+            entry = _decode(data)
+        except msgspec.DecodeError:  # it is removed, or not written by a gateway of this release
             continue
         if entry.spans and len(entry.trace) == 16:
             yield LeftTrace(_log_of(entry, ended), ended, entry.selected)

@@ -77,7 +77,7 @@ class RequestTracer:
 
     def _forget(self, spans: SpanLog) -> None:
         """Remove a trace that is exported or lost from the journal."""
-        if spans.slot >= 0 and self._journal is not None:
+        if self._journal is not None:
             self._journal.free(spans)
 
     def _is_special(self, record: Record) -> bool:

@@ -17,7 +17,6 @@ from gateway.features.alerts.thresholds import BudgetAlert
 from gateway.features.alerts.writer import AlertWriter
 from gateway.features.experiments.inbox import FeedbackInbox, _Waiting
 from gateway.features.requests.days import open_days
-from gateway.features.requests.spool import SpoolFrame, single
 from gateway.features.requests.writer import RequestWriter
 from gateway.features.rollouts.live import LiveComparisons
 from gateway.features.rollouts.store import RolloutStore
@@ -36,7 +35,7 @@ from policies.shadowing.pairs import ShadowSample
 from tests.support.gateways import PEPPER, config
 from tests.support.rollouts import Process, counts, progress_of, row, written
 from tests.support.shadows import shadowing
-from tests.support.stored_requests import line
+from tests.support.stored_requests import line, waiting
 from tests.support.usage_hosts import NOVEMBER
 
 
@@ -118,7 +117,7 @@ async def requests(database: str, items: Sequence[Item], folder: Path, patch: py
     writer = RequestWriter(lambda: configuration, lambda: NOVEMBER)
     lines = [line(id=item.name, detail=item.value) for item in items]
     assert configuration.requests is not None
-    writer._store_each(items[0].name, single(SpoolFrame(1000, lines)), configuration.requests)
+    writer._store_each(items[0].name, waiting(lines), configuration.requests)
     await writer.aclose()
 
 

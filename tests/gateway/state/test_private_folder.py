@@ -8,8 +8,9 @@ import pytest
 
 from gateway.features.batches.local_storage import LocalStorage
 from gateway.features.recording.folder import new_path
-from gateway.features.requests.spool import ProcessMark, SpoolFile
+from gateway.features.requests.spool import ProcessMark
 from gateway.state.database import open_engine
+from gateway.state.journal import Journal
 from gateway.state.local_folder import prepare_private
 
 MAKERS: dict[str, Callable[[Path], object]] = {
@@ -17,7 +18,7 @@ MAKERS: dict[str, Callable[[Path], object]] = {
     "files": lambda folder: LocalStorage(str(folder)).append("more/x", 0, b"y"),
     "usage": lambda folder: prepare_private(folder, "usage"),
     "records": lambda folder: new_path(folder, 0.0),
-    "requests": lambda folder: SpoolFile(folder).close(),
+    "journal": lambda folder: Journal(folder).close(),
     "process": lambda folder: ProcessMark(folder, "p").close(),
 }
 

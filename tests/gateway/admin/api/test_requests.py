@@ -31,7 +31,7 @@ async def storing(door: AdminDoor, folder: Path) -> AdminDoor:
     for number in range(7):
         tenant = "acme" if number < 4 else "beta"
         sink.put(record(f"{tenant}/{number}", tenant, NOVEMBER + number / 100, 10**12, status=200 + number % 2 * 302))
-    await sink.aclose()
+    sink.close()
     return door
 
 

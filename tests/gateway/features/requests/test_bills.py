@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from config.schema.config import Config
 from config.schema.money import format_amount
-from gateway.features.requests import sink as sinks
 from gateway.features.requests.lines import HOUR_MICROS, PART
 from gateway.features.requests.live import LiveRequests
 from gateway.features.requests.search import LabelTest, RequestQuery
@@ -23,16 +22,10 @@ from gateway.features.usage.live import LiveUsage
 from gateway.features.usage.report import PER_LINE, UsageQuery
 from gateway.process.host_writers import HostWriters
 from tests.support.gateways import PEPPER, config
-from tests.support.stored_requests import crash, record
+from tests.support.stored_requests import record
 from tests.support.usage_hosts import NOVEMBER
 
 MONTH = "2026-11"
-
-
-@pytest.fixture(autouse=True)
-def _no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests flush. A timer beside a thread would let the clock of the wall decide which comes first."""
-    monkeypatch.setattr(sinks, "FLUSH_SECONDS", 3600.0)
 
 
 class WorkerOfHost:
@@ -54,25 +47,15 @@ class WorkerOfHost:
         self.usage.counter.count(one)
         self.requests.sink.put(one)
 
-    async def flush(self) -> None:
-        assert self.requests.sink is not None
-        await self.requests.sink._flush()
-
-    def crash(self) -> None:
-        assert self.requests.sink is not None
-        self.usage.close()  # as the kernel closes its file
-        crash(self.requests.sink)
-
-    async def aclose(self) -> None:
+    def close(self) -> None:
         self.usage.close()
-        await self.requests.aclose()
+        self.requests.close()
 
 
 place = st.integers(0, 2)
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("end"), place, st.sampled_from(["acme", "beta"]), st.integers(0, 10**15)),
-        st.tuples(st.just("flush"), place),
         st.tuples(st.just("crash"), place),
         st.tuples(st.just("reload"), place, st.integers(0, 1)),
         st.tuples(st.just("write")),
@@ -100,10 +83,8 @@ async def test_invoices_are_the_sum_of_the_records(tmp_path_factory: pytest.Temp
             case "end", at, tenant, picos:
                 workers[at].end(f"r{number}", tenant, picos, now)
                 ended[tenant] += picos
-            case "flush", at:
-                await workers[at].flush()
             case "crash", at:
-                workers[at].crash()
+                workers[at].close()  # as the kernel closes its files
                 workers[at] = WorkerOfHost(kinds[0])
             case "reload", at, kind:
                 workers[at].reload(kinds[kind])
@@ -114,7 +95,7 @@ async def test_invoices_are_the_sum_of_the_records(tmp_path_factory: pytest.Temp
             case "later", seconds:
                 now = min(now + seconds, NOVEMBER + 29 * 86400.0)
     for worker in workers:
-        await worker.aclose()
+        worker.close()
     await writers.usage.write()
     await writers.requests.write()
     bills, records = await writers.usage.store(), await writers.requests.store()
@@ -129,36 +110,6 @@ async def test_invoices_are_the_sum_of_the_records(tmp_path_factory: pytest.Temp
         assert stored == ended[tenant]
         number = sum(total["requests"] for total in records.totals(query))
         assert number == sum(line["requests"] for line in lines)
-    await writers.aclose()
-
-
-async def test_requests_beyond_a_full_queue_and_disk_are_in_the_sum(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, any_database: str
-) -> None:
-    made = config(
-        state={"database": any_database},
-        usage={"folder": str(tmp_path / "u")},
-        requests={"folder": str(tmp_path / "r"), "retention": "3650d", "exclude": ["hidden"]},
-    )
-    writers, worker = HostWriters(lambda: made, lambda: PEPPER), WorkerOfHost(made)
-    monkeypatch.setattr(sinks, "MOST_WAITING", 2)
-    for number in range(5):
-        worker.end(f"r{number}", "acme", 10**12 + number, NOVEMBER)
-    assert worker.usage.counter is not None
-    worker.usage.counter.count(record("x", "acme", NOVEMBER, 77, model="hidden"))
-    await worker.aclose()
-    await writers.usage.write()
-    await writers.requests.write()
-    store = await writers.requests.store()
-    rows = store.search(RequestQuery(0, 2**60, limit=100))
-    (summed,) = [row for row in rows if row["operation"] == "unrecorded"]
-    assert (summed["picos"], summed["prompt_tokens"], summed["detail"]) == (3 * 10**12 + 9, 9, '{"unrecorded":3}')
-    assert sum(row["picos"] for row in rows) == 5 * 10**12 + 10
-    (total,) = store.totals(RequestQuery(0, 2**60))
-    assert (total["requests"], total["picos"]) == (5, 5 * 10**12 + 10)
-    await writers.requests.write()
-    assert len(store.search(RequestQuery(0, 2**60, limit=100))) == 3
-    assert not list((tmp_path / "r" / "spool").iterdir())
     await writers.aclose()
 
 

@@ -12,9 +12,8 @@ from gateway.features.requests import search
 from gateway.features.requests.days import RequestDays, open_days
 from gateway.features.requests.lines import DAY_MICROS, HOUR_MICROS, LABELS, NUMBERS, RequestLine, begin_of, day_of
 from gateway.features.requests.search import LabelTest, RequestQuery
-from gateway.features.requests.spool import SpoolFrame
-from gateway.features.requests.store import RequestStore, SpoolPart
-from tests.support.stored_requests import line
+from gateway.features.requests.store import RequestStore
+from tests.support.stored_requests import line, waiting
 
 NOVEMBER = begin_of("2026-11-01")
 END = NOVEMBER + 40 * DAY_MICROS
@@ -118,7 +117,7 @@ def test_pages_are_a_filter_over_all_requests(
     strategies(gathered)
     store = open_store(any_database, tmp_path / "days")
     drop_all(store.days)
-    store.write([SpoolPart("s", [SpoolFrame(index + 1, stored[index::3]) for index in range(3)])], "2026-01-01")
+    store.write("s", waiting(stored), "2026-01-01")
     rows = paged(store, query) if query.begin < query.end else []
     expected = [one for one in stored if matches(query, one)] if query.begin < query.end else []
     assert [row["at"] for row in rows] == sorted((one.at for one in expected), reverse=True)
@@ -160,12 +159,12 @@ def forget_totals(days: RequestDays) -> None:
 def test_a_day_is_dropped_at_once(any_database: str, tmp_path: Path) -> None:
     store = open_store(any_database, tmp_path / "days")
     many = [line(NOVEMBER + day * DAY_MICROS + n, id=f"{day}-{n}") for day in range(3) for n in range(4)]
-    assert store.write([SpoolPart("s", [SpoolFrame(9, many)])], "2026-11-02") == 4
+    assert store.write("s", waiting(many), "2026-11-02") == 4
     assert list(store.days.sizes()) == ["2026-11-03", "2026-11-02"]
     assert all(size > 0 for size in store.days.sizes().values())
     store.days.drop("2026-11-02")
     assert {row["id"][0] for row in paged(store, RequestQuery(0, END))} == {"2"}
-    assert store.write([SpoolPart("t", [SpoolFrame(9, many)])], "2026-11-02") == 4  # a late gateway
+    assert store.write("t", waiting(many), "2026-11-02") == 4  # a late gateway
     assert [row["requests"] for row in store.totals(RequestQuery(0, END))] == [12]
     drop_all(store.days)
     assert store.search(RequestQuery(0, END)) == []
@@ -175,10 +174,10 @@ def test_a_day_is_dropped_at_once(any_database: str, tmp_path: Path) -> None:
 def test_a_frame_is_imported_once(any_database: str, tmp_path: Path) -> None:
     """Two writers of one spool, and a writer whose last commit seemed to fail."""
     one, two = (open_store(any_database, tmp_path / "days") for _ in range(2))
-    frames = [SpoolFrame(10, [line(id="a")]), SpoolFrame(20, [line(id="b"), line(NOVEMBER + DAY_MICROS, id="c")])]
-    one.write([SpoolPart("s", frames[:1])], "2026-01-01")
-    two.write([SpoolPart("s", frames)], "2026-01-01")
-    one.write([SpoolPart("s", frames)], "2026-01-01")
+    lines = waiting([line(id="a"), line(id="b"), line(NOVEMBER + DAY_MICROS, id="c")])
+    one.write("s", lines[:1], "2026-01-01")
+    two.write("s", lines, "2026-01-01")
+    one.write("s", lines, "2026-01-01")
     assert sorted(row["id"] for row in paged(two, RequestQuery(0, END))) == ["a", "b", "c"]
     assert [row["requests"] for row in two.totals(RequestQuery(0, END))] == [3]
     one.close()

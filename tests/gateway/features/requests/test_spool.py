@@ -11,17 +11,14 @@ from hypothesis import strategies as st
 
 from adapters.errors import TransportError
 from gateway.errors import StartError
-from gateway.features.requests import sink as sinks
-from gateway.features.requests.lines import MICROS, RequestLine
 from gateway.features.requests.live import LiveRequests
 from gateway.features.requests.search import RequestQuery
 from gateway.features.requests.sink import RequestSink
-from gateway.features.requests.spool import SpoolFile, encode, frames_of, spooled_files
 from gateway.features.requests.writer import RequestWriter, prepare_folder, spool_of
+from gateway.state import journal
 from tests.support.gateways import config
-from tests.support.stored_requests import crash, line, record
+from tests.support.stored_requests import record
 from tests.support.usage_hosts import NOVEMBER
-from tests.support.waiting import until
 
 DAY = 86400
 
@@ -54,18 +51,12 @@ class Host:
         return store.search(RequestQuery(0, 2**60, limit=1000))
 
 
-@pytest.fixture(autouse=True)
-def _no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests flush. A timer beside a thread would let the clock of the wall decide which comes first."""
-    monkeypatch.setattr(sinks, "FLUSH_SECONDS", 3600.0)
-
-
 async def test_a_request_is_stored_and_the_spool_is_empty(tmp_path: Path, any_database: str) -> None:
     host = Host(tmp_path / "requests", any_database)
     sink = host.sink()
     sink.put(record("a\0\ud800" + "x" * 500, error=TransportError("reset"), status=502, cost=None, usage=None))
     sink.put(record("b", tenant=""))
-    await sink.aclose()
+    sink.close()
     await host.writer.write()
     (row,) = await host.rows()
     assert row["id"].startswith("a?x")
@@ -78,7 +69,6 @@ async def test_a_request_is_stored_and_the_spool_is_empty(tmp_path: Path, any_da
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("put"), st.integers(0, 2), st.sampled_from(["acme", "beta"]), st.integers(0, 10**15)),
-        st.tuples(st.just("flush"), st.integers(0, 2)),
         st.tuples(st.just("write")),
         st.tuples(st.just("fail")),
         st.tuples(st.just("crash"), st.integers(0, 2)),
@@ -92,24 +82,19 @@ steps = st.lists(
 
 @settings(max_examples=20, deadline=None)
 @given(steps)
-async def test_each_spooled_request_is_stored_once_over_any_schedule(
+async def test_each_request_is_stored_once_over_any_schedule(
     tmp_path_factory: pytest.TempPathFactory, steps: list[Any]
 ) -> None:
     """Three processes. Processes crash, writers restart, commits succeed though they seem to fail, clocks jump."""
     folder = tmp_path_factory.mktemp("requests")
     host = Host(folder / "requests", f"sqlite:///{folder}/state.db", retention="365d")
     sinks = [host.sink() for _ in range(3)]
-    waiting: list[list[tuple[str, str, int]]] = [[], [], []]
-    spooled: list[tuple[str, str, int]] = []
+    ended: list[tuple[str, str, int]] = []
     for number, step in enumerate(steps):
         match step:
             case "put", place, tenant, picos:
                 sinks[place].put(record(f"r{number}", tenant, host.now, picos))
-                waiting[place].append((f"r{number}", tenant, picos))
-            case "flush", place:
-                await sinks[place]._flush()
-                spooled += waiting[place]
-                waiting[place] = []
+                ended.append((f"r{number}", tenant, picos))
             case ("write",):
                 await host.writer.write()
             case ("fail",):
@@ -117,9 +102,8 @@ async def test_each_spooled_request_is_stored_once_over_any_schedule(
                 await host.writer.write()
                 host.writer._offsets = {}
             case "crash", place:
-                crash(sinks[place])
+                sinks[place].close()  # as the kernel closes it
                 sinks[place] = host.sink()
-                waiting[place] = []
             case ("restart",):
                 if host.writer._store is not None:
                     host.writer._store.close()
@@ -128,41 +112,16 @@ async def test_each_spooled_request_is_stored_once_over_any_schedule(
                 host.later(hours * 3600)
             case ("earlier",):
                 host.now -= 3600
-    for sink, lost in zip(sinks, waiting, strict=True):
-        await sink.aclose()
-        spooled += lost
+    for sink in sinks:
+        sink.close()
     await host.writer.write()
     assert list(host.spool.glob("*")) == []
     stored = await host.rows()
-    assert Counter((row["id"], row["tenant"], row["picos"]) for row in stored) == Counter(spooled)
+    assert Counter((row["id"], row["tenant"], row["picos"]) for row in stored) == Counter(ended)
     store = await host.writer.store()
     sums = store.totals(RequestQuery(0, 2**60))
-    assert sum(total["picos"] for total in sums) == sum(picos for _, _, picos in spooled)
+    assert sum(total["picos"] for total in sums) == sum(picos for _, _, picos in ended)
     await host.writer.aclose()
-
-
-frames = st.lists(st.lists(st.builds(line, id=st.text(max_size=20), picos=st.integers(0, 2**63 - 1)), max_size=5))
-
-
-@given(frames, st.data())
-def test_a_torn_file_has_its_whole_frames(
-    tmp_path_factory: pytest.TempPathFactory, written: list[list[RequestLine]], data: st.DataObject
-) -> None:
-    folder = tmp_path_factory.mktemp("spool")
-    file = SpoolFile(folder)
-    ends = [file.size]
-    for each in written:
-        file.append([encode(one) for one in each])
-        ends.append(file.size)
-    assert [one.is_final for one in spooled_files(folder)] == [False]
-    file.close()
-    (one,) = spooled_files(folder)
-    assert (one.is_final, one.size) == (True, ends[-1])
-    assert [frame.lines for frame in frames_of(file.path, 0, 2**30)] == written
-    cut = data.draw(st.integers(0, ends[-1]))
-    os.truncate(file.path, cut)
-    whole = [frame.lines for frame in frames_of(file.path, 0, 2**30)]
-    assert whole == written[: max(0, sum(end <= cut for end in ends) - 1)]
 
 
 async def test_a_full_disk_costs_records_and_no_request(
@@ -173,31 +132,20 @@ async def test_a_full_disk_costs_records_and_no_request(
 
     host = Host(tmp_path / "requests", f"sqlite:///{tmp_path}/state.db")
     sink = host.sink()
+    monkeypatch.setattr(journal, "_CHUNK", 64)
     sink.put(record("before"))
-    await sink._flush()
     for id_ in ("lost", "lost too"):
         with monkeypatch.context() as patched:
-            patched.setattr(os, "write", full)
-            sink.put(record(id_))
-            await sink._flush()
+            patched.setattr(os, "posix_fallocate", full)
+            sink.put(record(id_ * 40))
     sink.put(record("after"))
-    await sink.aclose()
+    sink.close()
     await host.writer.write()
     assert sink.lost == {"disk": 2}
     assert sorted(row["id"] for row in await host.rows()) == ["after", "before"]
     assert [message for message in caplog.messages if "No space" in message or "2 were lost" in message]
     assert list(host.spool.glob("*")) == []
     await host.writer.aclose()
-
-
-async def test_a_full_queue_drops_and_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sinks, "MOST_WAITING", 3)
-    host = Host(tmp_path / "requests", f"sqlite:///{tmp_path}/state.db")
-    sink = host.sink()
-    for number in range(5):
-        sink.put(record(f"r{number}"))
-    await sink.aclose()
-    assert sink.lost == {"queue": 2}
 
 
 async def test_records_wait_for_the_database_within_their_bound(
@@ -209,7 +157,7 @@ async def test_records_wait_for_the_database_within_their_bound(
         sink = host.sink()
         for number in range(4):
             sink.put(record(f"{batch}-{number}"))
-        await sink.aclose()
+        sink.close()
         await host.writer.write()
     assert [host.writer.available] == [False]
     (tmp_path / "requests" / "2026-11-01.db").rmdir()
@@ -228,7 +176,7 @@ async def test_days_end_by_retention_and_by_size(tmp_path: Path) -> None:
     async def put(id_: str) -> None:
         sink = host.sink()
         sink.put(record(id_, at=host.now))
-        await sink.aclose()
+        sink.close()
         await host.writer.write()
 
     for day in range(5):
@@ -262,23 +210,10 @@ async def test_a_reload_begins_moves_and_ends_the_records(tmp_path: Path) -> Non
     second = live.configure(other)
     assert second not in (None, first)
     assert live.configure(config()) is None
-    await live.aclose()
+    live.close()
     await host.writer.write()
     assert [row["id"] for row in await host.rows()] == ["one"]
     assert not live.lost
-    await host.writer.aclose()
-
-
-async def test_a_record_is_written_without_a_further_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sinks, "FLUSH_SECONDS", 0.2)
-    host = Host(tmp_path / "requests", f"sqlite:///{tmp_path}/state.db")
-    sink = host.sink()
-    sink.put(record("alone"))
-    await until(lambda: list(host.spool.glob("*.spool")))
-    await host.writer.write()
-    assert [row["id"] for row in await host.rows()] == ["alone"]
-    assert [row["at"] for row in await host.rows()] == [NOVEMBER * MICROS]
-    await sink.aclose()
     await host.writer.aclose()
 
 

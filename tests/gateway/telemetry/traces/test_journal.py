@@ -1,5 +1,6 @@
 """The file of requests that last: what it has is exported after its process was killed."""
 
+import gzip
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -9,9 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from adapters.spans import MOST_SPANS, SpanLog, TraceContext
+from gateway.state import journal as journal_files
+from gateway.state.journal import MAGIC, framed
 from gateway.telemetry.record import Record
 from gateway.telemetry.traces import journal as journals
-from gateway.telemetry.traces.journal import KILLED, MOST_SLOTS, SLOT, TraceJournal, left_traces
+from gateway.telemetry.traces.journal import KILLED, MOST_BYTES, TraceJournal, left_traces
 
 NOW, OFFSET = 100.0, 1e9
 
@@ -30,9 +33,10 @@ def traced(name: str = "chat", context: TraceContext | None = None) -> tuple[Rec
 
 def kill(journal: TraceJournal) -> None:
     """End the process: its lock is released, and its file stays."""
-    for mapped in (journal._page, *journal._chunks):
-        mapped.close()  # each has a descriptor of its own
-    os.close(journal._fd)
+    file = journal._file
+    assert file is not None
+    file._map.close()  # it has a descriptor of its own
+    os.close(file._fd)
 
 
 texts = st.text(max_size=60)
@@ -78,40 +82,47 @@ def test_every_request_of_a_killed_process_is_left_with_its_links(
             assert span.end == pytest.approx((original.end or NOW) + OFFSET, abs=1e-3)
 
 
-def test_requests_that_end_leave_nothing(tmp_path: Path) -> None:
+def test_requests_that_end_leave_nothing_and_those_that_last_move_to_the_next_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journals, "LARGEST", 1 << 14)
     journal = opened(tmp_path)
-    for _ in range(3 * MOST_SLOTS // 2):
+    _, lasting = traced()
+    assert lasting.root
+    journal.store(lasting, selected=False)
+    for _ in range(200):
         record, spans = traced()
         journal.live.add(record)
+        assert spans.root
         journal.store(spans, selected=False)
         journal.live.discard(record)
         journal.free(spans)
         journal.free(spans)
-    assert os.fstat(journal._fd).st_size < 1 << 20, "slots are used again"
+    [path] = tmp_path.iterdir()
+    assert path.stat().st_size == 1 << 14
     kill(journal)
-    assert not list(left_traces(tmp_path))
+    assert [left.spans.trace_id for left in left_traces(tmp_path)] == [lasting.trace_id]
 
 
 def test_requests_beyond_the_bound_are_not_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journals, "MOST_SLOTS", 256)
+    monkeypatch.setattr(journals, "MOST_ENTRIES", 256)
     journal = opened(tmp_path)
     logs = [traced()[1] for _ in range(300)]
     for spans in logs:
         assert spans.root
         journal.store(spans, selected=False)
-    assert [spans.slot for spans in logs[256:]] == [-1] * 44
     journal.free(logs[7])
     journal.store(logs[299], selected=False)
-    assert logs[299].slot >= 0
     kill(journal)
-    assert len(list(left_traces(tmp_path))) == 256
+    left = {left.spans.trace_id for left in left_traces(tmp_path)}
+    assert left == {spans.trace_id for spans in (*logs[:7], *logs[8:256], logs[299])}
 
 
 def test_a_request_with_many_spans_has_its_own_at_least(tmp_path: Path) -> None:
     journal = opened(tmp_path)
     record, spans = traced("m" * 100, TraceContext(b"t" * 16, b"parent##", True, "vendor=1"))
     for _ in range(MOST_SPANS):
-        spans.begin("step" * 20, "internal", None, NOW).attributes["x"] = "y" * SLOT
+        spans.begin("step" * 20, "internal", None, NOW).attributes["x"] = "y" * MOST_BYTES
     journal.live.add(record)
     journal.write()
     kill(journal)
@@ -124,17 +135,31 @@ def test_a_request_with_many_spans_has_its_own_at_least(tmp_path: Path) -> None:
 def test_a_full_disk_costs_the_traces_of_a_killed_process_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    journal = opened(tmp_path)
-
     def full(*_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "posix_fallocate", full)
-    for _ in range(3):
-        journal.live.add(traced()[0])
-    journal.write()
+    monkeypatch.setattr(journal_files, "_CHUNK", 64)
+    journal = opened(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "posix_fallocate", full)
+        for _ in range(3):
+            journal.live.add(traced()[0])
+            journal.write()
     assert caplog.text.count("No space left") == 1
+    assert not list(tmp_path.iterdir())
+    journal.write()
     kill(journal)
+    assert len(list(left_traces(tmp_path))) == 3
+
+
+def test_the_file_of_an_earlier_release_is_read(tmp_path: Path) -> None:
+    earlier = Path(__file__).parents[2] / "state/earlier/traces.gz"
+    (tmp_path / "x.traces").write_bytes(gzip.decompress(earlier.read_bytes()))
+    lasted, selected = left_traces(tmp_path)
+    assert [span.name for span in lasted.spans.spans] == ["chat chat", "attempt"]
+    assert [span.error for span in lasted.spans.spans] == [KILLED, KILLED]
+    assert (lasted.spans.trace_id, lasted.spans.state, lasted.ended) == (b"1" * 16, "vendor=1", NOW + OFFSET)
+    assert (selected.spans.trace_id, lasted.selected, selected.selected) == (b"2" * 16, False, True)
     assert not list(left_traces(tmp_path))
 
 
@@ -143,10 +168,10 @@ def test_a_process_that_stops_leaves_no_file(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@given(st.binary(max_size=6000), st.booleans())
+@given(st.lists(st.binary(min_size=1, max_size=60)), st.binary(max_size=6000), st.booleans())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_no_file_fails_the_reader(tmp_path: Path, data: bytes, begins: bool) -> None:
-    head = b"hdrtrc01" + bytes(4088) if begins else b""
-    (tmp_path / "x.traces").write_bytes(head + data)
+def test_no_file_fails_the_reader(tmp_path: Path, records: list[bytes], data: bytes, begins: bool) -> None:
+    (tmp_path / "x.journal").write_bytes(MAGIC + b"".join(map(framed, records)))
+    (tmp_path / "x.traces").write_bytes((b"hdrtrc01" + bytes(4088)) * begins + data)
     list(left_traces(tmp_path))
     assert not list(tmp_path.iterdir())
