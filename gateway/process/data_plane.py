@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Container, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 from adapters.http1.heap import keep_trimmed
 from adapters.http1.message import Handler, Headers, Refusal, Response
@@ -30,19 +29,18 @@ from gateway.features.embeddings.loading import embedders
 from gateway.features.experiments.inbox import FeedbackInbox
 from gateway.features.experiments.metrics import FeedbackMetrics
 from gateway.features.explain.header import explained
+from gateway.features.journal.live import LiveJournal
 from gateway.features.pipelines.graphs import PIPELINES
 from gateway.features.pipelines.leaves import resources
 from gateway.features.placement.local import LocalRuntimes
 from gateway.features.recording.metrics import RecordMetrics
 from gateway.features.recording.recorder import TrafficRecorder
-from gateway.features.requests.live import LiveRequests
 from gateway.features.requests.metrics import RequestsLost
 from gateway.features.rollouts.live import LiveComparisons
 from gateway.features.rollouts.warm import WarmArms
 from gateway.features.shadow.metrics import ShadowMetrics
 from gateway.features.shadow.plane import ShadowPlane
 from gateway.features.stored.keeper import Keeper
-from gateway.features.usage.live import LiveUsage
 from gateway.features.usage.metrics import UsageLost
 from gateway.fronts.cors import Cors
 from gateway.fronts.errors import openai_refusal
@@ -110,9 +108,7 @@ class DataPlane:
         self.warm_arms = WarmArms(lambda: self.config, self.fleet, self.rollouts)
         self.shadows = ShadowPlane(self.fleet, self.rng, self.clock)
         self.traces = LiveTraces(self.clock, self.rng, local_folder(config.state.database, "traces", None))
-        process = uuid4().hex
-        self.usage = LiveUsage(process)
-        self.requests = LiveRequests(process)
+        self.journal = LiveJournal()
         self.demo = shared.demo if shared else new_key() if config.auth.demo_key else None
         self.identity = Identity(config, self.demo, self._keys_changed, self.clock)
         self.listeners = ClientListeners(config)
@@ -152,11 +148,8 @@ class DataPlane:
         self._exits.push_async_callback(self.traces.aclose)
         self._exits.callback(telemetry.flush)
         telemetry.tracer = self.traces.configure(self.config.traces)
-        self._exits.callback(self.usage.close)
-        telemetry.usage = self.usage.configure(self.config)
-        self._exits.callback(self.requests.close)
-        self._exits.callback(telemetry.flush)
-        telemetry.requests = self.requests.configure(self.config)
+        self._exits.callback(self.journal.close)
+        telemetry.journal = self.journal.configure(self.config)
         self.metrics.tenants.configure(self.config.metrics)
         snapshot = self._build(self.config, pools)
         self.core = Core(snapshot, self.ledger, telemetry, self.rng, self.clock, memory=self.memory)
@@ -204,8 +197,8 @@ class DataPlane:
         watch(CacheGauges(self.plan_state.shelves))
         watch(MemoryMetrics(self.memory))
         watch(TraceMetrics(lambda: self.traces.exporter))
-        watch(UsageLost(self.usage))
-        watch(RequestsLost(self.requests))
+        watch(UsageLost(self.journal))
+        watch(RequestsLost(self.journal))
         if self.redis is not None:
             watch(RedisGauges(self.redis))
 
@@ -334,8 +327,7 @@ class DataPlane:
         self._configure_recorder(config)
         self.core.telemetry.tracer = self.traces.configure(config.traces)
         self._watch_requests(config)
-        self.core.telemetry.usage = self.usage.configure(config)
-        self.core.telemetry.requests = self.requests.configure(config)
+        self.core.telemetry.journal = self.journal.configure(config)
         self.metrics.tenants.configure(config.metrics)
         self.config = config
 

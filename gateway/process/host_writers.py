@@ -7,11 +7,11 @@ from prometheus_client.registry import Collector
 from config.schema.config import Config
 from gateway.features.alerts.metrics import AlertMetrics
 from gateway.features.alerts.writer import AlertWriter
+from gateway.features.journal.files import WaitingFiles
+from gateway.features.journal.folders import prepare_folders
 from gateway.features.quota.report import StorageReport
-from gateway.features.requests import writer as request_writer
 from gateway.features.requests.metrics import RequestsMetrics
 from gateway.features.requests.writer import RequestWriter
-from gateway.features.usage import writer as usage_writer
 from gateway.features.usage.metrics import UsageMetrics
 from gateway.features.usage.writer import UsageWriter
 
@@ -20,15 +20,15 @@ class HostWriters:
     """`prepare` before any process starts, then run `works`. `aclose` after all processes have ended."""
 
     def __init__(self, config: Callable[[], Config], pepper: Callable[[], bytes]) -> None:
-        self.usage = UsageWriter(config, pepper)
-        self.requests = RequestWriter(config, usage=self.usage)
+        files = WaitingFiles(config)
+        self.usage = UsageWriter(config, pepper, files)
+        self.requests = RequestWriter(config, files)
         self.alerts = AlertWriter(config, pepper, self.usage)
         self.storage = StorageReport(config, pepper)
 
     def prepare(self, config: Config) -> None:
         """Create the folders where data waits. Raises `StartError`."""
-        usage_writer.prepare_folder(config)
-        request_writer.prepare_folder(config)
+        prepare_folders(config)
 
     def collectors(self) -> tuple[Collector, ...]:
         """The metrics of the writers."""
@@ -47,7 +47,6 @@ class HostWriters:
     async def aclose(self) -> None:
         """Write the rest, and close the databases."""
         await self.alerts.aclose()
-        await self.usage.write()  # a process is complete once its usage is
         await self.requests.aclose()
         await self.usage.aclose()
         await self.storage.aclose()

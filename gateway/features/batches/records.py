@@ -4,15 +4,14 @@ log    = records, in the order in which the lines ended
 record = length, checksum (CRC-32 of the rest), then a msgpack array
 """
 
-import struct
-import zlib
+from io import BytesIO
 from typing import NamedTuple
 
 import msgspec
 
 from gateway.features.usage.labels import UsageLabels, UsageRow
+from gateway.state.journal import framed, frames
 
-_HEAD = struct.Struct("<II")
 MAX_RECORD = 1 << 30
 
 
@@ -50,24 +49,19 @@ class ReadLog(NamedTuple):
 
 def encode_result(result: LineResult) -> bytes:
     """One record."""
-    payload = _encode(result)
-    return _HEAD.pack(len(payload), zlib.crc32(payload)) + payload
+    return framed(_encode(result))
 
 
 def read_log(data: bytes) -> ReadLog:
     """Read records up to the first one that is torn or damaged."""
-    results, at, view = list[LineResult](), 0, memoryview(data)
-    while at + _HEAD.size <= len(data):
-        length, checksum = _HEAD.unpack_from(data, at)
-        payload = view[at + _HEAD.size : at + _HEAD.size + length]
-        if len(payload) < length or zlib.crc32(payload) != checksum:
-            break
+    results, size = list[LineResult](), 0
+    for end, payload in frames(BytesIO(data), len(data)):
         try:
             results.append(_decode(payload))
         except msgspec.DecodeError:
             break
-        at += _HEAD.size + length
-    return ReadLog(results, at)
+        size = end
+    return ReadLog(results, size)
 
 
 class Charges:

@@ -6,7 +6,7 @@ from gateway.features.batches.records import Charges, LineResult, read_log
 from gateway.features.batches.rows import log_object
 from gateway.features.batches.storage import Storage, StorageError
 from gateway.features.batches.tasks import Claim
-from gateway.features.usage.store import hour_values
+from gateway.features.usage.rows import hour_values
 from policies.batches.states import LogPart, ShardCounts
 
 

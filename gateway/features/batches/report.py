@@ -7,7 +7,7 @@ import msgspec
 
 from gateway.features.batches.rows import StoredBatch
 from gateway.features.batches.waiting import BAND
-from gateway.features.requests.lines import MICROS, time_of
+from gateway.features.journal.lines import MICROS, time_of
 from policies.batches.states import ENDED, may_cancel
 
 

@@ -20,8 +20,7 @@ def _counters() -> list["Column[int]"]:
     return [Column(name, BigInteger, nullable=False) for name in COUNTERS]
 
 
-# The amounts of one slot of one file, which only grow. Two gateways never write the same row, and a row that is written
-# twice has the same amounts.
+# Amounts that only grow. Two gateways never write the same row: `source` is a writer, or a log of a batch.
 hours = Table(
     "usage_hours",
     _metadata,
@@ -31,6 +30,14 @@ hours = Table(
     Column("day", String(10), nullable=False),  # YYYY-MM-DD in UTC
     *_labels(),
     *_counters(),
+)
+# How much of each journal is in `hours`: moved in the transaction that adds to it.
+sources = Table(
+    "usage_sources",
+    _metadata,
+    Column("source", String(64), primary_key=True),
+    Column("offset", BigInteger, nullable=False),
+    Column("at", Double, nullable=False, server_default="0"),
 )
 days = Table(
     "usage_days",
@@ -58,7 +65,7 @@ _INDEXES = (
 def create_tables(connection: Connection) -> None:
     """Create the missing tables. Several processes may try at once."""
     exclude_schema_changes(connection, _LOCK)
-    for table in (hours, days, summed):
+    for table in (hours, sources, days, summed):
         connection.execute(CreateTable(table, if_not_exists=True))
         add_missing_columns(connection, table)
     for index in _INDEXES:
