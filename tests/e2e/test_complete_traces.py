@@ -250,7 +250,7 @@ async def test_a_killed_worker_leaves_no_broken_trace(setting: Setting) -> None:
     [sent] = [each["traceparent"] for each in headers if id_ in each["traceparent"]]
     folder = setting.gateway.config.parent / "state.db.traces"
     async with asyncio.timeout(300):
-        while not any(bytes.fromhex(id_) in file.read_bytes() for file in folder.glob("*.traces")):
+        while not any(bytes.fromhex(id_) in file.read_bytes() for file in folder.glob("*.journal")):
             await asyncio.sleep(0.05)
     state = await setting.gateway.state()
     workers = [worker["pid"] for worker in state["workers"]]

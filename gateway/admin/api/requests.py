@@ -9,7 +9,7 @@ from aiohttp import web
 from gateway.admin.api.backend import AdminBackend
 from gateway.admin.api.body import bad_queries, query_parameters
 from gateway.admin.api.guard import AdminRefused, visit
-from gateway.features.requests.lines import HOUR_MICROS, MICROS, time_of
+from gateway.features.journal.lines import HOUR_MICROS, MICROS, time_of
 from gateway.features.requests.query import PARAMETERS, query_of
 from gateway.features.requests.report import following, summary, timeline, total
 from gateway.features.requests.search import RequestQuery

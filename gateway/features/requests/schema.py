@@ -28,17 +28,17 @@ from sqlalchemy import (
     select,
     text,
 )  # fmt: skip
+from sqlalchemy.schema import CreateIndex, CreateTable
 
-from gateway.features.requests.lines import DAY_MICROS, HOUR_MICROS, LABELS, NUMBERS, begin_of
-from gateway.features.usage.labels import LABELS as USAGE_LABELS
-from gateway.state.schema import complete, missing
+from gateway.features.journal.lines import DAY_MICROS, HOUR_MICROS, LABELS, NUMBERS, begin_of
+from gateway.state.database import add_missing_columns
 
 SUMS = ("requests", "picos_high", "picos_low", *NUMBERS)
 """The sums of a series. Money is in two parts of `PART` picos: a sum of an hour may exceed 64 bits."""
 ROLLED = ("", "tenant", "team", "key", "model", "pool", "status", "error")
 """Labels with roll-ups. The empty one has the sums of all requests, under an empty value."""
-RECORDED = ("requests", "picos_high", "picos_low", "prompt_tokens", "completion_tokens", "rows", "bytes", "device_us")
-"""The sums of the records of one process whose usage is counted too."""
+_EARLIER = "request_recorded"
+"""A table of the days of earlier releases."""
 _TRACED = text("trace <> ''")
 _DEFAULTS = {"team": ""}
 """Labels that days of an earlier release do not have."""
@@ -53,9 +53,7 @@ class DayTables(NamedTuple):
     totals: Table
     """The roll-ups. `writer` is the process that counted: no two processes update the same row."""
     sources: Table
-    """How much of each file of a spool is imported."""
-    recorded: Table
-    """The sums of the records of each process, by hour and by the labels of usage."""
+    """How much of each journal is imported."""
 
 
 @lru_cache(maxsize=512)
@@ -116,15 +114,7 @@ def tables_of(suffix: str = "") -> DayTables:
         Column("source", String(64), primary_key=True),
         Column("offset", BigInteger, nullable=False),
     )
-    recorded = Table(
-        f"request_recorded{suffix}",
-        metadata,
-        Column("process", String(32), primary_key=True),
-        Column("hour", BigInteger, primary_key=True, autoincrement=False),
-        *[Column(name, Text, primary_key=True) for name in USAGE_LABELS],
-        *[Column(name, BigInteger, nullable=False) for name in RECORDED],
-    )
-    return DayTables(rows, series, totals, sources, recorded)
+    return DayTables(rows, series, totals, sources)
 
 
 def suffix_of(day: str) -> str:
@@ -134,21 +124,35 @@ def suffix_of(day: str) -> str:
 
 def is_complete(connection: Connection) -> bool:
     """Whether there are roll-ups, and all tables have the columns of this release."""
-    return not missing(connection, tables_of()[:3])
+    tables, inspected = tables_of(), inspect(connection)
+    return inspected.has_table(tables.totals.name) and all(
+        inspected.has_table(table.name)
+        and {column["name"] for column in inspected.get_columns(table.name)} >= set(table.c.keys())
+        for table in (tables.rows, tables.series)
+    )
 
 
 def create_day(connection: Connection) -> None:
     """Create the missing tables of a day in its SQLite file."""
     tables = tables_of()
     has_totals = inspect(connection).has_table(tables.totals.name)
-    complete(connection, tables)
+    for table in tables:
+        connection.execute(CreateTable(table, if_not_exists=True))
+    for table in (tables.rows, tables.series):
+        add_missing_columns(connection, table)
     if not has_totals:
         _roll_up(connection, tables)
+    _create_indexes(connection, tables)
 
 
 def create_parents(connection: Connection) -> None:
     """Create the missing partitioned tables in Postgres."""
-    complete(connection, tables_of()[:3])
+    tables = tables_of()
+    for table in (tables.rows, tables.series, tables.totals):
+        connection.execute(CreateTable(table, if_not_exists=True))
+    for table in (tables.rows, tables.series):
+        add_missing_columns(connection, table)
+    _create_indexes(connection, tables)
 
 
 def create_partition(connection: Connection, day: str) -> None:
@@ -161,15 +165,16 @@ def create_partition(connection: Connection, day: str) -> None:
         connection.exec_driver_sql(
             f"CREATE TABLE IF NOT EXISTS {parent}{suffix} PARTITION OF {parent} FOR VALUES FROM ({low}) TO ({high})"
         )
-    complete(connection, (tables_of(suffix).sources, tables_of(suffix).recorded))
+    connection.execute(CreateTable(tables_of(suffix).sources, if_not_exists=True))
     if not has_totals:
         _roll_up(connection, tables_of(suffix))
 
 
 def drop_partition(connection: Connection, day: str) -> None:
     """Drop the tables of a day in Postgres."""
-    for table in tables_of(suffix_of(day)):
-        connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table.name}")
+    suffix = suffix_of(day)
+    for name in (*(table.name for table in tables_of(suffix)), f"{_EARLIER}{suffix}"):
+        connection.exec_driver_sql(f"DROP TABLE IF EXISTS {name}")
 
 
 def _roll_up(connection: Connection, tables: DayTables) -> None:
@@ -182,3 +187,8 @@ def _roll_up(connection: Connection, tables: DayTables) -> None:
         place = [literal(label), *(value or [literal("")]), series.c.hour, series.c.currency, literal(0)]
         names = ["label", "value", "hour", "currency", "writer", *SUMS]
         connection.execute(insert(tables.totals).from_select(names, select(*place, *sums).group_by(*groups)))
+
+
+def _create_indexes(connection: Connection, tables: DayTables) -> None:
+    for index in sorted(tables.rows.indexes | tables.series.indexes, key=lambda index: str(index.name)):
+        connection.execute(CreateIndex(index, if_not_exists=True))

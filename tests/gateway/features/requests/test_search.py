@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gateway.features.journal.lines import DAY_MICROS, HOUR_MICROS, LABELS, NUMBERS, RequestLine, begin_of, day_of
 from gateway.features.requests import search
 from gateway.features.requests.days import RequestDays, open_days
-from gateway.features.requests.lines import DAY_MICROS, HOUR_MICROS, LABELS, NUMBERS, RequestLine, begin_of, day_of
 from gateway.features.requests.search import LabelTest, RequestQuery
 from gateway.features.requests.store import RequestStore
 from tests.support.stored_requests import line, waiting
