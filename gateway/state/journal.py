@@ -41,10 +41,10 @@ class JournalFull(Exception):
 class Journal:
     """The file of one process. Blocks for some microseconds only."""
 
-    def __init__(self, folder: Path, process: str | None = None, largest: int = LARGEST) -> None:
-        """`process` begins the name of the file, which has at most `largest` bytes. Raises `OSError`."""
+    def __init__(self, folder: Path, largest: int = LARGEST) -> None:
+        """The file has at most `largest` bytes. Raises `OSError`."""
         make_private(folder)
-        self.path = folder / f"{process or uuid.uuid4().hex}-{uuid.uuid4().hex[:12]}{SUFFIX}"
+        self.path = folder / f"{uuid.uuid4().hex}{SUFFIX}"
         self.size = len(MAGIC)
         """Bytes up to the end of the last record."""
         self._allocated = 0

@@ -60,7 +60,7 @@ class RequestsFront:
         if self._backend.config.requests is None:
             raise AdminRefused(404, "requests_not_stored", "the configuration has no section `requests`")
         writer = self._backend.requests
-        await writer.write()  # so that a search has the requests that wait in the spool
+        await writer.write()  # so that a search has the requests that wait in the journals
         store = await writer.store()
         return await asyncio.to_thread(work, store)
 

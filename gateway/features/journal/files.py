@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from config.schema.config import Config
-from config.schema.telemetry.requests import RequestsConfig
+from config.schema.telemetry import RequestsConfig
 from gateway.features.journal.folders import spool_of, usage_folder
 from gateway.features.journal.lines import RequestLine, summed
 from gateway.state.journal import MAGIC, JournalFile, framed, journals, records_of
@@ -99,16 +99,21 @@ class WaitingFiles:
     def _files(self) -> list[JournalFile]:
         config = self._config()
         folders = (spool_of(config), usage_folder(config))
-        return [*journals(folders[0], _EARLIER), *(file for folder in folders for file in journals(folder))]
+        files = [*journals(folders[0], _EARLIER), *(file for folder in folders for file in journals(folder))]
+        return [file for file in files if self._readers(file)]
 
-    def _readers(self, file: JournalFile) -> tuple[Reader, ...]:
-        """The readers without which a file is not deleted."""
-        if file.path.suffix == _EARLIER:
-            return ("requests",)
-        return ("usage",) if self._config().requests is None else ("usage", "requests")
+    def _readers(self, file: JournalFile) -> list[Reader]:
+        """The readers without which a file is not deleted. A file without any waits until its section is back."""
+        config, readers = self._config(), list[Reader]()
+        # A reload that removes `usage` leaves requests that were to be counted.
+        if file.path.suffix != _EARLIER and (config.usage is not None or file.path.parent == usage_folder(config)):
+            readers.append("usage")
+        if config.requests is not None:
+            readers.append("requests")
+        return readers
 
     def _imported(self, file: JournalFile) -> int:
-        return min(self._offsets[reader].get(file.path, 0) for reader in self._readers(file))
+        return min((self._offsets[reader].get(file.path, 0) for reader in self._readers(file)), default=0)
 
 
 def lines_of(file: JournalFile, offset: int, most: int) -> Iterator[WaitingLine]:

@@ -8,9 +8,7 @@ from gateway.features.journal.sink import RequestSink
 class LiveJournal:
     """`configure` at the start and after each reload, then `close`. `sink` is None without both sections."""
 
-    def __init__(self, process: str | None = None) -> None:
-        """`process` identifies this process in the names of files."""
-        self._process = process
+    def __init__(self) -> None:
         self.sink: RequestSink | None = None
         self._uncounted = self._unrecorded = 0
 
@@ -30,7 +28,7 @@ class LiveJournal:
         if self.sink is not None and self.sink.folder != folder:
             self.close()
         if self.sink is None and folder is not None:
-            self.sink = RequestSink(folder, self._process)
+            self.sink = RequestSink(folder)
         if self.sink is not None:
             self.sink.configure(config)
         return self.sink

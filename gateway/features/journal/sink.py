@@ -2,7 +2,6 @@
 
 import logging
 from pathlib import Path
-from uuid import uuid4
 
 import msgspec
 
@@ -23,14 +22,12 @@ _json = msgspec.json.Encoder().encode
 class RequestSink:
     """`put` each ended request, then `close`. A full disk loses requests of the journal, which are counted."""
 
-    def __init__(self, folder: Path, process: str | None = None) -> None:
-        """`process` begins the names of the files."""
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.uncounted = 0
         """Requests that are lost for usage."""
         self.unrecorded = 0
         """Requests that are lost for the search."""
-        self._process = process or uuid4().hex
         self._counts = False
         self._reasons: Reasons | None = None
         self._excluded = GlobSet(())
@@ -98,7 +95,7 @@ class RequestSink:
                 return
             except JournalFull:
                 self.close()
-        self._file = Journal(self.folder, self._process)
+        self._file = Journal(self.folder)
         self._file.append(line)
 
 

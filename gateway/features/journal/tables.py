@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Table, select, update
-from sqlalchemy.dialects import postgresql, sqlite
+
+from gateway.state.statements import insert_into
 
 
 def move_offset(connection: Connection, sources: Table, source: str, end: int) -> int:
@@ -13,7 +14,7 @@ def move_offset(connection: Connection, sources: Table, source: str, end: int) -
 
     Another writer of the same file waits here until this transaction ends.
     """
-    first = dialect_of(connection).insert(sources).on_conflict_do_nothing(index_elements=["source"])
+    first = insert_into(connection, sources).on_conflict_do_nothing(index_elements=["source"])
     connection.execute(first, {"source": source, "offset": 0})
     own = sources.c.source == source
     before = int(connection.execute(select(sources.c.offset).where(own).with_for_update()).scalar_one())
@@ -24,12 +25,7 @@ def move_offset(connection: Connection, sources: Table, source: str, end: int) -
 
 def add_sums(connection: Connection, table: Table, rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> None:
     """Add sums to the rows of the same keys."""
-    statement = dialect_of(connection).insert(table)
+    statement = insert_into(connection, table)
     summed = {name: table.c[name] + statement.excluded[name] for name in names}
     keys = [column.name for column in table.primary_key]
     connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=summed), list(rows))
-
-
-def dialect_of(connection: Connection) -> Any:
-    """The dialect, for its upserts."""
-    return sqlite if connection.dialect.name == "sqlite" else postgresql

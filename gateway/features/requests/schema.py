@@ -28,10 +28,9 @@ from sqlalchemy import (
     select,
     text,
 )  # fmt: skip
-from sqlalchemy.schema import CreateIndex, CreateTable
 
 from gateway.features.journal.lines import DAY_MICROS, HOUR_MICROS, LABELS, NUMBERS, begin_of
-from gateway.state.database import add_missing_columns
+from gateway.state.schema import complete, missing
 
 SUMS = ("requests", "picos_high", "picos_low", *NUMBERS)
 """The sums of a series. Money is in two parts of `PART` picos: a sum of an hour may exceed 64 bits."""
@@ -124,35 +123,21 @@ def suffix_of(day: str) -> str:
 
 def is_complete(connection: Connection) -> bool:
     """Whether there are roll-ups, and all tables have the columns of this release."""
-    tables, inspected = tables_of(), inspect(connection)
-    return inspected.has_table(tables.totals.name) and all(
-        inspected.has_table(table.name)
-        and {column["name"] for column in inspected.get_columns(table.name)} >= set(table.c.keys())
-        for table in (tables.rows, tables.series)
-    )
+    return not missing(connection, tables_of()[:3])
 
 
 def create_day(connection: Connection) -> None:
     """Create the missing tables of a day in its SQLite file."""
     tables = tables_of()
     has_totals = inspect(connection).has_table(tables.totals.name)
-    for table in tables:
-        connection.execute(CreateTable(table, if_not_exists=True))
-    for table in (tables.rows, tables.series):
-        add_missing_columns(connection, table)
+    complete(connection, tables)
     if not has_totals:
         _roll_up(connection, tables)
-    _create_indexes(connection, tables)
 
 
 def create_parents(connection: Connection) -> None:
     """Create the missing partitioned tables in Postgres."""
-    tables = tables_of()
-    for table in (tables.rows, tables.series, tables.totals):
-        connection.execute(CreateTable(table, if_not_exists=True))
-    for table in (tables.rows, tables.series):
-        add_missing_columns(connection, table)
-    _create_indexes(connection, tables)
+    complete(connection, tables_of()[:3])
 
 
 def create_partition(connection: Connection, day: str) -> None:
@@ -165,7 +150,7 @@ def create_partition(connection: Connection, day: str) -> None:
         connection.exec_driver_sql(
             f"CREATE TABLE IF NOT EXISTS {parent}{suffix} PARTITION OF {parent} FOR VALUES FROM ({low}) TO ({high})"
         )
-    connection.execute(CreateTable(tables_of(suffix).sources, if_not_exists=True))
+    complete(connection, (tables_of(suffix).sources,))
     if not has_totals:
         _roll_up(connection, tables_of(suffix))
 
@@ -187,8 +172,3 @@ def _roll_up(connection: Connection, tables: DayTables) -> None:
         place = [literal(label), *(value or [literal("")]), series.c.hour, series.c.currency, literal(0)]
         names = ["label", "value", "hour", "currency", "writer", *SUMS]
         connection.execute(insert(tables.totals).from_select(names, select(*place, *sums).group_by(*groups)))
-
-
-def _create_indexes(connection: Connection, tables: DayTables) -> None:
-    for index in sorted(tables.rows.indexes | tables.series.indexes, key=lambda index: str(index.name)):
-        connection.execute(CreateIndex(index, if_not_exists=True))

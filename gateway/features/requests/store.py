@@ -13,6 +13,7 @@ from gateway.features.journal.tables import add_sums, move_offset
 from gateway.features.requests.days import RequestDays
 from gateway.features.requests.schema import ROLLED, SUMS, DayTables
 from gateway.features.requests.search import RequestQuery, page_of, total_of
+from gateway.state.statements import in_parts
 
 _MOST_SERIES = 100_000
 _ROWS = 1000
@@ -77,8 +78,7 @@ class RequestStore:
             return
         series = [self._series_of(line) for line in lines]
         self._add_to_series(connection, tables, lines, series)
-        for at in range(0, len(lines), _ROWS):
-            some = zip(lines[at : at + _ROWS], series[at : at + _ROWS], strict=True)
+        for some in in_parts(list(zip(lines, series, strict=True)), _ROWS):
             _insert(connection, tables.rows, [self._row(line, number) for line, number in some])
 
     def _series_of(self, line: RequestLine) -> int:

@@ -4,18 +4,19 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from threading import Lock
 
 from config.schema.config import Config
-from config.schema.telemetry.requests import RequestsConfig
+from config.schema.telemetry import RequestsConfig
 from gateway.features.journal.files import WaitingFiles, WaitingLine
 from gateway.features.journal.folders import requests_folder, spool_of
 from gateway.features.journal.lines import MICROS, day_of
 from gateway.features.requests.days import open_days
 from gateway.features.requests.store import RequestStore
-from gateway.state.errors import KeysError
+from gateway.state.insist import Outages
 from gateway.state.journal import journals
+from gateway.state.opened import Opened
 from gateway.state.refusals import refuse, write_each
+from gateway.state.rounds import Rounds
 
 log = logging.getLogger(__name__)
 _SWEEP_EVERY = 300.0
@@ -36,8 +37,6 @@ class RequestWriter:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`files`: the journals of the host."""
-        self.available = True
-        """Whether the last transaction succeeded."""
         self.written = 0.0
         """Unix seconds of the last success."""
         self.dropped = 0
@@ -46,54 +45,44 @@ class RequestWriter:
         self._files = files
         self._wall = wall
         self._clock = clock
-        self._store: RequestStore | None = None
-        self._opening = Lock()
+        self._store = Opened(self._open)
         self._swept: tuple[float, float] | None = None
         """The time of the last sweep, by the wall and by the clock."""
         self._is_full = False
-        self._one_at_a_time = asyncio.Lock()
+        outages = Outages("requests", meanwhile="the records stay in the journals")
+        self.write = Rounds(outages, "writing", self._round, self._pause)
+        """Imports what waits, and deletes the days beyond retention."""
+
+    @property
+    def available(self) -> bool:
+        """Whether the last transaction succeeded."""
+        return self.write.outages.available
 
     async def run(self) -> None:
         """Write once a `flush` until cancelled."""
-        while True:
-            requests = self._config().requests
-            await asyncio.sleep(1.0 if requests is None else requests.flush)
-            await self.write()
-
-    async def write(self) -> None:
-        """Import what waits, and delete the days beyond retention."""
-        async with self._one_at_a_time:
-            config = self._config()
-            if config.requests is None:
-                return
-            try:
-                await asyncio.to_thread(self._write, config, config.requests)
-            except (KeysError, OSError) as error:
-                if self.available:
-                    log.warning("requests: not written, the records wait: %s", error)
-                self.available = False
-                return
-            if not self.available:
-                log.warning("requests: written again")
-            self.available, self.written = True, self._wall()
+        await self.write.run()
 
     async def store(self) -> RequestStore:
-        """The store, for searches. Raises `KeysError`."""
-        return await asyncio.to_thread(self._opened)
+        """The store, for searches. Raises `StateError`."""
+        return await asyncio.to_thread(self._store)
 
     async def aclose(self) -> None:
         """Write the rest, and close the database."""
         await self.write()
-        if self._store is not None:
-            await asyncio.to_thread(self._store.close)
-            self._store = None
+        await asyncio.to_thread(self._store.close)
 
-    def _opened(self) -> RequestStore:
-        with self._opening:
-            if self._store is None:
-                config = self._config()
-                self._store = RequestStore(open_days(config.state.database, requests_folder(config)))
-            return self._store
+    def _open(self) -> RequestStore:
+        config = self._config()
+        return RequestStore(open_days(config.state.database, requests_folder(config)))
+
+    def _pause(self) -> float:
+        return (self._config().requests or RequestsConfig()).flush
+
+    async def _round(self) -> None:
+        config = self._config()
+        if config.requests is not None:
+            await asyncio.to_thread(self._write, config, config.requests)
+            self.written = self._wall()
 
     def _write(self, config: Config, requests: RequestsConfig) -> None:
         try:
@@ -105,7 +94,9 @@ class RequestWriter:
                 else:
                     self._store_each(file.source, lines, requests)
         finally:
-            self.dropped += self._files.bound()
+            if lost := self._files.bound():
+                log.warning("requests: %d records waited beyond `requests.max_waiting` and are lost", lost)
+            self.dropped += lost
         for mark in journals(spool_of(config), _EARLIER_MARK):
             if mark.is_final:
                 mark.path.unlink(missing_ok=True)
@@ -116,7 +107,7 @@ class RequestWriter:
 
         def write(some: Sequence[WaitingLine]) -> None:
             nonlocal too_old
-            too_old += self._opened().write(source, some, oldest)
+            too_old += self._store().write(source, some, oldest)
 
         outcome = write_each(lines, write)
         if outcome.outage is not None:
@@ -136,7 +127,7 @@ class RequestWriter:
             wall_passed, passed = now - swept[0], clock - swept[1]
             if passed < (_JUMP if abs(wall_passed - passed) > _JUMP else _SWEEP_EVERY):
                 return
-        store = self._opened()
+        store = self._store()
         sizes = store.days.sizes()
         oldest = self._oldest(requests)
         days = list(sizes)

@@ -1,14 +1,11 @@
 """The tables of usage in the state database, created on first use."""
 
-from sqlalchemy import BigInteger, Column, Connection, Double, Index, Integer, MetaData, String, Table
-from sqlalchemy.schema import CreateIndex, CreateTable
+from sqlalchemy import BigInteger, Column, Double, Index, Integer, String
 
 from gateway.features.usage.labels import COUNTERS
-from gateway.state.database import add_missing_columns, exclude_schema_changes
+from gateway.state.schema import TableGroup
 
-_metadata = MetaData()
-_LOCK = 0x6865616475736167
-"""The Postgres advisory lock under which the tables are created: an arbitrary number."""
+USAGE = TableGroup("usage")
 
 
 def _labels() -> list["Column[str]"]:
@@ -21,9 +18,8 @@ def _counters() -> list["Column[int]"]:
 
 
 # Amounts that only grow. Two gateways never write the same row: `source` is a writer, or a log of a batch.
-hours = Table(
+hours = USAGE.table(
     "usage_hours",
-    _metadata,
     Column("source", String(64), primary_key=True),
     Column("slot", Integer, primary_key=True),
     Column("hour", BigInteger, nullable=False),  # Unix time // 3600
@@ -32,16 +28,14 @@ hours = Table(
     *_counters(),
 )
 # How much of each journal is in `hours`: moved in the transaction that adds to it.
-sources = Table(
+sources = USAGE.table(
     "usage_sources",
-    _metadata,
     Column("source", String(64), primary_key=True),
     Column("offset", BigInteger, nullable=False),
     Column("at", Double, nullable=False, server_default="0"),
 )
-days = Table(
+days = USAGE.table(
     "usage_days",
-    _metadata,
     Column("day", String(10), nullable=False),
     *_labels(),
     *_counters(),
@@ -49,24 +43,11 @@ days = Table(
     Column("picos_high", BigInteger, nullable=False, server_default="0"),
 )
 # The days whose sums are in `usage_days`. A row of another hour of the day deletes its entry here.
-summed = Table(
+summed = USAGE.table(
     "usage_summed_days",
-    _metadata,
     Column("day", String(10), primary_key=True),
     Column("at", Double, nullable=False),
 )
-_INDEXES = (
-    Index("usage_hours_day", hours.c.day, hours.c.tenant),
-    Index("usage_days_day", days.c.day, days.c.tenant),
-    Index("usage_days_tenant", days.c.tenant, days.c.day),
-)
-
-
-def create_tables(connection: Connection) -> None:
-    """Create the missing tables. Several processes may try at once."""
-    exclude_schema_changes(connection, _LOCK)
-    for table in (hours, sources, days, summed):
-        connection.execute(CreateTable(table, if_not_exists=True))
-        add_missing_columns(connection, table)
-    for index in _INDEXES:
-        connection.execute(CreateIndex(index, if_not_exists=True))
+Index("usage_hours_day", hours.c.day, hours.c.tenant)
+Index("usage_days_day", days.c.day, days.c.tenant)
+Index("usage_days_tenant", days.c.tenant, days.c.day)

@@ -12,30 +12,27 @@ from sqlalchemy import Connection, case, delete, func, insert, select, update
 
 from gateway.auth.state import StateDatabase
 from gateway.features.journal.files import WaitingLine
-from gateway.features.journal.tables import add_sums, dialect_of, move_offset
+from gateway.features.journal.tables import add_sums, move_offset
 from gateway.features.usage.charges import charge_of
 from gateway.features.usage.earlier import CountedFile
 from gateway.features.usage.labels import COUNTERS, HOUR, LABELS, day_of
 from gateway.features.usage.report import PART, UsageQuery, rows_of
 from gateway.features.usage.rows import WriterRows, hour_values
-from gateway.features.usage.schema import create_tables, days, hours, sources, summed
+from gateway.features.usage.schema import USAGE, days, hours, sources, summed
+from gateway.state.statements import in_parts, insert_into
 
 SETTLED = 2 * HOUR
 """Seconds after a day's end until it is summed. Later rows sum it again."""
-_ROWS = 500
-"""Rows of one statement: a database bounds its parameters."""
 
 
 class UsageStore:
     """The usage of one state database. Creates missing tables when it opens."""
 
     def __init__(self, url: str, pepper: bytes, wall: Callable[[], float] = time.time) -> None:
-        """`url` is an SQLAlchemy URL. Raises `KeyConfigError` for one that cannot be used."""
+        """`url` is an SQLAlchemy URL. Raises `StateConfigError` for one that cannot be used."""
         self._wall = wall
         self._rows = WriterRows()
-        self._database = StateDatabase(url, pepper)
-        with self._database.transaction() as connection:
-            create_tables(connection)
+        self._database = StateDatabase(url, pepper, USAGE)
 
     def add(self, source: str, waiting: Sequence[WaitingLine], oldest: int, currency: str) -> None:
         """Add the usage of lines of one file, each exactly once; those before the hour `oldest` are no longer retained.
@@ -48,8 +45,8 @@ class UsageStore:
                 connection.execute(update(sources).where(sources.c.source == source).values(at=self._wall()))
                 charges = [charge_of(line, currency) for end, line in waiting if end > before and line.counted]
                 rows = self._rows.of(charge for charge in charges if charge.hour >= oldest)
-                for at in range(0, len(rows), _ROWS):
-                    add_sums(connection, hours, rows[at : at + _ROWS], COUNTERS)
+                for part in in_parts(rows):
+                    add_sums(connection, hours, part, COUNTERS)
                 _sum_again(connection, rows)
         except BaseException:
             self._rows = WriterRows()  # the transaction may have been committed
@@ -100,8 +97,8 @@ class UsageStore:
 
 def write_hours(connection: Connection, values: list[dict[str, Any]]) -> None:
     """Write rows, and let their days be summed again. Amounts only grow: a row that is written twice counts once."""
-    for at in range(0, len(values), _ROWS):
-        _upsert(connection, values[at : at + _ROWS])
+    for part in in_parts(values):
+        _upsert(connection, part)
     _sum_again(connection, values)
 
 
@@ -110,8 +107,8 @@ def _sum_again(connection: Connection, values: Iterable[Mapping[str, Any]]) -> N
     connection.execute(delete(summed).where(summed.c.day.in_(touched)))
 
 
-def _upsert(connection: Connection, values: list[dict[str, Any]]) -> None:
-    statement = dialect_of(connection).insert(hours)
+def _upsert(connection: Connection, values: Sequence[dict[str, Any]]) -> None:
+    statement = insert_into(connection, hours)
     new = statement.excluded
     larger = {name: case((new[name] > hours.c[name], new[name]), else_=hours.c[name]) for name in COUNTERS}
     connection.execute(statement.on_conflict_do_update(index_elements=["source", "slot"], set_=larger), values)

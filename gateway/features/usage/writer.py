@@ -1,24 +1,24 @@
 """Adds the usage in the journals of a host's processes to the state database, in the background."""
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
 from config.schema.config import Config
-from config.schema.telemetry.usage import UsageConfig
+from config.schema.telemetry import UsageConfig
 from gateway.features.journal.files import WaitingFiles, WaitingLine
 from gateway.features.journal.folders import usage_folder
 from gateway.features.usage.charges import currency_of
 from gateway.features.usage.earlier import counted_files
 from gateway.features.usage.labels import HOUR, day_of
 from gateway.features.usage.store import UsageStore
-from gateway.state.errors import KeysError
+from gateway.state.insist import Outages
+from gateway.state.opened import Opened
 from gateway.state.refusals import refuse, write_each
+from gateway.state.rounds import Rounds
 
-log = logging.getLogger(__name__)
 T = TypeVar("T")
 _SUM_EVERY = 600.0
 
@@ -34,58 +34,43 @@ class UsageWriter:
         wall: Callable[[], float] = time.time,
     ) -> None:
         """`files`: the journals of the host."""
-        self.available = True
-        """Whether the last transaction succeeded."""
         self.written = 0.0
         """Unix seconds of the last success."""
         self._config = config
         self._pepper = pepper
         self._files = files
         self._wall = wall
-        self._store: UsageStore | None = None
+        self.opened = Opened(lambda: UsageStore(self._config().state.database, self._pepper(), self._wall))
+        """The store."""
         self._summed_at = 0.0
-        self._one_at_a_time = asyncio.Lock()
+        outages = Outages("usage", meanwhile="the requests stay in their journals")
+        self.write = Rounds(outages, "writing", self._round, self._pause)
+        """Adds what is new, also after a reload has removed `usage`, and sums the days that have ended."""
+
+    @property
+    def available(self) -> bool:
+        """Whether the last transaction succeeded."""
+        return self.write.outages.available
 
     async def run(self) -> None:
         """Write once a `flush` until cancelled."""
-        while True:
-            usage = self._config().usage
-            await asyncio.sleep(2.0 if usage is None else usage.flush)
-            await self.write()
-
-    async def write(self) -> None:
-        """Write what has changed, and sum the days that have ended."""
-        async with self._one_at_a_time:
-            config = self._config()
-            if config.usage is None and config.requests is None:
-                return
-            try:
-                await asyncio.to_thread(self._write, config)
-            except (KeysError, OSError) as error:
-                if self.available:
-                    log.warning("usage: not written, the files wait: %s", error)
-                self.available = False
-                return
-            if not self.available:
-                log.warning("usage: written again")
-            self.available, self.written = True, self._wall()
+        await self.write.run()
 
     async def store(self) -> UsageStore:
-        """The store, for reports. Raises `KeysError`."""
+        """The store, for reports. Raises `StateError`."""
         return await asyncio.to_thread(self.opened)
 
     async def aclose(self) -> None:
         """Write the rest, and close the database."""
         await self.write()
-        if self._store is not None:
-            await asyncio.to_thread(self._store.close)
-            self._store = None
+        await asyncio.to_thread(self.opened.close)
 
-    def opened(self) -> UsageStore:
-        """The store. Blocks. Raises `KeysError`."""
-        if self._store is None:
-            self._store = UsageStore(self._config().state.database, self._pepper(), self._wall)
-        return self._store
+    def _pause(self) -> float:
+        return (self._config().usage or UsageConfig()).flush
+
+    async def _round(self) -> None:
+        await asyncio.to_thread(self._write, self._config())
+        self.written = self._wall()
 
     def _write(self, config: Config) -> None:
         usage, now = config.usage or UsageConfig(), self._wall()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gateway.features.batches.local_storage import LocalStorage
-from gateway.features.recording.folder import new_path
+from gateway.features.recording.segments import new_path
 from gateway.state.database import open_engine
 from gateway.state.journal import Journal
 from gateway.state.local_folder import prepare_private

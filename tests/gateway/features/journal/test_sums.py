@@ -16,13 +16,15 @@ from sqlalchemy import Engine, event
 
 from config.schema.config import Config
 from config.schema.money import format_amount
+from gateway.features.journal.files import WaitingFiles
 from gateway.features.journal.lines import PART, RequestLine, summed
 from gateway.features.journal.live import LiveJournal
 from gateway.features.requests.search import LabelTest, RequestQuery
+from gateway.features.requests.writer import RequestWriter
 from gateway.features.usage.charges import charge_of
 from gateway.features.usage.export import invoice, month_of
 from gateway.features.usage.report import PER_LINE, UsageQuery
-from gateway.process.host_writers import HostWriters
+from gateway.features.usage.writer import UsageWriter
 from tests.support.gateways import PEPPER, config
 from tests.support.stored_requests import line, record
 from tests.support.usage_hosts import NOVEMBER
@@ -72,10 +74,10 @@ class Host:
 
     def __init__(self, made: Config) -> None:
         self.config = made
-        self.writers = HostWriters(lambda: self.config, lambda: PEPPER)
+        self.begin()
         self.billed: Counter[str] = Counter()
         self.stored: Counter[str] = Counter()
-        self.requests: Counter[str] = Counter()
+        self.ended: Counter[str] = Counter()
 
     def end(self, journal: LiveJournal, id_: str, tenant: str, picos: int, at: float = NOVEMBER) -> None:
         """End a request in a process."""
@@ -83,21 +85,29 @@ class Host:
         if sink is not None:
             sink.put(record(id_, tenant, at, picos))
             self.billed[tenant] += picos * sink._counts
-            self.requests[tenant] += sink._counts
+            self.ended[tenant] += sink._counts
             self.stored[tenant] += picos * (sink._reasons is not None)
 
     def restart(self) -> None:
         """Begin other writers, as after a kill."""
-        for store in (self.writers.usage._store, self.writers.requests._store):
-            if store is not None:
-                store.close()
-        self.writers = HostWriters(lambda: self.config, lambda: PEPPER)
+        self.usage.opened.close()
+        self.requests._store.close()
+        self.begin()
+
+    def begin(self) -> None:
+        files = WaitingFiles(lambda: self.config)
+        self.usage = UsageWriter(lambda: self.config, lambda: PEPPER, files)
+        self.requests = RequestWriter(lambda: self.config, files)
+
+    async def aclose(self) -> None:
+        await self.requests.aclose()
+        await self.usage.aclose()
 
     async def write(self, killed: int | None = None) -> bool:
         """Write what waits. Whether that was killed, at the step of this number."""
         if killed is None:
-            await self.writers.usage.write()
-            await self.writers.requests.write()
+            await self.usage.write()
+            await self.requests.write()
             return False
         try:
             with killed_at(killed):
@@ -109,12 +119,12 @@ class Host:
 
     async def check(self) -> None:
         """The invoices are the sums of the requests, and so are the records."""
-        bills, records = await self.writers.usage.store(), await self.writers.requests.store()
+        bills, records = await self.usage.store(), await self.requests.store()
         for tenant in TENANTS:
             lines = bills.report(UsageQuery(*month_of(MONTH), PER_LINE, None, tenant))
             expected = [{"currency": "usd", "amount": format_amount(self.billed[tenant])}]
-            assert invoice(tenant, MONTH, lines)["totals"] == (expected if self.requests[tenant] else [])
-            assert sum(row["requests"] for row in lines) == self.requests[tenant]
+            assert invoice(tenant, MONTH, lines)["totals"] == (expected if self.ended[tenant] else [])
+            assert sum(row["requests"] for row in lines) == self.ended[tenant]
             query = RequestQuery(0, 2**60, (LabelTest("tenant", tenant),), limit=1000)
             stored = sum(row["picos"] for row in records.search(query))
             assert stored == sum(total["picos"] for total in records.totals(query)) == self.stored[tenant]
@@ -173,7 +183,7 @@ async def test_invoices_and_records_are_the_sums_of_the_ended_requests(
     await host.write()
     await host.check()
     assert not left_in(Path(str(state["database"])[10:]).parent)
-    await host.writers.aclose()
+    await host.aclose()
 
 
 async def test_a_writer_that_is_killed_at_any_step_neither_loses_nor_doubles(any_database: str, tmp_path: Path) -> None:
@@ -198,7 +208,7 @@ async def test_a_writer_that_is_killed_at_any_step_neither_loses_nor_doubles(any
             break
     assert step > 20
     lasting.close()
-    await host.writers.aclose()
+    await host.aclose()
     assert not list((tmp_path / "u").iterdir())
 
 
@@ -210,7 +220,7 @@ async def test_a_host_of_an_earlier_release_is_continued(tmp_path: Path) -> None
     host, process = Host(made), LiveJournal()
     for number in range(5):
         tenant = "acme" if number % 2 else "beta"
-        for sums, amount in ((host.billed, 10**12 + number), (host.stored, 10**12 + number), (host.requests, 1)):
+        for sums, amount in ((host.billed, 10**12 + number), (host.stored, 10**12 + number), (host.ended, 1)):
             sums[tenant] += amount
     process.configure(made)
     host.end(process, "new", "acme", 5)
@@ -219,7 +229,30 @@ async def test_a_host_of_an_earlier_release_is_continued(tmp_path: Path) -> None
         await host.write()
         await host.check()
     assert not left_in(tmp_path)
-    await host.writers.aclose()
+    await host.aclose()
+
+
+async def test_usage_waits_while_a_reload_has_removed_its_section(tmp_path: Path) -> None:
+    state = {"database": f"sqlite:///{tmp_path}/state.db"}
+    both, records = config(state=state, usage=USAGE, requests=REQUESTS), config(state=state, requests=REQUESTS)
+    host, process = Host(both), LiveJournal()
+    process.configure(both)
+    host.end(process, "first", "acme", 5)
+    await host.write()
+    host.config = records
+    host.end(process, "last", "acme", 7)
+    process.configure(records)
+    host.end(process, "uncounted", "acme", 11)
+    process.close()
+    for _ in range(2):
+        await host.requests.write()
+        assert [path.parent.name for path in left_in(tmp_path)] == ["state.db.usage"]
+    host.restart()
+    host.config = both
+    await host.write()
+    await host.check()
+    assert not left_in(tmp_path)
+    await host.aclose()
 
 
 async def test_files_beyond_the_bound_are_reduced_to_their_usage(tmp_path: Path) -> None:
@@ -242,7 +275,7 @@ async def test_files_beyond_the_bound_are_reduced_to_their_usage(tmp_path: Path)
             host.end(journal, f"{number}-{request}", TENANTS[request % 2], 10**20 + number)
         journal.close()
         await host.write()
-    assert not host.writers.usage.available
+    assert not host.usage.available
     size = sum(path.stat().st_size for path in (tmp_path / "state.db.usage").iterdir())
     assert size < 2048 + 9 * 400 + 8 * 300, "one file that had begun, and sums"
     database.rmdir()
@@ -251,13 +284,13 @@ async def test_files_beyond_the_bound_are_reduced_to_their_usage(tmp_path: Path)
     (tmp_path / "day").rename(tmp_path / "state.db.requests/2026-11-01.db")
     host.restart()
     await host.write()
-    bills, records = await host.writers.usage.store(), await host.writers.requests.store()
+    bills, records = await host.usage.store(), await host.requests.store()
     rows = bills.report(UsageQuery(*month_of(MONTH)))
     assert {row["tenant"]: (row["picos"], row["requests"]) for row in rows} == {
-        tenant: (host.billed[tenant], host.requests[tenant]) for tenant in TENANTS
+        tenant: (host.billed[tenant], host.ended[tenant]) for tenant in TENANTS
     }
     assert 9 < len(records.search(RequestQuery(0, 2**60, limit=1000))) < 73
-    await host.writers.aclose()
+    await host.aclose()
 
 
 lines = st.builds(

@@ -172,7 +172,7 @@ def test_a_day_is_dropped_at_once(any_database: str, tmp_path: Path) -> None:
 
 
 def test_a_frame_is_imported_once(any_database: str, tmp_path: Path) -> None:
-    """Two writers of one spool, and a writer whose last commit seemed to fail."""
+    """Two writers of one journal, and a writer whose last commit seemed to fail."""
     one, two = (open_store(any_database, tmp_path / "days") for _ in range(2))
     lines = waiting([line(id="a"), line(id="b"), line(NOVEMBER + DAY_MICROS, id="c")])
     one.write("s", lines[:1], "2026-01-01")

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.errors import TransportError
-from config.schema.telemetry.usage import UsageConfig
+from config.schema.telemetry import UsageConfig
 from gateway.errors import StartError
 from gateway.features.journal.files import WaitingFiles
 from gateway.features.journal.folders import prepare_folders, spool_of
@@ -138,8 +138,7 @@ async def test_each_request_is_stored_once_over_any_schedule(
                 sinks[place].close()  # as the kernel closes it
                 sinks[place] = host.sink()
             case ("restart",):
-                if host.writer._store is not None:
-                    host.writer._store.close()
+                host.writer._store.close()
                 host.restart()
             case "later", hours:
                 host.later(hours * 3600)

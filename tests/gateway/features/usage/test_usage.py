@@ -105,8 +105,7 @@ async def test_bills_are_the_sum_of_the_requests_over_any_schedule(
                 counters[place].close()  # as the kernel closes it; the file has all requests
                 counters[place] = counting(one.folder)
             case ("restart",):
-                if one.writer._store is not None:
-                    one.writer._store.close()
+                one.writer.opened.close()
                 one.restart()
             case "later", hours:
                 one.now += hours * HOUR
