@@ -31,11 +31,12 @@ from gateway.auth.terminal import settings_of
 from gateway.features.batches import schema
 from gateway.features.batches.rows import BatchHolder, BatchSpec, encode
 from gateway.features.batches.store import BatchStore
+from gateway.features.journal.folders import requests_folder
 from gateway.features.requests.days import open_days
 from gateway.features.requests.store import RequestStore
-from gateway.features.requests.writer import folder_of
 from gateway.features.usage.labels import COUNTERS, HOUR, UsageLabels, UsageRow
-from gateway.features.usage.store import UsageStore, hour_values, write_hours
+from gateway.features.usage.rows import hour_values
+from gateway.features.usage.store import UsageStore, write_hours
 from loadtests.bench_requests import fill, timed
 from loadtests.servers import Launch, StartError, child, free_port, log_tail
 from policies.batches.states import BatchProgress
@@ -105,7 +106,7 @@ def configuration(folder: Path, database: str | None) -> Path:
 
 def fill_all(config: Config, rows: int, days: int) -> None:
     """Fill every table through the gateway's own stores."""
-    folder = folder_of(config)
+    folder = requests_folder(config)
     assert folder is not None
     pepper, url, rng = load_pepper(config), config.state.database, random.Random(3)
     with closing(RequestStore(open_days(url, folder))) as requests:

@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from gateway.features.journal.files import WaitingLine
+from gateway.features.journal.lines import DAY_MICROS, MICROS, RequestLine
 from gateway.features.requests.days import open_days
-from gateway.features.requests.lines import DAY_MICROS, MICROS, RequestLine
 from gateway.features.requests.search import LabelTest, RequestQuery
-from gateway.features.requests.spool import WaitingLine
 from gateway.features.requests.store import RequestStore
 
 BATCH = 1000

@@ -15,6 +15,7 @@ placement/    bundled runtimes as supervised child processes
 scaling/      the number of replicas of each runtime
 picker/       the endpoint picker of Envoy-based gateways
 quota/        the bytes that each tenant stores, counted and bounded by the state database
+journal/      the ended requests of a host, each stored once
 usage/        what tenants have used and spent, in the state database
 requests/     a record of each request, by day, and the search of requests
 alerts/       soft budgets: signed messages to webhooks

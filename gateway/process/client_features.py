@@ -6,7 +6,6 @@ from contextlib import AsyncExitStack
 from functools import cached_property
 from random import Random
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 from prometheus_client.registry import CollectorRegistry
 
@@ -21,6 +20,7 @@ from gateway.process.features import (
     has_broker_pools,
     has_comparisons,
     has_feedback,
+    has_journal,
     has_shadows,
 )
 from gateway.request.core import Core, Watcher
@@ -36,13 +36,12 @@ if TYPE_CHECKING:  # each is imported when it is made
     from gateway.features.batches.service import BatchService
     from gateway.features.bus.plane import BusPlane
     from gateway.features.experiments.inbox import FeedbackInbox
+    from gateway.features.journal.live import LiveJournal
     from gateway.features.recording.recorder import TrafficRecorder
-    from gateway.features.requests.live import LiveRequests
     from gateway.features.rollouts.live import LiveComparisons
     from gateway.features.rollouts.warm import WarmArms
     from gateway.features.shadow.plane import ShadowPlane
     from gateway.features.stored.keeper import Keeper
-    from gateway.features.usage.live import LiveUsage
     from gateway.telemetry.traces.live import LiveTraces
 
 
@@ -71,7 +70,6 @@ class ClientFeatures:
         self._rng = rng
         self._clock = clock
         self._background = background
-        self._process = uuid4().hex
         self._keeping: asyncio.Task[None] | None = None
         self._features = Features(self._table(), background, registry)
 
@@ -105,18 +103,11 @@ class ClientFeatures:
         return LiveTraces(self._clock, self._rng, local_folder(self._config().state.database, "traces", None))
 
     @cached_property
-    def usage(self) -> "LiveUsage":
-        """The counter in force."""
-        from gateway.features.usage.live import LiveUsage
+    def journal(self) -> "LiveJournal":
+        """The journal of ended requests in force."""
+        from gateway.features.journal.live import LiveJournal
 
-        return LiveUsage(self._process)
-
-    @cached_property
-    def requests(self) -> "LiveRequests":
-        """The sink of the records of requests in force."""
-        from gateway.features.requests.live import LiveRequests
-
-        return LiveRequests(self._process)
+        return LiveJournal()
 
     @cached_property
     def recorder(self) -> "TrafficRecorder":
@@ -210,12 +201,12 @@ class ClientFeatures:
     def _usage(self) -> FeatureParts:
         from gateway.features.usage.metrics import UsageLost
 
-        return FeatureParts(metrics=[UsageLost(self.usage)])
+        return FeatureParts(metrics=[UsageLost(self.journal)])
 
     def _requests(self) -> FeatureParts:
         from gateway.features.requests.metrics import RequestsLost
 
-        return FeatureParts(metrics=[RequestsLost(self.requests)])
+        return FeatureParts(metrics=[RequestsLost(self.journal)])
 
     def _record(self) -> FeatureParts:
         from gateway.features.recording.metrics import RecordMetrics
@@ -315,10 +306,8 @@ class ClientFeatures:
         telemetry = self.core.telemetry
         if config.traces is not None or self._is_made("traces"):
             telemetry.tracer = self.traces.configure(config.traces)
-        if config.usage is not None or self._is_made("usage"):
-            telemetry.usage = self.usage.configure(config)
-        if config.requests is not None or self._is_made("requests"):
-            telemetry.requests = self.requests.configure(config)
+        if has_journal(config) or self._is_made("journal"):
+            telemetry.journal = self.journal.configure(config)
         if config.record is not None:
             telemetry.recorder = self.recorder
             self.recorder.configure(config)
@@ -365,10 +354,8 @@ class ClientFeatures:
         async with AsyncExitStack() as exits:
             if self._is_made("traces"):
                 exits.push_async_callback(self.traces.aclose)
-            if self._is_made("usage"):
-                exits.callback(self.usage.close)
-            if self._is_made("requests"):
-                exits.callback(self.requests.close)
+            if self._is_made("journal"):
+                exits.callback(self.journal.close)
             if self._is_made("recorder"):
                 exits.push_async_callback(self.recorder.aclose)
             if self._is_made("core"):

@@ -101,6 +101,11 @@ def has_feedback(config: Config) -> bool:
     return bool(config.feedback) or has_comparisons(config)
 
 
+def has_journal(config: Config) -> bool:
+    """Whether ended requests are stored: as usage, for the search of requests, or for both."""
+    return config.usage is not None or config.requests is not None
+
+
 def has_shadows(config: Config) -> bool:
     """Whether a route has a shadow, or copies before its rollout."""
     routes = [route for model in config.models for route in model.routes]

@@ -9,11 +9,20 @@ from prometheus_client.registry import CollectorRegistry
 
 from config.schema.config import Config
 from gateway.background import Background
-from gateway.process.features import Feature, FeatureParts, Features, has_comparisons, has_scaling, has_soft_budgets
+from gateway.process.features import (
+    Feature,
+    FeatureParts,
+    Features,
+    has_comparisons,
+    has_journal,
+    has_scaling,
+    has_soft_budgets,
+)
 from gateway.traffic.fleet.members import NOTHING
 
 if TYPE_CHECKING:  # each is imported when it is made
     from gateway.features.alerts.writer import AlertWriter
+    from gateway.features.journal.files import WaitingFiles
     from gateway.features.quota.report import StorageReport
     from gateway.features.requests.writer import RequestWriter
     from gateway.features.rollouts.decider import Decider, Exchange
@@ -56,18 +65,25 @@ class HostFeatures:
     # ── objects ───────────────────────────────────────────────────────────────────────────────────────────
 
     @cached_property
+    def waiting(self) -> "WaitingFiles":
+        """The journals of this host, which both of the following writers read."""
+        from gateway.features.journal.files import WaitingFiles
+
+        return WaitingFiles(self._config)
+
+    @cached_property
     def usage(self) -> "UsageWriter":
         """The writer of usage."""
         from gateway.features.usage.writer import UsageWriter
 
-        return UsageWriter(self._config, self._pepper)
+        return UsageWriter(self._config, self._pepper, self.waiting)
 
     @cached_property
     def requests(self) -> "RequestWriter":
         """The writer of the records of requests."""
         from gateway.features.requests.writer import RequestWriter
 
-        return RequestWriter(self._config, usage=self.usage)
+        return RequestWriter(self._config, self.waiting)
 
     @cached_property
     def alerts(self) -> "AlertWriter":
@@ -116,7 +132,7 @@ class HostFeatures:
     def _usage(self) -> FeatureParts:
         from gateway.features.usage.metrics import UsageMetrics
 
-        return FeatureParts([("usage", self.usage.run)], [UsageMetrics(self.usage)])
+        return FeatureParts([("usage", self.usage.run)], [UsageMetrics(self.usage)], self.usage.write)
 
     def _requests(self) -> FeatureParts:
         from gateway.features.requests.metrics import RequestsMetrics
@@ -146,14 +162,10 @@ class HostFeatures:
 
     def prepare(self, config: Config) -> None:
         """Create the folders where data waits. Raises `StartError`."""
-        if config.usage is not None:
-            from gateway.features.usage.writer import prepare_folder as prepare_usage
+        if has_journal(config):
+            from gateway.features.journal.folders import prepare_folders
 
-            prepare_usage(config)
-        if config.requests is not None:
-            from gateway.features.requests.writer import prepare_folder as prepare_requests
-
-            prepare_requests(config)
+            prepare_folders(config)
 
     async def open(self) -> None:
         """Put the stored shares of rollouts in force, before the first request."""
@@ -189,8 +201,6 @@ class HostFeatures:
         made = vars(self)
         if "alerts" in made:
             await self.alerts.aclose()
-        if "usage" in made:
-            await self.usage.write()  # a process is complete once its usage is
         if "requests" in made:
             await self.requests.aclose()
         if "usage" in made:

@@ -2,7 +2,6 @@
 
 database.py opens the database
 schema.py   its tables: creates and completes those of each feature
-errors.py   errors of the state database, of which its users raise some of their own
 journal.py  the file in which one process appends records: it survives a killed process
 statements.py     statements with many rows
 opened.py   a store that is opened at its first use

@@ -31,6 +31,7 @@ _NEW = ".new"
 _FORGOTTEN = 60.0
 """Seconds after which a file without a name belongs to a process that was killed while it created it."""
 _HEAD = struct.Struct("<II")
+_HEAD_SIZE, _pack = _HEAD.size, _HEAD.pack  # appends are on the path of requests
 
 
 class JournalFull(Exception):
@@ -40,10 +41,10 @@ class JournalFull(Exception):
 class Journal:
     """The file of one process. Blocks for some microseconds only."""
 
-    def __init__(self, folder: Path, process: str | None = None, largest: int = LARGEST) -> None:
-        """`process` begins the name of the file, which has at most `largest` bytes. Raises `OSError`."""
+    def __init__(self, folder: Path, largest: int = LARGEST) -> None:
+        """The file has at most `largest` bytes. Raises `OSError`."""
         make_private(folder)
-        self.path = folder / f"{process or uuid.uuid4().hex}-{uuid.uuid4().hex[:12]}{SUFFIX}"
+        self.path = folder / f"{uuid.uuid4().hex}{SUFFIX}"
         self.size = len(MAGIC)
         """Bytes up to the end of the last record."""
         self._allocated = 0
@@ -55,7 +56,7 @@ class Journal:
             os.ftruncate(self._fd, largest)
             self._allocate(len(MAGIC))
             self._map = mmap.mmap(self._fd, largest)
-            self._put(0, MAGIC)
+            self._map[: len(MAGIC)] = MAGIC
             os.rename(new, self.path)  # locked from the first moment that readers can see it
         except BaseException:
             os.close(self._fd)
@@ -64,12 +65,12 @@ class Journal:
 
     def append(self, payload: bytes) -> None:
         """Append a record, which is not empty. Raises `JournalFull` and `OSError`; the file has its records then."""
-        begin = self.size + _HEAD.size
+        begin = self.size + _HEAD_SIZE
         if (end := begin + len(payload)) > self._allocated:
             self._allocate(end)
         # The head last: until it is there, a reader has the end of the records here.
-        self._put(begin, payload)
-        self._put(self.size, _HEAD.pack(len(payload), zlib.crc32(payload)))
+        self._map[begin:end] = payload
+        self._map[self.size : begin] = _pack(len(payload), zlib.crc32(payload))
         self.size = end
 
     def touch(self, now: float) -> None:
@@ -86,9 +87,6 @@ class Journal:
         """Delete the file."""
         self.path.unlink(missing_ok=True)
         self.close()
-
-    def _put(self, at: int, data: bytes) -> None:
-        self._map[at : at + len(data)] = data
 
     def _allocate(self, end: int) -> None:
         """Allocate the bytes up to an end: a write into a mapping of a full disk would end the process."""

@@ -44,14 +44,6 @@ class RecordSink(Protocol):
         ...
 
 
-class UsageSink(Protocol):
-    """Counts what tenants use."""
-
-    def count(self, record: Record) -> None:
-        """Count a request that has ended."""
-        ...
-
-
 class Telemetry:
     """Forwards the record of each ended request to the access log and the metrics.
 
@@ -66,10 +58,8 @@ class Telemetry:
         """Receives each record too, if traffic is recorded."""
         self.tracer: RequestTracer | None = None
         """Starts and exports the spans of requests; None without a collector."""
-        self.usage: UsageSink | None = None
-        """Counts each request at once: its usage survives a killed process. None if usage is not recorded."""
-        self.requests: RecordSink | None = None
-        """Stores each record; None if requests are not stored."""
+        self.journal: RecordSink | None = None
+        """Stores each record at once: it survives a killed process. None if neither usage nor requests are stored."""
         self._batch = batch
         self._ended: list[Record] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -85,8 +75,10 @@ class Telemetry:
             # Its frames hold this record and parts of the answer; only the garbage collector could free them.
             error.__traceback__ = error.__context__ = error.__cause__ = None
         record.status = 499 if isinstance(error, ClientGone) else status
-        if self.usage is not None and not record.of_batch:
-            self.usage.count(record)
+        if self.tracer is not None and record.trace.spans is not None:
+            self.tracer.choose(record)  # first: the journal names the exported trace, and so do exemplars of metrics
+        if self.journal is not None:
+            self.journal.put(record)
         self._ended.append(record)
         if len(self._ended) >= self._batch:
             self.flush()
@@ -101,10 +93,8 @@ class Telemetry:
         ended, self._ended = self._ended, []
         for record in ended:
             if record.trace.spans is not None and self.tracer is not None:
-                self.tracer.end(record)  # first: exemplars of metrics name the exported trace
+                self.tracer.end(record)
             self.metrics.count(record)
             self.access_log.write(record)
-            if self.requests is not None:
-                self.requests.put(record)
             if self.recorder is not None:
                 self.recorder.put(record)

@@ -46,7 +46,7 @@ class Record:
     """
 
     __slots__ = (
-        "allowances", "arm", "client", "cost", "counted", "decision", "draft", "early", "ended", "endpoint", "error",
+        "allowances", "arm", "client", "cost", "decision", "draft", "early", "ended", "endpoint", "error",
         "explanation", "exported", "feedback_id", "ignored", "key", "model", "of_batch", "operation", "pool",
         "relay", "request_id", "rng", "roles", "shadowed", "started", "status", "stored", "stream", "team", "tenant",
         "time", "trace", "usage",
@@ -78,8 +78,6 @@ class Record:
         self.status = 200
         self.usage: Usage | None = None
         self.cost: Money | None = None
-        self.counted = False
-        """Whether the usage of the request is counted."""
         self.allowances: tuple[Any, ...] = ()
         """The limits that apply to the request, for the headers that report the remaining amounts."""
         self.shadowed: tuple[tuple[str, str], ...] = ()

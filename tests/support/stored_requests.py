@@ -5,8 +5,8 @@ from typing import Any
 
 from adapters.types import Usage
 from config.schema.money import Money
-from gateway.features.requests.lines import MICROS, RequestLine
-from gateway.features.requests.spool import WaitingLine
+from gateway.features.journal.files import WaitingLine
+from gateway.features.journal.lines import MICROS, RequestLine
 from gateway.telemetry.record import Record
 from tests.support.usage_hosts import NOVEMBER
 

@@ -5,6 +5,8 @@ from typing import Any
 
 from adapters.types import Usage
 from config.schema.money import Money
+from gateway.features.journal.files import WaitingFiles
+from gateway.features.journal.sink import RequestSink
 from gateway.features.usage.labels import HOUR
 from gateway.features.usage.report import UsageQuery
 from gateway.features.usage.writer import UsageWriter
@@ -23,6 +25,13 @@ def record(tenant: str = "acme", model: str = "m", at: float = NOVEMBER, picos: 
     return one
 
 
+def counting(folder: Path) -> RequestSink:
+    """A process that stores usage alone."""
+    sink = RequestSink(folder)
+    sink.configure(config(usage={}))
+    return sink
+
+
 class Host:
     """A host with a writer, at a time of the test."""
 
@@ -30,7 +39,12 @@ class Host:
         self.now = float(NOVEMBER)
         self.config = config(state={"database": database}, usage={"folder": str(folder)})
         self.folder = folder
-        self.writer = UsageWriter(lambda: self.config, lambda: PEPPER, lambda: self.now)
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin another writer."""
+        self.files = WaitingFiles(lambda: self.config)
+        self.writer = UsageWriter(lambda: self.config, lambda: PEPPER, self.files, lambda: self.now)
 
     async def rows(self, **query: Any) -> list[dict[str, Any]]:
         store = await self.writer.store()

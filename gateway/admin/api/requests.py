@@ -9,7 +9,7 @@ from aiohttp import web
 from gateway.admin.api.backend import AdminBackend
 from gateway.admin.api.body import bad_queries, query_parameters
 from gateway.admin.api.guard import AdminRefused, visit
-from gateway.features.requests.lines import HOUR_MICROS, MICROS, time_of
+from gateway.features.journal.lines import HOUR_MICROS, MICROS, time_of
 from gateway.features.requests.query import PARAMETERS, query_of
 from gateway.features.requests.report import following, summary, timeline, total
 from gateway.features.requests.search import RequestQuery
@@ -60,7 +60,7 @@ class RequestsFront:
         if self._backend.config.requests is None:
             raise AdminRefused(404, "requests_not_stored", "the configuration has no section `requests`")
         writer = self._backend.requests
-        await writer.write()  # so that a search has the requests that wait in the spool
+        await writer.write()  # so that a search has the requests that wait in the journals
         store = await writer.store()
         return await asyncio.to_thread(work, store)
 

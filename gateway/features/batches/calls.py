@@ -16,10 +16,11 @@ from adapters.http1.message import Headers
 from adapters.upstreams.deferral import LinePass, line_pass
 from adapters.wire import decoding
 from gateway.auth.keys import Principal
+from gateway.features.journal.sink import usage_line
 from gateway.features.stored.keeper import Keeper
 from gateway.features.stored.stored_responses import StoredResponses
-from gateway.features.usage.counter import LARGEST, UsageCounter
-from gateway.features.usage.labels import COUNTERS, UsageLabels, hour_of
+from gateway.features.usage.charges import LARGEST, charge_of
+from gateway.features.usage.labels import COUNTERS, UsageLabels
 from gateway.fronts.errors import openai_response
 from gateway.fronts.inner import InnerFronts, InnerRequest
 from gateway.request.core import Core, internal_error
@@ -58,26 +59,22 @@ class LineEnd(NamedTuple):
     charge: "LineCharge"
 
 
-class LineCharge(UsageCounter):
-    """Counts one request, for the record of its line."""
+class LineCharge(NamedTuple):
+    """The usage of one attempt of a line. It has no labels if it costs nothing and used nothing."""
 
-    def __init__(self, currency: str) -> None:
-        self.currency = currency
-        self.lost = 0
-        self.labels: UsageLabels | None = None
-        self.hour = 0
-        self.amounts = memoryview(bytearray(8 * len(COUNTERS))).cast("q")
+    labels: UsageLabels | None = None
+    hour: int = 0
+    amounts: tuple[int, ...] = (0,) * len(COUNTERS)
 
-    def _counters(self, record: Record) -> "memoryview[int]":
-        currency = self.currency if record.cost is None else record.cost.currency
-        self.labels = UsageLabels(record.tenant, record.key, record.model, record.arm or "", currency, record.team)
-        self.hour = hour_of(record.time)
-        return self.amounts
 
-    def _carry(self, record: Record, picos: int) -> "memoryview[int]":
+def _charge(record: Record, currency: str) -> LineCharge:
+    if not record.tenant or not record.model:
+        return LineCharge()
+    hour, labels, amounts = charge_of(usage_line(record), currency)
+    if amounts[0] > LARGEST:
         log.error("batches: a line costs more than %d picos, and is charged that much", LARGEST)
-        self.amounts[0] = LARGEST
-        return self.amounts
+        amounts[0] = LARGEST
+    return LineCharge(labels, hour, tuple(amounts))
 
 
 class LineCalls:
@@ -116,9 +113,7 @@ class LineCalls:
         if text is None:
             status, error = 502, BackendError("The answer is not JSON, so that no batch can contain it.")
             text = Raw(msgspec.json.encode({"error": {"message": error.message, "code": error.code}}))
-        charge = LineCharge(self._currency())
-        charge.count(record)
-        return LineEnd(status, text, record.request_id, error, charge)
+        return LineEnd(status, text, record.request_id, error, _charge(record, self._currency()))
 
     def _currency(self) -> str:
         currencies = {price.currency for price in self._core.snapshot.prices.values()}

@@ -11,7 +11,7 @@ from gateway.features.batches.rows import StoredBatch
 from gateway.features.batches.schema import batches, tasks
 from gateway.features.batches.store import BatchStore, batch_of
 from gateway.features.batches.tasks import EXAMINE, FINISH, shards_in
-from gateway.features.requests.lines import MICROS, time_of
+from gateway.features.journal.lines import MICROS, time_of
 from policies.batches.states import ENDED, Status, may_cancel
 
 MOST_ROWS: Final = 100

@@ -7,8 +7,7 @@ record = length, checksum (CRC-32 of the rest), then a msgpack array
 """
 
 import asyncio
-import struct
-import zlib
+from io import BytesIO
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -18,7 +17,9 @@ from gateway.features.batches.rows import log_object
 from gateway.features.batches.storage import Storage, StorageError
 from gateway.features.batches.tasks import Claim
 from gateway.features.usage.labels import UsageLabels, UsageRow
-from gateway.features.usage.store import hour_values, write_hours
+from gateway.features.usage.rows import hour_values
+from gateway.features.usage.store import write_hours
+from gateway.state.journal import framed, frames
 from policies.batches.states import LogPart, ShardCounts
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ _UNFINISHED = {
     "batch_cancelled": "The batch was cancelled before this request ran.",
 }
 _ANTHROPIC = {"batch_expired": "expired", "batch_cancelled": "canceled"}
-_HEAD = struct.Struct("<II")
 MAX_RECORD = 1 << 30
 _encode = msgspec.msgpack.Encoder().encode
 LOOK = 0.1
@@ -97,24 +97,19 @@ class ReadLog(NamedTuple):
 
 def encode_result(result: LineResult) -> bytes:
     """One record."""
-    payload = _encode(result)
-    return _HEAD.pack(len(payload), zlib.crc32(payload)) + payload
+    return framed(_encode(result))
 
 
 def read_log(data: bytes) -> ReadLog:
     """Read records up to the first one that is torn or damaged."""
-    results, at, view = list[LineResult](), 0, memoryview(data)
-    while at + _HEAD.size <= len(data):
-        length, checksum = _HEAD.unpack_from(data, at)
-        payload = view[at + _HEAD.size : at + _HEAD.size + length]
-        if len(payload) < length or zlib.crc32(payload) != checksum:
-            break
+    results, size = list[LineResult](), 0
+    for end, payload in frames(BytesIO(data), len(data)):
         try:
             results.append(_decode(payload))
         except msgspec.DecodeError:
             break
-        at += _HEAD.size + length
-    return ReadLog(results, at)
+        size = end
+    return ReadLog(results, size)
 
 
 class Charges:

@@ -154,7 +154,7 @@ class LineRuns:
     def _result(self, entry: LineEntry, line: BatchLine, end: LineEnd) -> LineResult:
         output = answered_line(self._unit.claim.spec.api, line.custom_id, end.status, end.request_id, end.body)
         charge = end.charge
-        return LineResult(entry.number, end.status < 400, output, charge.labels, charge.hour, tuple(charge.amounts))
+        return LineResult(entry.number, end.status < 400, output, charge.labels, charge.hour, charge.amounts)
 
 
 def _may_pass(error: InferenceError, left: float) -> bool:

@@ -47,7 +47,7 @@ class RequestDays(ABC):
 
     @abstractmethod
     def writing(self, day: str) -> AbstractContextManager[tuple[Connection, DayTables]]:
-        """A transaction that writes a day, which it creates if it is missing. It excludes other writers of a spool."""
+        """A transaction that writes a day, which it creates if it is missing. Excludes other writers of a journal."""
 
     @abstractmethod
     def drop(self, day: str) -> None:

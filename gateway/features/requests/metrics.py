@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from gateway.features.requests.live import LiveRequests
+from gateway.features.journal.live import LiveJournal
 from gateway.features.requests.writer import RequestWriter
 
 _LOST = "headrace_request_records_lost"
@@ -13,15 +13,14 @@ _HELP = "Requests whose record was lost, by reason."
 
 
 class RequestsLost(Collector):
-    """What a process could not write to its spool."""
+    """What a process could not write to its journal."""
 
-    def __init__(self, live: LiveRequests) -> None:
-        self._live = live
+    def __init__(self, journal: LiveJournal) -> None:
+        self._journal = journal
 
     def collect(self) -> Iterator[Metric]:
         lost = CounterMetricFamily(_LOST, _HELP, labels=("reason",))
-        for reason in ("queue", "disk"):
-            lost.add_metric((reason,), self._live.lost[reason])
+        lost.add_metric(("disk",), self._journal.unrecorded)
         yield lost
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from adapters.wire.decoding import whole_number
-from gateway.features.requests.lines import DAY_MICROS, LABELS, MICROS, MOST_TEXT
+from gateway.features.journal.lines import DAY_MICROS, LABELS, MICROS, MOST_TEXT
 from gateway.features.requests.search import MOST_ROWS, LabelTest, RequestQuery
 from gateway.features.usage.query import BadQuery
 

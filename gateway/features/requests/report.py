@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from config.schema.money import format_amount
-from gateway.features.requests.lines import time_of
+from gateway.features.journal.lines import time_of
 
 _SHOWN = (
     "id",

@@ -29,16 +29,15 @@ from sqlalchemy import (
     text,
 )  # fmt: skip
 
-from gateway.features.requests.lines import DAY_MICROS, HOUR_MICROS, LABELS, NUMBERS, begin_of
-from gateway.features.usage.labels import LABELS as USAGE_LABELS
+from gateway.features.journal.lines import DAY_MICROS, HOUR_MICROS, LABELS, NUMBERS, begin_of
 from gateway.state.schema import complete, missing
 
 SUMS = ("requests", "picos_high", "picos_low", *NUMBERS)
 """The sums of a series. Money is in two parts of `PART` picos: a sum of an hour may exceed 64 bits."""
 ROLLED = ("", "tenant", "team", "key", "model", "pool", "status", "error")
 """Labels with roll-ups. The empty one has the sums of all requests, under an empty value."""
-RECORDED = ("requests", "picos_high", "picos_low", "prompt_tokens", "completion_tokens", "rows", "bytes", "device_us")
-"""The sums of the records of one process whose usage is counted too."""
+_EARLIER = "request_recorded"
+"""A table of the days of earlier releases."""
 _TRACED = text("trace <> ''")
 _DEFAULTS = {"team": ""}
 """Labels that days of an earlier release do not have."""
@@ -53,9 +52,7 @@ class DayTables(NamedTuple):
     totals: Table
     """The roll-ups. `writer` is the process that counted: no two processes update the same row."""
     sources: Table
-    """How much of each file of a spool is imported."""
-    recorded: Table
-    """The sums of the records of each process, by hour and by the labels of usage."""
+    """How much of each journal is imported."""
 
 
 @lru_cache(maxsize=512)
@@ -116,15 +113,7 @@ def tables_of(suffix: str = "") -> DayTables:
         Column("source", String(64), primary_key=True),
         Column("offset", BigInteger, nullable=False),
     )
-    recorded = Table(
-        f"request_recorded{suffix}",
-        metadata,
-        Column("process", String(32), primary_key=True),
-        Column("hour", BigInteger, primary_key=True, autoincrement=False),
-        *[Column(name, Text, primary_key=True) for name in USAGE_LABELS],
-        *[Column(name, BigInteger, nullable=False) for name in RECORDED],
-    )
-    return DayTables(rows, series, totals, sources, recorded)
+    return DayTables(rows, series, totals, sources)
 
 
 def suffix_of(day: str) -> str:
@@ -161,15 +150,16 @@ def create_partition(connection: Connection, day: str) -> None:
         connection.exec_driver_sql(
             f"CREATE TABLE IF NOT EXISTS {parent}{suffix} PARTITION OF {parent} FOR VALUES FROM ({low}) TO ({high})"
         )
-    complete(connection, (tables_of(suffix).sources, tables_of(suffix).recorded))
+    complete(connection, (tables_of(suffix).sources,))
     if not has_totals:
         _roll_up(connection, tables_of(suffix))
 
 
 def drop_partition(connection: Connection, day: str) -> None:
     """Drop the tables of a day in Postgres."""
-    for table in tables_of(suffix_of(day)):
-        connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table.name}")
+    suffix = suffix_of(day)
+    for name in (*(table.name for table in tables_of(suffix)), f"{_EARLIER}{suffix}"):
+        connection.exec_driver_sql(f"DROP TABLE IF EXISTS {name}")
 
 
 def _roll_up(connection: Connection, tables: DayTables) -> None:

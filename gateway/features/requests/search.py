@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Select, Table, and_, func, literal, select, tuple_, union_all
 
-from gateway.features.requests.lines import HOUR_MICROS, LABELS, PART
+from gateway.features.journal.lines import HOUR_MICROS, LABELS, PART
 from gateway.features.requests.schema import ROLLED, SUMS, DayTables
 
 MOST_ROWS = 1000

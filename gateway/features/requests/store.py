@@ -5,15 +5,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Table, insert, inspect, select, update
+from sqlalchemy import Connection, Table, insert
 
+from gateway.features.journal.files import WaitingLine
+from gateway.features.journal.lines import HOUR_MICROS, LABELS, NUMBERS, PART, RequestLine, day_of
+from gateway.features.journal.tables import add_sums, move_offset
 from gateway.features.requests.days import RequestDays
-from gateway.features.requests.lines import HOUR_MICROS, LABELS, NUMBERS, PART, RequestLine, day_of
-from gateway.features.requests.recorded import recorded_sums
-from gateway.features.requests.schema import RECORDED, ROLLED, SUMS, DayTables
+from gateway.features.requests.schema import ROLLED, SUMS, DayTables
 from gateway.features.requests.search import RequestQuery, page_of, total_of
-from gateway.features.requests.spool import WaitingLine
-from gateway.state.statements import in_parts, insert_into
+from gateway.state.statements import in_parts
 
 _MOST_SERIES = 100_000
 _ROWS = 1000
@@ -65,16 +65,6 @@ class RequestStore:
                             total[name] += row[name]
         return [sums[currency] for currency in sorted(sums)]
 
-    def recorded(self, process: str) -> list[dict[str, Any]]:
-        """The sums of the counted records of a process, by hour and by the labels of usage."""
-        sums: list[dict[str, Any]] = []
-        for day in self.days.sizes():
-            with self.days.reading(day) as (connection, tables):
-                if inspect(connection).has_table(tables.recorded.name):  # a day of an earlier release has none
-                    own = select(tables.recorded).where(tables.recorded.c.process == process)
-                    sums += [dict(row) for row in connection.execute(own).mappings()]
-        return sums
-
     def close(self) -> None:
         """Close pooled connections."""
         self.days.close()
@@ -82,14 +72,10 @@ class RequestStore:
     def _write_day(
         self, connection: Connection, tables: DayTables, source: str, waiting: Sequence[WaitingLine]
     ) -> None:
-        offset = _locked_offset(connection, tables, source)
-        lines = [line for end, line in waiting if end > offset]
+        before = move_offset(connection, tables.sources, source, waiting[-1].end)
+        lines = [line for end, line in waiting if end > before]
         if not lines:
             return
-        moved = update(tables.sources).where(tables.sources.c.source == source).values(offset=waiting[-1].end)
-        connection.execute(moved)
-        if recorded := recorded_sums(source, lines):
-            _add(connection, tables.recorded, recorded, RECORDED)
         series = [self._series_of(line) for line in lines]
         self._add_to_series(connection, tables, lines, series)
         for some in in_parts(list(zip(lines, series, strict=True)), _ROWS):
@@ -122,7 +108,7 @@ class RequestStore:
             sums["picos_low"] += line.picos % PART
             for name, value in zip(NUMBERS, line.usage, strict=True):
                 sums[name] += value
-        _add(connection, tables.series, added.values())
+        add_sums(connection, tables.series, added.values(), SUMS)
         self._roll_up(connection, tables, added.values())
 
     def _roll_up(self, connection: Connection, tables: DayTables, series: Iterable[Mapping[str, Any]]) -> None:
@@ -140,7 +126,7 @@ class RequestStore:
                     }  # fmt: skip
                 for name in SUMS:
                     total[name] += sums[name]
-        _add(connection, tables.totals, added.values())
+        add_sums(connection, tables.totals, added.values(), SUMS)
 
     def _row(self, line: RequestLine, series: int) -> dict[str, Any]:
         row = {"at": line.at, "number": self._number(), "series": series, "id": line.id, "trace": line.trace,
@@ -159,20 +145,3 @@ def _insert(connection: Connection, table: Table, rows: Sequence[Mapping[str, An
     names: Sequence[str] | None = getattr(compiled, "positiontup", None)
     parameters: Any = list(rows) if names is None else [tuple([row[name] for name in names]) for row in rows]
     connection.exec_driver_sql(str(compiled), parameters)
-
-
-def _add(connection: Connection, table: Table, rows: Iterable[Mapping[str, Any]], names: Sequence[str] = SUMS) -> None:
-    """Add sums to the rows of the same keys."""
-    statement = insert_into(connection, table)
-    summed = {name: table.c[name] + statement.excluded[name] for name in names}
-    keys = [column.name for column in table.primary_key]
-    connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=summed), list(rows))
-
-
-def _locked_offset(connection: Connection, tables: DayTables, source: str) -> int:
-    """How much of a file is imported. Another writer of the same file waits here until this transaction ends."""
-    sources = tables.sources
-    first = insert_into(connection, sources).on_conflict_do_nothing(index_elements=["source"])
-    connection.execute(first, {"source": source, "offset": 0})
-    imported = select(sources.c.offset).where(sources.c.source == source)
-    return int(connection.execute(imported.with_for_update()).scalar_one())

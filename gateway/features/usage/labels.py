@@ -24,17 +24,12 @@ class UsageLabels(NamedTuple):
 
 
 class UsageRow(NamedTuple):
-    """The counters of one slot of a file."""
+    """The counters of one slot of a writer, or of a file."""
 
     slot: int
     labels: UsageLabels
     counters: tuple[int, ...]
     """In the order of `COUNTERS`."""
-
-
-def hour_of(time: float) -> int:
-    """The hour of a time in Unix seconds, as the record of the request has it: rounded down to microseconds first."""
-    return int(time * 1_000_000) // (HOUR * 1_000_000)
 
 
 def day_of(hour: int) -> str:

@@ -5,18 +5,20 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from gateway.features.usage.live import LiveUsage
+from gateway.features.journal.live import LiveJournal
 from gateway.features.usage.writer import UsageWriter
 
 
 class UsageLost(Collector):
-    """What the counter of a process could not count."""
+    """What a process could not write to its journal."""
 
-    def __init__(self, usage: LiveUsage) -> None:
-        self._usage = usage
+    def __init__(self, journal: LiveJournal) -> None:
+        self._journal = journal
 
     def collect(self) -> Iterator[Metric]:
-        yield CounterMetricFamily("headrace_usage_lost", "Requests whose usage was not counted.", self._usage.lost)
+        yield CounterMetricFamily(
+            "headrace_usage_lost", "Requests whose usage was not counted.", self._journal.uncounted
+        )
 
 
 class UsageMetrics(Collector):

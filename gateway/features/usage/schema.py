@@ -17,8 +17,7 @@ def _counters() -> list["Column[int]"]:
     return [Column(name, BigInteger, nullable=False) for name in COUNTERS]
 
 
-# The amounts of one slot of one file, which only grow. Two gateways never write the same row, and a row that is written
-# twice has the same amounts.
+# Amounts that only grow. Two gateways never write the same row: `source` is a writer, or a log of a batch.
 hours = USAGE.table(
     "usage_hours",
     Column("source", String(64), primary_key=True),
@@ -27,6 +26,13 @@ hours = USAGE.table(
     Column("day", String(10), nullable=False),  # YYYY-MM-DD in UTC
     *_labels(),
     *_counters(),
+)
+# How much of each journal is in `hours`: moved in the transaction that adds to it.
+sources = USAGE.table(
+    "usage_sources",
+    Column("source", String(64), primary_key=True),
+    Column("offset", BigInteger, nullable=False),
+    Column("at", Double, nullable=False, server_default="0"),
 )
 days = USAGE.table(
     "usage_days",

@@ -5,16 +5,20 @@ Every method blocks: call it in a thread from async code. Methods raise `StoreUn
 
 import operator
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, case, delete, func, insert, select
+from sqlalchemy import Connection, case, delete, func, insert, select, update
 
 from gateway.auth.state import StateDatabase
-from gateway.features.usage.files import CountedFile
-from gateway.features.usage.labels import COUNTERS, HOUR, LABELS, UsageRow, day_of
+from gateway.features.journal.files import WaitingLine
+from gateway.features.journal.tables import add_sums, move_offset
+from gateway.features.usage.charges import charge_of
+from gateway.features.usage.earlier import CountedFile
+from gateway.features.usage.labels import COUNTERS, HOUR, LABELS, day_of
 from gateway.features.usage.report import PART, UsageQuery, rows_of
-from gateway.features.usage.schema import USAGE, days, hours, summed
+from gateway.features.usage.rows import WriterRows, hour_values
+from gateway.features.usage.schema import USAGE, days, hours, sources, summed
 from gateway.state.statements import in_parts, insert_into
 
 SETTLED = 2 * HOUR
@@ -27,18 +31,41 @@ class UsageStore:
     def __init__(self, url: str, pepper: bytes, wall: Callable[[], float] = time.time) -> None:
         """`url` is an SQLAlchemy URL. Raises `StateConfigError` for one that cannot be used."""
         self._wall = wall
+        self._rows = WriterRows()
         self._database = StateDatabase(url, pepper, USAGE)
 
-    def write(self, changed: Iterable[tuple[CountedFile, UsageRow]], oldest: int) -> None:
-        """Write rows of files; rows before the hour `oldest` are no longer retained, and dropped.
+    def add(self, source: str, waiting: Sequence[WaitingLine], oldest: int, currency: str) -> None:
+        """Add the usage of lines of one file, each exactly once; those before the hour `oldest` are no longer retained.
 
-        Amounts only grow, so that rows in any order, more than once and by several writers are right.
+        `currency` is that of requests without a cost.
         """
-        values = [hour_values(file.source, file.hour, row) for file, row in changed if file.hour >= oldest]
-        if not values:
-            return
-        with self._database.change(moves_epoch=False) as connection:
-            write_hours(connection, values)
+        try:
+            with self._database.change(moves_epoch=False) as connection:
+                before = move_offset(connection, sources, source, waiting[-1].end)
+                connection.execute(update(sources).where(sources.c.source == source).values(at=self._wall()))
+                charges = [charge_of(line, currency) for end, line in waiting if end > before and line.counted]
+                rows = self._rows.of(charge for charge in charges if charge.hour >= oldest)
+                for part in in_parts(rows):
+                    add_sums(connection, hours, part, COUNTERS)
+                _sum_again(connection, rows)
+        except BaseException:
+            self._rows = WriterRows()  # the transaction may have been committed
+            raise
+        if self._rows.is_long:
+            self._rows = WriterRows()
+
+    def write(self, files: Iterable[CountedFile], oldest: int) -> None:
+        """Write files of counters; those before the hour `oldest` are no longer retained."""
+        values = [
+            hour_values(each.file.source, each.hour, row)
+            for each in files
+            if each.hour >= oldest
+            for row in each.rows
+            if any(row.counters)
+        ]
+        if values:
+            with self._database.change(moves_epoch=False) as connection:
+                write_hours(connection, values)
 
     def sum_days(self, oldest_hour: int, oldest_day: str) -> list[str]:
         """Sum the ended days that are not summed, and delete what is no longer retained. Returns the days."""
@@ -54,6 +81,8 @@ class UsageStore:
             # A day whose first hours are deleted could not be summed again: days are deleted as a whole.
             connection.execute(delete(hours).where(hours.c.day < day_of(oldest_hour), hours.c.day < last))
             connection.execute(delete(days).where(days.c.day < oldest_day))
+            # A file whose last import was then has no line that would still be retained.
+            connection.execute(delete(sources).where(sources.c.at < oldest_hour * HOUR))
         return ended
 
     def report(self, query: UsageQuery) -> list[dict[str, Any]]:
@@ -61,40 +90,21 @@ class UsageStore:
         with self._database.transaction() as connection:
             return rows_of(connection, query)
 
-    def rows_of_process(self, process: str) -> list[dict[str, Any]]:
-        """The sums of one process by hour and labels."""
-        groups = [hours.c.hour, *[hours.c[name] for name in LABELS]]
-        sums = [func.sum(operator.floordiv(hours.c.picos, PART)), func.sum(operator.mod(hours.c.picos, PART))]
-        sums += [func.sum(hours.c[name]) for name in COUNTERS[1:]]
-        # A dash precedes a dot: these are the names that begin with the process and a dash.
-        own = hours.c.source.between(f"{process}-", f"{process}.")
-        with self._database.transaction() as connection:
-            rows = connection.execute(select(*groups, *sums).where(own).group_by(*groups))
-            return [_row_of_process(tuple(row)) for row in rows]
-
     def close(self) -> None:
         """Close pooled connections."""
         self._database.close()
-
-
-def _row_of_process(row: tuple[Any, ...]) -> dict[str, Any]:
-    hour, labels, (high, low, *others) = row[0], row[1 : 1 + len(LABELS)], map(int, row[1 + len(LABELS) :])
-    amounts = dict(zip(COUNTERS, (high * PART + low, *others), strict=True))
-    return {"hour": hour, **dict(zip(LABELS, labels, strict=True)), **amounts}
 
 
 def write_hours(connection: Connection, values: list[dict[str, Any]]) -> None:
     """Write rows, and let their days be summed again. Amounts only grow: a row that is written twice counts once."""
     for part in in_parts(values):
         _upsert(connection, part)
+    _sum_again(connection, values)
+
+
+def _sum_again(connection: Connection, values: Iterable[Mapping[str, Any]]) -> None:
     touched = sorted({value["day"] for value in values})
     connection.execute(delete(summed).where(summed.c.day.in_(touched)))
-
-
-def hour_values(source: str, hour: int, row: UsageRow) -> dict[str, Any]:
-    """The columns of a row of one hour. `source` and the slot identify it."""
-    place = {"source": source, "slot": row.slot, "hour": hour, "day": day_of(hour)}
-    return place | dict(zip(LABELS, row.labels, strict=True)) | dict(zip(COUNTERS, row.counters, strict=True))
 
 
 def _upsert(connection: Connection, values: Sequence[dict[str, Any]]) -> None:

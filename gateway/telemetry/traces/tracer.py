@@ -57,13 +57,20 @@ class RequestTracer:
             spans.baggage = read_baggage(headers.get("baggage"))
         return spans
 
+    def choose(self, record: Record) -> None:
+        """Note in the record of a request that has ended whether its spans are exported."""
+        spans = record.trace.spans
+        assert spans is not None, "the request is not traced"
+        is_slow = self._sampler.is_slow(record.model, record.ended - record.started)
+        if is_slow or spans.sampled or self._is_special(record):
+            record.exported = spans.trace_id.hex()
+
     def end(self, record: Record) -> None:
-        """Export the spans of a request that has ended, if a rule selects it, and note that in the record."""
-        spans, seconds = record.trace.spans, record.ended - record.started
+        """Export the spans of a request, if they were chosen."""
+        spans = record.trace.spans
         assert spans is not None, "the request is not traced"
         self._live.discard(record)
-        is_slow = self._sampler.is_slow(record.model, seconds)
-        if is_slow or spans.sampled or self._is_special(record):
+        if record.exported:
             self._export(record, spans)
         else:
             self._forget(spans)
@@ -105,10 +112,10 @@ class RequestTracer:
         root.finish(record.ended, record.error.kind if record.error is not None and _failed(record) else "")
         spans.request = spans.described = None
         if self.exporter.add(EndedTrace(spans, record.time - record.ended, record.ended)):
-            record.exported = spans.trace_id.hex()
             if self._journal is not None:
                 self._journal.store(spans, selected=True)
         else:
+            record.exported = ""
             self._forget(spans)
 
 

@@ -30,6 +30,7 @@ from gateway.auth.table import KeyTable
 from gateway.auth.tokens import Tokens
 from gateway.features.alerts.writer import AlertWriter
 from gateway.features.batches.service import BatchService
+from gateway.features.journal.files import WaitingFiles
 from gateway.features.quota.report import StorageReport
 from gateway.features.requests.writer import RequestWriter
 from gateway.features.rollouts.decider import Decider
@@ -51,8 +52,9 @@ class StubBackend:
         self.lifecycle = Lifecycle(folder / "headrace.yaml", configuration)
         self.store = KeyStore(f"sqlite:///{folder}/state/state.db", PEPPER)
         self.decider = Decider(lambda: self.config, self._exchange, lambda: PEPPER)
-        self.usage = UsageWriter(lambda: self.config, lambda: PEPPER)
-        self.requests = RequestWriter(lambda: self.config)
+        files = WaitingFiles(lambda: self.config)
+        self.usage = UsageWriter(lambda: self.config, lambda: PEPPER, files)
+        self.requests = RequestWriter(lambda: self.config, files)
         self.batches: BatchService | None = None
         self.alerts = AlertWriter(lambda: self.config, lambda: PEPPER, self.usage)
         self.storage = StorageReport(lambda: self.config, lambda: PEPPER)

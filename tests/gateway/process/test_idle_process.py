@@ -15,8 +15,8 @@ UNUSED = (
     "aiohttp", "grpc", "h2", "jwt", "numpy", "opentelemetry", "psycopg", "redis", "rich.console",
     "adapters.brokers", "adapters.detection", "adapters.upstreams.anthropic", "adapters.upstreams.bus",
     "gateway.admin.api", "gateway.admin.console", "gateway.process.supervisor", "gateway.traffic.discovery.discoverer",
-    *(f"gateway.features.{name}" for name in ("alerts", "bus", "experiments", "picker", "pipelines", "placement",
-      "recording", "replay", "requests", "rollouts", "scaling", "stored", "usage")),
+    *(f"gateway.features.{name}" for name in ("alerts", "bus", "experiments", "journal", "picker", "pipelines",
+      "placement", "recording", "replay", "requests", "rollouts", "scaling", "stored", "usage")),
 )  # fmt: skip
 """Modules that a file without their sections does not need."""
 

@@ -1,9 +1,11 @@
 """Journals: the records of a file that is cut, damaged, full, or left by a process that is killed at any write."""
 
+import mmap
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -73,14 +75,16 @@ def test_a_reader_continues_behind_an_offset_and_within_a_size(tmp_path: Path) -
 
 
 def test_readers_see_whole_records_at_every_step_of_the_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    journal, seen, put = Journal(tmp_path), list[list[bytes]](), Journal._put
+    seen = list[list[bytes]]()
 
-    def slowly(self: Journal, at: int, data: bytes) -> None:
-        for offset, byte in enumerate(data):
-            put(self, at + offset, bytes([byte]))
-            seen.append(read(self.path))
+    class SlowMap(mmap.mmap):
+        def __setitem__(self, place: Any, data: Any) -> None:
+            for at, byte in enumerate(data, place.start or 0):
+                super().__setitem__(at, byte)
+                seen.extend(read(path) for path in tmp_path.glob("*.journal"))
 
-    monkeypatch.setattr(Journal, "_put", slowly)
+    monkeypatch.setattr(mmap, "mmap", SlowMap)
+    journal = Journal(tmp_path)
     for record in (b"one", b"two", b"three"):
         journal.append(record)
     assert all(each == [b"one", b"two", b"three"][: len(each)] for each in seen)
@@ -136,25 +140,28 @@ def test_a_file_that_was_never_named_is_deleted_after_a_while(tmp_path: Path) ->
 
 
 KILLED = """
-import os, signal, sys
+import mmap, os, signal, sys
 from pathlib import Path
+from gateway.state import journal as journal_module
 from gateway.state.journal import Journal
 
-put, (folder, records) = Journal._put, (Path(sys.argv[1]), sys.argv[2:])
+folder, records = Path(sys.argv[1]), sys.argv[2:]
 for writes in range(2 * len(records) + 1):
     for share in (0, 1, 2):
         if (child := os.fork()) == 0:
             left = writes
 
-            def killing(self, at, data):
-                global left
-                if left == 0:
-                    put(self, at, data[: len(data) * share // 2])
-                    os.kill(os.getpid(), signal.SIGKILL)
-                left -= 1
-                put(self, at, data)
+            class KillingMap(mmap.mmap):
+                def __setitem__(self, place, data):
+                    global left
+                    if left == 0:
+                        begin, size = place.start or 0, len(data) * share // 2
+                        super().__setitem__(slice(begin, begin + size), data[:size])
+                        os.kill(os.getpid(), signal.SIGKILL)
+                    left -= 1
+                    super().__setitem__(place, data)
 
-            Journal._put = killing
+            journal_module.mmap.mmap = KillingMap
             journal = Journal(folder / f"{writes}-{share}")
             for record in records:
                 journal.append(record.encode())

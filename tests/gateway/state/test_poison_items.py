@@ -16,6 +16,9 @@ from gateway.auth.trail import Trail
 from gateway.features.alerts.thresholds import BudgetAlert
 from gateway.features.alerts.writer import AlertWriter
 from gateway.features.experiments.inbox import FeedbackInbox, _Waiting
+from gateway.features.journal import files as journal_files
+from gateway.features.journal.files import WaitingFiles
+from gateway.features.journal.sink import RequestSink
 from gateway.features.requests.days import open_days
 from gateway.features.requests.writer import RequestWriter
 from gateway.features.rollouts.live import LiveComparisons
@@ -24,9 +27,6 @@ from gateway.features.shadow.live import LiveShadows
 from gateway.features.shadow.writer import ShadowWriter
 from gateway.features.stored.keeper import Keeper
 from gateway.features.stored.store import StoredResponse, StoredTurn
-from gateway.features.usage import writer as usage_writers
-from gateway.features.usage.files import CountedFile
-from gateway.features.usage.labels import COUNTERS, HOUR, UsageLabels, UsageRow
 from gateway.features.usage.writer import UsageWriter
 from gateway.state.database import open_engine
 from gateway.state.refusals import refused
@@ -35,7 +35,7 @@ from policies.shadowing.pairs import ShadowSample
 from tests.support.gateways import PEPPER, config
 from tests.support.rollouts import Process, counts, progress_of, row, written
 from tests.support.shadows import shadowing
-from tests.support.stored_requests import line, waiting
+from tests.support.stored_requests import line, record, waiting
 from tests.support.usage_hosts import NOVEMBER
 
 
@@ -100,21 +100,24 @@ async def audit(database: str, items: Sequence[Item], folder: Path, patch: pytes
 
 
 async def usage(database: str, items: Sequence[Item], folder: Path, patch: pytest.MonkeyPatch) -> None:
-    labels = [UsageLabels(item.name, "k", item.value, "", "") for item in items]
-    rows = [UsageRow(at, each, (1,) * len(COUNTERS)) for at, each in enumerate(labels)]
-    file = CountedFile(folder / f"p-{items[0].name}.usage", NOVEMBER // HOUR, rows, is_final=False)
-    patch.setattr(usage_writers, "read_files", lambda _: [file])
     configuration = config(state={"database": database}, usage={"folder": str(folder)})
-    writer = UsageWriter(lambda: configuration, lambda: PEPPER, lambda: NOVEMBER)
+    files = WaitingFiles(lambda: configuration)
+    writer = UsageWriter(lambda: configuration, lambda: PEPPER, files, lambda: NOVEMBER)
+    lines = [line(tenant=item.name, model=item.value, counted=True) for item in items]
+    patch.setattr(journal_files, "lines_of", lambda file, offset, _: waiting(lines)[offset:])
+    sink = RequestSink(folder)
+    sink.configure(configuration)
+    sink.put(record())
     for _ in range(2):
         await writer.write()
         assert writer.available
+    sink.close()
     await writer.aclose()
 
 
 async def requests(database: str, items: Sequence[Item], folder: Path, patch: pytest.MonkeyPatch) -> None:
     configuration = config(state={"database": database}, requests={"folder": str(folder)})
-    writer = RequestWriter(lambda: configuration, lambda: NOVEMBER)
+    writer = RequestWriter(lambda: configuration, WaitingFiles(lambda: configuration), lambda: NOVEMBER)
     lines = [line(id=item.name, detail=item.value) for item in items]
     assert configuration.requests is not None
     writer._store_each(items[0].name, waiting(lines), configuration.requests)

@@ -8,7 +8,6 @@ import pytest
 
 from gateway.features.batches.local_storage import LocalStorage
 from gateway.features.recording.segments import new_path
-from gateway.features.requests.spool import ProcessMark
 from gateway.state.database import open_engine
 from gateway.state.journal import Journal
 from gateway.state.local_folder import prepare_private
@@ -19,7 +18,6 @@ MAKERS: dict[str, Callable[[Path], object]] = {
     "usage": lambda folder: prepare_private(folder, "usage"),
     "records": lambda folder: new_path(folder, 0.0),
     "journal": lambda folder: Journal(folder).close(),
-    "process": lambda folder: ProcessMark(folder, "p").close(),
 }
 
 

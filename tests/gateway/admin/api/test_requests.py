@@ -5,9 +5,9 @@ from urllib.parse import quote
 
 import pytest
 
-from gateway.features.requests.lines import MICROS
-from gateway.features.requests.sink import RequestSink
-from gateway.features.requests.writer import spool_of
+from gateway.features.journal.folders import spool_of
+from gateway.features.journal.lines import MICROS
+from gateway.features.journal.sink import RequestSink
 from tests.gateway.admin.conftest import AdminDoor, OpenDoor
 from tests.support.gateways import config
 from tests.support.stored_requests import record
@@ -25,7 +25,6 @@ async def storing(door: AdminDoor, folder: Path) -> AdminDoor:
         requests={"retention": "3650d"},
     )
     spool = spool_of(made)
-    assert spool is not None
     sink = RequestSink(spool)
     sink.configure(made)
     for number in range(7):

@@ -8,10 +8,10 @@ import pytest
 
 from adapters.types import Usage
 from config.schema.money import Money
-from gateway.features.usage.counter import UsageCounter
 from gateway.telemetry.record import Record
 from tests.gateway.admin.conftest import AdminDoor, OpenDoor
 from tests.support.gateways import config
+from tests.support.usage_hosts import counting
 
 pytestmark = pytest.mark.realtime  # the database has threads
 
@@ -21,13 +21,13 @@ MONTH = time.strftime("%Y-%m", time.gmtime())
 @pytest.fixture
 def used(tmp_path: Path) -> Path:
     """A folder with the usage of two tenants."""
-    counter = UsageCounter(tmp_path / "counts")
+    counter = counting(tmp_path / "counts")
     for tenant, count in (("acme", 3), ("beta", 5)):
         for _ in range(count):
             one = Record("id", "chat", "client", 10.0)
             one.tenant, one.key, one.model, one.time = tenant, "=1+1", "m", time.time()
             one.usage, one.cost = Usage(3, 2), Money(10**12, "usd")
-            counter.count(one)
+            counter.put(one)
     counter.close()
     return tmp_path
 

@@ -30,10 +30,10 @@ from gateway.features.alerts.signature import body_of, headers_of
 from gateway.features.alerts.store import AlertStore
 from gateway.features.alerts.thresholds import BudgetAlert
 from gateway.features.alerts.writer import AlertWriter
-from gateway.features.usage.counter import UsageCounter
+from gateway.features.journal.files import WaitingFiles
 from gateway.features.usage.writer import UsageWriter
 from tests.support.gateways import PEPPER, config
-from tests.support.usage_hosts import NOVEMBER, record
+from tests.support.usage_hosts import NOVEMBER, counting, record
 from tests.support.waiting import until
 
 SECRET = "whsec_" + base64.b64encode(b"s" * 32).decode()
@@ -94,13 +94,13 @@ class Host:
 
     def __init__(self, settings: Config, now: Callable[[], float]) -> None:
         self.settings = settings
-        self.usage = UsageWriter(lambda: settings, lambda: PEPPER, now)
+        self.usage = UsageWriter(lambda: settings, lambda: PEPPER, WaitingFiles(lambda: settings), now)
         self.alerts = AlertWriter(lambda: settings, lambda: PEPPER, self.usage, now)
-        self.counter = UsageCounter(Path(settings.usage.folder)) if settings.usage and settings.usage.folder else None
+        self.counter = counting(Path(settings.usage.folder)) if settings.usage and settings.usage.folder else None
 
     def spend(self, usd: float, at: float, tenant: str = "acme", team: str = "") -> None:
         assert self.counter is not None
-        self.counter.count(record(tenant, at=at, cost=Money(round(usd * 1000) * PICOS // 1000, "usd"), team=team))
+        self.counter.put(record(tenant, at=at, cost=Money(round(usd * 1000) * PICOS // 1000, "usd"), team=team))
 
     async def aclose(self) -> None:
         assert self.counter is not None

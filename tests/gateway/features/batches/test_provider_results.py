@@ -116,7 +116,7 @@ class Calls:
             good = False
         error = None if good else decoding.malformed() if result.status == 200 else BackendError("failed")
         text = Raw(result.body if good else b'{"error":{}}')
-        return LineEnd(200 if good else 502, text, "r", error, LineCharge("usd"))
+        return LineEnd(200 if good else 502, text, "r", error, LineCharge())
 
 
 async def results_of(far: FarProvider, folder: Path, api: Any = "openai", seconds: float = 86400.0) -> list[LineResult]:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gateway.features.journal.lines import DAY_MICROS, HOUR_MICROS, LABELS, NUMBERS, RequestLine, begin_of, day_of
 from gateway.features.requests import search
 from gateway.features.requests.days import RequestDays, open_days
-from gateway.features.requests.lines import DAY_MICROS, HOUR_MICROS, LABELS, NUMBERS, RequestLine, begin_of, day_of
 from gateway.features.requests.search import LabelTest, RequestQuery
 from gateway.features.requests.store import RequestStore
 from tests.support.stored_requests import line, waiting
@@ -172,7 +172,7 @@ def test_a_day_is_dropped_at_once(any_database: str, tmp_path: Path) -> None:
 
 
 def test_a_frame_is_imported_once(any_database: str, tmp_path: Path) -> None:
-    """Two writers of one spool, and a writer whose last commit seemed to fail."""
+    """Two writers of one journal, and a writer whose last commit seemed to fail."""
     one, two = (open_store(any_database, tmp_path / "days") for _ in range(2))
     lines = waiting([line(id="a"), line(id="b"), line(NOVEMBER + DAY_MICROS, id="c")])
     one.write("s", lines[:1], "2026-01-01")

@@ -10,13 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.errors import TransportError
+from config.schema.telemetry import UsageConfig
 from gateway.errors import StartError
-from gateway.features.requests.live import LiveRequests
+from gateway.features.journal.files import WaitingFiles
+from gateway.features.journal.folders import prepare_folders, spool_of
+from gateway.features.journal.live import LiveJournal
+from gateway.features.journal.sink import RequestSink
 from gateway.features.requests.search import RequestQuery
-from gateway.features.requests.sink import RequestSink
-from gateway.features.requests.writer import RequestWriter, prepare_folder, spool_of
+from gateway.features.requests.writer import RequestWriter
+from gateway.features.usage.report import UsageQuery
+from gateway.features.usage.writer import UsageWriter
 from gateway.state import journal
-from tests.support.gateways import config
+from tests.support.gateways import PEPPER, config
 from tests.support.stored_requests import record
 from tests.support.usage_hosts import NOVEMBER
 
@@ -31,11 +36,18 @@ class Host:
         self.clock = 0.0
         settings = {"folder": str(folder), **section}
         self.config = config(state={"database": database}, requests=settings)
-        self.spool = spool_of(self.config) or folder
-        self.writer = self.new_writer()
+        self.spool = spool_of(self.config)
+        self.restart()
 
-    def new_writer(self) -> RequestWriter:
-        return RequestWriter(lambda: self.config, lambda: self.now, lambda: self.clock)
+    def restart(self) -> None:
+        """Begin other writers."""
+        self.files = WaitingFiles(lambda: self.config)
+        self.usage = UsageWriter(lambda: self.config, lambda: PEPPER, self.files, lambda: self.now)
+        self.writer = RequestWriter(lambda: self.config, self.files, lambda: self.now, lambda: self.clock)
+
+    async def write(self) -> None:
+        await self.usage.write()
+        await self.writer.write()
 
     def sink(self) -> RequestSink:
         made = RequestSink(self.spool)
@@ -57,12 +69,33 @@ async def test_a_request_is_stored_and_the_spool_is_empty(tmp_path: Path, any_da
     sink.put(record("a\0\ud800" + "x" * 500, error=TransportError("reset"), status=502, cost=None, usage=None))
     sink.put(record("b", tenant=""))
     sink.close()
-    await host.writer.write()
+    await host.write()
     (row,) = await host.rows()
     assert row["id"].startswith("a?x")
     assert len(row["id"]) < 257
     assert (row["error"], row["status"], row["currency"], row["picos"]) == ("transport", 502, "", 0)
     assert list(host.spool.iterdir()) == []
+    await host.writer.aclose()
+
+
+async def test_a_record_that_cannot_be_encoded_counts_as_usage(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    host = Host(tmp_path / "requests", f"sqlite:///{tmp_path}/state.db")
+    host.config = host.config.model_copy(update={"usage": UsageConfig(folder=str(tmp_path / "usage"))})
+    sink = RequestSink(tmp_path / "usage")
+    sink.configure(host.config)
+    bad = record("bad")
+    bad.trace.event("retry", "\ud800")
+    sink.put(bad)
+    sink.put(record("good"))
+    sink.close()
+    await host.write()
+    assert (sink.unrecorded, sink.uncounted) == (1, 0)
+    assert [row["id"] for row in await host.rows()] == ["good"]
+    (row,) = (await host.usage.store()).report(UsageQuery(0, 10**6))
+    assert row["requests"] == 2
+    await host.usage.aclose()
     await host.writer.aclose()
 
 
@@ -96,24 +129,24 @@ async def test_each_request_is_stored_once_over_any_schedule(
                 sinks[place].put(record(f"r{number}", tenant, host.now, picos))
                 ended.append((f"r{number}", tenant, picos))
             case ("write",):
-                await host.writer.write()
+                await host.write()
             case ("fail",):
-                host.writer._offsets = {}
-                await host.writer.write()
-                host.writer._offsets = {}
+                host.files._offsets["requests"].clear()
+                await host.write()
+                host.files._offsets["requests"].clear()
             case "crash", place:
                 sinks[place].close()  # as the kernel closes it
                 sinks[place] = host.sink()
             case ("restart",):
                 host.writer._store.close()
-                host.writer = host.new_writer()
+                host.restart()
             case "later", hours:
                 host.later(hours * 3600)
             case ("earlier",):
                 host.now -= 3600
     for sink in sinks:
         sink.close()
-    await host.writer.write()
+    await host.write()
     assert list(host.spool.glob("*")) == []
     stored = await host.rows()
     assert Counter((row["id"], row["tenant"], row["picos"]) for row in stored) == Counter(ended)
@@ -139,8 +172,8 @@ async def test_a_full_disk_costs_records_and_no_request(
             sink.put(record(id_ * 40))
     sink.put(record("after"))
     sink.close()
-    await host.writer.write()
-    assert sink.lost == {"disk": 2}
+    await host.write()
+    assert (sink.unrecorded, sink.uncounted) == (2, 0)
     assert sorted(row["id"] for row in await host.rows()) == ["after", "before"]
     assert [message for message in caplog.messages if "No space" in message or "2 were lost" in message]
     assert list(host.spool.glob("*")) == []
@@ -157,10 +190,10 @@ async def test_records_wait_for_the_database_within_their_bound(
         for number in range(4):
             sink.put(record(f"{batch}-{number}"))
         sink.close()
-        await host.writer.write()
+        await host.write()
     assert [host.writer.available] == [False]
     (tmp_path / "requests" / "2026-11-01.db").rmdir()
-    await host.writer.write()
+    await host.write()
     assert host.writer.available
     stored = {row["id"] for row in await host.rows()}
     assert "3-3" in stored
@@ -176,16 +209,16 @@ async def test_days_end_by_retention_and_by_size(tmp_path: Path) -> None:
         sink = host.sink()
         sink.put(record(id_, at=host.now))
         sink.close()
-        await host.writer.write()
+        await host.write()
 
     for day in range(5):
         await put(f"d{day}")
         host.later(DAY)
-    await host.writer.write()
+    await host.write()
     assert {row["id"] for row in await host.rows()} == {"d3", "d4"}
     # A clock that jumps by a year deletes nothing at once.
     host.now += 365 * DAY
-    await host.writer.write()
+    await host.write()
     assert {row["id"] for row in await host.rows()} == {"d3", "d4"}
     host.now -= 365 * DAY
     host.later(400)
@@ -199,7 +232,7 @@ async def test_days_end_by_retention_and_by_size(tmp_path: Path) -> None:
 
 
 async def test_a_reload_begins_moves_and_ends_the_records(tmp_path: Path) -> None:
-    live, host = LiveRequests(), Host(tmp_path / "a", f"sqlite:///{tmp_path}/state.db", exclude=["hidden-*"])
+    live, host = LiveJournal(), Host(tmp_path / "a", f"sqlite:///{tmp_path}/state.db", exclude=["hidden-*"])
     first = live.configure(host.config)
     assert first is not None
     assert live.configure(host.config) is first
@@ -210,9 +243,9 @@ async def test_a_reload_begins_moves_and_ends_the_records(tmp_path: Path) -> Non
     assert second not in (None, first)
     assert live.configure(config()) is None
     live.close()
-    await host.writer.write()
+    await host.write()
     assert [row["id"] for row in await host.rows()] == ["one"]
-    assert not live.lost
+    assert not live.unrecorded
     await host.writer.aclose()
 
 
@@ -220,7 +253,7 @@ def test_the_folder_is_of_one_user(tmp_path: Path) -> None:
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared").chmod(0o777)
     with pytest.raises(StartError, match=r"requests: .* other users may write here"):
-        prepare_folder(config(requests={"folder": str(tmp_path / "shared")}))
+        prepare_folders(config(requests={"folder": str(tmp_path / "shared")}))
     made = config(requests={}, state={"database": f"sqlite:///{tmp_path}/deep/state.db"})
-    prepare_folder(made)
+    prepare_folders(made)
     assert spool_of(made) == tmp_path / "deep" / "state.db.requests" / "spool"

@@ -8,12 +8,11 @@ import pytest
 
 from config.schema.config import Config
 from gateway.features.scaling.pattern import LEAD, UsagePattern
-from gateway.features.usage.counter import UsageCounter
 from gateway.features.usage.labels import HOUR
 from gateway.state.errors import StoreUnavailable
 from tests.support.fleets import Fleet
 from tests.support.gateways import config
-from tests.support.usage_hosts import NOVEMBER, Host, record
+from tests.support.usage_hosts import NOVEMBER, Host, counting, record
 
 
 def configured(**replicas: Any) -> Config:
@@ -23,8 +22,8 @@ def configured(**replicas: Any) -> Config:
 
 async def test_a_replica_is_expected_in_the_hour_of_yesterday_s_requests(tmp_path: Path, any_database: str) -> None:
     one = Host(tmp_path / "counts", any_database)
-    counter = UsageCounter(one.folder)
-    counter.count(record(model="chat", at=NOVEMBER + 9 * HOUR))
+    counter = counting(one.folder)
+    counter.put(record(model="chat", at=NOVEMBER + 9 * HOUR))
     counter.close()
     one.now = float(NOVEMBER + 10 * HOUR)
     await one.writer.write()

@@ -18,12 +18,13 @@ from typer.testing import CliRunner
 from config.schema.money import PICOS
 from gateway.auth.pepper import load_pepper
 from gateway.auth.terminal import settings_of
+from gateway.features.journal.files import WaitingFiles
+from gateway.features.journal.folders import usage_folder
 from gateway.features.usage.cli import app
-from gateway.features.usage.counter import UsageCounter
 from gateway.features.usage.export import FOCUS, focus_of
 from gateway.features.usage.parquet import ParquetMissing, write_focus
-from gateway.features.usage.writer import UsageWriter, folder_of
-from tests.support.usage_hosts import NOVEMBER, record
+from gateway.features.usage.writer import UsageWriter
+from tests.support.usage_hosts import NOVEMBER, counting, record
 
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), max_size=20).filter(
     lambda text: text == text.strip() and text[:1] not in "=+-@\t"
@@ -85,13 +86,11 @@ def test_the_command_writes_a_whole_file_or_none(tmp_path: Path) -> None:
         'models: [{name: m, routes: [{to: pool}]}]\ntenants: [{name: acme, models: ["*"]}]\n'
     )
     configured = settings_of(file)
-    folder = folder_of(configured)
-    assert folder is not None
-    counter = UsageCounter(folder)
+    counter = counting(usage_folder(configured))
     for n in range(5):
-        counter.count(record(at=NOVEMBER + n * 86400, picos=7 * 10**12 + n, team="search"))
+        counter.put(record(at=NOVEMBER + n * 86400, picos=7 * 10**12 + n, team="search"))
     counter.close()
-    writer = UsageWriter(lambda: configured, lambda: load_pepper(configured))
+    writer = UsageWriter(lambda: configured, lambda: load_pepper(configured), WaitingFiles(lambda: configured))
     asyncio.run(writer.aclose())
     arguments = ["export", "--config", str(file), "--from", "2026-11-01", "--to", "2026-12-01", "--parquet"]
     result = CliRunner().invoke(app, [*arguments, str(out)])

@@ -17,26 +17,28 @@ from hypothesis import strategies as st
 from adapters.errors import TransportError
 from config.schema.money import Money, format_amount
 from gateway.errors import StartError
-from gateway.features.usage import files
-from gateway.features.usage.counter import UsageCounter
+from gateway.features.journal.files import lines_of
+from gateway.features.journal.folders import folder_of, prepare_folders
+from gateway.features.usage import rows as rows_module
+from gateway.features.usage.charges import Charge
 from gateway.features.usage.export import FOCUS, csv_of, focus_of, invoice, month_of
-from gateway.features.usage.files import CounterFile, read_files
 from gateway.features.usage.labels import HOUR, LABELS, OTHERS, UsageLabels, day_of
 from gateway.features.usage.query import BadQuery, query_of
 from gateway.features.usage.report import PER_LINE, UsageQuery
-from gateway.features.usage.writer import UsageWriter, folder_of, prepare_folder
+from gateway.features.usage.rows import WriterRows
 from gateway.state.errors import StoreUnavailable
-from tests.support.gateways import PEPPER, config
-from tests.support.usage_hosts import NOVEMBER, Host, record
+from gateway.state.journal import LARGEST, journals
+from tests.support.gateways import config
+from tests.support.usage_hosts import NOVEMBER, Host, counting, record
 
 
 async def test_requests_are_summed_by_label(tmp_path: Path, any_database: str) -> None:
     one = Host(tmp_path / "counts", any_database)
-    counter = UsageCounter(one.folder)
+    counter = counting(one.folder)
     for tenant, model in (("acme", "m"), ("acme", "m"), ("acme", "n"), ("beta", "m")):
-        counter.count(record(tenant, model))
-    counter.count(record(cost=None, usage=None, error=TransportError("reset")))
-    counter.count(record(tenant=""))
+        counter.put(record(tenant, model))
+    counter.put(record(cost=None, usage=None, error=TransportError("reset")))
+    counter.put(record(tenant=""))
     await one.writer.write()
     rows = {(row["tenant"], row["currency"]): row for row in await one.rows()}
     assert {key: row["picos"] for key, row in rows.items()} == {
@@ -85,26 +87,26 @@ async def test_bills_are_the_sum_of_the_requests_over_any_schedule(
     """Three processes count. Processes crash, writers restart, commits succeed though they seem to fail."""
     folder = tmp_path_factory.mktemp("usage")
     one = Host(folder / "counts", f"sqlite:///{folder}/state.db")
-    counters = [UsageCounter(one.folder) for _ in range(3)]
+    counters = [counting(one.folder) for _ in range(3)]
     billed: Counter[tuple[str, str]] = Counter()
     for step in steps:
         match step:
             case "count", place, tenant, picos:
-                counters[place].count(record(tenant, at=one.now, picos=picos))
+                counters[place].put(record(tenant, at=one.now, picos=picos))
                 billed[tenant, day_of(int(one.now) // HOUR)[:7]] += picos
             case ("write",):
                 await one.writer.write()
             case ("fail",):
                 store = one.writer.opened()
-                store.write = partial(_unanswered, store.write)  # type: ignore[method-assign]
+                store.add = partial(_unanswered, store.add)  # type: ignore[method-assign]
                 await one.writer.write()
-                del store.write
+                del store.add
             case "crash", place:
-                counters[place].close()  # as the kernel closes it; the file has all counts
-                counters[place] = UsageCounter(one.folder)
+                counters[place].close()  # as the kernel closes it; the file has all requests
+                counters[place] = counting(one.folder)
             case ("restart",):
                 one.writer.opened.close()
-                one.writer = UsageWriter(lambda: one.config, lambda: PEPPER, lambda: one.now)
+                one.restart()
             case "later", hours:
                 one.now += hours * HOUR
             case ("earlier",):
@@ -126,11 +128,11 @@ async def test_bills_are_the_sum_of_the_requests_over_any_schedule(
 
 async def test_summed_days_survive_their_hours_and_late_rows_sum_them_again(tmp_path: Path, any_database: str) -> None:
     one = Host(tmp_path / "counts", any_database)
-    late = UsageCounter(tmp_path / "away")
-    late.count(record(picos=100))
+    late = counting(tmp_path / "away")
+    late.put(record(picos=100))
     for day in range(3):
-        counter = UsageCounter(one.folder)
-        counter.count(record(at=NOVEMBER + day * 24 * HOUR, picos=day + 1))
+        counter = counting(one.folder)
+        counter.put(record(at=NOVEMBER + day * 24 * HOUR, picos=day + 1))
         counter.close()
     await one.writer.write()
     store = await one.writer.store()
@@ -139,14 +141,15 @@ async def test_summed_days_survive_their_hours_and_late_rows_sum_them_again(tmp_
     one.now = NOVEMBER + 4 * 24 * HOUR
     assert store.sum_days(0, "0000-00-00") == ["2026-11-02", "2026-11-03"]
     assert [row["picos"] for row in await one.rows(per="day")] == [1, 2, 3]
-    (file,) = read_files(tmp_path / "away")
-    store.write([(file, row) for row in file.rows], 0)  # another host was cut off from the database
+    (file,) = journals(tmp_path / "away")
+    lines = list(lines_of(file, 0, file.size))
+    store.add("late", lines, 0, "")  # another host was cut off from the database
     assert [row["picos"] for row in await one.rows(per="day")] == [101, 2, 3]
     assert store.sum_days(0, "0000-00-00") == ["2026-11-01"]
     store.sum_days(NOVEMBER // HOUR + 25, "0000-00-00")  # the hours of the first day are no longer retained
     assert [row["picos"] for row in await one.rows(per="day")] == [101, 2, 3]
     assert [row["picos"] for row in await one.rows(per="hour")] == [2, 3]
-    store.write([(file, row) for row in file.rows], NOVEMBER // HOUR + 1)
+    store.add("later", lines, NOVEMBER // HOUR + 1, "")
     assert [row["picos"] for row in await one.rows()] == [106]
     store.sum_days(NOVEMBER // HOUR + 25, "2026-11-02")
     assert [row["picos"] for row in await one.rows(per="day")] == [2, 3]
@@ -162,8 +165,8 @@ async def test_a_report_of_any_time_is_the_sum_of_its_hours(
     folder = tmp_path_factory.mktemp("usage")
     one, first = Host(folder / "counts", f"sqlite:///{folder}/state.db"), NOVEMBER // HOUR
     for hour, picos in counts:
-        counter = UsageCounter(one.folder)
-        counter.count(record(at=(first + hour) * HOUR, picos=picos))
+        counter = counting(one.folder)
+        counter.put(record(at=(first + hour) * HOUR, picos=picos))
         counter.close()
     one.now = (first + 60) * HOUR  # two days have ended
     await one.writer.write()
@@ -175,9 +178,9 @@ async def test_a_report_of_any_time_is_the_sum_of_its_hours(
 
 
 async def test_pages_are_the_whole(tmp_path: Path, any_database: str) -> None:
-    one, counter = Host(tmp_path / "counts", any_database), UsageCounter(tmp_path / "counts")
+    one, counter = Host(tmp_path / "counts", any_database), counting(tmp_path / "counts")
     for number in range(25):
-        counter.count(record(f"t{number % 5}", f"m{number}"))
+        counter.put(record(f"t{number % 5}", f"m{number}"))
     await one.writer.write()
     query: dict[str, Any] = {"by": ("tenant", "model"), "per": "day"}
     rows = await one.rows(**query)
@@ -193,44 +196,32 @@ async def test_pages_are_the_whole(tmp_path: Path, any_database: str) -> None:
 
 
 @pytest.mark.processes
-def test_a_killed_process_loses_no_count(tmp_path: Path) -> None:
+def test_a_killed_process_loses_no_request(tmp_path: Path) -> None:
     script = (
         "import sys, os, signal; from pathlib import Path\n"
-        "from tests.support.usage_hosts import record\n"
-        "from gateway.features.usage.counter import UsageCounter\n"
-        "counter = UsageCounter(Path(sys.argv[1]))\n"
-        "for number in range(1000): counter.count(record(f't{number % 300}'))\n"
+        "from tests.support.usage_hosts import counting, record\n"
+        "sink = counting(Path(sys.argv[1]))\n"
+        "for number in range(1000): sink.put(record(f't{number % 300}'))\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    done = subprocess.run([sys.executable, "-c", script, str(tmp_path / "counts")], check=False)
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False)
     assert done.returncode == -signal.SIGKILL
-    (file,) = read_files(tmp_path / "counts")
+    (file,) = journals(tmp_path)
     assert file.is_final
-    assert len(file.rows) == 300
-    assert sum(row.counters[1] for row in file.rows) == 1000
+    assert Counter(each.line.tenant for each in lines_of(file, 0, LARGEST)).total() == 1000
 
 
-def test_a_file_in_use_is_not_final(tmp_path: Path) -> None:
-    counter = UsageCounter(tmp_path)
-    counter.count(record())
-    assert [file.is_final for file in read_files(tmp_path)] == [False]
-    counter.close()
-    (tmp_path / "1-x.usage").write_bytes(b"nonsense")
-    (tmp_path / "2-x.usage").write_bytes(b"")
-    assert [file.is_final for file in read_files(tmp_path)] == [True]
+def test_labels_beyond_an_hour_share_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_module, "MOST_SLOTS", 10)
+    rows = WriterRows()
+    made = [*rows.of(_charge(f"k{n}") for n in range(30)), *rows.of(_charge(f"k{n}") for n in range(20, 50))]
+    assert len({(row["source"], row["slot"]) for row in made}) == 11
+    assert Counter({row["key"]: 0 for row in made}).keys() == {*(f"k{n}" for n in range(10)), OTHERS}
+    assert sum(row["requests"] for row in made) == 60
 
 
-def test_labels_beyond_a_file_share_a_slot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "MOST_SLOTS", 10)
-    counter = UsageCounter(tmp_path)
-    for number in range(50):
-        counter.count(record(key=f"k{number}"))
-    counter.count(record(key="k" * 2000))
-    (file,) = read_files(tmp_path)
-    assert len(file.rows) == 11
-    assert sum(row.counters[1] for row in file.rows) == 51
-    assert {row.labels.key: row.counters[1] for row in file.rows}[OTHERS] == 41
-    counter.close()
+def _charge(key: str) -> Charge:
+    return Charge(5, UsageLabels("acme", key, "m", "", "usd"), [7, 1, 0, 0, 0, 0, 0, 0])
 
 
 def test_a_full_disk_costs_usage_and_no_request(
@@ -239,23 +230,24 @@ def test_a_full_disk_costs_usage_and_no_request(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    counter = UsageCounter(tmp_path)
+    counter = counting(tmp_path)
     with monkeypatch.context() as patched:
         patched.setattr(os, "posix_fallocate", full)
         for _ in range(3):
-            counter.count(record())
-    counter.count(record())
-    assert counter.lost == 3
-    assert len(caplog.messages) == 1
-    assert [row.counters[1] for file in read_files(tmp_path) for row in file.rows] == [1]
-    assert list(tmp_path.glob("*.new")) == []
+            counter.put(record())
+    counter.put(record())
+    assert (counter.uncounted, counter.unrecorded) == (3, 0)
+    assert len(caplog.messages) == 2
     counter.close()
+    (file,) = journals(tmp_path)
+    assert len(list(lines_of(file, 0, file.size))) == 1
+    assert list(tmp_path.iterdir()) == [file.path]
 
 
 async def test_files_wait_for_the_database(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "state.db").mkdir()
-    one, counter = Host(tmp_path / "counts", f"sqlite:///{tmp_path}/state.db"), UsageCounter(tmp_path / "counts")
-    counter.count(record())
+    one, counter = Host(tmp_path / "counts", f"sqlite:///{tmp_path}/state.db"), counting(tmp_path / "counts")
+    counter.put(record())
     counter.close()
     available = []
     for is_present in (False, False, True):
@@ -269,33 +261,14 @@ async def test_files_wait_for_the_database(tmp_path: Path, caplog: pytest.LogCap
     await one.writer.aclose()
 
 
-labels = st.builds(UsageLabels, *[st.text(max_size=40)] * 5)
-
-
-@given(st.dictionaries(labels, st.lists(st.integers(0, 2**63 - 1), min_size=8, max_size=8), max_size=20))
-def test_files_are_read_as_written(
-    tmp_path_factory: pytest.TempPathFactory, counted: dict[UsageLabels, list[int]]
-) -> None:
-    folder = tmp_path_factory.mktemp("counts")
-    file = CounterFile(folder, 5, "p" * 32)
-    for each, numbers in counted.items():
-        slot = file.add_slot(each)
-        for at, number in enumerate(numbers):
-            slot[at] = number
-    (read,) = read_files(folder)
-    assert (read.hour, read.is_final) == (5, False)
-    assert {row.labels: list(row.counters) for row in read.rows} == counted
-    file.close()
-
-
 def test_the_folder_is_of_one_user(tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o777)
     with pytest.raises(StartError, match="other users may write here"):
-        prepare_folder(config(usage={"folder": str(shared)}))
+        prepare_folders(config(usage={"folder": str(shared)}))
     made = config(usage={}, state={"database": f"sqlite:///{tmp_path}/deep/state.db"})
-    prepare_folder(made)
+    prepare_folders(made)
     folder = folder_of(made)
     assert folder == tmp_path / "deep" / "state.db.usage"
     assert folder.stat().st_mode & 0o777 == 0o700
@@ -371,20 +344,14 @@ def test_lines_of_an_invoice_add_up() -> None:
     assert json.dumps(made)
 
 
-async def test_files_of_other_users_are_no_usage_and_deleted_files_are_not_remembered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, counter = Host(tmp_path / "counts", f"sqlite:///{tmp_path}/state.db"), UsageCounter(tmp_path / "counts")
-    counter.count(record())
+async def test_files_of_other_users_are_no_usage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, counter = Host(tmp_path / "counts", f"sqlite:///{tmp_path}/state.db"), counting(tmp_path / "counts")
+    counter.put(record())
     with monkeypatch.context() as patched:
         patched.setattr(os, "geteuid", lambda: os.getuid() + 1)
         await one.writer.write()
     assert await one.rows() == []
     await one.writer.write()
-    assert len(one.writer._stored) == 1
-    next(one.folder.iterdir()).unlink()
-    await one.writer.write()
-    assert one.writer._stored == {}
     assert [row["requests"] for row in await one.rows()] == [1]
     counter.close()
     await one.writer.aclose()
@@ -397,9 +364,9 @@ async def test_amounts_of_any_currency_are_exact_from_the_request_to_the_year(
     """A slot, a row of an hour and a day exceed 63 bits, such as in rupiahs."""
     one = Host(tmp_path / "counts", any_database)
     for hour in range(3):
-        counter = UsageCounter(one.folder)
+        counter = counting(one.folder)
         for _ in range(3):
-            counter.count(record(at=NOVEMBER + hour * HOUR, picos=picos, cost=Money(picos, "idr")))
+            counter.put(record(at=NOVEMBER + hour * HOUR, picos=picos, cost=Money(picos, "idr")))
         counter.close()
     await one.writer.write()
     assert [(row["picos"], row["requests"]) for row in await one.rows()] == [(9 * picos, 9)]

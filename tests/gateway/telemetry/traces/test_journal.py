@@ -153,7 +153,7 @@ def test_a_full_disk_costs_the_traces_of_a_killed_process_only(
 
 
 def test_the_file_of_an_earlier_release_is_read(tmp_path: Path) -> None:
-    earlier = Path(__file__).parents[2] / "state/earlier/traces.gz"
+    earlier = Path(__file__).with_name("earlier.gz")
     (tmp_path / "x.traces").write_bytes(gzip.decompress(earlier.read_bytes()))
     lasted, selected = left_traces(tmp_path)
     assert [span.name for span in lasted.spans.spans] == ["chat chat", "attempt"]

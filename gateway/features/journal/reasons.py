@@ -3,14 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from adapters.call import CallTrace, StepTrace
 from config.schema.config import Config, RouteConfig
 from gateway.features.explain.graphs import graphs_of
-from gateway.features.requests.lines import MOST_TEXT
+from gateway.features.journal.lines import MOST_TEXT
 from gateway.telemetry.record import Record
 from policies.routing.decision import Decision
 
 _MOST_REASONS = 4096
+_json = msgspec.json.Encoder().encode
 _UNNAMED: dict[str, Any] = {"kind": "", "condition": None, "parent": None}
 _MOST_PARTS = 64
 """Attempts, steps and events of one record; further ones are cut."""
@@ -22,17 +25,17 @@ class Reasons:
     def __init__(self, config: Config) -> None:
         self._models = {model.name: (index, model) for index, model in enumerate(config.models)}
         self._config = config
-        self._made: dict[int, tuple[Decision, dict[str, Any]]] = {}
+        self._made: dict[int, tuple[Decision, msgspec.Raw]] = {}
         self._nodes = {(graph["model"], node["id"]): node for graph in graphs_of(config) for node in graph["nodes"]}
         self._branches = _branches_of(self._nodes)
 
-    def of(self, decision: Decision) -> dict[str, Any]:
-        """The reasons of a decision."""
+    def of(self, decision: Decision) -> msgspec.Raw:
+        """The reasons of a decision, as JSON."""
         made = self._made.get(id(decision))
         if made is None:
             if len(self._made) >= _MOST_REASONS:
                 self._made.clear()
-            made = self._made[id(decision)] = decision, self._describe(decision)
+            made = self._made[id(decision)] = decision, msgspec.Raw(_json(self._describe(decision)))
         return made[1]
 
     def of_step(self, step: StepTrace) -> str:

@@ -1,6 +1,8 @@
-"""The record of one request, as the spool and the database have it. It has no prompt, no answer and no credential."""
+"""The record of one request, as a journal has it. It has no prompt, no answer and no credential."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 
@@ -17,6 +19,10 @@ NUMBERS = (
 LABELS = ("tenant", "key", "model", "operation", "pool", "arm", "status", "error", "code", "currency", "team")
 """The fields that searches compare. Requests of one hour with the same labels are a series."""
 _LONGEST_YEAR = 253_402_300_799
+_EMPTY: dict[str, Any] = {
+    "id": "", "operation": "", "pool": "", "status": 0, "code": "", "endpoint": "", "trace": "", "stream": False,
+    "duration": 0, "first_chunk": -1, "detail": "",
+}  # fmt: skip
 
 
 class RequestLine(msgspec.Struct, array_like=True, gc=False):
@@ -45,14 +51,14 @@ class RequestLine(msgspec.Struct, array_like=True, gc=False):
     usage: tuple[int, ...]
     """In the order of `NUMBERS`."""
     detail: str
-    """The decision, the attempts, the steps and the events, as JSON."""
+    """The decision, the attempts, the steps and the events, as JSON. Empty for a line that counts as usage alone."""
     team: str = ""
     billions: int = 0
     """Billions of picos beyond `picos`, which has 63 bits."""
     counted: bool = False
-    """Whether the process also counted the usage of the request."""
+    """Whether the request counts as usage."""
     requests: int = 1
-    """More than 1 for the requests of a process whose own records are lost."""
+    """More than 1 for a sum."""
 
     @property
     def cost(self) -> int:
@@ -66,6 +72,32 @@ class RequestLine(msgspec.Struct, array_like=True, gc=False):
             self.tenant, self.key, self.model, self.operation, self.pool, self.arm, self.status, self.error, self.code,
             self.currency, self.team,
         )  # fmt: skip
+
+
+def split(picos: int) -> tuple[int, int]:
+    """The billions and the picos of a line."""
+    return (0, picos) if picos < PART * PART else divmod(picos, PART)
+
+
+def summed(lines: Iterable[RequestLine]) -> list[RequestLine]:
+    """Lines that count as much usage: one for each hour and each set of labels."""
+    sums: dict[tuple[int | str, ...], list[int]] = {}
+    for line in lines:
+        place = (
+            line.at // HOUR_MICROS, line.tenant, line.key, line.model, line.arm, line.error, line.currency, line.team
+        )  # fmt: skip
+        amounts = (line.requests, line.cost, *line.usage)
+        before = sums.get(place)
+        sums[place] = list(amounts) if before is None else [a + b for a, b in zip(before, amounts, strict=True)]
+    made = []
+    for (hour, tenant, key, model, arm, error, currency, team), (requests, cost, *usage) in sums.items():
+        billions, picos = split(cost)
+        fields: dict[str, Any] = {
+            "at": int(hour) * HOUR_MICROS, "tenant": tenant, "key": key, "model": model, "arm": arm, "error": error,
+            "currency": currency, "team": team, "picos": picos, "billions": billions, "usage": tuple(usage),
+        }  # fmt: skip
+        made.append(RequestLine(**_EMPTY, **fields, counted=True, requests=requests))
+    return made
 
 
 def day_of(at: int) -> str:
