@@ -58,8 +58,9 @@ class Budget:
 
     def check(self) -> None:
         """Raise an `InferenceError` while the held bytes exceed the limit because clients read responses slowly."""
-        if self._parent is not None:
-            self._parent.check()
+        parent = self._parent
+        if parent is not None and (parent.held > parent.limit or parent._parent is not None):
+            parent.check()
         if self.held > self.limit:
             self.refused += 1
             raise self._full(0)

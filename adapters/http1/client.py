@@ -294,7 +294,8 @@ class Client:
     async def _send(self, exchange: Exchange, head: bytes, body: bytes, deadline: Deadline) -> Exchange:
         try:
             exchange.send(head, body, deadline)
-            self._sweeper.stir()
+            if self._sweeper.is_calm:
+                self._sweeper.stir()
             while (wait := exchange.head()) is not None:
                 await wait
         except BaseException:

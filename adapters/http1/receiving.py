@@ -93,10 +93,19 @@ class RequestReceiver(Feeding):
         incoming = Incoming(self, method, target, fields, http11=True)
         incoming.keep_alive = keep_alive
         incoming.length = len(body)
-        self._queue_request(incoming)
-        if body:
+        if len(body) > UNREAD_BODY_BYTES:
+            self._queue_request(incoming)
             self.on_body(body)
-        self.on_message_complete()
+            self.on_message_complete()
+            return
+        incoming.complete = True
+        self._queue_request(incoming)
+        if body and incoming.error is None:
+            incoming.size = len(body)
+            incoming.body.append(body)
+        self._incoming = None
+        if not keep_alive:
+            self._deaf = True
 
     def _ignore_upgrade(self, data: Data, at: int) -> None:
         """Ignore an upgrade, as RFC 9110 7.8 permits. llhttp cannot ignore it: a second parser reads the body."""
@@ -155,7 +164,10 @@ class RequestReceiver(Feeding):
         self._queue.append(incoming)
         if not self._answering:
             self._answering = True
-            self._expect_body()
+            if incoming.complete:
+                self.phase, self.deadline = "answering", NEVER
+            else:
+                self._expect_body()
             self._begin_answering()
         elif len(self._queue) >= limits.max_pipelined:
             self._pause_reading()

@@ -40,13 +40,13 @@ class Sweeper:
     one server do not shift those of another. Idle while all sets are empty.
     """
 
-    __slots__ = ("_handle", "_is_calm", "_loop", "_sets")
+    __slots__ = ("_handle", "is_calm", "_loop", "_sets")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._sets: dict[int, Set[Expiring]] = {}
         self._handle: asyncio.TimerHandle | None = None
-        self._is_calm = False
+        self.is_calm = False
 
     def watch(self, members: Set[Expiring]) -> None:
         """Check a set until it is empty. Call this method whenever a member was added."""
@@ -57,8 +57,8 @@ class Sweeper:
 
     def stir(self) -> None:
         """Check often again: a deadline has come nearer, as of a connection that rested and now has a request."""
-        if self._is_calm and self._handle is not None:
-            self._is_calm = False
+        if self.is_calm and self._handle is not None:
+            self.is_calm = False
             self._handle.cancel()
             self._look_after(INTERVAL)
 
@@ -72,8 +72,8 @@ class Sweeper:
         self._handle = None
         if self._sets:
             far = now + 2 * CALM
-            self._is_calm = all(m.rests and m.deadline > far for members in self._sets.values() for m in members)
-            self._look_after(CALM if self._is_calm else INTERVAL)
+            self.is_calm = all(m.rests and m.deadline > far for members in self._sets.values() for m in members)
+            self._look_after(CALM if self.is_calm else INTERVAL)
 
     def _look_after(self, period: float) -> None:
         """Look at the next multiple of a period: all calm loops of a process then wake it once."""

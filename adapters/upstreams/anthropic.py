@@ -281,6 +281,8 @@ class ChatStream(MessageStream):
         self._chunks = ChatChunks(created, include_usage=request.include_usage, name_of=own)
         self._words = b""
 
+    rewords = True
+
     def _passes_on(self, event: bytes) -> bool:
         data = sse.data_of(event)
         if not data:

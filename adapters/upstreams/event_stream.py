@@ -58,6 +58,8 @@ class EventStream(ForwardedBody):
         "_started",
     )
 
+    rewords = False
+    """Whether `_worded` encodes events in another wire."""
     parts_count = False
     """Whether an event is useful without its successors.
 
@@ -90,8 +92,8 @@ class EventStream(ForwardedBody):
         raise NotImplementedError
 
     def _worded(self, event: bytes) -> bytes:
-        """Encode an event in the client's wire."""
-        return event + b"\n\n"
+        """Encode an event in the client's wire. Called if `rewords`."""
+        raise NotImplementedError
 
     def _over(self) -> None:
         """Handle the end of a response without a last event."""
@@ -116,7 +118,8 @@ class EventStream(ForwardedBody):
         """Wait a short time for the end of the response, so that its connection can be reused."""
         with suppress(InferenceError):
             await self._response.piece(TAIL_SECONDS)
-        await self._drop()
+        self._forward = None
+        self._response.close()
 
     async def _drop(self) -> None:
         self._forward = None  # breaks a reference cycle with the connection
@@ -137,12 +140,13 @@ class EventStream(ForwardedBody):
         try:
             for event in events:
                 if not self._done and self._passes_on(event):
-                    passed.append(self._worded(event))  # noqa: PERF401 - an error keeps the events before it
+                    passed.append(self._worded(event) if self.rewords else event + b"\n\n")  # noqa: PERF401
         except InferenceError as failure:
             if not passed or not (self._begun or self.parts_count):
                 raise
             self._failure = failure
-        return self._held(b"".join(passed))
+        joined = passed[0] if len(passed) == 1 else b"".join(passed)
+        return joined if self._started and not self._opening else self._held(joined)
 
     def _split(self, piece: bytes) -> list[bytes]:
         """Return the events that a piece completes."""

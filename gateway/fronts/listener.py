@@ -67,8 +67,9 @@ class Fronts:
         own, created = (lambda: door), (lambda: now)
         self._openai = OpenAIFront(door, now)
         self._anthropic = LateFront("gateway.fronts.anthropic", "AnthropicFront", own, created)
+        self._oip = LateFront("gateway.fronts.oip_http", "OipFront", own, lambda: ready)
         self._fronts: tuple[tuple[bytes, Front], ...] = (
-            (b"/v2", LateFront("gateway.fronts.oip_http", "OipFront", own, lambda: ready)),
+            (b"/v2", self._oip),
             (b"/v1/models/", LateFront("gateway.fronts.predict_v1", "PredictFront", own, created)),
             (RESPONSES, responses or LateFront("gateway.fronts.responses", "ResponsesFront", own)),
             *features,
@@ -81,6 +82,8 @@ class Fronts:
         """Answer one request."""
         if http.target in GENERATION:
             return self._openai(http)
+        if http.target.startswith(b"/v2/"):
+            return self._oip(http)
         http = readdressed(http)
         if http.target.startswith(MODELS) and VERSION in http.headers:
             return self._anthropic(http)

@@ -160,13 +160,14 @@ class OipFront:
         return Response(200, [("content-type", _JSON), *self._door.headers(record)], body)
 
     async def _infer(self, principal: Principal, http: Request, record: Record) -> Response:
-        target, headers = target_of(http.target), http.headers
+        target, headers = _target_of(http.target), http.headers  # `__call__` has checked its length
         assert target is not None
         body = await http.read_encoded()
         opened = await http.decoded(body) if http.encoded else b""
         model, version = tensors.named(self._core.snapshot, target.model, target.version)
         encoding = (headers.get("content-encoding") or "").strip().lower()
-        kind, length = cast(InferKind, target.verb), oip.header_length(headers.get(oip.HEADER))
+        kind, declared = cast(InferKind, target.verb), headers.get(oip.HEADER)
+        length = None if declared is None else oip.header_length(declared)
         encoding = "" if encoding == "identity" else encoding
 
         async def read(dropped: frozenset[str]) -> InferRequest:

@@ -106,7 +106,7 @@ class Metrics(Collector):
                 served = self._served[model, pool] = Served()
             exemplar, first = record.exported, trace.first_chunk - record.started
             observe((served.duration, record.ended - record.started), (served.first_chunk, first), trace_id=exemplar)
-            self._overhead.observe(record.overhead)
+            observe((self._overhead, record.overhead))
         if (usage := record.usage) is not None:
             self._prompt_tokens[payer] += usage.prompt_tokens
             self._completion_tokens[payer] += usage.completion_tokens

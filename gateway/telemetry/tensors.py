@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from prometheus_client.core import HistogramMetricFamily, Metric
 
-from gateway.telemetry.histogram import Histogram
+from gateway.telemetry.histogram import Histogram, observe
 from gateway.telemetry.record import Record
 
 ROWS = tuple(float(2**power) for power in range(0, 17, 2))
@@ -22,8 +22,8 @@ class TensorMetrics:
         histograms = self._rows.get(record.model)
         if histograms is None:
             histograms = self._rows[record.model] = (Histogram(ROWS), Histogram(SECONDS_PER_ROW))
-        histograms[0].observe(rows, record.exported)
-        histograms[1].observe((record.ended - record.started) / rows, record.exported)
+        seconds = (record.ended - record.started) / rows
+        observe((histograms[0], rows), (histograms[1], seconds), trace_id=record.exported)
 
     def collect(self) -> Iterator[Metric]:
         rows = HistogramMetricFamily("headrace_tensor_request_rows", "Rows of a tensor request.", labels=("model",))

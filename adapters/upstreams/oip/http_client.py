@@ -173,7 +173,9 @@ class OipHttpAdapter:
         codings: Sequence[tuple[str, str]] = (),
     ) -> ClientResponse:
         """Send a request, and return the response of any status."""
-        fields = [*self._about(request, call), *codings]
+        fields = [*call.fields, *codings]
+        if self._dialect.routed_by:
+            fields += self._routing(request)
         if length is not None:
             fields.append((oip.HEADER, str(length)))
         ours = self._json_fields if length is None else self._binary_fields
@@ -182,10 +184,12 @@ class OipHttpAdapter:
 
     def _about(self, request: ModelRequest, call: Call) -> list[tuple[str, str]]:
         """Return the header fields that depend on the request."""
-        fields = [*call.fields]
-        if self._dialect.routed_by:
-            fields.append((self._dialect.routed_by, self._routed or request.model))
-        return fields
+        return [*call.fields, *self._routing(request)]
+
+    def _routing(self, request: ModelRequest) -> list[tuple[str, str]]:
+        """Return the header by which a router finds the model; none for a server without a router."""
+        name = self._dialect.routed_by
+        return [(name, self._routed or request.model)] if name else []
 
     # ── streams ───────────────────────────────────────────────────────────────────────────────────────
 

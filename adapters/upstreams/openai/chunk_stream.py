@@ -130,6 +130,8 @@ class ResponsesStream(EventStream):
         self._scrubber = scrubber
         self._started = False
 
+    rewords = True
+
     def _passes_on(self, event: bytes) -> bool:
         if self._failure is not None:
             return False
@@ -153,7 +155,7 @@ class ResponsesStream(EventStream):
 
     def _worded(self, event: bytes) -> bytes:
         if self._failure is None:
-            return super()._worded(event)
+            return event + b"\n\n"
         return native.failed_event(event, self._failure.message, self._scrubber.body)
 
 
