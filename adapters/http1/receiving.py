@@ -100,8 +100,8 @@ class RequestReceiver(Feeding):
             return
         incoming.complete = True
         self._queue_request(incoming)
+        incoming.size = len(body)
         if body and incoming.error is None:
-            incoming.size = len(body)
             incoming.body.append(body)
         self._incoming = None
         if not keep_alive:

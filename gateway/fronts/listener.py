@@ -82,7 +82,7 @@ class Fronts:
         """Answer one request."""
         if http.target in GENERATION:
             return self._openai(http)
-        if http.target.startswith(b"/v2/"):
+        if http.target.startswith(b"/v2/models/") and not http.target.endswith(b"/"):
             return self._oip(http)
         http = readdressed(http)
         if http.target.startswith(MODELS) and VERSION in http.headers:
