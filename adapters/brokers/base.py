@@ -14,6 +14,7 @@ from importlib import import_module
 from socket import socket
 from typing import Any, Literal, NamedTuple, Protocol
 
+from config.installing import installing
 from config.schema.bus import BrokerConfig
 
 
@@ -272,8 +273,6 @@ def make(config: BrokerConfig) -> BrokerClient:
     try:
         module = import_module(MODULES[config.scheme])
     except ModuleNotFoundError:
-        raise BrokerLibraryMissing(
-            f"{config.scheme}:// needs an extra: pip install 'headrace[{config.scheme}]'"
-        ) from None
+        raise BrokerLibraryMissing(f"{config.scheme}:// needs an extra: {installing(config.scheme)}") from None
     client: BrokerClient = module.make(config)
     return client
