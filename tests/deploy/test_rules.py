@@ -2,15 +2,18 @@
 
 import importlib.util
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.support.debian import binary
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
+METRICS = DEPLOY.parent / "tests" / "golden" / "files" / "metrics.txt"
 
 
 def generated() -> dict[str, str]:
@@ -56,3 +59,26 @@ def test_panels_have_places_of_their_own() -> None:
             assert max(x for x, _ in cells) < 24
             assert not cells & taken, panel["title"]
             taken |= cells
+
+
+@pytest.mark.plain
+def test_every_alert_has_a_runbook_with_its_meaning_three_checks_and_a_cure() -> None:
+    groups = yaml.safe_load((DEPLOY / "prometheus" / "headrace.rules.yaml").read_text())["groups"]
+    alerts = [rule for group in groups for rule in group["rules"] if "alert" in rule]
+    page = (DEPLOY.parent / "docs" / "alerts.md").read_text()
+    entries = dict(re.findall(r"^### (\w+)\n(.*?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL))
+    assert entries.keys() == {alert["alert"] for alert in alerts}
+    for alert in alerts:
+        assert alert["annotations"]["runbook_url"] == f"docs/alerts.md#{alert['alert'].lower()}"
+        entry = entries[alert["alert"]]
+        assert re.search(r"\*\*Meaning:\*\* .*\n\n1\. .*\n2\. .*\n3\. .*\n\n\*\*Cure:\*\* ", entry, re.DOTALL), alert
+
+
+@pytest.mark.plain
+def test_alerts_read_metrics_of_the_product() -> None:
+    text = (DEPLOY / "prometheus" / "headrace.rules.yaml").read_text()
+    families = {line.split()[0] for line in METRICS.read_text().splitlines()}
+    expressions = re.sub(r"(?:description|summary):.*", "", text)
+    names = set(re.findall(r"\b(?:headrace|gen_ai_server)_\w+(?=[\s\[{)])", expressions))
+    assert len(names) > 20
+    assert {name for name in names if not {name, re.sub(r"_(total|bucket)$", "", name)} & families} == set()
