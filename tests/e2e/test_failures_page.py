@@ -42,9 +42,8 @@ async def answer(body: dict[str, Any]) -> Response:
 
 async def occurred(g: GatewayProcess, key: str, other: str) -> str:
     """Each symptom once; the id of the request that the server failed."""
-    scoped = (await command("keys", "create", "--tenant", "acme", "--fronts", "embeddings", "--config", str(g.config)))[
-        1
-    ]
+    issue = ("keys", "create", "--tenant", "acme", "--config", str(g.config))
+    scoped = (await command(*issue, "--fronts", "embeddings"))[1]
     await g.until_status(scoped.strip(), 403)
     revoked = (await command(*issue))[1].strip()
     await g.until_status(revoked, 200)
