@@ -14,6 +14,7 @@ from adapters.http1.server import Limits, Server
 from adapters.types import Usage
 from gateway.fronts.errors import openai_refusal
 from gateway.process.client_fronts import client_fronts
+from gateway.telemetry.figures import FigureSet
 from tests.gateway.fronts.oip import TensorFake
 from tests.support.doors import CHATS, MESSAGES, REQUESTS, RESPONSES, Door, door_of
 from tests.support.gateways import Rig, config
@@ -53,7 +54,8 @@ def check(rig: Rig) -> None:
     assert (line.status, line.error, line.code) == (503, "capacity", CODE)
     assert line.reason is not None
     assert line.reason["cause"] == "drained"
-    assert rig.metrics.pools["main"].failures == 1
+    figures = FigureSet.read(rig.metrics.recent.window(rig.log.records[-1].time + 3))
+    assert figures.named["pools"]["main"].failures == 1
     assert not rig.endpoints["main"][0].breaker.is_open
 
 
