@@ -38,6 +38,7 @@ class Gateway:
         self.admin_address = ("", 0)
         self.keda_address: tuple[str, int] | None = None
         self._admin_tls = ServerTls(config.listen.tls if config.listen.admin_tls else None)
+        self.plane.listeners.certificates["admin"] = self._admin_tls
         self._background = Background()
         self._exits = AsyncExitStack()
         self.host = HostFeatures(
@@ -112,7 +113,7 @@ class Gateway:
             await self.plane.listeners.listen_tcp(listen)
             self.keda_address = await self.host.listen_to_keda(self._exits)
             address = listen.admin
-            self.admin_address = await admin.listen_tcp(address.host, address.port, self._admin_tls.context)
+            self.admin_address = await admin.listen_tcp(address.host, address.port, self._admin_tls.contexts)
         except OSError as error:
             raise StartError(f"listen: {error.strerror or error}") from None
 
