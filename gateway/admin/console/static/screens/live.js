@@ -56,7 +56,7 @@ export default function Live() {
   const past = history.current;
   return html`<${Notice} error=${error} />
     <dl class="numbers">
-      <${Figure} name="state" value=${frame.accepting ? "serving" : "draining"} />
+      <${Figure} name="state" value=${error ? "not known" : frame.accepting ? "serving" : "draining"} />
       <${Figure} name="requests under way" value=${count(frame.in_flight)} />
       <${Figure} name="requests waiting" value=${count(frame.pools.reduce((all, pool) => all + (pool.queue?.waiting ?? 0), 0))} />
       <${Figure} name="requests a second" value=${count(sum(of, "requests"))} />
