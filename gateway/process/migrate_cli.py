@@ -13,12 +13,14 @@ from sqlalchemy import Connection, func, select
 
 from config import default_path
 from config.loader import read
+from gateway.admin.api.endings import ENDINGS
 from gateway.admin.drafts.history import VERSIONS
 from gateway.auth.pepper import load_pepper
 from gateway.auth.state import StateDatabase
 from gateway.features.alerts.store import ALERTS
 from gateway.features.batches.schema import BATCHES
 from gateway.features.bus.done.sql_table import BUS
+from gateway.features.live.schema import LIVE
 from gateway.features.quota.meter import QUOTA
 from gateway.features.requests.days import PostgresDays
 from gateway.features.requests.schema import day_functions
@@ -31,7 +33,7 @@ from gateway.state.errors import StateConfigError, StoreMismatch, StoreRefused, 
 from gateway.state.faults import database_errors
 from gateway.terminal import working
 
-GROUPS = (VERSIONS, QUOTA, STORED, BATCHES, BUS, USAGE, ROLLOUTS, SHADOWS, ALERTS)
+GROUPS = (ENDINGS, VERSIONS, LIVE, QUOTA, STORED, BATCHES, BUS, USAGE, ROLLOUTS, SHADOWS, ALERTS)
 """Beside those of keys and teams, which the database has from the start. `requests` has tables of its own."""
 
 

@@ -1,5 +1,6 @@
 """`headrace migrate`: the owner makes the tables, and a role with the rights to rows serves."""
 
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,9 +35,11 @@ tenants: [{{name: a, models: ["*"]}}]
 
 
 def test_every_group_of_tables_is_migrated() -> None:
-    assert {group.metadata for group in GROUPS} | {groups["keys"].metadata, groups["teams"].metadata} == {
-        group.metadata for group in groups.values()
-    }
+    """Those in the sources: a group exists only once its module is imported."""
+    written = re.compile(r"^\w+ = TableGroup\(\"([^\"]+)\"", re.MULTILINE)
+    names = {name for path in Path("gateway").rglob("*.py") for name in written.findall(path.read_text())}
+    migrated = {name for name, group in groups.items() if group in GROUPS}
+    assert migrated | {"keys", "teams"} == names
 
 
 def test_sqlite_needs_no_migration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
