@@ -36,9 +36,9 @@ class RequestsFront:
                 raise AdminRefused(400, "bad_query", f"`{name}` must be true or false", param=name)
         with bad_queries():
             query = query_of(texts, within := visit(request).within)
-        rows = await self._read(lambda store: store.search(query))
+        rows, of_tenant = await self._read(lambda store: store.search(query)), within is not None
         after = following(rows[-1]) if len(rows) == query.limit else None
-        body: dict[str, Any] = {"requests": [summary(row) for row in rows], "next": after}
+        body: dict[str, Any] = {"requests": [summary(row, of_tenant=of_tenant) for row in rows], "next": after}
         if texts.get("totals", "false") == "true":
             whole = query._replace(after=None)
             sums = await self._read(lambda store: store.totals(whole))
@@ -59,7 +59,7 @@ class RequestsFront:
         rows = await self._read(lambda store: store.search(query._replace(limit=1)))
         if not rows:
             raise AdminRefused(404, "no_such_request", "no request with this id is stored")
-        return web.json_response(timeline(rows[0]))
+        return web.json_response(timeline(rows[0], of_tenant=visit(request).within is not None))
 
     async def _read(self, work: Callable[[RequestStore], T]) -> T:
         if self._backend.config.requests is None:

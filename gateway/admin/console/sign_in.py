@@ -68,7 +68,7 @@ class SignIn:
         body = await read_object(request, key=str)
         key = body.get("key", "").strip()
         if id_of(key) is None:
-            raise CredentialError(REFUSED)
+            raise CredentialError(REFUSED).because("malformed")
         principal = self._backend.authenticate(key, None, time.time())
         response = web.json_response({"signed_in": True})
         await self.begin(request, response, principal, principal.key_id)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 
+from adapters.errors import CredentialError
 from adapters.types import Usage
 from config.schema.config import Config
 from gateway.features.journal.files import encode
@@ -15,6 +16,8 @@ from gateway.telemetry.record import Record
 from policies.globs import GlobSet
 
 log = logging.getLogger(__name__)
+_REFUSED_EVERY = 1.0
+_MOST_REFUSED = 1000
 _NO_USAGE = (0,) * len(NUMBERS)
 _json = msgspec.json.Encoder().encode
 
@@ -33,6 +36,8 @@ class RequestSink:
         self._excluded = GlobSet(())
         self._file: Journal | None = None
         self._failing = False
+        self._next: dict[str, float] = {}
+        """By the id of an ended key: when its next refusal is recorded, in Unix seconds."""
 
     def configure(self, config: Config) -> None:
         """Put a configuration in force."""
@@ -50,6 +55,8 @@ class RequestSink:
             return
         counted = self._counts and record.model != "" and not record.of_batch
         reasons = self._reasons
+        if isinstance(record.error, CredentialError) and not self._is_due(record):
+            return
         if reasons is not None and (record.model in self._excluded or not (record.model or record.error is not None)):
             reasons = None
         if not counted and reasons is None:
@@ -65,6 +72,15 @@ class RequestSink:
             line = encode(usage_line(record))
         if line:
             self._write(line, counted=counted, recorded=reasons is not None)
+
+    def _is_due(self, record: Record) -> bool:
+        """Whether a refused credential is recorded: once a second for each, since no limit stops its holder."""
+        if record.time < self._next.get(record.key, 0.0):
+            return False
+        if len(self._next) >= _MOST_REFUSED:
+            self._next.clear()
+        self._next[record.key] = record.time + _REFUSED_EVERY
+        return True
 
     def _write(self, line: bytes, *, counted: bool, recorded: bool) -> None:
         """Append a line. The begin and the end of a loss are logged."""
