@@ -33,8 +33,8 @@ def releases(text: str) -> list[Release]:
             versions[int(number)] = int(version)
             statements[int(number)] = []
         elif line:
-            for number in map(int, first.split(",")):
-                statements[number].append(rest)
+            for each in map(int, first.split(",")):
+                statements[each].append(rest)
     return [Release(number, versions[number], tuple(statements[number])) for number in sorted(versions)]
 
 
