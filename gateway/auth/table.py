@@ -3,7 +3,7 @@
 import hmac
 import math
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 
 from adapters.errors import CredentialError
@@ -61,6 +61,25 @@ class KeyTable:
             principal = Principal(demo_tenant(config), demo.id)
             records[demo.id] = KeyRecord(principal, digest(pepper, demo.plaintext))
         return cls(pepper, records, teams)
+
+    def changed(
+        self, config: Config, issued: Mapping[str, KeyRecord | None], teams: tuple[StoredTeam, ...]
+    ) -> "KeyTable":
+        """The table with other records of some keys of the database, None for an ended one.
+
+        `config` is that of `build`. The cost is that of a copy, however many keys there are.
+        """
+        tenants = {tenant.name for tenant in config.tenants}
+        written = {key.id for tenant in config.tenants for key in tenant.keys}
+        records = dict(self._records)
+        for key_id, record in issued.items():
+            if key_id in written:
+                continue
+            if record is not None and record.principal.tenant in tenants:
+                records[key_id] = record
+            else:
+                records.pop(key_id, None)
+        return KeyTable(self._pepper, records, teams)
 
     def __len__(self) -> int:
         return len(self._records)
