@@ -11,6 +11,7 @@ from adapters.http1.listeners import Listeners, SharedSocket, Siblings
 from adapters.http1.message import Handler, Refusal
 from adapters.http1.server import Limits, Server
 from adapters.process import clients_that_fit
+from config.installing import installing
 from config.schema.config import Config, HttpConfig, ListenConfig
 from config.schema.listen import ListenerKind
 from gateway.errors import StartError
@@ -137,9 +138,7 @@ def _grpc_server(door: Door, ready: Callable[[], bool], config: HttpConfig) -> "
     try:
         from gateway.fronts.grpc.listener import grpc_server
     except ModuleNotFoundError as error:
-        raise StartError(
-            f"listen.grpc: the package {error.name} is missing: install it with pip install 'headrace[grpc]'"
-        ) from None
+        raise StartError(f"listen.grpc: the package {error.name} is missing: {installing('grpc')}") from None
     return grpc_server(door, ready, config)
 
 
@@ -154,9 +153,7 @@ def _picker_server(
     try:
         from gateway.features.picker.listener import PickerServer
     except ModuleNotFoundError as error:
-        raise StartError(
-            f"listen.endpoint_picker: the package {error.name} is missing: install it with pip install 'headrace[grpc]'"
-        ) from None
+        raise StartError(f"listen.endpoint_picker: the package {error.name} is missing: {installing('grpc')}") from None
     return PickerServer(handler, limits, refuse, ready, memory, alternatives)
 
 
