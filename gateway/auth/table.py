@@ -97,10 +97,10 @@ class KeyTable:
             raise self._refused(record)
         return record.principal
 
-    def holds(self, principal: Principal, now_utc: float) -> bool:
-        """Whether a principal's key is here, has the same rights and has not expired."""
-        record = self._records.get(principal.key_id)
-        return record is not None and record.principal == principal and now_utc < record.expires_at
+    def holder(self, key_id: str, now_utc: float) -> Principal | None:
+        """The principal of a key; None if the key is not here, or has expired."""
+        record = self._records.get(key_id)
+        return record.principal if record is not None and now_utc < record.expires_at else None
 
     def has_ended(self, key_id: str, now_utc: float) -> bool:
         """Whether an id is that of a key which is revoked, removed or expired. Holders without a key have other ids."""

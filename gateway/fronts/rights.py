@@ -123,6 +123,7 @@ ADMIN: dict[str, AdminRight] = {
     "GET /console/api/session": _OPEN,
     "POST /console/api/session": _OPEN,
     "DELETE /console/api/session": _OPEN,
+    "DELETE /console/api/sessions": _OPEN,
     "GET /console/oidc/start": _OPEN,
     "GET /console/oidc/callback": _OPEN,
     "GET /console/api/quickstart": _ADMINS,

@@ -7,7 +7,6 @@ minute.
 from collections import Counter
 from typing import Any, Final
 
-from adapters.errors import InferenceError
 from gateway.telemetry.figures import DIMENSIONS, MOST_NAMES, OTHERS, Figures, FigureSet
 from gateway.telemetry.record import Record
 
@@ -37,6 +36,15 @@ class _Second:
         figures.add_causes(self.causes)
 
 
+def _cause_of(record: Record) -> str:
+    """Status and code; the cause of a refusal too if it says more, with the unit and the subject of a limit."""
+    code = "" if record.error is None else record.error.code
+    if (reason := record.reason) is None or reason.cause == code:
+        return f"{record.status} {code}"
+    unit, per = reason.facts.get("unit"), reason.facts.get("per")
+    return f"{record.status} {code}: {reason.cause}{f' of {unit}' if unit else ''}{f' per {per}' if per else ''}"
+
+
 class RecentTraffic:
     """`count` each ended request; `window` and `minutes` describe what has ended. Times are in Unix seconds."""
 
@@ -56,7 +64,7 @@ class RecentTraffic:
             figures = second.cells.setdefault(names, Figures())
         figures.count(record)
         if record.error is not None:
-            second.causes[_cause_of(record, record.error) if len(second.causes) < MOST_NAMES else OTHERS] += 1
+            second.causes[_cause_of(record) if len(second.causes) < MOST_NAMES else OTHERS] += 1
 
     def refused(self, status: int, code: str, now: float) -> None:
         """Count what the server refused before there was a request."""
@@ -98,11 +106,3 @@ class RecentTraffic:
             self._seconds.pop(number).add_to(self._minutes.setdefault(number // MINUTE, FigureSet()))
         for number in [each for each in self._minutes if abs(each - now // MINUTE) > _MINUTES]:
             del self._minutes[number]
-
-
-def _cause_of(record: Record, error: InferenceError) -> str:
-    """The status and the code of an error, then the cause of a refusal and the limit that refused."""
-    words = [str(record.status), error.code]
-    if (reason := record.reason) is not None:
-        words += [reason.cause, *(str(reason.facts[name]) for name in ("unit", "per") if name in reason.facts)]
-    return " ".join(words)

@@ -45,6 +45,7 @@ export function Sorted({ columns, rows, first, ...table }) {
 export function Pages({ load, keys = [], period, ...table }) {
   const [{ rows, next, error }, setState] = useState({});
   const [busy, setBusy] = useState(true);
+  const [turn, setTurn] = useState(0);
   const read = async (after, before, signal) => {
     setBusy(true);
     try {
@@ -60,7 +61,13 @@ export function Pages({ load, keys = [], period, ...table }) {
     const control = new AbortController();
     read(null, [], control.signal);
     return () => control.abort();
-  }, keys);
+  }, [...keys, turn]);
+  useEffect(() => {
+    if (!error) return undefined;
+    const back = (event) => !event.detail.gone && setTurn((number) => number + 1);
+    addEventListener("gateway", back);
+    return () => removeEventListener("gateway", back);
+  }, [error]);
   useEffect(() => {
     if (!period) return undefined;
     const control = new AbortController();
