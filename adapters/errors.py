@@ -15,6 +15,7 @@
     │   ├── LimitExceeded     capacity    no                   no     the tenant exceeds a limit of the gateway
     │   │   └── StorageFull   capacity    no                   no     the tenant stores as much as it may
     │   ├── ComputationLost   capacity    no                   no     a runtime lost the copy that computed the request
+    │   ├── Drained           capacity    no                   no     the gateway ends before the answer is complete
     │   └── Unavailable       capacity    no                   yes    no endpoint of the pool may be selected
     │       ├── ModelNotReady capacity    no                   yes    the healthy endpoint has not loaded the model
     │       ├── NonePermitted capacity    no                   yes    a proxy permits no endpoint that may be selected
@@ -263,6 +264,16 @@ class ComputationLost(CapacityError):
     def __init__(self, message: str, *, detail: str, retry_after: float | None) -> None:
         super().__init__(message, retry_after=retry_after)
         self.detail = detail
+
+
+class Drained(CapacityError):
+    """The gateway ended its drain before the answer was complete."""
+
+    code = "gateway_draining"
+    cause = "drained"
+    blames_endpoint = False
+    retryable = False
+    delivered = True
 
 
 class Unavailable(CapacityError):

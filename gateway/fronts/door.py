@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sized
 from typing import Any
 
+from adapters.cut import survived
 from adapters.errors import UPGRADE_REQUIRED, CallerError, InferenceError
 from adapters.http1.message import Request, Response
 from adapters.http1.relay import RELAY
@@ -123,7 +124,14 @@ class Door:
             response = refusal(error, headers_of(record))
             core.end(record, error, response.status)
             return response
-        except (Exception, asyncio.CancelledError) as error:
+        except asyncio.CancelledError as error:
+            if (cut := survived()) is None:
+                core.end(record, error)
+                raise
+            response = refusal(cut, headers_of(record))
+            core.end(record, cut, response.status)
+            return response
+        except Exception as error:
             core.end(record, error)
             raise
 

@@ -144,6 +144,7 @@ ADMIN: dict[str, AdminRight] = {
     "GET /admin/tenants/{tenant}/alerts": _ADMINS,
     # what tenants have used and run
     "GET /admin/usage": _ADMINS,
+    "GET /admin/usage/overview": _ADMINS,
     "GET /admin/requests": _ADMINS,
     "GET /admin/requests/{id}": _ADMINS,
     "GET /admin/batches": _ADMINS,

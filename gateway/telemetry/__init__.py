@@ -2,6 +2,7 @@
 
 record.py      the record of one request: the source of its log line and its metrics
 access_log.py  one JSON line for each request, written in the background
+process_log.py the log of the processes themselves, as text or JSON
 metrics.py     the metrics of requests
 background.py  metrics of background tasks and of refused writes
 events.py      events of a call (retries, hedges, fallbacks) as counters and log fields
@@ -23,7 +24,8 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from adapters.errors import ClientGone, CredentialError, InferenceError
+from adapters.errors import ClientGone, CredentialError, Drained, InferenceError
+from adapters.statuses import http_status
 from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.record import Record
@@ -78,7 +80,7 @@ class Telemetry:
             record.reason = error.reason_of_refusal
             if isinstance(error, CredentialError) and error.holder is not None:
                 record.tenant, record.key, record.team = error.holder
-        record.status = 499 if isinstance(error, ClientGone) else status
+        record.status = http_status(error) if isinstance(error, ClientGone | Drained) else status
         if self.tracer is not None and record.trace.spans is not None:
             self.tracer.choose(record)  # first: the journal names the exported trace, and so do exemplars of metrics
         if self.journal is not None:

@@ -12,6 +12,7 @@ from gateway.features.journal.files import encode
 from gateway.features.journal.lines import MICROS, MOST_TEXT, NUMBERS, RequestLine, split
 from gateway.features.journal.reasons import Reasons, detail_of
 from gateway.state.journal import Journal, JournalFull
+from gateway.telemetry.figures import is_failure
 from gateway.telemetry.record import Record
 from policies.globs import GlobSet
 
@@ -139,6 +140,7 @@ def usage_line(record: Record) -> RequestLine:
         int(record.time * MICROS), "", record.tenant, _text(record.key), _text(record.model), "", "",
         record.arm or "", 0, "" if error is None else error.kind, "", "" if cost is None else cost.currency,
         "", "", False, 0, -1, picos, _NO_USAGE if usage is None else _numbers(usage), "", record.team, billions, True,
+        failed=error is not None and is_failure(error.kind, record.status),
     )  # fmt: skip
 
 

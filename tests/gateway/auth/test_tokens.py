@@ -106,7 +106,7 @@ async def test_operators_learn_the_cause(tokens: Tokens, cause: str, claims: dic
     assert holder == (("acme", "jwt:login:app-1", "") if cause == "token_expired" else holder)
 
 
-async def test_a_token_with_a_wrong_signature_names_nobody(tokens: Tokens) -> None:
+async def test_a_token_with_a_wrong_signature_has_no_holder(tokens: Tokens) -> None:
     head, payload, signature = RSA.token(exp=NOW - HOUR).split(".")
     for token, cause in (
         (f"{head}.{payload}.{signature[:-8]}AAAAAAAA", "token_signature"),
