@@ -21,6 +21,7 @@ from gateway.auth.schema import audit
 Outcome = Literal["done", "refused", "failed"]
 PEPPER_REPLACED = "pepper.replaced"
 """Written when the pepper changes, which it may while there are no keys: earlier entries can no longer be verified."""
+FILTERS = ("actor", "action", "target", "outcome")
 _START = "0" * 64
 _PAGE = 1000
 _TEXT_LENGTH = 300
@@ -90,11 +91,20 @@ def append(connection: Connection, pepper: bytes, act: Act, now: float) -> None:
     connection.execute(insert(audit).values(entry._replace(digest=_digest(pepper, entry))._asdict()))
 
 
-def read(connection: Connection, limit: int, before: int | None = None) -> list[AuditEntry]:
-    """The newest entries, newest first; only those numbered below `before`, to page on."""
+def read(
+    connection: Connection, limit: int, before: int | None = None, filters: Mapping[str, str] | None = None
+) -> list[AuditEntry]:
+    """The newest entries, newest first; only those numbered below `before`, to page on. `filters` are texts by the
+    names in `FILTERS`: the beginning of an action, a part of an actor or of a target, an outcome."""
     query = select(audit).order_by(audit.c.seq.desc()).limit(limit)
     if before is not None:
         query = query.where(audit.c.seq < before)
+    for name, text in (filters or {}).items():
+        column = audit.c[name]
+        if name == "action":
+            query = query.where(column.startswith(text, autoescape=True))
+        else:
+            query = query.where(column == text if name == "outcome" else column.contains(text, autoescape=True))
     return [AuditEntry(*row) for row in connection.execute(query)]
 
 

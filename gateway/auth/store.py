@@ -163,11 +163,14 @@ class KeyStore:
             read = _read(connection, *(() if tenant is None else (keys.c.tenant == tenant,)), newest=newest)
         return read if newest is None else read[::-1]
 
-    def read_page(self, tenant: str, limit: int, after: str | None = None) -> tuple[StoredKey, ...]:
-        """The newest keys of a tenant, newest first; only those that are older than the key `after`. Raises
-        `NoSuchKey` for an `after` of no key of the tenant."""
+    def read_page(self, tenant: str, limit: int, after: str | None = None, text: str = "") -> tuple[StoredKey, ...]:
+        """The newest keys of a tenant, newest first; only those that are older than the key `after`, and whose id
+        begins with a text or whose label contains it. Raises `NoSuchKey` for an `after` of no key of the tenant."""
         with self._database.transaction() as connection:
             where = [keys.c.tenant == tenant]
+            if text:
+                named = keys.c.id.startswith(text, autoescape=True)
+                where.append(or_(named, keys.c.label.icontains(text, autoescape=True)))
             if after is not None:
                 last = _find(connection, after, tenant)
                 where.append(tuple_(keys.c.created_at, keys.c.id) < tuple_(last.created_at, last.id))
@@ -224,10 +227,12 @@ class KeyStore:
             for now, act in acts:
                 self._audit(connection, act, now)
 
-    def read_audit(self, limit: int, before: int | None = None) -> list[AuditEntry]:
-        """The newest entries, newest first; only those numbered below `before`."""
+    def read_audit(
+        self, limit: int, before: int | None = None, filters: Mapping[str, str] | None = None
+    ) -> list[AuditEntry]:
+        """The newest entries, newest first; only those numbered below `before`, and with the texts of `filters`."""
         with self._database.transaction() as connection:
-            return audit.read(connection, limit, before)
+            return audit.read(connection, limit, before, filters)
 
     def verify_audit(self, head: str | None = None) -> Verdict:
         """Whether the log is intact, and still contains an earlier head."""

@@ -16,17 +16,22 @@ from gateway.features.batches.listing import (
     BatchSearch,
     cancel,
     described,
+    failures_file,
+    failures_of,
     one_of,
     page_of,
     reasons_of,
     summary,
 )
+from gateway.features.batches.rows import file_object
 from gateway.features.batches.service import BatchService
+from gateway.features.batches.storage import NoObject, Storage
 from gateway.features.batches.store import BatchStore
 from policies.batches.states import may_cancel
 
 T = TypeVar("T")
 _PARAMETERS = ("tenant", "status", "after", "limit")
+PIECE = 64 * 1024
 _LONGEST = 128
 """Characters of an id or of a tenant's name."""
 
@@ -42,6 +47,7 @@ class AdminBatches:
         return [
             web.get("/admin/batches", self._list),
             web.get("/admin/batches/{id}", self._show),
+            web.get("/admin/batches/{id}/failures", self._failures),
             web.post("/admin/batches/{id}/cancel", self._cancel),
         ]
 
@@ -59,7 +65,28 @@ class AdminBatches:
         if batch is None:
             raise _no_batch()
         waits = await self._query(lambda store: reasons_of(store, batch))
-        return web.json_response(described(batch, [*waits, *self._service().waits(batch.spec.id)]))
+        made = described(batch, [*waits, *self._service().waits(batch.spec.id)])
+        if file := failures_file(batch):
+            made["failures"] = await self._stored(lambda storage: failures_of(storage, file))
+        return web.json_response(made)
+
+    async def _failures(self, request: web.Request) -> web.StreamResponse:
+        """The whole file with the failed lines, as the client of the batch can read it."""
+        id_, within = request.match_info["id"], visit(request).within
+        batch = await self._query(lambda store: one_of(store, id_, within))
+        file = None if batch is None else failures_file(batch)
+        if file is None or (batch is not None and batch.spec.api == "anthropic"):
+            raise AdminRefused(404, "no_such_file", "this batch has no file of failed lines")
+        name, at = file_object(file), 0
+        piece = await self._stored(lambda storage: _piece(storage, name, 0))
+        headers = {"Content-Type": "application/jsonl", "Content-Disposition": 'attachment; filename="failures.jsonl"'}
+        response = web.StreamResponse(headers=headers)
+        await response.prepare(request)
+        while piece:
+            await response.write(piece)
+            at += len(piece)
+            piece = await self._stored(lambda storage, at=at: _piece(storage, name, at))  # type: ignore[misc]
+        return response
 
     async def _cancel(self, request: web.Request) -> web.Response:
         id_, within = request.match_info["id"], visit(request).within
@@ -73,6 +100,12 @@ class AdminBatches:
         service.created()
         return web.json_response(described(batch))
 
+    async def _stored(self, use: Callable[[Storage], T]) -> T:
+        try:
+            return await self._service().stored(use)
+        except CapacityError as error:
+            raise AdminRefused(503, error.code, error.message) from None
+
     async def _query(self, query: Callable[[BatchStore], T]) -> T:
         try:
             return await self._service().query(query)
@@ -84,6 +117,13 @@ class AdminBatches:
         if service is None:
             raise AdminRefused(404, "batches_disabled", "the configuration has no section `batches`")
         return service
+
+
+def _piece(storage: Storage, name: str, at: int) -> bytes:
+    try:
+        return storage.read(name, at, PIECE)
+    except NoObject:
+        return b""
 
 
 def _search(texts: dict[str, str], within: str | None) -> BatchSearch:

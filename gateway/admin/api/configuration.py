@@ -4,8 +4,10 @@ The gateway does not decode a draft: a process of its own does, and this process
 """
 
 import asyncio
+import gzip
 import logging
 import time
+from functools import cache
 
 import msgspec
 from aiohttp import web
@@ -94,6 +96,13 @@ class ConfigApply:
             raise DraftRefused(409, "write_failed", f"{self._lifecycle.path}: {error.strerror}") from None
 
 
+@cache
+def _packed_schema() -> bytes:
+    from config.jsonschema import json_schema  # it parses the sources of all sections
+
+    return gzip.compress(msgspec.json.encode(json_schema()))
+
+
 class ConfigurationFront:
     """The handlers."""
 
@@ -109,6 +118,7 @@ class ConfigurationFront:
         history = "/admin/config/history"
         return [
             web.get("/admin/config", self._show),
+            web.get("/admin/config/schema", self._schema),
             web.put("/admin/config", self._replace),
             web.post("/admin/config/check", self._check),
             web.post("/admin/config/replay", self._replay),
@@ -116,6 +126,14 @@ class ConfigurationFront:
             web.get(f"{history}/{{version:[0-9]{{1,9}}}}", self._version),
             web.post(f"{history}/{{version:[0-9]{{1,9}}}}/apply", self._return),
         ]
+
+    async def _schema(self, request: web.Request) -> web.Response:
+        """The JSON Schema of the file, which `headrace schema` prints."""
+        packed = await asyncio.to_thread(_packed_schema)
+        if "gzip" not in request.headers.get("Accept-Encoding", ""):
+            return web.Response(body=gzip.decompress(packed), content_type="application/json")
+        headers = {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
+        return web.Response(body=packed, content_type="application/json", headers=headers)
 
     async def _show(self, _: web.Request) -> web.Response:
         file = await self._content()

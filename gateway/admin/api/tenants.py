@@ -17,6 +17,7 @@ from config.schema.tenant import TeamConfig
 from gateway.admin.api.backend import AdminBackend
 from gateway.admin.api.body import number_of, read_json, read_object
 from gateway.admin.api.guard import AdminRefused, check_role, recorded, tenant_of, visit
+from gateway.auth.audit import FILTERS
 from gateway.auth.audit_cli import as_object
 from gateway.auth.errors import NoSuchKey, WrongGrant
 from gateway.auth.grants import check_label, models_of, parse_end, parse_grant, parse_overlap
@@ -28,6 +29,8 @@ from gateway.state.errors import StateError
 T = TypeVar("T")
 _OVERLAP = "24h"
 _MAX_ENTRIES = 1000
+_LONGEST_TEXT = 256
+"""Characters of a text that is searched."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}", re.ASCII)
 
 
@@ -82,8 +85,11 @@ class Tenants:
     async def _keys(self, request: web.Request) -> web.Response:
         """A page of the issued keys, newest first. The keys of the file follow on the last page."""
         limit = min(number_of(request, "limit") or 50, _MAX_ENTRIES)
-        tenant = tenant_of(request, self._backend.config).name
-        read = partial(self._backend.store.read_page, tenant, limit + 1, request.query.get("after"))
+        tenant, text = tenant_of(request, self._backend.config).name, request.query.get("text", "")
+        if len(text) > _LONGEST_TEXT:
+            message = f"`text` must have at most {_LONGEST_TEXT} characters"
+            raise AdminRefused(400, "invalid_request", message, param="text")
+        read = partial(self._backend.store.read_page, tenant, limit + 1, request.query.get("after"), text)
         try:
             page = await self._in_thread(read)
         except NoSuchKey:
@@ -91,8 +97,18 @@ class Tenants:
             raise AdminRefused(400, "invalid_request", message, param="after") from None
         following = page[limit - 1].id if len(page) > limit else None
         keys = [key for key in listed(self._backend.config, page[:limit], time.time()) if key.tenant == tenant]
-        shown = [_shown(key) for key in keys if following is None or key.stored_in == "database"]
+        keys = [key for key in keys if following is None or key.stored_in == "database"]
+        keys = [key for key in keys if key.stored_in == "database" or key.id.startswith(text)]
+        used = await self._last_uses(tenant, [key.id for key in keys])
+        shown = [_shown(key) | ({"last_used": used[key.id]} if key.id in used else {}) for key in keys]
         return web.json_response({"keys": shown, "next": following})
+
+    async def _last_uses(self, tenant: str, keys: list[str]) -> dict[str, str]:
+        """When keys were last used, as far as usage is recorded: the begin of the hour, or a day."""
+        if self._backend.config.usage is None or not keys:
+            return {}
+        store = await self._backend.usage.store()
+        return await self._in_thread(partial(store.last_uses, tenant, keys))
 
     async def _create(self, request: web.Request) -> web.Response:
         tenant, now = tenant_of(request, self._backend.config), time.time()
@@ -141,7 +157,8 @@ class Tenants:
 
     async def _audit(self, request: web.Request) -> web.Response:
         limit, before = number_of(request, "limit") or 100, number_of(request, "before")
-        read = partial(self._backend.store.read_audit, min(limit, _MAX_ENTRIES), before)
+        filters = {name: text for name in FILTERS if (text := request.query.get(name, "")[:_LONGEST_TEXT])}
+        read = partial(self._backend.store.read_audit, min(limit, _MAX_ENTRIES), before, filters)
         return web.json_response({"entries": [as_object(entry) for entry in await self._in_thread(read)]})
 
     @property

@@ -7,8 +7,9 @@ import msgspec
 from sqlalchemy import func, select
 
 from gateway.auth.keys import Principal
-from gateway.features.batches.rows import StoredBatch
+from gateway.features.batches.rows import StoredBatch, file_object
 from gateway.features.batches.schema import batches, tasks
+from gateway.features.batches.storage import NoObject, Storage
 from gateway.features.batches.store import BatchStore, batch_of
 from gateway.features.batches.tasks import EXAMINE, FINISH, shards_in
 from gateway.features.journal.lines import MICROS, time_of
@@ -18,6 +19,11 @@ MOST_ROWS: Final = 100
 UNFINISHED: Final = "unfinished"
 """Stands for every state of a batch that has not ended."""
 STATES: Final = (UNFINISHED, *get_args(Status))
+MOST_FAILURES: Final = 100
+"""Failed lines that a batch shows. Its file has all."""
+FAILURE_BYTES: Final = 1024**2
+"""The beginning of a file that is read for them."""
+MOST_TEXT: Final = 1000
 BAND = "batch: below all live requests, in the places that they leave"
 
 
@@ -123,6 +129,82 @@ def described(batch: StoredBatch, waits: Sequence[str] = ()) -> dict[str, Any]:
     if has_results and progress.failed + progress.unfinished:
         made["error_file"] = spec.error_file
     return made
+
+
+class _LineError(msgspec.Struct):
+    code: str | None = None
+    type: str | None = None
+    message: str = ""
+    error: "_LineError | None" = None
+    """Anthropic's body of an error has another one inside."""
+
+
+class _LineBody(msgspec.Struct):
+    error: _LineError | None = None
+
+
+class _LineResponse(msgspec.Struct):
+    status_code: int = 0
+    body: _LineBody | None = None
+
+
+class _LineOutcome(msgspec.Struct):
+    type: str = ""
+    error: _LineError | None = None
+
+
+class _FailedLine(msgspec.Struct):
+    """A line of an error file, or of Anthropic's file of results."""
+
+    custom_id: Any = None
+    response: _LineResponse | None = None
+    error: _LineError | None = None
+    result: _LineOutcome | None = None
+
+
+_failed_line = msgspec.json.Decoder(_FailedLine)
+
+
+def failures_file(batch: StoredBatch) -> str | None:
+    """The file with the failed lines of a batch; None while there is none."""
+    spec, progress = batch.spec, batch.progress
+    if progress.status not in ENDED - {"failed"} or not progress.failed + progress.unfinished:
+        return None
+    return spec.output_file if spec.api == "anthropic" else spec.error_file
+
+
+def failures_of(storage: Storage, file: str) -> list[dict[str, Any]]:
+    """The first failed lines in a file, at most `MOST_FAILURES`: how the client named each, and the reason."""
+    try:
+        data = storage.read(file_object(file), 0, FAILURE_BYTES)
+    except NoObject:
+        return []
+    failures: list[dict[str, Any]] = []
+    for line in data[: data.rfind(b"\n") + 1].splitlines():
+        if (failure := _failure(line)) is not None and len(failures) < MOST_FAILURES:
+            failures.append(failure)
+    return failures
+
+
+def _failure(line: bytes) -> dict[str, Any] | None:
+    try:
+        read = _failed_line.decode(line)
+    except msgspec.DecodeError:
+        return None
+    if read.result is not None and read.result.type == "succeeded":
+        return None
+    error, status = read.error, 0
+    if read.result is not None:
+        error = read.result.error or _LineError(code=read.result.type)
+    elif read.response is not None:
+        status, body = read.response.status_code, read.response.body
+        error = error or (body.error if body is not None else None)
+    while error is not None and error.error is not None:
+        error = error.error
+    made = {"custom_id": str(read.custom_id or "")[:MOST_TEXT], "status": status}
+    if error is not None:
+        made |= {"code": error.code or error.type or "", "message": error.message[:MOST_TEXT]}
+    return {name: value for name, value in made.items() if value}
 
 
 def _time(seconds: float) -> str:

@@ -6,6 +6,7 @@ Every method blocks: call it in a thread from async code. Methods raise `StoreUn
 import operator
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Connection, case, delete, func, insert, literal, select, update
@@ -94,6 +95,17 @@ class UsageStore:
         """Sums by the labels and periods of a query."""
         with self._database.transaction() as connection:
             return rows_of(connection, query)
+
+    def last_uses(self, tenant: str, keys: Sequence[str]) -> dict[str, str]:
+        """When keys were last used: the begin of the hour, or the day of older use."""
+        with self._database.transaction() as connection:
+            uses: dict[str, str] = {}
+            for table, time_ in ((days, days.c.day), (hours, hours.c.hour)):
+                newest = select(table.c.key, func.max(time_)).where(table.c.tenant == tenant, table.c.key.in_(keys))
+                for key, at in connection.execute(newest.group_by(table.c.key)):
+                    moment = at if isinstance(at, str) else f"{datetime.fromtimestamp(at * HOUR, UTC):%Y-%m-%dT%H:00Z}"
+                    uses[key] = moment
+            return uses
 
     def overview(self, query: OverviewQuery) -> dict[str, Any]:
         """The usage of a period by one label, beside that of the period before."""

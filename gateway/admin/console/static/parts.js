@@ -89,10 +89,12 @@ export const bytes = (value) => {
 };
 export const share = (value) => `${number.format(value * 100)} %`;
 
-export function Time({ at }) {
+const minute = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "short" });
+
+export function Time({ at, seconds: exact = true }) {
   const date = typeof at === "number" ? new Date(at * 1000) : new Date(at);
   if (!at || Number.isNaN(date.getTime())) return "–";
-  return html`<time datetime=${date.toISOString()}>${moment.format(date)}</time>`;
+  return html`<time datetime=${date.toISOString()}>${(exact ? moment : minute).format(date)}</time>`;
 }
 
 // The value of a promise, loaded again when `keys` change: {value, error, again}.

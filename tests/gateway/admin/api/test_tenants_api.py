@@ -5,10 +5,14 @@ import sqlite3
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 from gateway.auth.keys import id_of
+from gateway.features.usage.labels import UsageLabels, UsageRow
+from gateway.features.usage.rows import hour_values
+from gateway.features.usage.store import write_hours
 from tests.gateway.admin.conftest import TENANTS, AdminDoor, OpenDoor
 from tests.support.gateways import config
 
@@ -59,6 +63,55 @@ async def test_a_key_is_issued_listed_rotated_and_revoked(admin_door: OpenDoor) 
         assert (status, again["error"]["code"]) == (409, "key_ended")
         statuses = {key["id"]: key["status"] for key in (await d.send("GET", KEYS))[1]["keys"]}
         assert statuses == {made["id"]: "replaced", new["id"]: "revoked"}
+
+
+async def test_keys_and_acts_are_searched(admin_door: OpenDoor) -> None:
+    async with admin_door() as d:
+        made = {}
+        for label in ("web 100%", "Mobile", "web_1"):
+            made[label] = (await d.send("POST", KEYS, None, {"label": label}))[1]["id"]
+
+        async def labels(text: str) -> list[str]:
+            shown = (await d.send("GET", f"{KEYS}?text={quote(text)}"))[1]["keys"]
+            return [key["label"] for key in shown]
+
+        assert await labels("WEB") == ["web_1", "web 100%"]
+        assert await labels("0%") == ["web 100%"]
+        assert await labels("b_1") == ["web_1"]
+        assert await labels(made["Mobile"][:9]) == ["Mobile"]
+        assert (await d.send("GET", f"{KEYS}?text={'x' * 257}"))[0] == 400
+        assert (await d.send("DELETE", f"{KEYS}/{made['Mobile']}"))[0] == 200
+
+        async def acts(**filters: str) -> list[str]:
+            query = "&".join(f"{name}={quote(text)}" for name, text in filters.items())
+            entries = (await d.send("GET", f"/admin/audit?{query}"))[1]["entries"]
+            return [f"{entry['action']} {entry['target']}" for entry in entries]
+
+        revoked = [f"key.revoke acme/{made['Mobile']}"]
+        assert await acts(action="key.r") == revoked
+        assert (await acts(target=made["Mobile"]))[:1] == revoked
+        assert len(await acts(action="key.", actor="local", outcome="done")) == 4
+        assert await acts(outcome="failed") == await acts(actor="%") == await acts(action="_ey") == []
+
+
+async def test_a_key_has_the_time_of_its_last_use(admin_door: OpenDoor, tmp_path: Path) -> None:
+    async with admin_door() as d:
+        ids = [(await d.send("POST", KEYS, None, {}))[1]["id"] for _ in range(2)]
+        assert "last_used" not in (await d.send("GET", KEYS))[1]["keys"][0]
+        database = d.backend.config.state.database
+        d.backend.config = config(tenants=TENANTS, usage={"folder": f"{tmp_path}/counts"}, state={"database": database})
+        store = await d.backend.usage.store()
+        of_acme, of_another = (
+            UsageLabels("acme", ids[0], "chat", "", "usd"),
+            UsageLabels("beta/eu", ids[1], "chat", "", ""),
+        )
+        with store._database.change(moves_epoch=False) as connection:
+            rows = [(494_000, of_acme), (494_002, of_acme), (494_003, of_another)]
+            values = [hour_values("s", hour, UsageRow(slot, of, (1,) * 8)) for slot, (hour, of) in enumerate(rows)]
+            write_hours(connection, values)
+        shown = {key["id"]: key.get("last_used") for key in (await d.send("GET", KEYS))[1]["keys"]}
+        assert shown == {ids[0]: "2026-05-10T10:00Z", ids[1]: None}
+        await d.backend.usage.aclose()
 
 
 async def test_keys_are_listed_in_pages_newest_first(admin_door: OpenDoor) -> None:

@@ -1,9 +1,11 @@
 """The screen of batches in a real browser: the list, the progress of a batch, its problems, its cancellation."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from adapters.http1.message import Response
@@ -12,6 +14,7 @@ from tests.gateway.admin.console.hostile import HOSTILE, check_inert, hostile_te
 from tests.support.batches import chat_line, client, submitted, until_ended
 from tests.support.browsing.axe import check_accessibility
 from tests.support.upstreams import upstream, whole
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(1800)]
 
@@ -96,6 +99,39 @@ async def test_an_operator_sees_the_batches_of_all_tenants_and_their_problems(
         await c.open(f"/batches/{HOSTILE[:20].replace('/', '%2F')}")
         await c.page.shows("no batch has this id")
         await check_inert(c.page)
+
+
+async def test_failed_lines_have_their_reason_and_their_file(console: OpenConsole, tmp_path: Path) -> None:
+    async def answer(body: dict[str, Any]) -> Response:
+        if body["messages"][0]["content"] == "bad":
+            error = {"error": {"message": HOSTILE, "type": "invalid_request_error", "code": "too_long"}}
+            return Response(400, [("content-type", "application/json")], json.dumps(error).encode())
+        return whole("done")
+
+    async with upstream() as up, console(configuration(up.url, tmp_path)) as c:
+        up.behaviour = answer
+        async with client(c.g, await c.issue()) as sdk:
+            lines = [chat_line(f"line-{number}", "bad" if number == 1 else "hi") for number in range(3)]
+            batch = await until_ended(sdk, await submitted(sdk, lines))
+        key = await c.issue(role="tenant-admin")
+        await c.open(f"/batches/{batch.id}")
+        await c.sign_in(key)
+        await c.page.shows("Failed lines")
+        rows = await c.page.evaluate("[...document.querySelectorAll('tbody tr')].map((row) => row.innerText)")
+        assert len(rows) == 1
+        assert "line-1" in rows[0]
+        assert HOSTILE in rows[0]
+        await check_inert(c.page)
+        await check_accessibility(c.page)
+        await c.page.send("Page.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path / "saved"))
+        await c.page.click("Save all failed lines")
+        saved = tmp_path / "saved/failures.jsonl"
+        await until(lambda: asyncio.to_thread(saved.exists))
+        assert json.loads(await asyncio.to_thread(saved.read_text))["custom_id"] == "line-1"
+        for path, other in ((batch.id, await c.issue("beta", "tenant-admin")), ("none", key)):
+            url, headers = f"{c.g.admin}/admin/batches/{path}/failures", {"authorization": f"Bearer {other}"}
+            async with aiohttp.ClientSession(headers=headers) as http, http.get(url) as response:
+                assert response.status == 404
 
 
 async def test_without_the_section_the_screen_has_a_hint(console: OpenConsole) -> None:

@@ -85,6 +85,59 @@ async def test_an_operator_checks_replays_applies_and_returns(console: OpenConso
         assert await c.page.evaluate("document.querySelectorAll('main img, main script').length") == 0
 
 
+WAYS = {
+    "po": ["pools"],
+    "pools:\n- name: x\n  end": ["endpoints"],
+    "pools:\n  - name: x\n    end": ["endpoints"],
+    "models:\n- name: a\n  routes:\n  - to: x\n    wh": ["when", "when_full"],
+    "models:\n- name: a\n  routes:\n  - to: x\n- na": ["name"],
+    "models:\n- name: a\n  routes:\n  - rollout:\n      name: x\n      st": ["sticky", "steps"],
+    "tenants:\n- {name: a, limits: {re": ["requests"],
+    "auth:\n  admin: {required: t": ["true"],
+    "auth: {admin: {ed": ["edit"],
+    "listen:\n  admin: 1\nmo": ["models"],
+    "console: {url: x} # cl": [],
+    "models:\n- name: 'po": [],
+}
+"""The beginning of a file, and what may follow its last word."""
+
+
+async def test_a_draft_is_completed_and_outlives_the_screen(console: OpenConsole) -> None:
+    async with console(settings(auth={"admin": {"edit": True}})) as c:
+        await c.open("/policy")
+        await c.page.until("!!document.querySelector('#draft')")
+        module = "import('./static/screens/policy/completion.js')"
+        schema = "fetch('/admin/config/schema').then((response) => response.json())"
+        options = "made?.options.map((each) => each.text) ?? []"
+        for text, expected in WAYS.items():
+            made = f"const made = (await {module}).complete(await {schema}, t, t.length, true)"
+            made = f"async (t) => {{ {made}; return {options} }}"
+            assert await c.page.evaluate(made, text) == expected, text
+
+        shown = "[...document.querySelectorAll('.proposals li')].map((e) => e.firstChild.textContent)"
+        await c.page.evaluate("document.querySelector('#draft').focus()")
+        await c.page.until("performance.getEntriesByType('resource').some((e) => e.name.endsWith('/schema'))")
+        await c.page.fill("Draft of", "pools:\n- name: x\n  balanc")
+        while not await c.page.evaluate(shown):
+            await c.page.send(
+                "Input.dispatchKeyEvent", type="keyDown", key=" ", code="Space", windowsVirtualKeyCode=32, modifiers=2
+            )
+        await check_accessibility(c.page)
+        await c.page.press("Enter")
+        draft = "document.querySelector('#draft').value"
+        assert await c.page.evaluate(draft) == "pools:\n- name: x\n  balance: "
+        assert await c.page.evaluate("document.querySelector('.editor pre').textContent") == "1\n2\n3"
+        await c.page.click("Tenants", "nav a")
+        await c.page.shows("acme")
+        await c.page.click("Policy", "nav a")
+        await c.page.shows("This is your draft of")
+        assert await c.page.evaluate(draft) == "pools:\n- name: x\n  balance: "
+        await check_accessibility(c.page)
+        await c.page.click("Discard")
+        await c.page.until(f"{draft}.includes('to: main')")
+        assert await c.page.evaluate("sessionStorage.getItem('draft')") is None
+
+
 async def test_a_file_that_may_not_be_edited_has_no_way_to_apply(console: OpenConsole) -> None:
     async with console(settings(auth={})) as c:
         await c.open("/policy")

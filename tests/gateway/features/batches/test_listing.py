@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import closing
+from typing import cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,8 +13,18 @@ from sqlalchemy import delete
 from gateway.auth.keys import Principal
 from gateway.auth.scope import Scope
 from gateway.features.batches import schema
-from gateway.features.batches.listing import STATES, UNFINISHED, BatchSearch, cancel, one_of, page_of
+from gateway.features.batches.listing import (
+    MOST_FAILURES,
+    STATES,
+    UNFINISHED,
+    BatchSearch,
+    cancel,
+    failures_of,
+    one_of,
+    page_of,
+)
 from gateway.features.batches.rows import BatchHolder, StoredFile, encode
+from gateway.features.batches.storage import NoObject, Storage
 from gateway.features.batches.store import BatchStore, change_progress
 from policies.batches.states import ENDED
 from tests.support.batch_specs import spec
@@ -130,3 +141,40 @@ def test_pages_files_and_single_reads_are_a_filter_by_scope(
             assert (store.cancel(reader, f"batch_{number}", "openai", 2.0) is not None) is is_seen
             assert (store.page(reader, "openai", 1, f"batch_{number}") is not None) is is_seen
             assert (store.file_page(reader, None, f"file-{number}", 1, 2.0, ascending=True) is not None) is is_seen
+
+
+class OneFile:
+    """A storage with one object."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def read(self, name: str, start: int, length: int) -> bytes:
+        if name != "files/f":
+            raise NoObject
+        return self.data[start : start + length]
+
+
+FAILED = {
+    b'{"custom_id":"a","response":{"status_code":400,"body":{"error":{"code":"c","message":"m"}}},"error":null}': {
+        "custom_id": "a", "status": 400, "code": "c", "message": "m",
+    },
+    b'{"custom_id":"a","response":null,"error":{"code":"batch_expired","message":"m"}}': {
+        "custom_id": "a", "code": "batch_expired", "message": "m",
+    },
+    b'{"custom_id":"a","result":{"type":"errored","error":{"type":"error","error":{"type":"t","message":"m"}}}}': {
+        "custom_id": "a", "code": "t", "message": "m",
+    },
+    b'{"custom_id":"a","result":{"type":"expired"}}': {"custom_id": "a", "code": "expired"},
+    b'{"custom_id":{"x":1},"response":{"status_code":502,"body":null}}': {"custom_id": "{'x': 1}", "status": 502},
+}  # fmt: skip
+
+
+def test_failed_lines_of_both_apis_have_their_reason() -> None:
+    good = b'{"custom_id":"b","result":{"type":"succeeded","message":{}}}'
+    data = b"\n".join([good, *FAILED, b"no json", b'{"error": 5}', b'"x"', b"{}"]) + b'\n{"custom_id":"torn'
+    storage = cast(Storage, OneFile(data))
+    assert failures_of(storage, "f") == [*FAILED.values(), {}]
+    assert failures_of(storage, "deleted") == []
+    many = cast(Storage, OneFile(b'{"custom_id":"a"}\n' * 1000))
+    assert len(failures_of(many, "f")) == MOST_FAILURES

@@ -78,6 +78,7 @@ function Batch({ batch, again }) {
       <div class="card"><h3>Times</h3><${Facts} facts=${times(batch)} /></div>
       ${Object.keys(batch.metadata).length > 0 && html`<div class="card"><h3>Metadata</h3><${Facts} facts=${Object.entries(batch.metadata)} /></div>`}
     </div>
+    ${batch.failures && html`<${Failures} batch=${batch} />`}
     ${batch.problems.length > 0 && html`<h3>Problems of the input</h3>
       <${Table} caption="Problems of the input" columns=${PROBLEMS} rows=${batch.problems.map((problem, at) => ({ ...problem, at }))} id=${(row) => row.at} />`}`;
 }
@@ -117,6 +118,21 @@ const times = (batch) => [
     .sort(([, a], [, b]) => (a < b ? -1 : 1))
     .map(([state, at]) => [words(state), html`<${Time} at=${at} />`]),
   ["end of the window", html`<${Time} at=${batch.expires_at} />`],
+];
+
+function Failures({ batch }) {
+  const all = batch.lines.failed + (batch.lines.unfinished ?? 0);
+  return html`<h3>Failed lines</h3>
+    <${Table} caption="Failed lines" columns=${FAILURES} rows=${batch.failures.map((failure, at) => ({ ...failure, at }))} id=${(row) => row.at} empty="The file with these lines has been deleted." />
+    ${batch.failures.length < all && batch.failures.length > 0 && html`<p class="dim">The first ${count(batch.failures.length)} of ${count(all)}.</p>`}
+    ${batch.error_file && html`<p><a class="button" href=${path("admin", "batches", batch.id, "failures")} download="failures.jsonl">Save all failed lines</a></p>`}`;
+}
+
+const FAILURES = [
+  { title: "Line of the client", cell: (row) => html`<code>${row.custom_id || "–"}</code>` },
+  { title: "Status", number: true, cell: (row) => row.status ?? "–" },
+  { title: "Code", cell: (row) => html`<code>${row.code ?? ""}</code>` },
+  { title: "Reason", cell: (row) => row.message ?? "" },
 ];
 
 const PROBLEMS = [

@@ -173,7 +173,7 @@ function Facts({ answer: { outcome, explanation, firstMs, ms, id } }) {
     Endpoint: outcome?.endpoint,
     Arm: outcome?.arm,
     Attempts: outcome?.attempts,
-    Request: id,
+    Request: id && html`<${To} to=${["requests", id]}><code>${id}</code><//>`,
   };
   return html`<dl class="facts">${Object.entries(facts).filter(([, value]) => value !== null && value !== undefined && value !== "").map(([title, value]) => html`<dt key=${title}>${title}</dt><dd>${value}</dd>`)}</dl>
     ${outcome?.error && html`<p><${Badge} kind="bad">${outcome.error}<//></p>`}

@@ -3,43 +3,46 @@ import { html, useRef, useState } from "../html.js";
 import { get, path, post, put } from "../api.js";
 import { Action, Code, Dialog, Loading, Notice, Time, count, share, useLoaded } from "../parts.js";
 import { Pages, Table } from "../table.js";
+import { forget, useDraft } from "./policy/draft.js";
+import { Editor } from "./policy/editor.js";
 
 const PAGE = 50;
 
-export default function Policy() {
+export default function Policy({ session }) {
   const { value: file, error, again } = useLoaded((signal) => get("/admin/config", {}, { signal }), []);
   if (!file) return html`<${Notice} error=${error} />${!error && html`<${Loading} />`}`;
-  return html`<${Notice} error=${error} /><${Editor} key=${file.revision} file=${file} again=${again} />
+  return html`<${Notice} error=${error} /><${Draft} key=${file.revision} file=${file} session=${session} again=${again} />
     <h2>History</h2>
     <${History} key=${`history ${file.revision}`} file=${file} again=${again} />`;
 }
 
-function Editor({ file, again }) {
-  const [text, setText] = useState(file.text);
+function Draft({ file, session, again }) {
+  const [text, change, old] = useDraft(file, session.name);
   const [result, setResult] = useState({});
   const [asking, setAsking] = useState(false);
   const area = useRef();
   const check = async () => setResult({ check: await post("/admin/config/check", { text }) });
   const replay = async () => setResult({ ...result, replay: await post("/admin/config/replay", { text }) });
   const changed = text !== file.text;
-  const edit = (event) => {
-    setText(event.target.value);
+  const setText = (value) => {
+    change(value);
     setResult({});
   };
+  const applied = () => {
+    forget();
+    again();
+  };
   return html`<${Status} file=${file} />
-    <div class="field">
-      <label for="draft">Draft of ${file.file}</label>
-      <textarea id="draft" ref=${area} rows="24" spellcheck=${false} wrap="off" value=${text} onInput=${edit}></textarea>
-      <small>Secrets are shown as <code>redacted-…</code> and are restored by the gateway.</small>
-    </div>
+    ${old && changed && html`<${Notice}>This is your draft of <${Time} at=${old.at / 1000} />.${old.moved ? " The file has changed since: check what the draft would undo." : ""} Discard it to see the file.<//>`}
+    <${Editor} area=${area} text=${text} setText=${setText} label=${`Draft of ${file.file}`} />
     <div class="row">
       <${Action} run=${check} class="primary">Check<//>
       ${file.recorded && html`<${Action} run=${replay}>Replay the last hour<//>`}
       <button type="button" disabled=${!changed || !file.editable} onClick=${() => setAsking(true)}>Apply …</button>
-      <button type="button" disabled=${!changed} onClick=${() => { setText(file.text); setResult({}); }}>Discard</button>
+      <button type="button" disabled=${!changed} onClick=${() => setText(file.text)}>Discard</button>
     </div>
     ${!file.recorded && html`<p class="dim">No traffic is recorded: the file has no <code>record</code>.</p>`}
-    ${asking && html`<${Apply} title="Apply the draft" onClose=${() => setAsking(false)} again=${again}
+    ${asking && html`<${Apply} title="Apply the draft" onClose=${() => setAsking(false)} again=${applied}
       send=${(force) => put(`/admin/config${force ? "?force=true" : ""}`, { text }, match(file))} />`}
     ${result.check && html`<${Checked} check=${result.check} area=${area} text=${text} />`}
     ${result.replay && html`<${Replayed} report=${result.replay} />`}`;

@@ -86,12 +86,39 @@ function Rollout({ view, again }) {
   return html`<article class="card" aria-label=${view.name}>
     <h3>${view.name} <${Badge} kind=${KINDS[view.status] ?? ""}>${view.status}<//></h3>
     ${view.reason && html`<p>${view.reason}</p>`}
+    ${view.steps && html`<p class="next">${next(view)}</p>`}
     ${view.steps && html`<p>From ${view.from} to ${view.to}: weight ${share(view.weight)}, step ${view.step + 1} of ${view.steps.length}.
       Requests: ${count(view.requests.from)} and ${count(view.requests.to)}.</p>
       <${Evidence} points=${points} view=${view} />
       <${Table} caption=${`Conditions of ${view.name}`} columns=${columns} rows=${conditionsOf(view)} id=${(row) => `${row.kind} ${row.event}`} />
       <${Orders} kind="rollouts" view=${view} verbs=${ROLLOUT_VERBS} again=${again} />`}
   </article>`;
+}
+
+// What happens next, in one sentence.
+function next(view) {
+  const last = view.step + 1 >= view.steps.length;
+  const target = last ? `all requests go to ${view.to}` : `${view.to} receives ${share(view.steps[view.step + 1].weight)}`;
+  const alarms = (view.back_if ?? []).filter((each) => each.e_value !== null && each.needed > 0);
+  const nearest = alarms.reduce((least, each) => (least && ratio(least) >= ratio(each) ? least : each), null);
+  const doubt = nearest && ratio(nearest) > 0.5 ? ` The evidence for the way back (${nearest.event}) is at ${share(ratio(nearest))} of what it needs.` : "";
+  if (view.status === "done") return `All requests go to ${view.to}.${view.back_for_seconds > 0 ? ` It can still be taken back for ${duration(view.back_for_seconds)}.` : ""}`;
+  if (view.status === "back") return `All requests go to ${view.from}.`;
+  if (view.status === "held") return `It is paused at ${share(view.weight)}: continue it, and the steps go on.${doubt}`;
+  if (view.status !== "running") return "";
+  if (!view.counting) return `The servers of ${view.to} still warm up: the time of this step has not begun.`;
+  const left = view.steps[view.step].for_seconds - view.elapsed_seconds;
+  if (left <= 0) return `The time of this step is over: ${target} after enough requests and evidence.${doubt}`;
+  return `${duration(left)} more at ${share(view.weight)}, then ${target}, if nothing speaks against it.${doubt}`;
+}
+
+// Evidence is a product: its logarithm grows evenly.
+const ratio = (each) => Math.max(0, Math.min(1, Math.log(Math.max(each.e_value, 1)) / Math.log(Math.max(each.needed, 1.0001))));
+
+function duration(value) {
+  const plural = (amount, unit) => `${count(amount)} ${unit}${amount === 1 ? "" : "s"}`;
+  if (value < 90) return plural(Math.ceil(value), "second");
+  return value < 5400 ? plural(Math.round(value / 60), "minute") : plural(Math.round(value / 360) / 10, "hour");
 }
 
 // A logarithmic axis has no zero.

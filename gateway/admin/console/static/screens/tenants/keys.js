@@ -1,7 +1,7 @@
 // The keys of a tenant: issue, rotate, revoke. The plaintext of a new key is on the page once and nowhere else.
 import { html, useState } from "../../html.js";
 import { get, post, put, remove } from "../../api.js";
-import { Badge, Field, Notice, Time } from "../../parts.js";
+import { Badge, Field, Notice, Time, To } from "../../parts.js";
 import { Pages } from "../../table.js";
 import { Form, only } from "./form.js";
 
@@ -16,12 +16,21 @@ export function Keys({ url, teams, session, again }) {
     setChanges(changes + 1);
     again();
   };
+  const [text, setText] = useState("");
   const load = async (after, signal) => {
-    const { keys, next } = await get(`${url}/keys`, { limit: PAGE, after }, { signal });
+    const { keys, next } = await get(`${url}/keys`, { limit: PAGE, after, text }, { signal });
     return { rows: keys, next };
   };
-  return html`<p><button type="button" class="primary" onClick=${() => setDialog({ kind: "issue" })}>Issue a key</button></p>
-    <${Pages} caption="Keys" load=${load} keys=${[url, changes]} columns=${columns(setDialog, teams)} id=${(key) => key.id} empty="No key." />
+  const search = (event) => {
+    event.preventDefault();
+    setText(new FormData(event.target).get("text").trim());
+  };
+  return html`<form class="row" role="search" onSubmit=${search}>
+      <${Field} label="Id or label" name="text" maxlength="100" autocomplete="off" />
+      <button>Search keys</button>
+      <button type="button" class="primary" onClick=${() => setDialog({ kind: "issue" })}>Issue a key</button>
+    </form>
+    <${Pages} caption="Keys" load=${load} keys=${[url, changes, text]} columns=${columns(setDialog, teams)} id=${(key) => key.id} empty=${text ? "No key has this id or label." : "No key yet."} />
     ${dialog?.kind === "issue" && html`<${Issue} url=${url} teams=${teams} session=${session} close=${close} />`}
     ${dialog?.kind === "rotate" && html`<${Rotate} url=${url} id=${dialog.id} close=${close} />`}
     ${dialog?.kind === "move" && html`<${Move} url=${url} id=${dialog.id} teams=${teams} close=${close} />`}
@@ -36,9 +45,16 @@ const columns = (open, teams) => [
   { title: "Team", cell: (key) => key.team ?? "" },
   { title: "Restrictions", cell: (key) => notes(key) },
   { title: "Created", cell: (key) => html`<${Time} at=${key.created} />` },
+  { title: "Last use", cell: (key) => html`<${LastUse} stored=${key} />` },
   { title: "Expires", cell: (key) => html`<${Time} at=${key.expires} />` },
   { title: "Change", cell: (key) => html`<${Changes} stored=${key} open=${open} teams=${teams} />` },
 ];
+
+// Usage is recorded by the hour; of older use the day is left.
+const LastUse = ({ stored: { id, last_used: at } }) =>
+  at
+    ? html`<${To} to=${["requests"]} query=${{ window: "7d", find: `key:${id}` }}>${at.length > 10 ? html`<${Time} at=${at} seconds=${false} />` : at}<//>`
+    : html`<span class="dim">–</span>`;
 
 const notes = (key) =>
   [
