@@ -3,13 +3,14 @@
 import hmac
 import math
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 
 from adapters.errors import CredentialError
 from config.schema.config import Config
 from gateway.auth.errors import KeyConfigError
 from gateway.auth.keys import ApiKey, KeyRecord, Principal, digest, end_of_day, granted, id_of, is_id
+from gateway.auth.pepper import previous_of
 from gateway.auth.teams.store import StoredTeam
 
 REFUSED = "the API key or token is not valid: it is unknown, revoked or expired"
@@ -31,7 +32,7 @@ class KeyTable:
     one fingerprint for each key, and it is useless outside this process.
     """
 
-    __slots__ = ("_accepted", "_pepper", "_records", "teams")
+    __slots__ = ("_accepted", "_pepper", "_records", "on_old_pepper", "teams")
 
     def __init__(self, pepper: bytes, records: dict[str, KeyRecord], teams: tuple[StoredTeam, ...] = ()) -> None:
         self._pepper = pepper
@@ -39,6 +40,8 @@ class KeyTable:
         """The teams of the database."""
         self._records = records
         self._accepted: dict[bytes, KeyRecord] = {}
+        self.on_old_pepper: Callable[[str, bytes], object] = lambda _id, _hash: None
+        """Receives the id and the new hash of a key whose hash is under the previous pepper."""
 
     @classmethod
     def build(
@@ -93,12 +96,16 @@ class KeyTable:
         return is_id(key_id) and now_utc >= record.expires_at
 
     def _check(self, token: str) -> KeyRecord:
-        """One look-up, one HMAC, one comparison in constant time."""
+        """One look-up, one HMAC, one comparison in constant time; two of them while the pepper is rotated."""
         key_id = id_of(token)
         record = _NO_RECORD if key_id is None else self._records.get(key_id, _NO_RECORD)
         offered = digest(self._pepper, token if key_id is not None else "")
-        if not hmac.compare_digest(offered, record.digest):
+        if hmac.compare_digest(offered, record.digest):
+            return record
+        previous = previous_of(self._pepper)
+        if previous is None or key_id is None or not hmac.compare_digest(digest(previous, token), record.digest):
             raise CredentialError(REFUSED)
+        self.on_old_pepper(key_id, offered)
         return record
 
 

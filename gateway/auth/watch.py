@@ -20,6 +20,8 @@ POLL_INTERVAL = 0.25
 """Seconds between two reads of the epoch: the longest time until a process applies a revocation, beside the read."""
 _FULL_LOOK = 5.0
 """Seconds after which the epoch is read although the database's file appears unchanged."""
+_RENEWING = 1.0
+"""Seconds between two writes of keys that are hashed anew."""
 MOST_CHANGES = 1_000_000
 """Changes of keys between two polls: more, or fewer than none, show another database."""
 _PATIENCE = 10.0
@@ -48,6 +50,8 @@ class KeyWatcher:
         self._on_change = on_change
         self._demo = demo
         self._live: LiveKeys | None = None
+        self._renewed: dict[str, bytes] = {}
+        """The hashes under the present pepper of keys that were used, until they are stored."""
         self._reading: asyncio.Task[LiveKeys | None] | None = None
         self._stamp: Stamp | None = None
         self._looked = 0.0
@@ -115,10 +119,16 @@ class KeyWatcher:
         """Check the file's stamp first: opening a SQLite database four times a second would dominate an idle gateway's
         CPU.
         """
+        if self._renewed and time.monotonic() - self._looked > _RENEWING:
+            return True
         seen, self._stamp = self._stamp, self._store.stamp(time.time())
         return self._stamp is None or self._stamp != seen or time.monotonic() - self._looked > _FULL_LOOK
 
     def _read_if_moved(self) -> LiveKeys | None:
+        if renewed := dict(self._renewed):
+            self._store.renew(renewed)
+            for key_id in renewed:
+                self._renewed.pop(key_id, None)
         if self._live is not None and self._store.read_epoch() == self._live.epoch:
             return None
         return self._store.read_live(time.time())
@@ -126,4 +136,6 @@ class KeyWatcher:
     def _build(self, config: Config) -> KeyTable:
         live = self._live
         records, teams = ((), ()) if live is None else (live.records, live.teams)
-        return KeyTable.build(config, self._pepper, records, self._demo, teams)
+        table = KeyTable.build(config, self._pepper, records, self._demo, teams)
+        table.on_old_pepper = self._renewed.__setitem__
+        return table
