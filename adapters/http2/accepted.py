@@ -14,8 +14,9 @@ import ssl
 from collections.abc import Awaitable, Callable
 from typing import Literal, Protocol
 
+from adapters.cut import SERVER, Cut
 from adapters.http1.budget import Budget
-from adapters.http1.listeners import Accepting, SharedSocket, Siblings
+from adapters.http1.listeners import Accepting, Contexts, SharedSocket, Siblings
 from adapters.http2 import frames
 from adapters.http2.call import CallServer, GrpcCall
 from adapters.http2.call import Limits as Limits
@@ -46,6 +47,7 @@ class AcceptingServer(CallServer, Protocol):
     loop: asyncio.AbstractEventLoop
     handler: Handler
     greeting: bytes
+    cut: Cut
 
     def opened(self, connection: Accepted) -> bool:
         """Count a connection. False if the server is full and no connection is idle."""
@@ -162,6 +164,7 @@ class Accepted(Connection[RequestHead]):
             self.server.begun(call.task)
 
     async def _answer_call(self, call: GrpcCall) -> None:
+        SERVER.set(self.server.cut)
         try:
             await self.server.handler(call)
             if not call.ended:
@@ -296,6 +299,14 @@ class Accepted(Connection[RequestHead]):
         else:
             self.drain()
 
+    def end_requests(self) -> set[asyncio.Task[None]]:
+        """Cut the calls in progress. Returns their tasks."""
+        calls = [call for call in self.streams.values() if isinstance(call, GrpcCall)]
+        tasks = {call.task for call in calls if call.task is not None and not call.task.done()}
+        for task in tasks:
+            self.server.cancel(task)
+        return tasks
+
     def _lost(self) -> Exception:
         return GrpcError(Code.CANCELLED, "The client has disconnected.")
 
@@ -320,13 +331,11 @@ class Server(Accepting[Accepted]):
             }
         ) + frames.window_update(0, CONNECTION_WINDOW - frames.DEFAULT_WINDOW)
 
-    async def listen_tcp(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
-        return await super().listen_tcp(host, port, for_http2(tls))
-
     def listen_socket(
-        self, bound: socket.socket, tls: ssl.SSLContext | None = None, siblings: Siblings | None = None
+        self, bound: socket.socket, tls: ssl.SSLContext | Contexts | None = None, siblings: Siblings | None = None
     ) -> SharedSocket:
-        return super().listen_socket(bound, for_http2(tls), siblings)
+        """`tls` offers HTTP/2 alone; a function returns contexts that do."""
+        return super().listen_socket(bound, for_http2(tls) if isinstance(tls, ssl.SSLContext) else tls, siblings)
 
     def closed(self, connection: Accepted) -> None:
         """Remove a connection from the count."""

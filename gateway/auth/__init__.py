@@ -7,6 +7,7 @@ room.py          the bound of keys of one tenant
 table.py         keys in memory, replaced whole
 keys.py          the form of a key, and its hash
 pepper.py        the secret that is mixed into hashes
+seal.py          bytes that only processes with the pepper can read
 tokens.py        verifies JSON Web Tokens
 jwks.py          fetches an issuer's public keys
 certificates.py  the tenant of a client certificate
@@ -15,6 +16,7 @@ grants.py        role, scopes and labels of a new key, validated
 watch.py         reloads keys from the database in the background
 state.py         the state database: engine and transactions
 schema.py        the tables of keys, teams and the audit log
+changes.py       the newest changes, so that only changed keys are read
 store.py         issued keys in the database
 listing.py       keys for `headrace keys list`
 audit.py         the audit log and its chain of digests

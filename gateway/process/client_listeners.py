@@ -1,6 +1,7 @@
 """The HTTP and gRPC servers that clients connect to."""
 
 import asyncio
+import logging
 import socket
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -10,20 +11,25 @@ from adapters.http1.listeners import Listeners, SharedSocket, Siblings
 from adapters.http1.message import Handler, Refusal
 from adapters.http1.server import Limits, Server
 from adapters.process import clients_that_fit
+from config.installing import installing
 from config.schema.config import Config, HttpConfig, ListenConfig
 from config.schema.listen import ListenerKind
 from gateway.errors import StartError
 from gateway.fronts.door import Door
-from gateway.traffic.fleet.server_tls import ServerTls
+from gateway.traffic.fleet.server_tls import ServerFiles, ServerTls
 
 if TYPE_CHECKING:
     from adapters.http2.accepted import Server as GrpcServer
+
+log = logging.getLogger(__name__)
+CUT_SECONDS = 1.0
+"""Time in which the requests that are cut at the end of a drain send their errors."""
 
 
 class ClientListeners:
     """`open`, then `listen_tcp` or `listen_socket`; `drain` and `aclose` at the end."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, lent: ServerFiles | None = None) -> None:
         self.http_address = ("", 0)
         self.grpc_address: tuple[str, int] | None = None
         self.picker_address: tuple[str, int] | None = None
@@ -31,9 +37,12 @@ class ClientListeners:
         # The server selects the first of these protocols that a client supports.
         self._picks = config.listen.endpoint_picker is not None
         self._alternatives = config.listen.endpoint_picker_alternatives
-        self._tls = ServerTls(config.listen.tls, *(("http/1.1", "h2") if config.http.http2 else ("http/1.1",)))
-        self._grpc_tls = ServerTls(config.listen.tls, "h2")
-        self._picker_tls = ServerTls(config.listen.tls, "h2")
+        self._tls = ServerTls(
+            config.listen.tls, *(("http/1.1", "h2") if config.http.http2 else ("http/1.1",)), lent=lent
+        )
+        self._grpc_tls = ServerTls(config.listen.tls, "h2", lent=lent)
+        self._picker_tls = ServerTls(config.listen.tls, "h2", lent=lent)
+        self.certificates = {"http": self._tls, "grpc": self._grpc_tls, "endpoint_picker": self._picker_tls}
         self._http: Server
         self._grpc: GrpcServer | None = None
         self._picker: GrpcServer | None = None
@@ -75,18 +84,18 @@ class ClientListeners:
     async def listen_tcp(self, listen: ListenConfig) -> None:
         """Accept on the configured addresses. Raises `OSError`."""
         http, grpc = listen.http, listen.grpc
-        self.http_address = await self._http.listen_tcp(http.host, http.port, self._tls.context)
+        self.http_address = await self._http.listen_tcp(http.host, http.port, self._tls.contexts)
         if self._grpc is not None and grpc is not None:
-            self.grpc_address = await self._grpc.listen_tcp(grpc.host, grpc.port, self._grpc_tls.context)
+            self.grpc_address = await self._grpc.listen_tcp(grpc.host, grpc.port, self._grpc_tls.contexts)
         if self._picker is not None and (picker := listen.endpoint_picker) is not None:
-            self.picker_address = await self._picker.listen_tcp(picker.host, picker.port, self._picker_tls.context)
+            self.picker_address = await self._picker.listen_tcp(picker.host, picker.port, self._picker_tls.contexts)
 
     def listen_socket(
         self, bound: socket.socket, kind: ListenerKind, siblings: Siblings | None
     ) -> tuple[Listeners, SharedSocket]:
         """Accept from a socket that another process bound. Returns the server and its listener."""
         server, tls = self._server(kind)
-        return server, server.listen_socket(bound, tls.context, siblings)
+        return server, server.listen_socket(bound, tls.contexts, siblings)
 
     def adopt(self, kind: ListenerKind, accepted: socket.socket) -> None:
         """Serve a connection that another process has accepted."""
@@ -101,11 +110,24 @@ class ClientListeners:
 
     async def drain(self, seconds: float) -> bool:
         """Stop accepting and wait for requests. True if all ended within `seconds`."""
-        servers = [server for server in (self._http, self._grpc, self._picker) if server is not None]
-        return all(await asyncio.gather(*(server.drain(seconds) for server in servers)))
+        ended = all(await asyncio.gather(*(server.drain(seconds) for server in self._servers)))
+        if not ended:
+            await self._cut()
+        return ended
+
+    async def _cut(self) -> None:
+        """End the requests that are still in progress, each with an error of its door."""
+        cut = sum(await asyncio.gather(*(server.cut_requests(CUT_SECONDS) for server in self._servers)))
+        if cut:
+            log.warning("%d requests were cut: they did not end within `drain`", cut)
+
+    @property
+    def _servers(self) -> list["Server | GrpcServer"]:
+        return [server for server in (self._http, self._grpc, self._picker) if server is not None]
 
     async def aclose(self) -> None:
-        """Drop every connection."""
+        """Drop every connection, after a second signal those with requests too."""
+        await self._cut()
         for server in (self._picker, self._grpc):
             if server is not None:
                 await server.aclose()
@@ -116,9 +138,7 @@ def _grpc_server(door: Door, ready: Callable[[], bool], config: HttpConfig) -> "
     try:
         from gateway.fronts.grpc.listener import grpc_server
     except ModuleNotFoundError as error:
-        raise StartError(
-            f"listen.grpc: the package {error.name} is missing: install it with pip install 'headrace[grpc]'"
-        ) from None
+        raise StartError(f"listen.grpc: the package {error.name} is missing: {installing('grpc')}") from None
     return grpc_server(door, ready, config)
 
 
@@ -133,9 +153,7 @@ def _picker_server(
     try:
         from gateway.features.picker.listener import PickerServer
     except ModuleNotFoundError as error:
-        raise StartError(
-            f"listen.endpoint_picker: the package {error.name} is missing: install it with pip install 'headrace[grpc]'"
-        ) from None
+        raise StartError(f"listen.endpoint_picker: the package {error.name} is missing: {installing('grpc')}") from None
     return PickerServer(handler, limits, refuse, ready, memory, alternatives)
 
 

@@ -145,6 +145,8 @@ SERVERS = (
       "Restore the database, then report again."),
     _("deadline_exceeded", (504,), "The whole time of the request has passed.",
       "Raise `timeout.total`, or give the pool more endpoints."),
+    _("gateway_draining", (503,), "The gateway stops, and the answer was not complete within `drain`.",
+      "Send the request again, or raise `drain`."),
     _("client_closed_request", (499,), "The client disconnected; only the log and metrics show it.",
       "Compare the client's timeout with the time of an answer."),
     _("internal_error", (500,), "A defect of the gateway.", "Report it with the request's id and the log's traceback."),

@@ -28,7 +28,7 @@ def rotated() -> Pepper:
 
 
 def accepts(store: KeyStore, make_config: MakeConfig, pepper: bytes, plaintext: str) -> bool:
-    table = KeyTable.build(make_config(), pepper, store.read_live(NOW).records)
+    table = KeyTable.build(make_config(), pepper, store.read_live(NOW).records.values())
     try:
         table.authenticate(plaintext, NOW)
     except CredentialError:
@@ -52,7 +52,7 @@ async def test_used_keys_survive_the_rotation(open_store: OpenStore, make_config
     assert {key.id: key.old_pepper for key in listed(make_config(), both.read_all(), NOW)} == {
         used.id: False, unused.id: True,
     }  # fmt: skip
-    assert {record.principal.key_id: record.digest for record in both.read_live(NOW).records} == {
+    assert {record.principal.key_id: record.digest for record in both.read_live(NOW).records.values()} == {
         used.id: digest(NEW, used.plaintext), unused.id: digest(PEPPER, unused.plaintext),
     }  # fmt: skip
     assert tables[-1].authenticate(used.plaintext, NOW).key_id == used.id
