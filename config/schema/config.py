@@ -55,7 +55,7 @@ from config.schema.runtimes.replicas import SharedDeviceConfig
 from config.schema.section import Section
 from config.schema.state import StateConfig, StoredResponsesConfig
 from config.schema.target import ArmConfig, Failure, FallbackConfig, SplitConfig, TargetConfig
-from config.schema.telemetry import MetricsConfig, RecordConfig, RequestsConfig, TracesConfig, UsageConfig
+from config.schema.telemetry import LogConfig, MetricsConfig, RecordConfig, RequestsConfig, TracesConfig, UsageConfig
 from config.schema.tenant import KeyConfig, TenantConfig, WebhookConfig
 from config.schema.text import Glob, Name, Secret, Shape, Url, is_glob
 from config.schema.units import Delay
@@ -190,6 +190,8 @@ class Config(Section):
     """Connections and requests of clients."""
     access_log: AccessLogConfig = AccessLogConfig()
     """The access log."""
+    log: LogConfig = LogConfig()
+    """The log of the processes."""
     record: RecordConfig | None = None
     """Recorded traffic; disabled when absent."""
     traces: TracesConfig | None = None

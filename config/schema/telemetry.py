@@ -1,4 +1,4 @@
-"""The ``metrics``, ``requests``, ``usage``, ``traces`` and ``record`` of the file: what is written about requests."""
+"""The ``log``, ``metrics``, ``requests``, ``usage``, ``traces`` and ``record`` of the file: what is written."""
 
 from typing import Annotated, Literal, Self
 
@@ -37,6 +37,15 @@ def _never_recorded(name: str) -> str:
 
 
 RecordedHeader = Annotated[HeaderName, AfterValidator(_never_recorded)]
+
+
+class LogConfig(Section):
+    """The log of the processes themselves, on standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least important lines that are written."""
+    format: Literal["text", "json"] = "text"
+    """``json`` writes one object a line: ``time``, ``level``, ``process``, ``logger``, ``message``, ``exception``."""
 
 
 class RecordConfig(Section):

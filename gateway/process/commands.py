@@ -126,8 +126,9 @@ def serve(
 ) -> None:
     """Run the gateway."""
     from gateway.process.serve import run  # the other commands need neither sockets nor an event loop
+    from gateway.telemetry import process_log
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    process_log.begin()
     problems = foreign_rooms()
     path = config or default_path()
     reading = read(path)
@@ -135,6 +136,7 @@ def serve(
     if problems or reading.config is None:
         typer.echo("\n".join(problems), err=True)
         raise typer.Exit(2)
+    process_log.configure(reading.config.log)
     log = logging.getLogger(__name__)
     for warning in reading.warnings:
         log.warning("%s", warning)

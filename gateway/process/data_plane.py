@@ -32,7 +32,7 @@ from gateway.process.own_runtimes import OwnRuntimes
 from gateway.request.core import Core
 from gateway.request.snapshot import Snapshot, build, with_keys
 from gateway.state.errors import StateError
-from gateway.telemetry import AccessLog, Metrics, Telemetry
+from gateway.telemetry import AccessLog, Metrics, Telemetry, process_log
 from gateway.telemetry.background import BackgroundMetrics
 from gateway.traffic.fleet.fleet import Change, Fleet
 from gateway.traffic.fleet.member import FleetError
@@ -228,6 +228,7 @@ class DataPlane:
         self.core.snapshot = self._build(config, pools)
         self.features.configure(config)
         self.metrics.tenants.configure(config.metrics)
+        process_log.configure(config.log)
         self.config = config
 
     def _build(self, config: Config, pools: Mapping[str, Pool]) -> Snapshot:

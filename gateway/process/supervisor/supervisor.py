@@ -30,6 +30,7 @@ from gateway.process.supervisor.spawn import Spawner
 from gateway.process.supervisor.swap import ReloadRefused, retire, swap
 from gateway.process.supervisor.workers import Workers
 from gateway.state.errors import StateError
+from gateway.telemetry import process_log
 from gateway.telemetry.background import BackgroundMetrics
 from gateway.telemetry.merge import SampleTally
 from gateway.traffic.fleet.member import FleetError
@@ -181,6 +182,7 @@ class Supervisor:
         self._commit_runtimes(prepared, warm_pools(self.config, warm))
         self.identity.configure(config)
         self.workers.drain_seconds = config.drain
+        process_log.configure(config.log)
         self.lifecycle.reloaded(config)
         self.host.configure(config)
 
