@@ -23,6 +23,8 @@ keys = KEYS.table(
     Column("role", String(16), nullable=False, server_default="user"),
     Column("scopes", Text),
     Column("labels", Text),
+    # The mark of the pepper that the hash depends on, if it is not the present one.
+    Column("pepper", String(16), nullable=False, server_default=""),
 )
 # Limits are JSON, as in the file.
 teams = TEAMS.table(

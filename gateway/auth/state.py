@@ -15,7 +15,8 @@ from sqlalchemy import Connection, exists, select, update
 from gateway.auth.audit import PEPPER_REPLACED, Act, Actor, append
 from gateway.auth.changes import record_change
 from gateway.auth.keys import digest
-from gateway.auth.schema import TEAMS, audit, create_tables, keys, state, upgrade_tables, version_of
+from gateway.auth.pepper import previous_of
+from gateway.auth.schema import KEYS, TEAMS, audit, create_tables, keys, state, upgrade_tables, version_of
 from gateway.state.database import open_engine
 from gateway.state.errors import StoreMismatch
 from gateway.state.faults import database_errors
@@ -35,7 +36,7 @@ class StateDatabase:
         """`url` is an SQLAlchemy URL; `groups` are used beside the tables of keys. Raises `StateConfigError` for a URL
         that cannot be used."""
         self.pepper = pepper
-        self._pepper_check = digest(pepper, "headrace pepper check").hex()
+        self._pepper_check = pepper_check(pepper)
         self._url = url
         self._engine = open_engine(url)
         try:
@@ -77,7 +78,10 @@ class StateDatabase:
         epoch: int = row.epoch
         return epoch
 
-    def _check_pepper(self, stored: str) -> None:
+    def _check_pepper(self, stored: str, *, may_rotate: bool = False) -> None:
+        previous = previous_of(self.pepper)
+        if may_rotate and previous is not None and hmac.compare_digest(stored, pepper_check(previous)):
+            return
         if not hmac.compare_digest(stored, self._pepper_check):
             raise StoreMismatch(
                 "the key database was written with another pepper, so none of its keys could be checked: "
@@ -100,7 +104,7 @@ class StateDatabase:
                 _log.info("the state database is new and empty")
         elif version == 1:
             with self.transaction() as connection:
-                self._check_pepper(connection.execute(select(state.c.pepper_check)).scalar_one())
+                self._check_pepper(connection.execute(select(state.c.pepper_check)).scalar_one(), may_rotate=True)
             with self.transaction() as connection:
                 upgrade_tables(connection)
             _log.warning(
@@ -108,21 +112,42 @@ class StateDatabase:
             )
         _opened.add(self._url)
         with self.transaction() as connection:
-            incomplete = missing(connection, TEAMS.metadata.sorted_tables)
-        if incomplete:  # also those of an earlier release, which has no teams
+            groups = [TEAMS, KEYS] if version_of(connection) == SCHEMA_VERSION else [TEAMS]
+            incomplete = [group for group in groups if missing(connection, group.metadata.sorted_tables)]
+        for group in incomplete:  # of an earlier release
             with self.transaction() as connection:
-                TEAMS.prepare(connection)
+                group.prepare(connection)
         with self.transaction() as connection:
             self._check_or_replace_pepper(connection)
 
     def _check_or_replace_pepper(self, connection: Connection) -> None:
-        """Record the pepper while no key depends on it."""
+        """Record the pepper while no key depends on it, or in place of the previous one."""
         if version_of(connection) == SCHEMA_VERSION:
+            if (previous := previous_of(self.pepper)) is not None:
+                self._rotate(connection, pepper_check(previous))
             other = update(state).where(state.c.pepper_check != self._pepper_check, ~exists(select(keys.c.id)))
             changed = connection.execute(other.values(pepper_check=self._pepper_check)).rowcount
             if changed and connection.execute(select(exists(select(audit.c.seq)))).scalar():
                 append(connection, self.pepper, Act(this_process(), PEPPER_REPLACED), time.time())
         self.checked_epoch(connection)
+
+    def _rotate(self, connection: Connection, before: str) -> None:
+        """Mark the keys of the previous pepper. The transaction begins with a write, so one process does it."""
+        rotated = update(state).where(state.c.pepper_check == before).values(pepper_check=self._pepper_check)
+        if connection.execute(rotated).rowcount:
+            connection.execute(update(keys).where(keys.c.pepper == "").values(pepper=mark(before)))
+            act = Act(this_process(), PEPPER_REPLACED, detail={"keys": "hashed anew when they are used"})
+            append(connection, self.pepper, act, time.time())
+
+
+def pepper_check(pepper: bytes) -> str:
+    """The value by which a database recognizes a pepper."""
+    return digest(pepper, "headrace pepper check").hex()
+
+
+def mark(check: str) -> str:
+    """The mark of a key whose pepper has this check."""
+    return check[:16]
 
 
 def this_process() -> Actor:

@@ -20,10 +20,11 @@ from gateway.auth.audit import Act, Actor, AuditEntry, Verdict
 from gateway.auth.changes import MOST_STORED, TEAMS_CHANGED, Position, changed_since, has_history_of, position
 from gateway.auth.errors import KeyEnded, NoSuchKey
 from gateway.auth.keys import NO_LABELS, ApiKey, KeyRecord, Principal, digest, new_key
+from gateway.auth.pepper import previous_of
 from gateway.auth.room import make_room
 from gateway.auth.schema import keys, team_keys
 from gateway.auth.scope import Scope
-from gateway.auth.state import StateDatabase
+from gateway.auth.state import StateDatabase, mark, pepper_check
 from gateway.auth.teams.store import StoredTeam, TeamStore, join_team, read_teams, team_of
 from gateway.state.database import Stamp, stamp
 
@@ -48,6 +49,8 @@ class StoredKey:
     scopes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     team: str = ""
+    pepper: str = ""
+    """The mark of the pepper of its hash; empty for the present one."""
 
     def status(self, now: float) -> Status:
         """`replaced` is a key that was rotated and still works until its overlap ends."""
@@ -151,6 +154,15 @@ class KeyStore:
             detail = {"replaced_by": new.id, "old_ends_at": end}
             self._audit(connection, Act(by, "key.rotate", f"{old.tenant}/{key_id}", detail=detail), now)
         return new
+
+    def renew(self, hashes: Mapping[str, bytes]) -> None:
+        """Store the hashes of keys, by id, under the present pepper in place of those under the previous one."""
+        if (previous := previous_of(self.pepper)) is None:
+            return
+        old = keys.c.pepper == mark(pepper_check(previous))
+        with self._database.change(moves_epoch=True, keys=tuple(hashes)) as connection:
+            for key_id, renewed in hashes.items():
+                connection.execute(update(keys).where(keys.c.id == key_id, old).values(hash=renewed.hex(), pepper=""))
 
     def find(self, key_id: str, tenant: str | None = None) -> StoredKey:
         """One key, also an ended one. Raises `NoSuchKey`; with `tenant`, for another's too."""

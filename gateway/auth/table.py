@@ -3,7 +3,7 @@
 import hmac
 import math
 import secrets
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from hashlib import blake2b
 from types import MappingProxyType
 
@@ -11,6 +11,7 @@ from adapters.errors import CredentialError
 from config.schema.config import Config
 from gateway.auth.errors import KeyConfigError
 from gateway.auth.keys import ApiKey, KeyRecord, Principal, digest, end_of_day, granted, id_of, is_id
+from gateway.auth.pepper import previous_of
 from gateway.auth.teams.store import StoredTeam
 
 REFUSED = "the API key or token is not valid: it is unknown, revoked or expired"
@@ -31,7 +32,7 @@ class KeyTable:
     one fingerprint for each key, and it is useless outside this process.
     """
 
-    __slots__ = ("_accepted", "_ended", "_pepper", "_records", "_tenants", "teams")
+    __slots__ = ("_accepted", "_ended", "_pepper", "_records", "_tenants", "on_old_pepper", "teams")
 
     def __init__(
         self,
@@ -50,6 +51,8 @@ class KeyTable:
         """The teams of the database."""
         self._records = records
         self._accepted: dict[bytes, KeyRecord] = {}
+        self.on_old_pepper: Callable[[str, bytes], object] = lambda _id, _hash: None
+        """Receives the id and the new hash of a key whose hash is under the previous pepper."""
 
     @classmethod
     def build(
@@ -102,7 +105,9 @@ class KeyTable:
             records.pop(key_id, None)
             if (last := record or former.get(key_id)) is not None:
                 gone[key_id] = last
-        return KeyTable(self._pepper, records, teams, gone, frozenset(tenants))
+        table = KeyTable(self._pepper, records, teams, gone, frozenset(tenants))
+        table.on_old_pepper = self.on_old_pepper
+        return table
 
     def __len__(self) -> int:
         return len(self._records)
@@ -135,11 +140,14 @@ class KeyTable:
         return is_id(key_id) and now_utc >= record.expires_at
 
     def _check(self, token: str) -> KeyRecord:
-        """One look-up, one HMAC, one comparison in constant time."""
+        """One look-up, one HMAC, one comparison in constant time; two of them while the pepper is rotated."""
         key_id = id_of(token)
         record = _NO_RECORD if key_id is None else self._records.get(key_id) or self._ended.get(key_id, _NO_RECORD)
         offered = digest(self._pepper, token if key_id is not None else "")
-        if not hmac.compare_digest(offered, record.digest):
+        previous = previous_of(self._pepper)
+        if previous is not None and key_id and hmac.compare_digest(digest(previous, token), record.digest):
+            self.on_old_pepper(key_id, offered)
+        elif not hmac.compare_digest(offered, record.digest):
             cause = "malformed" if key_id is None else "unknown" if record is _NO_RECORD else "wrong_secret"
             raise CredentialError(REFUSED).because(cause, key=key_id)
         if key_id not in self._records:

@@ -20,6 +20,8 @@ POLL_INTERVAL = 0.2
 """Seconds between two reads of the epoch. With the reading of what changed, a revocation counts within 250 ms."""
 _FULL_LOOK = 5.0
 """Seconds after which the epoch is read although the database's file appears unchanged."""
+_RENEWING = 1.0
+"""Seconds between two writes of keys that are hashed anew."""
 _PATIENCE = 10.0
 """Seconds after which a database that neither answers nor fails counts as unavailable."""
 
@@ -46,6 +48,8 @@ class KeyWatcher:
         self._on_change = on_change
         self._demo = demo
         self._live: LiveKeys | None = None
+        self._renewed: dict[str, bytes] = {}
+        """The hashes under the present pepper of keys that were used, until they are stored."""
         self._table: KeyTable | None = None
         self._reading: asyncio.Task[LiveKeys | None] | None = None
         self._stamp: Stamp | None = None
@@ -122,10 +126,16 @@ class KeyWatcher:
         """Check the file's stamp first: opening a SQLite database four times a second would dominate an idle gateway's
         CPU.
         """
+        if self._renewed and time.monotonic() - self._looked > _RENEWING:
+            return True
         seen, self._stamp = self._stamp, self._store.stamp(time.time())
         return self._stamp is None or self._stamp != seen or time.monotonic() - self._looked > _FULL_LOOK
 
     def _read_if_moved(self) -> LiveKeys | None:
+        if renewed := dict(self._renewed):
+            self._store.renew(renewed)
+            for key_id in renewed:
+                self._renewed.pop(key_id, None)
         if self._live is None:
             return self._store.read_live(time.time())
         if self._store.read_epoch() == self._live.position.epoch:
@@ -135,5 +145,9 @@ class KeyWatcher:
     def _build(self, config: Config) -> KeyTable:
         live = self._live
         if live is None:
-            return KeyTable.build(config, self._pepper, demo=self._demo)
-        return KeyTable.build(config, self._pepper, live.records.values(), self._demo, live.teams, live.ended)
+            table = KeyTable.build(config, self._pepper, demo=self._demo)
+        else:
+            issued = live.records.values()
+            table = KeyTable.build(config, self._pepper, issued, self._demo, live.teams, live.ended)
+        table.on_old_pepper = self._renewed.__setitem__
+        return table
