@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 
-from adapters.errors import CredentialError
+from adapters.errors import CapacityError, CredentialError
 from config.schema.config import Config
 from gateway.auth.errors import KeyConfigError
 from gateway.auth.keys import ApiKey, KeyRecord, Principal, digest, end_of_day, granted, id_of, is_id
@@ -14,6 +14,7 @@ from gateway.auth.teams.store import StoredTeam
 
 REFUSED = "the API key or token is not valid: it is unknown, revoked or expired"
 """The only message for credentials that are not accepted, of every kind and for every reason."""
+_NOT_READ = "the key cannot be checked: the key database has been unavailable since the gateway started"
 _MISSING = "no API key given: send it as `Authorization: Bearer KEY` or `x-api-key: KEY`"
 # Stands in for a missing record, so that a refusal takes the same work for every reason.
 _NO_RECORD = KeyRecord(Principal("", ""), secrets.token_bytes(32), -math.inf)
@@ -31,10 +32,18 @@ class KeyTable:
     one fingerprint for each key, and it is useless outside this process.
     """
 
-    __slots__ = ("_accepted", "_pepper", "_records", "teams")
+    __slots__ = ("_accepted", "_is_complete", "_pepper", "_records", "teams")
 
-    def __init__(self, pepper: bytes, records: dict[str, KeyRecord], teams: tuple[StoredTeam, ...] = ()) -> None:
+    def __init__(
+        self,
+        pepper: bytes,
+        records: dict[str, KeyRecord],
+        teams: tuple[StoredTeam, ...] = (),
+        *,
+        is_complete: bool = True,
+    ) -> None:
         self._pepper = pepper
+        self._is_complete = is_complete
         self.teams = teams
         """The teams of the database."""
         self._records = records
@@ -48,11 +57,14 @@ class KeyTable:
         issued: Iterable[KeyRecord] = (),
         demo: ApiKey | None = None,
         teams: tuple[StoredTeam, ...] = (),
+        *,
+        is_complete: bool = True,
     ) -> "KeyTable":
         """Combine the keys of the file, of the database (`issued`) and the demo key, and the teams of the database.
 
         An issued key whose tenant is not in the file is not accepted; if the file and the database have the same id,
-        the file takes precedence. Raises `KeyConfigError` when a key of the file can never be used.
+        the file takes precedence. Without `is_complete`, the keys of the database are not read yet. Raises
+        `KeyConfigError` when a key of the file can never be used.
         """
         tenants = {tenant.name for tenant in config.tenants}
         records = {r.principal.key_id: r for r in issued if r.principal.tenant in tenants}
@@ -60,7 +72,7 @@ class KeyTable:
         if demo is not None and config.auth.demo_key:
             principal = Principal(demo_tenant(config), demo.id)
             records[demo.id] = KeyRecord(principal, digest(pepper, demo.plaintext))
-        return cls(pepper, records, teams)
+        return cls(pepper, records, teams, is_complete=is_complete)
 
     def changed(
         self, config: Config, issued: Mapping[str, KeyRecord | None], teams: tuple[StoredTeam, ...]
@@ -85,7 +97,9 @@ class KeyTable:
         return len(self._records)
 
     def authenticate(self, token: str | None, now_utc: float) -> Principal:
-        """The principal of a key at `now_utc` (Unix seconds). Raises `CredentialError`.
+        """The principal of a key at `now_utc` (Unix seconds).
+
+        Raises `CredentialError`, and `CapacityError` for a key that may be one of the database, which is not read yet.
 
         Runs on every request. The error is the same for a key that is malformed, unknown, wrong, revoked or expired.
         """
@@ -117,6 +131,8 @@ class KeyTable:
         record = _NO_RECORD if key_id is None else self._records.get(key_id, _NO_RECORD)
         offered = digest(self._pepper, token if key_id is not None else "")
         if not hmac.compare_digest(offered, record.digest):
+            if not self._is_complete and key_id is not None and record is _NO_RECORD:
+                raise CapacityError(_NOT_READ, code="key_database_unavailable", retry_after=1.0)
             raise CredentialError(REFUSED)
         return record
 
