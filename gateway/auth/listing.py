@@ -67,10 +67,9 @@ def as_json(keys: Iterable[ListedKey]) -> str:
 
 def show_table(keys: Iterable[ListedKey]) -> None:
     """Print for people, on a terminal of 80 columns too: days without times, and rare attributes of keys in `notes`."""
-    from rich.console import Console  # 40 ms, which a start of the gateway does not need
-    from rich.table import Column, Table
+    from rich.table import Column, Table  # 40 ms, which a start of the gateway does not need
 
-    from gateway.terminal import plain
+    from gateway.terminal import plain, show
 
     keys = list(keys)
     if len(keys) > MOST_FITTED:
@@ -82,7 +81,7 @@ def show_table(keys: Iterable[ListedKey]) -> None:
     table.add_column("notes", overflow="fold")
     for key in keys:
         table.add_row(*map(plain, _cells(key)))
-    Console().print(table)
+    show(table)
 
 
 def _show_lines(keys: Sequence[ListedKey]) -> None:

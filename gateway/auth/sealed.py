@@ -45,6 +45,8 @@ class _Key(msgspec.Struct, array_like=True):
     team: str
     labels: dict[str, str]
     scopes: dict[str, list[str]] | None
+    successor: str
+    revoked: bool
 
 
 class _Content(msgspec.Struct):
@@ -52,6 +54,7 @@ class _Content(msgspec.Struct):
     number: int
     all_at: int
     keys: list[_Key]
+    ended: list[_Key]
     teams: tuple[StoredTeam, ...]
 
 
@@ -68,7 +71,8 @@ class SealedKeys:
         """Replace the copy as a whole, for this user alone. Raises `OSError`."""
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-        content = _Content(*live.position, live.all_at, [_packed(each) for each in live.records.values()], live.teams)
+        keys, ended = map(_packed, live.records.values()), map(_packed, live.ended)
+        content = _Content(*live.position, live.all_at, list(keys), list(ended), live.teams)
         nonce = os.urandom(_NONCE)
         packed = zlib.compress(msgspec.msgpack.encode(content), 1)
         sealed = _MAGIC + nonce + AESGCM(self._secret).encrypt(nonce, packed, _MAGIC + self._address)
@@ -120,7 +124,9 @@ class SealedKeys:
         except (InvalidTag, zlib.error, msgspec.MsgspecError):
             raise SealedKeysRefused(f"{self.path}: it is damaged, or of another pepper or another database") from None
         records = {key.id: _record(key) for key in content.keys}
-        return LiveKeys(Position(content.epoch, content.number), records, content.teams, all_at=content.all_at)
+        ended = tuple(map(_record, content.ended))
+        at = Position(content.epoch, content.number)
+        return LiveKeys(at, records, content.teams, ended, all_at=content.all_at)
 
 
 def _check_own(status: os.stat_result, path: Path) -> None:
@@ -134,8 +140,9 @@ def _packed(record: KeyRecord) -> _Key:
     role = next(iter(principal.roles - USER), "user")
     scopes = None if principal.scope is None else {kind: list(names) for kind, names in principal.scope.names.items()}
     return _Key(
-        principal.key_id, principal.tenant, record.digest, expires, role, principal.team, dict(principal.labels), scopes
-    )
+        principal.key_id, principal.tenant, record.digest, expires, role, principal.team, dict(principal.labels),
+        scopes, record.successor, record.revoked,
+    )  # fmt: skip
 
 
 def _record(key: _Key) -> KeyRecord:
@@ -143,4 +150,5 @@ def _record(key: _Key) -> KeyRecord:
     labels = MappingProxyType(key.labels) if key.labels else NO_LABELS
     scope = None if key.scopes is None else Scope(**key.scopes)
     principal = Principal(key.tenant, key.id, roles, labels, scope, key.team)
-    return KeyRecord(principal, key.hash, math.inf if key.expires_at is None else key.expires_at)
+    end = math.inf if key.expires_at is None else key.expires_at
+    return KeyRecord(principal, key.hash, end, key.successor, key.revoked)

@@ -29,6 +29,8 @@ from gateway.state.database import Stamp, stamp
 
 Status = Literal["active", "replaced", "expired", "revoked"]
 _NOTHING = GrantConfig()
+MOST_ENDED = 10_000
+"""Ended keys that a gateway reads: a database may have any number of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,8 @@ class LiveKeys(NamedTuple):
     position: Position
     records: Mapping[str, KeyRecord]
     teams: tuple[StoredTeam, ...] = ()
+    ended: tuple[KeyRecord, ...] = ()
+    """The keys that ended last, by which a refusal names its reason."""
     changed: frozenset[str] | None = None
     """The ids of the keys that are not as in the reading before; None if all were read."""
     is_other: bool = False
@@ -197,7 +201,8 @@ class KeyStore:
         """
         with self._database.transaction() as connection:
             # The epoch first: a change in between is then read twice, and not missed.
-            changes = changed_since(connection, seen.position, self._database.checked_epoch(connection))
+            epoch = self._database.checked_epoch(connection)
+            changes = changed_since(connection, seen.position, epoch)
             if changes is None or changes[0].number - seen.all_at >= MOST_STORED:
                 other = not has_history_of(connection, seen.position)
                 return self._read_live(connection, now)._replace(is_other=other)
@@ -207,11 +212,15 @@ class KeyStore:
                 records.pop(key_id, None)
             records.update(_records(connection, _live(now).where(keys.c.id.in_(ids))))
             stored_teams = read_teams(connection) if TEAMS_CHANGED in ids else seen.teams
-            return LiveKeys(at, records, stored_teams, ids - {TEAMS_CHANGED}, all_at=seen.all_at)
+            ended = _ended(connection, now, keys.c.id.in_(ids))
+            ended += tuple(record for record in seen.ended if record.principal.key_id not in ids)
+            changed = ids - {TEAMS_CHANGED}
+            return LiveKeys(at, records, stored_teams, ended[:MOST_ENDED], changed, all_at=seen.all_at)
 
     def _read_live(self, connection: Connection, now: float) -> LiveKeys:
         at = position(connection, self._database.checked_epoch(connection))
-        return LiveKeys(at, _records(connection, _live(now)), read_teams(connection), all_at=at.number)
+        ended = _ended(connection, now)
+        return LiveKeys(at, _records(connection, _live(now)), read_teams(connection), ended, all_at=at.number)
 
     # ── the audit log ─────────────────────────────────────────────────────────────────────────────────
 
@@ -265,6 +274,13 @@ def _live(now: float) -> Select[Any]:
     )
 
 
+def _ended(connection: Connection, now: float, *tests: ColumnElement[bool]) -> tuple[KeyRecord, ...]:
+    """The keys that ended last, at most `MOST_ENDED`."""
+    query = _with_team(*keys.c).where(or_(keys.c.revoked_at.is_not(None), keys.c.expires_at <= now), *tests)
+    end = func.coalesce(keys.c.revoked_at, keys.c.expires_at)
+    return tuple(map(_record, connection.execute(query.order_by(end.desc()).limit(MOST_ENDED))))
+
+
 def _with_team(*columns: Any) -> Select[Any]:
     """The columns of keys with their team, which is empty without one."""
     team = func.coalesce(team_keys.c.team, "").label("team")
@@ -294,7 +310,8 @@ def _records(connection: Connection, query: Select[Any]) -> dict[str, KeyRecord]
 def _record(row: Row[Any]) -> KeyRecord:
     roles = USER if row.role == "user" else USER | {row.role}
     principal = Principal(row.tenant, row.id, roles, _labels(row.labels), _scope(row.scopes), row.team)
-    return KeyRecord(principal, bytes.fromhex(row.hash), math.inf if row.expires_at is None else row.expires_at)
+    end = math.inf if row.expires_at is None else row.expires_at
+    return KeyRecord(principal, bytes.fromhex(row.hash), end, row.replaced_by or "", row.revoked_at is not None)
 
 
 # Many keys have the same attributes, and every change of one reads all.

@@ -3,8 +3,9 @@
 import hmac
 import math
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from hashlib import blake2b
+from types import MappingProxyType
 
 from adapters.errors import CapacityError, CredentialError
 from config.schema.config import Config
@@ -18,8 +19,7 @@ _NOT_READ = "the key cannot be checked: the key database has been unavailable si
 _MISSING = "no API key given: send it as `Authorization: Bearer KEY` or `x-api-key: KEY`"
 # Stands in for a missing record, so that a refusal takes the same work for every reason.
 _NO_RECORD = KeyRecord(Principal("", ""), secrets.token_bytes(32), -math.inf)
-
-
+NONE_ENDED: Mapping[str, KeyRecord] = MappingProxyType({})
 _FINGERPRINT = blake2b(digest_size=32, key=secrets.token_bytes(32))
 """The keyed state of each fingerprint: a copy costs less than processing the key again."""
 
@@ -32,18 +32,24 @@ class KeyTable:
     one fingerprint for each key, and it is useless outside this process.
     """
 
-    __slots__ = ("_accepted", "_is_complete", "_pepper", "_records", "teams")
+    __slots__ = ("_accepted", "_ended", "_is_complete", "_pepper", "_records", "_tenants", "teams")
 
     def __init__(
         self,
         pepper: bytes,
         records: dict[str, KeyRecord],
         teams: tuple[StoredTeam, ...] = (),
+        ended: Mapping[str, KeyRecord] = NONE_ENDED,
+        tenants: Container[str] = (),
         *,
         is_complete: bool = True,
     ) -> None:
+        """`ended` has keys that are no longer accepted, so that a refusal can name its reason; `tenants` are those of
+        the configuration."""
         self._pepper = pepper
         self._is_complete = is_complete
+        self._tenants = tenants
+        self._ended = ended
         self.teams = teams
         """The teams of the database."""
         self._records = records
@@ -57,10 +63,13 @@ class KeyTable:
         issued: Iterable[KeyRecord] = (),
         demo: ApiKey | None = None,
         teams: tuple[StoredTeam, ...] = (),
+        ended: Iterable[KeyRecord] = (),
         *,
         is_complete: bool = True,
     ) -> "KeyTable":
         """Combine the keys of the file, of the database (`issued`) and the demo key, and the teams of the database.
+
+        `ended` are keys of the database that are revoked or expired.
 
         An issued key whose tenant is not in the file is not accepted; if the file and the database have the same id,
         the file takes precedence. Without `is_complete`, the keys of the database are not read yet. Raises
@@ -68,30 +77,39 @@ class KeyTable:
         """
         tenants = {tenant.name for tenant in config.tenants}
         records = {r.principal.key_id: r for r in issued if r.principal.tenant in tenants}
+        gone = {r.principal.key_id: r for r in (*ended, *issued) if r.principal.key_id not in records}
         records.update(written_keys(config))
         if demo is not None and config.auth.demo_key:
             principal = Principal(demo_tenant(config), demo.id)
             records[demo.id] = KeyRecord(principal, digest(pepper, demo.plaintext))
-        return cls(pepper, records, teams, is_complete=is_complete)
+        return cls(pepper, records, teams, gone, frozenset(tenants), is_complete=is_complete)
 
     def changed(
-        self, config: Config, issued: Mapping[str, KeyRecord | None], teams: tuple[StoredTeam, ...]
+        self,
+        config: Config,
+        issued: Mapping[str, KeyRecord | None],
+        teams: tuple[StoredTeam, ...],
+        ended: Iterable[KeyRecord] = (),
     ) -> "KeyTable":
-        """The table with other records of some keys of the database, None for an ended one.
+        """The table with other records of some keys of the database, None for an ended one, which `ended` may have.
 
         `config` is that of `build`. The cost is that of a copy, however many keys there are.
         """
         tenants = {tenant.name for tenant in config.tenants}
         written = {key.id for tenant in config.tenants for key in tenant.keys}
-        records = dict(self._records)
+        former = {record.principal.key_id: record for record in ended}
+        records, gone = dict(self._records), dict(self._ended)
         for key_id, record in issued.items():
+            gone.pop(key_id, None)
             if key_id in written:
                 continue
             if record is not None and record.principal.tenant in tenants:
                 records[key_id] = record
-            else:
-                records.pop(key_id, None)
-        return KeyTable(self._pepper, records, teams)
+                continue
+            records.pop(key_id, None)
+            if (last := record or former.get(key_id)) is not None:
+                gone[key_id] = last
+        return KeyTable(self._pepper, records, teams, gone, frozenset(tenants))
 
     def __len__(self) -> int:
         return len(self._records)
@@ -104,7 +122,7 @@ class KeyTable:
         Runs on every request. The error is the same for a key that is malformed, unknown, wrong, revoked or expired.
         """
         if token is None:
-            raise CredentialError(_MISSING, code="missing_api_key")
+            raise CredentialError(_MISSING, code="missing_api_key").because("missing")
         state = _FINGERPRINT.copy()
         state.update(token.encode("utf-8", "surrogatepass"))
         fingerprint = state.digest()
@@ -112,13 +130,13 @@ class KeyTable:
         if record is None:
             record = self._accepted[fingerprint] = self._check(token)
         if now_utc >= record.expires_at:
-            raise CredentialError(REFUSED)
+            raise self._refused(record)
         return record.principal
 
-    def holds(self, principal: Principal, now_utc: float) -> bool:
-        """Whether a principal's key is here, has the same rights and has not expired."""
-        record = self._records.get(principal.key_id)
-        return record is not None and record.principal == principal and now_utc < record.expires_at
+    def holder(self, key_id: str, now_utc: float) -> Principal | None:
+        """The principal of a key; None if the key is not here, or has expired."""
+        record = self._records.get(key_id)
+        return record.principal if record is not None and now_utc < record.expires_at else None
 
     def has_ended(self, key_id: str, now_utc: float) -> bool:
         """Whether an id is that of a key which is revoked, removed or expired. Holders without a key have other ids."""
@@ -128,13 +146,29 @@ class KeyTable:
     def _check(self, token: str) -> KeyRecord:
         """One look-up, one HMAC, one comparison in constant time."""
         key_id = id_of(token)
-        record = _NO_RECORD if key_id is None else self._records.get(key_id, _NO_RECORD)
+        record = _NO_RECORD if key_id is None else self._records.get(key_id) or self._ended.get(key_id, _NO_RECORD)
         offered = digest(self._pepper, token if key_id is not None else "")
         if not hmac.compare_digest(offered, record.digest):
             if not self._is_complete and key_id is not None and record is _NO_RECORD:
                 raise CapacityError(_NOT_READ, code="key_database_unavailable", retry_after=1.0)
-            raise CredentialError(REFUSED)
+            cause = "malformed" if key_id is None else "unknown" if record is _NO_RECORD else "wrong_secret"
+            raise CredentialError(REFUSED).because(cause, key=key_id)
+        if key_id not in self._records:
+            raise self._refused(record)
         return record
+
+    def _refused(self, record: KeyRecord) -> CredentialError:
+        """The refusal of a key that was accepted once. Its secret is right, so its holder may be named."""
+        holder, error = record.principal, CredentialError(REFUSED)
+        if record.revoked:
+            cause = "revoked"
+        elif record.successor:
+            cause = "rotated"
+        else:
+            cause = "expired" if record.expires_at < math.inf else "tenant_removed"
+        if holder.tenant in self._tenants:  # of no other tenant is there a limit of its series and its records
+            error.holder = holder.tenant, holder.key_id, holder.team
+        return error.because(cause, key=holder.key_id, tenant=holder.tenant, rotated_to=record.successor)
 
 
 def demo_tenant(config: Config) -> str:

@@ -196,7 +196,7 @@ class KeyWatcher:
                 self._table = self._build(self._config)
             else:
                 changed = {key_id: live.records.get(key_id) for key_id in live.changed}
-                self._table = self._table.changed(self._config, changed, live.teams)
+                self._table = self._table.changed(self._config, changed, live.teams, live.ended)
             self._on_change(self._table)
 
     def _may_have_moved(self) -> bool:
@@ -215,8 +215,9 @@ class KeyWatcher:
 
     def _build(self, config: Config) -> KeyTable:
         live = self._live
-        records, teams = ((), ()) if live is None else (live.records.values(), live.teams)
-        return KeyTable.build(config, self._pepper, records, self._demo, teams, is_complete=live is not None)
+        if live is None:
+            return KeyTable.build(config, self._pepper, demo=self._demo, is_complete=False)
+        return KeyTable.build(config, self._pepper, live.records.values(), self._demo, live.teams, live.ended)
 
 
 def _depends_on_file(config: Config) -> bool:

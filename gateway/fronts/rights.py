@@ -123,10 +123,12 @@ ADMIN: dict[str, AdminRight] = {
     "GET /console/api/session": _OPEN,
     "POST /console/api/session": _OPEN,
     "DELETE /console/api/session": _OPEN,
+    "DELETE /console/api/sessions": _OPEN,
     "GET /console/oidc/start": _OPEN,
     "GET /console/oidc/callback": _OPEN,
     "GET /console/api/quickstart": _ADMINS,
     "GET /console/api/live": _OPERATORS,
+    "GET /console/api/live/history": _OPERATORS,
     # tenants, keys and teams
     "GET /admin/tenants": _ADMINS,
     "GET /admin/tenants/{tenant}": _ADMINS,
@@ -142,6 +144,7 @@ ADMIN: dict[str, AdminRight] = {
     "GET /admin/tenants/{tenant}/alerts": _ADMINS,
     # what tenants have used and run
     "GET /admin/usage": _ADMINS,
+    "GET /admin/usage/overview": _ADMINS,
     "GET /admin/requests": _ADMINS,
     "GET /admin/requests/{id}": _ADMINS,
     "GET /admin/batches": _ADMINS,

@@ -48,11 +48,13 @@ class Allowance:
     The numbers are those of one process; a subclass stores them where several processes can read them.
     """
 
-    __slots__ = ("buckets", "concurrency", "config", "in_shadow", "reported", "requests", "settled", "spend")
+    __slots__ = ("buckets", "concurrency", "config", "in_shadow", "reported", "requests", "settled", "spend", "subject")
 
     def __init__(self, config: LimitsConfig, now: float, utc: float) -> None:
         self.buckets: dict[Rated, TokenBucket] = {}
         self.spend: CalendarBudget | None = None
+        self.subject = ""
+        """The subject in its limit, such as `key:ID`."""
         self.concurrency = Concurrency(sys.maxsize)
         self.configure(config, now, utc)
 
@@ -70,6 +72,11 @@ class Allowance:
         """The units that are reserved by an estimate and charged by the actual usage, by their index in `Amounts`."""
         self.spend = _budget(self.spend, config, utc)
         self.concurrency.limit = config.concurrency or sys.maxsize
+
+    @property
+    def name(self) -> str:
+        """The name of the subject without its kind; empty for the whole tenant."""
+        return self.subject.partition(":")[2] or ("(others)" if self.subject == "others" else "")
 
     @property
     def units(self) -> list[Unit]:

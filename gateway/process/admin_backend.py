@@ -1,6 +1,7 @@
 """The operations behind the admin API in a process that serves clients."""
 
 import math
+import time
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client.registry import Collector
@@ -24,6 +25,7 @@ from gateway.traffic.fleet.operations import NotDone, Operation, operate
 if TYPE_CHECKING:
     from gateway.features.alerts.writer import AlertWriter
     from gateway.features.batches.service import BatchService
+    from gateway.features.live.board import LiveBoard
     from gateway.features.quota.report import StorageReport
     from gateway.features.requests.writer import RequestWriter
     from gateway.features.rollouts.decider import Decider
@@ -60,8 +62,14 @@ class PlaneBackend:
         return {**describe(self._plane), "key_database": keys}
 
     async def load(self) -> dict[str, Any]:
-        """The health of every endpoint, queues, and the totals of each pool."""
-        return describe_load(self._plane)
+        """The health of every endpoint, queues, and what ended in the last seconds."""
+        self._plane.core.telemetry.flush()
+        return {**describe_load(self._plane), "recent": self._plane.metrics.recent.window(time.time())}
+
+    async def minutes(self) -> dict[str, Any]:
+        """What ended in the last complete minutes, by their number (Unix time // 60)."""
+        self._plane.core.telemetry.flush()
+        return self._plane.metrics.recent.minutes(time.time())
 
     async def pools(self) -> list[dict[str, Any]]:
         """Every pool with its endpoints."""
@@ -128,6 +136,11 @@ class HostBackend:
         """The bytes that tenants store."""
         return self.host.storage
 
+    @property
+    def live(self) -> "LiveBoard":
+        """The recent figures of all replicas."""
+        return self.host.live
+
     def note(self, act: Act) -> None:
         """Append an act to the audit log."""
         self.lifecycle.record(act)
@@ -164,9 +177,9 @@ class GatewayBackend(PlaneBackend, HostBackend):
         """The holder of a credential. Raises `CredentialError`."""
         return self._plane.core.snapshot.credentials.authenticate(token, certificate, now_utc)
 
-    def holds(self, principal: Principal, now_utc: float) -> bool:
-        """Whether the key of a principal is still valid."""
-        return self._plane.core.snapshot.credentials.keys.holds(principal, now_utc)
+    def holder(self, key_id: str, now_utc: float) -> Principal | None:
+        """The principal of a valid key."""
+        return self._plane.core.snapshot.credentials.keys.holder(key_id, now_utc)
 
     async def metrics(self) -> Collector:
         """Every metric."""
@@ -179,7 +192,7 @@ class GatewayBackend(PlaneBackend, HostBackend):
         return {**await super().state(), "configuration": self.lifecycle.describe(), "replicas": replicas}
 
     async def load(self) -> dict[str, Any]:
-        """The health of every endpoint, queues, the totals of each pool, and the replicas of runtimes."""
+        """The health of every endpoint, queues, what ended in the last seconds, and the replicas of runtimes."""
         return {**await super().load(), "replicas": self.host.replicas()}
 
     async def pools(self) -> list[dict[str, Any]]:

@@ -24,6 +24,7 @@ from policies.rollouts.tally import ShareOrder, StratumTally
 if TYPE_CHECKING:
     from aiohttp import web
 
+    from gateway.features.live.board import LoadSource
     from gateway.features.scaling.actuator import Actuator
 
 
@@ -42,7 +43,7 @@ class Gateway:
         self._exits = AsyncExitStack()
         self.host = HostFeatures(
             lambda: self.config, lambda: self.plane.identity.pepper, self._exchange, self._actuator,
-            self._background, self.plane.metrics.registry,
+            self._source, self._background, self.plane.metrics.registry,
         )  # fmt: skip
         self._exits.push_async_callback(self.host.aclose)  # last: the plane leaves its counts to it
         self._exits.push_async_callback(self.plane.aclose)
@@ -99,6 +100,11 @@ class Gateway:
 
         assert isinstance(self.plane.runtimes, OwnRuntimes)
         return PlaneActuator(self.plane.fleet, self.plane.runtimes.local)
+
+    def _source(self) -> "LoadSource":
+        from gateway.process.admin_backend import PlaneBackend
+
+        return PlaneBackend(self.plane)
 
     async def _listen(self) -> None:
         admin, listen = AdminListener(self._admin_app), self.config.listen

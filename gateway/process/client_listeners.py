@@ -1,6 +1,7 @@
 """The HTTP and gRPC servers that clients connect to."""
 
 import asyncio
+import logging
 import socket
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from adapters.http1.listeners import Listeners, SharedSocket, Siblings
 from adapters.http1.message import Handler, Refusal
 from adapters.http1.server import Limits, Server
 from adapters.process import clients_that_fit
+from config.installing import installing
 from config.schema.config import Config, HttpConfig, ListenConfig
 from config.schema.listen import ListenerKind
 from gateway.errors import StartError
@@ -18,6 +20,10 @@ from gateway.traffic.fleet.server_tls import ServerFiles, ServerTls
 
 if TYPE_CHECKING:
     from adapters.http2.accepted import Server as GrpcServer
+
+log = logging.getLogger(__name__)
+CUT_SECONDS = 1.0
+"""Time in which the requests that are cut at the end of a drain send their errors."""
 
 
 class ClientListeners:
@@ -104,11 +110,24 @@ class ClientListeners:
 
     async def drain(self, seconds: float) -> bool:
         """Stop accepting and wait for requests. True if all ended within `seconds`."""
-        servers = [server for server in (self._http, self._grpc, self._picker) if server is not None]
-        return all(await asyncio.gather(*(server.drain(seconds) for server in servers)))
+        ended = all(await asyncio.gather(*(server.drain(seconds) for server in self._servers)))
+        if not ended:
+            await self._cut()
+        return ended
+
+    async def _cut(self) -> None:
+        """End the requests that are still in progress, each with an error of its door."""
+        cut = sum(await asyncio.gather(*(server.cut_requests(CUT_SECONDS) for server in self._servers)))
+        if cut:
+            log.warning("%d requests were cut: they did not end within `drain`", cut)
+
+    @property
+    def _servers(self) -> list["Server | GrpcServer"]:
+        return [server for server in (self._http, self._grpc, self._picker) if server is not None]
 
     async def aclose(self) -> None:
-        """Drop every connection."""
+        """Drop every connection, after a second signal those with requests too."""
+        await self._cut()
         for server in (self._picker, self._grpc):
             if server is not None:
                 await server.aclose()
@@ -119,9 +138,7 @@ def _grpc_server(door: Door, ready: Callable[[], bool], config: HttpConfig) -> "
     try:
         from gateway.fronts.grpc.listener import grpc_server
     except ModuleNotFoundError as error:
-        raise StartError(
-            f"listen.grpc: the package {error.name} is missing: install it with pip install 'headrace[grpc]'"
-        ) from None
+        raise StartError(f"listen.grpc: the package {error.name} is missing: {installing('grpc')}") from None
     return grpc_server(door, ready, config)
 
 
@@ -136,9 +153,7 @@ def _picker_server(
     try:
         from gateway.features.picker.listener import PickerServer
     except ModuleNotFoundError as error:
-        raise StartError(
-            f"listen.endpoint_picker: the package {error.name} is missing: install it with pip install 'headrace[grpc]'"
-        ) from None
+        raise StartError(f"listen.endpoint_picker: the package {error.name} is missing: {installing('grpc')}") from None
     return PickerServer(handler, limits, refuse, ready, memory, alternatives)
 
 

@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 
 from adapters import native
 from config import default_path
+from config.installing import installing
 from config.loader import read, read_sections
 from gateway.process.extras import missing_extras
 from gateway.process.ownership import foreign_rooms
@@ -22,11 +23,13 @@ from gateway.process.ownership import foreign_rooms
 COMMANDS = {
     "check": "gateway.process.explain_cli:check",
     "explain": "gateway.process.explain_cli:explain",
+    "errors": "gateway.process.errors_cli:errors",
     "probe": "gateway.process.foreign.probe:probe",
     "conformance": "gateway.process.foreign.conformance:conformance",
     "replay": "gateway.process.replay_cli:replay",
     "top": "gateway.admin.top_cli:top",
     "serve": "",
+    "migrate": "gateway.process.migrate_cli:migrate",
     "extras": "",
     "worker": "",
     "models": "",
@@ -134,8 +137,8 @@ def serve(
     log = logging.getLogger(__name__)
     for warning in reading.warnings:
         log.warning("%s", warning)
-    if absent := ",".join(missing_extras(reading.config)):
-        log.error("%s needs packages that are not installed: run `pip install 'headrace[%s]'`", path, absent)
+    if absent := missing_extras(reading.config):
+        log.error("%s needs packages that are not installed: %s", path, installing(*absent))
     raise typer.Exit(run(path, reading.config))
 
 

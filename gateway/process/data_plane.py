@@ -196,7 +196,7 @@ class DataPlane:
         self._exits.callback(self._background.run(work, name).cancel)
 
     def _refuse(self, status: int, code: str, message: str, headers: Headers) -> Response:
-        self.metrics.refused(code)
+        self.metrics.refused(status, code)
         return self._refusal(status, code, message, headers)
 
     # ── change ────────────────────────────────────────────────────────────────────────────────────────

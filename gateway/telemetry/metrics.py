@@ -7,6 +7,7 @@ Labels are bounded: tenants, models, arms, pools and endpoints come from the con
 kind from a fixed list. A client's text is never a label.
 """
 
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
@@ -21,7 +22,7 @@ from gateway.telemetry.events import Event, families
 from gateway.telemetry.generative import GenerativeMetrics
 from gateway.telemetry.histogram import Histogram, observe
 from gateway.telemetry.pipelines import StepMetrics
-from gateway.telemetry.pools import PoolTotals
+from gateway.telemetry.recent import RecentTraffic
 from gateway.telemetry.record import Record
 from gateway.telemetry.tensors import TensorMetrics
 from policies.globs import GlobSet
@@ -75,13 +76,14 @@ class Metrics(Collector):
         self._served: dict[tuple[str, str], Served] = {}
         self._events: Counter[Event] = Counter()
         self._overhead = Histogram(OVERHEAD)
+        self._refusals: Counter[tuple[str, str, str, str]] = Counter()  # by tenant, cause, unit, per
         self._steps = StepMetrics()
         self._generative = GenerativeMetrics()
         self._tensors = TensorMetrics()
         self._refused: Counter[str] = Counter()
         self._ignored: Counter[str] = Counter()
-        self.pools: dict[str, PoolTotals] = {}
-        """The totals of each pool, for the console."""
+        self.recent = RecentTraffic()
+        """What ended in the last minutes, for the console."""
         self.tenants = TenantLabels()
         self.registry = CollectorRegistry()
         self.registry.register(self)
@@ -95,10 +97,7 @@ class Metrics(Collector):
         if len(self._requests) >= self.tenants.max_series and outcome not in self._requests:
             outcome = (OTHERS, OTHERS, "", OTHERS, record.status, kind)
         self._requests[outcome] += 1
-        totals = self.pools.get(pool)
-        if totals is None:
-            totals = self.pools[pool] = PoolTotals()
-        totals.count(record)
+        self.recent.count(record, tenant)
         trace, payer = record.trace, self._payer(tenant, model)
         if trace.first_chunk:
             served = self._served.get((model, pool))
@@ -126,6 +125,9 @@ class Metrics(Collector):
             self._events.update(trace.events)
         for name in record.ignored:
             self._ignored[label(name)] += 1
+        if (reason := record.reason) is not None:
+            unit, per = reason.facts.get("unit", ""), reason.facts.get("per", "")
+            self._refusals[tenant, reason.cause, str(unit), str(per)] += 1
         for unit, per in record.shadowed:
             self._shadowed[tenant, unit, per] += 1
 
@@ -136,9 +138,10 @@ class Metrics(Collector):
             return OTHERS, OTHERS
         return payer
 
-    def refused(self, code: str) -> None:
+    def refused(self, status: int, code: str) -> None:
         """Count a rejection by the server before there was a request."""
         self._refused[code] += 1
+        self.recent.refused(status, code, time.time())
 
     def watch(self, gauges: Collector) -> None:
         """Add gauges that are read at each scrape."""
@@ -181,7 +184,14 @@ class Metrics(Collector):
         for payer, count in self._rows.items():
             rows.add_metric(payer, count)
             device.add_metric(payer, self._device_ms[payer] / 1000)
-        yield from (requests, tokens, rows, device, refused, ignored, *self._money())
+        refusals = CounterMetricFamily(
+            "headrace_refusals",
+            "Requests refused, by cause: a credential, a right, a model, a limit or the capacity.",
+            labels=("tenant", "cause", "unit", "per"),
+        )
+        for refusal, count in self._refusals.items():
+            refusals.add_metric(refusal, count)
+        yield from (requests, tokens, rows, device, refused, refusals, ignored, *self._money())
         yield from (*families(self._events), *self._histograms(), *self._steps.collect())
         yield from (*self._generative.collect(), *self._tensors.collect())
 

@@ -16,6 +16,7 @@ from gateway.traffic.fleet.operations import Operation
 if TYPE_CHECKING:
     from gateway.features.alerts.writer import AlertWriter
     from gateway.features.batches.service import BatchService
+    from gateway.features.live.board import LiveBoard
     from gateway.features.quota.report import StorageReport
     from gateway.features.requests.writer import RequestWriter
     from gateway.features.rollouts.decider import Decider
@@ -62,6 +63,10 @@ class AdminBackend(Protocol):
         """The bytes that tenants store."""
 
     @property
+    def live(self) -> "LiveBoard":
+        """The recent figures of all replicas."""
+
+    @property
     def http_address(self) -> tuple[str, int]:
         """The address of the HTTP listener for clients."""
 
@@ -75,8 +80,8 @@ class AdminBackend(Protocol):
     async def count(self, principal: Principal, size: int) -> None:
         """Count a request of `size` bytes against the limits of its tenant. Raises `NotDone`."""
 
-    def holds(self, principal: Principal, now_utc: float) -> bool:
-        """Whether the key of a principal is still valid, with the same rights."""
+    def holder(self, key_id: str, now_utc: float) -> Principal | None:
+        """The principal of a key with its present rights; None for a key that is not valid."""
 
     def note(self, act: Act) -> None:
         """Append an act to the audit log. Never blocks."""

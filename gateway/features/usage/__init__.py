@@ -9,6 +9,7 @@ writer.py   adds the journals of a host to the database
 schema.py   the tables
 store.py    hours, days and retention in the database
 report.py   sums by label and period
+overview.py sums of a period by one label, beside the period before, with a forecast
 query.py    queries from texts
 discounts.py discounts of invoices by the tokens of a month
 export.py   sums as CSV, FOCUS and invoices

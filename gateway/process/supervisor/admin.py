@@ -79,9 +79,9 @@ class SupervisorBackend(HostBackend):
         """The holder of a credential. Raises `CredentialError`."""
         return self._identity.credentials().authenticate(token, certificate, now_utc)
 
-    def holds(self, principal: Principal, now_utc: float) -> bool:
-        """Whether the key of a principal is still valid."""
-        return self._identity.keys.holds(principal, now_utc)
+    def holder(self, key_id: str, now_utc: float) -> Principal | None:
+        """The principal of a valid key."""
+        return self._identity.keys.holder(key_id, now_utc)
 
     async def readiness(self) -> tuple[bool, dict[str, Any]]:
         """Ready if at least half of the slots have a worker that is ready."""
@@ -128,6 +128,12 @@ class SupervisorBackend(HostBackend):
         workers = [*self._slots(), *(_described(worker) for worker in self._workers.leaving)]
         replicas = self.host.replicas()
         return {**merged, "accepting": self._workers.accepting, "workers": workers, "replicas": replicas}
+
+    async def minutes(self) -> dict[str, Any]:
+        """What ended in the last complete minutes in all workers, by their number (Unix time // 60)."""
+        replies = await _get(self._workers.everyone, "/minutes")
+        minutes: dict[str, Any] = states.merged([msgspec.json.decode(reply.body) for _, reply in replies] or [{}])
+        return minutes
 
     async def pools(self) -> list[dict[str, Any]]:
         """Every pool with its endpoints."""

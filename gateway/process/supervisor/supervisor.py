@@ -76,7 +76,7 @@ class Supervisor:
         self._background = Background()
         self.host = HostFeatures(
             lambda: self.config, lambda: self.identity.pepper, self.workers.exchange, lambda: self._replicas,
-            self._background, self._tally.registry,
+            lambda: self._backend, self._background, self._tally.registry,
         )  # fmt: skip
         self._backend = SupervisorBackend(
             self.lifecycle, self.host, self.identity, self.workers, self.runtimes, self._tally

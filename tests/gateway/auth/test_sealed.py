@@ -33,6 +33,8 @@ def test_a_copy_has_all_of_the_keys_and_is_of_this_user_alone(open_store: OpenSt
     store.create("acme", by=TESTER, now=NOW, grant=grant, expires_at=NOW + 60)
     store.create("acme", by=TESTER, now=NOW, grant=GrantConfig(role="operator"))
     plain = store.create("acme", by=TESTER, now=NOW)
+    store.rotate(store.create("acme", by=TESTER, now=NOW).id, 60, by=TESTER, now=NOW)
+    store.revoke(store.create("acme", by=TESTER, now=NOW).id, by=TESTER, now=NOW)
     store.teams.put("acme", "red", {"requests": "1/h"}, by=TESTER, now=NOW)
     live = store.read_live(NOW)
     sealed.write(live)
