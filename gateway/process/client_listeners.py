@@ -119,7 +119,7 @@ class ClientListeners:
         """End the requests that are still in progress, each with an error of its door."""
         cut = sum(await asyncio.gather(*(server.cut_requests(CUT_SECONDS) for server in self._servers)))
         if cut:
-            log.warning("%d requests were cut: they did not end within `drain`", cut)
+            log.warning("requests cut, because they did not end within `drain`: %d", cut)
 
     @property
     def _servers(self) -> list["Server | GrpcServer"]:

@@ -125,8 +125,9 @@ def serve(
 ) -> None:
     """Run the gateway."""
     from gateway.process.serve import run  # the other commands need neither sockets nor an event loop
+    from gateway.telemetry.process_log import begin_log, configure_log
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    begin_log()
     problems = foreign_rooms()
     path = config or default_path()
     reading = read(path)
@@ -134,6 +135,7 @@ def serve(
     if problems or reading.config is None:
         typer.echo("\n".join(problems), err=True)
         raise typer.Exit(2)
+    configure_log(reading.config.log)
     log = logging.getLogger(__name__)
     for warning in reading.warnings:
         log.warning("%s", warning)
