@@ -9,8 +9,9 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from threading import RLock
 
-from sqlalchemy import Connection, exists, select, update
+from sqlalchemy import Connection, Engine, exists, select, update
 
 from gateway.auth.audit import PEPPER_REPLACED, Act, Actor, append
 from gateway.auth.changes import record_change
@@ -18,7 +19,7 @@ from gateway.auth.keys import digest
 from gateway.auth.pepper import previous_of
 from gateway.auth.schema import KEYS, TEAMS, audit, create_tables, keys, state, upgrade_tables, version_of
 from gateway.state.database import open_engine
-from gateway.state.errors import StoreMismatch
+from gateway.state.errors import StoreMismatch, StoreUnavailable
 from gateway.state.faults import database_errors
 from gateway.state.schema import SCHEMA_VERSION, TableGroup, missing
 
@@ -32,25 +33,48 @@ _opened: set[str] = set()
 class StateDatabase:
     """Creates and completes its tables when it opens. Raises `StoreUnavailable`, `StoreRefused` and `StoreMismatch`."""
 
-    def __init__(self, url: str, pepper: bytes, *groups: TableGroup) -> None:
+    def __init__(self, url: str, pepper: bytes, *groups: TableGroup, waits: bool = False) -> None:
         """`url` is an SQLAlchemy URL; `groups` are used beside the tables of keys. Raises `StateConfigError` for a URL
-        that cannot be used."""
+        that cannot be used.
+
+        With `waits`, a database that is unavailable is opened by a later transaction.
+        """
         self.pepper = pepper
         self._pepper_check = pepper_check(pepper)
         self._url = url
-        self._engine = open_engine(url)
+        self._groups = groups
+        self._engine: Engine | None = None
+        self._opening = RLock()
+        """Held while the tables are created, which needs transactions too."""
+        self.is_open = False
         try:
-            self._prepare()
-            for group in groups:
-                with self.transaction() as connection:
-                    group.prepare(connection)
-        except BaseException:
-            self.close()
-            raise
+            self._open()
+        except StoreUnavailable:
+            if not waits:
+                raise
+
+    def _open(self) -> None:
+        with self._opening:
+            if self._engine is not None:
+                return
+            self._engine = open_engine(self._url)
+            try:
+                self._prepare()
+                for group in self._groups:
+                    with self.transaction() as connection:
+                        group.prepare(connection)
+                self.is_open = True
+            except BaseException:
+                self.close()
+                self._engine = None
+                raise
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """A transaction that reads."""
+        if not self.is_open:
+            self._open()
+        assert self._engine is not None
         with database_errors("the key database"), self._engine.begin() as connection:
             yield connection
 
@@ -90,7 +114,8 @@ class StateDatabase:
 
     def close(self) -> None:
         """Close pooled connections."""
-        self._engine.dispose()
+        if self._engine is not None:
+            self._engine.dispose()
 
     def _prepare(self) -> None:
         with self.transaction() as connection:

@@ -80,11 +80,12 @@ class LiveKeys(NamedTuple):
 class KeyStore:
     """Creates missing tables when it opens. Methods raise `StoreUnavailable` and `StoreMismatch`."""
 
-    def __init__(self, database: str, pepper: bytes) -> None:
-        """`database` is an SQLAlchemy URL. Raises `StateConfigError` for one that cannot be used."""
+    def __init__(self, database: str, pepper: bytes, *, waits: bool = False) -> None:
+        """`database` is an SQLAlchemy URL, opened later if it is unavailable and `waits` is true. Raises
+        `StateConfigError` for a URL that cannot be used."""
         self.pepper = pepper
         self._url = database
-        self._database = StateDatabase(database, pepper)
+        self._database = StateDatabase(database, pepper, waits=waits)
         self.teams = TeamStore(self._database)
 
     def create(
@@ -192,6 +193,11 @@ class KeyStore:
         """A number that changes with every change of a key."""
         with self._database.transaction() as connection:
             return self._database.checked_epoch(connection)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the database has answered since this store was made."""
+        return self._database.is_open
 
     def stamp(self, now: float) -> Stamp | None:
         """A stamp that stays the same while nothing is written; None if only the epoch is reliable."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from hashlib import blake2b
 from types import MappingProxyType
 
-from adapters.errors import CredentialError
+from adapters.errors import CapacityError, CredentialError
 from config.schema.config import Config
 from gateway.auth.errors import KeyConfigError
 from gateway.auth.keys import ApiKey, KeyRecord, Principal, digest, end_of_day, granted, id_of, is_id
@@ -16,6 +16,7 @@ from gateway.auth.teams.store import StoredTeam
 
 REFUSED = "the API key or token is not valid: it is unknown, revoked or expired"
 """The only message for credentials that are not accepted, of every kind and for every reason."""
+_NOT_READ = "the key cannot be checked: the key database has been unavailable since the gateway started"
 _MISSING = "no API key given: send it as `Authorization: Bearer KEY` or `x-api-key: KEY`"
 # Stands in for a missing record, so that a refusal takes the same work for every reason.
 _NO_RECORD = KeyRecord(Principal("", ""), secrets.token_bytes(32), -math.inf)
@@ -32,7 +33,7 @@ class KeyTable:
     one fingerprint for each key, and it is useless outside this process.
     """
 
-    __slots__ = ("_accepted", "_ended", "_pepper", "_records", "_tenants", "on_old_pepper", "teams")
+    __slots__ = ("_accepted", "_ended", "_is_complete", "_pepper", "_records", "_tenants", "on_old_pepper", "teams")
 
     def __init__(
         self,
@@ -41,10 +42,13 @@ class KeyTable:
         teams: tuple[StoredTeam, ...] = (),
         ended: Mapping[str, KeyRecord] = NONE_ENDED,
         tenants: Container[str] = (),
+        *,
+        is_complete: bool = True,
     ) -> None:
         """`ended` has keys that are no longer accepted, so that a refusal can name its reason; `tenants` are those of
         the configuration."""
         self._pepper = pepper
+        self._is_complete = is_complete
         self._tenants = tenants
         self._ended = ended
         self.teams = teams
@@ -63,13 +67,16 @@ class KeyTable:
         demo: ApiKey | None = None,
         teams: tuple[StoredTeam, ...] = (),
         ended: Iterable[KeyRecord] = (),
+        *,
+        is_complete: bool = True,
     ) -> "KeyTable":
         """Combine the keys of the file, of the database (`issued`) and the demo key, and the teams of the database.
 
         `ended` are keys of the database that are revoked or expired.
 
         An issued key whose tenant is not in the file is not accepted; if the file and the database have the same id,
-        the file takes precedence. Raises `KeyConfigError` when a key of the file can never be used.
+        the file takes precedence. Without `is_complete`, the keys of the database are not read yet. Raises
+        `KeyConfigError` when a key of the file can never be used.
         """
         tenants = {tenant.name for tenant in config.tenants}
         records = {r.principal.key_id: r for r in issued if r.principal.tenant in tenants}
@@ -78,7 +85,7 @@ class KeyTable:
         if demo is not None and config.auth.demo_key:
             principal = Principal(demo_tenant(config), demo.id)
             records[demo.id] = KeyRecord(principal, digest(pepper, demo.plaintext))
-        return cls(pepper, records, teams, gone, frozenset(tenants))
+        return cls(pepper, records, teams, gone, frozenset(tenants), is_complete=is_complete)
 
     def changed(
         self,
@@ -113,7 +120,9 @@ class KeyTable:
         return len(self._records)
 
     def authenticate(self, token: str | None, now_utc: float) -> Principal:
-        """The principal of a key at `now_utc` (Unix seconds). Raises `CredentialError`.
+        """The principal of a key at `now_utc` (Unix seconds).
+
+        Raises `CredentialError`, and `CapacityError` for a key that may be one of the database, which is not read yet.
 
         Runs on every request. The error is the same for a key that is malformed, unknown, wrong, revoked or expired.
         """
@@ -148,6 +157,8 @@ class KeyTable:
         if previous is not None and key_id and hmac.compare_digest(digest(previous, token), record.digest):
             self.on_old_pepper(key_id, offered)
         elif not hmac.compare_digest(offered, record.digest):
+            if not self._is_complete and key_id is not None and record is _NO_RECORD:
+                raise CapacityError(_NOT_READ, code="key_database_unavailable", retry_after=1.0)
             cause = "malformed" if key_id is None else "unknown" if record is _NO_RECORD else "wrong_secret"
             raise CredentialError(REFUSED).because(cause, key=key_id)
         if key_id not in self._records:
