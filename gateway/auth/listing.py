@@ -28,6 +28,7 @@ class ListedKey:
     scopes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     team: str = ""
+    lineage: str | None = None
 
 
 def listed(config: Config, issued: Iterable[StoredKey], now: float) -> list[ListedKey]:
@@ -36,7 +37,7 @@ def listed(config: Config, issued: Iterable[StoredKey], now: float) -> list[List
         ListedKey(
             key.id, key.tenant, key.label, key.status(now), "database",
             utc(key.created_at), _moment(key.expires_at), _moment(key.revoked_at), key.replaced_by,
-            key.role, key.scopes, key.labels, key.team,
+            key.role, key.scopes, key.labels, key.team, key.lineage,
         )
         for key in issued
     ]  # fmt: skip

@@ -18,7 +18,7 @@ from gateway.auth.schema import TEAMS, audit, create_tables, keys, state, versio
 from gateway.state.database import open_engine
 from gateway.state.errors import StoreMismatch
 from gateway.state.faults import database_errors
-from gateway.state.schema import SCHEMA_VERSION, TableGroup, missing
+from gateway.state.schema import SCHEMA_VERSION, TableGroup, complete, missing
 
 _LOCK_TIMEOUT = "SET LOCAL lock_timeout = '5s'"
 
@@ -91,10 +91,12 @@ class StateDatabase:
                 _log.info("the state database is new and empty")
         _opened.add(self._url)
         with self.transaction() as connection:
-            incomplete = missing(connection, TEAMS.metadata.sorted_tables)
-        if incomplete:  # also those of an earlier release, which has no teams
+            rows = [keys] if version in (None, SCHEMA_VERSION) else []
+            incomplete = missing(connection, [*TEAMS.metadata.sorted_tables, *rows])
+        if incomplete:  # those of an earlier release, which has no teams and no lineage of keys
             with self.transaction() as connection:
                 TEAMS.prepare(connection)
+                complete(connection, rows)
         with self.transaction() as connection:
             self._check_or_replace_pepper(connection)
 

@@ -64,6 +64,7 @@ def facts_of(
         request.sequence,
         request.uses_feature,
         principal.team,
+        principal.lineage,
     )
 
 

@@ -44,27 +44,29 @@ class RequestSink:
         """Append a request, as usage, for the search, or for both.
 
         Requests without a tenant are not stored: anyone can send them. Those without a model are not usage, and only
-        their errors are searched for: a list of models, a wrong key. A batch counts the usage of its lines.
+        their errors are searched for: a list of models, a wrong key. A batch counts the usage of its lines. What a
+        request has drawn from limits of long periods is stored in each case.
         """
         if not record.tenant:
             return
         counted = self._counts and record.model != "" and not record.of_batch
+        draws = self._counts and bool(record.draws)
         reasons = self._reasons
         if reasons is not None and (record.model in self._excluded or not (record.model or record.error is not None)):
             reasons = None
-        if not counted and reasons is None:
+        if not counted and not draws and reasons is None:
             return
         line = b""
         if reasons is not None:
             try:
-                line = encode(line_of(record, reasons, counted=counted))
+                line = encode(line_of(record, reasons, counted=counted, draws=draws))
             except Exception:  # a request ends whatever its record has, and counts
                 log.exception("journal: a request is not recorded")
                 self.unrecorded, reasons = self.unrecorded + 1, None
-        if not line and counted:
-            line = encode(usage_line(record))
+        if not line and (counted or draws):
+            line = encode(usage_line(record, counted=counted, draws=draws))
         if line:
-            self._write(line, counted=counted, recorded=reasons is not None)
+            self._write(line, counted=counted or draws, recorded=reasons is not None)
 
     def _write(self, line: bytes, *, counted: bool, recorded: bool) -> None:
         """Append a line. The begin and the end of a loss are logged."""
@@ -99,9 +101,9 @@ class RequestSink:
         self._file.append(line)
 
 
-def line_of(record: Record, reasons: Reasons, *, counted: bool) -> RequestLine:
+def line_of(record: Record, reasons: Reasons, *, counted: bool, draws: bool) -> RequestLine:
     """The line of a request."""
-    started, trace, line = record.started, record.trace, usage_line(record)
+    started, trace, line = record.started, record.trace, usage_line(record, counted=counted, draws=draws)
     line.id = _text(record.request_id)
     line.operation, line.pool, line.status = record.operation, record.pool, record.status
     if record.error is not None:
@@ -111,18 +113,18 @@ def line_of(record: Record, reasons: Reasons, *, counted: bool) -> RequestLine:
     if trace.first_chunk:
         line.first_chunk = _micros(trace.first_chunk - started)
     line.detail = _json(detail_of(record, reasons)).decode()
-    line.counted = counted
     return line
 
 
-def usage_line(record: Record) -> RequestLine:
-    """The line of a request that counts as usage alone."""
+def usage_line(record: Record, *, counted: bool, draws: bool) -> RequestLine:
+    """The line of a request that no search finds: it counts as usage, for limits, or for both."""
     usage, error, cost = record.usage, record.error, record.cost
     billions, picos = (0, 0) if cost is None else split(cost.picos)
     return RequestLine(
         int(record.time * MICROS), "", record.tenant, _text(record.key), _text(record.model), "", "",
         record.arm or "", 0, "" if error is None else error.kind, "", "" if cost is None else cost.currency,
-        "", "", False, 0, -1, picos, _NO_USAGE if usage is None else _numbers(usage), "", record.team, billions, True,
+        "", "", False, 0, -1, picos, _NO_USAGE if usage is None else _numbers(usage), "", record.team, billions,
+        counted, 1, record.lineage, record.draws if draws else (),
     )  # fmt: skip
 
 
