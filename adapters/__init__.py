@@ -23,6 +23,7 @@ fake.py            a scripted upstream for tests
 http1/             HTTP/1.1, server and client
 native/            the same bytes of HTTP/1.1 in C, where the installation could compile it
 http2/             gRPC over HTTP/2, server and client
+certificates.py    certificates and keys in PEM files, loaded as pairs
 grpc_health.py     the health service of gRPC, for the gateway and the runtimes
 offload/           decodes and encodes large bodies in a process of its own
 paths.py           checks the part of an upstream's path that comes from a client

@@ -14,6 +14,7 @@ from importlib import import_module
 from socket import socket
 from typing import Any, Literal, NamedTuple, Protocol
 
+from adapters.certificates import load_pair, read_pair, read_roots
 from config.schema.bus import BrokerConfig
 
 
@@ -237,7 +238,7 @@ class _NamedContext(ssl.SSLContext):
 
 
 def tls_of(config: BrokerConfig) -> ssl.SSLContext | None:
-    """The TLS context; None for plain text. Raises `OSError` and `ssl.SSLError` for files that cannot be used."""
+    """The TLS context; None for plain text. Raises `OSError` for files that cannot be used."""
     tls = config.tls
     if tls is None:
         return None
@@ -246,9 +247,9 @@ def tls_of(config: BrokerConfig) -> ssl.SSLContext | None:
     if tls.ca is None:
         context.load_default_certs()
     else:
-        context.load_verify_locations(tls.ca)
+        context.load_verify_locations(cadata=read_roots(tls.ca))
     if tls.cert is not None:
-        context.load_cert_chain(tls.cert, tls.key)
+        load_pair(context, read_pair(tls.cert, tls.key))
     return context
 
 

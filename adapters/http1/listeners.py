@@ -80,6 +80,8 @@ class SharedSocket:
         return self._bound
 
 
+Contexts = Callable[[], ssl.SSLContext]
+"""Returns the TLS context for a new connection, so that a renewed certificate needs no other listener."""
 BACKLOG = 1024
 HANDSHAKE_SECONDS = 10.0
 """Time limit of the TLS handshake: a server does not count a connection before the handshake ends."""
@@ -97,38 +99,43 @@ class Listeners:
         self._backlog = max(16, min(BACKLOG, max_connections))
         self.loop = asyncio.get_running_loop()
         self.arriving: set[asyncio.Task[object]] = set()
-        self._listeners: list[tuple[asyncio.Server, ssl.SSLContext | None]] = []
+        self._listeners: list[asyncio.Server] = []
         self._unix_paths: list[tuple[Path, int]] = []
         self._shared: list[SharedSocket] = []
-        self._shared_tls: ssl.SSLContext | None = None
+        self._shared_tls: Contexts | None = None
         self._siblings: Siblings | None = None
         self._unopened = 0
         """Accepted connections that have no protocol yet."""
 
-    async def listen_tcp(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
-        """Listen on a TCP address. Returns the address; port 0 becomes the port that the kernel selected."""
-        timeout = HANDSHAKE_SECONDS if tls else None
+    async def listen_tcp(self, host: str, port: int, tls: ssl.SSLContext | Contexts | None = None) -> tuple[str, int]:
+        """Listen on a TCP address. Returns the address; port 0 becomes the port that the kernel selected.
+
+        `tls` is the same for all sockets of this server.
+        """
         listener = await self.loop.create_server(
-            self._protocol,
-            host,
-            port,
-            ssl=tls,
-            backlog=self._backlog,
-            reuse_address=True,
-            ssl_handshake_timeout=timeout,
+            self._protocol, host, port, backlog=self._backlog, reuse_address=True, start_serving=tls is None
         )
-        self._listeners.append((listener, tls))
         address = listener.sockets[0].getsockname()
+        if tls is None:
+            self._listeners.append(listener)
+            return address[0], address[1]
+        # The loop's own listener would hold one context for its life.
+        for one in listener.sockets:
+            with socket.socket(fileno=os.dup(one.fileno())) as bound:
+                bound.listen(self._backlog)
+                self.listen_socket(bound, tls)
+        listener.close()
         return address[0], address[1]
 
     def listen_socket(
-        self, bound: socket.socket, tls: ssl.SSLContext | None = None, siblings: Siblings | None = None
+        self, bound: socket.socket, tls: ssl.SSLContext | Contexts | None = None, siblings: Siblings | None = None
     ) -> SharedSocket:
         """Accept connections from an inherited socket, whose other owners may still accept after this server stops.
 
         `tls` and `siblings` are the same for all sockets of this server.
         """
-        self._shared_tls, self._siblings = tls, siblings
+        self._shared_tls = (lambda: tls) if isinstance(tls, ssl.SSLContext) else tls
+        self._siblings = siblings
         shared = SharedSocket(self.loop, bound, siblings, self.adopt)
         self._shared.append(shared)
         return shared
@@ -151,17 +158,17 @@ class Listeners:
             listener = await self.loop.create_unix_server(self._protocol, str(path), backlog=self._backlog)
         finally:
             os.umask(mask)
-        self._listeners.append((listener, None))
+        self._listeners.append(listener)
         self._unix_paths.append((path, path.stat().st_ino))
 
     def stop_listening(self, *, accept_waiting: bool = False) -> None:
         """Stop accepting. `accept_waiting` accepts the connections that the kernel has already established."""
-        for listener, tls in self._listeners:
+        for listener in self._listeners:
             bound = [socket.socket(fileno=os.dup(one.fileno())) for one in listener.sockets] if accept_waiting else []
             listener.close()
             for one in bound:
                 with one:
-                    self._accept_waiting(one, tls)
+                    self._accept_waiting(one, None)
         self._listeners.clear()
         for shared in self._shared:
             with shared.close() as one:
@@ -176,7 +183,7 @@ class Listeners:
                 path.unlink()
         self._unix_paths.clear()
 
-    def _accept_waiting(self, bound: socket.socket, tls: ssl.SSLContext | None) -> None:
+    def _accept_waiting(self, bound: socket.socket, tls: Contexts | None) -> None:
         """Accept the connections that the kernel has established: a close of the socket would reset them."""
         bound.setblocking(False)
         with contextlib.suppress(OSError):
@@ -184,7 +191,7 @@ class Listeners:
                 accepted, _ = bound.accept()
                 self._arrive(accepted, tls)
 
-    def _arrive(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
+    def _arrive(self, accepted: socket.socket, tls: Contexts | None) -> None:
         self._unopened += 1
         if self._siblings is not None:
             self._siblings.arrived()
@@ -193,10 +200,13 @@ class Listeners:
         self.arriving.add(task)
         task.add_done_callback(self.arriving.discard)
 
-    async def _adopt(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
+    async def _adopt(self, accepted: socket.socket, tls: Contexts | None) -> None:
         timeout = HANDSHAKE_SECONDS if tls else None
         try:
-            await self.loop.connect_accepted_socket(self._protocol, accepted, ssl=tls, ssl_handshake_timeout=timeout)
+            context = tls() if tls else None
+            await self.loop.connect_accepted_socket(
+                self._protocol, accepted, ssl=context, ssl_handshake_timeout=timeout
+            )
         except OSError:  # the client disconnected, or does not use TLS
             self._opened()
             self._count()

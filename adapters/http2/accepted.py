@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import Literal, Protocol
 
 from adapters.http1.budget import Budget
-from adapters.http1.listeners import Accepting, SharedSocket, Siblings
+from adapters.http1.listeners import Accepting, Contexts, SharedSocket, Siblings
 from adapters.http2 import frames
 from adapters.http2.call import CallServer, GrpcCall
 from adapters.http2.call import Limits as Limits
@@ -320,13 +320,11 @@ class Server(Accepting[Accepted]):
             }
         ) + frames.window_update(0, CONNECTION_WINDOW - frames.DEFAULT_WINDOW)
 
-    async def listen_tcp(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
-        return await super().listen_tcp(host, port, for_http2(tls))
-
     def listen_socket(
-        self, bound: socket.socket, tls: ssl.SSLContext | None = None, siblings: Siblings | None = None
+        self, bound: socket.socket, tls: ssl.SSLContext | Contexts | None = None, siblings: Siblings | None = None
     ) -> SharedSocket:
-        return super().listen_socket(bound, for_http2(tls), siblings)
+        """`tls` offers HTTP/2 alone; a function returns contexts that do."""
+        return super().listen_socket(bound, for_http2(tls) if isinstance(tls, ssl.SSLContext) else tls, siblings)
 
     def closed(self, connection: Accepted) -> None:
         """Remove a connection from the count."""

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import ssl
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
+from adapters.certificates import load_pair, read_pair, read_roots
 from adapters.http1.client import Client
 from adapters.http1.message import encode_fields
 from adapters.http1.proxy import Proxy
@@ -25,6 +28,7 @@ from config.schema.protocols.egress import DIRECT, ProxyConfig
 if TYPE_CHECKING:
     from adapters.http2.channel import Channel  # needs an extra
 
+log = logging.getLogger(__name__)
 BESIDE = 8
 """Connections for requests other than inference: management and status."""
 
@@ -131,21 +135,56 @@ def file_times(tls: UpstreamTls | None) -> FileTimes:
     return tuple(Path(path).stat().st_mtime_ns if Path(path).exists() else 0 for path in paths)
 
 
-def tls_context(pool: PoolConfig, spoken: str) -> ssl.SSLContext:
+class _Loaded(NamedTuple):
+    context: ssl.SSLContext
+    expiry: float | None
+    """Unix seconds at which the client certificate expires; None without one."""
+
+
+_in_use: dict[tuple[UpstreamTls, str], _Loaded] = {}
+"""The contexts whose files were valid at the last load, by their settings and protocol."""
+MOST_IN_USE = 256
+_failed: Counter[UpstreamTls] = Counter()
+_refused: dict[UpstreamTls, FileTimes] = {}
+
+
+def tls_context(pool: PoolConfig, spoken: str, *, renews: bool = False) -> ssl.SSLContext:
     """Return the TLS context of a pool, one for each protocol (`spoken`), since a context holds the ALPN protocol.
 
-    Raises `OSError` or `ssl.SSLError` if the pool's files cannot be used.
+    While the files are being replaced, or do not belong together, this is the context of the files before. `renews`
+    raises then, as for files that have never been valid: `OSError`.
     """
-    return _context(pool.tls or UpstreamTls(), file_times(pool.tls), spoken)
+    config = pool.tls or UpstreamTls()
+    try:
+        made = _context(config, file_times(config), spoken)
+    except OSError as error:
+        is_new = _refused.get(config) != (refused := file_times(config))
+        _refused[config] = refused
+        _failed[config] += is_new
+        if (before := _in_use.get((config, spoken))) is None or renews:
+            raise
+        if is_new:  # once for each state of the files
+            log.error("pool %s: tls: %s: the certificate before stays in use", pool.name, error)
+        return before.context
+    if len(_in_use) >= MOST_IN_USE:
+        _in_use.clear()
+        _refused.clear()
+    _in_use[config, spoken] = made
+    return made.context
 
 
 @lru_cache(maxsize=32)
-def _context(config: UpstreamTls, times: FileTimes, spoken: str) -> ssl.SSLContext:
+def _context(config: UpstreamTls, times: FileTimes, spoken: str) -> _Loaded:
     """Create a context. All endpoints share it: reading the system's roots takes tens of milliseconds."""
-    made = ssl.create_default_context(cafile=config.ca)
-    if config.cert is not None:
-        made.load_cert_chain(config.cert, config.key)
-    return made
+    made = ssl.create_default_context(cadata=None if config.ca is None else read_roots(config.ca))
+    expiry = None if config.cert is None else load_pair(made, read_pair(config.cert, config.key))
+    return _Loaded(made, expiry)
+
+
+def client_certificate(tls: UpstreamTls) -> tuple[float | None, int]:
+    """The expiry of the client certificate in use, in Unix seconds, and the number of loads that failed."""
+    expiries = [loaded.expiry for (config, _), loaded in _in_use.items() if config == tls and loaded.expiry is not None]
+    return min(expiries, default=None), _failed[tls]
 
 
 # The proxy to a server: the pool's own, or that of the environment, by curl's rules for `NO_PROXY`.

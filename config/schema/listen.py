@@ -97,7 +97,7 @@ class ListenTls(Section):
     key: PemFile
     """Private key of the certificate."""
     client_ca: PemFile | None = None
-    """Root certificates that client certificates are verified against. A changed file needs a restart."""
+    """Root certificates that client certificates are verified against. A changed file counts for new connections."""
     client_auth: Literal["optional", "required"] = "optional"
     """``required`` refuses every connection without a client certificate, even if the client has another credential."""
 

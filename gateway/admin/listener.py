@@ -199,6 +199,7 @@ class AdminListener(Listeners):
     def opened(self, connection: AdminConnection) -> bool:
         """Register a connection. Returns whether the listener has a place for it."""
         self.connections.add(connection)
+        self._opened()
         sweeper(self.loop).watch(self.connections)
         return self._room.admits(connection)
 

@@ -18,11 +18,11 @@ from rich.table import Table
 from rich.text import Text
 
 from gateway.auth.terminal import ADMIN_KEY, ConfigFile, admin_url, plain_errors, settings_of, stop
+from gateway.telemetry.figures import FAILURES
 from gateway.terminal import plain
 
 Labels = frozenset[tuple[str, str]]
 SECONDS = 10.0
-FAILURES = frozenset({"backend", "transport", "deadline", "capacity"})
 _GOOD, _BAD, _DIM = "green", "bold red", "dim"
 _HEALTH = {"healthy": _GOOD, "unhealthy": _BAD}
 

@@ -18,6 +18,7 @@ quota/        the bytes that each tenant stores, counted and bounded by the stat
 journal/      the ended requests of a host, each stored once
 usage/        what tenants have used and spent, in the state database
 requests/     a record of each request, by day, and the search of requests
+live/         what all replicas do now, and did in the last hours, for people who watch
 alerts/       soft budgets: signed messages to webhooks
 
 No part below knows of them: what composes a gateway hands them to the request's path, the doors and the admin API.

@@ -127,6 +127,7 @@ ADMIN: dict[str, AdminRight] = {
     "GET /console/oidc/callback": _OPEN,
     "GET /console/api/quickstart": _ADMINS,
     "GET /console/api/live": _OPERATORS,
+    "GET /console/api/live/history": _OPERATORS,
     # tenants, keys and teams
     "GET /admin/tenants": _ADMINS,
     "GET /admin/tenants/{tenant}": _ADMINS,

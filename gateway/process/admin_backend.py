@@ -1,5 +1,6 @@
 """The operations behind the admin API in a process that serves clients."""
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client.registry import Collector
@@ -23,6 +24,7 @@ from gateway.traffic.fleet.operations import NotDone, Operation, operate
 if TYPE_CHECKING:
     from gateway.features.alerts.writer import AlertWriter
     from gateway.features.batches.service import BatchService
+    from gateway.features.live.board import LiveBoard
     from gateway.features.quota.report import StorageReport
     from gateway.features.requests.writer import RequestWriter
     from gateway.features.rollouts.decider import Decider
@@ -55,8 +57,14 @@ class PlaneBackend:
         return {**describe(self._plane), "key_database": {"available": self._plane.identity.database_available}}
 
     async def load(self) -> dict[str, Any]:
-        """The health of every endpoint, queues, and the totals of each pool."""
-        return describe_load(self._plane)
+        """The health of every endpoint, queues, and what ended in the last seconds."""
+        self._plane.core.telemetry.flush()
+        return {**describe_load(self._plane), "recent": self._plane.metrics.recent.window(time.time())}
+
+    async def minutes(self) -> dict[str, Any]:
+        """What ended in the last complete minutes, by their number (Unix time // 60)."""
+        self._plane.core.telemetry.flush()
+        return self._plane.metrics.recent.minutes(time.time())
 
     async def pools(self) -> list[dict[str, Any]]:
         """Every pool with its endpoints."""
@@ -123,6 +131,11 @@ class HostBackend:
         """The bytes that tenants store."""
         return self.host.storage
 
+    @property
+    def live(self) -> "LiveBoard":
+        """The recent figures of all replicas."""
+        return self.host.live
+
     def note(self, act: Act) -> None:
         """Append an act to the audit log."""
         self.lifecycle.record(act)
@@ -174,7 +187,7 @@ class GatewayBackend(PlaneBackend, HostBackend):
         return {**await super().state(), "configuration": self.lifecycle.describe(), "replicas": replicas}
 
     async def load(self) -> dict[str, Any]:
-        """The health of every endpoint, queues, the totals of each pool, and the replicas of runtimes."""
+        """The health of every endpoint, queues, what ended in the last seconds, and the replicas of runtimes."""
         return {**await super().load(), "replicas": self.host.replicas()}
 
     async def pools(self) -> list[dict[str, Any]]:

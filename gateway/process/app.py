@@ -24,6 +24,7 @@ from policies.rollouts.tally import ShareOrder, StratumTally
 if TYPE_CHECKING:
     from aiohttp import web
 
+    from gateway.features.live.board import LoadSource
     from gateway.features.scaling.actuator import Actuator
 
 
@@ -37,11 +38,12 @@ class Gateway:
         self.admin_address = ("", 0)
         self.keda_address: tuple[str, int] | None = None
         self._admin_tls = ServerTls(config.listen.tls if config.listen.admin_tls else None)
+        self.plane.listeners.certificates["admin"] = self._admin_tls
         self._background = Background()
         self._exits = AsyncExitStack()
         self.host = HostFeatures(
             lambda: self.config, lambda: self.plane.identity.pepper, self._exchange, self._actuator,
-            self._background, self.plane.metrics.registry,
+            self._source, self._background, self.plane.metrics.registry,
         )  # fmt: skip
         self._exits.push_async_callback(self.host.aclose)  # last: the plane leaves its counts to it
         self._exits.push_async_callback(self.plane.aclose)
@@ -100,6 +102,11 @@ class Gateway:
         assert isinstance(self.plane.runtimes, OwnRuntimes)
         return PlaneActuator(self.plane.fleet, self.plane.runtimes.local)
 
+    def _source(self) -> "LoadSource":
+        from gateway.process.admin_backend import PlaneBackend
+
+        return PlaneBackend(self.plane)
+
     async def _listen(self) -> None:
         admin, listen = AdminListener(self._admin_app), self.config.listen
         self._exits.push_async_callback(admin.aclose)
@@ -107,7 +114,7 @@ class Gateway:
             await self.plane.listeners.listen_tcp(listen)
             self.keda_address = await self.host.listen_to_keda(self._exits)
             address = listen.admin
-            self.admin_address = await admin.listen_tcp(address.host, address.port, self._admin_tls.context)
+            self.admin_address = await admin.listen_tcp(address.host, address.port, self._admin_tls.contexts)
         except OSError as error:
             raise StartError(f"listen: {error.strerror or error}") from None
 

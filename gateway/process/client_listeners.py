@@ -14,7 +14,7 @@ from config.schema.config import Config, HttpConfig, ListenConfig
 from config.schema.listen import ListenerKind
 from gateway.errors import StartError
 from gateway.fronts.door import Door
-from gateway.traffic.fleet.server_tls import ServerTls
+from gateway.traffic.fleet.server_tls import ServerFiles, ServerTls
 
 if TYPE_CHECKING:
     from adapters.http2.accepted import Server as GrpcServer
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class ClientListeners:
     """`open`, then `listen_tcp` or `listen_socket`; `drain` and `aclose` at the end."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, lent: ServerFiles | None = None) -> None:
         self.http_address = ("", 0)
         self.grpc_address: tuple[str, int] | None = None
         self.picker_address: tuple[str, int] | None = None
@@ -31,9 +31,12 @@ class ClientListeners:
         # The server selects the first of these protocols that a client supports.
         self._picks = config.listen.endpoint_picker is not None
         self._alternatives = config.listen.endpoint_picker_alternatives
-        self._tls = ServerTls(config.listen.tls, *(("http/1.1", "h2") if config.http.http2 else ("http/1.1",)))
-        self._grpc_tls = ServerTls(config.listen.tls, "h2")
-        self._picker_tls = ServerTls(config.listen.tls, "h2")
+        self._tls = ServerTls(
+            config.listen.tls, *(("http/1.1", "h2") if config.http.http2 else ("http/1.1",)), lent=lent
+        )
+        self._grpc_tls = ServerTls(config.listen.tls, "h2", lent=lent)
+        self._picker_tls = ServerTls(config.listen.tls, "h2", lent=lent)
+        self.certificates = {"http": self._tls, "grpc": self._grpc_tls, "endpoint_picker": self._picker_tls}
         self._http: Server
         self._grpc: GrpcServer | None = None
         self._picker: GrpcServer | None = None
@@ -75,18 +78,18 @@ class ClientListeners:
     async def listen_tcp(self, listen: ListenConfig) -> None:
         """Accept on the configured addresses. Raises `OSError`."""
         http, grpc = listen.http, listen.grpc
-        self.http_address = await self._http.listen_tcp(http.host, http.port, self._tls.context)
+        self.http_address = await self._http.listen_tcp(http.host, http.port, self._tls.contexts)
         if self._grpc is not None and grpc is not None:
-            self.grpc_address = await self._grpc.listen_tcp(grpc.host, grpc.port, self._grpc_tls.context)
+            self.grpc_address = await self._grpc.listen_tcp(grpc.host, grpc.port, self._grpc_tls.contexts)
         if self._picker is not None and (picker := listen.endpoint_picker) is not None:
-            self.picker_address = await self._picker.listen_tcp(picker.host, picker.port, self._picker_tls.context)
+            self.picker_address = await self._picker.listen_tcp(picker.host, picker.port, self._picker_tls.contexts)
 
     def listen_socket(
         self, bound: socket.socket, kind: ListenerKind, siblings: Siblings | None
     ) -> tuple[Listeners, SharedSocket]:
         """Accept from a socket that another process bound. Returns the server and its listener."""
         server, tls = self._server(kind)
-        return server, server.listen_socket(bound, tls.context, siblings)
+        return server, server.listen_socket(bound, tls.contexts, siblings)
 
     def adopt(self, kind: ListenerKind, accepted: socket.socket) -> None:
         """Serve a connection that another process has accepted."""

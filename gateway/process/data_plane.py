@@ -38,6 +38,7 @@ from gateway.traffic.fleet.fleet import Change, Fleet
 from gateway.traffic.fleet.member import FleetError
 from gateway.traffic.fleet.members import NOTHING
 from gateway.traffic.fleet.runtime import Runtimes
+from gateway.traffic.fleet.server_tls import CertificateMetrics, ServerFiles
 from gateway.traffic.metrics.caches import CacheGauges
 from gateway.traffic.metrics.discovery import DiscoveryMetrics
 from gateway.traffic.metrics.gauges import Gauges, IdentityGauges
@@ -60,6 +61,7 @@ class SharedResources:
     runtimes: Runtimes
     demo: ApiKey | None
     limits: SharedTable
+    certificate: ServerFiles | None = None
 
 
 class DataPlane:
@@ -80,7 +82,7 @@ class DataPlane:
         self.plan_state = PlanState()
         self.demo = shared.demo if shared else new_key() if config.auth.demo_key else None
         self.identity = Identity(config, self.demo, self._keys_changed, self.clock)
-        self.listeners = ClientListeners(config)
+        self.listeners = ClientListeners(config, shared.certificate if shared else None)
         self.accepting = False
         self.playground_path: str | None = None
         self._playground: PlaygroundListener | None = None
@@ -154,6 +156,7 @@ class DataPlane:
         watch(BackgroundMetrics())
         watch(CacheGauges(self.plan_state.shelves))
         watch(MemoryMetrics(self.memory))
+        watch(CertificateMetrics(self.listeners.certificates, lambda: self.config.pools))
         if self.redis is not None:
             from gateway.limits.redis_metrics import RedisGauges
 
@@ -186,7 +189,7 @@ class DataPlane:
         self._exits.callback(self._background.run(work, name).cancel)
 
     def _refuse(self, status: int, code: str, message: str, headers: Headers) -> Response:
-        self.metrics.refused(code)
+        self.metrics.refused(status, code)
         return self._refusal(status, code, message, headers)
 
     # ── change ────────────────────────────────────────────────────────────────────────────────────────

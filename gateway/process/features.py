@@ -106,6 +106,12 @@ def has_journal(config: Config) -> bool:
     return config.usage is not None or config.requests is not None
 
 
+def has_live(config: Config) -> bool:
+    """Whether figures of the last minutes are stored: as a history, or for the console of another replica."""
+    shared = not config.state.database.startswith("sqlite")
+    return config.console.enabled and (shared or has_journal(config))
+
+
 def has_shadows(config: Config) -> bool:
     """Whether a route has a shadow, or copies before its rollout."""
     routes = [route for model in config.models for route in model.routes]

@@ -15,6 +15,7 @@ from gateway.process.features import (
     Features,
     has_comparisons,
     has_journal,
+    has_live,
     has_scaling,
     has_soft_budgets,
 )
@@ -23,6 +24,7 @@ from gateway.traffic.fleet.members import NOTHING
 if TYPE_CHECKING:  # each is imported when it is made
     from gateway.features.alerts.writer import AlertWriter
     from gateway.features.journal.files import WaitingFiles
+    from gateway.features.live.board import LiveBoard, LoadSource
     from gateway.features.quota.report import StorageReport
     from gateway.features.requests.writer import RequestWriter
     from gateway.features.rollouts.decider import Decider, Exchange
@@ -44,20 +46,24 @@ class HostFeatures:
         pepper: Callable[[], bytes],
         exchange: "Exchange",
         actuator: "Callable[[], Actuator]",
+        source: "Callable[[], LoadSource]",
         background: Background,
         registry: CollectorRegistry,
     ) -> None:
-        """`exchange` applies the shares of rollouts in all processes, `actuator` starts and stops replicas."""
+        """`exchange` applies the shares of rollouts in all processes, `actuator` starts and stops replicas,
+        `source` describes what all processes do."""
         self._config = config
         self._pepper = pepper
         self._exchange = exchange
         self._actuator = actuator
+        self._source = source
         features = {
             "usage": Feature(lambda config: config.usage is not None, self._usage),
             "requests": Feature(lambda config: config.requests is not None, self._requests),
             "alerts": Feature(has_soft_budgets, self._alerts),
             "rollouts": Feature(has_comparisons, self._rollouts),
             "replicas": Feature(has_scaling, self._replicas),
+            "live": Feature(has_live, self._live),
         }
         self._features = Features(features, background, registry)
         self._registry = registry
@@ -98,6 +104,13 @@ class HostFeatures:
         from gateway.features.quota.report import StorageReport
 
         return StorageReport(self._config, self._pepper)
+
+    @cached_property
+    def live(self) -> "LiveBoard":
+        """The recent figures of all replicas."""
+        from gateway.features.live.board import LiveBoard
+
+        return LiveBoard(self._config, self._pepper, self._source())
 
     @cached_property
     def decider(self) -> "Decider":
@@ -158,6 +171,9 @@ class HostFeatures:
             [("replicas", self.autoscaler.run)], [ReplicaMetrics(lambda: self.autoscaler.pools.values())]
         )
 
+    def _live(self) -> FeatureParts:
+        return FeatureParts([("live figures", self.live.run)])
+
     # ── from the start to the end ─────────────────────────────────────────────────────────────────────────
 
     def prepare(self, config: Config) -> None:
@@ -208,5 +224,7 @@ class HostFeatures:
             await self.requests.aclose()
         if "usage" in made:
             await self.usage.aclose()
+        if "live" in made:
+            await self.live.aclose()
         if "storage" in made:
             await self.storage.aclose()

@@ -56,13 +56,12 @@ def describe(plane: DataPlane) -> dict[str, Any]:
 
 
 def describe_load(plane: DataPlane) -> dict[str, Any]:
-    """The part of the state that changes from second to second: endpoints, queues, and the totals of each pool."""
+    """The part of the state that changes from second to second: endpoints and queues."""
     now = plane.clock()
     return {
         "accepting": plane.accepting,
         "in_flight": sum(account.in_flight for account in plane.ledger.accounts.values()),
         "endpoints": [describe_endpoint(member, now) for member in plane.fleet],
-        "served": [{"pool": pool, **totals.describe()} for pool, totals in plane.metrics.pools.items() if pool],
         "queues": [_queue(queue, now) for queue in plane.fleet.queues()],
     }
 

@@ -8,7 +8,8 @@ events.py      events of a call (retries, hedges, fallbacks) as counters and log
 generative.py  metrics of generative requests by OpenTelemetry's conventions
 tensors.py     metrics of tensor requests
 histogram.py   counts of values by range, with exemplars
-pools.py       totals of each pool
+figures.py     sums of ended requests by model, tenant and pool
+recent.py      the sums of the last seconds and minutes
 pipelines.py   metrics of the steps of pipelines
 redaction/     removes secrets and personal data
 traces/        spans of requests, for an OpenTelemetry collector

@@ -29,6 +29,7 @@ GAUGES: Mapping[str, Way] = {
     "headrace_bus_lag": max,
     "headrace_bus_available": min,
     "headrace_tenant_budget_remaining_ratio": min,
+    "headrace_certificate_expiry_timestamp_seconds": min,
     "headrace_shadow_e_value": max,
     "headrace_shadow_verdict": max,
 }
@@ -42,6 +43,7 @@ class SampleTally(Collector):
     def __init__(self) -> None:
         self._latest: dict[int, list[Metric]] = {}
         self._gone: list[Metric] = []
+        self._own: list[Collector] = []
         self.registry = CollectorRegistry()
         self.registry.register(self)
 
@@ -56,10 +58,11 @@ class SampleTally(Collector):
 
     def watch(self, collector: Collector) -> None:
         """Add metrics that are the supervisor's own."""
-        self.registry.register(collector)
+        self._own.append(collector)
 
     def collect(self) -> Iterator[Metric]:
-        yield from merged([self._gone, *self._latest.values()])
+        own = (collector.collect() for collector in self._own)
+        yield from merged([self._gone, *self._latest.values(), *own])
 
 
 def merged(views: Iterable[Iterable[Metric]]) -> list[Metric]:

@@ -7,6 +7,7 @@ Labels are bounded: tenants, models, arms, pools and endpoints come from the con
 kind from a fixed list. A client's text is never a label.
 """
 
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
@@ -21,7 +22,7 @@ from gateway.telemetry.events import Event, families
 from gateway.telemetry.generative import GenerativeMetrics
 from gateway.telemetry.histogram import Histogram, observe
 from gateway.telemetry.pipelines import StepMetrics
-from gateway.telemetry.pools import PoolTotals
+from gateway.telemetry.recent import RecentTraffic
 from gateway.telemetry.record import Record
 from gateway.telemetry.tensors import TensorMetrics
 from policies.globs import GlobSet
@@ -80,8 +81,8 @@ class Metrics(Collector):
         self._tensors = TensorMetrics()
         self._refused: Counter[str] = Counter()
         self._ignored: Counter[str] = Counter()
-        self.pools: dict[str, PoolTotals] = {}
-        """The totals of each pool, for the console."""
+        self.recent = RecentTraffic()
+        """What ended in the last minutes, for the console."""
         self.tenants = TenantLabels()
         self.registry = CollectorRegistry()
         self.registry.register(self)
@@ -95,10 +96,7 @@ class Metrics(Collector):
         if len(self._requests) >= self.tenants.max_series and outcome not in self._requests:
             outcome = (OTHERS, OTHERS, "", OTHERS, record.status, kind)
         self._requests[outcome] += 1
-        totals = self.pools.get(pool)
-        if totals is None:
-            totals = self.pools[pool] = PoolTotals()
-        totals.count(record)
+        self.recent.count(record, tenant)
         trace, payer = record.trace, self._payer(tenant, model)
         if trace.first_chunk:
             served = self._served.get((model, pool))
@@ -136,9 +134,10 @@ class Metrics(Collector):
             return OTHERS, OTHERS
         return payer
 
-    def refused(self, code: str) -> None:
+    def refused(self, status: int, code: str) -> None:
         """Count a rejection by the server before there was a request."""
         self._refused[code] += 1
+        self.recent.refused(status, code, time.time())
 
     def watch(self, gauges: Collector) -> None:
         """Add gauges that are read at each scrape."""

@@ -165,10 +165,13 @@ async def test_a_client_certificate_is_a_tenants_where_no_key_is_given(tmp_path:
         assert await chat(g, tls=client(ca, acme)) == (401, REFUSED)
         assert await chat(g, tls=client(ca, beta)) == (200, "")
 
-        ca.write_bytes(ca.read_bytes() + other_ca.read_bytes())
-        await g.printed("listen.tls.client_ca: a change of the file needs a restart")
+        trusted = client(ca), client(ca, beta), client(ca, forged)
+        ca.write_bytes(other_ca.read_bytes())
+        await g.printed("(?s)configuration reloaded.*configuration reloaded")
+        assert await chat(g, tls=trusted[0]) == (401, MISSING)
         with pytest.raises(aiohttp.ClientError):
-            await chat(g, tls=client(ca, forged))
+            await chat(g, tls=trusted[1])
+        assert await chat(g, tls=trusted[2]) == (401, REFUSED)  # its root is trusted now, and its name has no tenant
     principals = [(line["tenant"], line["key"]) for line in logged(tmp_path) if line["status"] == 200]
     assert principals[:2] == [("acme", "cert:app.acme"), ("beta", "cert:spiffe://example.org/beta")]
     assert principals[2] == ("beta", issued.split("-")[1])  # a key counts before a certificate

@@ -19,6 +19,7 @@ from gateway.traffic.pool import Pool
 from policies.breaker import LONGEST_REST
 from policies.facts import Facts
 from policies.limits.limits import TOKENS, Amounts
+from policies.refusals import WITNESS
 from tests.simulation.oracle import Admission, LimitsOracle
 
 
@@ -99,13 +100,15 @@ class Attempt:
 
 @dataclass(slots=True, frozen=True)
 class Refusal:
-    """An endpoint's wish to be left alone."""
+    """An endpoint's refusal for lack of capacity."""
 
     at: float
     subject: RefusalKey
     scope: str
     several: bool
     """Whether the endpoint serves several models."""
+    rests: bool
+    """Whether the endpoint requires a pause. Without one, a refusal still confirms another."""
 
 
 class Watch:
@@ -113,13 +116,31 @@ class Watch:
 
     def __init__(self) -> None:
         self.refusals: defaultdict[str, list[Refusal]] = defaultdict(list)
-        """Refusals with a retry delay, by endpoint."""
+        """Refusals by endpoint."""
         self.attempts: list[Attempt] = []
         self.violations: list[str] = []
         self.generation = 0
         """The configuration in force."""
         self.caps: dict[str, int] = {}
         """The most requests that an endpoint of each pool may ever have: requests over a new limit may finish."""
+
+
+def _is_wide(one: Refusal, before: Sequence[Refusal]) -> bool:
+    """Whether a refusal concerns every tenant: the endpoint reports that, or another tenant was refused lately."""
+    if one.scope != "unknown":
+        return one.scope == "server"
+    return any(
+        other.subject.tenant != one.subject.tenant
+        and (not one.several or other.subject.model == one.subject.model)
+        and other.scope != "tenant"
+        and one.at - other.at < WITNESS
+        for other in before
+    )
+
+
+def _another(one: Refusal, wide: Sequence[Refusal]) -> bool:
+    """Whether another model was refused to every tenant lately: then the refusal concerns the endpoint."""
+    return any(o.subject.model != one.subject.model and 0 <= one.at - o.at < WITNESS for o in wide)
 
 
 class WatchedPool:
@@ -148,10 +169,9 @@ class WatchedPool:
                 self._judge(error, subject_of(request, call), real._clock())
             raise
         except CapacityError as error:
-            if error.retry_after:
-                tried = next(e for e in (*real.endpoints, *real.leaving) if e.id == call.tried[-1])
-                refusal = Refusal(real._clock(), subject_of(request, call), error.scope, tried.several)
-                watch.refusals[tried.id].append(refusal)
+            tried = next(e for e in (*real.endpoints, *real.leaving) if e.id == call.tried[-1])
+            subject, pause = subject_of(request, call), bool(error.retry_after)
+            watch.refusals[tried.id].append(Refusal(real._clock(), subject, error.scope, tried.several, pause))
             raise
         finally:
             cap = watch.caps[real.name]
@@ -171,20 +191,17 @@ class WatchedPool:
             ]
 
     def _has_cause(self, endpoint: str, subject: RefusalKey, now: float) -> bool:
-        """Whether the endpoint refused such a request, the model to every tenant, or several models so."""
-        lately = [one for one in self._watch.refusals[endpoint] if now - one.at < 2 * LONGEST_REST]
-        if any(one.subject == subject for one in lately):
-            return True
-        tenants = defaultdict[str, set[str]](set)
-        for one in lately:
-            model = one.subject.model if one.several else subject.model
-            tenants[model] |= {"", one.subject.tenant} if one.scope == "server" else {one.subject.tenant}
-        refused = {
-            model
-            for model, names in tenants.items()
-            if len(names) > 1 or (subject.tenant in names and model == subject.model)
-        }
-        return subject.model in refused or len(refused) > 1
+        """Whether a pause was required of such a request, of the model for every tenant, or of several models so."""
+        refusals = self._watch.refusals[endpoint]
+        wide = [one for index, one in enumerate(refusals) if _is_wide(one, refusals[:index])]
+        for one in refusals:
+            if not one.rests or now - one.at >= 2 * LONGEST_REST:
+                continue
+            if one.subject == subject:
+                return True
+            if one in wide and (not one.several or one.subject.model == subject.model or _another(one, wide)):
+                return True
+        return False
 
     def unserved(self) -> None:
         """No request waits while there is a slot."""

@@ -16,6 +16,7 @@ from gateway.traffic.fleet.operations import Operation
 if TYPE_CHECKING:
     from gateway.features.alerts.writer import AlertWriter
     from gateway.features.batches.service import BatchService
+    from gateway.features.live.board import LiveBoard
     from gateway.features.quota.report import StorageReport
     from gateway.features.requests.writer import RequestWriter
     from gateway.features.rollouts.decider import Decider
@@ -60,6 +61,10 @@ class AdminBackend(Protocol):
     @property
     def storage(self) -> "StorageReport":
         """The bytes that tenants store."""
+
+    @property
+    def live(self) -> "LiveBoard":
+        """The recent figures of all replicas."""
 
     @property
     def http_address(self) -> tuple[str, int]:

@@ -129,6 +129,12 @@ class SupervisorBackend(HostBackend):
         replicas = self.host.replicas()
         return {**merged, "accepting": self._workers.accepting, "workers": workers, "replicas": replicas}
 
+    async def minutes(self) -> dict[str, Any]:
+        """What ended in the last complete minutes in all workers, by their number (Unix time // 60)."""
+        replies = await _get(self._workers.everyone, "/minutes")
+        minutes: dict[str, Any] = states.merged([msgspec.json.decode(reply.body) for _, reply in replies] or [{}])
+        return minutes
+
     async def pools(self) -> list[dict[str, Any]]:
         """Every pool with its endpoints."""
         replies = await _get(self._workers.ready, "/pools")

@@ -69,6 +69,7 @@ def _reports(backend: PlaneBackend) -> list[web.RouteDef]:
         web.get("/metrics", metrics),
         web.get("/state", answering(backend.state)),
         web.get("/load", answering(backend.load)),
+        web.get("/minutes", answering(backend.minutes)),
         web.get("/pools", answering(backend.pools)),
     ]
 

@@ -5,6 +5,7 @@ from typing import TypeVar
 import msgspec
 
 from config.schema.listen import ListenerKind
+from gateway.traffic.fleet.server_tls import ServerFiles
 from policies.rollouts.tally import ShareOrder, StratumTally
 
 
@@ -38,6 +39,8 @@ class StartMessage(msgspec.Struct, frozen=True, kw_only=True):
     """The path of the worker's control socket."""
     demo: str | None
     """The demo key."""
+    certificate: ServerFiles | None = None
+    """The certificate of the listeners that is in use, if they have one."""
     overrides: bytes
     """Changes to pools by operators; may be empty."""
     rollouts: tuple[ShareOrder, ...] = ()

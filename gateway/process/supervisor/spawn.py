@@ -1,7 +1,7 @@
 """Starts worker processes, and releases their resources when they end."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from gateway.background import Background
@@ -11,6 +11,7 @@ from gateway.process.supervisor.messages import StartMessage, WorkerSettings
 from gateway.process.supervisor.process import WorkerLost, WorkerProcess
 from gateway.process.supervisor.sockets import Sockets
 from gateway.telemetry.merge import SampleTally
+from gateway.traffic.fleet.server_tls import ServerFiles
 from policies.rollouts.tally import ShareOrder
 
 
@@ -19,7 +20,7 @@ class Spawner:
 
     def __init__(
         self, folder: Path, sockets: Sockets, limit_slots: LimitSlots, loads: LoadTable, demo: str | None,
-        tally: SampleTally,
+        tally: SampleTally, certificate: Callable[[], ServerFiles | None] = lambda: None,
     ) -> None:  # fmt: skip
         self.overrides = b""
         """Changes to pools by operators, for workers to start with."""
@@ -31,6 +32,7 @@ class Spawner:
         self._loads = loads
         self._demo = demo
         self._tally = tally
+        self._certificate = certificate
         self._serial = 0
         self._reaping = Background()
 
@@ -58,6 +60,7 @@ class Spawner:
             loads=self._loads.fd,
             control=f"{self._folder}/{slot}-{self._serial}.sock",
             demo=self._demo,
+            certificate=self._certificate(),
             limits=self._limit_slots.fd,
             overrides=self.overrides,
             rollouts=self.rollouts,

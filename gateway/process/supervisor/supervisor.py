@@ -34,7 +34,7 @@ from gateway.telemetry.background import BackgroundMetrics
 from gateway.telemetry.merge import SampleTally
 from gateway.traffic.fleet.member import FleetError
 from gateway.traffic.fleet.members import NOTHING
-from gateway.traffic.fleet.server_tls import ServerTls
+from gateway.traffic.fleet.server_tls import CertificateMetrics, ServerTls
 from gateway.traffic.metrics.gauges import WorkerGauges
 from policies.warm import warm_pools
 
@@ -53,20 +53,22 @@ class Supervisor:
         self.runtimes = SharedRuntimes()
         self.identity = Identity(config, self.demo)
         self._tally = SampleTally()
-        self._admin_tls = ServerTls(config.listen.tls if config.listen.admin_tls else None)
+        self._tls = ServerTls(config.listen.tls)  # for the admin listener, and for workers that start
         self._folder = TemporaryFolder()  # only this user may enter it
         self._sockets = Sockets(config.listen.http, config.listen.grpc, config.listen.endpoint_picker)
         demo = self.demo.plaintext if self.demo else None
         self._limit_slots = LimitSlots(config.workers)
         self._loads = LoadTable.create(self._limit_slots.slots)
         folder = Path(self._folder.name)
-        spawner = Spawner(folder, self._sockets, self._limit_slots, self._loads, demo, self._tally)
+        spawner = Spawner(
+            folder, self._sockets, self._limit_slots, self._loads, demo, self._tally, lambda: self._tls.files
+        )
         self.workers = Workers(spawner, self._sockets, self._tally)
         self._replicas = WorkersActuator(lambda: self.config, self.workers, self.runtimes, self._commit_runtimes)
         self._background = Background()
         self.host = HostFeatures(
             lambda: self.config, lambda: self.identity.pepper, self.workers.exchange, lambda: self._replicas,
-            self._background, self._tally.registry,
+            lambda: self._backend, self._background, self._tally.registry,
         )  # fmt: skip
         self._backend = SupervisorBackend(
             self.lifecycle, self.host, self.identity, self.workers, self.runtimes, self._tally
@@ -109,7 +111,7 @@ class Supervisor:
         try:
             await self.identity.open()
             self._exits.callback(self.identity.close)
-            self._admin_tls.load()
+            self._tls.load()
         except (FleetError, StateError) as error:
             raise StartError(str(error)) from None
         for name, work in self.identity.works():
@@ -124,6 +126,8 @@ class Supervisor:
         self.workers.drain_seconds = self.config.drain
         self._tally.watch(WorkerGauges(self.workers.slot_states))
         self._tally.watch(BackgroundMetrics())
+        if self.config.listen.admin_tls:
+            self._tally.watch(CertificateMetrics({"admin": self._tls}))
         self._exits.push_async_callback(self.host.end)
         await self.host.open()  # for the workers that start now
         self._tally.watch(ConfigInfo(self.lifecycle))
@@ -138,7 +142,8 @@ class Supervisor:
         try:
             await self._sockets.begin(self.config.workers)
             self.keda_address = await self.host.listen_to_keda(self._exits)
-            self.admin_address = await admin.listen_tcp(address.host, address.port, self._admin_tls.context)
+            tls = self._tls.contexts if self.config.listen.admin_tls else None
+            self.admin_address = await admin.listen_tcp(address.host, address.port, tls)
         except OSError as error:
             raise StartError(f"listen: {error.strerror or error}") from None
 
@@ -189,7 +194,7 @@ class Supervisor:
         """Reconfigure the workers, or replace them if a section changed that a running worker cannot change."""
         settings = _settings(config, prepared, warm)
         self.identity.check(config)
-        self._admin_tls.load()
+        self._tls.reload(config.listen.tls)
         if any(getattr(config, name) != getattr(self.config, name) for name in FIXED):
             async with self.workers.lock:
                 await self.workers.resize(settings)

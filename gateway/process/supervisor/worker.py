@@ -29,7 +29,9 @@ class Worker:
         self._lent = SupervisorRuntimes(message.settings.runtimes)
         demo = ApiKey(id_of(message.demo) or "", message.demo) if message.demo else None
         table = SharedTable.attach(message.limits, worker=message.limit_slot)
-        self.plane = DataPlane(self._config(message.settings), SharedResources(self._lent, demo, table))
+        self.plane = DataPlane(
+            self._config(message.settings), SharedResources(self._lent, demo, table, message.certificate)
+        )
         self._sockets = [[socket.socket(fileno=fd) for fd in slot] for slot in message.listeners]
         self._inboxes = [
             (socket.socket(fileno=taking), socket.socket(fileno=giving)) for taking, giving in message.inboxes

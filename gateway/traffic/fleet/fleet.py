@@ -55,6 +55,13 @@ def detected(member: PoolMember) -> dict[str, Any] | None:
     return {"system": detection.system, "version": detection.version, "protocol": written}
 
 
+def _dials_tls(pool: PoolConfig) -> bool:
+    """Whether a pool has TLS files for endpoints of `https://`, or will discover such endpoints."""
+    if pool.discover is not None:
+        return pool.discover.scheme == "https"
+    return pool.tls is not None and any(one.url.startswith("https://") for one in pool.endpoints)
+
+
 def disagree(members: Iterable[PoolMember]) -> bool:
     """Whether two members speak different protocols."""
     protocols = [detection["protocol"] for member in members if (detection := detected(member)) is not None]
@@ -154,9 +161,9 @@ class Fleet:
         return change
 
     def _prepare(self, change: Change, pool: PoolConfig) -> None:
+        if _dials_tls(pool):
+            tls_of(pool, pool.protocol.name, renews=True)  # fail now, not when an endpoint is discovered
         if pool.discover is not None:
-            if pool.discover.scheme == "https":
-                tls_of(pool, pool.protocol.name)  # fail now, not when an endpoint is discovered
             change.discoverers[pool.name] = self._discoverer(change, pool)
         self._gather(pool, self._desired(pool, change.discoverers.get(pool.name)), change.new)
 

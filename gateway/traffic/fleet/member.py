@@ -304,11 +304,11 @@ def _key_field(config: RuntimeConfig | None) -> bytes:
     return encode_fields([("authorization", f"Bearer {config.ray.key.get_secret_value()}")])
 
 
-def tls_of(pool: PoolConfig, spoken: str) -> ssl.SSLContext:
-    """The TLS context of the pool's `https://` endpoints. Raises `FleetError`."""
+def tls_of(pool: PoolConfig, spoken: str, *, renews: bool = False) -> ssl.SSLContext:
+    """The TLS context of the pool's `https://` endpoints, see `dial.tls_context`. Raises `FleetError`."""
     try:
-        return dial.tls_context(pool, spoken)
-    except (OSError, ssl.SSLError) as error:
+        return dial.tls_context(pool, spoken, renews=renews)
+    except OSError as error:
         raise FleetError(f"pool {pool.name}: tls: {error}") from None
 
 

@@ -31,6 +31,7 @@ from gateway.auth.tokens import Tokens
 from gateway.features.alerts.writer import AlertWriter
 from gateway.features.batches.service import BatchService
 from gateway.features.journal.files import WaitingFiles
+from gateway.features.live.board import LiveBoard
 from gateway.features.quota.report import StorageReport
 from gateway.features.requests.writer import RequestWriter
 from gateway.features.rollouts.decider import Decider
@@ -58,6 +59,7 @@ class StubBackend:
         self.batches: BatchService | None = None
         self.alerts = AlertWriter(lambda: self.config, lambda: PEPPER, self.usage)
         self.storage = StorageReport(lambda: self.config, lambda: PEPPER)
+        self.live = LiveBoard(lambda: self.config, lambda: PEPPER, self)
         self.http_address = ("127.0.0.1", 8080)
         self.demo: ApiKey | None = None
         self.acts: list[Act] = []
@@ -107,6 +109,9 @@ class StubBackend:
         return {"tenants": [{"tenant": "acme", "in_flight": 3, "limits": [{"requests": "10/min"}], "spent": spent}]}
 
     async def load(self) -> dict[str, Any]:
+        return {}
+
+    async def minutes(self) -> dict[str, Any]:
         return {}
 
     async def pools(self) -> list[dict[str, Any]]:

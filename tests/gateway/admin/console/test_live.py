@@ -64,3 +64,26 @@ async def test_the_error_of_an_endpoint_is_text(console: OpenConsole) -> None:
         await c.open("/live")
         await c.page.shows("unhealthy")
         await check_inert(c.page)
+
+
+async def test_a_total_outage_is_shown_by_cause_and_its_last_endpoint_is_drained_after_a_question(
+    console: OpenConsole,
+) -> None:
+    pools = [{"name": "main", "endpoints": ["http://127.0.0.1:9"], "probe": {"interval": "100ms"}}]
+    figure = """(name) => Number([...document.querySelectorAll('.numbers div')]
+      .find((e) => e.querySelector('dt').textContent === name)?.querySelector('dd').textContent)"""
+    async with console(settings(auth={}, pools=pools)) as c:
+        await c.open("/live")
+        await c.page.shows("unhealthy")
+        async with asyncio.timeout(300):
+            while not await c.page.evaluate(figure, "failures a second") > 0:
+                assert (await c.chat())[0] == 503
+        await c.page.shows("503 no_healthy_endpoint")
+        await c.page.choose("By", "models")
+        await c.page.until("document.querySelector('main').innerText.match(/chat\\s+[.0-9]+\\s+[.0-9]+/) !== null")
+        await check_accessibility(c.page)
+        await c.page.click("Drain")
+        await c.page.shows("Drain the last endpoint?")
+        await c.page.click("Drain it")
+        await c.page.shows("drained")
+    c.page.refused.clear()  # the 409 that the question answers
