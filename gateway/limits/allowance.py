@@ -172,7 +172,7 @@ class Allowance:
             new = sum(amount for begin, amount in slots.items() if begin >= since) - included
             bucket.settle(0, max(0, new) / THOUSANDTHS, now)
         else:
-            bucket.settle(0, debt_of(slots, bucket.rate, unit.slot_seconds, utc), now)
+            bucket.settle(0, debt_of(slots, unit, bucket.capacity, utc), now)
         amount = sum(amount for begin, amount in slots.items() if begin >= first)
         if since == first:
             amount = max(amount, included)

@@ -25,8 +25,8 @@ UNITS: Final = SPEND + 1
 THOUSANDTHS = 1000
 """Rates are drawn in thousandths: milliseconds of a device are no whole numbers."""
 PART = 10**9
-_SPARE = 2
-"""A rate may owe more than one period of its refill: it is restored from this many."""
+PERIODS = 3
+"""Periods of a rate from whose draws it is restored. A client that never pauses owes draws of all times."""
 
 
 class Draw(NamedTuple):
@@ -76,7 +76,7 @@ class DrawnUnit(NamedTuple):
             return int(begin), int(end)
         size = self.slot_seconds
         begin = int(utc) // size * size
-        return begin, begin + size + int(_SPARE * self.period)
+        return begin, begin + size + int(PERIODS * self.period)
 
     @property
     def slot_seconds(self) -> int:
@@ -110,15 +110,18 @@ def _name(*parts: str) -> str:
     return blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-def debt_of(slots: Mapping[int, int], rate: float, size: int, utc: float) -> float:
-    """What a rate owes after these draws (by slot of `size` seconds, in thousandths), in units. `rate` is its refill in
-    units a second. Each draw counts at the end of its slot, so the debt is never too small."""
-    debt, at = 0.0, 0.0
-    for begin, amount in sorted(slots.items()):
-        end = min(float(begin + size), max(utc, float(begin)))
-        debt = max(0.0, debt - rate * (end - at)) + amount / THOUSANDTHS
+def debt_of(slots: Mapping[int, int], unit: DrawnUnit, amount: float, utc: float) -> float:
+    """What a rate of `amount` units a period owes after these draws (by slot, in thousandths), in units.
+
+    Never too little: each draw counts at the end of its slot, and nothing was left before the first of these periods.
+    """
+    period = float(unit.period)
+    rate, debt, at = amount / period, amount, utc - PERIODS * period
+    for begin, drawn_then in sorted(slots.items()):
+        end = max(at, min(float(begin + unit.slot_seconds), utc))
+        debt = max(0.0, debt - rate * (end - at)) + drawn_then / THOUSANDTHS
         at = end
-    return max(0.0, debt - rate * max(0.0, utc - at))
+    return max(0.0, debt - rate * (utc - at))
 
 
 class DrawnAllowance(Protocol):

@@ -54,7 +54,7 @@ class Reservation:
         ledger: str,
         part: bool = False,
     ) -> None:
-        """`begun` is in Unix seconds; `ledger` names the ledger in the records of draws."""
+        """`begun` is in Unix seconds; `ledger` names the ledger in the records of draws; empty if there are none."""
         self._begun = begun
         self._ledger = ledger
         self.draws: tuple[Draw, ...] = ()
@@ -95,7 +95,7 @@ class Reservation:
                 self._account.charge(self._key, cost)
         for hold in self._holds:
             hold.allowance.settle(hold, amounts, picos, now)
-        if any(allowance.drawn for hold in self._holds for allowance in hold.allowances):
+        if self._ledger and any(allowance.drawn for hold in self._holds for allowance in hold.allowances):
             self.draws = self._drawn(amounts, picos)
 
     def _drawn(self, amounts: Amounts, picos: int) -> tuple[Draw, ...]:
@@ -290,7 +290,7 @@ class Ledger:
         if refused is not None:
             _undo(holds, now)
             raise self._exceeded(tenant, refused, allowances, amounts, picos, now, utc)
-        of_tenant, ledger = self.accounts[tenant], self.drawn.ledger
+        of_tenant, ledger = self.accounts[tenant], self.drawn.ledger if self.drawn.is_recorded else ""
         return Reservation(of_tenant, key, holds, amounts[TOKENS], shadowed, begun=utc, ledger=ledger, part=part)
 
     async def reserve_exactly(

@@ -19,6 +19,7 @@ from gateway.process.features import (
     has_scaling,
     has_soft_budgets,
 )
+from gateway.state.rounds import PATIENCE
 from gateway.traffic.fleet.members import NOTHING
 
 if TYPE_CHECKING:  # each is imported when it is made
@@ -191,7 +192,7 @@ class HostFeatures:
             await self.decider.open()
             await self._exchange(self.decider.orders)
         if self._config().usage is not None:
-            await self.usage.write()
+            await self.usage.write.within(PATIENCE)
 
     async def listen_to_keda(self, exits: AsyncExitStack) -> tuple[str, int] | None:
         """Listen until the exits close. Returns the address, if there is one. Raises `OSError` and `StartError`."""

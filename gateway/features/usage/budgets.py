@@ -8,17 +8,14 @@ from config.schema.config import Config
 from gateway.features.usage.draws import ReadDraws
 from gateway.features.usage.store import UsageStore
 from gateway.limits.ledger import Ledger
-from gateway.state.errors import StoreUnavailable
 from gateway.state.insist import Outages
 from gateway.state.opened import Opened
-from gateway.state.rounds import Rounds
+from gateway.state.rounds import PATIENCE, Rounds
 
 READ_EVERY = 2.0
 """Seconds between two reads."""
 READ_ALL = 300.0
 """Seconds after which all is read again: a restored database may have the same versions for other sums."""
-PATIENCE = 10.0
-"""Seconds for which a start waits for a database that does not answer."""
 
 
 class BudgetReader:
@@ -47,10 +44,7 @@ class BudgetReader:
 
     async def read(self) -> None:
         """Read once, for a bounded time. An outage is logged: then limits begin at zero, and follow when it ends."""
-        task = asyncio.ensure_future(self._rounds())
-        done, _ = await asyncio.wait((task,), timeout=PATIENCE)
-        if not done:
-            self._rounds.outages.failed("reading usage", StoreUnavailable("the database does not answer"))
+        await self._rounds.within(PATIENCE)
 
     async def aclose(self) -> None:
         """Close the database."""

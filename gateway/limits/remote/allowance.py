@@ -89,7 +89,7 @@ class RemoteAllowance(Allowance):
                 budget.used = max(budget.used, slots.get(int(budget.start), 0))
         else:
             bucket = self.buckets[RATED[unit.unit]]
-            self._owed[unit.unit] = debt_of(slots, bucket.rate, unit.slot_seconds, utc), utc
+            self._owed[unit.unit] = debt_of(slots, unit, bucket.capacity, utc), utc
         return True
 
     def load(self, state: list[Any], now: float) -> None:
