@@ -10,7 +10,9 @@ base.py            `Upstream.call(request, call) -> Answer`: the one interface b
 stream.py          `Stream`: an answer in pieces, the state machine of every stream
 tensors.py         tensors as plain data, in the terms of the Open Inference Protocol
 assembly.py        joins large bytes in small steps, so that no copy holds the event loop
+cut.py             the requests that a server cuts at the end of its drain
 errors.py          the tree of errors; its classes decide retries and breakers
+reason.py          why a request is refused: the causes and their descriptions
 statuses.py        the one table from errors to HTTP statuses, gRPC codes and OpenAI's types
 wire/              codecs: bytes ↔ types, without I/O
 brokers/           clients of message brokers

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from adapters.errors import ClientGone
+from adapters.cut import cancellation
 from adapters.requests import ModelRequest, R
 from adapters.types import OPENAI, Form, Usage
 
@@ -110,7 +110,7 @@ class Answer:
 
     async def aclose(self) -> None:
         """Cancel the upstream. The method may be called at any time and more than once."""
-        self.end(ClientGone("the client closed the connection"))
+        self.end(cancellation())
 
 
 # A stream whose pieces another reader receives too, as the client reads them.

@@ -9,7 +9,8 @@ from typing import Protocol
 
 from adapters.answer import Answer
 from adapters.call import Call
-from adapters.errors import ClientGone, InferenceError
+from adapters.cut import cancellation
+from adapters.errors import InferenceError
 from adapters.requests import ModelRequest
 
 __all__ = ["Adapter", "Answer", "Upstream", "as_inference_error"]
@@ -40,5 +41,5 @@ def as_inference_error(error: BaseException | None) -> InferenceError | None:
     if isinstance(error, InferenceError):
         return error
     if isinstance(error, asyncio.CancelledError):
-        return ClientGone("the client closed the connection")
+        return cancellation()
     return None

@@ -15,6 +15,7 @@
     │   ├── LimitExceeded     capacity    no                   no     the tenant exceeds a limit of the gateway
     │   │   └── StorageFull   capacity    no                   no     the tenant stores as much as it may
     │   ├── ComputationLost   capacity    no                   no     a runtime lost the copy that computed the request
+    │   ├── Drained           capacity    no                   no     the gateway ends before the answer is complete
     │   └── Unavailable       capacity    no                   yes    no endpoint of the pool may be selected
     │       ├── ModelNotReady capacity    no                   yes    the healthy endpoint has not loaded the model
     │       ├── NonePermitted capacity    no                   yes    a proxy permits no endpoint that may be selected
@@ -36,7 +37,9 @@ A message is for the client: it never contains a secret, a path of this machine 
 """
 
 from math import inf
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
+
+from adapters.reason import BY_CODE, Fact, Reason, reason
 
 MODEL_FAILED, INSTANCE_LOST, MODEL_NOT_READY = "model_failed", "instance_lost", "model_not_ready"
 UPGRADE_REQUIRED = "upgrade_required"
@@ -68,6 +71,10 @@ class InferenceError(Exception):
     """Whether `message` and `param` already use the field names of the client's protocol."""
     delivered: bool = True
     """Whether the upstream may have begun to process the request."""
+    cause: ClassVar[str] = ""
+    """The cause of a refusal that has no more precise one; empty for an error that is no refusal."""
+    refusal: Reason | None = None
+    """Why the request is refused, for operators; None if the class or the code says it all."""
 
     def __init__(
         self,
@@ -84,6 +91,25 @@ class InferenceError(Exception):
         if code is not None:
             self.code = code
 
+    def because(self, cause: str, **facts: Fact | None) -> Self:
+        """Note why the request is refused, and return the error."""
+        self.refusal = reason(cause, **facts)
+        return self
+
+    def note(self, **facts: Fact | None) -> Self:
+        """Add facts to the reason of a refusal, and return the error. The facts that it has stay."""
+        if (before := self.reason_of_refusal) is not None:
+            self.refusal = reason(before.cause, **{**facts, **before.facts})
+        return self
+
+    @property
+    def reason_of_refusal(self) -> Reason | None:
+        """Why the request is refused: as noted, or that of the code or of the class. None for no refusal."""
+        if self.refusal is not None:
+            return self.refusal
+        cause = BY_CODE.get(self.code) or self.cause
+        return reason(cause) if cause else None
+
 
 class CallerError(InferenceError):
     """The request is wrong: every endpoint would reject it."""
@@ -96,11 +122,13 @@ class NotFound(CallerError):
     """The model does not exist, or the caller may not use it. One error for both, so that names do not leak."""
 
     code = "model_not_found"
+    cause = "model_unknown"
 
 
 class NotThere(NotFound):
     """The endpoint is healthy but has no model of the client's name: another endpoint may have loaded it."""
 
+    cause = "upstream_model"
     retryable = True
 
 
@@ -151,6 +179,9 @@ class CredentialError(InferenceError):
 
     kind = "credential"
     code = "invalid_api_key"
+    cause = "unknown"
+    holder: tuple[str, str, str] | None = None
+    """Tenant, key and team of a credential that was right until it ended; None if nothing proves them."""
 
 
 class Forbidden(InferenceError):
@@ -158,6 +189,7 @@ class Forbidden(InferenceError):
 
     kind = "credential"
     code = "not_in_scope"
+    cause = "not_permitted"
 
 
 class CapacityError(InferenceError):
@@ -165,6 +197,7 @@ class CapacityError(InferenceError):
 
     kind = "capacity"
     code = "overloaded"
+    cause = "upstream_overloaded"
     blames_endpoint = True
     retryable = True
     delivered = False
@@ -187,18 +220,21 @@ class LimitExceeded(CapacityError):
     """The tenant exceeds one of its limits, which `limit` names."""
 
     code = "rate_limit_exceeded"
+    cause = "fair_share"
     blames_endpoint = False
     retryable = False
 
     def __init__(self, message: str, *, limit: str, retry_after: float) -> None:
         super().__init__(message, retry_after=retry_after)
         self.limit = limit
+        self.because(self.cause, unit=limit)
 
 
 class StorageFull(LimitExceeded):
     """The tenant stores as much as it may. Only deletions help, so that no retry is advised."""
 
     code = "storage_quota_exceeded"
+    cause = "storage"
 
     def __init__(self, message: str) -> None:
         super().__init__(message, limit="storage", retry_after=inf)
@@ -211,6 +247,7 @@ class AccountRefused(CapacityError):
     """
 
     code = "upstream_quota_exhausted"
+    cause = "upstream_account"
     blames_endpoint = False
     elsewhere_only = True
 
@@ -219,6 +256,7 @@ class ComputationLost(CapacityError):
     """The copy of the model that computed the request died or took too long. The request may be the cause."""
 
     code = INSTANCE_LOST
+    cause = "upstream_lost"
     blames_endpoint = False
     retryable = False
     delivered = True
@@ -228,10 +266,21 @@ class ComputationLost(CapacityError):
         self.detail = detail
 
 
+class Drained(CapacityError):
+    """The gateway ended its drain before the answer was complete."""
+
+    code = "gateway_draining"
+    cause = "drained"
+    blames_endpoint = False
+    retryable = False
+    delivered = True
+
+
 class Unavailable(CapacityError):
     """No endpoint may be selected: each is unhealthy, full, or has an open breaker."""
 
     code = "no_healthy_endpoint"
+    cause = "no_healthy_endpoint"
     blames_endpoint = False
 
 
@@ -243,6 +292,7 @@ class ModelNotReady(Unavailable):
     """
 
     code = MODEL_NOT_READY
+    cause = "model_not_ready"
     elsewhere_only = True
 
     def __init__(
@@ -265,12 +315,14 @@ class NonePermitted(Unavailable):
     """The proxy that carries the request permits no endpoint of the pool that may be selected."""
 
     code = "no_permitted_endpoint"
+    cause = "none_permitted"
 
 
 class Resting(Unavailable):
     """Every remaining endpoint requires a pause; `retry_after` is the shortest pause."""
 
     code = "overloaded"
+    cause = "upstream_resting"
 
     def __init__(self, message: str, *, retry_after: float) -> None:
         super().__init__(message)
@@ -281,6 +333,7 @@ class Overloaded(Unavailable):
     """Every endpoint is full, and the request cannot wait: no queue, a full queue, or no time left."""
 
     code = "overloaded"
+    cause = "pool_full"
 
 
 class BackendError(InferenceError):

@@ -1,8 +1,10 @@
 """`Stream`, an answer in pieces: the one place where streams begin, end, fail and are cancelled."""
 
+import asyncio
 from typing import Self
 
 from adapters.base import Answer
+from adapters.cut import survived
 from adapters.types import OPENAI, Form, Usage
 
 
@@ -57,12 +59,21 @@ class Stream(Answer):
             await self._finish()
             self._is_released = True
             raise
+        except asyncio.CancelledError as error:
+            if (cut := survived()) is None:
+                await self._fail(error)
+                raise
+            await self._fail(cut)
+            raise cut from None
         except BaseException as error:
-            try:
-                await self._drop()
-            finally:
-                self.end(error)
+            await self._fail(error)
             raise
+
+    async def _fail(self, error: BaseException) -> None:
+        try:
+            await self._drop()
+        finally:
+            self.end(error)
 
     async def aclose(self) -> None:
         if self._is_released:

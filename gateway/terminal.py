@@ -1,12 +1,14 @@
-"""What commands show on a terminal: foreign texts as they are, and their progress."""
+"""What commands show: tables, foreign texts as they are, and their progress."""
 
+import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.measure import Measurement
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -19,6 +21,8 @@ from rich.progress import (
 from rich.text import Text
 
 T = TypeVar("T")
+_WIDEST = 100_000
+"""Columns of the widest table in a file."""
 INTERVAL = 0.1
 """Seconds between two updates of the line."""
 
@@ -26,6 +30,15 @@ INTERVAL = 0.1
 def plain(value: object) -> Text:
     """A foreign text as it is: without control characters, and its markup is no markup."""
     return Text("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(value)))
+
+
+def show(table: RenderableType) -> None:
+    """Print on standard output: as wide as the terminal, or as wide as the table needs in a file or a pipe."""
+    console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        needed = Measurement.get(console, console.options.update(max_width=_WIDEST), table).maximum
+        console.width = max(console.width, needed)
+    console.print(table)
 
 
 @contextmanager

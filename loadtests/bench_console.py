@@ -1,8 +1,9 @@
 """Measures the lists of the console over the admin API of a real gateway with many stored requests.
 
-    python -m loadtests.bench_console [--rows 700000] [--days 7] [--database postgresql://…]
+    python -m loadtests.bench_console [--rows 1000000] [--days 7] [--usage 1000000] [--database postgresql://…]
 
-Beside the requests there are audit entries, batches, keys and usage. Figures are milliseconds of a whole exchange over
+Beside the requests there are audit entries, batches, keys, the minutes of the live screen, and rows of usage: those of
+a company with many tenants, keys and models in each of 720 hours. Figures are milliseconds of a whole exchange over
 loopback, with the connection open. The last line is one JSON object.
 """
 
@@ -16,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -32,11 +34,13 @@ from gateway.features.batches import schema
 from gateway.features.batches.rows import BatchHolder, BatchSpec, encode
 from gateway.features.batches.store import BatchStore
 from gateway.features.journal.folders import requests_folder
+from gateway.features.live.store import LiveStore
 from gateway.features.requests.days import open_days
 from gateway.features.requests.store import RequestStore
 from gateway.features.usage.labels import COUNTERS, HOUR, UsageLabels, UsageRow
 from gateway.features.usage.rows import hour_values
 from gateway.features.usage.store import UsageStore, write_hours
+from gateway.telemetry.figures import Dimension, FigureSet
 from loadtests.bench_requests import fill, timed
 from loadtests.servers import Launch, StartError, child, free_port, log_tail
 from policies.batches.states import BatchProgress
@@ -46,6 +50,8 @@ KEYS = 1000
 ENTRIES = 20_000
 BATCHES = 20_000
 PAGES = 40
+COMPANY_HOURS = 720
+REPLICAS = 3
 ACTOR = Actor("bench", "operator")
 
 
@@ -78,11 +84,23 @@ def listings(id_: str, day: str) -> list[Listing]:
         Listing(f"keys of a tenant with {KEYS}", "/admin/tenants/tenant-0/keys?limit=50", "after", "keys", ""),
         Listing("usage by day", f"/admin/usage?tenant=tenant-0&from={day}&by=tenant&per=day"),
         Listing("usage by model", f"/admin/usage?tenant=tenant-0&from={day}&by=model&limit=200"),
+        Listing("usage of the company", "/admin/usage/overview?by=tenant"),
+        Listing("the same by key", "/admin/usage/overview?by=key"),
+        Listing("the same of 30 days by model", f"/admin/usage/overview?by=model&from={month_ago()}"),
+        Listing("a tenant's by model", "/admin/usage/overview?by=model&tenant=tenant-0"),
+        Listing("a model's by tenant", "/admin/usage/overview?by=tenant&model=model-3"),
+        Listing("live: six hours", "/console/api/live/history"),
+        Listing("live: six hours by tenant", "/console/api/live/history?by=tenants"),
         Listing("versions of the file", "/admin/config/history?limit=50"),
         Listing("pools", "/admin/pools"),
         Listing("pipelines", "/admin/pipelines"),
         Listing("rollouts", "/admin/rollouts"),
     ]
+
+
+def month_ago() -> str:
+    """The day 30 days ago."""
+    return time.strftime("%Y-%m-%d", time.gmtime(time.time() - 30 * 24 * HOUR))
 
 
 def configuration(folder: Path, database: str | None) -> Path:
@@ -104,7 +122,7 @@ def configuration(folder: Path, database: str | None) -> Path:
     return file
 
 
-def fill_all(config: Config, rows: int, days: int) -> None:
+def fill_all(config: Config, rows: int, days: int, used: int) -> None:
     """Fill every table through the gateway's own stores."""
     folder = requests_folder(config)
     assert folder is not None
@@ -118,8 +136,14 @@ def fill_all(config: Config, rows: int, days: int) -> None:
         keys.note(acts)
     with closing(BatchStore(url, pepper)) as batches, batches.database.change(moves_epoch=False) as connection:
         connection.execute(insert(schema.batches), [batch_row(number, rng) for number in range(BATCHES)])
-    with closing(UsageStore(url, pepper)) as usage, usage._database.change(moves_epoch=False) as connection:
-        write_hours(connection, list(usage_rows(days)))
+    with closing(UsageStore(url, pepper)) as usage:
+        for rows_of_hour in (*batched(usage_rows(days)), *company_rows(used, rng)):
+            with usage._database.change(moves_epoch=False) as connection:
+                write_hours(connection, rows_of_hour)
+        usage.sum_days(0, "")
+    with closing(LiveStore(url, pepper)) as live:
+        for replica in range(REPLICAS):
+            live.add_minutes(f"bench-{replica}", live_minutes(), 0)
 
 
 def batch_row(number: int, rng: random.Random) -> dict[str, Any]:
@@ -144,6 +168,43 @@ def usage_rows(days: int) -> Iterator[dict[str, Any]]:
         for slot in range(96):
             labels = UsageLabels("tenant-0", f"key{slot % 8}", f"model-{slot // 8}", "", "usd")
             yield hour_values(f"bench-{hour}", hour, UsageRow(slot, labels, (1,) * len(COUNTERS)))
+
+
+def batched(rows: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Rows in parts of one transaction."""
+    while part := list(islice(rows, 5000)):
+        yield part
+
+
+def company_rows(used: int, rng: random.Random) -> Iterator[list[dict[str, Any]]]:
+    """The usage of all tenants: so many rows in the last 720 hours, each of another key and model."""
+    now = int(time.time()) // HOUR
+    combinations = [(tenant, key, model) for tenant in range(TENANTS) for key in range(5) for model in range(12)]
+    for hour in range(now - COMPANY_HOURS, now):
+        chosen = rng.sample(combinations, used // COMPANY_HOURS)
+        yield [
+            hour_values(
+                f"company-{hour}",
+                hour,
+                UsageRow(slot, UsageLabels(f"tenant-{t}", f"key{t}-{k}", f"model-{m}", "", "usd"), (10**9,) + (1,) * 7),
+            )
+            for slot, (t, k, m) in enumerate(chosen)
+        ]
+
+
+def live_minutes() -> dict[int, str]:
+    """Six hours of one replica: all models, and as many tenants as a minute has."""
+    now, texts = int(time.time()) // 60, {}
+    for minute in range(now - 360, now):
+        figures = FigureSet()
+        names: list[tuple[Dimension, str]] = [("tenants", f"tenant-{each}") for each in range(40)]
+        names += [("models", f"model-{each}") for each in range(12)]
+        for part in (figures.all, *(figures.of(dimension, name) for dimension, name in names)):
+            part.requests, part.tokens, part.picos = 100, 1000, {"usd": 10**9}
+            part.durations.update(dict.fromkeys(range(-20, 10), 3))
+            part.first_chunks.update(dict.fromkeys(range(-30, 0), 3))
+        texts[minute] = json.dumps(figures.describe())
+    return texts
 
 
 def measure(client: http.client.HTTPConnection, listing: Listing) -> dict[str, float]:
@@ -189,7 +250,8 @@ def until_open(port: int, folder: Path, seconds: float = 120.0) -> http.client.H
 def main(argv: Sequence[str] | None = None) -> int:
     """Fill a database, start a gateway on it, and read every list."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=700_000)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--usage", type=int, default=1_000_000)
     parser.add_argument("--days", type=int, default=7)
     parser.add_argument("--database")
     options = parser.parse_args(argv)
@@ -197,7 +259,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         folder = Path(name)
         file = configuration(folder, options.database)
         config = settings_of(file)
-        fill_all(config, options.rows, options.days)
+        fill_all(config, options.rows, options.days, options.usage)
         launch = Launch([sys.executable, "-m", "gateway", "serve", "--config", str(file)])
         figures: dict[str, dict[str, float]] = {}
         with child("headrace", launch, "0-63", folder):

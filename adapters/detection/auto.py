@@ -43,7 +43,7 @@ class AutoAdapter:
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
         if self._adapter is None:
-            raise Unavailable("The endpoint's protocol is not detected yet.")
+            raise Unavailable("The endpoint's protocol is not detected yet.").because("detecting")
         return await self._adapter.call(request, call)
 
     async def probe(self, timeout: float) -> None:

@@ -79,4 +79,4 @@ class Budget:
             f"The server has reached its limit of bytes of requests and answers: {self.limit}. "
             f"Try again in {RETRY_SECONDS:.0f} s.",
             retry_after=RETRY_SECONDS,
-        )
+        ).because("memory")

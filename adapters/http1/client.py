@@ -305,7 +305,7 @@ class Client:
 
     async def _connect(self, deadline: Deadline) -> Exchange:
         if len(self._open) + self._connecting >= self._max_connections:
-            raise Unavailable("Every connection to the upstream is in use.")
+            raise Unavailable("Every connection to the upstream is in use.").because("upstream_connections")
         left = deadline.at - self._loop.time()
         self._connecting += 1
         try:

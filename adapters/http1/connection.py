@@ -11,6 +11,7 @@ one phase, and `deadline` bounds each phase:
 import asyncio
 from typing import cast
 
+from adapters.cut import SERVER, survived
 from adapters.errors import CallerError, InferenceError
 from adapters.http1.budget import Budget
 from adapters.http1.host import Host
@@ -76,6 +77,7 @@ class Connection(RequestReceiver):
 
     async def _answer_requests(self) -> None:
         """Answer requests in order until the connection must close."""
+        SERVER.set(self._server.cut)
         try:
             while await self._answer_queued():
                 self._answering = False
@@ -182,7 +184,7 @@ class Connection(RequestReceiver):
                         response.write_to(self._write_chunk)
                     pending = b""
                     if self._writing_paused:
-                        await self._drain()
+                        await self._drain_stream()
             self._transport.write(pending + b"0\r\n\r\n" if chunked else pending)
             await self._drain()
         finally:
@@ -203,6 +205,16 @@ class Connection(RequestReceiver):
             await self._drain()
         finally:
             budget.give(size)
+
+    async def _drain_stream(self) -> None:
+        """Wait until the client has read a part. A cut ends the stream in its next piece, which reports it."""
+        try:
+            await self._drain()
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if survived() is None or task is None:
+                raise
+            task.cancel()
 
     async def _drain(self) -> None:
         while self._writing_paused:
@@ -272,6 +284,13 @@ class Connection(RequestReceiver):
     def give_way(self) -> None:
         self._deaf = True
         self._transport.abort()
+
+    def end_requests(self) -> set[asyncio.Task[None]]:
+        """Cut the request in progress. Returns its task."""
+        if self._task is None or not self._answering or self._task.done():
+            return set()
+        self._task.cancel()
+        return {self._task}
 
     def abort(self) -> asyncio.Task[None] | None:
         """Drop the connection now. Returns its task, which is being cancelled."""

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from adapters.cut import Cut
 from adapters.http1.budget import Budget
 from adapters.http1.message import Handler, Refusal
 
@@ -66,6 +67,10 @@ class ServedConnection(Protocol):
     def give_way(self) -> None:
         """Close at once, to make room for another connection."""
 
+    def end_requests(self) -> set[asyncio.Task[None]]:
+        """Cut the requests in progress: their handlers are cancelled, and write how the answer ends. Returns their
+        tasks."""
+
     def abort(self) -> asyncio.Task[None] | None:
         """Drop the connection now. Returns its task, which is being cancelled."""
 
@@ -79,6 +84,7 @@ class Host(Protocol):
     budget: Budget
     refusal: Refusal
     draining: bool
+    cut: Cut
 
     def opened(self, connection: ServedConnection) -> bool:
         """Count a connection. False if the server is full and no connection is idle."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
+from adapters.cut import Cut
 from adapters.http1.host import ServedConnection
 from adapters.http1.sweeper import sweeper
 
@@ -293,6 +294,7 @@ class Accepting(Listeners, Generic[C]):
     def __init__(self, protocol: Callable[[], asyncio.Protocol], max_connections: int, lull: float) -> None:
         super().__init__(protocol, max_connections)
         self.draining = False
+        self.cut = Cut()
         self.connections: set[C] = set()
         self._tasks: set[asyncio.Task[None]] = set()  # handlers that a drain waits for, even after their response
         self._lull = lull
@@ -342,6 +344,24 @@ class Accepting(Listeners, Generic[C]):
         except TimeoutError:
             return False
         return True
+
+    async def cut_requests(self, patience: float) -> int:
+        """End the drain: each request in progress ends with an error of its door, within `patience` seconds.
+
+        Returns how many there were. Connections without a request stay as they are.
+        """
+        self.draining = self.cut.begun = True
+        tasks = {task for connection in list(self.connections) for task in connection.end_requests()}
+        if not tasks:
+            return 0
+        ends = self.loop.time() + patience
+        await asyncio.wait(tasks, timeout=patience)
+        with contextlib.suppress(TimeoutError):  # clients read the last bytes, and close
+            async with asyncio.timeout_at(ends):
+                while self.connections:
+                    self._idle.clear()
+                    await self._idle.wait()
+        return len(tasks)
 
     def _stop_accepting(self) -> None:
         """Stop accepting at once, and drop the connections that are being accepted."""

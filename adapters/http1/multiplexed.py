@@ -350,6 +350,10 @@ class Multiplexed(FrameReceiver):
             self._leave()
         self.transport.abort()
 
+    def end_requests(self) -> set[asyncio.Task[None]]:
+        """Nothing: the connections of the streams are cut by themselves."""
+        return set()
+
     def abort(self) -> asyncio.Task[None] | None:
         """Drop the connection now. Returns None: the connections of the streams own the tasks."""
         self._closed = True

@@ -14,6 +14,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from typing import Literal, Protocol
 
+from adapters.cut import SERVER, Cut
 from adapters.http1.budget import Budget
 from adapters.http1.listeners import Accepting, Contexts, SharedSocket, Siblings
 from adapters.http2 import frames
@@ -46,6 +47,7 @@ class AcceptingServer(CallServer, Protocol):
     loop: asyncio.AbstractEventLoop
     handler: Handler
     greeting: bytes
+    cut: Cut
 
     def opened(self, connection: Accepted) -> bool:
         """Count a connection. False if the server is full and no connection is idle."""
@@ -162,6 +164,7 @@ class Accepted(Connection[RequestHead]):
             self.server.begun(call.task)
 
     async def _answer_call(self, call: GrpcCall) -> None:
+        SERVER.set(self.server.cut)
         try:
             await self.server.handler(call)
             if not call.ended:
@@ -295,6 +298,14 @@ class Accepted(Connection[RequestHead]):
             self._wait_until(min(self._due, self.loop.time() + patience))
         else:
             self.drain()
+
+    def end_requests(self) -> set[asyncio.Task[None]]:
+        """Cut the calls in progress. Returns their tasks."""
+        calls = [call for call in self.streams.values() if isinstance(call, GrpcCall)]
+        tasks = {call.task for call in calls if call.task is not None and not call.task.done()}
+        for task in tasks:
+            self.server.cancel(task)
+        return tasks
 
     def _lost(self) -> Exception:
         return GrpcError(Code.CANCELLED, "The client has disconnected.")

@@ -202,7 +202,7 @@ class Channel:
     async def _dialled(self) -> None:
         if self._dialling is None:
             if len(self._usable) >= self._max_connections:
-                raise Unavailable("Every connection to the upstream is in use.")
+                raise Unavailable("Every connection to the upstream is in use.").because("upstream_connections")
             self._dialling = self._loop.create_task(self._dial())
             self._dialling.add_done_callback(_seen)
         await asyncio.shield(self._dialling)

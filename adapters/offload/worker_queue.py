@@ -131,7 +131,8 @@ class WorkerQueue:
         except (CodecWorkerLost, OSError) as error:
             if not job.future.cancelled():
                 log.warning("the process that decodes large bodies was lost: %s", error)
-            job.end(error=CapacityError("The process that decodes large bodies was lost. Try again."))
+            lost = CapacityError("The process that decodes large bodies was lost. Try again.")
+            job.end(error=lost.because("decoding"))
         except BaseException as error:
             job.end(error=error)
         else:
@@ -178,7 +179,8 @@ class WorkerQueue:
 
 def _too_many(tenant: str) -> CapacityError:
     if not tenant:
-        return CapacityError("Too many large bodies wait to be decoded. Try again later.", retry_after=1.0)
+        full = CapacityError("Too many large bodies wait to be decoded. Try again later.", retry_after=1.0)
+        return full.because("decoding")
     message = f"{MAX_WAITING} large bodies of {tenant} wait to be decoded. Try again in 1 s."
     return LimitExceeded(message, limit="large_bodies", retry_after=1.0)
 

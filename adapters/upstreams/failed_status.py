@@ -61,7 +61,9 @@ def _number(version: str) -> int:
 
 def no_such_version(request: ModelRequest) -> NotFound:
     """Return the error for a missing version, which blames the client: the client chose the version."""
-    return NotFound(f"The model `{request.model}` has no version `{request.version[:32]}`.", param="model_version")
+    return NotFound(
+        f"The model `{request.model}` has no version `{request.version[:32]}`.", param="model_version"
+    ).because("version_unknown", model=request.model, version=request.version)
 
 
 _MAX_MESSAGE = 2_000

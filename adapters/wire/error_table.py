@@ -258,7 +258,8 @@ def _class(status: int, reported: ErrorBody, retry_after: float | None) -> Infer
     if status in _FULL or (status in (409, 425) and (status == 425 or _AGAIN.search(words))):
         scope = "unknown" if status in (409, 425, 429) else "server"
         wait = _wait(words) if retry_after is None else retry_after
-        return _worded(CapacityError("The upstream is overloaded.", retry_after=wait, scope=scope), reported)
+        full = CapacityError("The upstream is overloaded.", retry_after=wait, scope=scope)
+        return _worded(full.because("upstream_quota" if status == 429 else full.cause), reported)
     return _callers(status, reported) if of_the_request else _failed(status, reported)
 
 

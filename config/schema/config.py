@@ -207,7 +207,8 @@ class Config(Section):
     regions: tuple[RegionConfig, ...] = ()
     """Regions of zones, for pools with ``balance.locality: nearest``."""
     drain: Delay = 30.0
-    """How long a stop (SIGTERM) waits for requests in flight; ``0s`` cancels them."""
+    """How long a stop (SIGTERM) waits for requests in flight. Those that have not ended then get 503, and streams an
+    error event."""
     pools: tuple[PoolConfig, ...] = Field(min_length=1)
     """Servers that answer requests."""
     devices: tuple[SharedDeviceConfig, ...] = Field((), max_length=64)

@@ -25,11 +25,11 @@ def make_app(backend: AdminBackend) -> web.Application:
     tenants, explain, shadows = Tenants(backend), Explain(backend), ShadowsFront(backend)
     admission = SessionAdmission(backend)
     app = web.Application(middlewares=[AdminGuard(backend, admission).middleware])
-    app.on_response_prepare.append(protect)
+    app.on_response_prepare.extend((protect, admission.renew))
     console = ConsoleFront(backend, admission)
     app.on_shutdown.append(console.close)
     bound_bodies(app, backend.config.http.max_body)
-    app.on_cleanup.extend((tenants.close, explain.close, shadows.close))
+    app.on_cleanup.extend((tenants.close, explain.close, shadows.close, admission.close))
 
     async def livez(_: web.Request) -> web.Response:
         return web.json_response({"status": "alive"})

@@ -124,6 +124,8 @@ def frame(sample: GatewaySample, rates: Rates) -> RenderableType:
         parts.append(_queues(sample))
     if any(scale["max"] > 1 or scale["failure"] for scale in sample.state.get("replicas", ())):
         parts.append(_replicas(sample))
+    if refusals := rates.by("headrace_refusals_total", "cause", "unit"):
+        parts.append(_refusals(refusals))
     return Group(*parts, _models(rates), _tenants(sample, rates))
 
 
@@ -186,6 +188,14 @@ def _replicas(sample: GatewaySample) -> Table:
         reason = Text(f"failing: {plain(scale['failure'])}", _BAD) if scale["failure"] else plain(scale["reason"])
         counts = (str(scale[name]) for name in ("ready", "replicas", "desired"))
         table.add_row(plain(scale["pool"]), reason, *counts)
+    return table
+
+
+def _refusals(rates: Mapping[tuple[str, ...], float]) -> Table:
+    table = _table("Refusals", "cause", "limit", "refused/s")
+    for (cause, unit), rate in _largest(rates):
+        if rate:
+            table.add_row(plain(cause), plain(unit), f"{rate:.1f}")
     return table
 
 

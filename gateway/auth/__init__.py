@@ -7,6 +7,7 @@ room.py          the bound of keys of one tenant
 table.py         keys in memory, replaced whole
 keys.py          the form of a key, and its hash
 pepper.py        the secret that is mixed into hashes
+seal.py          bytes that only processes with the pepper can read
 tokens.py        verifies JSON Web Tokens
 jwks.py          fetches an issuer's public keys
 certificates.py  the tenant of a client certificate

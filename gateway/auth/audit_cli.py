@@ -25,17 +25,16 @@ def list_entries(
     if json:
         typer.echo(json_text.dumps([as_object(entry) for entry in entries], indent=2))
         return
-    from rich.console import Console  # as in `listing`
-    from rich.table import Column, Table
+    from rich.table import Column, Table  # as in `listing`
 
-    from gateway.terminal import plain
+    from gateway.terminal import plain, show
 
     table = Table(Column("seq", justify="right"), "time", "actor", "from", "action", "target", "outcome", "detail")
     for entry in entries:
         detail = "" if entry.detail == "{}" else entry.detail
         cells = (entry.actor, entry.peer, entry.action, entry.target, entry.outcome, detail)
         table.add_row(str(entry.seq), utc(entry.at), *map(plain, cells))
-    Console().print(table)
+    show(table)
 
 
 @app.command()

@@ -36,8 +36,14 @@ class Certificates:
         """
         holders = [self._holders[name] for name in _names(certificate) if name in self._holders]
         tenants = {holder.tenant for holder in holders}
-        if len(tenants) != 1 or now_utc >= ssl.cert_time_to_seconds(certificate["notAfter"]):
-            raise CredentialError(REFUSED)
+        if len(tenants) != 1:
+            first = next(_names(certificate), ("", ""))[1]
+            cause = "certificate_ambiguous" if tenants else "certificate_unknown"
+            raise CredentialError(REFUSED).because(cause, name=first)
+        if now_utc >= ssl.cert_time_to_seconds(certificate["notAfter"]):
+            error = CredentialError(REFUSED).because("certificate_expired", key=holders[0].key_id)
+            error.holder = holders[0].tenant, holders[0].key_id, holders[0].team
+            raise error
         return holders[0]
 
 

@@ -68,11 +68,16 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True)
 class KeyRecord:
-    """A stored key: its principal, its 32-byte hash, and its expiry in Unix seconds."""
+    """A stored key: its principal, its 32-byte hash, and its expiry in Unix seconds.
+
+    `successor` is the id of the key that replaces it, if it was rotated.
+    """
 
     principal: Principal
     digest: bytes = field(repr=False)
     expires_at: float = math.inf
+    successor: str = ""
+    revoked: bool = False
 
 
 def granted(tenant: str, key_id: str, grant: GrantConfig) -> Principal:

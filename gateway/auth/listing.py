@@ -61,10 +61,9 @@ def as_json(keys: Iterable[ListedKey]) -> str:
 
 def show_table(keys: Iterable[ListedKey]) -> None:
     """Print for people, on a terminal of 80 columns too: days without times, and rare attributes of keys in `notes`."""
-    from rich.console import Console  # 40 ms, which a start of the gateway does not need
-    from rich.table import Column, Table
+    from rich.table import Column, Table  # 40 ms, which a start of the gateway does not need
 
-    from gateway.terminal import plain
+    from gateway.terminal import plain, show
 
     table = Table(Column("id", no_wrap=True), Column("tenant", overflow="fold"), box=None, pad_edge=False)
     for name in ("status", "created", "expires"):
@@ -73,7 +72,7 @@ def show_table(keys: Iterable[ListedKey]) -> None:
     for key in keys:
         created = (key.created or "").partition("T")[0]
         table.add_row(key.id, plain(key.tenant), key.status, created, _last_day(key.expires), plain(_notes(key)))
-    Console().print(table)
+    show(table)
 
 
 def _last_day(expires: str | None) -> str:

@@ -64,4 +64,5 @@ class Scope:
     def check_front(self, operation: str) -> None:
         """Raises `Forbidden` for an operation outside the scope."""
         if self._fronts is not None and operation not in self._fronts:
-            raise Forbidden(f"This credential is not for `{operation}`: its scopes name other operations.")
+            message = f"This credential is not for `{operation}`: its scopes name other operations."
+            raise Forbidden(message).because("operation_out_of_scope", operation=operation)

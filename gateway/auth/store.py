@@ -28,6 +28,8 @@ from gateway.state.database import Stamp, stamp
 
 Status = Literal["active", "replaced", "expired", "revoked"]
 _NOTHING = GrantConfig()
+MOST_ENDED = 10_000
+"""Ended keys that a gateway reads: a database may have any number of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,8 @@ class LiveKeys(NamedTuple):
     epoch: int
     records: tuple[KeyRecord, ...]
     teams: tuple[StoredTeam, ...] = ()
+    ended: tuple[KeyRecord, ...] = ()
+    """The keys that ended last, by which a refusal names its reason."""
 
 
 class KeyStore:
@@ -181,7 +185,8 @@ class KeyStore:
         with self._database.transaction() as connection:
             # The epoch first: a change in between is then read twice, and not missed.
             epoch = self._database.checked_epoch(connection)
-            return LiveKeys(epoch, tuple(map(_record, connection.execute(query))), read_teams(connection))
+            live = tuple(map(_record, connection.execute(query)))
+            return LiveKeys(epoch, live, read_teams(connection), _ended(connection, now))
 
     # ── the audit log ─────────────────────────────────────────────────────────────────────────────────
 
@@ -230,6 +235,13 @@ def _read(connection: Connection, *where: ColumnElement[bool], newest: int | Non
     )
 
 
+def _ended(connection: Connection, now: float) -> tuple[KeyRecord, ...]:
+    """The keys that ended last, at most `MOST_ENDED`."""
+    query = _with_team(*keys.c).where(or_(keys.c.revoked_at.is_not(None), keys.c.expires_at <= now))
+    end = func.coalesce(keys.c.revoked_at, keys.c.expires_at)
+    return tuple(map(_record, connection.execute(query.order_by(end.desc()).limit(MOST_ENDED))))
+
+
 def _with_team(*columns: Any) -> Select[Any]:
     """The columns of keys with their team, which is empty without one."""
     team = func.coalesce(team_keys.c.team, "").label("team")
@@ -252,7 +264,8 @@ def _record(row: Row[Any]) -> KeyRecord:
     roles = USER if row.role == "user" else USER | {row.role}
     rights = roles, _labels(row.labels), _scope(row.scopes), row.team
     principal = Principal(row.tenant, row.id, *rights, lineage=row.lineage or "")
-    return KeyRecord(principal, bytes.fromhex(row.hash), math.inf if row.expires_at is None else row.expires_at)
+    end = math.inf if row.expires_at is None else row.expires_at
+    return KeyRecord(principal, bytes.fromhex(row.hash), end, row.replaced_by or "", row.revoked_at is not None)
 
 
 # Many keys have the same attributes, and every change of one reads all.

@@ -3,8 +3,9 @@
 import hmac
 import math
 import secrets
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
 from hashlib import blake2b
+from types import MappingProxyType
 
 from adapters.errors import CredentialError
 from config.schema.config import Config
@@ -17,8 +18,7 @@ REFUSED = "the API key or token is not valid: it is unknown, revoked or expired"
 _MISSING = "no API key given: send it as `Authorization: Bearer KEY` or `x-api-key: KEY`"
 # Stands in for a missing record, so that a refusal takes the same work for every reason.
 _NO_RECORD = KeyRecord(Principal("", ""), secrets.token_bytes(32), -math.inf)
-
-
+NONE_ENDED: Mapping[str, KeyRecord] = MappingProxyType({})
 _FINGERPRINT = blake2b(digest_size=32, key=secrets.token_bytes(32))
 """The keyed state of each fingerprint: a copy costs less than processing the key again."""
 
@@ -31,10 +31,21 @@ class KeyTable:
     one fingerprint for each key, and it is useless outside this process.
     """
 
-    __slots__ = ("_accepted", "_pepper", "_records", "teams")
+    __slots__ = ("_accepted", "_ended", "_pepper", "_records", "_tenants", "teams")
 
-    def __init__(self, pepper: bytes, records: dict[str, KeyRecord], teams: tuple[StoredTeam, ...] = ()) -> None:
+    def __init__(
+        self,
+        pepper: bytes,
+        records: dict[str, KeyRecord],
+        teams: tuple[StoredTeam, ...] = (),
+        ended: Mapping[str, KeyRecord] = NONE_ENDED,
+        tenants: Container[str] = (),
+    ) -> None:
+        """`ended` has keys that are no longer accepted, so that a refusal can name its reason; `tenants` are those of
+        the configuration."""
         self._pepper = pepper
+        self._tenants = tenants
+        self._ended = ended
         self.teams = teams
         """The teams of the database."""
         self._records = records
@@ -48,19 +59,23 @@ class KeyTable:
         issued: Iterable[KeyRecord] = (),
         demo: ApiKey | None = None,
         teams: tuple[StoredTeam, ...] = (),
+        ended: Iterable[KeyRecord] = (),
     ) -> "KeyTable":
         """Combine the keys of the file, of the database (`issued`) and the demo key, and the teams of the database.
+
+        `ended` are keys of the database that are revoked or expired.
 
         An issued key whose tenant is not in the file is not accepted; if the file and the database have the same id,
         the file takes precedence. Raises `KeyConfigError` when a key of the file can never be used.
         """
         tenants = {tenant.name for tenant in config.tenants}
         records = {r.principal.key_id: r for r in issued if r.principal.tenant in tenants}
+        gone = {r.principal.key_id: r for r in (*ended, *issued) if r.principal.key_id not in records}
         records.update(written_keys(config))
         if demo is not None and config.auth.demo_key:
             principal = Principal(demo_tenant(config), demo.id)
             records[demo.id] = KeyRecord(principal, digest(pepper, demo.plaintext))
-        return cls(pepper, records, teams)
+        return cls(pepper, records, teams, gone, frozenset(tenants))
 
     def __len__(self) -> int:
         return len(self._records)
@@ -71,7 +86,7 @@ class KeyTable:
         Runs on every request. The error is the same for a key that is malformed, unknown, wrong, revoked or expired.
         """
         if token is None:
-            raise CredentialError(_MISSING, code="missing_api_key")
+            raise CredentialError(_MISSING, code="missing_api_key").because("missing")
         state = _FINGERPRINT.copy()
         state.update(token.encode("utf-8", "surrogatepass"))
         fingerprint = state.digest()
@@ -79,13 +94,13 @@ class KeyTable:
         if record is None:
             record = self._accepted[fingerprint] = self._check(token)
         if now_utc >= record.expires_at:
-            raise CredentialError(REFUSED)
+            raise self._refused(record)
         return record.principal
 
-    def holds(self, principal: Principal, now_utc: float) -> bool:
-        """Whether a principal's key is here, has the same rights and has not expired."""
-        record = self._records.get(principal.key_id)
-        return record is not None and record.principal == principal and now_utc < record.expires_at
+    def holder(self, key_id: str, now_utc: float) -> Principal | None:
+        """The principal of a key; None if the key is not here, or has expired."""
+        record = self._records.get(key_id)
+        return record.principal if record is not None and now_utc < record.expires_at else None
 
     def has_ended(self, key_id: str, now_utc: float) -> bool:
         """Whether an id is that of a key which is revoked, removed or expired. Holders without a key have other ids."""
@@ -95,11 +110,27 @@ class KeyTable:
     def _check(self, token: str) -> KeyRecord:
         """One look-up, one HMAC, one comparison in constant time."""
         key_id = id_of(token)
-        record = _NO_RECORD if key_id is None else self._records.get(key_id, _NO_RECORD)
+        record = _NO_RECORD if key_id is None else self._records.get(key_id) or self._ended.get(key_id, _NO_RECORD)
         offered = digest(self._pepper, token if key_id is not None else "")
         if not hmac.compare_digest(offered, record.digest):
-            raise CredentialError(REFUSED)
+            cause = "malformed" if key_id is None else "unknown" if record is _NO_RECORD else "wrong_secret"
+            raise CredentialError(REFUSED).because(cause, key=key_id)
+        if key_id not in self._records:
+            raise self._refused(record)
         return record
+
+    def _refused(self, record: KeyRecord) -> CredentialError:
+        """The refusal of a key that was accepted once. Its secret is right, so its holder may be named."""
+        holder, error = record.principal, CredentialError(REFUSED)
+        if record.revoked:
+            cause = "revoked"
+        elif record.successor:
+            cause = "rotated"
+        else:
+            cause = "expired" if record.expires_at < math.inf else "tenant_removed"
+        if holder.tenant in self._tenants:  # of no other tenant is there a limit of its series and its records
+            error.holder = holder.tenant, holder.key_id, holder.team
+        return error.because(cause, key=holder.key_id, tenant=holder.tenant, rotated_to=record.successor)
 
 
 def demo_tenant(config: Config) -> str:

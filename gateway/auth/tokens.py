@@ -18,6 +18,12 @@ MAX_TOKEN = 8192
 MAX_VERIFIED = 4096
 VERIFIED_SECONDS = 60.0
 _SCOPES = frozenset({"models", "fronts", "routes"})
+_ORDER = (
+    "token_malformed", "token_issuer", "token_algorithm", "token_key", "token_signature", "token_claims",
+    "token_audience", "token_early", "token_expired",
+)  # fmt: skip
+"""How far the check of a token came: of several entries for one issuer, the one that came farthest has the reason."""
+_SIGNED = frozenset({"token_audience", "token_early", "token_expired"})
 _REQUIRED = ["iss", "aud", "exp", "sub"]
 
 
@@ -27,6 +33,22 @@ class _Verified(NamedTuple):
     principal: Principal
     since: float
     until: float
+
+
+class _Rejected(NamedTuple):
+    """Why an issuer does not accept a token. Holder and tenant are those of a token with a right signature."""
+
+    cause: str
+    issuer: str = ""
+    holder: str = ""
+    tenant: str = ""
+
+    def error(self, tenants: Container[str]) -> CredentialError:
+        """The refusal, the same for the client whatever the cause."""
+        error = CredentialError(REFUSED).because(self.cause, key=self.holder, issuer=self.issuer, tenant=self.tenant)
+        if self.tenant in tenants:
+            error.holder = self.tenant, self.holder, ""
+        return error
 
 
 class Tokens:
@@ -56,29 +78,35 @@ class Tokens:
     def authenticate(self, token: str, now_utc: float, tenants: Container[str]) -> Principal:
         """The principal of a token, one of `tenants`. Raises `CredentialError`, the same for every reason."""
         if not self._issuers or len(token) > MAX_TOKEN:
-            raise CredentialError(REFUSED)
+            raise CredentialError(REFUSED).because("token_malformed" if self._issuers else "token_issuer")
         digest = hashlib.sha256(token.encode()).digest()
         verified = self._verified.get(digest)
         if verified is None or not verified.since <= now_utc < verified.until:
-            verified = self._verify(token, now_utc)
+            verified = self._verify(token, now_utc, tenants)
             self._remember(digest, verified)
-        if verified.principal.tenant not in tenants:
-            raise CredentialError(REFUSED)
+        if (holder := verified.principal).tenant not in tenants:
+            raise CredentialError(REFUSED).because("tenant_removed", key=holder.key_id, tenant=holder.tenant)
         return verified.principal
 
-    def _verify(self, token: str, now_utc: float) -> _Verified:
+    def _verify(self, token: str, now_utc: float, tenants: Container[str]) -> _Verified:
         import jwt  # with cryptography: for files with an issuer
 
+        rejected = _Rejected("token_malformed")
         try:
             unverified = jwt.decode_complete(token, options={"verify_signature": False})
-            header, name = unverified["header"], unverified["payload"].get("iss")
+            header, payload = unverified["header"], unverified["payload"]
             if "crit" not in header:  # no extension is supported here
+                rejected = _Rejected("token_issuer")
                 for issuer in self._issuers:
-                    if issuer.name == name and (verified := issuer.verify(token, header, now_utc)):
-                        return verified
+                    if issuer.name == payload.get("iss"):
+                        verified = issuer.verify(token, header, payload, now_utc)
+                        if isinstance(verified, _Verified):
+                            return verified
+                        rejected = max(rejected, verified, key=lambda each: _ORDER.index(each.cause))
         except (jwt.PyJWTError, ValueError, TypeError, ArithmeticError, RecursionError):
-            pass  # the one message for every defect of a token
-        raise CredentialError(REFUSED)
+            if rejected.cause == "token_issuer":
+                rejected = _Rejected("token_claims")
+        raise rejected.error(tenants)
 
     def _remember(self, digest: bytes, verified: _Verified) -> None:
         self._verified.pop(digest, None)
@@ -97,8 +125,10 @@ class _Issuer:
         self._secret = secret.get_secret_value().encode() if secret is not None else None
         self._config = config
 
-    def verify(self, token: str, header: dict[str, Any], now_utc: float) -> _Verified | None:
-        """The result of a token; None if this entry does not accept it.
+    def verify(
+        self, token: str, header: dict[str, Any], payload: dict[str, Any], now_utc: float
+    ) -> _Verified | _Rejected:
+        """The result of a token, with its unverified payload.
 
         Propagates the errors of claims of a wrong type.
         """
@@ -106,10 +136,10 @@ class _Issuer:
 
         config, algorithm = self._config, header.get("alg")
         if algorithm not in config.algorithms:
-            return None
+            return _Rejected("token_algorithm", config.name)
         key = self.jwks.find(header.get("kid"), algorithm) if self.jwks is not None else self._secret
         if key is None:
-            return None
+            return _Rejected("token_key", config.name)
         try:
             claims = jwt.decode(
                 token,
@@ -120,12 +150,24 @@ class _Issuer:
                 leeway=config.leeway,
                 options={"require": _REQUIRED, "enforce_minimum_key_length": True},
             )
-        except jwt.PyJWTError:
-            return None
+        except jwt.PyJWTError as error:
+            return self._rejected(_cause_of(error), payload)
         check_types(claims)
         holder = holder_id(f"jwt:{config.name}", claims["sub"])
         principal = Principal(self._tenant(claims), holder, self._roles(claims), NO_LABELS, self._scope(claims))
         return _Verified(principal, now_utc, min(claims["exp"], now_utc + VERIFIED_SECONDS))
+
+    def _rejected(self, cause: str, payload: dict[str, Any]) -> _Rejected:
+        """The signature is checked before the claims: behind a right one the payload is the issuer's own."""
+        if cause not in _SIGNED:
+            return _Rejected(cause, self._config.name)
+        subject = payload.get("sub")
+        holder = holder_id(f"jwt:{self._config.name}", subject) if isinstance(subject, str) else ""
+        try:
+            tenant = self._tenant(payload)
+        except TypeError:
+            tenant = ""
+        return _Rejected(cause, self._config.name, holder, tenant)
 
     def _tenant(self, claims: dict[str, Any]) -> str:
         if self._config.tenant is not None:
@@ -156,6 +198,21 @@ class _Issuer:
                 if separator and kind in _SCOPES:
                     named.setdefault(kind, []).append(name)
         return Scope(**named) if named else None
+
+
+def _cause_of(error: Exception) -> str:
+    """The cause of a refusal by PyJWT."""
+    import jwt
+
+    causes: tuple[tuple[type[Exception], str], ...] = (
+        (jwt.InvalidAlgorithmError, "token_algorithm"),
+        (jwt.ExpiredSignatureError, "token_expired"),
+        (jwt.ImmatureSignatureError, "token_early"),
+        (jwt.InvalidAudienceError, "token_audience"),
+        (jwt.InvalidSignatureError, "token_signature"),
+        (jwt.InvalidKeyError, "token_key"),
+    )
+    return next((cause for kind, cause in causes if isinstance(error, kind)), "token_claims")
 
 
 def _jwks(config: JwtConfig, clock: Callable[[], float], on_change: Callable[[], None]) -> "Jwks":

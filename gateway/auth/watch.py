@@ -125,5 +125,6 @@ class KeyWatcher:
 
     def _build(self, config: Config) -> KeyTable:
         live = self._live
-        records, teams = ((), ()) if live is None else (live.records, live.teams)
-        return KeyTable.build(config, self._pepper, records, self._demo, teams)
+        if live is None:
+            return KeyTable.build(config, self._pepper, demo=self._demo)
+        return KeyTable.build(config, self._pepper, live.records, self._demo, live.teams, live.ended)

@@ -6,6 +6,7 @@ The status 200 is sent with the first comment, so a later failure is an event.
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from adapters.cut import survived
 from adapters.http1.message import BodyStream, Response
 
 COMMENT = b": waiting\n\n"
@@ -29,6 +30,13 @@ async def commented(
         await asyncio.wait([task], timeout=patience)
         if task.done() or (headers := fields()) is None:
             return await task
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.wait([task])
+        if not task.cancelled() and survived() is not None:
+            return task.result()
+        await _close(task)
+        raise
     except BaseException:
         await _cancel(task)
         raise
@@ -58,7 +66,13 @@ class _Commented:
         if self._whole:
             raise StopAsyncIteration
         if self._body is None:
-            await asyncio.wait([self._task], timeout=self._patience)
+            try:
+                await asyncio.wait([self._task], timeout=self._patience)
+            except asyncio.CancelledError:
+                if survived() is None:
+                    raise
+                self._task.cancel()  # it returns the error of its door
+                await asyncio.wait([self._task])
             if not self._task.done():
                 return COMMENT
             response = self._task.result()
@@ -82,5 +96,10 @@ async def _cancel(task: "asyncio.Future[Response]") -> None:
     """Cancel the task, wait for its end, and close the response that it returned."""
     task.cancel()
     await asyncio.wait([task])
+    await _close(task)
+
+
+async def _close(task: "asyncio.Future[Response]") -> None:
+    """Close the response that a task has returned."""
     if not task.cancelled() and task.exception() is None and not isinstance(body := task.result().body, bytes):
         await body.aclose()

@@ -8,7 +8,8 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sized
 from typing import Any
 
-from adapters.errors import UPGRADE_REQUIRED, CallerError, InferenceError, NotFound
+from adapters.cut import survived
+from adapters.errors import UPGRADE_REQUIRED, CallerError, InferenceError
 from adapters.http1.message import Request, Response
 from adapters.http1.relay import RELAY
 from adapters.ignored_fields import IGNORED
@@ -19,6 +20,7 @@ from gateway.fronts import rate_limits
 from gateway.fronts.comments import EventOf, commented
 from gateway.fronts.rights import client_right
 from gateway.request.core import Core
+from gateway.request.path_parts import unknown_model
 from gateway.telemetry import Record
 from policies.routing.rules import ResolvedModel
 
@@ -122,7 +124,14 @@ class Door:
             response = refusal(error, headers_of(record))
             core.end(record, error, response.status)
             return response
-        except (Exception, asyncio.CancelledError) as error:
+        except asyncio.CancelledError as error:
+            if (cut := survived()) is None:
+                core.end(record, error)
+                raise
+            response = refusal(cut, headers_of(record))
+            core.end(record, cut, response.status)
+            return response
+        except Exception as error:
             core.end(record, error)
             raise
 
@@ -189,8 +198,10 @@ class Door:
     def model_of(self, principal: Principal, name: str) -> ResolvedModel:
         """The model with a name. Raises `NotFound` for an unknown name, and for a model that the client may not use."""
         model = self.core.snapshot.catalogue.find(name)
-        if model is None or not self._may_see(principal, model.name or name):
-            raise NotFound(f"The model `{name[:128]}` does not exist or you may not use it.", param="model")
+        if model is None:
+            raise unknown_model(name, "model_unknown")
+        if not self._may_see(principal, model.name or name):
+            raise unknown_model(name, "model_not_allowed")
         return model
 
     def _may_see(self, principal: Principal, model: str) -> bool:

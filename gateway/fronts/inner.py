@@ -68,7 +68,7 @@ class InnerDoor(Door):
         principal = http.principal
         record.hold(principal)
         if self.core.snapshot.credentials.keys.has_ended(principal.key_id, self.core.wall()):
-            raise CredentialError(f"{http.credential} is revoked or expired")
+            raise CredentialError(f"{http.credential} is revoked or expired").because("expired", key=http.credential)
         return principal
 
 

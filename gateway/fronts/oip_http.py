@@ -203,11 +203,11 @@ class OipFront:
 
 
 async def _order(principal: Principal, http: Request, record: Record) -> Response:
-    raise Forbidden(tensors.ORDERS)
+    raise Forbidden(tensors.ORDERS).because("operators_only")
 
 
 async def _elsewhere(principal: Principal, http: Request, record: Record) -> Response:
-    raise Forbidden(tensors.ELSEWHERE)
+    raise Forbidden(tensors.ELSEWHERE).because("operators_only")
 
 
 # ── answers ───────────────────────────────────────────────────────────────────────────────────────────────

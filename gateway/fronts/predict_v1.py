@@ -130,7 +130,9 @@ class PredictFront:
         fields: dict[str, object] = {**openai.model(name, self._created, "tensor" if is_tensor else "llm")}
         if not is_tensor:
             if target.version:
-                raise NotFound(f"The model `{name[:128]}` has no versions of its own.", param="model")
+                raise NotFound(f"The model `{name[:128]}` has no versions of its own.", param="model").because(
+                    "version_unknown"
+                )
             return self._door.respond(record, predict_v1_responses.encode(fields))
         model, version = tensors.named(snapshot, name, target.version)
         standing, versions = await states(self._core, self._metadata, principal, http.headers, record, model, version)

@@ -123,6 +123,7 @@ ADMIN: dict[str, AdminRight] = {
     "GET /console/api/session": _OPEN,
     "POST /console/api/session": _OPEN,
     "DELETE /console/api/session": _OPEN,
+    "DELETE /console/api/sessions": _OPEN,
     "GET /console/oidc/start": _OPEN,
     "GET /console/oidc/callback": _OPEN,
     "GET /console/api/quickstart": _ADMINS,
@@ -143,6 +144,7 @@ ADMIN: dict[str, AdminRight] = {
     "GET /admin/tenants/{tenant}/alerts": _ADMINS,
     # what tenants have used and run
     "GET /admin/usage": _ADMINS,
+    "GET /admin/usage/overview": _ADMINS,
     "GET /admin/requests": _ADMINS,
     "GET /admin/requests/{id}": _ADMINS,
     "GET /admin/batches": _ADMINS,

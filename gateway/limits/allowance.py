@@ -57,7 +57,7 @@ class Allowance:
 
     __slots__ = (
         "buckets", "concurrency", "config", "drawn", "elsewhere", "in_shadow", "reported", "requests", "settled",
-        "spend",
+        "spend", "subject",
     )  # fmt: skip
 
     def __init__(self, config: LimitsConfig, now: float, utc: float) -> None:
@@ -67,6 +67,8 @@ class Allowance:
         """Of each such unit: the draws of other ledgers that are included, and since which slot."""
         self.buckets: dict[Rated, TokenBucket] = {}
         self.spend: CalendarBudget | None = None
+        self.subject = ""
+        """The subject in its limit, such as `key:ID`."""
         self.concurrency = Concurrency(sys.maxsize)
         self.configure(config, now, utc)
 
@@ -84,6 +86,11 @@ class Allowance:
         """The units that are reserved by an estimate and charged by the actual usage, by their index in `Amounts`."""
         self.spend = _budget(self.spend, config, utc)
         self.concurrency.limit = config.concurrency or sys.maxsize
+
+    @property
+    def name(self) -> str:
+        """The name of the subject without its kind; empty for the whole tenant."""
+        return self.subject.partition(":")[2] or ("(others)" if self.subject == "others" else "")
 
     @property
     def units(self) -> list[Unit]:

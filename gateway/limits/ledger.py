@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from math import ceil
 from typing import TYPE_CHECKING
 
 from adapters.errors import LimitExceeded
@@ -28,8 +29,11 @@ from policies.limits.limits import NOTHING, TOKENS, Amounts
 if TYPE_CHECKING:
     from gateway.limits.remote.redis_ledger import RedisLedger  # which needs an extra
 
+_YEAR_10000 = 253_402_300_800
 SOON = 0.01
 """Seconds to wait if a limit that refused elsewhere would grant the request by now."""
+ALL_TENANTS = "all"
+"""The kind of subject of a model's own limit, in a reason."""
 _SUBJECTS = {
     "tenant": "the whole tenant", "team": "each team", "key": "each key", "model": "each model", "user": "each user",
 }  # fmt: skip
@@ -342,22 +346,39 @@ class Ledger:
         enforced = [a for a in allowances if not a.in_shadow]
         refusals = [r for a in enforced for r in a.refusals(amounts, picos, now, utc)]
         worst = max(refusals, key=lambda r: r.wait, default=Refusal(SOON, refused.units[0], refused))
-        config = worst.allowance.config
+        config, of_team = worst.allowance.config, ""
         models = f", models {', '.join(config.models)}" if config.models else ""
-        owner, subject = tenant, _SUBJECTS[config.per]
+        owner, subjects, per, subject = tenant, _SUBJECTS[config.per], str(config.per), worst.allowance.name or tenant
         for (of, name), team in self.teams.items():
             if of == tenant and team.limits_with(worst.allowance):
-                owner, subject = f"The team {name} of {tenant}", "the whole team" if config.per == "team" else subject
+                owner, of_team = f"The team {name} of {tenant}", name
+                if config.per == "team":
+                    subjects, subject = "the whole team", name
         for name, account in self.models.items():
             if worst.allowance in account.always:
-                owner, subject, models = f"The model {name}", "all tenants together", ""
-        resource = "requests at once" if worst.unit == "concurrency" else worst.unit
+                owner, subjects, models = f"The model {name}", "all tenants together", ""
+                per, subject = ALL_TENANTS, name
+        resource, limit = "requests at once" if worst.unit == "concurrency" else worst.unit, getattr(config, worst.unit)
         return LimitExceeded(
-            f"{owner} is over its limit of {resource}: {getattr(config, worst.unit)} for {subject}{models}. "
+            f"{owner} is over its limit of {resource}: {limit} for {subjects}{models}. "
             f"Try again in {worst.wait:.1f} s.",
             limit=worst.unit,
             retry_after=worst.wait,
+        ).because(
+            "limit",
+            unit=worst.unit,
+            limit=str(limit),
+            per=per,
+            subject=subject,
+            team=of_team,
+            models=models.removeprefix(", models "),
+            reset=_time_of(utc + worst.wait),
         )
+
+
+def _time_of(utc: float) -> str | None:
+    """RFC 3339, rounded up to the second; None for a time that never comes."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ceil(utc))) if utc < _YEAR_10000 else None
 
 
 def _undo(holds: Iterable[Hold], now: float) -> None:

@@ -117,6 +117,7 @@ class Limit:
         allowance = self._store(self._scope, subject, self.config, spare, now, utc)
         if allowance is None:
             return self._others(now, utc)
+        allowance.subject = subject
         self._allowances[subject] = allowance
         self._join([(subject, allowance)], now, utc)
         return allowance
@@ -126,6 +127,7 @@ class Limit:
         if allowance is None:
             allowance = self._store(self._scope, _OTHERS, self.config, None, now, utc)
             assert allowance is not None
+            allowance.subject = _OTHERS
             self._allowances[_OTHERS] = allowance
             self._join([(_OTHERS, allowance)], now, utc)
         return allowance

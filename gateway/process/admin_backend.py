@@ -172,9 +172,9 @@ class GatewayBackend(PlaneBackend, HostBackend):
         """The holder of a credential. Raises `CredentialError`."""
         return self._plane.core.snapshot.credentials.authenticate(token, certificate, now_utc)
 
-    def holds(self, principal: Principal, now_utc: float) -> bool:
-        """Whether the key of a principal is still valid."""
-        return self._plane.core.snapshot.credentials.keys.holds(principal, now_utc)
+    def holder(self, key_id: str, now_utc: float) -> Principal | None:
+        """The principal of a valid key."""
+        return self._plane.core.snapshot.credentials.keys.holder(key_id, now_utc)
 
     async def metrics(self) -> Collector:
         """Every metric."""

@@ -1,6 +1,7 @@
 """The HTTP and gRPC servers that clients connect to."""
 
 import asyncio
+import logging
 import socket
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -18,6 +19,10 @@ from gateway.traffic.fleet.server_tls import ServerFiles, ServerTls
 
 if TYPE_CHECKING:
     from adapters.http2.accepted import Server as GrpcServer
+
+log = logging.getLogger(__name__)
+CUT_SECONDS = 1.0
+"""Time in which the requests that are cut at the end of a drain send their errors."""
 
 
 class ClientListeners:
@@ -104,11 +109,24 @@ class ClientListeners:
 
     async def drain(self, seconds: float) -> bool:
         """Stop accepting and wait for requests. True if all ended within `seconds`."""
-        servers = [server for server in (self._http, self._grpc, self._picker) if server is not None]
-        return all(await asyncio.gather(*(server.drain(seconds) for server in servers)))
+        ended = all(await asyncio.gather(*(server.drain(seconds) for server in self._servers)))
+        if not ended:
+            await self._cut()
+        return ended
+
+    async def _cut(self) -> None:
+        """End the requests that are still in progress, each with an error of its door."""
+        cut = sum(await asyncio.gather(*(server.cut_requests(CUT_SECONDS) for server in self._servers)))
+        if cut:
+            log.warning("%d requests were cut: they did not end within `drain`", cut)
+
+    @property
+    def _servers(self) -> list["Server | GrpcServer"]:
+        return [server for server in (self._http, self._grpc, self._picker) if server is not None]
 
     async def aclose(self) -> None:
-        """Drop every connection."""
+        """Drop every connection, after a second signal those with requests too."""
+        await self._cut()
         for server in (self._picker, self._grpc):
             if server is not None:
                 await server.aclose()

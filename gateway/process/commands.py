@@ -22,6 +22,7 @@ from gateway.process.ownership import foreign_rooms
 COMMANDS = {
     "check": "gateway.process.explain_cli:check",
     "explain": "gateway.process.explain_cli:explain",
+    "errors": "gateway.process.errors_cli:errors",
     "probe": "gateway.process.foreign.probe:probe",
     "conformance": "gateway.process.foreign.conformance:conformance",
     "replay": "gateway.process.replay_cli:replay",

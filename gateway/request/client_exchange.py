@@ -7,14 +7,23 @@ from random import Random
 
 from adapters.base import Answer, as_inference_error
 from adapters.call import Call, CallTrace
-from adapters.errors import ClientGone, ContextTooLong, NotFound
+from adapters.errors import ClientGone, ContextTooLong, InferenceError
 from adapters.requests import ModelRequest
 from adapters.spans import Span
 from adapters.types import Usage
 from gateway.auth.keys import Principal
 from gateway.limits.ledger import Reservation
 from gateway.request.observers import SequenceAtHome
-from gateway.request.path_parts import amounts_of, charge, check_fields, deadline_of, facts_of, prepared, separated
+from gateway.request.path_parts import (
+    amounts_of,
+    charge,
+    check_fields,
+    deadline_of,
+    facts_of,
+    prepared,
+    separated,
+    unknown_model,
+)
 from gateway.request.route_plan import RoutePlan
 from gateway.request.services import Services
 from gateway.request.snapshot import Snapshot
@@ -70,20 +79,21 @@ class ClientExchange(Exchange):
         requested, scope, allowed = request.model, principal.scope, snapshot.models_of(principal.tenant)
         model = snapshot.catalogue.find(requested)
         name = requested if model is None else model.name or requested
-        if (
-            model is None
-            or not (model.name or requested.isprintable())  # the client chooses a family's names
-            or not allowed.allows(name)
-            or not (scope is None or scope.allows_model(name))
-        ):
-            raise _unknown(requested)
+        if model is None or not (model.name or requested.isprintable()):  # the client chooses a family's names
+            raise unknown_model(requested, "model_unknown")
+        if not allowed.allows(name):
+            raise unknown_model(requested, "model_not_allowed")
+        if not (scope is None or scope.allows_model(name)):
+            raise unknown_model(requested, "model_out_of_scope")
         self.model = record.model = model.rules.model
         if name != requested:
             request = request.codec.rename(request, name)
         self.facts = facts_of(principal, request, model, self.headers, record.request_id, self.time)
         decision = model.rules.decide(self.facts, self.rng)
-        if decision is None or not (scope is None or scope.allows_route(decision.name)):
-            raise _unknown(requested)
+        if decision is None:
+            raise unknown_model(requested, "no_route")
+        if not (scope is None or scope.allows_route(decision.name)):
+            raise unknown_model(requested, "route_out_of_scope")
         self.decision = record.decision = decision
         self.arm = record.arm = decision.arm
         self.request = self.received = request
@@ -147,7 +157,7 @@ class ClientExchange(Exchange):
         self._end(self.record, error, answer.status)
 
     def failed(self, error: BaseException) -> None:
-        self.record.pool = _last_pool(self.record.trace)
+        self.record.pool = _last_pool(self.record.trace) or _pool_of(error)
         self._settle(None, error)
 
     @property
@@ -208,8 +218,10 @@ def traced(exchange: ClientExchange) -> Observer | None:
     return None if exchange.record.trace.spans is None else TracedRequest(exchange)
 
 
-def _unknown(model: str) -> NotFound:
-    return NotFound(f"The model `{model[:128]}` does not exist or you may not use it.", param="model")
+def _pool_of(error: BaseException) -> str:
+    """The pool that refused the request before an attempt; empty for any other error."""
+    refusal = error.refusal if isinstance(error, InferenceError) else None
+    return "" if refusal is None else str(refusal.facts.get("pool", ""))
 
 
 def _last_pool(trace: CallTrace) -> str:

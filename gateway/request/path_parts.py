@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from adapters import offload
-from adapters.errors import CallerError, ComputationLost, InferenceError, ModelFailed
+from adapters.errors import CallerError, ComputationLost, InferenceError, ModelFailed, NotFound
 from adapters.offload import codecs
 from adapters.requests import InferRequest, ModelRequest
 from adapters.types import Deadline, Usage
@@ -13,6 +13,7 @@ from config.schema.config import TimeoutConfig
 from config.schema.money import Money
 from gateway.auth.keys import Principal
 from gateway.telemetry import Record
+from gateway.telemetry.redaction.secrets import without_secrets
 from policies.facts import Facts
 from policies.limits.limits import NOTHING, Amounts
 from policies.limits.price import PriceRow
@@ -20,6 +21,8 @@ from policies.routing.decision import Decision
 from policies.routing.rewrite import NotANumber, Rewrite
 from policies.routing.rules import ResolvedModel
 
+MOST_NAME = 128
+"""Characters of a client's text in an error."""
 NONE = frozenset[str]()
 
 
@@ -124,6 +127,13 @@ def charge(price: PriceRow, usage: Usage) -> Money:
         usage.reasoning_tokens,
         usage.cache_write_tokens,
     )
+
+
+def unknown_model(name: str, cause: str) -> NotFound:
+    """The one error for a model that does not exist or may not be used: clients learn no names. Operators learn the
+    cause."""
+    message = f"The model `{name[:MOST_NAME]}` does not exist or you may not use it."
+    return NotFound(message, param="model").because(cause, model=without_secrets(name[:MOST_NAME]))
 
 
 def hide_model_error(error: BaseException | None) -> None:

@@ -113,7 +113,7 @@ class Snapshot:
         authentication."""
         allowed = self.allowed.get(tenant)
         if allowed is None:
-            raise CredentialError(REFUSED)
+            raise CredentialError(REFUSED).because("tenant_removed", tenant=tenant)
         return allowed
 
     def of_batches(self) -> "Snapshot":

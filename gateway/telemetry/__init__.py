@@ -23,7 +23,8 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from adapters.errors import ClientGone, InferenceError
+from adapters.errors import ClientGone, CredentialError, Drained, InferenceError
+from adapters.statuses import http_status
 from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.record import Record
@@ -75,7 +76,10 @@ class Telemetry:
         if error is not None:
             # Its frames hold this record and parts of the answer; only the garbage collector could free them.
             error.__traceback__ = error.__context__ = error.__cause__ = None
-        record.status = 499 if isinstance(error, ClientGone) else status
+            record.reason = error.reason_of_refusal
+            if isinstance(error, CredentialError) and error.holder is not None:
+                record.tenant, record.key, record.team = error.holder
+        record.status = http_status(error) if isinstance(error, ClientGone | Drained) else status
         if self.tracer is not None and record.trace.spans is not None:
             self.tracer.choose(record)  # first: the journal names the exported trace, and so do exemplars of metrics
         if self.journal is not None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import msgspec
 
 from adapters.call import StepTrace
+from adapters.reason import Fact
 from adapters.types import Usage
 from config.schema.identity import ROLES, USER
 from gateway.telemetry.events import cached, times
@@ -76,6 +77,8 @@ class Line(msgspec.Struct, omit_defaults=True, gc=False):
     error: str | None = None
     code: str | None = None
     detail: str | None = None
+    reason: dict[str, Fact] | None = None
+    """Why the request was refused."""
     trace_id: str = ""
     """The trace of the request, if its spans are exported."""
     steps: list[StepLine] | None = None
@@ -149,6 +152,8 @@ class AccessLog:
             line.hedged, line.resumed, line.cache = times(events, "hedge"), times(events, "resume"), cached(events)
         if error is not None:
             line.error, line.code, line.detail = error.kind, error.code, error.detail or None
+        if record.reason is not None:
+            line.reason = record.reason.describe()
         if trace.steps:
             line.steps = [_step(step, record.model) for step in trace.steps]
         return line

@@ -36,6 +36,11 @@ def quantile(counts: Mapping[int, int], share: float) -> float | None:
     return None
 
 
+def is_failure(kind: str, status: int) -> bool:
+    """Whether an end is a failure of the service."""
+    return kind in FAILURES and status != 429
+
+
 class Figures:
     """Sums of ended requests. Times are counts by `range_of`, money is in picos by currency.
 
@@ -57,7 +62,7 @@ class Figures:
         if (error := record.error) is not None:
             if error.kind in _REFUSALS or record.status == 429:
                 self.refused += 1
-            elif error.kind in FAILURES:
+            elif is_failure(error.kind, record.status):
                 self.failures += 1
         if record.trace.first_chunk:
             self.durations[range_of(record.ended - record.started)] += 1

@@ -76,6 +76,7 @@ class Metrics(Collector):
         self._served: dict[tuple[str, str], Served] = {}
         self._events: Counter[Event] = Counter()
         self._overhead = Histogram(OVERHEAD)
+        self._refusals: Counter[tuple[str, str, str, str]] = Counter()  # by tenant, cause, unit, per
         self._steps = StepMetrics()
         self._generative = GenerativeMetrics()
         self._tensors = TensorMetrics()
@@ -124,6 +125,9 @@ class Metrics(Collector):
             self._events.update(trace.events)
         for name in record.ignored:
             self._ignored[label(name)] += 1
+        if (reason := record.reason) is not None:
+            unit, per = reason.facts.get("unit", ""), reason.facts.get("per", "")
+            self._refusals[tenant, reason.cause, str(unit), str(per)] += 1
         for unit, per in record.shadowed:
             self._shadowed[tenant, unit, per] += 1
 
@@ -180,7 +184,14 @@ class Metrics(Collector):
         for payer, count in self._rows.items():
             rows.add_metric(payer, count)
             device.add_metric(payer, self._device_ms[payer] / 1000)
-        yield from (requests, tokens, rows, device, refused, ignored, *self._money())
+        refusals = CounterMetricFamily(
+            "headrace_refusals",
+            "Requests refused, by cause: a credential, a right, a model, a limit or the capacity.",
+            labels=("tenant", "cause", "unit", "per"),
+        )
+        for refusal, count in self._refusals.items():
+            refusals.add_metric(refusal, count)
+        yield from (requests, tokens, rows, device, refused, refusals, ignored, *self._money())
         yield from (*families(self._events), *self._histograms(), *self._steps.collect())
         yield from (*self._generative.collect(), *self._tensors.collect())
 

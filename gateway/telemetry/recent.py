@@ -36,6 +36,14 @@ class _Second:
         figures.add_causes(self.causes)
 
 
+def _cause_of(record: Record) -> str:
+    """Status and code; the cause of a refusal too if it says more."""
+    code = "" if record.error is None else record.error.code
+    if record.reason is None or record.reason.cause == code:
+        return f"{record.status} {code}"
+    return f"{record.status} {code}: {record.reason.cause}"
+
+
 class RecentTraffic:
     """`count` each ended request; `window` and `minutes` describe what has ended. Times are in Unix seconds."""
 
@@ -55,7 +63,7 @@ class RecentTraffic:
             figures = second.cells.setdefault(names, Figures())
         figures.count(record)
         if record.error is not None:
-            second.causes[f"{record.status} {record.error.code}" if len(second.causes) < MOST_NAMES else OTHERS] += 1
+            second.causes[_cause_of(record) if len(second.causes) < MOST_NAMES else OTHERS] += 1
 
     def refused(self, status: int, code: str, now: float) -> None:
         """Count what the server refused before there was a request."""

@@ -7,6 +7,7 @@ from adapters import offload
 from adapters.call import CallTrace
 from adapters.errors import InferenceError
 from adapters.http1.relay import Relay
+from adapters.reason import Reason
 from adapters.types import Usage
 from config.schema.identity import USER
 from config.schema.money import Money
@@ -50,8 +51,8 @@ class Record:
     __slots__ = (
         "allowances", "arm", "client", "cost", "decision", "draft", "draws", "early", "ended", "endpoint", "error",
         "explanation", "exported", "feedback_id", "ignored", "key", "lineage", "model", "of_batch", "operation", "pool",
-        "relay", "request_id", "rng", "roles", "shadowed", "started", "status", "stored", "stream", "team", "tenant",
-        "time", "trace", "usage",
+        "reason", "relay", "request_id", "rng", "roles", "shadowed", "started", "status", "stored", "stream", "team",
+        "tenant", "time", "trace", "usage",
     )  # fmt: skip
 
     def __init__(self, request_id: str, operation: str, client: str, started: float) -> None:
@@ -102,6 +103,8 @@ class Record:
         self.exported = ""
         """The id of the trace of the request, if its spans are exported."""
         self.error: InferenceError | None = None
+        self.reason: Reason | None = None
+        """Why the request was refused; None if it was not."""
         self.ended = 0.0
         self.time = 0.0
 

@@ -38,7 +38,7 @@ class ColdStart:
         if not self._standing.failure:
             return None
         message = f"{self._pool}: the model does not start: {self._standing.failure}."
-        return Unavailable(message, code=FAILED, retry_after=self._after(now))
+        return Unavailable(message, code=FAILED, retry_after=self._after(now)).because("start_failed", pool=self._pool)
 
     def is_too_late(self, due: float, now: float) -> bool:
         """Whether no replica will serve before a deadline, by a measured start."""
@@ -51,7 +51,7 @@ class ColdStart:
     def error(self, why: str, now: float) -> Unavailable:
         """The error of a request that waits no longer, with the measured time of the start."""
         message = f"{self._pool}: the model is starting, and {why}."
-        return Unavailable(message, code=STARTING, retry_after=self._after(now))
+        return Unavailable(message, code=STARTING, retry_after=self._after(now)).because("starting", pool=self._pool)
 
     def _after(self, now: float) -> float:
         return max(SOONEST, self.remaining(now))

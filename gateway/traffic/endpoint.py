@@ -5,6 +5,7 @@ from typing import Literal, NamedTuple, Protocol
 from adapters.base import Adapter
 from adapters.call import Call
 from adapters.errors import AccountRefused, CapacityError, InferenceError, ModelNotReady
+from adapters.reason import Reason
 from adapters.requests import ModelRequest
 from adapters.spans import Span
 from adapters.wire.failure_text import Scrubber
@@ -53,8 +54,8 @@ class Endpoint:
 
     __slots__ = (
         "__weakref__", "_bad", "_good", "_since", "_slow_start", "_weight", "adapter", "address", "breaker", "health",
-        "id", "in_flight", "latency", "not_ready", "outliers", "probe_error", "provider", "refusals", "runtime",
-        "scrubber", "several", "signal", "tally", "waiting", "warming", "weight", "zone",
+        "id", "in_flight", "latency", "not_ready", "outliers", "probe_error", "provider", "refusal", "refusals",
+        "runtime", "scrubber", "several", "signal", "tally", "waiting", "warming", "weight", "zone",
     )  # fmt: skip
 
     def __init__(self, id_: str, adapter: Adapter, breaker: Breaker, weight: float = 1.0, address: str = "") -> None:
@@ -84,6 +85,8 @@ class Endpoint:
         self.probe_error = ""
         self.not_ready: ModelNotReady | None = None
         """The reason why the model is not ready, by the last health check."""
+        self.refusal: Reason | None = None
+        """Why the endpoint last refused a request, from which the reason of a pause is known."""
         self._good = 0
         self._bad = 0
 
@@ -158,6 +161,8 @@ class Endpoint:
         if it is traced, records a change of the breaker."""
         if error is not None:
             self.scrubber.error(error)
+            if isinstance(error, CapacityError):
+                self.refusal = error.reason_of_refusal
         self.in_flight -= 1
         was_open = self.breaker.is_open
         self._judge(error, now, subject, was_out=was_open)

@@ -140,6 +140,8 @@ class Pool:
             if queue is not None:
                 queue.settle(request, call, waiter, _begun(request, error))
             endpoint.failed_to_begin(error, now - started, now, subject_of(request, call), span)
+            if isinstance(error, InferenceError):
+                error.note(pool=self.name, endpoint=endpoint.id)
             raise
         now = self._clock()
         if relay is not None:
@@ -223,10 +225,8 @@ class Pool:
         """The endpoints that a relay can reach and permits. Raises `NonePermitted` without such an endpoint."""
         permitted = [endpoint for endpoint in self._alive() if relay.admits(endpoint.address)]
         if not permitted and self._endpoints:
-            raise NonePermitted(
-                f"{self.name}: no healthy endpoint among those that the proxy may use.",
-                retry_after=self._retry_after(subject, now),
-            )
+            message = f"{self.name}: no healthy endpoint among those that the proxy may use."
+            raise NonePermitted(message, retry_after=self._retry_after(subject, now)).note(pool=self.name)
         return permitted
 
     def _ready(self, relay: Relay, subject: RefusalKey, now: float) -> list[Endpoint]:
@@ -257,11 +257,12 @@ class Pool:
             message = (
                 f"{self.name}: the endpoint that held this sequence is no longer available. Start the sequence again."
             )
-            raise Unavailable(
-                message, code="sequence_lost", retry_after=self._retry_after(subject_of(request, call), now)
-            )
+            wait = self._retry_after(subject_of(request, call), now)
+            lost = Unavailable(message, code="sequence_lost", retry_after=wait)
+            raise lost.because("sequence_lost", pool=self.name)
         if call.relay is not None and not call.relay.admits(home.address):
-            raise NonePermitted(f"{self.name}: the proxy may not use the endpoint that holds this sequence.")
+            message = f"{self.name}: the proxy may not use the endpoint that holds this sequence."
+            raise NonePermitted(message).note(pool=self.name, endpoint=home.id)
         if home.in_flight >= self._max_in_flight:
             return None
         home.begin(now, subject_of(request, call))
@@ -296,7 +297,9 @@ class Pool:
         """The error without a healthy endpoint, with the reason why the model is not ready if that is the cause."""
         standing = next((e.not_ready for e in self._endpoints if e.not_ready is not None), None)
         if standing is None:
-            return Unavailable(f"{self.name}: no healthy endpoint.", retry_after=self._retry_after(subject, now))
+            error = Unavailable(f"{self.name}: no healthy endpoint.", retry_after=self._retry_after(subject, now))
+            probe = next((e.probe_error for e in self._endpoints if e.probe_error), None)
+            return error.note(pool=self.name, endpoints=len(self._endpoints), probe=probe)
         message = f"{self.name}: the model is not ready: {standing.reason or standing.state.lower()}."
         return ModelNotReady(
             message,
@@ -304,15 +307,27 @@ class Pool:
             reason=standing.reason,
             versions=standing.versions,
             retry_after=standing.retry_after,
-        )
+        ).note(pool=self.name, endpoints=len(self._endpoints), state=standing.state)
 
     def _full(self, subject: RefusalKey, now: float) -> Unavailable:
         """The error for a request that `lease` could not place."""
         alive = self._alive()
         resting = [e for e in alive if e.in_flight < self._max_in_flight and e.rests(subject, now)]
         if resting and not any(e.allows(subject, now) for e in alive):
-            return Resting(f"{self.name}: overloaded.", retry_after=min(e.rests(subject, now) for e in resting))
-        return Overloaded(f"{self.name}: every endpoint is full.", retry_after=self._retry_after(subject, now))
+            wait = min(e.rests(subject, now) for e in resting)
+            last = next((e.refusal for e in resting if e.refusal is not None), None)
+            cause = "upstream_resting" if last is None else last.cause
+            rests = Resting(f"{self.name}: overloaded.", retry_after=wait)
+            return rests.because(cause, pool=self.name, endpoints=len(self._endpoints), resting=len(resting))
+        free = sum(e.in_flight < self._max_in_flight for e in alive)  # those have an open breaker
+        full = Overloaded(f"{self.name}: every endpoint is full.", retry_after=self._retry_after(subject, now))
+        return full.because(
+            "breaker_open" if free else "pool_full",
+            pool=self.name,
+            endpoints=len(self._endpoints),
+            unhealthy=len(self._endpoints) - len(alive),
+            breaker_open=free,
+        )
 
     def _retry_after(self, subject: RefusalKey, now: float) -> float:
         waits = [wait for e in self._endpoints if (wait := e.retry_after(subject, now)) > 0]

@@ -178,7 +178,7 @@ class PoolQueue:
             victim = line.victim(tenant, band)
             if victim is None:
                 raise self._refusal(band, "full", wait)
-            self._turn_away(victim, "shed", self._overloaded("another request needed its place", wait))
+            self._turn_away(victim, "shed", self._overloaded("another request needed its place", wait, "queue_shed"))
 
     def _admit_cold(
         self, cold: ColdStart, request: ModelRequest, tenant: str, band: int, due: float, now: float
@@ -207,7 +207,9 @@ class PoolQueue:
             self._turn_away(waiter, "deadline", late)
         else:
             wait = self.rate.wait(self.line.size, self._clock())
-            self._turn_away(waiter, "timeout", self._overloaded("no place became free in time", wait, "queue_timeout"))
+            late = self._overloaded("no place became free in time", wait, "queue_timeout")
+            late.code = "queue_timeout"
+            self._turn_away(waiter, "timeout", late)
 
     def _give_back(self, waiter: QueuedRequest) -> None:
         """Release a request whose client disconnected while it waited or just after it received its slot."""
@@ -282,7 +284,7 @@ class PoolQueue:
 
     def close(self) -> None:
         """Reject all waiting requests: the pool has no queue any more."""
-        self._turn_all_away(self._overloaded("the pool no longer has a queue", SOONEST))
+        self._turn_all_away(self._overloaded("the pool no longer has a queue", SOONEST, "queue_removed"))
 
     def stop(self) -> None:
         """Cancel the timer, at the end of the gateway."""
@@ -293,7 +295,7 @@ class PoolQueue:
     def _turn_all_away(self, error: Unavailable) -> None:
         for waiter in list(self.line):
             own = type(error)(error.message, retry_after=error.retry_after)
-            own.code = error.code
+            own.code, own.refusal = error.code, error.refusal
             self._turn_away(waiter, "unavailable", own)
 
     def _turn_away(self, waiter: QueuedRequest, end: End, error: InferenceError) -> None:
@@ -304,9 +306,14 @@ class PoolQueue:
 
     def _refusal(self, band: int, end: End, wait: float) -> Overloaded:
         self.ends[PRIORITIES[band], end] += 1
-        return self._overloaded("the wait would be too long" if end == "late" else "the queue is full", wait)
+        if end == "late":
+            return self._overloaded("the wait would be too long", wait, "queue_late")
+        return self._overloaded("the queue is full", wait, "queue_full")
 
-    def _overloaded(self, why: str, wait: float, code: str | None = None) -> Overloaded:
+    def _overloaded(self, why: str, wait: float, cause: str) -> Overloaded:
         """The error with `retry-after`: the time in which the requests ahead will be served."""
-        after = min(max(wait, SOONEST), LATEST)
-        return Overloaded(f"{self.name}: every endpoint is full, and {why}.", code=code, retry_after=after)
+        error = Overloaded(
+            f"{self.name}: every endpoint is full, and {why}.", retry_after=min(max(wait, SOONEST), LATEST)
+        )
+        error.because(cause, pool=self.name, waiting=self.line.size)
+        return error

@@ -1,4 +1,4 @@
-"""The progress of long commands: on a real terminal, and without one."""
+"""Tables and the progress of long commands: on a real terminal, and without one."""
 
 import os
 import pty
@@ -6,8 +6,9 @@ import subprocess
 import sys
 
 import pytest
+from rich.table import Table
 
-from gateway.terminal import counted
+from gateway.terminal import counted, show
 
 PROGRAM = """
 import time
@@ -83,3 +84,16 @@ def test_items_pass_as_they_come(capsys: pytest.CaptureFixture[str]) -> None:
     assert taken == [1]
     assert list(passing) == [2, 3]
     assert capsys.readouterr().err == ""
+
+
+def test_a_table_in_a_pipe_is_as_wide_as_it_needs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table("id", "detail", box=None)
+    table.add_row("x" * 90, "y" * 5000)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    show(table)
+    assert capsys.readouterr().out.splitlines()[1].split() == ["x" * 90, "y" * 5000]
+    monkeypatch.setenv("COLUMNS", "80")
+    show(table)
+    assert all(len(line) <= 80 for line in capsys.readouterr().out.splitlines())

@@ -9,29 +9,13 @@ import pytest
 from adapters.fake import FakeAdapter, Script
 from gateway.telemetry.access_log import Line
 from tests.golden.outside import FILES, OUTSIDE
-from tests.support.doors import CHATS, HI, MESSAGES, RESPONSES, door
+from tests.support.doors import REQUESTS, door
 
 CHAT = {
     "id": "c1", "object": "chat.completion", "created": 1, "model": "chat",
     "choices": [{"index": 0, "message": {"role": "assistant", "content": "yes"}, "finish_reason": "stop"}],
     "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5},
 }  # fmt: skip
-TENSOR = {"name": "x", "shape": [1], "datatype": "FP32", "data": [1.0]}
-REQUESTS = {
-    CHATS: {"model": "chat", "messages": HI},
-    MESSAGES: {"model": "chat", "messages": HI, "max_tokens": 5},
-    RESPONSES: {"model": "chat", "input": "hi"},
-    "/v1/completions": {"model": "chat", "prompt": "hi"},
-    "/v1/embeddings": {"model": "chat", "input": "hi"},
-    "/v1/models": None,
-    "/v1/feedback": {"request_id": "r1", "metric": "liked", "value": 1},
-    "/v1/batches": None,
-    "/v2/models/chat/infer": {"inputs": [TENSOR]},
-    "/v1/models/chat:predict": {"instances": [1.0]},
-    "/apps/chat/predict": {"any": 1},
-    "/v1/rerank": {"model": "chat", "query": "a", "documents": ["b"]},
-    "/nowhere": None,
-}
 CHANGING = ("time", "duration_ms", "overhead_ms", "first_chunk_ms")
 
 

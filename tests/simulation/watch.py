@@ -169,9 +169,11 @@ class WatchedPool:
                 self._judge(error, subject_of(request, call), real._clock())
             raise
         except CapacityError as error:
-            tried = next(e for e in (*real.endpoints, *real.leaving) if e.id == call.tried[-1])
             subject, pause = subject_of(request, call), bool(error.retry_after)
-            watch.refusals[tried.id].append(Refusal(real._clock(), subject, error.scope, tried.several, pause))
+            for tried in (*real.endpoints, *real.leaving):  # not one that a reload has removed meanwhile
+                if tried.id == call.tried[-1]:
+                    refusal = Refusal(real._clock(), subject, error.scope, tried.several, pause)
+                    watch.refusals[tried.id].append(refusal)
             raise
         finally:
             cap = watch.caps[real.name]

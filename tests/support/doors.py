@@ -29,6 +29,24 @@ FOREIGN = {
 }  # fmt: skip
 """Words of other doors that no error of a door may have."""
 
+TENSOR = {"name": "x", "shape": [1], "datatype": "FP32", "data": [1.0]}
+REQUESTS = {
+    CHATS: {"model": "chat", "messages": HI},
+    MESSAGES: {"model": "chat", "messages": HI, "max_tokens": 5},
+    RESPONSES: {"model": "chat", "input": "hi"},
+    "/v1/completions": {"model": "chat", "prompt": "hi"},
+    "/v1/embeddings": {"model": "chat", "input": "hi"},
+    "/v1/models": None,
+    "/v1/feedback": {"request_id": "r1", "metric": "liked", "value": 1},
+    "/v1/batches": None,
+    "/v2/models/chat/infer": {"inputs": [TENSOR]},
+    "/v1/models/chat:predict": {"instances": [1.0]},
+    "/apps/chat/predict": {"any": 1},
+    "/v1/rerank": {"model": "chat", "query": "a", "documents": ["b"]},
+    "/nowhere": None,
+}
+"""A request at each path; None for one without a body."""
+
 
 def uncertified() -> Any:
     """For an official client: it reads no certificates, which takes most of a test's time."""

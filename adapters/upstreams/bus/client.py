@@ -75,7 +75,7 @@ class BusClient(Client):
         if method != b"POST":
             raise Unsupported("Workers behind a message broker answer inferences only.")
         if len(self._waiting) >= self._most:
-            raise Unavailable("Too many requests wait for the workers behind the broker.")
+            raise Unavailable("Too many requests wait for the workers behind the broker.").because("no_workers")
         await self.listening(min(self._patience, deadline.first_byte))
         id_ = f"{self._name}-{next(self._numbers)}"
         response = BusResponse(deadline, lambda: self._dropped(id_))
@@ -104,7 +104,7 @@ class BusClient(Client):
         if isinstance(rejection, BrokerUnavailable):
             raise TransportError("The message broker could not be reached.")
         if isinstance(rejection, MessageUnroutable | TopicRefused):
-            raise Unavailable("No worker reads the topic of the requests.")
+            raise Unavailable("No worker reads the topic of the requests.").because("no_workers")
         if rejection is not None:
             raise TooLarge("The message broker rejects the request, for example because it is too large.")
 

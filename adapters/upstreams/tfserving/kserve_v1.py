@@ -156,7 +156,9 @@ def _blamelessly() -> Iterator[None]:
         if not error.blames_endpoint:
             raise
         message = "The model's explainer gave no answer."
-        raise Unavailable(message, code=error.code, retry_after=error.retry_after) from None
+        refused = Unavailable(message, code=error.code, retry_after=error.retry_after)
+        refused.refusal = error.refusal
+        raise refused from None
 
 
 async def _refuse(request: InferRequest, response: ClientResponse, body: bytes) -> None:

@@ -2,6 +2,7 @@
 
 guard.py    authorization of every request; denies by default
 sessions.py the sessions of the console, their cookies, and requests that another site causes
+endings.py  sessions and sign-ins that ended before their time, in every gateway
 backend.py  the operations that the serving process implements
 body.py     decodes JSON bodies, and numbers in queries
 pools.py    pools and their endpoints, and orders to load models

@@ -80,8 +80,8 @@ class AdminBackend(Protocol):
     async def count(self, principal: Principal, size: int) -> None:
         """Count a request of `size` bytes against the limits of its tenant. Raises `NotDone`."""
 
-    def holds(self, principal: Principal, now_utc: float) -> bool:
-        """Whether the key of a principal is still valid, with the same rights."""
+    def holder(self, key_id: str, now_utc: float) -> Principal | None:
+        """The principal of a key with its present rights; None for a key that is not valid."""
 
     def note(self, act: Act) -> None:
         """Append an act to the audit log. Never blocks."""

@@ -19,7 +19,7 @@ from adapters.errors import CredentialError
 from config.schema.config import Config
 from config.schema.tenant import TenantConfig
 from gateway.admin.api.backend import AdminBackend
-from gateway.admin.api.sessions import CrossSite, SessionAdmission
+from gateway.admin.api.sessions import CrossSite, SessionAdmission, SessionOver
 from gateway.admin.drafts.file import NotEditable, check_enabled
 from gateway.auth.audit import Act, Actor, Outcome
 from gateway.auth.errors import KeyEnded, NoSuchKey, NoSuchTeam, TeamConflict, TooManyKeys, WrongGrant
@@ -123,7 +123,7 @@ class AdminGuard:
         if right.access == "anyone" or (right.access == "scrapers" and not self._protects_metrics):
             return
         if self._required:
-            self._check_access(request, right)
+            await self._check_access(request, right)
         else:
             request[_VISIT] = Visit(Actor(_LOCAL, "operator", request.remote or ""))
         if right.counts == "state" and (visitor := request[_VISIT]).within is not None:
@@ -134,8 +134,8 @@ class AdminGuard:
         if right.changes_key:
             await self._check_key(request)
 
-    def _check_access(self, request: web.Request, right: AdminRight) -> None:
-        principal = self._authenticate(request)
+    async def _check_access(self, request: web.Request, right: AdminRight) -> None:
+        principal = await self._authenticate(request)
         role = authority(principal)
         admitted = Visit(Actor(principal.key_id, role, request.remote or ""), principal=principal)
         if role != "user":  # a user without rights cannot fill the audit log
@@ -156,12 +156,18 @@ class AdminGuard:
         stored = await asyncio.to_thread(self._backend.store.find, key_id, tenant.name)
         check_role(request, stored.role)
 
-    def _authenticate(self, request: web.Request) -> Principal:
+    async def _authenticate(self, request: web.Request) -> Principal:
         token = bearer(request.headers.get("Authorization"), request.headers.get("x-api-key"))
-        if token is None and (signed_in := self._admission.admit(request)) is not None:
-            return signed_in
-        tls = request.get_extra_info("peercert") if token is None else None
-        return self._backend.authenticate(token, tls or None, time.time())
+        if token is not None:
+            return self._backend.authenticate(token, None, time.time())
+        tls = request.get_extra_info("peercert") or None
+        try:
+            signed_in = await self._admission.admit(request)
+        except SessionOver:
+            if tls is None:
+                raise
+            signed_in = None
+        return signed_in or self._backend.authenticate(None, tls, time.time())
 
     def _record(self, request: web.Request, status: int) -> None:
         visit = request[_VISIT]
@@ -260,6 +266,8 @@ def _refusal(error: Exception) -> AdminRefused | None:
         return error
     if isinstance(error, CrossSite):
         return AdminRefused(403, "cross_site", str(error))
+    if isinstance(error, SessionOver):
+        return AdminRefused(401, "session_over", f"Your session is over. {error}")
     if isinstance(error, CredentialError):
         return AdminRefused(401, error.code, error.message)
     if isinstance(error, NotDone):

@@ -1,6 +1,7 @@
 """`/admin/requests`: a search of requests, and the timeline of one request."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -30,17 +31,21 @@ class RequestsFront:
 
     async def _list(self, request: web.Request) -> web.Response:
         texts = query_parameters(request, PARAMETERS)
-        if texts.get("totals", "false") not in ("true", "false"):
-            raise AdminRefused(400, "bad_query", "`totals` must be true or false", param="totals")
+        for name in ("totals", "choices"):
+            if texts.get(name, "false") not in ("true", "false"):
+                raise AdminRefused(400, "bad_query", f"`{name}` must be true or false", param=name)
         with bad_queries():
-            query = query_of(texts, visit(request).within)
-        rows = await self._read(lambda store: store.search(query))
+            query = query_of(texts, within := visit(request).within)
+        rows, of_tenant = await self._read(lambda store: store.search(query)), within is not None
         after = following(rows[-1]) if len(rows) == query.limit else None
-        body: dict[str, Any] = {"requests": [summary(row) for row in rows], "next": after}
+        body: dict[str, Any] = {"requests": [summary(row, of_tenant=of_tenant) for row in rows], "next": after}
         if texts.get("totals", "false") == "true":
             whole = query._replace(after=None)
             sums = await self._read(lambda store: store.totals(whole))
             body["totals"] = {**_hours(whole), "sums": [total(each) for each in sums]}
+        if texts.get("choices", "false") == "true":
+            seen = query._replace(labels=tuple(each for each in query.labels if each.label == "tenant" and within))
+            body["choices"] = await self._read(lambda store: store.choices(seen))
         return web.json_response(body)
 
     async def _show(self, request: web.Request) -> web.Response:
@@ -54,7 +59,7 @@ class RequestsFront:
         rows = await self._read(lambda store: store.search(query._replace(limit=1)))
         if not rows:
             raise AdminRefused(404, "no_such_request", "no request with this id is stored")
-        return web.json_response(timeline(rows[0]))
+        return web.json_response(timeline(rows[0], of_tenant=visit(request).within is not None))
 
     async def _read(self, work: Callable[[RequestStore], T]) -> T:
         if self._backend.config.requests is None:
@@ -66,6 +71,6 @@ class RequestsFront:
 
 
 def _hours(query: RequestQuery) -> dict[str, str]:
-    """The whole hours of the totals."""
+    """The whole hours of the totals, until now."""
     begin, end = query.begin // HOUR_MICROS * HOUR_MICROS, -(-query.end // HOUR_MICROS) * HOUR_MICROS
-    return {"from": time_of(begin), "to": time_of(min(end, 253_402_300_799 * MICROS))}
+    return {"from": time_of(begin), "to": time_of(max(begin, min(end, int(time.time() * MICROS))))}

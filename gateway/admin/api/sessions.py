@@ -1,33 +1,44 @@
 """Sessions of the console, and the requests of browsers that they authorize.
 
-They are in the memory of the process that serves the admin listener: a restart of it ends all sessions. Only hashes of
-the ids are stored: the id itself is the browser's. Over HTTPS the name of a cookie has the prefix `__Host-`: browsers
+A session is a sealed cookie: every gateway with the pepper can read it, and nobody can change it. A restart ends no
+session. Each use of a session moves its idle time, about once in `RENEWALS` of that time. What ends a session before
+its time is in the state database: `endings.py`. Over HTTPS the name of a cookie has the prefix `__Host-`: browsers
 accept it only from this host over HTTPS. A listener on loopback without TLS has a plain name with its port, as cookies
 do not separate ports.
 """
 
+import base64
+import binascii
 import hashlib
 import hmac
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
 
+import msgspec
 from aiohttp import web
 
 from config.schema.config import Config, OidcConfig
+from config.schema.identity import USER
+from config.schema.units import format_duration
 from gateway.admin.api.backend import AdminBackend
-from gateway.auth.keys import Principal
+from gateway.admin.api.endings import ENDINGS, SessionEndings, ending
+from gateway.auth.keys import NO_LABELS, Principal
+from gateway.auth.seal import BrokenSeal, Seal
+from gateway.auth.state import StateDatabase
 
 _PLAIN = "headrace-console"
-MOST = 1024
-"""Sessions at the same time. Beyond them, the session that was used longest ago ends."""
-MOST_OF_ONE = 16
-"""Sessions of one principal at the same time."""
+RENEWALS = 60
+"""A cookie is sealed again after this part of the idle time: not for each of a page's requests."""
+MOST_SEALED = 4096
+"""The longest cookie that is opened: browsers store no longer one."""
 TOKEN_HEADER = "x-console-token"  # noqa: S105 - the name of a header
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _READABLE_FROM = (None, "same-origin", "none")
 """Values of `Sec-Fetch-Site` with which a session may read: the console's own, and an address that a person typed."""
+_RENEWED = web.RequestKey("renewed", str)
 
 
 def is_secure(config: Config) -> bool:
@@ -37,7 +48,7 @@ def is_secure(config: Config) -> bool:
 
 
 def session_cookie(request: web.Request, config: Config) -> str:
-    """The name of the cookie with the session's id."""
+    """The name of the cookie with the session."""
     return cookie_name(request, config, _PLAIN)
 
 
@@ -59,71 +70,103 @@ def remove_cookie(response: web.StreamResponse, name: str) -> None:
     response.del_cookie(name, path="/", secure=name.startswith("__Host-"), httponly=True, samesite="Lax")
 
 
-@dataclass(slots=True)
-class Session:
-    """A browser that is signed in. Times are monotonic seconds."""
+def sealed_text(seal: Seal, value: msgspec.Struct) -> str:
+    """A value for a cookie. `opened_text` reads it."""
+    return base64.urlsafe_b64encode(seal.close(msgspec.json.encode(value))).rstrip(b"=").decode()
 
-    principal: Principal
+
+def opened_text(seal: Seal, text: str) -> bytes:
+    """The JSON of the value in a cookie. Raises `BrokenSeal`."""
+    if len(text) > MOST_SEALED:
+        raise BrokenSeal
+    try:
+        sealed = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        raise BrokenSeal from None
+    return seal.open(sealed)
+
+
+class Session(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """A browser that is signed in. Times are Unix seconds."""
+
+    id: str
+    """Names the session, and opens nothing."""
+    holder: str
+    """The id of the key, or that of the person: `Principal.key_id`."""
     label: str
     """The name of the person, or the id of the key."""
-    provider: OidcConfig | None
-    """The provider by which a person signed in; None for a key, with which the session ends."""
     began: float
     used: float
-    token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+    token: str
     """The token that each change repeats in a header: another site cannot read it."""
+    provider: str = ""
+    """The fingerprint of the provider by which a person signed in; empty for a key, with which the session ends."""
+    tenant: str = ""
+    roles: tuple[str, ...] = ()
+    """Of a person. Those of a key are its present ones."""
+
+
+class SessionOver(Exception):
+    """The browser has a session, and it is over. The text says why."""
 
 
 class Sessions:
-    """All sessions. `lifetimes` returns the longest idle time and the longest time of a session in seconds."""
+    """Opens sessions, and reads them from cookies. `lifetimes` returns the longest idle time and the longest time of a
+    session in seconds."""
 
     def __init__(
-        self, lifetimes: Callable[[], tuple[float, float]], clock: Callable[[], float] = time.monotonic
+        self, pepper: bytes, lifetimes: Callable[[], tuple[float, float]], clock: Callable[[], float] = time.time
     ) -> None:
+        self._seal = Seal(pepper, "console sessions")
         self._lifetimes = lifetimes
         self._clock = clock
-        self._sessions: dict[bytes, Session] = {}  # the one that was used longest ago comes first
 
-    def __len__(self) -> int:
-        return len(self._sessions)
+    def open(self, principal: Principal, label: str, provider: str = "") -> Session:
+        """A new session, whose id is always a new one."""
+        now = self._clock()
+        session = Session(
+            id=secrets.token_urlsafe(18),
+            holder=principal.key_id,
+            label=label,
+            began=now,
+            used=now,
+            token=secrets.token_urlsafe(32),
+            provider=provider,
+        )
+        if not provider:
+            return session
+        return msgspec.structs.replace(session, tenant=principal.tenant, roles=tuple(sorted(principal.roles)))
 
-    def open(self, principal: Principal, label: str, provider: OidcConfig | None = None) -> tuple[str, Session]:
-        """Open a session. Returns its id, which is always a new one, and the session."""
-        self._end_expired()
-        own = [key for key, each in self._sessions.items() if each.principal.key_id == principal.key_id]
-        for key in own[: max(0, len(own) + 1 - MOST_OF_ONE)]:
-            del self._sessions[key]
-        if len(self._sessions) >= MOST:
-            del self._sessions[next(iter(self._sessions))]
-        id, now = secrets.token_urlsafe(32), self._clock()
-        session = self._sessions[_hash(id)] = Session(principal, label, provider, now, now)
-        return id, session
+    def cookie(self, session: Session) -> str:
+        """The text of the cookie."""
+        return sealed_text(self._seal, session)
 
-    def get(self, id: str) -> Session | None:
-        """The session of an id, which counts as used; None if there is none, or if it has expired."""
-        key = _hash(id)
-        session = self._sessions.pop(key, None)
-        if session is None or self._has_expired(session):
-            return None
-        session.used = self._clock()
-        self._sessions[key] = session
+    def read(self, cookie: str) -> Session:
+        """The session in a cookie. Raises `SessionOver`."""
+        try:
+            session = msgspec.json.decode(opened_text(self._seal, cookie), type=Session)
+        except (BrokenSeal, msgspec.DecodeError):
+            raise SessionOver("The gateway cannot read it: it has another secret than before.") from None
+        now, (idle, longest) = self._clock(), self._lifetimes()
+        if now - session.began >= longest:
+            raise SessionOver(f"A session ends {format_duration(longest)} after the sign-in.")
+        if now - session.used >= idle:
+            raise SessionOver(f"It was not used for {format_duration(idle)}.")
         return session
 
-    def end(self, id: str) -> Session | None:
-        """End a session. Returns it, if there was one."""
-        return self._sessions.pop(_hash(id), None)
-
-    def _has_expired(self, session: Session) -> bool:
-        now, (idle, longest) = self._clock(), self._lifetimes()
-        return now - session.used >= idle or now - session.began >= longest
-
-    def _end_expired(self) -> None:
-        for key in [key for key, each in self._sessions.items() if self._has_expired(each)]:
-            del self._sessions[key]
+    def renewed(self, session: Session) -> Session | None:
+        """The session as used now; None while its cookie is recent."""
+        now = self._clock()
+        if now - session.used < self._lifetimes()[0] / RENEWALS:
+            return None
+        return msgspec.structs.replace(session, used=now)
 
 
-def _hash(id: str) -> bytes:
-    return hashlib.sha256(id.encode(errors="surrogatepass")).digest()
+class SignedIn(NamedTuple):
+    """A session, and the present rights of its holder."""
+
+    session: Session
+    principal: Principal
 
 
 class CrossSite(Exception):
@@ -133,40 +176,86 @@ class CrossSite(Exception):
 class SessionAdmission:
     """The sessions of the admin listener, and the requests that they authorize."""
 
-    def __init__(self, backend: AdminBackend) -> None:
+    def __init__(self, backend: AdminBackend, clock: Callable[[], float] = time.time) -> None:
         self._backend = backend
-        self.sessions = Sessions(lambda: (backend.config.console.idle, backend.config.console.longest))
-
-    def admit(self, request: web.Request) -> Principal | None:
-        """The principal of a request with a session; None without one. Raises `CrossSite`."""
-        session = self.session_of(request)
-        if session is None:
-            return None
-        _check_request(request, session)
-        return session.principal
-
-    def session_of(self, request: web.Request) -> Session | None:
-        """The session of a request, if it has one whose credential is still valid."""
-        id = request.cookies.get(session_cookie(request, self._backend.config))
-        session = self.sessions.get(id) if id else None
-        if id is None or session is None:
-            return None
-        if not self._is_valid(session):
-            self.sessions.end(id)
-            return None
-        return session
-
-    def _is_valid(self, session: Session) -> bool:
-        """Whether the key is neither revoked nor expired, or the provider and the tenant of a person are the same."""
-        config = self._backend.config
-        if not config.console.enabled:
-            return False
-        if session.provider is None:
-            return self._backend.holds(session.principal, time.time())
-        return session.provider == config.console.oidc and session.principal.tenant in (
-            "",
-            *(tenant.name for tenant in config.tenants),
+        self._clock = clock
+        self.endings = SessionEndings(
+            lambda: StateDatabase(backend.config.state.database, backend.store.pepper, ENDINGS), clock
         )
+
+    @cached_property
+    def sessions(self) -> Sessions:
+        """The sessions: the pepper is known when the first browser comes."""
+        return Sessions(self._backend.store.pepper, self._lifetimes, self._clock)
+
+    def _lifetimes(self) -> tuple[float, float]:
+        console = self._backend.config.console
+        return console.idle, console.longest
+
+    async def admit(self, request: web.Request) -> Principal | None:
+        """The principal of a request with a session; None without one. Raises `CrossSite` and `SessionOver`."""
+        signed_in = await self.signed_in(request)
+        if signed_in is None:
+            return None
+        _check_request(request, signed_in.session)
+        return signed_in.principal
+
+    async def signed_in(self, request: web.Request) -> SignedIn | None:
+        """The session of a request; None without one. Raises `SessionOver`."""
+        cookie = request.cookies.get(session_cookie(request, self._backend.config))
+        if not cookie or not self._backend.config.console.enabled:
+            return None
+        session = self.sessions.read(cookie)
+        one, all_ = await self.endings.times(ending("session", session.id), ending("holder", session.holder))
+        if one is not None or (all_ is not None and session.began <= all_):
+            raise SessionOver("You signed out.")
+        principal = self._holder(session)
+        if principal is None:
+            raise SessionOver("Its key is not valid any more, or the sign-in of your organisation has changed.")
+        renewed = self.sessions.renewed(session)
+        if renewed is not None:
+            request[_RENEWED] = self.sessions.cookie(renewed)
+        return SignedIn(session, principal)
+
+    async def end(self, session: Session) -> None:
+        """End one session, in every gateway."""
+        await self.endings.add(ending("session", session.id), session.began + self._lifetimes()[1])
+
+    async def end_all(self, holder: str) -> None:
+        """End all sessions that a person or a key has opened so far, in every gateway."""
+        await self.endings.add(ending("holder", holder), self._clock() + self._lifetimes()[1])
+
+    async def renew(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Set the cookie of a session that was used, before a response is sent."""
+        if _RENEWED not in request:
+            return
+        name = session_cookie(request, self._backend.config)
+        if name not in response.cookies:
+            set_cookie(response, name, request[_RENEWED])
+            # aiohttp has encoded the response's other cookies before this signal.
+            response.headers.add("Set-Cookie", response.cookies[name].OutputString())
+
+    async def close(self, _: web.Application) -> None:
+        """Close the database."""
+        await self.endings.aclose()
+
+    def _holder(self, session: Session) -> Principal | None:
+        """The holder of a session; None if the key, the provider or the tenant is not the same any more."""
+        config = self._backend.config
+        if not session.provider:
+            return self._backend.holder(session.holder, self._clock())
+        if config.console.oidc is None or session.provider != fingerprint(config.console.oidc):
+            return None
+        if session.tenant not in ("", *(tenant.name for tenant in config.tenants)):
+            return None
+        return Principal(session.tenant, session.holder, USER | frozenset(session.roles), NO_LABELS)
+
+
+def fingerprint(provider: OidcConfig) -> str:
+    """Differs for two configurations of a provider, and is the same in all gateways."""
+    secret = provider.client_secret.get_secret_value() if provider.client_secret else ""
+    content = msgspec.json.encode([provider.model_dump(mode="json"), secret], order="sorted")
+    return hashlib.sha256(content).hexdigest()[:32]
 
 
 def check_origin(request: web.Request) -> None:

@@ -14,10 +14,9 @@ from gateway.admin.api.backend import AdminBackend
 from gateway.admin.api.body import bad_queries, number_of, query_parameters
 from gateway.admin.api.guard import AdminRefused, visit
 from gateway.features.usage.discounts import volumes_of
-from gateway.features.usage.export import csv_of, focus_of, invoice, month_of, shown
-from gateway.features.usage.labels import COUNTERS
+from gateway.features.usage.export import focus_of, invoice, month_of, rows_csv, shown
 from gateway.features.usage.parquet import ParquetMissing, write_focus
-from gateway.features.usage.query import PARAMETERS, query_of
+from gateway.features.usage.query import OVERVIEW, PARAMETERS, overview_query, query_of
 from gateway.features.usage.report import PER_CHARGE, PER_LINE, UsageQuery, groups_of
 from gateway.features.usage.store import UsageStore
 
@@ -36,6 +35,7 @@ class UsageFront:
         """All routes."""
         return [
             web.get("/admin/usage", self._list),
+            web.get("/admin/usage/overview", self._overview),
             web.get("/admin/tenants/{tenant}/invoices/{month}", self._invoice),
             web.get("/admin/tenants/{tenant}/alerts", self._alerts),
         ]
@@ -60,8 +60,14 @@ class UsageFront:
             headers = {**following, "content-disposition": 'attachment; filename="usage-focus.parquet"'}
             body = await asyncio.to_thread(_parquet, rows)
             return web.Response(body=body, content_type="application/vnd.apache.parquet", headers=headers)
-        text = focus_of(rows) if form == "focus" else csv_of((*groups, *COUNTERS), rows)
+        text = focus_of(rows) if form == "focus" else rows_csv(groups, rows)
         return web.Response(text=text, content_type="text/csv", headers=following)
+
+    async def _overview(self, request: web.Request) -> web.Response:
+        """The usage of a period by one label, beside the period before, with a forecast for the month."""
+        with bad_queries():
+            query = overview_query(query_parameters(request, OVERVIEW), visit(request).within)
+        return web.json_response(await self._read(lambda store: store.overview(query)))
 
     async def _invoice(self, request: web.Request) -> web.Response:
         tenant, month = request.match_info["tenant"], request.match_info["month"]

@@ -8,10 +8,11 @@ live.py        the event stream of the live screen
 static/        the page: plain ES modules, no build step, no other host
 
 A new screen is one file in `static/screens/` and one line in the table of `static/screens.js`. The file's default
-export is a Preact component; it receives `session` (tenant, role), `parts` (the rest of the path in the address) and
-`go(…parts)`. `static/html.js` has `html` and the hooks, `static/api.js` the client of the admin API, `static/table.js`
-a table that pages by key, `static/parts.js` fields, notices and dialogs. A screen calls paths under `/admin` with the
-rights of the session: `gateway.admin.api.guard` authorizes a session as it does a key, so a handler needs nothing
-more. Texts of servers, tenants and models are hostile: `html` escapes them; nothing sets `innerHTML`, a style or a link
-from data. Tests of a screen use `tests/gateway/admin/console/conftest.py`.
+export is a Preact component; it receives `session` (tenant, role), `parts` and `query` (the rest of the address), and
+`go(…parts)` and `goWith(parts, query)`. `static/html.js` has `html` and the hooks, `static/api.js` the client of the
+admin API, `static/table.js` a table that pages by key, `static/parts.js` fields, notices and dialogs. The shell shows
+that the gateway does not respond, or that the session is over: a screen does not. A screen calls paths under `/admin`
+with the rights of the session: `gateway.admin.api.guard` authorizes a session as it does a key, so a handler needs
+nothing more. Texts of servers, tenants and models are hostile: `html` escapes them; nothing sets `innerHTML`, a style
+or a link from data. Tests of a screen use `tests/gateway/admin/console/conftest.py`.
 """

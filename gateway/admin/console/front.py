@@ -92,6 +92,7 @@ class ConsoleFront:
     def __init__(self, backend: AdminBackend, admission: SessionAdmission) -> None:
         self._backend = backend
         self._sign_in = SignIn(backend, admission)
+        self._endings = admission.endings
         self._live = LiveFront(backend)
         self._assets = read_assets()
 
@@ -103,7 +104,7 @@ class ConsoleFront:
             web.get("/console/", self._page),
             web.get("/console/static/{path:.+}", self._asset),
             *self._sign_in.routes(),
-            *OidcFront(self._backend, self._sign_in).routes(),
+            *OidcFront(self._backend, self._sign_in, self._endings).routes(),
             *self._live.routes(),
             *QuickstartFront(self._backend).routes(),
         ]

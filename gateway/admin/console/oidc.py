@@ -1,7 +1,8 @@
 """`/console/oidc/`: sends a browser to the OpenID provider, and opens a session when it returns.
 
-The state, the nonce and the verifier of a sign-in are in memory, bounded, and belong to one browser by its cookie. The
-browser returns to a fixed address, with the reason of a failure from a fixed list.
+The state, the nonce and the verifier of a sign-in are in a sealed cookie of the browser, so that it may return to any
+gateway with the pepper. A state opens one session. The browser returns to a fixed address, with the reason of a failure
+from a fixed list.
 
 OpenID Connect Core 1.0, RFC 7636 (PKCE), RFC 9207 (`iss` in the response). Redirects are never followed.
 """
@@ -15,7 +16,8 @@ import re
 import secrets
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any
 from urllib.parse import quote, urlencode
 
 import aiohttp
@@ -29,11 +31,21 @@ from config.schema.config import OidcConfig
 from config.schema.identity import USER
 from config.schema.text import private_or_local
 from gateway.admin.api.backend import AdminBackend
+from gateway.admin.api.endings import SessionEndings, ending
 from gateway.admin.api.guard import AdminRefused
-from gateway.admin.api.sessions import check_reader, cookie_name, is_secure, remove_cookie, set_cookie
+from gateway.admin.api.sessions import (
+    check_reader,
+    cookie_name,
+    is_secure,
+    opened_text,
+    remove_cookie,
+    sealed_text,
+    set_cookie,
+)
 from gateway.admin.console.sign_in import SignIn
 from gateway.auth.jwks import MAX_BYTES, JwksError, fetch, parse
 from gateway.auth.keys import NO_LABELS, Principal, holder_id
+from gateway.auth.seal import BrokenSeal, Seal
 from gateway.auth.tokens import check_types, claim_of, texts_of
 
 SECONDS = 10.0
@@ -41,8 +53,6 @@ DESCRIPTION_SECONDS = 600.0
 LEEWAY_SECONDS = 60.0
 _REQUIRED = ["iss", "aud", "exp", "iat", "sub"]
 _log = logging.getLogger(__name__)
-MOST_STARTED = 256
-"""Sign-ins in progress. Beyond them, the oldest is forgotten."""
 STARTED_SECONDS = 600.0
 _COOKIE = "headrace-sign-in"
 _LABEL_LENGTH = 100
@@ -188,8 +198,8 @@ def _check_endpoint(url: str) -> None:
     private_or_local(url)
 
 
-class _Started(NamedTuple):
-    """A sign-in in progress."""
+class _Started(msgspec.Struct, frozen=True, array_like=True):
+    """A sign-in in progress, until a Unix time."""
 
     state: str
     nonce: str
@@ -201,11 +211,13 @@ class _Started(NamedTuple):
 class OidcFront:
     """The handlers."""
 
-    def __init__(self, backend: AdminBackend, sign_in: SignIn, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, backend: AdminBackend, sign_in: SignIn, endings: SessionEndings, clock: Callable[[], float] = time.time
+    ) -> None:
         self._backend = backend
         self._sign_in = sign_in
+        self._endings = endings
         self._clock = clock
-        self._started: dict[bytes, _Started] = {}
         self._provider: Provider | None = None
 
     def routes(self) -> list[web.RouteDef]:
@@ -221,18 +233,14 @@ class OidcFront:
             return _failed("provider", error)
         state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
         started = _Started(state, nonce, verifier, self._redirect(request), self._clock() + STARTED_SECONDS)
-        id = secrets.token_urlsafe(32)
-        while len(self._started) >= MOST_STARTED:
-            del self._started[next(iter(self._started))]
-        self._started[_hash(id)] = started
         url = authorization_url(description, provider.config, started.redirect, state, nonce, verifier)
         response = web.Response(status=303, headers={"Location": url})
-        set_cookie(response, self._cookie(request), id, int(STARTED_SECONDS))
+        set_cookie(response, self._cookie(request), sealed_text(self._seal, started), int(STARTED_SECONDS))
         return response
 
     async def _return(self, request: web.Request) -> web.Response:
         provider = self._current()
-        started = self._started.pop(_hash(request.cookies.get(self._cookie(request), "")), None)
+        started = self._of_browser(request)
         state = request.query.get("state", "")
         if (
             started is None
@@ -246,12 +254,26 @@ class OidcFront:
             principal = self._principal(provider.config, claims)
         except ProviderError as error:
             return self._end(request, _failed("provider", error))
+        if not await self._endings.take(ending("sign-in", started.state), started.until):
+            return self._end(request, _failed("expired", "the sign-in has opened a session already"))
         response = web.Response(status=303, headers={"Location": "/console/"})
         try:
-            self._sign_in.begin(request, response, principal, _label(provider.config, claims), provider.config)
+            await self._sign_in.begin(request, response, principal, _label(provider.config, claims), provider.config)
         except AdminRefused:
             return self._end(request, _failed("role", f"{principal.key_id} has no role"))
         return self._end(request, response)
+
+    @cached_property
+    def _seal(self) -> Seal:
+        return Seal(self._backend.store.pepper, "console sign-ins")
+
+    def _of_browser(self, request: web.Request) -> _Started | None:
+        """The sign-in that a browser has begun."""
+        try:
+            sealed = opened_text(self._seal, request.cookies.get(self._cookie(request), ""))
+            return msgspec.json.decode(sealed, type=_Started)
+        except (BrokenSeal, msgspec.DecodeError):
+            return None
 
     def _current(self) -> Provider:
         """The provider of the configuration in force."""
@@ -307,7 +329,3 @@ def _label(config: OidcConfig, claims: dict[str, Any]) -> str:
 def _failed(reason: str, error: object) -> web.Response:
     _log.warning("console: a sign-in failed: %s", error)
     return web.Response(status=303, headers={"Location": f"/console/#failed={reason}"})
-
-
-def _hash(id: str) -> bytes:
-    return hashlib.sha256(id.encode(errors="surrogatepass")).digest()

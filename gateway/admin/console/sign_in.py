@@ -1,4 +1,7 @@
-"""`/console/api/session`: shows the session, opens one with a key, and ends it. `oidc.py` opens the others."""
+"""`/console/api/session`: shows the session, opens one with a key, and ends it. `oidc.py` opens the others.
+
+`DELETE /console/api/sessions` ends all sessions of the person, on every gateway.
+"""
 
 import time
 from typing import Any
@@ -10,7 +13,16 @@ from config.schema.config import OidcConfig
 from gateway.admin.api.backend import AdminBackend
 from gateway.admin.api.body import read_object
 from gateway.admin.api.guard import AdminRefused, authority
-from gateway.admin.api.sessions import SessionAdmission, check_origin, remove_cookie, session_cookie, set_cookie
+from gateway.admin.api.sessions import (
+    SessionAdmission,
+    SessionOver,
+    SignedIn,
+    check_origin,
+    fingerprint,
+    remove_cookie,
+    session_cookie,
+    set_cookie,
+)
 from gateway.auth.audit import Act, Actor
 from gateway.auth.keys import Principal, id_of
 from gateway.auth.table import REFUSED
@@ -26,17 +38,28 @@ class SignIn:
     def routes(self) -> list[web.RouteDef]:
         """All routes."""
         path = "/console/api/session"
-        return [web.get(path, self._show), web.post(path, self._open), web.delete(path, self._end)]
+        return [
+            web.get(path, self._show),
+            web.post(path, self._open),
+            web.delete(path, self._end),
+            web.delete("/console/api/sessions", self._end_all),
+        ]
 
     async def _show(self, request: web.Request) -> web.Response:
-        """The session of the browser, and how to sign in without one."""
-        session = self._admission.session_of(request)
+        """The session of the browser. Without one: how to sign in, and why the last session is over."""
         config = self._backend.config
         if not config.auth.admin.required:
             return web.json_response(_described(None, "this machine", ""))
-        if session is None:
-            return web.json_response({"signed_in": False, "oidc": config.console.oidc is not None})
-        return web.json_response(_described(session.principal, session.label, session.token))
+        over = None
+        try:
+            signed_in = await self._admission.signed_in(request)
+        except SessionOver as error:
+            signed_in, over = None, str(error)
+        if signed_in is None:
+            reason = {} if over is None else {"over": over}
+            return web.json_response({"signed_in": False, "oidc": config.console.oidc is not None, **reason})
+        session = signed_in.session
+        return web.json_response(_described(signed_in.principal, session.label, session.token))
 
     async def _open(self, request: web.Request) -> web.Response:
         check_origin(request)
@@ -45,13 +68,13 @@ class SignIn:
         body = await read_object(request, key=str)
         key = body.get("key", "").strip()
         if id_of(key) is None:
-            raise CredentialError(REFUSED)
+            raise CredentialError(REFUSED).because("malformed")
         principal = self._backend.authenticate(key, None, time.time())
         response = web.json_response({"signed_in": True})
-        self.begin(request, response, principal, principal.key_id)
+        await self.begin(request, response, principal, principal.key_id)
         return response
 
-    def begin(
+    async def begin(
         self,
         request: web.Request,
         response: web.Response,
@@ -60,27 +83,44 @@ class SignIn:
         provider: OidcConfig | None = None,
     ) -> None:
         """Open a session for a principal with a role, and end the browser's previous one. Raises `AdminRefused`."""
-        role = authority(principal)
-        if role == "user":
+        if authority(principal) == "user":
             raise AdminRefused(403, "forbidden", "this credential has no role: sign in as operator or tenant-admin")
-        self._forget(request)
-        id, _ = self._admission.sessions.open(principal, label, provider)
-        set_cookie(response, session_cookie(request, self._backend.config), id)
+        await self._end_previous(request)
+        sessions = self._admission.sessions
+        session = sessions.open(principal, label, fingerprint(provider) if provider else "")
+        set_cookie(response, session_cookie(request, self._backend.config), sessions.cookie(session))
         self._note(request, principal, "console.sign_in")
 
     async def _end(self, request: web.Request) -> web.Response:
         check_origin(request)
-        principal = self._forget(request)
-        if principal is not None:
-            self._note(request, principal, "console.sign_out")
+        previous = await self._end_previous(request)
+        if previous is not None:
+            self._note(request, previous.principal, "console.sign_out")
+        return self._signed_out(request)
+
+    async def _end_all(self, request: web.Request) -> web.Response:
+        check_origin(request)
+        previous = await self._end_previous(request)
+        if previous is None:
+            raise AdminRefused(401, "session_over", "sign in first")
+        await self._admission.end_all(previous.session.holder)
+        self._note(request, previous.principal, "console.sign_out_everywhere")
+        return self._signed_out(request)
+
+    def _signed_out(self, request: web.Request) -> web.Response:
         response = web.json_response({"signed_in": False})
         remove_cookie(response, session_cookie(request, self._backend.config))
         return response
 
-    def _forget(self, request: web.Request) -> Principal | None:
-        id = request.cookies.get(session_cookie(request, self._backend.config))
-        session = self._admission.sessions.end(id) if id else None
-        return None if session is None else session.principal
+    async def _end_previous(self, request: web.Request) -> SignedIn | None:
+        """End the session of the browser. Returns it, if there was one."""
+        try:
+            signed_in = await self._admission.signed_in(request)
+        except SessionOver:
+            return None
+        if signed_in is not None:
+            await self._admission.end(signed_in.session)
+        return signed_in
 
     def _note(self, request: web.Request, principal: Principal, action: str) -> None:
         actor = Actor(principal.key_id, authority(principal), request.remote or "")

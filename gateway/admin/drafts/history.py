@@ -3,10 +3,8 @@
 Every method blocks: call it in a thread from async code. Methods raise `StoreUnavailable` and `StoreMismatch`.
 """
 
-import os
 import zlib
-from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import (
     Column,
@@ -25,13 +23,10 @@ from sqlalchemy import (
 
 from gateway.admin.drafts.file import revision_of
 from gateway.auth.audit import Actor
-from gateway.auth.pepper import derived
+from gateway.auth.seal import BrokenSeal, Seal
 from gateway.auth.state import StateDatabase
 from gateway.state.opened import Opened
 from gateway.state.schema import TableGroup
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 VERSIONS = TableGroup("versions of the configuration")
 versions = VERSIONS.table(
@@ -50,7 +45,6 @@ MOST_VERSIONS = 200
 """Versions of one file. Older ones are deleted."""
 MOST_CONTENT = 64 * 1024**2
 """Bytes of the versions of one file, as stored."""
-_NONCE = 12
 
 
 class ConfigVersion(NamedTuple):
@@ -72,25 +66,19 @@ class ConfigHistory:
 
     def __init__(self, url: str, pepper: bytes, file: str) -> None:
         self._file = file
-        self._pepper = pepper
+        self._seal = Seal(pepper, "configuration history")
         self._database = Opened(lambda: StateDatabase(url, pepper, VERSIONS))
-
-    @cached_property
-    def _cipher(self) -> "AESGCM":
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # large, and not needed before requests
-
-        return AESGCM(derived(self._pepper, "configuration history"))
 
     def add(self, text: str, now: float, cause: str, actor: Actor) -> None:
         """Store a version that is in force, unless it is the newest one already."""
         data = text.encode()
-        revision, nonce = revision_of(data), os.urandom(_NONCE)
+        revision = revision_of(data)
         with self._database().change(moves_epoch=False) as connection:
             own = versions.c.file == self._file
             newest = select(versions.c.revision).where(own).order_by(versions.c.version.desc()).limit(1)
             if connection.execute(newest).scalar() == revision:
                 return
-            content = nonce + self._cipher.encrypt(nonce, zlib.compress(data), revision.encode())
+            content = self._seal.close(zlib.compress(data), revision.encode())
             row = {"file": self._file, "at": now, "revision": revision, "cause": cause, "actor": actor.id[:300]}
             connection.execute(insert(versions).values(**row, content=content))
             self._trim(connection)
@@ -116,12 +104,9 @@ class ConfigHistory:
             ).one_or_none()
         if row is None:
             return None
-        from cryptography.exceptions import InvalidTag
-
-        nonce, content = row.content[:_NONCE], row.content[_NONCE:]
         try:
-            return zlib.decompress(self._cipher.decrypt(nonce, content, row.revision.encode())).decode()
-        except InvalidTag:
+            return zlib.decompress(self._seal.open(row.content, row.revision.encode())).decode()
+        except BrokenSeal:
             raise UnreadableVersion(f"version {version} was stored under another pepper") from None
 
     def close(self) -> None:

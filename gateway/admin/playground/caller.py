@@ -35,7 +35,7 @@ def decode_caller(header: str | None) -> Principal:
     try:
         caller = msgspec.json.decode(base64.b64decode(header or "", validate=True), type=_Caller)
     except (ValueError, msgspec.MsgspecError):
-        raise CredentialError("the request has no caller", code="missing_api_key") from None
+        raise CredentialError("the request has no caller", code="missing_api_key").because("session") from None
     roles = frozenset(caller.roles)
     rights = USER if roles == USER else roles, caller.labels, None, caller.team, caller.lineage
     return Principal(caller.tenant, caller.key, *rights)

@@ -48,7 +48,7 @@ class PlaygroundDoor(Door):
     def _authenticate(self, http: Request, record: Record) -> Principal:
         principal = decode_caller(http.headers.get(HEADER))
         if principal.tenant not in {tenant.name for tenant in self.core.snapshot.config.tenants}:
-            raise CredentialError("the tenant of the session is not in the configuration")
+            raise CredentialError("the tenant of the session is not in the configuration").because("tenant_removed")
         record.hold(principal)
         return principal
 

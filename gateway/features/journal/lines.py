@@ -21,6 +21,7 @@ NUMBERS = (
 LABELS = ("tenant", "key", "model", "operation", "pool", "arm", "status", "error", "code", "currency", "team")
 """The fields that searches compare. Requests of one hour with the same labels are a series."""
 _LONGEST_YEAR = 253_402_300_799
+_EARLIER_FAILURES = frozenset({"backend", "transport", "deadline"})
 _EMPTY: dict[str, Any] = {
     "id": "", "operation": "", "pool": "", "status": 0, "code": "", "endpoint": "", "trace": "", "stream": False,
     "duration": 0, "first_chunk": -1, "detail": "",
@@ -61,6 +62,8 @@ class RequestLine(msgspec.Struct, array_like=True, gc=False):
     """Whether the request counts as usage."""
     requests: int = 1
     """More than 1 for a sum."""
+    failed: bool | None = None
+    """Whether it is a failure of the service; None in lines of earlier releases."""
     lineage: str = ""
     """The first key that the key replaces; empty for a key that replaces none."""
     draws: tuple[Draw, ...] = ()
@@ -75,6 +78,13 @@ class RequestLine(msgspec.Struct, array_like=True, gc=False):
     def cost(self) -> int:
         """Picos."""
         return self.billions * PART + self.picos
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether it is a failure of the service. Earlier lines of usage alone do not have their status."""
+        if self.failed is not None:
+            return self.failed
+        return self.error in _EARLIER_FAILURES or (self.error == "capacity" and self.status not in (0, 429))
 
     @property
     def labels(self) -> tuple[str | int, ...]:
@@ -97,17 +107,18 @@ def summed(lines: Iterable[RequestLine]) -> list[RequestLine]:
     for line in (each for each in lines if each.counted):
         place = (
             line.at // HOUR_MICROS, line.tenant, line.subject, line.model, line.arm, line.error, line.currency,
-            line.team,
+            line.team, line.is_failure,
         )  # fmt: skip
         amounts = (line.requests, line.cost, *line.usage)
         before = sums.get(place)
         sums[place] = list(amounts) if before is None else [a + b for a, b in zip(before, amounts, strict=True)]
     made = []
-    for (hour, tenant, key, model, arm, error, currency, team), (requests, cost, *usage) in sums.items():
+    for (hour, tenant, key, model, arm, error, currency, team, failed), (requests, cost, *usage) in sums.items():
         billions, picos = split(cost)
         fields: dict[str, Any] = {
             "at": int(hour) * HOUR_MICROS, "tenant": tenant, "key": key, "model": model, "arm": arm, "error": error,
-            "currency": currency, "team": team, "picos": picos, "billions": billions, "usage": tuple(usage),
+            "currency": currency, "team": team, "failed": bool(failed), "picos": picos, "billions": billions,
+            "usage": tuple(usage),
         }  # fmt: skip
         made.append(RequestLine(**_EMPTY, **fields, counted=True, requests=requests))
     if draws := drawn(draw for line in lines for draw in line.draws):

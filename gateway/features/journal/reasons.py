@@ -97,6 +97,8 @@ def detail_of(record: Record, reasons: Reasons) -> dict[str, Any]:
     trace, detail = record.trace, dict[str, Any]()
     if record.decision is not None:
         detail["decision"] = reasons.of(record.decision)
+    if record.reason is not None:
+        detail["reason"] = record.reason.describe()
     if trace.attempts:
         detail["attempts"] = _attempts(trace, record.started)
     if trace.events:

@@ -5,16 +5,20 @@ from pathlib import Path
 
 import msgspec
 
+from adapters.errors import CredentialError
 from adapters.types import Usage
 from config.schema.config import Config
 from gateway.features.journal.files import encode
 from gateway.features.journal.lines import MICROS, MOST_TEXT, NUMBERS, RequestLine, split
 from gateway.features.journal.reasons import Reasons, detail_of
 from gateway.state.journal import Journal, JournalFull
+from gateway.telemetry.figures import is_failure
 from gateway.telemetry.record import Record
 from policies.globs import GlobSet
 
 log = logging.getLogger(__name__)
+_REFUSED_EVERY = 1.0
+_MOST_REFUSED = 1000
 _NO_USAGE = (0,) * len(NUMBERS)
 _json = msgspec.json.Encoder().encode
 
@@ -33,6 +37,8 @@ class RequestSink:
         self._excluded = GlobSet(())
         self._file: Journal | None = None
         self._failing = False
+        self._next: dict[str, float] = {}
+        """By the id of an ended key: when its next refusal is recorded, in Unix seconds."""
 
     def configure(self, config: Config) -> None:
         """Put a configuration in force."""
@@ -52,6 +58,8 @@ class RequestSink:
         counted = self._counts and record.model != "" and not record.of_batch
         draws = self._counts and bool(record.draws)
         reasons = self._reasons
+        if isinstance(record.error, CredentialError) and not self._is_due(record):
+            return
         if reasons is not None and (record.model in self._excluded or not (record.model or record.error is not None)):
             reasons = None
         if not counted and not draws and reasons is None:
@@ -67,6 +75,15 @@ class RequestSink:
             line = encode(usage_line(record, counted=counted, draws=draws))
         if line:
             self._write(line, counted=counted or draws, recorded=reasons is not None)
+
+    def _is_due(self, record: Record) -> bool:
+        """Whether a refused credential is recorded: once a second for each, since no limit stops its holder."""
+        if record.time < self._next.get(record.key, 0.0):
+            return False
+        if len(self._next) >= _MOST_REFUSED:
+            self._next.clear()
+        self._next[record.key] = record.time + _REFUSED_EVERY
+        return True
 
     def _write(self, line: bytes, *, counted: bool, recorded: bool) -> None:
         """Append a line. The begin and the end of a loss are logged."""
@@ -124,7 +141,8 @@ def usage_line(record: Record, *, counted: bool, draws: bool) -> RequestLine:
         int(record.time * MICROS), "", record.tenant, _text(record.key), _text(record.model), "", "",
         record.arm or "", 0, "" if error is None else error.kind, "", "" if cost is None else cost.currency,
         "", "", False, 0, -1, picos, _NO_USAGE if usage is None else _numbers(usage), "", record.team, billions,
-        counted, 1, record.lineage, record.draws if draws else (),
+        counted, failed=error is not None and is_failure(error.kind, record.status), lineage=record.lineage,
+        draws=record.draws if draws else (),
     )  # fmt: skip
 
 

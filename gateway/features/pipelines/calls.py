@@ -154,7 +154,9 @@ class StepExchange(Exchange):
         )
         decision = self._resolved.rules.decide(self.facts, services.rng)
         if decision is None:
-            raise NotFound(f"No route of the model `{self.model}` matches the request of this step.")
+            raise NotFound(f"No route of the model `{self.model}` matches the request of this step.").because(
+                "no_route", model=self.model
+            )
         plan = caller.snapshot.plan(decision)
         self.decision, self.arm, self.upstream, self.observers = decision, decision.arm, plan.upstream, plan.observers
 

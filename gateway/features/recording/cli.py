@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from gateway.auth.terminal import print_status, stop
@@ -21,7 +20,7 @@ from gateway.features.recording.segments import (
     rewrap,
     segments,
 )
-from gateway.terminal import plain
+from gateway.terminal import plain, show
 
 app = typer.Typer(name="record", help="List recorded traffic, and rotate its key.", no_args_is_help=True)
 
@@ -53,7 +52,7 @@ def list_segments(
         except RecordError as error:
             state, failed = str(error), True
         table.add_row(plain(path.stem), start, share, f"{count:,}", f"{path.stat().st_size:,}", plain(state))
-    Console().print(table)
+    show(table)
     raise typer.Exit(1 if failed else 0)
 
 

@@ -17,7 +17,9 @@ Text = str | None
 Url = Annotated[Text, typer.Option("--url", help="The admin listener. By default that of the configuration.")]
 _SECONDS = 60.0
 _PAGE = 1000
-_COLUMNS = ("time", "id", "tenant", "team", "model", "status", "code", "duration_ms", "cost", "currency", "endpoint")
+_COLUMNS = (
+    "time", "id", "tenant", "team", "model", "status", "code", "cause", "duration_ms", "cost", "currency", "endpoint",
+)  # fmt: skip
 
 
 @app.command("list")

@@ -10,7 +10,7 @@ from gateway.features.journal.lines import DAY_MICROS, LABELS, MICROS, MOST_TEXT
 from gateway.features.requests.search import MOST_ROWS, LabelTest, RequestQuery
 from gateway.features.usage.query import BadQuery
 
-PARAMETERS = ("id", "trace", "from", "to", "limit", "after", "totals", *(name for name in LABELS))
+PARAMETERS = ("id", "trace", "from", "to", "limit", "after", "totals", "choices", *(name for name in LABELS))
 _STATUS = re.compile(r"[1-5]\d\d|[1-5]xx")
 _AFTER = re.compile(r"(\d{1,18})-(\d{1,19})")
 _LARGEST = 2**63 - 1

@@ -26,8 +26,19 @@ _SHOWN = (
 _COUNTS = ("prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens", "rows", "bytes")
 
 
-def summary(row: Mapping[str, Any]) -> dict[str, Any]:
-    """One row of a list. Empty fields are omitted."""
+class _Detail(msgspec.Struct):
+    """The part of a detail that a list shows. Records of earlier releases have no reason."""
+
+    reason: dict[str, Any] = {}
+
+
+_detail_of = msgspec.json.Decoder(_Detail).decode
+_SECRET_CAUSES = {"model_not_allowed": "model_unknown"}
+"""Causes that only operators read: a tenant must not learn the names of others' models."""
+
+
+def summary(row: Mapping[str, Any], *, of_tenant: bool = False) -> dict[str, Any]:
+    """One row of a list. Empty fields are omitted. `of_tenant`: the reader is the admin of a tenant."""
     made: dict[str, Any] = {"time": time_of(row["at"])}
     made |= {name: row[name] for name in _SHOWN if row[name] != ""}
     made["duration_ms"] = row["duration"] / 1000
@@ -40,13 +51,21 @@ def summary(row: Mapping[str, Any]) -> dict[str, Any]:
         made |= {"cost": format_amount(row["picos"]), "currency": row["currency"]}
     if row["trace"]:
         made["trace_id"] = row["trace"]
+    if row["code"] and (reason := _detail_of(row["detail"]).reason):
+        made["cause"] = _shown(reason["cause"], of_tenant=of_tenant)
     return made
 
 
-def timeline(row: Mapping[str, Any]) -> dict[str, Any]:
+def _shown(cause: str, *, of_tenant: bool) -> str:
+    return _SECRET_CAUSES.get(cause, cause) if of_tenant else cause
+
+
+def timeline(row: Mapping[str, Any], *, of_tenant: bool = False) -> dict[str, Any]:
     """One request with its decision, attempts, steps and events. Times are milliseconds after its begin."""
-    made = summary(row)
+    made = summary(row, of_tenant=of_tenant)
     detail: dict[str, Any] = msgspec.json.decode(row["detail"])
+    if "reason" in detail:
+        detail["reason"]["cause"] = made.pop("cause")
     if "attempts" in detail:
         detail["attempts"] = [{"endpoint": endpoint, "at_ms": at} for endpoint, at in detail["attempts"]]
     if "events" in detail:

@@ -10,6 +10,9 @@ from gateway.features.journal.lines import HOUR_MICROS, LABELS, PART
 from gateway.features.requests.schema import ROLLED, SUMS, DayTables
 
 MOST_ROWS = 1000
+CHOICES = ("tenant", "model", "pool", "status", "error")
+"""Labels whose values a search may offer."""
+MOST_CHOICES = 500
 _CHUNK = 1000
 """Matching rows of hours that one statement reads: few statements for a search with few matches."""
 _MOST_GATHERED = 5000
@@ -68,6 +71,17 @@ def total_of(connection: Connection, tables: DayTables, query: RequestQuery) -> 
         made["picos"] = made.pop("picos_high") * PART + made.pop("picos_low")
         totals.append(made)
     return totals
+
+
+def choices_of(connection: Connection, tables: DayTables, query: RequestQuery) -> dict[str, list[str]]:
+    """For each label of `CHOICES`: its values in the whole hours of a search, at most `MOST_CHOICES`."""
+    choices = {}
+    for label in CHOICES:
+        column = tables.series.c[label]
+        tests = [*_hours_of(tables.series, query), *_matches(tables, query)]
+        values = connection.execute(select(column).where(*tests).distinct().limit(MOST_CHOICES)).scalars()
+        choices[label] = [str(value) for value in values if value not in ("", 0)]
+    return choices
 
 
 def _chunks(connection: Connection, tables: DayTables, query: RequestQuery) -> list[tuple[int, int, int]]:

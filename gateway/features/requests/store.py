@@ -12,7 +12,7 @@ from gateway.features.journal.lines import HOUR_MICROS, LABELS, NUMBERS, PART, R
 from gateway.features.journal.tables import add_sums, move_offset
 from gateway.features.requests.days import RequestDays
 from gateway.features.requests.schema import ROLLED, SUMS, DayTables
-from gateway.features.requests.search import RequestQuery, page_of, total_of
+from gateway.features.requests.search import CHOICES, MOST_CHOICES, RequestQuery, choices_of, page_of, total_of
 from gateway.state.statements import in_parts
 
 _MOST_SERIES = 100_000
@@ -64,6 +64,17 @@ class RequestStore:
                         for name in row.keys() - {"currency"}:
                             total[name] += row[name]
         return [sums[currency] for currency in sorted(sums)]
+
+    def choices(self, query: RequestQuery) -> dict[str, list[str]]:
+        """For each label that a search may offer: its values in the whole hours of a search, in order."""
+        values: dict[str, set[str]] = {label: set() for label in CHOICES}
+        first, last = day_of(query.begin), day_of(query.end - 1)
+        for day in self.days.sizes():
+            if first <= day <= last:
+                with self.days.reading(day) as (connection, tables):
+                    for label, more in choices_of(connection, tables, query).items():
+                        values[label] |= set(more)
+        return {label: sorted(each)[:MOST_CHOICES] for label, each in values.items()}
 
     def close(self) -> None:
         """Close pooled connections."""

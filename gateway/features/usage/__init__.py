@@ -11,6 +11,7 @@ store.py    hours, days and retention in the database
 draws.py    what requests have drawn from limits of long periods
 budgets.py  lets the limits of a process follow them
 report.py   sums by label and period
+overview.py sums of a period by one label, beside the period before, with a forecast
 query.py    queries from texts
 discounts.py discounts of invoices by the tokens of a month
 export.py   sums as CSV, FOCUS and invoices

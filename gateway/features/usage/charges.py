@@ -8,7 +8,6 @@ from gateway.features.usage.labels import UsageLabels
 
 LARGEST = 2**62
 """Picos of one row, whose counters have 63 bits."""
-_FAILURES = frozenset({"backend", "transport", "deadline"})
 
 
 class Charge(NamedTuple):
@@ -24,7 +23,7 @@ def charge_of(line: RequestLine, currency: str) -> Charge:
     """The charge of a line. `currency` is that of requests without a cost, such as failed ones."""
     prompt, completion, _, _, rows, size, device = line.usage
     labels = UsageLabels(line.tenant, line.subject, line.model, line.arm, line.currency or currency, line.team)
-    failures = line.requests if line.error in _FAILURES else 0
+    failures = line.requests if line.is_failure else 0
     amounts = [line.cost, line.requests, failures, prompt, completion, rows, size, device]
     return Charge(line.at // HOUR_MICROS, labels, amounts)
 

@@ -11,8 +11,7 @@ import typer
 from gateway.auth.pepper import load_pepper
 from gateway.auth.terminal import ConfigFile, plain_errors, print_status, settings_of, stop
 from gateway.features.usage.discounts import volumes_of
-from gateway.features.usage.export import csv_of, focus_of, invoice, month_of, shown
-from gateway.features.usage.labels import COUNTERS
+from gateway.features.usage.export import focus_of, invoice, month_of, rows_csv, shown
 from gateway.features.usage.parquet import ParquetMissing, write_focus
 from gateway.features.usage.query import BadQuery, query_of
 from gateway.features.usage.report import PER_CHARGE, PER_LINE, UsageQuery, groups_of
@@ -71,7 +70,7 @@ def export(
             _write(parquet, _pages(store, query))
             return
         rows = list(_pages(store, query))
-    typer.echo(focus_of(rows) if focus else csv_of((*groups_of(query), *COUNTERS), rows), nl=False)
+    typer.echo(focus_of(rows) if focus else rows_csv(groups_of(query), rows), nl=False)
 
 
 @app.command("invoice")

@@ -13,7 +13,7 @@ from typing import Any
 
 from config.schema.money import format_amount
 from gateway.features.usage.discounts import Volumes, discount
-from gateway.features.usage.labels import HOUR
+from gateway.features.usage.labels import COUNTERS, HOUR
 
 NO_VOLUMES: Volumes = {}
 _UNITS = (("prompt_tokens", "prompt tokens"), ("completion_tokens", "completion tokens"), ("rows", "rows"))
@@ -37,6 +37,12 @@ def shown(row: Mapping[str, Any]) -> dict[str, Any]:
     if made["currency"]:
         made["amount"] = format_amount(made["picos"])
     return made
+
+
+def rows_csv(groups: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Rows of sums as CSV, with the amount in its currency. `picos` are the same amount as a whole number."""
+    priced = ({**row, "amount": format_amount(row["picos"]) if row["currency"] else ""} for row in rows)
+    return csv_of((*groups, "amount", *COUNTERS), priced)
 
 
 def csv_of(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:

@@ -2,16 +2,22 @@
 
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import cast, get_args
 
 import msgspec
 
 from adapters.wire.decoding import whole_number
 from gateway.features.usage.labels import HOUR
+from gateway.features.usage.overview import MOST_ROWS as LARGEST_OVERVIEW
+from gateway.features.usage.overview import OverviewQuery
 from gateway.features.usage.report import MOST_ROWS, Label, Period, UsageQuery, groups_of
 
-PARAMETERS = ("from", "to", "by", "per", "tenant", "limit", "after")
+PARAMETERS = ("from", "to", "by", "per", "tenant", "limit", "after", "team", "model", "key")
+OVERVIEW = ("from", "to", "by", "tenant", "limit", "team", "model", "key")
+"""The parameters of an overview."""
+_TESTED: tuple[Label, ...] = ("team", "model", "key")
+_MOST_DAYS = 1100
 _after = msgspec.json.Decoder(list[str | int])
 
 
@@ -33,8 +39,37 @@ def query_of(texts: Mapping[str, str], within: str | None = None) -> UsageQuery:
     tenant = texts.get("tenant", within)
     if within is not None and tenant != within:
         raise BadQuery("tenant", f"this key may read the usage of {within} alone")
-    query = UsageQuery(begin, end, _labels(texts.get("by", "tenant")), _period(texts.get("per")), tenant)
+    tests = _tests(texts)
+    query = UsageQuery(begin, end, _labels(texts.get("by", "tenant")), _period(texts.get("per")), tenant, tests)
     return query._replace(limit=_limit(texts.get("limit")), after=_group(texts.get("after"), query))
+
+
+def overview_query(texts: Mapping[str, str], within: str | None = None) -> OverviewQuery:
+    """An overview, by default of this month. `within` is the only tenant that it may read. Raises `BadQuery`."""
+    by = texts.get("by", "tenant")
+    query = query_of({**texts, "by": by, "limit": "1"}, within)
+    labels = _labels(by)
+    if len(labels) != 1 or labels == ("currency",):
+        raise BadQuery("by", "must be one of tenant, team, model, key, arm")
+    for name, hour in (("from", query.begin), ("to", query.end)):
+        if name in texts and hour % 24:
+            raise BadQuery(name, "must be a day such as 2026-11-01")
+    begin, end = _day(query.begin), _day(query.end + 23)
+    if (end - begin).days > _MOST_DAYS:
+        raise BadQuery("from", f"must be at most {_MOST_DAYS} days before `to`")
+    if (limit := whole_number(texts.get("limit", "200"), 1, LARGEST_OVERVIEW)) is None:
+        raise BadQuery("limit", f"must be a number from 1 to {LARGEST_OVERVIEW}")
+    tests = query.tests if query.tenant is None else (("tenant", query.tenant), *query.tests)
+    today = datetime.fromtimestamp(time.time(), UTC).date()
+    return OverviewQuery(begin, end, today, labels[0], tests, limit)
+
+
+def _day(hour: int) -> date:
+    return datetime.fromtimestamp(hour * HOUR, UTC).date()
+
+
+def _tests(texts: Mapping[str, str]) -> tuple[tuple[Label, str], ...]:
+    return tuple((label, texts[label]) for label in _TESTED if label in texts)
 
 
 def _hour(name: str, text: str) -> int:

@@ -1,10 +1,10 @@
 """Sums of usage by label and period. Whole days come from their sums, other hours from the hours."""
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, and_, func, literal, or_, select, tuple_, union_all
+from sqlalchemy import ColumnElement, Connection, and_, func, literal, select, tuple_, union_all
 
 from gateway.features.usage.labels import COUNTERS, LABELS, day_of
 from gateway.features.usage.schema import days, hours, summed
@@ -30,6 +30,8 @@ class UsageQuery(NamedTuple):
     per: Period | None = None
     """One row for each period; None for the sum of all."""
     tenant: str | None = None
+    tests: tuple[tuple[Label, str], ...] = ()
+    """Further labels, and the values that they must have."""
     after: Sequence[str | int] = ()
     """The group of the last row of the page before."""
     limit: int = MOST_ROWS
@@ -43,7 +45,7 @@ def groups_of(query: UsageQuery) -> tuple[str, ...]:
 
 def rows_of(connection: Connection, query: UsageQuery) -> list[dict[str, Any]]:
     """The rows of one page."""
-    source = _source(query).subquery()
+    source = _source(connection, query).subquery()
     groups = groups_of(query)
     columns = [source.c[name] for name in groups]
     sums: list[ColumnElement[Any]] = []
@@ -62,19 +64,30 @@ def rows_of(connection: Connection, query: UsageQuery) -> list[dict[str, Any]]:
     return rows
 
 
-def _source(query: UsageQuery) -> Any:
+def _source(connection: Connection, query: UsageQuery) -> Any:
     """The rows of both tables that are in the query's time, with a column for its period."""
     within = and_(hours.c.hour >= query.begin, hours.c.hour < query.end)
-    if query.per == "hour":
-        return _columns(hours, query, hours.c.hour).where(within)
     first, last = day_of(query.begin + 23), day_of(query.end)
-    whole = select(summed.c.day).where(summed.c.day >= first, summed.c.day < last)
-    of_hours = _columns(hours, query, _period(hours, query)).where(
-        within, or_(hours.c.day < first, hours.c.day >= last, hours.c.day.not_in(whole))
-    )
+    ended = select(summed.c.day).where(summed.c.day >= first, summed.c.day < last)
+    whole = [] if query.per == "hour" else list(connection.execute(ended).scalars())
+    read = sorted(set(_days_with_hours(connection, day_of(query.begin), day_of(query.end - 1))) - set(whole))
+    of_hours = _columns(hours, query, hours.c.hour if query.per == "hour" else _period(hours, query))
+    of_hours = of_hours.where(within, hours.c.day.in_(read))
+    if query.per == "hour":
+        return of_hours
     # A day that is summed stays in the database when its hours have been deleted.
     of_days = _columns(days, query, _period(days, query)).where(days.c.day.in_(whole))
     return union_all(of_hours, of_days)
+
+
+def _days_with_hours(connection: Connection, first: str, last: str) -> Iterator[str]:
+    """The days from `first` to `last` with rows of hours. The index has them: most rows are those of summed days."""
+    while first <= last:
+        following = select(func.min(hours.c.day)).where(hours.c.day >= first, hours.c.day <= last)
+        if (day := connection.execute(following).scalar()) is None:
+            return
+        yield day
+        first = f"{day} "  # the next text after it
 
 
 def _period(table: Any, query: UsageQuery) -> ColumnElement[Any]:
@@ -88,4 +101,5 @@ def _columns(table: Any, query: UsageQuery, period: ColumnElement[Any]) -> Any:
     named = period.label(query.per or "period")
     high = days.c.picos_high if table is days else literal(0).label("picos_high")
     columns = select(named, *[table.c[name] for name in (*LABELS, *COUNTERS)], high)
-    return columns if query.tenant is None else columns.where(table.c.tenant == query.tenant)
+    tests = [table.c[label] == value for label, value in query.tests]
+    return columns.where(*tests, *([] if query.tenant is None else [table.c.tenant == query.tenant]))

@@ -47,7 +47,24 @@ summed = USAGE.table(
     "usage_summed_days",
     Column("day", String(10), primary_key=True),
     Column("at", Double, nullable=False),
+    # 1 if the day is in `usage_totals` too.
+    Column("rolled", Integer, nullable=False, server_default="0"),
 )
+ROLLED = ("team", "model", "key")
+# Roll-ups of ended days by one label of each tenant. With the label `tenant` the value is empty, and with `models` the
+# tenant: those are the models of all tenants.
+totals = USAGE.table(
+    "usage_totals",
+    Column("day", String(10), nullable=False),
+    Column("label", String(8), nullable=False),
+    Column("tenant", String(128), nullable=False),
+    Column("value", String(512), nullable=False),
+    Column("currency", String(8), nullable=False),
+    *_counters(),
+    Column("picos_high", BigInteger, nullable=False),
+)
+Index("usage_totals_label", totals.c.label, totals.c.day, totals.c.tenant)
+Index("usage_totals_day", totals.c.day)
 Index("usage_hours_day", hours.c.day, hours.c.tenant)
 Index("usage_days_day", days.c.day, days.c.tenant)
 Index("usage_days_tenant", days.c.tenant, days.c.day)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, case, delete, func, insert, select, update
+from sqlalchemy import Connection, case, delete, func, insert, literal, select, update
 
 from gateway.auth.state import StateDatabase
 from gateway.features.journal.files import WaitingLine
@@ -17,9 +17,10 @@ from gateway.features.usage.charges import charge_of
 from gateway.features.usage.draws import ReadDraws, add_draws, forget_draws, read_draws
 from gateway.features.usage.earlier import CountedFile
 from gateway.features.usage.labels import COUNTERS, HOUR, LABELS, day_of
+from gateway.features.usage.overview import OverviewQuery, overview_of
 from gateway.features.usage.report import PART, UsageQuery, rows_of
 from gateway.features.usage.rows import WriterRows, hour_values
-from gateway.features.usage.schema import USAGE, days, hours, sources, summed
+from gateway.features.usage.schema import ROLLED, USAGE, days, hours, sources, summed, totals
 from gateway.state.statements import in_parts, insert_into
 
 SETTLED = 2 * HOUR
@@ -80,9 +81,13 @@ class UsageStore:
             ended = list(connection.execute(open_days.order_by(hours.c.day)).scalars())
             for day in ended:
                 _sum_day(connection, day, now)
+            # Also the days that an earlier release has summed.
+            for day in list(connection.execute(select(summed.c.day).where(summed.c.rolled == 0)).scalars()):
+                _roll_up(connection, day)
             # A day whose first hours are deleted could not be summed again: days are deleted as a whole.
             connection.execute(delete(hours).where(hours.c.day < day_of(oldest_hour), hours.c.day < last))
             connection.execute(delete(days).where(days.c.day < oldest_day))
+            connection.execute(delete(totals).where(totals.c.day < oldest_day))
             # A file whose last import was then has no line that would still be retained.
             connection.execute(delete(sources).where(sources.c.at < oldest_hour * HOUR))
             forget_draws(connection, now)
@@ -92,6 +97,11 @@ class UsageStore:
         """Sums by the labels and periods of a query."""
         with self._database.transaction() as connection:
             return rows_of(connection, query)
+
+    def overview(self, query: OverviewQuery) -> dict[str, Any]:
+        """The usage of a period by one label, beside that of the period before."""
+        with self._database.transaction() as connection:
+            return overview_of(connection, query)
 
     def draws(self, after: int) -> ReadDraws:
         """What limits of long periods follow: what has changed after a version."""
@@ -132,3 +142,20 @@ def _sum_day(connection: Connection, day: str, now: float) -> None:
     connection.execute(insert(days).from_select(["day", *LABELS, *COUNTERS[1:], "picos", "picos_high"], of_day))
     connection.execute(delete(summed).where(summed.c.day == day))
     connection.execute(insert(summed).values(day=day, at=now))
+
+
+def _roll_up(connection: Connection, day: str) -> None:
+    """Sum the rows of a summed day by each label."""
+    connection.execute(delete(totals).where(totals.c.day == day))
+    names = (*COUNTERS, "picos_high")
+    sums = [func.sum(days.c[name]) for name in names]
+    nothing = literal("")
+    groups = [("tenant", days.c.tenant, nothing), ("models", nothing, days.c.model)]
+    groups += [(label, days.c.tenant, days.c[label]) for label in ROLLED]
+    for label, tenant, value in groups:
+        columns = [each for each in (tenant, value) if each is not nothing]
+        rows = select(days.c.day, literal(label), tenant, value, days.c.currency, *sums).where(days.c.day == day)
+        rows = rows.group_by(days.c.day, *columns, days.c.currency)
+        names_of = ["day", "label", "tenant", "value", "currency", *names]
+        connection.execute(insert(totals).from_select(names_of, rows))
+    connection.execute(update(summed).where(summed.c.day == day).values(rolled=1))

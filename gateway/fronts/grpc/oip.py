@@ -175,11 +175,11 @@ async def message_of(answer: Answer) -> bytes:
 
 
 async def _order(principal: Principal, call: GrpcCall, record: Record) -> None:
-    raise Forbidden(tensors.ORDERS)
+    raise Forbidden(tensors.ORDERS).because("operators_only")
 
 
 async def _elsewhere(principal: Principal, call: GrpcCall, record: Record) -> None:
-    raise Forbidden(tensors.ELSEWHERE)
+    raise Forbidden(tensors.ELSEWHERE).because("operators_only")
 
 
 def _fill(kind: Any, fields: dict[str, Any]) -> Any:

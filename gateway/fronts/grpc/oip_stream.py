@@ -13,6 +13,7 @@ from dataclasses import replace
 from adapters import offload, statuses
 from adapters.assembly import join
 from adapters.base import Answer
+from adapters.cut import survived
 from adapters.errors import MODEL_NOT_READY, REPORTED, BackendError, InferenceError, ModelFailed
 from adapters.http2.call import GrpcCall
 from adapters.http2.status import GrpcError
@@ -94,7 +95,13 @@ class InferStream:
             core.end(record, error)
             await turn.wait()
             await self._failed(error, id_, model)
-        except (Exception, asyncio.CancelledError) as error:
+        except asyncio.CancelledError as error:
+            cut = survived()
+            core.end(record, cut or error)
+            if cut is None:
+                raise
+            await self._failed(cut, id_, model)
+        except Exception as error:
             core.end(record, error)
             raise
         finally:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from google.protobuf.message import DecodeError
 
 from adapters import statuses
+from adapters.cut import survived
 from adapters.errors import CallerError, InferenceError, Unsupported
 from adapters.http2.call import GrpcCall
 from adapters.http2.status import GrpcError
@@ -71,7 +72,14 @@ class Rpcs:
         except InferenceError as error:
             core.end(record, error)
             call.fail(statuses.grpc_code(error), error.message, self._door.headers(record))
-        except (Exception, asyncio.CancelledError) as error:
+        except asyncio.CancelledError as error:
+            cut = survived()
+            core.end(record, cut or error)
+            if cut is None:
+                raise
+            if not call.ended:
+                call.fail(statuses.grpc_code(cut), cut.message, self._door.headers(record))
+        except Exception as error:
             core.end(record, CallerError(error.message) if isinstance(error, GrpcError) else error)
             raise
 

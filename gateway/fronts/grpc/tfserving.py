@@ -149,4 +149,4 @@ async def _multi_inference(principal: Principal, call: GrpcCall, record: Record)
 
 
 async def _reload(principal: Principal, call: GrpcCall, record: Record) -> None:
-    raise Forbidden(_CONFIGURED)
+    raise Forbidden(_CONFIGURED).because("operators_only")

@@ -34,16 +34,16 @@ def conformance(
 
     Sends small requests to the model; a stand-in on loopback produces the failures. Exit status 1 if a feature failed.
     """
-    from rich.console import Console
 
     from gateway.process.foreign.examination import examined, table_of  # no other command needs the suite
+    from gateway.terminal import show
 
     pool = pool_at(url, protocol or "auto", key, key_header, ca)
     try:
         cells = asyncio.run(examined(pool, model, metrics, load))
     except (InferenceError, Unmakeable) as error:
         stop(f"{url}: {error}", 1)
-    Console().print(table_of(cells))
+    show(table_of(cells))
     failed = sum(cell.verdict == "failed" for cell in cells)
     typer.echo(f"{failed} of {len(cells)} failed" if failed else f"{len(cells)} features, none failed")
     raise typer.Exit(1 if failed else 0)

@@ -79,9 +79,9 @@ class SupervisorBackend(HostBackend):
         """The holder of a credential. Raises `CredentialError`."""
         return self._identity.credentials().authenticate(token, certificate, now_utc)
 
-    def holds(self, principal: Principal, now_utc: float) -> bool:
-        """Whether the key of a principal is still valid."""
-        return self._identity.keys.holds(principal, now_utc)
+    def holder(self, key_id: str, now_utc: float) -> Principal | None:
+        """The principal of a valid key."""
+        return self._identity.keys.holder(key_id, now_utc)
 
     async def readiness(self) -> tuple[bool, dict[str, Any]]:
         """Ready if at least half of the slots have a worker that is ready."""

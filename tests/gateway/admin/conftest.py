@@ -83,8 +83,8 @@ class StubBackend:
         credentials = Credentials(table, tokens, Certificates(self.config.tenants), tenants)
         return credentials.authenticate(token, certificate, now_utc)
 
-    def holds(self, principal: Principal, now_utc: float) -> bool:
-        return KeyTable.build(self.config, PEPPER, self.store.read_live(now_utc).records).holds(principal, now_utc)
+    def holder(self, key_id: str, now_utc: float) -> Principal | None:
+        return KeyTable.build(self.config, PEPPER, self.store.read_live(now_utc).records).holder(key_id, now_utc)
 
     async def count(self, principal: Principal, size: int) -> None:
         self.counted.append((principal.tenant, size))

@@ -67,6 +67,16 @@ def test_rates_are_of_the_time_between_two_samples() -> None:
     ]
 
 
+def test_refusals_are_shown_by_cause() -> None:
+    quota = (("tenant", "acme"), ("cause", "upstream_quota"), ("unit", ""), ("per", ""))
+    limit = (("tenant", "acme"), ("cause", "limit"), ("unit", "requests"), ("per", "key"))
+    before = sample(10.0, headrace_refusals_total={quota: 1.0, limit: 5.0})
+    after = sample(12.0, headrace_refusals_total={quota: 61.0, limit: 5.0})
+    lines = printed(after, Rates(before, after)).splitlines()
+    assert [line.split() for line in lines if line.startswith("upstream_quota")] == [["upstream_quota", "30.0"]]
+    assert not [line for line in lines if line.startswith("limit")]
+
+
 @given(st.lists(st.integers(0, 20), min_size=3, max_size=3), st.sampled_from([0.5, 0.95]))
 def test_a_quantile_is_the_bound_of_its_range(counts: list[int], share: float) -> None:
     bounds = [("0.1", 0.1), ("1.0", 1.0), ("+Inf", float("inf"))]

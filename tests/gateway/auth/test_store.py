@@ -97,6 +97,21 @@ def test_the_old_key_stays_valid_during_the_overlap_of_a_rotation(store: KeyStor
         store.rotate(old.id, 60, by=TESTER, now=NOW)
 
 
+def test_the_keys_that_ended_last_are_read_with_their_reason(store: KeyStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    live, revoked, rotated = (store.create("acme", by=TESTER, now=NOW) for _ in range(3))
+    short = store.create("acme", by=TESTER, now=NOW, expires_at=NOW + 1)
+    new = store.rotate(rotated.id, 2.0, by=TESTER, now=NOW)
+    store.revoke(revoked.id, by=TESTER, now=NOW + 3)
+    assert {live.id, new.id} == live_ids(store, NOW + 4)
+    ended = {each.principal.key_id: each for each in store.read_live(NOW + 4).ended}
+    assert list(ended) == [revoked.id, rotated.id, short.id]
+    assert ended[revoked.id].revoked
+    assert ended[rotated.id].successor == new.id
+    assert (ended[short.id].revoked, ended[short.id].successor) == (False, "")
+    monkeypatch.setattr("gateway.auth.store.MOST_ENDED", 1)
+    assert [each.principal.key_id for each in store.read_live(NOW + 4).ended] == [revoked.id]
+
+
 def test_rotating_never_makes_a_key_last_longer_unasked(store: KeyStore) -> None:
     old = store.create("acme", by=TESTER, now=NOW, expires_at=NOW + 30)
     new = store.rotate(old.id, 60, by=TESTER, now=NOW)

@@ -14,7 +14,7 @@ from tests.gateway.auth.conftest import NOW, PEPPER, MakeConfig
 REFUSED = "the API key or token is not valid: it is unknown, revoked or expired"
 
 
-def record(key: ApiKey, tenant: str = "acme", **fields: float) -> KeyRecord:
+def record(key: ApiKey, tenant: str = "acme", **fields: Any) -> KeyRecord:
     return KeyRecord(Principal(tenant, key.id), digest(PEPPER, key.plaintext), **fields)
 
 

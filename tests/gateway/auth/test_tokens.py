@@ -85,6 +85,42 @@ async def test_a_wrong_claim_is_refused(tokens: Tokens, claims: dict[str, Any]) 
     refused(tokens, RSA.token(**claims))
 
 
+@pytest.mark.parametrize(
+    ("cause", "claims"),
+    [
+        ("token_issuer", {"iss": "https://evil.example.org/"}),
+        ("token_audience", {"aud": "other"}),
+        ("token_expired", {"exp": NOW - HOUR}),
+        ("token_early", {"nbf": NOW + HOUR}),
+        ("token_claims", {"sub": None}),
+        ("token_claims", {"tenant": 5}),
+        ("tenant_removed", {"tenant": "nobody"}),
+    ],
+)
+async def test_operators_learn_the_cause(tokens: Tokens, cause: str, claims: dict[str, Any]) -> None:
+    with pytest.raises(CredentialError) as caught:
+        principal_of(tokens, RSA.token(**claims))
+    refusal, holder = caught.value.refusal, caught.value.holder
+    assert refusal is not None
+    assert refusal.cause == cause
+    assert holder == (("acme", "jwt:login:app-1", "") if cause == "token_expired" else holder)
+
+
+async def test_a_token_with_a_wrong_signature_has_no_holder(tokens: Tokens) -> None:
+    head, payload, signature = RSA.token(exp=NOW - HOUR).split(".")
+    for token, cause in (
+        (f"{head}.{payload}.{signature[:-8]}AAAAAAAA", "token_signature"),
+        ("a.b.c", "token_malformed"),
+        (RSA.token({"kid": "no-such-key"}), "token_key"),
+    ):
+        with pytest.raises(CredentialError) as caught:
+            principal_of(tokens, token)
+        assert caught.value.refusal is not None
+        assert caught.value.refusal.cause == cause
+        assert caught.value.holder is None
+        assert "app-1" not in str(caught.value.refusal)
+
+
 async def test_an_issuer_grants_no_role_by_its_name(tokens: Tokens) -> None:
     assert principal_of(tokens, RSA.token()).roles == {"user"}
     assert principal_of(tokens, RSA.token(roles=["operator", "root"])).roles == {"user", "root"}

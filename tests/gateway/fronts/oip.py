@@ -14,6 +14,7 @@ from adapters.call import Call
 from adapters.errors import InferenceError
 from adapters.fake import FakeAdapter, Script
 from adapters.http1.server import Limits, Server
+from adapters.http2.accepted import Server as GrpcServer
 from adapters.requests import InferRequest, ModelOrder, ModelQuery, ModelRequest
 from adapters.types import OIP_JSON, Form, Usage
 from adapters.upstreams.inference import Reader
@@ -102,6 +103,8 @@ class TensorDoor:
     def __init__(self, rig: Rig, url: str, grpc: str, http: aiohttp.ClientSession) -> None:
         self.rig = rig
         self.grpc = grpc
+        self.calls: GrpcServer
+        """The server of gRPC calls."""
         self.url = url
         self.address = url.removeprefix("http://")
         self.http = http
@@ -147,7 +150,9 @@ async def tensor_door(
         host, port = await server.listen_tcp("127.0.0.1", 0)
         _, grpc_port = await grpc.listen_tcp("127.0.0.1", 0)
         async with aiohttp.ClientSession(auto_decompress=False) as http:
-            yield TensorDoor(rig, f"http://{host}:{port}", f"{host}:{grpc_port}", http)
+            door = TensorDoor(rig, f"http://{host}:{port}", f"{host}:{grpc_port}", http)
+            door.calls = grpc
+            yield door
     finally:
         await server.aclose()
         await grpc.aclose()

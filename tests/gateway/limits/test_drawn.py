@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from adapters.errors import LimitExceeded
 from config.schema.money import PICOS
-from gateway.limits.drawn import DAY, HOUR, Draw, DrawnUnit, debt_of, drawn
+from gateway.limits.drawn import DAY, HOUR, THOUSANDTHS, Draw, DrawnUnit, debt_of, drawn
 from policies.limits.limits import TokenBucket
 from tests.gateway.limits.timed_ledger import NOON, TimedLedger, dollars, used
 
@@ -20,21 +20,22 @@ HERE, PERIOD = DrawnUnit(1, "name", float(DAY)), float(DAY)
     st.integers(1, 100),
 )
 def test_a_restored_rate_never_has_more_left_than_before(steps: list[tuple[int, int]], amount: int) -> None:
-    """And the same, but for the refill of two hours, if there was a pause in which it became full."""
     now, bucket, slots = float(NOON), TokenBucket(amount, PERIOD, NOON), dict[int, int]()
-    begin = now
     for passed, tokens in steps:
         now += passed
-        if bucket.refill(now) >= amount:
-            begin = now
         if not bucket.take(min(tokens, amount), now):
             slot, _ = HERE.slot(now)
             slots[slot] = slots.get(slot, 0) + 1000 * min(tokens, amount)
     recent = {slot: drawn_then for slot, drawn_then in slots.items() if slot + HOUR + 3 * DAY > now}
     left, restored = bucket.refill(now), amount - debt_of(recent, HERE, amount, now)
     assert restored <= left + 1e-6
-    if now - begin < DAY:
-        assert restored >= left - amount * 2 * HOUR / DAY
+
+
+def test_a_restored_rate_counts_each_hour_at_its_end() -> None:
+    nine = {NOON - 3 * HOUR: 48 * THOUSANDTHS}
+    assert debt_of(nine, HERE, 48, NOON - 3 * HOUR + 60) == 48  # this hour counts now
+    assert debt_of(nine, HERE, 48, NOON) == 48 - 2 * 2
+    assert debt_of(nine, HERE, 48, NOON + DAY) == 0
 
 
 def recorded(timed: TimedLedger) -> TimedLedger:

@@ -47,6 +47,14 @@ def test_refusals_without_a_pool_are_counted_by_cause() -> None:
     assert sorted(cause.split()[0] for cause in figures.causes) == ["401", "429", "431", "503"]
 
 
+def test_a_cause_distinguishes_refusals_of_one_code() -> None:
+    recent = RecentTraffic()
+    for cause in ("upstream_quota", "upstream_quota", "pool_full"):
+        error = Unavailable("full", code="overloaded").because(cause)
+        recent.count(record(error=error, reason=error.reason_of_refusal, status=503), "acme")
+    assert window(recent).causes == {"503 overloaded: upstream_quota": 2, "503 overloaded: pool_full": 1}
+
+
 def test_a_client_that_left_is_neither_a_failure_nor_a_refusal() -> None:
     recent = RecentTraffic()
     recent.count(record(error=ClientGone("gone"), status=499), "acme")

@@ -1,5 +1,7 @@
-// The client of the admin API. Every change has the token of the session; a session that ended loads the page again.
+// The client of the admin API. Every change has the token of the session. The page hears of two things as events of the
+// window: `session-over`, and `gateway` with `gone`, when the gateway stops to respond and when it responds again.
 let token = "";
+let gone = false;
 
 export class ApiError extends Error {
   constructor(status, code, message, param) {
@@ -15,6 +17,14 @@ export function useToken(value) {
 // A path from its parts, each encoded: path("admin", "tenants", name).
 export const path = (...parts) => `/${parts.map((part) => encodeURIComponent(part)).join("/")}`;
 
+export const isGone = () => gone;
+
+function responds(value) {
+  if (gone === !value) return;
+  gone = !value;
+  dispatchEvent(new CustomEvent("gateway", { detail: { gone } }));
+}
+
 async function request(method, url, { query, body, signal, headers } = {}) {
   const address = new URL(url, location.origin);
   for (const [name, value] of Object.entries(query ?? {})) {
@@ -29,15 +39,17 @@ async function request(method, url, { query, body, signal, headers } = {}) {
     response = await fetch(address, { method, headers: sent, body: encoded, signal, redirect: "error" });
   } catch (error) {
     if (error.name === "AbortError") throw error;
+    responds(false);
     throw new ApiError(0, "unreachable", "The gateway does not respond.");
   }
+  responds(true);
   if (!response.ok) await refuse(response);
   return response;
 }
 
 async function refuse(response) {
   const { error } = await response.json().catch(() => ({}));
-  if (response.status === 401 && token) location.reload();
+  if (response.status === 401 && token) dispatchEvent(new Event("session-over"));
   const { code, message, param } = typeof error === "object" && error ? error : {};
   throw new ApiError(response.status, code ?? "error", message ?? `Status ${response.status}.`, param);
 }

@@ -43,6 +43,8 @@ function useScheme() {
 
 // The range of a single point would be years.
 const times = ({ data }, low, high) => (data[0].length === 1 ? [low - MINUTE, low + MINUTE] : [low, high]);
+// Half a day at both ends, for the whole of the first and the last bar.
+const wholeBars = (_, low, high) => [low - DAY / 2, high + DAY / 2];
 const fromZero = (_, low, high) => [Math.min(0, low ?? 0), high > 0 ? high * 1.08 : 1];
 
 const written = (value, format) => (value === null || value === undefined ? "–" : format(value));
@@ -74,7 +76,7 @@ export function Chart({ label, x, series, bars = false, log = false, height = 18
     const options = {
       width,
       height,
-      scales: { x: { range: times }, y: log ? { distr: 3 } : { range: fromZero } },
+      scales: { x: { range: bars ? wholeBars : times }, y: log ? { distr: 3 } : { range: fromZero } },
       series: [{}, ...lines],
       axes: [
         { ...axis, size: 26, space: 70, incrs: bars ? STEPS.filter((step) => step >= DAY) : STEPS, values: (_, splits, __, ___, step) => splits.map(tick(bars, step)) },

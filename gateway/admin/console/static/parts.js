@@ -1,8 +1,9 @@
 // Parts that screens share: notices, fields, buttons, dialogs, and how values are written.
 import { html, useEffect, useId, useLayoutEffect, useRef, useState } from "./html.js";
 
+// A gateway that does not respond is shown once, above the screen.
 export const Notice = ({ error, children, kind = error ? "bad" : "info" }) =>
-  (error || children) &&
+  (error ? error.code !== "unreachable" : children) &&
   html`<div class="notice ${kind}" role=${kind === "bad" ? "alert" : "status"}>
     ${error ? error.message : children}${error?.param ? html` <code>${error.param}</code>` : ""}
   </div>`;
@@ -66,8 +67,13 @@ export const Badge = ({ kind = "", children }) => html`<span class="badge ${kind
 export const Loading = () => html`<p class="dim" role="status">Loading …</p>`;
 
 // A link to a screen of the console. Its parts are encoded, so a name cannot lead elsewhere.
-export const To = ({ to, children, ...rest }) => html`<a href=${hash(...to)} ...${rest}>${children}</a>`;
+export const To = ({ to, query = {}, children, ...rest }) => html`<a href=${hashWith(to, query)} ...${rest}>${children}</a>`;
 export const hash = (...parts) => `#/${parts.map((part) => encodeURIComponent(part)).join("/")}`;
+// The same with the parameters of a search; empty ones are left out.
+export function hashWith(parts, query) {
+  const text = new URLSearchParams(Object.entries(query).filter(([, value]) => value)).toString();
+  return text ? `${hash(...parts)}?${text}` : hash(...parts);
+}
 
 const number = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 const moment = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
@@ -101,5 +107,12 @@ export function useLoaded(load, keys) {
     );
     return () => control.abort();
   }, [...keys, turn]);
-  return { ...state, again: () => setTurn((number) => number + 1) };
+  const again = () => setTurn((number) => number + 1);
+  useEffect(() => {
+    if (!state.error) return undefined;
+    const back = (event) => !event.detail.gone && again();
+    addEventListener("gateway", back);
+    return () => removeEventListener("gateway", back);
+  }, [state.error]);
+  return { ...state, again };
 }

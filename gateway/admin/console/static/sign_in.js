@@ -3,7 +3,7 @@ import { html, useState } from "./html.js";
 import { post } from "./api.js";
 import { Field, Notice } from "./parts.js";
 
-export function SignIn({ oidc }) {
+export function SignIn({ oidc, over }) {
   const [error, setError] = useState(failure());
   const submit = async (event) => {
     event.preventDefault();
@@ -18,7 +18,9 @@ export function SignIn({ oidc }) {
     }
   };
   return html`<main id="main" class="narrow">
+    <p class="brand"><img src="static/icon.svg" alt="" width="40" height="40" /> Headrace</p>
     <h1>Sign in to Headrace</h1>
+    ${over && !error && html`<${Notice}>Your session is over. ${over} Sign in to go on where you were.<//>`}
     ${!isSecureContext &&
     html`<${Notice} kind="bad">Browsers keep a session over https:// or at localhost only: open the console there.<//>`}
     <${Notice} error=${error} />
@@ -28,6 +30,12 @@ export function SignIn({ oidc }) {
         hint="It is sent once, and the browser does not store it." />
       <button class="primary">Sign in</button>
     </form>
+    <details>
+      <summary>How do I get a key?</summary>
+      <p>On the machine of the gateway, an operator issues one:</p>
+      <pre class="code" tabindex="0" aria-label="command">headrace keys create --tenant NAME --role operator --config FILE</pre>
+      <p>With <code>--role tenant-admin</code> it is for the admin of that tenant.</p>
+    </details>
   </main>`;
 }
 

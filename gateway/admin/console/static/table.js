@@ -8,7 +8,7 @@ export const Table = ({ caption, columns, rows, id, empty = "Nothing here." }) =
     <table>
       <caption class="hidden">${caption}</caption>
       <thead>
-        <tr>${columns.map((c) => html`<th key=${c.title} scope="col" class=${c.number ? "number" : ""}>${c.title}</th>`)}</tr>
+        <tr>${columns.map((c) => html`<th key=${c.title} scope="col" class=${c.number ? "number" : ""} aria-sort=${c.order}>${c.choose ? html`<button type="button" class="sort" onClick=${c.choose}>${c.title}</button>` : c.title}</th>`)}</tr>
       </thead>
       <tbody>
         ${rows.map(
@@ -26,10 +26,26 @@ export const Table = ({ caption, columns, rows, id, empty = "Nothing here." }) =
     ${rows.length === 0 && html`<p class="dim">${empty}</p>`}
   </div>`;
 
+// A table that a click on a title sorts: a column has `by(row)`, its value. `first` is the title that sorts at first.
+export function Sorted({ columns, rows, first, ...table }) {
+  const [{ title, down }, setOrder] = useState({ title: first, down: true });
+  const column = columns.find((each) => each.title === title);
+  const compare = (a, b) => (typeof a === "string" ? a.localeCompare(b) : a - b);
+  const sorted = [...rows].sort((a, b) => (down ? -1 : 1) * compare(column.by(a), column.by(b)));
+  const choose = (each) => setOrder({ title: each.title, down: each.title === title ? !down : Boolean(each.number) });
+  const sortable = columns.map((each) => ({
+    ...each,
+    order: each.title === title ? (down ? "descending" : "ascending") : undefined,
+    choose: () => choose(each),
+  }));
+  return html`<${Table} ...${table} columns=${sortable} rows=${sorted} />`;
+}
+
 // The first page is read again when `keys` change, and every `period` milliseconds; a button reads the next page.
 export function Pages({ load, keys = [], period, ...table }) {
   const [{ rows, next, error }, setState] = useState({});
   const [busy, setBusy] = useState(true);
+  const [turn, setTurn] = useState(0);
   const read = async (after, before, signal) => {
     setBusy(true);
     try {
@@ -45,7 +61,13 @@ export function Pages({ load, keys = [], period, ...table }) {
     const control = new AbortController();
     read(null, [], control.signal);
     return () => control.abort();
-  }, keys);
+  }, [...keys, turn]);
+  useEffect(() => {
+    if (!error) return undefined;
+    const back = (event) => !event.detail.gone && setTurn((number) => number + 1);
+    addEventListener("gateway", back);
+    return () => removeEventListener("gateway", back);
+  }, [error]);
   useEffect(() => {
     if (!period) return undefined;
     const control = new AbortController();

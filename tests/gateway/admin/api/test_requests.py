@@ -1,12 +1,13 @@
 """The search of requests over the admin API: nobody reads another tenant's, and no id of another tenant exists."""
 
+import time
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
 from gateway.features.journal.folders import spool_of
-from gateway.features.journal.lines import MICROS
+from gateway.features.journal.lines import MICROS, time_of
 from gateway.features.journal.sink import RequestSink
 from tests.gateway.admin.conftest import AdminDoor, OpenDoor
 from tests.support.gateways import config
@@ -78,6 +79,33 @@ async def test_pages_and_filters(admin_door: OpenDoor, tmp_path: Path) -> None:
         await d.backend.requests.aclose()
 
 
+async def test_choices_are_stored_values_of_visible_tenants(admin_door: OpenDoor, tmp_path: Path) -> None:
+    async with admin_door(required=True) as opened:
+        d = await storing(opened, tmp_path)
+        path = "/admin/requests?choices=true&model=none"
+        _, body = await d.send("GET", path, d.backend.key(role="operator"))
+        statuses = ["200", "502"]
+        assert (body["requests"], body["choices"]["tenant"]) == ([], ["acme", "beta"])
+        assert (body["choices"]["model"], body["choices"]["status"]) == (["chat"], statuses)
+        _, body = await d.send("GET", path, d.backend.key(role="tenant-admin"))
+        assert (body["choices"]["tenant"], body["choices"]["status"]) == (["acme"], statuses)
+        _, body = await d.send("GET", f"{path}&to=2026-01-01", d.backend.key(role="operator"))
+        assert not any(body["choices"].values())
+        await d.backend.requests.aclose()
+
+
+async def test_totals_end_now(admin_door: OpenDoor, tmp_path: Path) -> None:
+    async with admin_door(required=True) as opened:
+        d = await storing(opened, tmp_path)
+        key, before = d.backend.key(role="operator"), time_of(int(time.time() * MICROS))
+        for search in ("", "&to=9999-12-31"):
+            _, body = await d.send("GET", f"/admin/requests?totals=true{search}", key)
+            assert before <= body["totals"]["to"] <= time_of(int(time.time() * MICROS))
+        _, body = await d.send("GET", "/admin/requests?totals=true&to=2026-11-01T00:30Z", key)
+        assert body["totals"]["to"] == "2026-11-01T01:00:00.000000Z"
+        await d.backend.requests.aclose()
+
+
 @pytest.mark.parametrize(
     ("query", "param"),
     [
@@ -96,6 +124,7 @@ async def test_pages_and_filters(admin_door: OpenDoor, tmp_path: Path) -> None:
         (f"id={'x' * 300}", "id"),
         ("model=%00", "model"),
         ("totals=yes", "totals"),
+        ("choices=1", "choices"),
         ("offset=5", "offset"),
     ],
 )

@@ -67,14 +67,37 @@ async def test_a_tenant_admin_reads_its_own_tenant(admin_door: OpenDoor, used: P
         await d.backend.usage.aclose()
 
 
+async def test_an_overview_is_of_all_tenants_or_of_the_own_one(admin_door: OpenDoor, used: Path) -> None:
+    async with admin_door(required=True) as opened:
+        d = recording(opened, used)
+        operator, own = d.backend.key(role="operator"), d.backend.key(role="tenant-admin")
+        _, body = await d.send("GET", "/admin/usage/overview", operator)
+        rows = [(row["value"], row["amount"], row["share"], row["trend"]) for row in body["rows"]]
+        assert rows == [("beta", "5", 0.625, None), ("acme", "3", 0.375, None)]
+        assert (body["totals"][0]["amount"], body["days"][0]["amount"]) == ("8", 8.0)
+        _, body = await d.send("GET", "/admin/usage/overview?by=key&limit=1", operator)
+        assert [(row["value"], row["tenant"]) for row in body["rows"]] == [("=1+1", "beta"), ("(others)", "")]
+        for query in ("by=model", "by=tenant", "by=team&model=m", "tenant=acme"):
+            status, body = await d.send("GET", f"/admin/usage/overview?{query}", own)
+            assert (status, [row["amount"] for row in body["totals"]]) == (200, ["3"])
+        assert (await d.send("GET", "/admin/usage/overview?tenant=beta", own))[0] == 403
+        assert (await d.send("GET", "/admin/usage/overview?model=none", own))[1]["rows"] == []
+        for query in ("by=currency", "by=tenant,key", "limit=0", "from=2026-11-01T13", "from=1970-01-01", "per=day"):
+            status, body = await d.send("GET", f"/admin/usage/overview?{query}", operator)
+            assert (status, body["error"]["param"]) == (400, query.partition("=")[0])
+        status, text = await d.send("GET", "/admin/usage?format=csv&by=tenant&key=%3D1%2B1&tenant=acme", operator)
+        assert text.splitlines()[1:] == ["acme,usd,3,3000000000000,3,0,9,6,0,0,0"]
+        await d.backend.usage.aclose()
+
+
 async def test_exports_and_bad_queries(admin_door: OpenDoor, used: Path) -> None:
     async with admin_door(required=True) as opened:
         d = recording(opened, used)
         key = d.backend.key(role="operator")
         status, text = await d.send("GET", "/admin/usage?format=csv&by=tenant,key", key)
         assert (status, d.headers["content-type"]) == (200, "text/csv; charset=utf-8")
-        assert text.splitlines()[0].startswith("tenant,key,currency,picos,requests")
-        assert text.splitlines()[1].startswith("acme,'=1+1,usd,3000000000000,3")
+        assert text.splitlines()[0].startswith("tenant,key,currency,amount,picos,requests")
+        assert text.splitlines()[1].startswith("acme,'=1+1,usd,3,3000000000000,3")
         status, text = await d.send("GET", "/admin/usage?format=focus", key)
         assert (status, len(text.splitlines())) == (200, 3)
         for query in ("format=xml", "per=week", "by=secret", "limit=-1", "after=x", "from=x", "colour=red"):

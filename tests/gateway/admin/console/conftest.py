@@ -79,6 +79,11 @@ class ConsoleRig:
         await self.page.click("Sign in", "button")
         await self.page.until("!!document.querySelector('nav')")
 
+    async def sign_out(self) -> None:
+        """Sign out by the menu of the person."""
+        await self.page.evaluate("document.querySelector('.account').open = true")
+        await self.page.click("Sign out")
+
 
 class OpenConsole(Protocol):
     """Starts a gateway with a page of its console, which must have no defect at the end."""

@@ -42,6 +42,7 @@ def configuration(url: str, folder: Path) -> dict[str, Any]:
 
 async def open_screen(c: ConsoleRig, keys: Keyboard, title: str) -> None:
     """Open a screen by its link, whose heading then has the focus."""
+    await keys.use("Menu")
     await keys.use(title, "nav a")
     await opened(c, title)
 
@@ -106,8 +107,10 @@ async def live(c: ConsoleRig, keys: Keyboard) -> None:
 
 async def requests(c: ConsoleRig, keys: Keyboard) -> None:
     await open_screen(c, keys, "Requests")
-    await keys.write("Model", "chat")
-    await c.page.press("Enter")
+    await c.page.until("document.querySelectorAll('tbody tr').length > 0")
+    await keys.reach("Model", "select")
+    await c.page.press("ArrowDown", 40)
+    await c.page.until("location.hash.includes('model=chat')")
     await c.page.until("document.querySelectorAll('tbody tr').length > 0")
     await keys.use("", "tbody a")
     await c.page.shows("Pools in order")

@@ -13,7 +13,6 @@ import pytest
 from aiohttp import web
 
 from config.schema.config import OidcConfig
-from gateway.admin.console.oidc import MOST_STARTED
 from tests.gateway.admin.conftest import AdminDoor, OpenDoor
 from tests.gateway.admin.console.conftest import ROLES
 from tests.support.bad_answers import BODIES, VALUES
@@ -311,9 +310,40 @@ async def test_a_confidential_client_sends_its_secret(admin_door: OpenDoor) -> N
             assert p.forms[0]["client_secret"] == "s:e c"
 
 
-async def test_sign_ins_in_progress_are_bounded(admin_door: OpenDoor) -> None:
+async def test_a_flood_of_sign_ins_ends_no_other_one(admin_door: OpenDoor) -> None:
     async with signing_in(admin_door) as (b, _), aiohttp.ClientSession() as http:
         flood = Redirected(b.door, http)
-        for _ in range(MOST_STARTED):
+        for _ in range(300):
             assert await flood.start() == 303
-        assert await b.come_back() == "/console/#failed=expired"
+        assert await b.come_back() == "/console/"
+
+
+async def test_the_provider_may_return_a_browser_to_another_replica(admin_door: OpenDoor) -> None:
+    """A state opens one session, on whichever replica: also for a thief of cookie and address."""
+    async with admin_door(required=True) as one, admin_door(required=True) as two, lying_provider(one) as provider:
+        url = {"url": "https://headrace.example.org"}
+        console = one.backend.config.console.model_copy(update=url)
+        for door in (one, two):
+            door.backend.config = door.backend.config.model_copy(update={"console": console})
+
+        async def send(door: AdminDoor, path: str, cookie: str = "") -> tuple[str, str]:
+            """Where the door sends the browser, and the cookie that it sets."""
+            headers = {"cookie": cookie}
+            async with http.get(door.url + path, headers=headers, allow_redirects=False) as response:
+                cookies = response.headers.getall("set-cookie", [])
+                return response.headers.get("location", ""), cookies[0].partition(";")[0] if cookies else ""
+
+        async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as http:
+            location, started = await send(one, "/console/oidc/start")
+            query = parse_qs(urlsplit(location).query)
+            provider.nonce = query["nonce"][0]
+            path = f"/console/oidc/callback?code=c&state={query['state'][0]}"
+            location, session = await send(two, path, started)
+            assert location == "/console/"
+            for door in (one, two):
+                async with http.get(f"{door.url}/admin/state", headers={"cookie": session}) as response:
+                    assert response.status == 200
+                assert (await send(door, path, started))[0] == "/console/#failed=expired", "a replay"
+            for place in range(25, len(started), 40):
+                changed = started[:place] + ("A" if started[place] != "A" else "B") + started[place + 1 :]
+                assert (await send(one, path, changed))[0] == "/console/#failed=expired"

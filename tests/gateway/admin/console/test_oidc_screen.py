@@ -35,7 +35,7 @@ async def test_people_sign_in_with_the_role_of_their_group(console: OpenConsole,
                 await authorize(c.page, person)
                 await c.page.shows(text)
                 assert await c.page.evaluate("location.hash") == "#/tenants"
-                await c.page.click("Sign out")
+                await c.sign_out()
             await c.page.click("Sign in with your organisation")
             await authorize(c.page, "eve")
             await c.page.shows("Your account has no role")

@@ -133,6 +133,9 @@ async def requests(c: ConsoleRig, gallery: Gallery) -> None:
     await c.open("/tenants/acme")
     await c.page.shows("usd in 30 days")
     await gallery.take("tenant")
+    await c.open("/usage")
+    await c.page.shows("forecast")
+    await gallery.take("usage")
 
 
 async def models(c: ConsoleRig, gallery: Gallery) -> None:

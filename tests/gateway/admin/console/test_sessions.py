@@ -1,17 +1,28 @@
 """Sessions: who may use them, when they end, and what another site can do with a browser that has one."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import asyncio
+import base64
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.admin.api.sessions import MOST, MOST_OF_ONE, Sessions
+from gateway.admin import front
+from gateway.admin.api.endings import ENDINGS, PAUSE_SECONDS, SessionEndings
+from gateway.admin.api.sessions import RENEWALS, SessionAdmission, SessionOver, Sessions, sealed_text
 from gateway.admin.console.front import read_assets
 from gateway.auth.keys import Principal
+from gateway.auth.seal import Seal
+from gateway.auth.state import StateDatabase
+from gateway.state.errors import StoreUnavailable
 from tests.gateway.admin.conftest import AdminDoor, OpenDoor
+from tests.support.gateways import PEPPER
 
 PATHS = (
     "/", "/console", "/console/", "/console/static/app.js", "/console/static/../front.py", "/livez", "/admin/state",
@@ -101,7 +112,9 @@ async def test_a_session_ends_with_its_key(admin_door: OpenDoor) -> None:
         key_id = (await b.send("GET", "/console/api/session"))[1]["name"]
         assert (await b.change("DELETE", f"/admin/tenants/acme/keys/{key_id}"))[0] == 200
         assert (await b.send("GET", "/admin/state"))[0] == 401
-        assert (await b.send("GET", "/console/api/session"))[1] == {"signed_in": False, "oidc": False}
+        shown = (await b.send("GET", "/console/api/session"))[1]
+        assert not shown["signed_in"]
+        assert "key is not valid" in shown["over"]
 
 
 async def test_a_disabled_console_has_no_pages_and_no_sessions(admin_door: OpenDoor) -> None:
@@ -185,40 +198,190 @@ async def test_files_are_sent_once_and_only_those_of_the_page(admin_door: OpenDo
             assert (await door.send("GET", f"/console/static/{path}"))[0] in (401, 404), path
 
 
+NAME = "__Host-headrace-console"
+
+
+@contextmanager
+def as_public(*doors: AdminDoor, **console: Any) -> Iterator[None]:
+    """The doors have one address, as behind one load balancer: their cookies have one name."""
+    for door in doors:
+        config = door.backend.config
+        changed = {"url": "https://headrace.example.org", **console}
+        door.backend.config = config.model_copy(update={"console": config.console.model_copy(update=changed)})
+    yield
+
+
+async def test_a_session_is_valid_on_every_replica(admin_door: OpenDoor) -> None:
+    async with admin_door(required=True) as one, admin_door(required=True) as two:
+        with as_public(one, two):
+            b = Browser(one)
+            await b.sign_in(one.backend.key(role="operator"))
+            for door in (one, two) * 3:
+                b.door = door
+                assert (await b.send("GET", "/admin/tenants"))[0] == 200
+                assert (await b.change("POST", "/admin/tenants/acme/keys", {"label": "x"}))[0] == 201
+
+
+async def test_a_restart_ends_no_session(admin_door: OpenDoor) -> None:
+    async with admin_door(required=True) as before:
+        with as_public(before):
+            b = Browser(before)
+            await b.sign_in(before.backend.key(role="operator"))
+    async with admin_door(required=True) as after:
+        with as_public(after):
+            b.door = after
+            assert (await b.send("GET", "/admin/state"))[0] == 200
+
+
+async def test_a_sign_out_has_effect_on_every_replica(admin_door: OpenDoor) -> None:
+    async with admin_door(required=True) as one, admin_door(required=True) as two:
+        with as_public(one, two):
+            key, b = one.backend.key(role="operator"), Browser(one)
+            await b.sign_in(key)
+            stolen = b.cookie
+            assert (await b.send("DELETE", "/console/api/session", **SAME))[0] == 200
+            for door in (one, two):
+                thief = Browser(door)
+                thief.cookie = stolen
+                status, body = await thief.send("GET", "/admin/state")
+                assert (status, body["error"]["code"]) == (401, "session_over")
+
+
+async def test_signing_out_everywhere_ends_each_session_of_the_person(admin_door: OpenDoor) -> None:
+    async with admin_door(required=True) as one, admin_door(required=True) as two:
+        with as_public(one, two):
+            key = one.backend.key(role="operator")
+            browsers = [Browser(door) for door in (one, two, one)]
+            for b in browsers:
+                await b.sign_in(key)
+            other = Browser(two)
+            await other.sign_in(one.backend.key(role="operator"))
+            assert (await browsers[0].send("DELETE", "/console/api/sessions"))[0] == 403, (
+                "another site may have sent it"
+            )
+            assert (await browsers[0].send("DELETE", "/console/api/sessions", **SAME))[0] == 200
+            assert one.backend.acts[-1].action == "console.sign_out_everywhere"
+            for b in browsers[1:]:
+                for door in (one, two):
+                    b.door = door
+                    shown = (await b.send("GET", "/console/api/session"))[1]
+                    assert (shown["signed_in"], shown["over"]) == (False, "You signed out.")
+            assert (await other.send("GET", "/admin/state"))[0] == 200
+            await browsers[1].sign_in(key)
+            assert (await browsers[1].send("GET", "/admin/state"))[0] == 200, "a later sign-in is another session"
+            assert (await Browser(one).send("DELETE", "/console/api/sessions", **SAME))[0] == 401
+
+
+@pytest.mark.parametrize(
+    ("console", "over"),
+    [({"idle": 0.0}, "It was not used for 0s."), ({"longest": 0.0}, "A session ends 0s after the sign-in.")],
+)
+async def test_the_page_learns_why_its_session_is_over(
+    admin_door: OpenDoor, console: dict[str, float], over: str
+) -> None:
+    async with admin_door(required=True) as door:
+        b = Browser(door)
+        with as_public(door):
+            await b.sign_in(door.backend.key(role="operator"))
+        with as_public(door, **console):
+            assert (await b.send("GET", "/console/api/session"))[1] == {"signed_in": False, "oidc": False, "over": over}
+            status, body = await b.send("GET", "/admin/state")
+            assert (status, body["error"]["message"]) == (401, f"Your session is over. {over}")
+        with as_public(door):
+            for cookie in ("x", "", "=", "x" * 5000, b.cookie.partition("=")[2][:-4], "A" * 400):
+                b.cookie = f"{NAME}={cookie}"
+                shown = (await b.send("GET", "/console/api/session"))[1]
+                assert "another secret" in shown.get("over", "another secret" if not cookie else ""), cookie
+
+
+async def test_a_session_in_use_goes_on(admin_door: OpenDoor, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.time()
+    monkeypatch.setattr(front, "SessionAdmission", partial(SessionAdmission, clock=lambda: now))
+    async with admin_door(required=True) as door:
+        with as_public(door):
+            b = Browser(door)
+            await b.sign_in(door.backend.key(role="operator"))
+            begun, first = now, b.cookie
+            while now - begun < 12 * 3600 - 1800:
+                assert (await b.send("GET", "/admin/state"))[0] == 200
+                now += 1799
+            assert b.cookie != first
+            b.cookie, used = first, b.cookie
+            assert (await b.send("GET", "/admin/state"))[0] == 401, "the cookie of its begin was not used for hours"
+            b.cookie, now = used, begun + 12 * 3600
+            assert (await b.send("GET", "/admin/state"))[0] == 401, "the longest time is over"
+
+
 @settings(deadline=None)
-@given(st.lists(st.tuples(st.sampled_from(["open", "get", "wait", "end"]), st.integers(0, 40)), max_size=200))
-def test_sessions_are_bounded_and_end_in_time(steps: list[tuple[str, int]]) -> None:
-    now = 0.0
-    sessions = Sessions(lambda: (100.0, 300.0), lambda: now)
-    opened: list[tuple[str, float, float]] = []  # id, begin, last use
+@given(st.lists(st.tuples(st.sampled_from(["open", "use", "wait"]), st.integers(0, 40)), max_size=100))
+def test_no_session_outlives_its_times(steps: list[tuple[str, int]]) -> None:
+    now = 1_800_000_000.0
+    sessions = Sessions(PEPPER, lambda: (100.0, 300.0), lambda: now)
+    opened: list[tuple[str, float, float]] = []
     for step, number in steps:
         if step == "open":
-            id, _ = sessions.open(Principal("acme", f"key{number % 3}"), "")
-            opened.append((id, now, now))
+            session = sessions.open(Principal("acme", f"key{number % 3}"), "")
+            opened.append((sessions.cookie(session), now, now))
         elif step == "wait":
             now += number * 5
         elif opened:
             at = number % len(opened)
-            id, began, used = opened[at]
-            if step == "end":
-                sessions.end(id)
-                assert sessions.get(id) is None
+            cookie, began, used = opened[at]
+            if now - used >= 100 or now - began >= 300:
+                with pytest.raises(SessionOver):
+                    sessions.read(cookie)
                 continue
-            session = sessions.get(id)
-            assert session is None or (now - used < 100 and now - began < 300)
-            if session is not None:
-                opened[at] = (id, began, now)
-        for number in range(3):
-            own = [s for s in sessions._sessions.values() if s.principal.key_id == f"key{number}"]
-            assert len(own) <= MOST_OF_ONE
+            renewed = sessions.renewed(sessions.read(cookie))
+            assert (renewed is None) == (now - used < 100 / RENEWALS)
+            if renewed is not None:
+                opened[at] = (sessions.cookie(renewed), began, now)
 
 
-def test_the_session_unused_for_longest_gives_way() -> None:
-    sessions = Sessions(lambda: (100.0, 300.0), lambda: 0.0)
-    open_one: Callable[[int], str] = lambda number: sessions.open(Principal("acme", f"key{number}"), "")[0]  # noqa: E731
-    ids = [open_one(number) for number in range(MOST)]
-    assert sessions.get(ids[0]) is not None
-    open_one(MOST)
-    assert len(sessions) == MOST
-    assert sessions.get(ids[0]) is not None
-    assert sessions.get(ids[1]) is None
+@given(st.integers(0, 10_000), st.integers(0, 7), st.sampled_from(["flip", "cut", "add"]))
+def test_no_changed_cookie_is_a_session(place: int, bit: int, change: str) -> None:
+    sessions = Sessions(PEPPER, lambda: (100.0, 300.0), lambda: 0.0)
+    sealed = bytearray(base64.urlsafe_b64decode(sessions.cookie(sessions.open(Principal("acme", "k"), "é")) + "=="))
+    place %= len(sealed)
+    if change == "flip":
+        sealed[place] ^= 1 << bit
+    elif change == "cut":
+        del sealed[place:]
+    else:
+        sealed.insert(place, bit)
+    with pytest.raises(SessionOver):
+        sessions.read(base64.urlsafe_b64encode(bytes(sealed)).rstrip(b"=").decode())
+
+
+def test_a_cookie_opens_under_its_own_secret_and_purpose_only() -> None:
+    sessions = Sessions(PEPPER, lambda: (100.0, 300.0), lambda: 0.0)
+    session = sessions.open(Principal("acme", "k"), "")
+    assert sessions.read(sessions.cookie(session)) == session
+    for cookie in (sealed_text(Seal(b"q" * 32, "console sessions"), session), sealed_text(Seal(PEPPER, "x"), session)):
+        with pytest.raises(SessionOver):
+            sessions.read(cookie)
+
+
+async def test_an_outage_of_the_database_neither_ends_nor_revives_a_session(tmp_path: Path) -> None:
+    out = False
+
+    def database() -> StateDatabase:
+        if out:
+            raise StoreUnavailable("out")
+        return StateDatabase(f"sqlite:///{tmp_path}/state.db", PEPPER, ENDINGS)
+
+    one, two, until = SessionEndings(database), SessionEndings(database), time.time() + 1000
+    await one.add("before", until)
+    assert (await two.times("before", "other"))[1] is None
+    out = True
+    three = SessionEndings(database)
+    await three.add("meanwhile", until)
+    assert (await three.times("before", "meanwhile"))[1] is not None, "at once, in this gateway"
+    assert await three.take("sign-in", until)
+    assert not await three.take("sign-in", until)
+    out = False
+    await asyncio.sleep(PAUSE_SECONDS)
+    assert None not in await three.times("before", "meanwhile", "sign-in")
+    assert None not in await two.times("before", "meanwhile", "sign-in")
+    assert not await two.take("sign-in", until)
+    for endings in (one, two, three):
+        await endings.aclose()

@@ -130,7 +130,7 @@ async def test_requests_are_searched_page_by_page(console: OpenConsole) -> None:
         await c.page.fill("Status", "soon")
         await c.page.click("Search", "button")
         await c.page.shows("must be a status such as 429")
-        await c.page.click("Sign out")
+        await c.sign_out()
         await c.page.shows("Sign in to Headrace")
         await c.sign_in(await c.issue("beta", role="tenant-admin"))
         await c.page.until("document.querySelectorAll('tbody tr').length === 6")

@@ -122,7 +122,7 @@ async def test_an_operator_sees_all_tenants_and_a_tenant_s_admin_its_own(console
         await c.sign_in(await c.issue(role="tenant-admin"))
         await c.page.shows("50 usd/month")
         assert await c.page.text("h2") == "acme"
-        await c.page.click("Sign out")
+        await c.sign_out()
         await c.page.shows("Sign in to Headrace")
         await c.sign_in(await c.issue(role="operator"))
         await c.page.click("All tenants")

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters.errors import TransportError
+from adapters.errors import CredentialError, NotFound, TransportError
 from config.schema.telemetry import UsageConfig
 from gateway.errors import StartError
 from gateway.features.journal.files import WaitingFiles
 from gateway.features.journal.folders import prepare_folders, spool_of
 from gateway.features.journal.live import LiveJournal
 from gateway.features.journal.sink import RequestSink
+from gateway.features.requests.report import summary, timeline
 from gateway.features.requests.search import RequestQuery
 from gateway.features.requests.writer import RequestWriter
 from gateway.features.usage.report import UsageQuery
@@ -75,6 +76,38 @@ async def test_a_request_is_stored_and_the_spool_is_empty(tmp_path: Path, any_da
     assert len(row["id"]) < 257
     assert (row["error"], row["status"], row["currency"], row["picos"]) == ("transport", 502, "", 0)
     assert list(host.spool.iterdir()) == []
+    await host.writer.aclose()
+
+
+async def test_an_ended_key_in_use_has_records_and_fills_no_database(tmp_path: Path, any_database: str) -> None:
+    """Each key is recorded once a second: no limit stops its holder. An id alone proves nothing, and is not stored."""
+    host = Host(tmp_path / "requests", any_database)
+    sink = host.sink()
+    error = CredentialError("no").because("rotated", key="k" * 12, rotated_to="n" * 12)
+    fields: dict[str, Any] = {"error": error, "reason": error.refusal, "status": 401, "model": "", "cost": None}
+    for at in (0.0, 0.2, 0.9, 1.1):
+        sink.put(record("r", at=NOVEMBER + at, usage=None, **fields))
+    sink.put(record("other", tenant="", usage=None, **fields))
+    sink.close()
+    await host.write()
+    newest, oldest = await host.rows()
+    assert newest["at"] - oldest["at"] == 1_100_000
+    assert timeline(newest)["reason"] == {"cause": "rotated", "key": "k" * 12, "rotated_to": "n" * 12}
+    assert summary(newest)["cause"] == "rotated"
+    await host.writer.aclose()
+
+
+async def test_an_admin_of_a_tenant_learns_no_names_of_others(tmp_path: Path, any_database: str) -> None:
+    host = Host(tmp_path / "requests", any_database)
+    sink = host.sink()
+    error = NotFound("no").because("model_not_allowed", model="secret-model")
+    sink.put(record("r", error=error, reason=error.refusal, status=404, model="", cost=None, usage=None))
+    sink.close()
+    await host.write()
+    (row,) = await host.rows()
+    assert timeline(row)["reason"]["cause"] == "model_not_allowed"
+    assert timeline(row, of_tenant=True)["reason"]["cause"] == "model_unknown"
+    assert summary(row, of_tenant=True)["cause"] == "model_unknown"
     await host.writer.aclose()
 
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters.errors import TransportError
+from adapters.errors import LimitExceeded, Overloaded, TransportError
 from config.schema.money import Money, format_amount
 from gateway.errors import StartError
 from gateway.features.journal.files import lines_of
@@ -38,6 +38,9 @@ async def test_requests_are_summed_by_label(tmp_path: Path, any_database: str) -
     for tenant, model in (("acme", "m"), ("acme", "m"), ("acme", "n"), ("beta", "m")):
         counter.put(record(tenant, model))
     counter.put(record(cost=None, usage=None, error=TransportError("reset")))
+    counter.put(record(cost=None, usage=None, error=Overloaded("full"), status=503))
+    over = LimitExceeded("over", limit="requests", retry_after=1.0)
+    counter.put(record(cost=None, usage=None, error=over, status=429))
     counter.put(record(tenant=""))
     await one.writer.write()
     rows = {(row["tenant"], row["currency"]): row for row in await one.rows()}
@@ -46,11 +49,11 @@ async def test_requests_are_summed_by_label(tmp_path: Path, any_database: str) -
         ("acme", "usd"): 21,
         ("beta", "usd"): 7,
     }
-    assert (rows["acme", ""]["requests"], rows["acme", ""]["failures"]) == (1, 1)
+    assert (rows["acme", ""]["requests"], rows["acme", ""]["failures"]) == (3, 2)  # a limit is no failure
     assert (rows["acme", "usd"]["prompt_tokens"], rows["acme", "usd"]["completion_tokens"]) == (9, 6)
     by_model = await one.rows(by=("model",), tenant="acme", per="day")
     assert [(row["day"], row["model"], row["requests"]) for row in by_model] == [
-        ("2026-11-01", "m", 1),
+        ("2026-11-01", "m", 3),
         ("2026-11-01", "m", 2),
         ("2026-11-01", "n", 1),
     ]

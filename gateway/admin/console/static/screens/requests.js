@@ -1,48 +1,45 @@
-// Requests: a search that pages by key, and the timeline of one request.
-import { html, useState } from "../html.js";
+// Requests: a search whose address can be shared, and the timeline of one request with its neighbours.
+import { html, useEffect, useState } from "../html.js";
 import { get } from "../api.js";
-import { Badge, Field, Loading, Notice, Time, To, count, money, seconds, useLoaded } from "../parts.js";
+import { Action, Badge, Loading, Notice, Time, To, count, money, seconds, useLoaded } from "../parts.js";
 import { Pages } from "../table.js";
-import { recorded } from "./requests/record.js";
+import { save } from "./requests/export.js";
+import { newer, older, recorded } from "./requests/record.js";
+import { Filters, parametersOf, valid } from "./requests/search.js";
 import { Timeline } from "./requests/timeline.js";
 
-const HOUR = 3600000;
-const PERIODS = { 1: "the last hour", 24: "the last day", 168: "the last 7 days", "": "all stored" };
-const FIELDS = ["id", "tenant", "model", "key", "pool", "status", "error", "trace"];
-const LABELS = { id: "Id", tenant: "Tenant", model: "Model", key: "Key", pool: "Pool", status: "Status", error: "Error", trace: "Trace" };
-const HINTS = { status: "Such as 429 or 5xx.", error: "Its kind; * is any error." };
+const FOLLOW_MS = 2000;
 
-export default function Requests({ session, parts, go }) {
-  return parts[0] ? html`<${One} key=${parts.join("/")} id=${parts[0]} at=${parts[1]} />` : html`<${Search} session=${session} go=${go} />`;
+export default function Requests({ session, parts, query, goWith }) {
+  const search = valid(query);
+  return parts[0]
+    ? html`<${One} key=${parts.join("/")} id=${parts[0]} at=${parts[1]} search=${search} goWith=${goWith} />`
+    : html`<${Search} session=${session} search=${search} goWith=${goWith} />`;
 }
 
-function Search({ session }) {
-  const [query, setQuery] = useState({ hours: "24" });
-  const search = (event) => {
-    event.preventDefault();
-    const form = new FormData(event.target);
-    const texts = Object.fromEntries([...form].map(([name, text]) => [name, text.trim()]).filter(([, text]) => text));
-    setQuery({ ...texts, turn: Date.now() });
-  };
-  const { hours, turn, ...texts } = query;
-  const from = hours ? new Date(Date.now() - Number(hours) * HOUR).toISOString() : undefined;
+function Search({ session, search, goWith }) {
+  const [turn, setTurn] = useState(0);
+  const [follow, setFollow] = useState(false);
+  const [totals, setTotals] = useState(null);
+  const [choices, setChoices] = useState({});
+  const text = JSON.stringify(search);
   const load = async (after, signal) => {
-    const reply = await get("/admin/requests", { ...texts, from, after, totals: after ? undefined : "true" }, { signal });
+    const more = after ? {} : { totals: "true", choices: "true" };
+    const reply = await get("/admin/requests", { ...parametersOf(search), ...more, after }, { signal });
     if (reply.totals) setTotals(reply.totals);
+    if (reply.choices) setChoices(reply.choices);
     return { rows: reply.requests, next: reply.next };
   };
-  const [totals, setTotals] = useState(null);
-  const shown = session.tenant ? FIELDS.filter((name) => name !== "tenant") : FIELDS;
-  return html`<form class="row" onSubmit=${search} role="search">
-      <${Field} label="Period" name="hours" defaultValue="24">
-        ${Object.entries(PERIODS).map(([value, label]) => html`<option key=${value} value=${value} selected=${value === "24"}>${label}</option>`)}
-      <//>
-      ${shown.map((name) => html`<${Field} key=${name} label=${LABELS[name]} name=${name} hint=${HINTS[name]} maxlength="256" autocomplete="off" />`)}
-      <button class="primary">Search</button>
-    </form>
+  return html`<${Filters} session=${session} search=${search} choices=${choices} change=${(next) => goWith(["requests"], next)} />
+    <div class="row">
+      <button type="button" onClick=${() => setTurn(turn + 1)}>Refresh</button>
+      <button type="button" aria-pressed=${follow} onClick=${() => setFollow(!follow)}>Follow</button>
+      <${Action} run=${() => save("csv", parametersOf(search))}>Save as CSV<//>
+      <${Action} run=${() => save("jsonl", parametersOf(search))}>Save as JSON lines<//>
+    </div>
     ${totals && html`<${Totals} totals=${totals} />`}
-    <${Pages} caption="Requests" load=${load} keys=${[JSON.stringify(query)]} columns=${columns(session)} id=${(row) => `${row.id} ${row.time}`}
-      empty="No stored request matches." />`;
+    <${Pages} caption="Requests" load=${load} keys=${[text, turn]} period=${follow ? FOLLOW_MS : undefined} columns=${columns(session, search)}
+      id=${(row) => `${row.id} ${row.time}`} empty=${Object.keys(search).length ? "No stored request matches this search." : "No request in the last day. The requests of clients appear here when they have ended."} />`;
 }
 
 const Totals = ({ totals }) => html`<p aria-live="polite">
@@ -50,14 +47,18 @@ const Totals = ({ totals }) => html`<p aria-live="polite">
   ${totals.sums
     .map((sum) => `${count(sum.requests)} requests${sum.cost === undefined ? " without a price" : `, ${money(Number(sum.cost))} ${sum.currency}`}`)
     .join("; ")}
-  ${" "}<span class="dim">in the whole hours from <${Time} at=${totals.from} /> to <${Time} at=${totals.to} /></span>
+  ${" "}<span class="dim">in the whole hours from <${Time} at=${totals.from} /> until <${Until} at=${totals.to} /></span>
 </p>`;
+
+const NOW_MS = 10000;
+
+const Until = ({ at }) => (Math.abs(Date.now() - new Date(at)) < NOW_MS ? "now" : html`<${Time} at=${at} />`);
 
 const cost = (row) => (row.cost === undefined ? "–" : `${money(Number(row.cost))} ${row.currency}`);
 const outcome = (row) => (row.status >= 500 ? "bad" : row.status >= 400 ? "warn" : "good");
 
-const columns = (session) => [
-  { title: "Time", cell: (row) => html`<${To} to=${["requests", row.id, row.time]}><${Time} at=${row.time} /><//>` },
+const columns = (session, search) => [
+  { title: "Time", cell: (row) => html`<${To} to=${["requests", row.id, row.time]} query=${search}><${Time} at=${row.time} /><//>` },
   ...(session.tenant ? [] : [{ title: "Tenant", cell: (row) => row.tenant ?? "" }]),
   { title: "Model", cell: (row) => row.model ?? "" },
   { title: "Operation", cell: (row) => row.operation },
@@ -68,11 +69,27 @@ const columns = (session) => [
   { title: "Cost", number: true, cell: cost },
 ];
 
-function One({ id, at }) {
+function One({ id, at, search, goWith }) {
   const { value, error, again } = useLoaded((signal) => recorded(id, at, signal), [id, at]);
-  return html`<p><${To} to=${["requests"]}>Search<//></p>
+  return html`<div class="row">
+      <${To} class="button" to=${["requests"]} query=${search}>Search<//>
+      ${value && html`<${Neighbours} of=${value} search=${search} goWith=${goWith} />`}
+    </div>
     <${Notice} error=${error} />
     ${error && html`<button type="button" onClick=${again}>Try again</button>`}
     ${!value && !error && html`<${Loading} />`}
     ${value && html`<${Timeline} request=${value} cost=${cost(value)} kind=${outcome(value)} />`}`;
+}
+
+// The request before and the one after this one, among those of the search.
+function Neighbours({ of, search, goWith }) {
+  const [ends, setEnds] = useState({});
+  useEffect(() => setEnds({}), [of.time]);
+  const step = (name, find) => async () => {
+    const row = await find(of.time, parametersOf(search));
+    if (row) goWith(["requests", row.id, row.time], search);
+    else setEnds({ ...ends, [name]: true });
+  };
+  return html`<${Action} run=${step("newer", newer)} disabled=${ends.newer}>${ends.newer ? "None is newer" : "Newer"}<//>
+    <${Action} run=${step("older", older)} disabled=${ends.older}>${ends.older ? "None is older" : "Older"}<//>`;
 }

@@ -1,0 +1,89 @@
+"""The screen of requests: a search that has an address, its neighbours, its tail and its file."""
+
+import asyncio
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.gateway.admin.console.conftest import ConsoleRig, OpenConsole, settings
+from tests.support.browsing.axe import check_accessibility
+from tests.support.upstreams import upstream
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(1800)]
+ROWS = "document.querySelectorAll('tbody tr').length"
+
+
+async def test_a_search_has_an_address_and_a_request_has_neighbours(console: OpenConsole) -> None:
+    models = [{"name": name, "routes": [{"to": "main"}]} for name in ("chat", "other")]
+    async with upstream() as up, console(settings(up.url, auth={}, requests={"flush": "100ms"}, models=models)) as c:
+        for model in ("chat", "other", "chat", "other", "chat"):
+            assert (await c.chat(model=model))[0] == 200
+        await c.until_stored(5)
+        await c.open("/requests")
+        await c.page.until(f"{ROWS} === 5")
+        await c.page.shows("until now")
+        await c.page.choose("Model", "chat")
+        await c.page.until(f"{ROWS} === 3")
+        await check_accessibility(c.page)
+        times = await c.page.evaluate("[...document.querySelectorAll('tbody a')].map((a) => a.hash)")
+        assert all(hash.endswith("?model=chat") for hash in times)
+
+        await c.page.evaluate("document.querySelectorAll('tbody a')[1].click()")
+        await at(c, times[1])
+        await c.page.click("Newer")
+        await at(c, times[0])
+        await c.page.click("Newer")
+        await c.page.shows("None is newer")
+        for place in (1, 2):
+            await c.page.click("Older")
+            await at(c, times[place])
+        await c.page.click("Older")
+        await c.page.shows("None is older")
+        await check_accessibility(c.page)
+        await c.page.evaluate("history.go(-4)")
+        await c.page.until(f"location.hash === '#/requests?model=chat' && {ROWS} === 3")
+        assert await c.page.evaluate("document.querySelector('select[name=model]').value") == "chat"
+
+        await c.page.click("Follow")
+        assert (await c.chat())[0] == 200
+        await c.page.until(f"{ROWS} === 4")
+        await c.page.choose("Outcome", "any failure")
+        await c.page.shows("No stored request matches this search.")
+        await c.open("/requests?find=trace:none&unknown=1")
+        await c.page.shows("No stored request matches this search.")
+        await c.page.click("Clear")
+        await c.page.until(f"location.hash === '#/requests' && {ROWS} === 6")
+
+
+async def at(c: ConsoleRig, hash: str) -> None:
+    await c.page.until("(hash) => location.hash === hash && document.body.innerText.includes('Pools in order')", hash)
+
+
+async def test_a_search_is_saved_as_a_file_without_formulas(console: OpenConsole, tmp_path: Path) -> None:
+    async with upstream() as up, console(settings(up.url, auth={}, requests={"flush": "100ms"})) as c:
+        for _ in range(3):
+            assert (await c.chat())[0] == 200
+        await c.until_stored(3)
+        await c.page.send("Page.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path / "saved"))
+        await c.open("/requests")
+        await c.page.until(f"{ROWS} === 3")
+        await c.page.click("Save as JSON lines")
+        lines = [json.loads(line) for line in (await saved(tmp_path / "saved/requests.jsonl")).splitlines()]
+        await c.page.click("Save as CSV")
+        rows = list(csv.DictReader(io.StringIO(await saved(tmp_path / "saved/requests.csv"))))
+        assert [row["id"] for row in rows] == [line["id"] for line in lines]
+        assert {row["model"] for row in rows} == {"chat"}
+        cells = {"=1+1": "'=1+1", "-5": "-5", "a,b": '"a,b"', 'x"y': '"x""y"', "@x\n": '"\'@x\n"', "-1-1": "'-1-1"}
+        for text, cell in cells.items():
+            module = "import('./static/screens/requests/export.js')"
+            assert await c.page.evaluate(f"async (text) => (await {module}).cell(text)", text) == cell
+
+
+async def saved(path: Path) -> str:
+    async with asyncio.timeout(300):
+        while not await asyncio.to_thread(path.exists):
+            await asyncio.sleep(0.05)
+    return await asyncio.to_thread(path.read_text)
