@@ -1,10 +1,10 @@
-"""The tables of keys, teams and the audit log, and how the first ones of a database are created."""
+"""The tables of keys, teams and the audit log; how the first ones of a database are created, and upgraded."""
 
 import secrets
 
-from sqlalchemy import BigInteger, Column, Connection, Double, Integer, String, Text, insert, inspect, select
+from sqlalchemy import BigInteger, Column, Connection, Double, Integer, String, Text, insert, inspect, select, update
 
-from gateway.state.schema import SCHEMA_VERSION, TableGroup, exclude_schema_changes
+from gateway.state.schema import SCHEMA_VERSION, TableGroup, complete, exclude_schema_changes
 
 KEYS = TableGroup("keys")
 TEAMS = TableGroup("teams")
@@ -99,8 +99,26 @@ def create_tables(connection: Connection, pepper_check: str) -> None:
     if version_of(connection) is not None:
         return
     KEYS.metadata.create_all(connection, checkfirst=False)
-    for statement in APPEND_ONLY[connection.dialect.name]:
-        connection.exec_driver_sql(statement)
+    _protect(connection)
     # The epoch starts at random, so that a deleted and recreated database is noticed as a change.
     first = {"id": 1, "schema_version": SCHEMA_VERSION, "epoch": secrets.randbits(48), "pepper_check": pepper_check}
     connection.execute(insert(state).values(first))
+
+
+def upgrade_tables(connection: Connection) -> None:
+    """Upgrade tables of schema 1, all or none, unless another process has done it. Keys stay as they are.
+
+    A process of the earlier release refuses the new schema: it continues with the keys in its memory.
+    """
+    exclude_schema_changes(connection)
+    if version_of(connection) != 1:
+        return
+    complete(connection, KEYS.metadata.sorted_tables)
+    _protect(connection)
+    # Not `epoch + 1`: no earlier value of this database may stand for the new state.
+    connection.execute(update(state).values(schema_version=SCHEMA_VERSION, epoch=secrets.randbits(48)))
+
+
+def _protect(connection: Connection) -> None:
+    for statement in APPEND_ONLY[connection.dialect.name]:
+        connection.exec_driver_sql(statement)

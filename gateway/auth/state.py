@@ -14,7 +14,7 @@ from sqlalchemy import Connection, exists, select, update
 
 from gateway.auth.audit import PEPPER_REPLACED, Act, Actor, append
 from gateway.auth.keys import digest
-from gateway.auth.schema import TEAMS, audit, create_tables, keys, state, version_of
+from gateway.auth.schema import TEAMS, audit, create_tables, keys, state, upgrade_tables, version_of
 from gateway.state.database import open_engine
 from gateway.state.errors import StoreMismatch
 from gateway.state.faults import database_errors
@@ -67,13 +67,16 @@ class StateDatabase:
         row = connection.execute(select(state.c.schema_version, state.c.epoch, state.c.pepper_check)).one_or_none()
         if row is None or row.schema_version != SCHEMA_VERSION:
             raise StoreMismatch(_other_schema(row.schema_version if row else 0))
-        if not hmac.compare_digest(row.pepper_check, self._pepper_check):
+        self._check_pepper(row.pepper_check)
+        epoch: int = row.epoch
+        return epoch
+
+    def _check_pepper(self, stored: str) -> None:
+        if not hmac.compare_digest(stored, self._pepper_check):
             raise StoreMismatch(
                 "the key database was written with another pepper, so none of its keys could be checked: "
                 "restore that pepper, or start with an empty database"
             )
-        epoch: int = row.epoch
-        return epoch
 
     def close(self) -> None:
         """Close pooled connections."""
@@ -89,6 +92,14 @@ class StateDatabase:
                 _log.error("the state database was deleted or replaced while in use: a new, empty one is made")
             else:
                 _log.info("the state database is new and empty")
+        elif version == 1:
+            with self.transaction() as connection:
+                self._check_pepper(connection.execute(select(state.c.pepper_check)).scalar_one())
+            with self.transaction() as connection:
+                upgrade_tables(connection)
+            _log.warning(
+                "the state database is upgraded from schema 1 to %d: earlier releases refuse it", SCHEMA_VERSION
+            )
         _opened.add(self._url)
         with self.transaction() as connection:
             rows = [keys] if version in (None, SCHEMA_VERSION) else []
@@ -119,6 +130,9 @@ def _other_schema(stored: int) -> str:
     if stored > SCHEMA_VERSION:
         return (
             f"the key database has schema {stored} of a newer release; this release supports {SCHEMA_VERSION}: "
-            "use the newer release, or another database"
+            "install the newer release again, or restore the backup that was made before its first start"
         )
-    return f"the key database has schema {stored or 'no version'}, this release needs {SCHEMA_VERSION}"
+    return (
+        f"the key database has schema {stored or 'no version'}, this release needs {SCHEMA_VERSION}: "
+        "restart the gateway, which upgrades the database, or restore a backup"
+    )

@@ -26,7 +26,7 @@ def section(page: Path, heading: str) -> str:
     """The text under a heading, with the smaller headings under it."""
     marks, _, _ = heading.partition(" ")
     text = page.read_text()
-    begin = text.index(f"\n{heading}\n") + 1
+    begin = f"\n{text}".index(f"\n{heading}\n")
     end = re.search(rf"^#{{1,{len(marks)}}} ", text[begin + len(heading) :], re.MULTILINE)
     return text[begin:] if end is None else text[begin : begin + len(heading) + end.start()]
 

@@ -39,9 +39,8 @@ def test_a_creation_that_fails_creates_nothing(open_store: OpenStore, monkeypatc
 @pytest.mark.parametrize(
     ("version", "sentence"),
     [
-        (3, "has schema 3 of a newer release; this release supports 2: use the newer release, or another database"),
-        (1, "has schema 1, this release needs 2"),
-        (0, "has schema no version, this release needs 2"),
+        (3, "has schema 3 of a newer release; this release supports 2: install the newer release again"),
+        (0, "has schema no version, this release needs 2: restart the gateway"),
     ],
 )
 def test_another_schema_is_left_alone(open_store: OpenStore, execute: Execute, version: int, sentence: str) -> None:

@@ -63,7 +63,7 @@ const columns = (session, search) => [
   { title: "Model", cell: (row) => row.model ?? "" },
   { title: "Operation", cell: (row) => row.operation },
   { title: "Pool", cell: (row) => row.pool ?? "" },
-  { title: "Status", cell: (row) => html`<${Badge} kind=${outcome(row)}>${row.status}<//> ${row.code ?? ""}` },
+  { title: "Status", cell: (row) => html`<${Badge} kind=${outcome(row)}>${row.status}<//> ${row.cause ?? row.code ?? ""}` },
   { title: "Time taken", number: true, cell: (row) => seconds(row.duration_ms / 1000) },
   { title: "Tokens", number: true, cell: (row) => count((row.prompt_tokens ?? 0) + (row.completion_tokens ?? 0)) },
   { title: "Cost", number: true, cell: cost },
