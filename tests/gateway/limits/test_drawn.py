@@ -32,7 +32,7 @@ def test_a_restored_rate_never_has_more_left_than_before(steps: list[tuple[int, 
 
 
 def test_a_restored_rate_counts_each_hour_at_its_end() -> None:
-    nine = {NOON - 3 * HOUR: 48 * THOUSANDTHS}
+    nine = {int(NOON) - 3 * HOUR: 48 * THOUSANDTHS}
     assert debt_of(nine, HERE, 48, NOON - 3 * HOUR + 60) == 48  # this hour counts now
     assert debt_of(nine, HERE, 48, NOON) == 48 - 2 * 2
     assert debt_of(nine, HERE, 48, NOON + DAY) == 0
