@@ -16,6 +16,7 @@ grants.py        role, scopes and labels of a new key, validated
 watch.py         reloads keys from the database in the background
 state.py         the state database: engine and transactions
 schema.py        the tables of keys, teams and the audit log
+changes.py       the newest changes, so that only changed keys are read
 store.py         issued keys in the database
 listing.py       keys for `headrace keys list`
 audit.py         the audit log and its chain of digests

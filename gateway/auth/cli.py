@@ -68,12 +68,16 @@ def create(
 
 @app.command("list")
 def list_keys(
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON array.")] = False, config: ConfigFile = None
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON array.")] = False,
+    tenant: Annotated[str | None, typer.Option(help="Only the keys of this tenant.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only so many issued keys, the newest.")] = None,
+    config: ConfigFile = None,
 ) -> None:
     """List every key, issued or stored in the YAML file."""
     with plain_errors():
         settings = settings_of(config)
-        keys = listed(settings, open_store(settings).read_all(), time.time())
+        issued = open_store(settings).read_all(tenant, newest=limit)
+        keys = [key for key in listed(settings, issued, time.time()) if tenant in (None, key.tenant)]
     if json:
         typer.echo(as_json(keys))
     else:
@@ -82,7 +86,7 @@ def list_keys(
 
 @app.command()
 def revoke(key_id: KeyId, config: ConfigFile = None) -> None:
-    """Revoke a key. Every running gateway refuses it with its next poll, every 250 ms."""
+    """Revoke a key. Every running gateway refuses it within 250 ms."""
     with plain_errors():
         settings = settings_of(config)
         _check_issued(settings, key_id)

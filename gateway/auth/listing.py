@@ -2,13 +2,17 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 
 from config.schema.config import Config, KeyConfig
 from gateway.auth.keys import end_of_day
 from gateway.auth.store import Status, StoredKey
 from gateway.auth.table import written_keys
+
+MOST_FITTED = 1000
+"""Keys of a table whose columns fit the terminal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,9 @@ class ListedKey:
     labels: Mapping[str, str] = field(default_factory=dict)
     team: str = ""
     lineage: str | None = None
+
+
+_FIELDS = tuple(each.name for each in fields(ListedKey))
 
 
 def listed(config: Config, issued: Iterable[StoredKey], now: float) -> list[ListedKey]:
@@ -56,7 +63,7 @@ def _written(tenant: str, key: KeyConfig, now: float) -> ListedKey:
 
 def as_json(keys: Iterable[ListedKey]) -> str:
     """A JSON array of objects with the fields of `ListedKey`."""
-    return json.dumps([asdict(key) for key in keys], indent=2)
+    return json.dumps([{name: getattr(key, name) for name in _FIELDS} for key in keys], indent=2)
 
 
 def show_table(keys: Iterable[ListedKey]) -> None:
@@ -65,14 +72,32 @@ def show_table(keys: Iterable[ListedKey]) -> None:
 
     from gateway.terminal import plain, show
 
+    keys = list(keys)
+    if len(keys) > MOST_FITTED:
+        _show_lines(keys)
+        return
     table = Table(Column("id", no_wrap=True), Column("tenant", overflow="fold"), box=None, pad_edge=False)
     for name in ("status", "created", "expires"):
         table.add_column(name, no_wrap=True)
     table.add_column("notes", overflow="fold")
     for key in keys:
-        created = (key.created or "").partition("T")[0]
-        table.add_row(key.id, plain(key.tenant), key.status, created, _last_day(key.expires), plain(_notes(key)))
+        table.add_row(*map(plain, _cells(key)))
     show(table)
+
+
+def _show_lines(keys: Sequence[ListedKey]) -> None:
+    """One line for each key, however long: to fit many rows to a terminal takes minutes."""
+    widths = [12, min(24, max(len(key.tenant) for key in keys)), 8, 10, 10, 0]
+    for cells in chain([("id", "tenant", "status", "created", "expires", "notes")], map(_cells, keys)):
+        print("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip())
+
+
+def _cells(key: ListedKey) -> tuple[str, ...]:
+    from gateway.terminal import plain  # with rich
+
+    created = (key.created or "").partition("T")[0]
+    tenant, notes = (str(plain(text)) for text in (key.tenant, _notes(key)))
+    return key.id, tenant, key.status, created, _last_day(key.expires), notes
 
 
 def _last_day(expires: str | None) -> str:

@@ -41,6 +41,14 @@ team_keys = TEAMS.table(
     Column("key_id", String(12), primary_key=True),
     Column("team", String(128), nullable=False),
 )
+# The newest changes of keys and teams: `changes.py` reads them. The rows of one change have one epoch.
+key_changes = TEAMS.table(
+    "key_changes",
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("key_id", String(12), nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("previous", BigInteger, nullable=False),
+)
 # One row: `epoch` moves with every change of a key, `pepper_check` detects a wrong pepper before any key is refused.
 # Every writer updates this row first, and so waits for the writer before it.
 state = KEYS.table(

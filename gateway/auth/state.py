@@ -7,12 +7,13 @@ import hmac
 import logging
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from sqlalchemy import Connection, exists, select, update
 
 from gateway.auth.audit import PEPPER_REPLACED, Act, Actor, append
+from gateway.auth.changes import record_change
 from gateway.auth.keys import digest
 from gateway.auth.schema import TEAMS, audit, create_tables, keys, state, upgrade_tables, version_of
 from gateway.state.database import open_engine
@@ -53,13 +54,18 @@ class StateDatabase:
             yield connection
 
     @contextmanager
-    def change(self, *, moves_epoch: bool) -> Iterator[Connection]:
-        """A transaction that writes. It begins with an update of the state's one row, which serializes the writers."""
+    def change(self, *, moves_epoch: bool, keys: Sequence[str] = ()) -> Iterator[Connection]:
+        """A transaction that writes. It begins with an update of the state's one row, which serializes the writers.
+
+        `moves_epoch` tells all gateways of a change of these keys, or of teams.
+        """
         with self.transaction() as connection:
             if connection.dialect.name == "postgresql":
                 connection.exec_driver_sql(_LOCK_TIMEOUT)
-            connection.execute(update(state).values(epoch=state.c.epoch + int(moves_epoch)))
+            connection.execute(update(state).values(epoch=state.c.epoch))
             self.checked_epoch(connection)
+            if moves_epoch:
+                record_change(connection, keys)
             yield connection
 
     def checked_epoch(self, connection: Connection) -> int:

@@ -1,7 +1,7 @@
 """Issued keys, in the state database. Every method blocks: call it in a thread from async code.
 
 Every change moves the epoch and writes its entry of the audit log, in one transaction. Gateways poll the epoch, and
-read the keys again when the epoch differs from their last read.
+read the changed keys when the epoch differs from that of their last reading.
 """
 
 import json
@@ -17,6 +17,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, func, insert, or_
 from config.schema.identity import USER, GrantConfig
 from gateway.auth import audit
 from gateway.auth.audit import Act, Actor, AuditEntry, Verdict
+from gateway.auth.changes import MOST_STORED, TEAMS_CHANGED, Position, changed_since, has_history_of, position
 from gateway.auth.errors import KeyEnded, NoSuchKey
 from gateway.auth.keys import NO_LABELS, ApiKey, KeyRecord, Principal, digest, new_key
 from gateway.auth.room import make_room
@@ -60,13 +61,19 @@ class StoredKey:
 
 
 class LiveKeys(NamedTuple):
-    """The keys that are neither revoked nor expired, the teams, and the epoch at which they were read."""
+    """The keys that are neither revoked nor expired, by id, the teams, and the position at which they were read."""
 
-    epoch: int
-    records: tuple[KeyRecord, ...]
+    position: Position
+    records: Mapping[str, KeyRecord]
     teams: tuple[StoredTeam, ...] = ()
     ended: tuple[KeyRecord, ...] = ()
     """The keys that ended last, by which a refusal names its reason."""
+    changed: frozenset[str] | None = None
+    """The ids of the keys that are not as in the reading before; None if all were read."""
+    is_other: bool = False
+    """Whether the database is not the one of the reading before, or an older state of it."""
+    all_at: int = 0
+    """The number of the newest change when all keys were last read."""
 
 
 class KeyStore:
@@ -93,7 +100,7 @@ class KeyStore:
         """Issue a key. Raises `TooManyKeys` for a tenant that has `most` valid ones."""
         key = new_key()
         row = {"tenant": tenant, "label": label, "expires_at": expires_at, **_columns(grant)}
-        with self._database.change(moves_epoch=True) as connection:
+        with self._database.change(moves_epoch=True, keys=(key.id,)) as connection:
             make_room(connection, tenant, now, most, rotates=False)
             self._insert(connection, key, row, now)
             join_team(connection, key.id, grant.team)
@@ -105,7 +112,7 @@ class KeyStore:
     def revoke(self, key_id: str, *, by: Actor, now: float, tenant: str | None = None) -> None:
         """End a key at once. Raises `NoSuchKey` (with `tenant`, for another's too), and `KeyEnded` for the second
         time."""
-        with self._database.change(moves_epoch=True) as connection:
+        with self._database.change(moves_epoch=True, keys=(key_id,)) as connection:
             key = _find(connection, key_id, tenant)
             if key.revoked_at is not None:
                 raise KeyEnded(f"key {key_id} is revoked already")
@@ -130,7 +137,7 @@ class KeyStore:
         Raises `NoSuchKey`, `KeyEnded` when the old one is revoked, expired or replaced already, and `TooManyKeys`.
         """
         new = new_key()
-        with self._database.change(moves_epoch=True) as connection:
+        with self._database.change(moves_epoch=True, keys=(key_id, new.id)) as connection:
             old = _find(connection, key_id, tenant)
             if (status := old.status(now)) != "active":
                 by_key = f" by {old.replaced_by}" if status == "replaced" else ""
@@ -153,10 +160,11 @@ class KeyStore:
         with self._database.transaction() as connection:
             return _find(connection, key_id, tenant)
 
-    def read_all(self, tenant: str | None = None) -> tuple[StoredKey, ...]:
-        """Every key ever issued, oldest first; or those of one tenant."""
+    def read_all(self, tenant: str | None = None, newest: int | None = None) -> tuple[StoredKey, ...]:
+        """Every key ever issued, oldest first; or those of one tenant, or so many of the newest."""
         with self._database.transaction() as connection:
-            return _read(connection, *(() if tenant is None else (keys.c.tenant == tenant,)))
+            read = _read(connection, *(() if tenant is None else (keys.c.tenant == tenant,)), newest=newest)
+        return read if newest is None else read[::-1]
 
     def read_page(self, tenant: str, limit: int, after: str | None = None) -> tuple[StoredKey, ...]:
         """The newest keys of a tenant, newest first; only those that are older than the key `after`. Raises
@@ -179,14 +187,37 @@ class KeyStore:
 
     def read_live(self, now: float) -> LiveKeys:
         """The keys that are neither revoked nor expired."""
-        query = _with_team(*keys.c).where(
-            keys.c.revoked_at.is_(None), or_(keys.c.expires_at.is_(None), keys.c.expires_at > now)
-        )
+        with self._database.transaction() as connection:
+            return self._read_live(connection, now)
+
+    def read_changes(self, seen: LiveKeys, now: float) -> LiveKeys:
+        """What `read_live` returns, but only the keys that changed since an earlier reading are read.
+
+        All are read if the database does not continue the earlier reading, and once in `MOST_STORED` changes: that
+        removes the keys that have expired.
+        """
         with self._database.transaction() as connection:
             # The epoch first: a change in between is then read twice, and not missed.
             epoch = self._database.checked_epoch(connection)
-            live = tuple(map(_record, connection.execute(query)))
-            return LiveKeys(epoch, live, read_teams(connection), _ended(connection, now))
+            changes = changed_since(connection, seen.position, epoch)
+            if changes is None or changes[0].number - seen.all_at >= MOST_STORED:
+                other = not has_history_of(connection, seen.position)
+                return self._read_live(connection, now)._replace(is_other=other)
+            at, ids = changes
+            records = dict(seen.records)
+            for key_id in ids:
+                records.pop(key_id, None)
+            records.update(_records(connection, _live(now).where(keys.c.id.in_(ids))))
+            stored_teams = read_teams(connection) if TEAMS_CHANGED in ids else seen.teams
+            ended = _ended(connection, now, keys.c.id.in_(ids))
+            ended += tuple(record for record in seen.ended if record.principal.key_id not in ids)
+            changed = ids - {TEAMS_CHANGED}
+            return LiveKeys(at, records, stored_teams, ended[:MOST_ENDED], changed, all_at=seen.all_at)
+
+    def _read_live(self, connection: Connection, now: float) -> LiveKeys:
+        at = position(connection, self._database.checked_epoch(connection))
+        ended = _ended(connection, now)
+        return LiveKeys(at, _records(connection, _live(now)), read_teams(connection), ended, all_at=at.number)
 
     # ── the audit log ─────────────────────────────────────────────────────────────────────────────────
 
@@ -230,14 +261,19 @@ def _read(connection: Connection, *where: ColumnElement[bool], newest: int | Non
         query = query.order_by(keys.c.created_at.desc(), keys.c.id.desc()).limit(newest)
     rows = connection.execute(query).mappings()
     return tuple(
-        StoredKey(**{**row, "scopes": json.loads(row["scopes"] or "{}"), "labels": json.loads(row["labels"] or "{}")})
-        for row in rows
+        StoredKey(**{**row, "scopes": _object(row["scopes"]), "labels": _object(row["labels"])}) for row in rows
     )
 
 
-def _ended(connection: Connection, now: float) -> tuple[KeyRecord, ...]:
+def _live(now: float) -> Select[Any]:
+    return _with_team(*keys.c).where(
+        keys.c.revoked_at.is_(None), or_(keys.c.expires_at.is_(None), keys.c.expires_at > now)
+    )
+
+
+def _ended(connection: Connection, now: float, *tests: ColumnElement[bool]) -> tuple[KeyRecord, ...]:
     """The keys that ended last, at most `MOST_ENDED`."""
-    query = _with_team(*keys.c).where(or_(keys.c.revoked_at.is_not(None), keys.c.expires_at <= now))
+    query = _with_team(*keys.c).where(or_(keys.c.revoked_at.is_not(None), keys.c.expires_at <= now), *tests)
     end = func.coalesce(keys.c.revoked_at, keys.c.expires_at)
     return tuple(map(_record, connection.execute(query.order_by(end.desc()).limit(MOST_ENDED))))
 
@@ -255,9 +291,17 @@ def _find(connection: Connection, key_id: str, tenant: str | None = None) -> Sto
     return matching[0]
 
 
+def _object(text: str | None) -> dict[str, Any]:
+    return json.loads(text) if text else {}
+
+
 def _columns(grant: GrantConfig) -> dict[str, str | None]:
     scopes = None if grant.scopes is None else json.dumps(grant.scopes.model_dump(mode="json", exclude_none=True))
     return {"role": grant.role, "scopes": scopes, "labels": json.dumps(grant.labels) if grant.labels else None}
+
+
+def _records(connection: Connection, query: Select[Any]) -> dict[str, KeyRecord]:
+    return {row.id: _record(row) for row in connection.execute(query)}
 
 
 def _record(row: Row[Any]) -> KeyRecord:

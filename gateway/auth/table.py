@@ -77,6 +77,33 @@ class KeyTable:
             records[demo.id] = KeyRecord(principal, digest(pepper, demo.plaintext))
         return cls(pepper, records, teams, gone, frozenset(tenants))
 
+    def changed(
+        self,
+        config: Config,
+        issued: Mapping[str, KeyRecord | None],
+        teams: tuple[StoredTeam, ...],
+        ended: Iterable[KeyRecord] = (),
+    ) -> "KeyTable":
+        """The table with other records of some keys of the database, None for an ended one, which `ended` may have.
+
+        `config` is that of `build`. The cost is that of a copy, however many keys there are.
+        """
+        tenants = {tenant.name for tenant in config.tenants}
+        written = {key.id for tenant in config.tenants for key in tenant.keys}
+        former = {record.principal.key_id: record for record in ended}
+        records, gone = dict(self._records), dict(self._ended)
+        for key_id, record in issued.items():
+            gone.pop(key_id, None)
+            if key_id in written:
+                continue
+            if record is not None and record.principal.tenant in tenants:
+                records[key_id] = record
+                continue
+            records.pop(key_id, None)
+            if (last := record or former.get(key_id)) is not None:
+                gone[key_id] = last
+        return KeyTable(self._pepper, records, teams, gone, frozenset(tenants))
+
     def __len__(self) -> int:
         return len(self._records)
 

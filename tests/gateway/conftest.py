@@ -27,3 +27,9 @@ def any_database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return f"sqlite:///{tmp_path}/state/state.db"
     server: Postgres = request.getfixturevalue("postgres")
     return server.database()
+
+
+@pytest.fixture
+def plain_generations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Generations of rollouts count from 1, without their random part."""
+    monkeypatch.setattr("gateway.features.rollouts.store.GENERATION_BITS", 0)

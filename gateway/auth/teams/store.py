@@ -71,7 +71,7 @@ class TeamStore:
 
     def move_key(self, tenant: str, key_id: str, team: str, *, by: Actor, now: float) -> None:
         """Move an issued key of a tenant to a team; empty for none. Raises `NoSuchKey`."""
-        with self._database.change(moves_epoch=True) as connection:
+        with self._database.change(moves_epoch=True, keys=(key_id,)) as connection:
             own = select(keys.c.id).where(keys.c.id == key_id, keys.c.tenant == tenant)
             if connection.execute(own).first() is None:
                 raise NoSuchKey(f"no issued key has the id {key_id!r}")

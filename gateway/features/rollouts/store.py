@@ -33,6 +33,7 @@ from gateway.state.lease import Leases
 from policies.experiments.progress import ExperimentProgress
 from policies.rollouts.decide import Judgement, OrderRefused
 from policies.rollouts.progress import RolloutProgress
+from policies.rollouts.signed_ids import GENERATIONS
 from policies.rollouts.tally import MEASURING, ArmTally, StratumTally
 from policies.sequential.quantiles import merged
 from policies.shadowing.pairs import verdict
@@ -40,6 +41,8 @@ from policies.shadowing.pairs import verdict
 _TABLES = {RolloutProgress: rollouts, ExperimentProgress: experiments}
 _BATCH_SECONDS = 86400.0
 _SWEEP_EVERY = 600.0
+GENERATION_BITS = 22
+"""The random bits of a generation, above those of `GENERATIONS`: the column has 31."""
 
 
 class CountBatch(NamedTuple):
@@ -79,9 +82,12 @@ class RolloutStore:
             if sweeps:
                 self._swept_at = self._wall()
             for plan in planned:
-                progress = _resumed(plan, before.get(plan.config.name), decides=decides)
+                stored = before.get(plan.config.name)
+                progress = _resumed(plan, stored, decides=decides)
                 if progress is None:
                     continue
+                if progress is not stored:
+                    progress = self._distinct(progress, stored)
                 own = [c for c in counts if c.comparison == progress.name and c.generation == progress.generation]
                 progress = _counted(connection, _copied(progress), own, self._wall())
                 if decides:
@@ -98,7 +104,7 @@ class RolloutStore:
             before = _read(connection).get(plan.config.name)
             if before is None or before.fingerprint != plan.fingerprint:
                 raise OrderRefused(f"no gateway has begun this {plan.config.kind} yet: is one running with this file?")
-            after = plan.ordered(before, verb)
+            after = self._distinct(plan.ordered(before, verb), before)
             self._write(connection, plan, before, after, by, verb)
         return after
 
@@ -143,6 +149,14 @@ class RolloutStore:
         elif stored < number:
             connection.execute(update(batches).where(batches.c.holder == holder).values(number=number, at=now))
         return stored is None or stored < number
+
+    def _distinct(self, progress: Progress, before: Progress | None) -> Progress:
+        """A new generation with a random part. After a restore of the database the next begin would have the number of
+        one that was lost, and gateways would not notice it."""
+        if before is None or progress.generation != before.generation:
+            random_part = self._rng.getrandbits(GENERATION_BITS) * GENERATIONS
+            progress.generation = (random_part + progress.generation % GENERATIONS) or GENERATIONS
+        return progress
 
     def _decided(self, connection: Connection, plan: Planned, progress: Progress, seconds: float) -> Progress:
         """The progress after its new values and a decision."""

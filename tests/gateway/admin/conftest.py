@@ -77,14 +77,15 @@ class StubBackend:
         return made.plaintext
 
     def authenticate(self, token: str | None, certificate: PeerCertificate | None, now_utc: float) -> Principal:
-        table = KeyTable.build(self.config, PEPPER, self.store.read_live(now_utc).records)
+        table = KeyTable.build(self.config, PEPPER, self.store.read_live(now_utc).records.values())
         tokens = Tokens((), time.monotonic)
         tenants = [tenant.name for tenant in self.config.tenants]
         credentials = Credentials(table, tokens, Certificates(self.config.tenants), tenants)
         return credentials.authenticate(token, certificate, now_utc)
 
     def holder(self, key_id: str, now_utc: float) -> Principal | None:
-        return KeyTable.build(self.config, PEPPER, self.store.read_live(now_utc).records).holder(key_id, now_utc)
+        live = self.store.read_live(now_utc)
+        return KeyTable.build(self.config, PEPPER, live.records.values()).holder(key_id, now_utc)
 
     async def count(self, principal: Principal, size: int) -> None:
         self.counted.append((principal.tenant, size))

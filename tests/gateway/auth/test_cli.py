@@ -72,7 +72,7 @@ class Keys:
         config = load(self.file)
         pepper = load_pepper(config)
         at = time.time() if now is None else now
-        table = KeyTable.build(config, pepper, KeyStore(config.state.database, pepper).read_live(at).records)
+        table = KeyTable.build(config, pepper, KeyStore(config.state.database, pepper).read_live(at).records.values())
         try:
             return table.authenticate(token, at).tenant
         except CredentialError:
@@ -349,3 +349,18 @@ def test_a_database_that_cannot_be_used(keys: Keys) -> None:
     result = keys.run("list")
     assert result.exit_code == 1
     assert result.stderr.startswith("error: the key database cannot be used now")
+
+
+def test_many_keys_are_lines_and_a_limit_takes_the_newest(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = [id_of(keys.ok("create", "--tenant", tenant, "--label", f"key {number}").strip())
+           for number, tenant in enumerate(["acme", "globex", "acme"])]  # fmt: skip
+    monkeypatch.setattr("gateway.auth.listing.MOST_FITTED", 2)
+    lines = [line.split() for line in keys.ok("list").splitlines()]
+    assert lines[0] == ["id", "tenant", "status", "created", "expires", "notes"]
+    assert [line[:3] + line[-2:] for line in lines[1:]] == [
+        [ids[0], "acme", "active", "key", "0"],
+        [ids[1], "globex", "active", "key", "1"],
+        [ids[2], "acme", "active", "key", "2"],
+    ]
+    assert [key["id"] for key in json.loads(keys.ok("list", "--json", "--limit", "2"))] == ids[1:]
+    assert [key["id"] for key in json.loads(keys.ok("list", "--json", "--tenant", "acme"))] == [ids[0], ids[2]]

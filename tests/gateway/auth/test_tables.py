@@ -74,7 +74,7 @@ def test_a_rotated_key_has_the_lineage_of_the_first_also_from_an_earlier_release
     assert {key.lineage for key in store.read_all()} == {None}
     second = store.rotate(before.id, 60, by=TESTER, now=NOW + 1)
     third = store.rotate(second.id, 60, by=TESTER, now=NOW + 2)
-    principals = {record.principal.key_id: record.principal for record in store.read_live(NOW + 3).records}
+    principals = {record.principal.key_id: record.principal for record in store.read_live(NOW + 3).records.values()}
     assert {key: each.subject for key, each in principals.items() if key != first.id} == dict.fromkeys(
         (before.id, second.id, third.id), before.id
     )

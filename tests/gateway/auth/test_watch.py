@@ -181,7 +181,7 @@ async def test_another_database_in_its_place_is_read_and_reported(
     assert [(accepts(table, old), accepts(table, new)) for table in watched.tables] == [(False, True)]
     assert caplog.messages == [
         "the state database was deleted or replaced while in use: a new, empty one is made",
-        "another key database is in place of the one before: 1 keys instead of 1",
+        "another key database, or an older state of it, is in place of the one before: 1 keys instead of 1",
     ]
     store.revoke(new.id, by=TESTER, now=NOW)
     await watched.watcher.poll()

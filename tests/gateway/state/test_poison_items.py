@@ -38,6 +38,8 @@ from tests.support.shadows import shadowing
 from tests.support.stored_requests import line, record, waiting
 from tests.support.usage_hosts import NOVEMBER
 
+pytestmark = pytest.mark.usefixtures("plain_generations")
+
 
 def nested() -> Any:
     value: Any = []

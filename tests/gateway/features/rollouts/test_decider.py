@@ -13,6 +13,8 @@ from policies.rollouts.decide import OrderRefused
 from tests.support.gateways import config
 from tests.support.rollouts import OPERATOR, Process, progress_of, written
 
+pytestmark = pytest.mark.usefixtures("plain_generations")
+
 
 @pytest.fixture
 async def process(tmp_path: Path) -> AsyncIterator[Process]:

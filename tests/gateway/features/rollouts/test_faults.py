@@ -17,6 +17,8 @@ from policies.rollouts.tally import ArmTally
 from tests.support.gateways import PEPPER
 from tests.support.rollouts import OPERATOR, Gateway, Process, counts, planned, progress_of, written
 
+pytestmark = pytest.mark.usefixtures("plain_generations")
+
 MOST_STATEMENTS = 100
 BEFORE_COMMIT, AFTER_COMMIT = -1, -2
 STEPS = (

@@ -9,6 +9,8 @@ from policies.rollouts.decide import OrderRefused
 from policies.rollouts.tally import ArmTally, StratumTally
 from tests.support.rollouts import OPERATOR, Gateway, counts, planned
 
+pytestmark = pytest.mark.usefixtures("plain_generations")
+
 
 @pytest.fixture
 def gateways(any_database: str) -> Iterator[list[Gateway]]:

@@ -18,6 +18,8 @@ from tests.support.gateways import PEPPER
 from tests.support.planned_rollouts import plan
 from tests.support.rollouts import row
 
+pytestmark = pytest.mark.usefixtures("plain_generations")
+
 METRICS = {"solved": FeedbackMetricConfig.model_validate({"name": "solved", "within": "1h"})}
 
 

@@ -210,7 +210,8 @@ class Trial:
     def request(self, host: int) -> None:
         """It is admitted exactly if each limit has room for its estimate, by what the host may know."""
         rng, pod, utc = self.rng, self.pods[host], self.clock.utc
-        principal = rng.choice(self.keys.read_live(utc).records).principal
+        live = [record for record in self.keys.read_live(utc).records.values() if record.expires_at > utc]
+        principal = rng.choice(live).principal
         user, model, usd = rng.choice([None, "ann"]), rng.choice(["chat", "big"]), rng.randint(1, 3)
         one = Spent(utc, host, self.model.process[host], principal.subject, user, model, rng.randint(1, usd * PICOS))
         before = expected(self.model.visible(host), utc)

@@ -1,0 +1,76 @@
+"""The newest changes of keys and teams, so that a process reads the keys that changed, and no other.
+
+Each change has a random epoch, and names the epoch before it. A process follows these links from the epoch that it has
+read. If it cannot reach the epoch of the database, it reads all keys: the database was restored, is another one, or was
+written by a release without this table.
+"""
+
+import secrets
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sqlalchemy import Connection, delete, func, insert, or_, select, update
+
+from gateway.auth.schema import key_changes, state
+
+EPOCH_BITS = 62
+MOST_STORED = 10_000
+"""Changes that the database has. A process that missed more reads all keys."""
+MOST_READ = 1_000
+"""Changes that are followed: beyond that it is cheaper to read all keys."""
+TEAMS_CHANGED = ""
+"""In place of a key's id."""
+
+
+class Position(NamedTuple):
+    """A point in the history of the keys: the epoch of the database, and the number of its newest change."""
+
+    epoch: int
+    number: int
+
+
+def record_change(connection: Connection, ids: Sequence[str]) -> None:
+    """Move the epoch, in a transaction that holds the writers' lock. Without `ids` it is a change of teams.
+
+    The epoch is random and no counter: after a restore, the next change would have the number of the one that was lost.
+    """
+    before = connection.execute(select(state.c.epoch)).scalar_one()
+    epoch, newest = secrets.randbits(EPOCH_BITS), _newest(connection)
+    connection.execute(update(state).values(epoch=epoch))
+    rows = [
+        {"number": newest + place, "key_id": key_id, "epoch": epoch, "previous": before}
+        for place, key_id in enumerate(ids or (TEAMS_CHANGED,), 1)
+    ]
+    connection.execute(insert(key_changes), rows)
+    connection.execute(delete(key_changes).where(key_changes.c.number <= newest + len(rows) - MOST_STORED))
+
+
+def position(connection: Connection, epoch: int) -> Position:
+    """The position at the epoch that the database had at the begin of the transaction."""
+    newest = select(func.max(key_changes.c.number)).where(key_changes.c.epoch == epoch)
+    return Position(epoch, connection.execute(newest).scalar() or _newest(connection))
+
+
+def changed_since(connection: Connection, seen: Position, epoch: int) -> tuple[Position, frozenset[str]] | None:
+    """The position of `epoch`, and the keys that changed since an earlier one; None if they cannot be known."""
+    query = select(key_changes).where(key_changes.c.number > seen.number).order_by(key_changes.c.number)
+    at, number, ids = seen.epoch, seen.number, set[str]()
+    for row in connection.execute(query.limit(MOST_READ)):
+        if row.epoch != at:
+            if at == epoch or row.previous != at:
+                break  # a change after the epoch was read, or a gap
+            at = row.epoch
+        number = row.number
+        ids.add(row.key_id)
+    return (Position(at, number), frozenset(ids)) if at == epoch else None
+
+
+def has_history_of(connection: Connection, seen: Position) -> bool:
+    """Whether the database may continue an earlier position. It may also have deleted the changes that show it."""
+    here = or_(key_changes.c.epoch == seen.epoch, key_changes.c.previous == seen.epoch)
+    oldest = connection.execute(select(func.min(key_changes.c.number))).scalar() or 1
+    return oldest > seen.number + 1 or connection.execute(select(key_changes.c.number).where(here)).first() is not None
+
+
+def _newest(connection: Connection) -> int:
+    return connection.execute(select(func.max(key_changes.c.number))).scalar() or 0
