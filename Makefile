@@ -7,11 +7,13 @@ BIN := $(VENV)/bin
 PIP_ARGS ?=
 # Processes that run tests side by side. Tests of the last four shelves wait for servers: one more than there are cores.
 CORES := $(shell getconf _NPROCESSORS_ONLN)
+# The distribution: what deploy/image/Dockerfile copies too.
+WHEEL := pyproject.toml README.md LICENSE config policies adapters runtimes gateway
 JOBS ?= $(shell cores=$(CORES); echo $$((cores < 4 ? cores + 1 : 4)))
 SHELF = $(BIN)/pytest -n $(JOBS) -p no:randomly --durations=10
 FAST = $(BIN)/pytest -n $(CORES) -m "not nightly" --shelf=plain
 
-.PHONY: accuracy-llm serve test test-runtimes test-processes test-servers test-benchmarks test-all check format help protos screenshots vendor conformance bench-gateway bench-memory bench-picker bench-shadows bench-transports bench-workers bench-balancing bench-bus bench-tensor bench-llm bench-pipelines bench-batch simulate-experiments simulate-rollouts simulate-scaling simulate-internet soak-llm clean
+.PHONY: accuracy-llm serve wheel test test-runtimes test-processes test-servers test-benchmarks test-all check format help protos screenshots vendor conformance bench-gateway bench-memory bench-picker bench-shadows bench-transports bench-workers bench-balancing bench-bus bench-tensor bench-llm bench-pipelines bench-batch simulate-experiments simulate-rollouts simulate-scaling simulate-internet soak-llm clean
 
 help: ## print these lines
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -19,8 +21,13 @@ help: ## print these lines
 serve: $(VENV)/.serve ## serve config/headrace.yaml, or ARGS="--config FILE"
 	@extras=$$($(BIN)/headrace extras $(ARGS)) && if [ -n "$$extras" ]; then \
 	  echo "Installing $$extras into $(VENV) (a few minutes the first time) ..."; \
-	  $(locked) $(pip) --editable ".[$$extras]"; fi
+	  $(locked) $(shown) --editable ".[$$extras]"; fi
 	exec $(BIN)/headrace serve $(ARGS)
+
+# From a copy: a build leaves folders beside the sources.
+wheel: ## build dist/headrace-VERSION-….whl, for machines without a checkout
+	@copy=$$(mktemp -d) && trap 'rm -rf "$$copy"' EXIT && cp -RL $(WHEEL) "$$copy" && \
+	  $(PYTHON) -m pip wheel --quiet --disable-pip-version-check $(PIP_ARGS) --no-deps --wheel-dir dist "$$copy" && ls dist/*.whl
 
 # mypy takes a minute without its cache. It runs beside the tests, and its problems are printed after theirs.
 test: $(VENV)/.test ## ruff, mypy, import-linter, and the tests without processes or real time
@@ -139,6 +146,8 @@ clean:
 # One lock, so that two targets started together do not install into each other.
 locked = exec 9> .venv.lock && flock 9 &&
 pip = $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS)
+# PyTorch takes minutes: its download shows a bar.
+shown = $(BIN)/python -m pip install --disable-pip-version-check $(PIP_ARGS)
 define install
 	@$(locked) { [ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV); } && $(pip) --editable '.$(1)'
 	@touch $@

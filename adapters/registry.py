@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from adapters.base import Adapter
+from config.installing import installing
 from config.schema.config import PoolConfig
 from config.schema.protocols.catalogue import InstalledProtocol, installed, load
 
@@ -66,6 +67,6 @@ def make(pool: PoolConfig, address: Address) -> Adapter:
     except ImportError:
         if name not in OVER_GRPC:
             raise
-        raise MissingExtra(f"{name} needs an extra: pip install 'headrace[grpc]'") from None
+        raise MissingExtra(f"{name} needs an extra: {installing('grpc')}") from None
     maker: Make = module.make
     return maker(pool, address)

@@ -8,7 +8,7 @@ loader.py        path → Config, or every problem at once; a configuration for 
 document.py      YAML → plain data with line numbers, and a cursor over it for the checks
 addresses.py     public addresses
 code.py          the pool of the Python files that pipelines call
-extras.py        the optional packages that a configuration needs
+extras.py        the optional packages that a configuration needs (installing.py: how to install them)
 graph.py         a graph of named steps: predecessors, cycles, needed steps
 place.py         a place in the file, and the schema at that place
 external.py      ${ENV}, file: secrets, PEM files, Python files

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import uvloop
 
 from adapters.process import raise_limit
+from config.installing import installing
 
 if TYPE_CHECKING:
     from adapters.http1.listeners import Accepting
@@ -54,7 +55,7 @@ def importing(extra: str, packages: Collection[str]) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name not in packages:
             raise
-        print(f'{error.name} is not installed: run `pip install "headrace[{extra}]"`', file=sys.stderr)
+        print(f"{error.name} is not installed: {installing(extra)}", file=sys.stderr)
         raise SystemExit(1) from None
     finally:
         gc.enable()

@@ -27,6 +27,8 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 _POLL = 0.2
+LINE_SECONDS = 5.0
+"""The time between two lines of the progress, where no terminal shows a bar: in the log of a gateway, for instance."""
 
 
 class FetchProgress:
@@ -37,13 +39,15 @@ class FetchProgress:
 
     def __init__(self, label: str, total: int, folder: Path, *, shown: bool) -> None:
         console = Console(stderr=True)
-        self._folder = folder
+        self._folder, self._label, self._total = folder, label, total
+        self._lines = shown and not console.is_terminal
+        self._line_at = time.monotonic()
         self._bar = Progress(
             TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn(),
             console=console, transient=True, disable=not (shown and console.is_terminal),
         )  # fmt: skip
         self._task = self._bar.add_task(label, total=total)
-        if shown and not console.is_terminal:
+        if self._lines:
             print(f"{label} ({total // 10**6} MB)", file=sys.stderr, flush=True)
 
     def __enter__(self) -> "FetchProgress":
@@ -70,7 +74,15 @@ class FetchProgress:
                     received, grown_at = size, time.monotonic()
                 elif time.monotonic() - grown_at > patience:
                     raise
-                self._bar.update(self._task, completed=received)
+                self.show(received)
+
+    def show(self, received: int) -> None:
+        """Show the received bytes: in the bar at once, as a line from time to time."""
+        self._bar.update(self._task, completed=received)
+        if self._lines and time.monotonic() - self._line_at >= LINE_SECONDS:
+            self._line_at = time.monotonic()
+            done = f"{received / 10**6:.0f} of {self._total / 10**6:.0f} MB"
+            print(f"{self._label}: {done}", file=sys.stderr, flush=True)
 
 
 def largest_file(folder: Path) -> int:

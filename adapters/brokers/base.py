@@ -15,6 +15,7 @@ from socket import socket
 from typing import Any, Literal, NamedTuple, Protocol
 
 from adapters.certificates import load_pair, read_pair, read_roots
+from config.installing import installing
 from config.schema.bus import BrokerConfig
 
 
@@ -273,8 +274,6 @@ def make(config: BrokerConfig) -> BrokerClient:
     try:
         module = import_module(MODULES[config.scheme])
     except ModuleNotFoundError:
-        raise BrokerLibraryMissing(
-            f"{config.scheme}:// needs an extra: pip install 'headrace[{config.scheme}]'"
-        ) from None
+        raise BrokerLibraryMissing(f"{config.scheme}:// needs an extra: {installing(config.scheme)}") from None
     client: BrokerClient = module.make(config)
     return client

@@ -25,6 +25,7 @@ from config.expressions.types import (
     saturated,
     truncated,
 )
+from config.installing import installing
 from config.problem import closest
 
 Search = Callable[[bytes], object]
@@ -133,7 +134,7 @@ def _compiled(pattern: str, column: int) -> Search:
     try:
         import re2
     except ModuleNotFoundError:
-        raise CompileError("matches(…) needs google-re2: pip install 'headrace[pipelines]'", column) from None
+        raise CompileError(f"matches(…) needs google-re2: {installing('pipelines')}", column) from None
     options = re2.Options()
     options.log_errors = False
     options.max_mem = PATTERN_MEMORY

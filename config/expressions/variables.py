@@ -18,6 +18,7 @@ from config.expressions.types import (
     ValueType,
     Variable,
 )
+from config.installing import installing
 
 Check = Callable[[Value], Value]
 """Returns the value as the language represents it, or `MISSING` if it has another type."""
@@ -51,7 +52,7 @@ def _check(type_: ValueType, name: str, column: int) -> Check:
         try:
             from config.expressions import arrays
         except ModuleNotFoundError as error:
-            message = f"`{name}` is a tensor, which needs {error.name}: pip install 'headrace[pipelines]'"
+            message = f"`{name}` is a tensor, which needs {error.name}: {installing('pipelines')}"
             raise CompileError(message, column) from None
         return arrays.checked(type_, name, column)
     return reader_of(type_)

@@ -167,6 +167,15 @@ class AccessLogConfig(Section):
     """``stdout``, or the path of a file relative to the working directory."""
 
 
+class LogConfig(Section):
+    """The log of the gateway's own processes, on standard error. A reload applies a change."""
+
+    format: Literal["text", "json"] = "text"
+    """``json`` writes one object on each line."""
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least level that is written."""
+
+
 class Config(Section):
     """The whole file."""
 
@@ -190,6 +199,8 @@ class Config(Section):
     """Connections and requests of clients."""
     access_log: AccessLogConfig = AccessLogConfig()
     """The access log."""
+    log: LogConfig = LogConfig()
+    """The log of the gateway's own processes."""
     record: RecordConfig | None = None
     """Recorded traffic; disabled when absent."""
     traces: TracesConfig | None = None

@@ -4,6 +4,6 @@ set -eu
 cd "$(dirname "$0")"
 {
   echo "# Output of the chart, written by deploy/kustomize/generate.sh. Change it in an overlay, or change the chart."
-  "${HELM:-helm}" template headrace ../helm/headrace --namespace headrace --values ../helm/headrace/examples/quickstart.yaml
+  "${HELM:-helm}" template headrace ../helm/headrace --namespace headrace --no-hooks --values ../helm/headrace/examples/quickstart.yaml
 } > base/headrace.yaml.new
 mv base/headrace.yaml.new base/headrace.yaml

@@ -23,6 +23,7 @@ from gateway.auth.store import KeyStore
 from gateway.auth.trail import Trail
 from gateway.background import Background
 from gateway.state.errors import StateError
+from gateway.telemetry.process_log import configure_log
 
 DIGITS = 12
 _COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
@@ -141,6 +142,7 @@ class Lifecycle:
     def reloaded(self, config: Config) -> None:
         """Record and log a successful reload."""
         self.config = config
+        configure_log(config.log)
         self._loaded("reload")
         self.note("config.reload")
         log.info("configuration reloaded from %s", self.path)
@@ -149,7 +151,8 @@ class Lifecycle:
         """Record and log a failed reload. The previous configuration stays in force."""
         self.last_error = str(error)
         self.note("config.reload", "refused", error=self.last_error)
-        log.error("configuration not reloaded, the previous one stays in force:\n%s", error)
+        reasons = "; ".join(line.strip() for line in self.last_error.splitlines() if line.strip())
+        log.error("configuration not reloaded, the previous one stays in force: %s", reasons)
 
     def _loaded(self, cause: str) -> None:
         self.loaded = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -124,7 +124,8 @@ def frame(sample: GatewaySample, rates: Rates) -> RenderableType:
         parts.append(_queues(sample))
     if any(scale["max"] > 1 or scale["failure"] for scale in sample.state.get("replicas", ())):
         parts.append(_replicas(sample))
-    if refusals := rates.by("headrace_refusals_total", "cause", "unit"):
+    refusals = {labels: rate for labels, rate in rates.by("headrace_refusals_total", "cause", "unit").items() if rate}
+    if refusals:
         parts.append(_refusals(refusals))
     return Group(*parts, _models(rates), _tenants(sample, rates))
 
@@ -194,8 +195,7 @@ def _replicas(sample: GatewaySample) -> Table:
 def _refusals(rates: Mapping[tuple[str, ...], float]) -> Table:
     table = _table("Refusals", "cause", "limit", "refused/s")
     for (cause, unit), rate in _largest(rates):
-        if rate:
-            table.add_row(plain(cause), plain(unit), f"{rate:.1f}")
+        table.add_row(plain(cause), plain(unit), f"{rate:.1f}")
     return table
 
 

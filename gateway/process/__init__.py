@@ -17,6 +17,7 @@ extras.py            the optional packages that a configuration needs and that a
 first_request.py     prints a first request to try
 foreign/             two commands that examine a server: probe and conformance
 explain_cli.py       `headrace check` and `headrace explain`
+migrate_cli.py       `headrace migrate`
 errors_cli.py        `headrace errors` (error_codes.py: the table of all codes)
 replay_cli.py        `headrace replay` (replay_pool.py: a gateway over one pool, to which it sends)
 signals.py           signals that stop or reload the process

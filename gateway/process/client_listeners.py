@@ -11,6 +11,7 @@ from adapters.http1.listeners import Listeners, SharedSocket, Siblings
 from adapters.http1.message import Handler, Refusal
 from adapters.http1.server import Limits, Server
 from adapters.process import clients_that_fit
+from config.installing import installing
 from config.schema.config import Config, HttpConfig, ListenConfig
 from config.schema.listen import ListenerKind
 from gateway.errors import StartError
@@ -118,7 +119,7 @@ class ClientListeners:
         """End the requests that are still in progress, each with an error of its door."""
         cut = sum(await asyncio.gather(*(server.cut_requests(CUT_SECONDS) for server in self._servers)))
         if cut:
-            log.warning("%d requests were cut: they did not end within `drain`", cut)
+            log.warning("requests cut, because they did not end within `drain`: %d", cut)
 
     @property
     def _servers(self) -> list["Server | GrpcServer"]:
@@ -137,9 +138,7 @@ def _grpc_server(door: Door, ready: Callable[[], bool], config: HttpConfig) -> "
     try:
         from gateway.fronts.grpc.listener import grpc_server
     except ModuleNotFoundError as error:
-        raise StartError(
-            f"listen.grpc: the package {error.name} is missing: install it with pip install 'headrace[grpc]'"
-        ) from None
+        raise StartError(f"listen.grpc: the package {error.name} is missing: {installing('grpc')}") from None
     return grpc_server(door, ready, config)
 
 
@@ -154,9 +153,7 @@ def _picker_server(
     try:
         from gateway.features.picker.listener import PickerServer
     except ModuleNotFoundError as error:
-        raise StartError(
-            f"listen.endpoint_picker: the package {error.name} is missing: install it with pip install 'headrace[grpc]'"
-        ) from None
+        raise StartError(f"listen.endpoint_picker: the package {error.name} is missing: {installing('grpc')}") from None
     return PickerServer(handler, limits, refuse, ready, memory, alternatives)
 
 

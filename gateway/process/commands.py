@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 
 from adapters import native
 from config import default_path
+from config.installing import installing
 from config.loader import read, read_sections
 from gateway.process.extras import missing_extras
 from gateway.process.ownership import foreign_rooms
@@ -28,6 +29,7 @@ COMMANDS = {
     "replay": "gateway.process.replay_cli:replay",
     "top": "gateway.admin.top_cli:top",
     "serve": "",
+    "migrate": "gateway.process.migrate_cli:migrate",
     "extras": "",
     "worker": "",
     "models": "",
@@ -123,8 +125,9 @@ def serve(
 ) -> None:
     """Run the gateway."""
     from gateway.process.serve import run  # the other commands need neither sockets nor an event loop
+    from gateway.telemetry.process_log import begin_log, configure_log
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    begin_log()
     problems = foreign_rooms()
     path = config or default_path()
     reading = read(path)
@@ -132,11 +135,12 @@ def serve(
     if problems or reading.config is None:
         typer.echo("\n".join(problems), err=True)
         raise typer.Exit(2)
+    configure_log(reading.config.log)
     log = logging.getLogger(__name__)
     for warning in reading.warnings:
         log.warning("%s", warning)
-    if absent := ",".join(missing_extras(reading.config)):
-        log.error("%s needs packages that are not installed: run `pip install 'headrace[%s]'`", path, absent)
+    if absent := missing_extras(reading.config):
+        log.error("%s needs packages that are not installed: %s", path, installing(*absent))
     raise typer.Exit(run(path, reading.config))
 
 

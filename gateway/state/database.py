@@ -9,6 +9,7 @@ from pathlib import Path
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, OperationalError
 
+from config.installing import installing
 from gateway.state.errors import StateConfigError, StoreUnavailable
 from gateway.state.private_folder import make_private
 
@@ -82,7 +83,7 @@ def open_engine(database: str) -> Engine:
             url, connect_args=arguments, pool_size=2, max_overflow=2, pool_timeout=5, pool_pre_ping=True
         )
     except (NoSuchModuleError, ModuleNotFoundError) as error:
-        hint = ": pip install 'headrace[postgres]'" if url.drivername == "postgresql+psycopg" else f" ({error})"
+        hint = f": {installing('postgres')}" if url.drivername == "postgresql+psycopg" else f" ({error})"
         raise StateConfigError(f"state.database: no driver for {url.drivername}:// is installed{hint}") from error
 
 

@@ -80,6 +80,10 @@ def complete(connection: Connection, tables: Iterable[Table]) -> None:
             raise StoreMismatch(f"the table {item.table.name} has no column {item.name}: use another database")
         definition = CreateColumn(item).compile(dialect=connection.dialect)
         connection.exec_driver_sql(f"ALTER TABLE {item.table.name} ADD COLUMN {definition}")
+    # What exists is not created again, not even with IF NOT EXISTS: Postgres demands the owner of the table for it.
+    present = inspect(connection).get_multi_indexes(filter_names=[table.name for table in tables])
+    names = {entry["name"] for entries in present.values() for entry in entries}
     for table in tables:
         for index in sorted(table.indexes, key=lambda each: str(each.name)):
-            connection.execute(CreateIndex(index, if_not_exists=True))
+            if index.name not in names:
+                connection.execute(CreateIndex(index, if_not_exists=True))

@@ -2,6 +2,7 @@
 
 record.py      the record of one request: the source of its log line and its metrics
 access_log.py  one JSON line for each request, written in the background
+process_log.py the log of the processes themselves, as text or JSON
 metrics.py     the metrics of requests
 background.py  metrics of background tasks and of refused writes
 events.py      events of a call (retries, hedges, fallbacks) as counters and log fields

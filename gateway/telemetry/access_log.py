@@ -87,14 +87,17 @@ class Line(msgspec.Struct, omit_defaults=True, gc=False):
 class AccessLog:
     """Collects lines in memory; a thread writes them, so that a slow disk delays no request.
 
-    With `MAX_PENDING` unwritten lines, new lines are dropped and counted in `dropped`.
+    With `MAX_PENDING` unwritten lines, new lines are dropped and counted in `dropped`. A file that was renamed or
+    removed is opened again before the next lines, in each process by itself: no signal is needed.
     """
 
     def __init__(self, to: str) -> None:
         self._own = to != "stdout"
-        # Unbuffered and appending: nothing is retained if the disk is full, and a rotated file may be truncated.
-        self._fd = os.open(to, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640) if self._own else STDOUT
+        self._path = os.path.abspath(to)
+        self._fd = _opened(to) if self._own else STDOUT
         self._is_file = stat.S_ISREG(os.fstat(self._fd).st_mode)
+        self._is_gone = False
+        """Whether the name had no file before the last lines."""
         self._lines: list[bytes] = []
         self._flushing: asyncio.Task[None] | None = None
         self._writing = asyncio.Lock()
@@ -103,6 +106,8 @@ class AccessLog:
         self._lost = 0
         """Lines lost since the last written line."""
         self._torn = False
+        self._is_refused = False
+        """Whether the file of the name could not be opened again."""
 
     def write(self, record: Record) -> None:
         """Add the line of a request that has ended."""
@@ -177,8 +182,39 @@ class AccessLog:
             if lines:
                 await asyncio.to_thread(self._write_out, lines)
 
+    def _follow_rotation(self) -> None:
+        """Open the file of the name again if it is another one.
+
+        Without a file of the name, one more batch goes to the renamed one: the program that rotates makes the new file
+        with the owner and the mode of its choice.
+        """
+        try:
+            named = os.stat(self._path)
+        except FileNotFoundError:
+            if not self._is_gone:
+                self._is_gone = True
+                return
+        except OSError:
+            return
+        else:
+            current = os.fstat(self._fd)
+            if (named.st_dev, named.st_ino) == (current.st_dev, current.st_ino):
+                self._is_gone = False
+                return
+        try:
+            new = _opened(self._path)
+        except OSError as error:
+            if not self._is_refused:
+                _log.warning("access log: lines go to the renamed file: %s: %s", self._path, error.strerror)
+            self._is_refused = True
+            return
+        os.close(self._fd)
+        self._fd, self._is_gone, self._is_refused, self._torn = new, False, False, False
+
     def _write_out(self, lines: list[bytes]) -> None:
         """Write lines, in a thread. The start and the end of a loss are logged."""
+        if self._own and self._is_file:
+            self._follow_rotation()
         written = 0
         try:
             for batch in [lines] if self._is_file else _atomic_batches(lines):
@@ -210,6 +246,11 @@ class AccessLog:
         await self._flush()
         if self._own:
             os.close(self._fd)
+
+
+def _opened(path: str) -> int:
+    """Unbuffered and appending: nothing is retained if the disk is full, and a rotated file may be truncated."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
 
 
 def _step(step: StepTrace, model: str) -> StepLine:

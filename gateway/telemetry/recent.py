@@ -37,11 +37,12 @@ class _Second:
 
 
 def _cause_of(record: Record) -> str:
-    """Status and code; the cause of a refusal too if it says more."""
+    """Status and code; the cause of a refusal too if it says more, with the unit and the subject of a limit."""
     code = "" if record.error is None else record.error.code
-    if record.reason is None or record.reason.cause == code:
+    if (reason := record.reason) is None or reason.cause == code:
         return f"{record.status} {code}"
-    return f"{record.status} {code}: {record.reason.cause}"
+    unit, per = reason.facts.get("unit"), reason.facts.get("per")
+    return f"{record.status} {code}: {reason.cause}{f' of {unit}' if unit else ''}{f' per {per}' if per else ''}"
 
 
 class RecentTraffic:

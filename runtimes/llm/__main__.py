@@ -11,7 +11,7 @@ from runtimes.access import take_key
 from runtimes.arguments import MAX_HELD_HELP, HelpFormatter, held_bytes, port, positive, size, size_or_share
 from runtimes.process import OneLine, importing
 
-# The modules of `pip install "headrace[llm]"`.
+# The modules of the extra llm.
 _EXTRA = {"gguf", "huggingface_hub", "jinja2", "llguidance", "numpy", "safetensors", "tokenizers", "torch"}
 
 _ENGINE = (

@@ -16,7 +16,7 @@ from runtimes.tensor.api.log_settings import LogSettings, SettingsFormatter
 from runtimes.tensor.api.restrictions import parse
 from runtimes.tensor.catalogue.repository import CATALOGUE
 
-# The modules of `pip install "headrace[tensor]"`.
+# The modules of the extra tensor.
 _EXTRA = {"google", "google.protobuf", "numpy", "hpack"}
 
 

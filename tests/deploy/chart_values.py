@@ -16,12 +16,15 @@ SETS = 48
 CONFIG = """
 version: 1
 listen: {http: 0.0.0.0:8080, admin: 0.0.0.0:8082}
-auth: {admin: {required: true}}
+state: {database: "postgresql://headrace@10.0.0.9/headrace"}
+auth: {pepper: "${PEPPER}", admin: {required: true}}
 pools: [{name: a, endpoints: ["http://10.0.0.5:8000"]}]
 models: [{name: a, routes: [{to: a}]}]
 tenants: [{name: a, models: ["*"]}]
 """
 """A small configuration of the gateway."""
+SMALL: Values = {"config": CONFIG, "secrets": {"PEPPER": {"name": "headrace", "key": "pepper"}}}
+"""The fewest values."""
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
 
 _WRITTEN: Values = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
@@ -75,7 +78,16 @@ def _config(dice: random.Random, values: Values) -> str:
         listen["grpc"] = "0.0.0.0:9081"
     if dice.random() < 0.5:
         listen["endpoint_picker"] = "0.0.0.0:9082"
-    config: Values = {"version": 1, "listen": listen, "auth": {"admin": {"required": True}}}
+    auth = {"pepper": "${PEPPER}", "admin": {"required": True}}
+    config: Values = {"version": 1, "listen": listen, "auth": auth}
+    if dice.random() < 0.5:
+        config["workers"] = dice.choice([1, 4])
+        config["http"] = {"max_held": dice.choice(["512MiB", "1GiB"])}
+    if not _has_volume(values):
+        database = "postgresql://a@${DATABASE_HOST:-db.internal}:5433/b"
+        config["state"] = dice.choice(
+            [{"database": database}, {"database": database, "redis": "rediss://redis.data.svc"}]
+        )
     if dice.random() < 0.7:
         config["drain"] = dice.choice(["0s", "30s", "500ms", "1.5 min", "2m", "1h"])
     if "API_KEY" in values.get("secrets", {}):
@@ -88,21 +100,28 @@ def _config(dice: random.Random, values: Values) -> str:
         config.setdefault("pools", []).append({"name": "pooled", "discover": {"inference_pool": pool}})
     config.setdefault("pools", [{"name": "written", "endpoints": ["http://10.0.0.5:8000"]}])
     config["models"] = [{"name": each["name"], "routes": [{"to": each["name"]}]} for each in config["pools"]]
-    config["tenants"] = [{"name": "${TIER:-gold}", "models": ["*"]}]
+    limits = {"requests": "60/min", "count": "exact" if "redis" in config.get("state", {}) else "host"}
+    config["tenants"] = [{"name": "${TIER:-gold}", "models": ["*"], "limits": limits}]
     return f"# A comment with ${{UNUSED}}\n{json.dumps(config, indent=1)}\n"
 
 
 def _make_possible(values: Values) -> None:
     """Resolve combinations that the chart refuses."""
     gateway, autoscaling = values["gateway"], values["autoscaling"]
-    if any(gateway["persistence"].get(field) for field in ("size", "claim")):
+    values["secrets"] = values.get("secrets") or SAMPLES["secrets"][-1]
+    if _has_volume(values):
         gateway["replicas"], autoscaling["kind"] = 1, "none"
+        values["migrate"]["database"].pop("name", None)
     if autoscaling.get("inFlight"):
         autoscaling["prometheus"] = "http://prometheus.monitoring:9090"
     if autoscaling.get("minReplicas", 2) > autoscaling.get("maxReplicas", 10):
         autoscaling["minReplicas"] = autoscaling["maxReplicas"]
     values["ingress"]["hosts"] = SAMPLES["ingress"]["hosts"][0]
     values["httpRoute"]["parentRefs"] = SAMPLES["httpRoute"]["parentRefs"][0]
+
+
+def _has_volume(values: Values) -> bool:
+    return any(values["gateway"]["persistence"].get(field) for field in ("size", "claim"))
 
 
 def differences(schema: Values, samples: Values, place: str = "") -> set[str]:

@@ -20,7 +20,7 @@ from loadtests.servers import free_ports
 from runtimes.llm.__main__ import _parser as llm_parser
 from runtimes.llm.weights.store import resolve
 from runtimes.tensor.__main__ import _parser as tensor_parser
-from tests.deploy.chart_values import CONFIG, SETS, values_of
+from tests.deploy.chart_values import SETS, SMALL, values_of
 from tests.support.helm import Object, pods, render
 from tests.support.read_only import confined
 
@@ -65,7 +65,7 @@ def folder() -> Iterator[Path]:
 
 
 def _container(runtime: dict[str, Any]) -> Object:
-    objects = render({"config": CONFIG, "runtimes": {"server": runtime}})
+    objects = render({**SMALL, "runtimes": {"server": runtime}})
     (container,) = pods(objects)["headrace-server"]["spec"]["containers"]
     return dict(container)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from config.loader import load
+from config.loader import read
 from tests.deploy.chart_values import SETS, values_of
 from tests.support.helm import CHART, Object, identity, of_kind, pods, render
 
@@ -24,7 +24,8 @@ def test_the_configuration_passes_headrace_check(
             monkeypatch.setenv(variable["name"], variable.get("value", _secret(variable["name"])))
         path = tmp_path / "headrace.yaml"
         path.write_text(_config(objects)["headrace.yaml"])
-        assert load(path).version == 1
+        reading = read(path)
+        assert (reading.problems, reading.warnings) == ((), ())
 
 
 def _secret(name: str) -> str:
@@ -42,8 +43,9 @@ def _gateway(objects: Sequence[Object]) -> str:
 
 
 def _config(objects: Sequence[Object]) -> dict[str, str]:
-    (data,) = (each["data"] for each in of_kind(objects, "ConfigMap") if "headrace.yaml" in each["data"])
-    return dict(data)
+    own = [each["data"] for each in of_kind(objects, "ConfigMap") if "headrace.yaml" in each["data"]]
+    assert all(each == own[0] for each in own), "the job checks another file"
+    return dict(own[0])
 
 
 def test_no_two_objects_share_a_name(rendered: list[list[Object]]) -> None:

@@ -83,8 +83,11 @@ async def test_a_second_signal_does_not_wait(tmp_path: Path, workers: int) -> No
         g.process.send_signal(signal.SIGTERM)
         await g.printed("draining")
         assert await g.stop() == 0
-        with pytest.raises(aiohttp.ClientError):
-            await waiting
+        status, body = await waiting
+        assert (status, body["error"]["code"]) == (503, "gateway_draining")
+        assert "requests cut, because they did not end within `drain`: 1" in g.output
+        line = json.loads((tmp_path / "access.log").read_text().splitlines()[-1])
+        assert (line["status"], line["reason"]["cause"]) == (503, "drained")
         assert not any(process.is_running() for process in below)
         assert "does not stop" not in g.output
 

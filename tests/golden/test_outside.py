@@ -25,7 +25,7 @@ def test_the_outside_is_unchanged(name: str) -> None:
 
 
 def test_every_file_is_of_the_outside() -> None:
-    assert {path.name for path in FILES.iterdir()} == {*OUTSIDE, "access_log.jsonl"}
+    assert {path.name for path in FILES.iterdir()} == {*OUTSIDE, "access_log.jsonl", "schemas.txt"}
 
 
 async def test_the_access_log_has_these_fields_for_each_operation() -> None:

@@ -48,3 +48,19 @@ def test_a_download_that_stands_still_is_given_up(progress: FetchProgress, tmp_p
     with pytest.raises(subprocess.TimeoutExpired):
         progress.wait(download, 1.5 * HOUR)
     assert download.looks == 7
+
+
+def test_without_a_terminal_the_progress_is_a_line_from_time_to_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("runtimes.wheels.time", SimpleNamespace(monotonic=lambda: now[0]))
+    progress = FetchProgress("fetching a", 98_000_000, tmp_path, shown=True)
+    for second in range(12):
+        now[0] = float(second)
+        progress.show(second * 8_000_000)
+    assert capsys.readouterr().err.splitlines() == [
+        "fetching a (98 MB)",
+        "fetching a: 40 of 98 MB",
+        "fetching a: 80 of 98 MB",
+    ]

@@ -57,6 +57,15 @@ def render(values: Mapping[str, Any] | Path, *arguments: str, release: str = "he
     return [each for each in yaml.load_all(text, Loader=yaml.CSafeLoader) if each is not None]
 
 
+def notes(values: Mapping[str, Any]) -> str:
+    """What Helm prints after an installation with these values."""
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        file.write(json.dumps(values))
+        file.flush()
+        options = ("--namespace", "models", "--values", file.name, "--dry-run=client")
+        return helm("install", "headrace", str(CHART), *options).partition("\nNOTES:\n")[2]
+
+
 def lint(path: Path) -> str:
     """The output of `helm lint --strict`. Raises HelmRefused."""
     return helm("lint", "--strict", str(CHART), "--values", str(path))
@@ -72,7 +81,6 @@ def of_kind(objects: Sequence[Object], *kinds: str) -> list[Object]:
 
 
 def pods(objects: Sequence[Object]) -> dict[str, Object]:
-    """The pod templates of workloads, by the name of the workload."""
-    return {
-        each["metadata"]["name"]: each["spec"]["template"] for each in of_kind(objects, "Deployment", "StatefulSet")
-    }
+    """The pod templates of workloads and jobs, by their names."""
+    workloads = of_kind(objects, "Deployment", "StatefulSet", "Job")
+    return {each["metadata"]["name"]: each["spec"]["template"] for each in workloads}

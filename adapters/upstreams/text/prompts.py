@@ -8,6 +8,7 @@ from adapters.errors import Unsupported
 from adapters.registry import MissingExtra
 from adapters.requests import ChatRequest, CompletionRequest, GenerateRequest
 from adapters.wire.text import prompt_request
+from config.installing import installing
 from config.schema.protocols.language import OpenAIProtocol, PromptProtocol
 
 if TYPE_CHECKING:
@@ -39,5 +40,5 @@ def prompts(section: PromptProtocol | OpenAIProtocol) -> Prompts:
     try:
         from adapters.upstreams.text import chat_template
     except ImportError:
-        raise MissingExtra("chat_template needs Jinja: pip install 'headrace[templates]'") from None
+        raise MissingExtra(f"chat_template needs Jinja: {installing('templates')}") from None
     return Prompts(chat_template.load(section.chat_template, section.bos_token))

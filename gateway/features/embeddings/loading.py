@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from config.installing import installing
 from config.schema.config import Config
 from gateway.traffic.fleet.member import FleetError
 
@@ -19,7 +20,7 @@ def embedders(config: Config) -> "Mapping[str, Embedder]":
         from gateway.features.embeddings.embed import Embedder
         from gateway.features.embeddings.texts import TokenizerError
     except ModuleNotFoundError as error:
-        needed = f"embeddings needs {error.name}, which an extra installs: pip install 'headrace[embeddings]'"
+        needed = f"embeddings needs {error.name}, which an extra has: {installing('embeddings')}"
         raise FleetError(needed) from None
     made = {}
     for name, section in sections.items():

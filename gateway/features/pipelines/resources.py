@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from config.installing import installing
 from config.place import Place, written
 from config.problem import closest
 from config.schema.config import Config
@@ -58,7 +59,7 @@ def _reported(config: Config, place: Place, part: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        message = f"{part} needs {error.name}, which an extra installs: pip install 'headrace[pipelines]'"
+        message = f"{part} needs {error.name}, which an extra has: {installing('pipelines')}"
     except _MistakeError as error:
         message, line = str(error), error.line
     except ValueError as error:

@@ -150,7 +150,7 @@ class PostgresDays(RequestDays):
     @contextmanager
     def reading(self, day: str) -> Iterator[tuple[Connection, DayTables]]:
         if not self._created:
-            self._complete()
+            self.complete()
         with database_errors(_RECORDS), self._engine.begin() as connection:
             connection.exec_driver_sql("SET LOCAL statement_timeout = '10s'")
             yield connection, tables_of(suffix_of(day))
@@ -158,7 +158,7 @@ class PostgresDays(RequestDays):
     @contextmanager
     def writing(self, day: str) -> Iterator[tuple[Connection, DayTables]]:
         if not self._created:
-            self._complete()
+            self.complete()
         with database_errors(_RECORDS), self._engine.begin() as connection:
             connection.exec_driver_sql("SET LOCAL lock_timeout = '5s'")
             if day not in self._created:
@@ -168,7 +168,7 @@ class PostgresDays(RequestDays):
             yield connection, tables_of(suffix_of(day))
         self._created.add(day)
 
-    def _complete(self) -> None:
+    def complete(self) -> None:
         """Add what the tables of an earlier release lack."""
         with database_errors(_RECORDS), self._engine.begin() as connection:
             if not is_complete(connection):

@@ -28,6 +28,7 @@ from sqlalchemy import (
     select,
     text,
 )  # fmt: skip
+from sqlalchemy.schema import CreateTable
 
 from gateway.features.journal.lines import DAY_MICROS, HOUR_MICROS, LABELS, NUMBERS, begin_of
 from gateway.state.schema import complete, missing
@@ -141,8 +142,11 @@ def create_parents(connection: Connection) -> None:
 
 
 def create_partition(connection: Connection, day: str) -> None:
-    """Create the missing tables of a day in Postgres."""
+    """Create the missing tables of a day in Postgres, for a role without the right by the owner's function."""
     suffix, begin = suffix_of(day), begin_of(day)
+    if not owns_days(connection):
+        connection.execute(select(func.headrace_create_request_day(suffix, begin)))
+        return
     hour = begin // HOUR_MICROS
     bounds = ((begin, begin + DAY_MICROS), (hour, hour + 24), (hour, hour + 24))
     has_totals = inspect(connection).has_table(tables_of(suffix).totals.name)
@@ -158,8 +162,45 @@ def create_partition(connection: Connection, day: str) -> None:
 def drop_partition(connection: Connection, day: str) -> None:
     """Drop the tables of a day in Postgres."""
     suffix = suffix_of(day)
+    if not owns_days(connection):
+        connection.execute(select(func.headrace_drop_request_day(suffix)))
+        return
     for name in (*(table.name for table in tables_of(suffix)), f"{_EARLIER}{suffix}"):
         connection.exec_driver_sql(f"DROP TABLE IF EXISTS {name}")
+
+
+def owns_days(connection: Connection) -> bool:
+    """Whether the role of the connection owns the partitioned tables in Postgres, so that it may add partitions."""
+    owner = text("SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = 'request_rows'::regclass")
+    return bool(connection.execute(owner).scalar_one())
+
+
+def day_functions(connection: Connection) -> list[str]:
+    """SQL of the functions with which a role that owns nothing creates and drops days, and nothing else, in Postgres.
+
+    They run with the rights of their owner, and their names are those of days only.
+    """
+    schema = connection.execute(select(func.quote_ident(func.current_schema()))).scalar_one()
+    example = "_00000000"
+    sources = CreateTable(tables_of(example).sources, if_not_exists=True).compile(dialect=connection.dialect)
+    hours = f"low / {HOUR_MICROS}, low / {HOUR_MICROS} + 24"
+    created = [
+        f"EXECUTE format('CREATE TABLE IF NOT EXISTS {parent}%s PARTITION OF {parent} FOR VALUES FROM (%s) TO (%s)', "
+        f"suffix, {bounds});"
+        for parent, bounds in zip(_PARENTS, (f"low, low + {DAY_MICROS}", hours, hours), strict=True)
+    ]
+    created.append(f"EXECUTE format('{str(sources).replace(example, '%s')}', suffix);")
+    names = [table.name for table in tables_of("%s")]
+    dropped = [f"EXECUTE format('DROP TABLE IF EXISTS {name}', suffix);" for name in (*names, f"{_EARLIER}%s")]
+    return [
+        f"CREATE OR REPLACE FUNCTION headrace_{name}_request_day({arguments}) RETURNS void LANGUAGE plpgsql "
+        f"SECURITY DEFINER SET search_path = {schema}, pg_temp AS $$ BEGIN "
+        f"IF suffix !~ '^_[0-9]{{8}}$' THEN RAISE EXCEPTION 'no day: %', suffix; END IF; {' '.join(body)} END $$"
+        for name, arguments, body in (
+            ("create", "suffix text, low bigint", created),
+            ("drop", "suffix text", dropped),
+        )
+    ]
 
 
 def _roll_up(connection: Connection, tables: DayTables) -> None:

@@ -2,6 +2,7 @@
 
 from contextlib import AsyncExitStack
 
+from config.installing import installing
 from config.schema.config import Config
 from gateway.errors import StartError
 from gateway.features.scaling.autoscaler import Autoscaler
@@ -14,9 +15,7 @@ async def listen_to_keda(config: Config, autoscaler: Autoscaler, exits: AsyncExi
     try:
         from gateway.features.scaling.keda import keda_server
     except ModuleNotFoundError as error:
-        raise StartError(
-            f"listen.keda: the package {error.name} is missing: install it with pip install 'headrace[grpc]'"
-        ) from None
+        raise StartError(f"listen.keda: the package {error.name} is missing: {installing('grpc')}") from None
     server = keda_server(autoscaler)
     exits.push_async_callback(server.aclose)
     return await server.listen_tcp(address.host, address.port)

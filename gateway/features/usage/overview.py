@@ -5,7 +5,7 @@ Ended days come from their roll-ups by one label, or with other tests from their
 
 import operator
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from typing import Any, NamedTuple
 
@@ -33,7 +33,8 @@ METHOD = "spent until yesterday, and the mean of the last 7 whole days for each 
 MOST_ROWS = 1000
 _COUNTS = ("requests", "failures", "prompt_tokens", "completion_tokens", "rows")
 _SPANS = ("now", "before", "month", "ended", "week")
-_SUMS = (*(("picos", span) for span in _SPANS), ("requests", "before"))
+_OWNED = ("team", "key")
+"""Labels whose values belong to a tenant."""
 
 
 class OverviewQuery(NamedTuple):
@@ -65,10 +66,12 @@ class OverviewQuery(NamedTuple):
 
 def overview_of(connection: Connection, query: OverviewQuery) -> dict[str, Any]:
     """The largest values of the label, their sum with all others by currency, and the sums of each day."""
-    source = list(_source(connection, query))
-    rows = _grouped(connection, query, source)
-    rows.sort(key=lambda row: (-row["now"], -row["requests"], row["tenant"], row["value"]))
+    ended = _ended(connection, query)
+    recent = _open_days(connection, query, ended)
+    rows = _grouped(connection, query, ended, recent)
+    rows.sort(key=lambda row: (-row["now"], -row["requests"], row["tenant"], row["value"], row["currency"]))
     sums = _summed(rows)
+    rows = [row for row in rows if row["requests"] or row["requests_before"]]
     shown = [_shown(row, sums[row["currency"]], query) for row in rows[: query.limit]]
     if len(rows) > query.limit:
         rest = _summed(rows[query.limit :])
@@ -80,7 +83,7 @@ def overview_of(connection: Connection, query: OverviewQuery) -> dict[str, Any]:
         "rows": shown,
         "others": max(0, len(rows) - query.limit),
         "totals": [_shown({**row, "value": "", "tenant": ""}, row, query) for _, row in sorted(sums.items())],
-        "days": _by_day(connection, query, source),
+        "days": _by_day(connection, query, ended, recent),
         "forecast": {"month": f"{query.today:%Y-%m}", "method": METHOD},
     }
 
@@ -88,84 +91,144 @@ def overview_of(connection: Connection, query: OverviewQuery) -> dict[str, Any]:
 # ── the rows that are summed ──────────────────────────────────────────────────────────────────────────
 
 
-def _source(connection: Connection, query: OverviewQuery) -> Iterator[Select[Any]]:
-    """The rows of each table, without those of days that another table has: each day comes from one of them."""
+class _Days(NamedTuple):
+    """The needed days by the table that has them."""
+
+    rolled: list[str]
+    summed: list[str]
+    open: list[str]
+
+
+def _ended(connection: Connection, query: OverviewQuery) -> _Days:
     statement = select(summed.c.day, summed.c.rolled).where(summed.c.day >= query.first.isoformat())
     ended = {row.day: row.rolled for row in connection.execute(statement)}
     length = (max(query.end, query.today + timedelta(days=1)) - query.first).days
     needed = [(query.first + timedelta(days=number)).isoformat() for number in range(length)]
-    rolls = _roll_up(query)
-    if rolled := [day for day in needed if rolls is not None and ended.get(day)]:
-        label, value, tests = rolls if rolls is not None else ("", totals.c.value, ())
-        yield _columns(totals, value, rolled).where(totals.c.label == label, *tests)
-    for table, whole in ((days, True), (hours, False)):
-        if chosen := [day for day in needed if (day in ended) == whole and not (rolls is not None and ended.get(day))]:
-            tests = tuple(table.c[label] == value for label, value in query.tests)
-            yield _columns(table, table.c[query.by], chosen).where(*tests)
+    return _Days(
+        [day for day in needed if ended.get(day)],
+        [day for day in needed if day in ended and not ended[day]],
+        [day for day in needed if day not in ended],
+    )
 
 
-def _roll_up(query: OverviewQuery) -> tuple[str, ColumnElement[Any], tuple[ColumnElement[bool], ...]] | None:
+def _source(query: OverviewQuery, ended: _Days, label: str) -> list[Select[Any]]:
+    """The rows of the ended days: those of a roll-up, and those of days for which there is none."""
+    roll_up, rest = _roll_up(query, label), ended.summed
+    source = []
+    if roll_up is None:
+        rest = [*ended.rolled, *rest]
+    elif ended.rolled:
+        name, value, tests = roll_up
+        source.append(_columns(totals, value, ended.rolled).where(totals.c.label == name, *tests))
+    if rest:
+        source.append(_columns(days, days.c[label], rest).where(*_tests(days, query)))
+    return source
+
+
+def _roll_up(query: OverviewQuery, by: str) -> tuple[str, ColumnElement[Any], tuple[ColumnElement[bool], ...]] | None:
     """The roll-up that has the sums of a query: its label, the column of the value, and further tests."""
-    if query.by == "tenant" and not query.tests:
-        return "tenant", totals.c.tenant, ()
-    if query.by not in ROLLED or any(label != "tenant" for label, _ in query.tests):
+    if any(label != "tenant" for label, _ in query.tests) or by not in (*ROLLED, "tenant"):
         return None
-    if query.tests:
-        return query.by, totals.c.value, tuple(totals.c.tenant == tenant for _, tenant in query.tests)
-    return ("models" if query.by == "model" else query.by), totals.c.value, ()
+    tests = tuple(totals.c.tenant == tenant for _, tenant in query.tests)
+    if by == "model" and not tests:
+        return "models", totals.c.value, ()
+    return by, totals.c.tenant if by == "tenant" else totals.c.value, tests
+
+
+def _tests(table: Table, query: OverviewQuery) -> list[ColumnElement[bool]]:
+    return [table.c[label] == value for label, value in query.tests]
 
 
 def _columns(table: Table, value: ColumnElement[Any], chosen: Sequence[str]) -> Select[Any]:
-    high = literal(0).label("picos_high") if table is hours else table.c.picos_high
-    own = [table.c[name] for name in ("day", "tenant", "currency", "picos", *_COUNTS)]
-    return select(*own, value.label("value"), high).where(table.c.day.in_(chosen))
+    own = [table.c[name] for name in ("day", "tenant", "currency", "picos", "picos_high", *_COUNTS)]
+    return select(*own, value.label("value")).where(table.c.day.in_(chosen))
+
+
+def _money(rows: Any) -> tuple[ColumnElement[Any], ColumnElement[Any]]:
+    """Money in two parts, high and low: the sum of a year may exceed 64 bits."""
+    return operator.floordiv(rows.picos, PART) + rows.picos_high, operator.mod(rows.picos, PART)
+
+
+def _open_days(connection: Connection, query: OverviewQuery, ended: _Days) -> list[RowMapping]:
+    """The sums of the days that have not ended, by day, value and currency, from their hours."""
+    columns = hours.c
+    groups = [columns.day, _owner(columns.tenant, query), columns[query.by].label("value"), columns.currency]
+    money = (operator.floordiv(columns.picos, PART), operator.mod(columns.picos, PART))
+    sums = [func.sum(part).label(name) for name, part in zip(("high", "low"), money, strict=True)]
+    sums += [func.sum(columns[name]).label(name) for name in _COUNTS]
+    statement = select(*groups, *sums).where(columns.day.in_(ended.open), *_tests(hours, query))
+    owner = [columns.tenant] if query.by in _OWNED else []
+    names = [columns.day, *owner, columns[query.by], columns.currency]
+    return list(connection.execute(statement.group_by(*names)).mappings())
+
+
+def _owner(tenant: ColumnElement[Any], query: OverviewQuery) -> ColumnElement[Any]:
+    """The tenant of a row, where values of two tenants are different ones."""
+    owner: ColumnElement[Any] = tenant if query.by in _OWNED else literal("")
+    return owner.label("tenant")
 
 
 # ── sums ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _grouped(connection: Connection, query: OverviewQuery, source: list[Select[Any]]) -> list[dict[str, Any]]:
+def _grouped(
+    connection: Connection, query: OverviewQuery, ended: _Days, recent: list[RowMapping]
+) -> list[dict[str, Any]]:
     """The sums by value and currency. Keys and teams belong to a tenant, so these have one too."""
-    if not source:
-        return []
-    rows = union_all(*source).subquery()
-    owned = rows.c.tenant if query.by in ("team", "key") else literal("")
-    groups = [owned.label("tenant"), rows.c.value, rows.c.currency]
-    within = _within(rows, query)
-    sums = [func.sum(case((within["now"], rows.c[name]), else_=0)).label(name) for name in _COUNTS]
-    for name, span in _SUMS:
-        for label, part in _parts(rows, name, span):
-            sums.append(func.sum(case((within[span], part), else_=0)).label(label))
-    statement = select(*groups, *sums).group_by(*groups)
-    return [_whole(row) for row in connection.execute(statement).mappings()]
+    made: dict[tuple[str, ...], dict[str, Any]] = {}
+    if source := _source(query, ended, query.by):
+        rows = union_all(*source).subquery().c
+        groups = [_owner(rows.tenant, query), rows.value, rows.currency]
+        within = {span: and_(rows.day >= begin, rows.day < end) for span, (begin, end) in _spans(query).items()}
+        sums = [func.sum(case((within["now"], rows[name]), else_=0)).label(name) for name in _COUNTS]
+        sums.append(func.sum(case((within["before"], rows.requests), else_=0)).label("requests_before"))
+        for span in _SPANS:
+            for name, part in zip(("high", "low"), _money(rows), strict=True):
+                sums.append(func.sum(case((within[span], part), else_=0)).label(f"{span}_{name}"))
+        for row in connection.execute(select(*groups, *sums).group_by(*groups)).mappings():
+            made[row["tenant"], row["value"], row["currency"]] = _whole(row)
+    for row in recent:
+        place = row["tenant"], row["value"], row["currency"]
+        _add_day(made.setdefault(place, _nothing(*place)), row, _spans(query))
+    return list(made.values())
 
 
-def _parts(rows: Any, name: str, span: str) -> list[tuple[str, ColumnElement[Any]]]:
-    """A sum of money needs two parts: that of a year may exceed 64 bits."""
-    if name != "picos":
-        return [(f"{name}_{span}", rows.c[name])]
-    high = operator.floordiv(rows.c.picos, PART) + rows.c.picos_high
-    return [(f"{span}_low", operator.mod(rows.c.picos, PART)), (f"{span}_high", high)]
-
-
-def _within(rows: Any, query: OverviewQuery) -> dict[str, ColumnElement[bool]]:
-    def span(begin: date, end: date) -> ColumnElement[bool]:
-        return and_(rows.c.day >= begin.isoformat(), rows.c.day < end.isoformat())
-
-    today = query.today
-    return {
-        "now": span(query.begin, query.end),
-        "before": span(query.before, query.begin),
-        "month": span(today.replace(day=1), today + timedelta(days=1)),
-        "ended": span(today.replace(day=1), today),
-        "week": span(today - timedelta(days=WEEK), today),
+def _spans(query: OverviewQuery) -> dict[str, tuple[str, str]]:
+    """The first day of each span of time, and the day after its last one."""
+    today, month = query.today, query.today.replace(day=1)
+    spans = {
+        "now": (query.begin, query.end),
+        "before": (query.before, query.begin),
+        "month": (month, today + timedelta(days=1)),
+        "ended": (month, today),
+        "week": (today - timedelta(days=WEEK), today),
     }
+    return {name: (begin.isoformat(), end.isoformat()) for name, (begin, end) in spans.items()}
 
 
 def _whole(row: RowMapping) -> dict[str, Any]:
     made = {name: row[name] for name in ("tenant", "value", "currency")}
     made |= {name: int(row[name]) for name in (*_COUNTS, "requests_before")}
     return made | {span: int(row[f"{span}_high"]) * PART + int(row[f"{span}_low"]) for span in _SPANS}
+
+
+def _nothing(tenant: str, value: str, currency: str) -> dict[str, Any]:
+    named = {"tenant": tenant, "value": value, "currency": currency}
+    return named | dict.fromkeys((*_COUNTS, "requests_before", *_SPANS), 0)
+
+
+def _add_day(sums: dict[str, Any], row: RowMapping, spans: Mapping[str, tuple[str, str]]) -> None:
+    """Add a day that has not ended to the spans that it is in."""
+    picos = int(row["high"]) * PART + int(row["low"])
+    for span, (begin, end) in spans.items():
+        if not begin <= row["day"] < end:
+            continue
+        sums[span] += picos
+        if span == "before":
+            sums["requests_before"] += int(row["requests"])
+        elif span == "now":
+            for name in _COUNTS:
+                sums[name] += int(row[name])
 
 
 def _summed(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -194,15 +257,25 @@ def _shown(row: Mapping[str, Any], of: Mapping[str, Any], query: OverviewQuery) 
     return made
 
 
-def _by_day(connection: Connection, query: OverviewQuery, source: list[Select[Any]]) -> list[dict[str, Any]]:
-    if not source:
-        return []
-    rows = union_all(*source).subquery()
-    high = operator.floordiv(rows.c.picos, PART) + rows.c.picos_high
-    sums = [func.sum(operator.mod(rows.c.picos, PART)), func.sum(high), func.sum(rows.c.requests)]
-    groups = [rows.c.day, rows.c.currency]
-    statement = select(*groups, *sums).where(_within(rows, query)["now"]).group_by(*groups).order_by(*groups)
+def _by_day(
+    connection: Connection, query: OverviewQuery, ended: _Days, recent: list[RowMapping]
+) -> list[dict[str, Any]]:
+    begin, end = _spans(query)["now"]
+    made: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+    read: list[RowMapping] = []
+    # The roll-up with the fewest rows: one of a tenant, or the models of all.
+    if source := _source(query, ended, "tenant" if query.tests else "model"):
+        rows = union_all(*source).subquery().c
+        sums = [func.sum(part).label(name) for name, part in zip(("high", "low"), _money(rows), strict=True)]
+        groups = [rows.day, rows.currency]
+        statement = select(*groups, *sums, func.sum(rows.requests).label("requests")).where(rows.day >= begin)
+        read += connection.execute(statement.group_by(*groups)).mappings()
+    for row in (*read, *recent):
+        if begin <= row["day"] < end:
+            of = made[row["day"], row["currency"]]
+            of[0] += int(row["high"]) * PART + int(row["low"])
+            of[1] += int(row["requests"])
     return [
-        {"day": day, "currency": currency, "amount": (int(high) * PART + int(low)) / PICOS, "requests": int(requests)}
-        for day, currency, low, high, requests in connection.execute(statement)
+        {"day": day, "currency": currency, "amount": picos / PICOS, "requests": requests}
+        for (day, currency), (picos, requests) in sorted(made.items())
     ]

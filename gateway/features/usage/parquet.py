@@ -6,6 +6,7 @@ from decimal import Decimal
 from itertools import islice
 from typing import IO, TYPE_CHECKING, Any
 
+from config.installing import installing
 from gateway.features.usage.export import FOCUS, charges_of
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def write_focus(rows: Iterable[Mapping[str, Any]], file: IO[bytes]) -> None:
         import pyarrow
         import pyarrow.parquet
     except ModuleNotFoundError:
-        raise ParquetMissing("Parquet needs a package: pip install 'headrace[parquet]'") from None
+        raise ParquetMissing(f"Parquet needs an extra: {installing('parquet')}") from None
     schema = _schema(pyarrow)
     charges = charges_of(rows)
     with pyarrow.parquet.ParquetWriter(file, schema, compression="zstd") as writer:

@@ -11,12 +11,14 @@ from typing import Any
 
 import msgspec
 
+from config.installing import installing
+
 try:
     from redis.asyncio import ConnectionPool
     from redis.asyncio.connection import AbstractConnection
     from redis.exceptions import RedisError
 except ImportError as error:  # the extra is not installed; the caller reports it
-    raise ModuleNotFoundError("limits that Redis counts need the extra: pip install 'headrace[redis]'") from error
+    raise ModuleNotFoundError(f"limits that Redis counts need an extra: {installing('redis')}") from error
 
 SCRIPT = (Path(__file__).parent / "ledger.lua").read_bytes()
 SHA = sha1(SCRIPT).hexdigest().encode()  # noqa: S324 - Redis' own name for it

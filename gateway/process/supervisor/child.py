@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import logging
 import os
 import signal
 import sys
@@ -18,6 +17,7 @@ from gateway.process.signals import until
 from gateway.process.supervisor.control import ControlSocket
 from gateway.process.supervisor.messages import StartMessage, StartReport, decode, encode
 from gateway.process.supervisor.worker import Worker
+from gateway.telemetry.process_log import begin_log, configure_log
 
 LAST_SECONDS = 15.0
 """Time beyond its drain after which an orphaned worker exits, even if its event loop is stuck."""
@@ -26,10 +26,7 @@ LAST_SECONDS = 15.0
 def run() -> int:
     """Read the start message from standard input and serve. Returns the exit status."""
     message = decode(sys.stdin.buffer.readline(), StartMessage)
-    label = f"worker-{message.slot}"
-    logging.basicConfig(
-        level=logging.INFO, format=f"%(asctime)s %(levelname)s {label} %(name)s %(message)s", force=True
-    )
+    begin_log(f"worker-{message.slot}")
     return uvloop.run(_work(message))
 
 
@@ -44,6 +41,7 @@ async def _work(message: StartMessage) -> int:
     loop.add_signal_handler(signal.SIGINT, cut.set)
     try:
         worker = Worker(message)
+        configure_log(worker.plane.config.log)
         _when_orphaned(lambda: loop.call_soon_threadsafe(leave.set), worker.plane.config.drain + LAST_SECONDS)
         control = await _start(worker, message)
     except (StartError, ValueError) as error:

@@ -16,6 +16,7 @@ from gateway.process.supervisor.handover import Handover
 from gateway.process.supervisor.loads import LoadTable
 from gateway.process.supervisor.messages import RolloutExchange, StartMessage, WorkerSettings, calls_path
 from gateway.process.supervisor.share import share
+from gateway.telemetry.process_log import configure_log
 from gateway.traffic.fleet.fleet import Change
 from gateway.traffic.fleet.operations import adopt
 from gateway.traffic.standing import ScalingExchange
@@ -99,6 +100,7 @@ class Worker:
         change, self._change = self._change, None
         assert change is not None
         self.plane.commit(change, self._warm)
+        configure_log(self.plane.config.log)
 
     def abandon(self) -> None:
         """Discard the prepared configuration, if there is one."""

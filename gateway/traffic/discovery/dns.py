@@ -4,6 +4,7 @@ import asyncio
 import re
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from config.installing import installing
 from config.schema.config import DiscoverConfig
 from gateway.traffic.discovery.target import MAX_TARGETS, DiscoveredEndpoint, DiscoveryError, Report, url
 
@@ -140,7 +141,7 @@ def _resolver(nameserver: str | None) -> "Resolver":
         from dns.asyncresolver import Resolver
         from dns.exception import DNSException
     except ImportError:
-        raise DiscoveryError("dns and srv need a library: pip install 'headrace[discovery]'") from None
+        raise DiscoveryError(f"dns and srv need an extra: {installing('discovery')}") from None
     if nameserver is None:
         try:
             return Resolver()

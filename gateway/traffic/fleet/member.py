@@ -73,7 +73,10 @@ async def check(endpoint: Endpoint, config: ProbeConfig) -> None:
     except Exception as failure:  # no answer ends the loop
         error = f"The answer to the health check cannot be used ({type(failure).__name__})."
     if endpoint.probed(error, healthy_after=config.healthy_after, unhealthy_after=config.unhealthy_after):
-        log.info("endpoint %s is %s %s", endpoint.id, endpoint.health, error)
+        if error:
+            log.warning("endpoint %s is %s: %s", endpoint.id, endpoint.health, error)
+        else:
+            log.info("endpoint %s is %s", endpoint.id, endpoint.health)
 
 
 async def _request_token(endpoint: Endpoint, model: str, timeout: float) -> None:

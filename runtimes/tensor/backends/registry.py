@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from config.installing import installing
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.interfaces import Backend, Device, Model, ModelLoadError
 
@@ -85,7 +86,7 @@ def backend(name: str) -> Backend:
         if missing not in entry.needs:
             raise
         raise ModelLoadError(
-            f'backend `{ours}` needs {missing}, which is not installed: run `pip install "headrace[{entry.extra}]"`'
+            f"backend `{ours}` needs {missing}, which is not installed: {installing(entry.extra)}"
         ) from None
     made: Backend = module.BACKEND
     return made

@@ -24,7 +24,7 @@ def list_models() -> None:
     width = max(map(len, CATALOGUE))
     for name, entry in CATALOGUE.items():
         extras = ",".join(("tensor", *entry.extras))
-        needs = " and ".join((f"headrace[{extras}]", *entry.needs))
+        needs = " and ".join((f"the extras {extras}", *entry.needs))
         typer.echo(f"{name:<{width}}  {entry.summary} ({entry.license}; needs {needs})")
 
 

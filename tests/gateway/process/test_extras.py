@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from config import default_path
+from config.installing import installing
 from gateway.process.commands import app
 from gateway.process.extras import is_installed, missing_extras
 from tests.support.gateways import config
@@ -66,7 +67,7 @@ def test_make_serve_installs_the_extras_that_the_configuration_needs(tmp_path: P
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, env={"PATH": os.environ["PATH"]})
     pip = "python -m pip install --quiet --disable-pip-version-check --more --editable"
     expected = [f"{pip} .", "headrace extras --config some.yaml"]
-    expected += [f"{pip} .[{missing}]"] if missing else []
+    expected += [f"{pip.replace('--quiet ', '')} .[{missing}]"] if missing else []  # it shows its downloads
     assert (tmp_path / "calls").read_text().splitlines() == [*expected, "headrace serve --config some.yaml"]
 
 
@@ -87,5 +88,5 @@ app(["extras", "--config", {str(example)!r}])
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     *problem, extras = done.stdout.splitlines()
-    assert "pip install 'headrace[pipelines]'" in "\n".join(problem)
+    assert installing("pipelines") in "\n".join(problem)
     assert extras == "pipelines"

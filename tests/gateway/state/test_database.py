@@ -41,7 +41,7 @@ def test_psycopg_is_the_driver_unless_another_is_named() -> None:
 
 def test_the_error_for_a_missing_psycopg_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(StateConfigError, match=r"pip install 'headrace\[postgres\]'"):
+    with pytest.raises(StateConfigError, match=r"pip install --editable '\.\[postgres\]'"):
         open_engine("postgresql://me@db/headrace")
 
 

@@ -2,10 +2,14 @@ import asyncio
 import errno
 import json
 import os
+import tempfile
 import threading
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client import generate_latest
 
 from adapters.errors import TransportError
@@ -88,6 +92,53 @@ async def test_lines_over_the_bound_are_dropped_and_counted(tmp_path: Path, monk
     assert log.dropped == 2
     await log.aclose()
     assert len((tmp_path / "log").read_text().splitlines()) == 3
+
+
+@given(st.lists(st.sampled_from(["write", "rename", "create", "truncate"]), max_size=30))
+async def test_a_rotation_loses_no_line_and_no_worker_stays_behind(steps: list[str]) -> None:
+    """Two workers write; what rotates renames, makes the new file itself or not, or copies and truncates."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, copied = Path(folder) / "log", list[str]()
+        workers = [AccessLog(str(path)) for _ in range(2)]
+        sent: list[str] = []
+
+        async def write() -> None:
+            for worker in workers:
+                sent.append(f"r{len(sent)}")
+                worker.write(record(request_id=sent[-1]))
+                await worker._flush()
+
+        for number, step in enumerate(steps):
+            if step == "write":
+                await write()
+            elif step in ("rename", "create") and path.exists():
+                path.rename(path.with_suffix(f".{number}"))
+                if step == "create":
+                    path.touch()
+            elif step == "truncate" and path.exists():
+                copied += [str(line["request_id"]) for line in parsed(path)]
+                os.truncate(path, 0)
+        await write()
+        await write()
+        before = len(sent)
+        await write()
+        rotated = [str(line["request_id"]) for name in os.listdir(folder) for line in parsed(path.with_name(name))]
+        assert Counter(copied + rotated) == Counter(sent)
+        assert [line["request_id"] for line in parsed(path)][-2:] == sent[before:]
+        for worker in workers:
+            await worker.aclose()
+
+
+async def test_a_name_that_cannot_be_opened_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log = AccessLog(str(tmp_path / "log"))
+    (tmp_path / "log").rename(tmp_path / "log.1")
+    (tmp_path / "log").mkdir()
+    for _ in range(3):
+        log.write(record())
+        await log._flush()
+    await log.aclose()
+    assert len(parsed(tmp_path / "log.1")) == 3
+    assert len(caplog.messages) == 1
 
 
 async def test_a_disk_that_is_full_costs_lines_and_no_request() -> None:

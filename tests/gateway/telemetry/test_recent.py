@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.errors import ClientGone, CredentialError, InferenceError, LimitExceeded, TransportError, Unavailable
+from adapters.reason import reason
 from adapters.types import Usage
 from config.schema.money import Money
 from gateway.telemetry.figures import MOST_NAMES, OTHERS, Figures, FigureSet, quantile, range_of
@@ -36,7 +37,8 @@ def test_refusals_without_a_pool_are_counted_by_cause() -> None:
     recent = RecentTraffic()
     recent.count(record(usage=Usage(5, 2), cost=Money(7, "usd")), "acme")
     recent.count(record(error=Unavailable("no endpoint"), status=503, pool=""), "acme")
-    recent.count(record(error=LimitExceeded("over", limit="1/min", retry_after=1.0), status=429, pool=""), "acme")
+    limited = LimitExceeded("over", limit="1/min", retry_after=1.0)
+    recent.count(record(error=limited, status=429, pool="", reason=reason("limit", unit="requests", per="key")), "acme")
     recent.count(record(error=CredentialError("wrong key"), status=401, pool="", tenant="", model=""), "")
     recent.refused(431, "headers_too_large", NOW)
     figures = window(recent)
@@ -45,6 +47,7 @@ def test_refusals_without_a_pool_are_counted_by_cause() -> None:
     assert {name: each.requests for name, each in figures.named["pools"].items()} == {"main": 1, "": 4}
     assert {name: each.refused for name, each in figures.named["tenants"].items()} == {"acme": 1, "": 2}
     assert sorted(cause.split()[0] for cause in figures.causes) == ["401", "429", "431", "503"]
+    assert "429 rate_limit_exceeded: limit of requests per key" in figures.causes
 
 
 def test_a_cause_distinguishes_refusals_of_one_code() -> None:

@@ -70,7 +70,7 @@ def test_the_alpn_protocols_are_offered_to_servers_of_one_protocol_only() -> Non
 
 async def test_a_missing_package_is_named_with_the_command_that_installs_it(fleet: Fleet, monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "adapters.upstreams.oip.grpc_client", None)
-    with pytest.raises(FleetError, match=r"pool main: oip-grpc needs .* pip install 'headrace\[grpc\]'"):
+    with pytest.raises(FleetError, match=r"pool main: oip-grpc needs .*pip install --editable '\.\[grpc\]'"):
         fleet.prepare(config(pools=[{"name": "main", "protocol": "oip-grpc", "endpoints": ["http://127.0.0.1:9"]}]))
 
 

@@ -50,6 +50,24 @@
 {{- toYaml $facts -}}
 {{- end }}
 
+{{- /* The gateway's file as JSON, with the values of `env`, defaults and the chart's own names in place of variables.
+       ${NAME} of a Secret stays as it is: the chart does not know its value. */ -}}
+{{- define "headrace.file" -}}
+{{- $values := merge (dict "HEADRACE_NAME" (include "headrace.name" .) "HEADRACE_NAMESPACE" .Release.Namespace) .Values.env -}}
+{{- $text := fromYaml .Values.config | toRawJson -}}
+{{- range regexFindAll "\\$\\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\\}" $text -1 | uniq -}}
+{{- $parts := . | trimPrefix "${" | trimSuffix "}" | splitList ":-" -}}
+{{- $name := first $parts -}}
+{{- if hasKey $values $name -}}
+{{- $quoted := get $values $name | toString | toRawJson -}}
+{{- $text = replace . (substr 1 (len $quoted | add -1 | int) $quoted) $text -}}
+{{- else if and (contains ":-" .) (not (hasKey $.Values.secrets $name)) -}}
+{{- $text = replace . (rest $parts | join ":-") $text -}}
+{{- end -}}
+{{- end -}}
+{{- $text -}}
+{{- end }}
+
 {{- /* A duration of the file (250ms, 10s, 5m, 1h) in whole seconds, rounded up. */ -}}
 {{- define "headrace.seconds" -}}
 {{- $text := . | toString | trim -}}

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol, Self
 import aiohttp
 
 from adapters.wire.decoding import whole_number
+from config.installing import installing
 from config.schema.money import Money, format_amount
 from gateway.features.batches.client.sources import InputError, InputLine
 from gateway.traffic.queue import PRIORITY_HEADER
@@ -298,7 +299,7 @@ def _connected(address: str) -> Any:
         import ray
         import ray.data
     except ModuleNotFoundError:
-        raise InputError("--ray needs a package: pip install 'headrace[ray]'") from None
+        raise InputError(f"--ray needs an extra: {installing('ray')}") from None
     try:
         ray.init(address=address, logging_level="warning", log_to_driver=False)
     except (ConnectionError, ValueError, RuntimeError) as error:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from config.installing import installing
 from policies.batches.lines import is_endpoint
 
 CHAT = "/v1/chat/completions"
@@ -113,7 +114,7 @@ def _parquet(path: Path) -> Iterator[Mapping[str, Any]]:
         import pyarrow
         import pyarrow.parquet
     except ModuleNotFoundError:
-        raise InputError("Parquet needs a package: pip install 'headrace[parquet]'") from None
+        raise InputError(f"Parquet needs an extra: {installing('parquet')}") from None
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             for batch in file.iter_batches(1024):

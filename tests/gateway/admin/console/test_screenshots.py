@@ -104,6 +104,7 @@ async def test_the_pictures_of_the_documentation(console: OpenConsole, tmp_path:
         await models(c, gallery)
         await batches(c, gallery)
         await policy(c, gallery, tmp_path)
+        await live(c, gallery)
         await c.open("/audit")
         await c.page.shows("gateway.start")
         await gallery.take("audit")
@@ -118,9 +119,23 @@ async def first_request(c: ConsoleRig, gallery: Gallery) -> None:
         await c.until_stored(number + 1)
     await c.page.evaluate("scrollTo(0, 0)")
     await gallery.take("start", 1000)
-    await c.open("/live")
-    await c.page.until("!!document.querySelector('.u-wrap')")
-    await gallery.take("live")
+
+
+async def live(c: ConsoleRig, gallery: Gallery) -> None:
+    """The live screen while chats are sent."""
+
+    async def send() -> None:
+        while True:
+            await c.chat()
+            await c.chat(model="small")
+
+    sending = asyncio.create_task(send())
+    try:
+        await c.open("/live")
+        await c.page.shows("usd an hour")
+        await gallery.take("live", 900)
+    finally:
+        sending.cancel()
 
 
 async def requests(c: ConsoleRig, gallery: Gallery) -> None:

@@ -60,7 +60,7 @@ def sums(used: list[Use], by: int, begin: date, end: date, **tests: str) -> dict
     return made
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(uses, st.integers(1, 30), st.sampled_from([(0, "tenant"), (2, "model")]), st.booleans(), st.booleans())
 def test_an_overview_has_the_sums_of_its_rows(
     any_database: str, used: list[Use], length: int, label: tuple[int, Label], is_rolled: bool, has_tests: bool
@@ -99,7 +99,7 @@ def _picos(amount: str) -> int:
 
 
 @pytest.mark.parametrize("spent", [0, 100])
-def test_a_forecast_is_what_is_spent_and_the_mean_of_a_week(any_database: str, spent: int) -> None:
+def test_a_forecast_adds_the_mean_of_a_week_to_the_spend(any_database: str, spent: int) -> None:
     used = [((TODAY - FIRST).days - back, "A", "", "m", "usd", 7 * PICOS) for back in range(1, 15)]
     used += [((TODAY - FIRST).days, "A", "", "m", "usd", spent * PICOS)] if spent else []
     with closing(UsageStore(any_database, PEPPER, lambda: NOON)) as store:

@@ -16,6 +16,7 @@ import aiohttp
 import pytest
 from openai import AsyncOpenAI
 
+from config.installing import installing
 from runtimes.llm.__main__ import main
 
 pytestmark = pytest.mark.processes
@@ -181,7 +182,7 @@ def test_without_the_extra_the_error_names_the_package(missing: str, tmp_path: P
     program = hidden + "import runpy; runpy.run_module('runtimes.llm', run_name='__main__')"
     ended = run("-c", program)
     assert ended.returncode == 1
-    assert ended.stderr == f'{missing} is not installed: run `pip install "headrace[llm]"`\n'
+    assert ended.stderr == f"{missing} is not installed: {installing('llm')}\n"
 
 
 @pytest.mark.parametrize(

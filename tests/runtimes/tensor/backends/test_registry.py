@@ -41,7 +41,7 @@ def test_a_package_that_is_not_installed_is_named_with_the_command(
 ) -> None:
     monkeypatch.delitem(sys.modules, f"runtimes.tensor.backends.{name}", raising=False)
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ModelLoadError, match=rf'needs {package}, .* run `pip install "headrace\[{name}\]"`'):
+    with pytest.raises(ModelLoadError, match=rf"needs {package}, .* run `pip install --editable '\.\[{name}\]'`"):
         backend(name)
 
 

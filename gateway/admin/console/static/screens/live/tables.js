@@ -30,7 +30,7 @@ export const Names = ({ by, rates }) => html`<${Table} caption=${`Rates by ${by}
 
 export const Causes = ({ causes }) => html`<${Table} caption="Errors by cause" rows=${causes} id=${(row) => row.cause}
   columns=${[
-    { title: "Status and code", cell: (row) => html`<code>${row.cause}</code>` },
+    { title: "Status, code and reason", cell: (row) => html`<code>${row.cause}</code>` },
     { title: "Requests/s", number: true, cell: (row) => count(row.requests) },
   ]} />`;
 
