@@ -32,6 +32,7 @@ class ListedKey:
     scopes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     team: str = ""
+    lineage: str | None = None
     old_pepper: bool = False
     """Whether it was not used since the pepper was rotated."""
 
@@ -45,7 +46,7 @@ def listed(config: Config, issued: Iterable[StoredKey], now: float) -> list[List
         ListedKey(
             key.id, key.tenant, key.label, key.status(now), "database",
             utc(key.created_at), _moment(key.expires_at), _moment(key.revoked_at), key.replaced_by,
-            key.role, key.scopes, key.labels, key.team, bool(key.pepper),
+            key.role, key.scopes, key.labels, key.team, key.lineage, bool(key.pepper),
         )
         for key in issued
     ]  # fmt: skip

@@ -25,6 +25,8 @@ keys = KEYS.table(
     Column("labels", Text),
     # The mark of the pepper that the hash depends on, if it is not the present one.
     Column("pepper", String(16), nullable=False, server_default=""),
+    # The first key of a rotated one's lineage; null for a key that replaces none, and from an earlier release.
+    Column("lineage", String(12)),
 )
 # Limits are JSON, as in the file.
 teams = TEAMS.table(

@@ -51,6 +51,8 @@ class StoredKey:
     team: str = ""
     pepper: str = ""
     """The mark of the pepper of its hash; empty for the present one."""
+    lineage: str | None = None
+    """The id of the first key that this one replaces."""
 
     def status(self, now: float) -> Status:
         """`replaced` is a key that was rotated and still works until its overlap ends."""
@@ -135,8 +137,8 @@ class KeyStore:
         """Issue a key in place of another one; the old one ends after `overlap` seconds, or at its own expiry if that
         is earlier.
 
-        Without `expires_at` the new key has the expiry of the old one. Role, scopes, labels and team stay. Raises
-        `NoSuchKey`, `KeyEnded` when the old one is revoked, expired or replaced already, and `TooManyKeys`.
+        Without `expires_at` the new key has the expiry of the old one. Role, scopes, labels, team and lineage stay.
+        Raises `NoSuchKey`, `KeyEnded` when the old one is revoked, expired or replaced already, and `TooManyKeys`.
         """
         new = new_key()
         with self._database.change(moves_epoch=True, keys=(key_id, new.id)) as connection:
@@ -148,6 +150,7 @@ class KeyStore:
             columns = select(keys.c.tenant, keys.c.label, keys.c.role, keys.c.scopes, keys.c.labels)
             row = dict(connection.execute(columns.where(keys.c.id == key_id)).mappings().one())
             row["expires_at"] = old.expires_at if expires_at is None else expires_at
+            row["lineage"] = old.lineage or old.id
             self._insert(connection, new, row, now)
             join_team(connection, new.id, team_of(connection, key_id))
             end = min(now + overlap, old.expires_at or math.inf)
@@ -326,7 +329,8 @@ def _records(connection: Connection, query: Select[Any]) -> dict[str, KeyRecord]
 
 def _record(row: Row[Any]) -> KeyRecord:
     roles = USER if row.role == "user" else USER | {row.role}
-    principal = Principal(row.tenant, row.id, roles, _labels(row.labels), _scope(row.scopes), row.team)
+    rights = roles, _labels(row.labels), _scope(row.scopes), row.team
+    principal = Principal(row.tenant, row.id, *rights, lineage=row.lineage or "")
     end = math.inf if row.expires_at is None else row.expires_at
     return KeyRecord(principal, bytes.fromhex(row.hash), end, row.replaced_by or "", row.revoked_at is not None)
 

@@ -77,7 +77,7 @@ class PlaneBackend:
 
     async def count(self, principal: Principal, size: int) -> None:
         """Count a request of the admin API against the limits of its tenant. Raises `NotDone`."""
-        core, tenant, key, team = self._plane.core, principal.tenant, principal.key_id, principal.team
+        core, tenant, key, team = self._plane.core, principal.tenant, principal.subject, principal.team
         try:
             reservation = await core.ledger.reserve_state(tenant, key, team, size, core.clock())
         except InferenceError as error:

@@ -248,6 +248,7 @@ class DataPlane:
     def _configure_ledger(self, config: Config) -> None:
         """Apply the limits of the file, and of the teams in the database."""
         self._teams = self.identity.keys.teams
+        self.ledger.drawn.is_recorded = config.usage is not None
         self.ledger.configure(with_teams(config, self._teams), self.clock(), config.models)
 
     def _keys_changed(self, keys: KeyTable) -> None:

@@ -51,6 +51,7 @@ class Worker:
     async def start(self) -> None:
         """Open the data plane; `accept` follows. Raises `StartError`."""
         await self.plane.open()
+        await self.plane.features.catch_up(self.plane.config)
         await self.plane.open_playground(calls_path(self._message.control))
         if self._message.overrides:
             adopt(self.plane.fleet, self._message.overrides)
