@@ -3,7 +3,6 @@
 credentials.py   the credential of a request, among all kinds
 identity.py      the credentials that one process accepts, kept up to date
 errors.py        errors of keys and teams
-room.py          the bound of keys of one tenant
 table.py         keys in memory, replaced whole
 keys.py          the form of a key, and its hash
 pepper.py        the secret that is mixed into hashes

@@ -47,6 +47,7 @@ class _Key(msgspec.Struct, array_like=True):
     scopes: dict[str, list[str]] | None
     successor: str
     revoked: bool
+    lineage: str = ""
 
 
 class _Content(msgspec.Struct):
@@ -141,7 +142,7 @@ def _packed(record: KeyRecord) -> _Key:
     scopes = None if principal.scope is None else {kind: list(names) for kind, names in principal.scope.names.items()}
     return _Key(
         principal.key_id, principal.tenant, record.digest, expires, role, principal.team, dict(principal.labels),
-        scopes, record.successor, record.revoked,
+        scopes, record.successor, record.revoked, principal.lineage,
     )  # fmt: skip
 
 
@@ -149,6 +150,6 @@ def _record(key: _Key) -> KeyRecord:
     roles = USER if key.role == "user" else USER | {key.role}
     labels = MappingProxyType(key.labels) if key.labels else NO_LABELS
     scope = None if key.scopes is None else Scope(**key.scopes)
-    principal = Principal(key.tenant, key.id, roles, labels, scope, key.team)
+    principal = Principal(key.tenant, key.id, roles, labels, scope, key.team, lineage=key.lineage)
     end = math.inf if key.expires_at is None else key.expires_at
     return KeyRecord(principal, key.hash, end, key.successor, key.revoked)

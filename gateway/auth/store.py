@@ -12,16 +12,15 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, func, insert, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, insert, or_, select, tuple_, update
 
 from config.schema.identity import USER, GrantConfig
 from gateway.auth import audit
 from gateway.auth.audit import Act, Actor, AuditEntry, Verdict
 from gateway.auth.changes import MOST_STORED, TEAMS_CHANGED, Position, changed_since, has_history_of, position
-from gateway.auth.errors import KeyEnded, NoSuchKey
+from gateway.auth.errors import KeyEnded, NoSuchKey, TooManyKeys
 from gateway.auth.keys import NO_LABELS, ApiKey, KeyRecord, Principal, digest, new_key
 from gateway.auth.pepper import previous_of
-from gateway.auth.room import make_room
 from gateway.auth.schema import keys, team_keys
 from gateway.auth.scope import Scope
 from gateway.auth.state import StateDatabase, mark, pepper_check
@@ -105,7 +104,7 @@ class KeyStore:
         key = new_key()
         row = {"tenant": tenant, "label": label, "expires_at": expires_at, **_columns(grant)}
         with self._database.change(moves_epoch=True, keys=(key.id,)) as connection:
-            make_room(connection, tenant, now, most, rotates=False)
+            _make_room(connection, tenant, now, most, rotates=False)
             self._insert(connection, key, row, now)
             join_team(connection, key.id, grant.team)
             given = grant.model_dump(mode="json", exclude_defaults=True)
@@ -146,7 +145,7 @@ class KeyStore:
             if (status := old.status(now)) != "active":
                 by_key = f" by {old.replaced_by}" if status == "replaced" else ""
                 raise KeyEnded(f"key {key_id} is {status}{by_key} already")
-            make_room(connection, old.tenant, now, most, rotates=True)
+            _make_room(connection, old.tenant, now, most, rotates=True)
             columns = select(keys.c.tenant, keys.c.label, keys.c.role, keys.c.scopes, keys.c.labels)
             row = dict(connection.execute(columns.where(keys.c.id == key_id)).mappings().one())
             row["expires_at"] = old.expires_at if expires_at is None else expires_at
@@ -273,6 +272,28 @@ class KeyStore:
 
     def _audit(self, connection: Connection, act: Act, now: float) -> None:
         audit.append(connection, self.pepper, act, now)
+
+
+def _make_room(connection: Connection, tenant: str, now: float, most: int | None, *, rotates: bool) -> None:
+    """Bound the rows of a tenant before one more is added; None for no bound. Raises `TooManyKeys`.
+
+    A tenant has `most` valid keys, and as many that were replaced and are valid until their overlap ends. Of its ended
+    keys the newest `most` stay: the audit log has them all.
+    """
+    if most is None:
+        return
+    valid = keys.c.revoked_at.is_(None) & or_(keys.c.expires_at.is_(None), keys.c.expires_at > now)
+    own = keys.c.tenant == tenant
+    count = select(func.count()).select_from(keys).where(own, valid)
+    if not rotates:
+        count = count.where(keys.c.replaced_by.is_(None))
+    if connection.execute(count).scalar_one() >= (2 * most if rotates else most):
+        raise TooManyKeys(f"the tenant {tenant} has {most} valid keys, as many as it may have: revoke one first")
+    ended = select(keys.c.id).where(own, ~valid).order_by(keys.c.created_at.desc(), keys.c.id).offset(most)
+    old = connection.execute(ended).scalars().all()
+    for table, column in ((team_keys, team_keys.c.key_id), (keys, keys.c.id)):
+        if old:
+            connection.execute(delete(table).where(column.in_(old)))
 
 
 def _read(connection: Connection, *where: ColumnElement[bool], newest: int | None = None) -> tuple[StoredKey, ...]:

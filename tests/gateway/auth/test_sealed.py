@@ -40,6 +40,9 @@ def test_a_copy_has_all_of_the_keys_and_is_of_this_user_alone(open_store: OpenSt
     sealed.write(live)
     read, age = sealed.read()
     assert read == live
+    lineages = [{key: record.principal.subject for key, record in each.records.items()} for each in (read, live)]
+    assert lineages[0] == lineages[1]
+    assert any(key != first for key, first in lineages[0].items())
     assert age < 60
     assert stat.S_IMODE(sealed.path.stat().st_mode) == 0o600
     content = sealed.path.read_bytes()
