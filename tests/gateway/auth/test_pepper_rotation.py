@@ -81,7 +81,7 @@ def test_processes_of_the_old_pepper_change_nothing_more(open_store: OpenStore) 
     after = open_store(rotated())
     with pytest.raises(StoreMismatch, match="another pepper"):
         before.create("acme", by=TESTER, now=NOW)
-    after.create("acme", by=TESTER, now=NOW)
+    after.create("acme", by=TESTER, now=NOW + 1)
     assert [bool(key.pepper) for key in after.read_all()] == [True, False]
     verdict = after.verify_audit()
     assert (verdict.problem, verdict.unchecked) == ("", 1)
