@@ -18,6 +18,7 @@ from gateway.admin.api.shadows import ShadowsFront
 from gateway.admin.api.tenants import TeamsFront, Tenants
 from gateway.admin.api.usage import UsageFront
 from gateway.admin.console.front import ConsoleFront, protect
+from gateway.admin.diagnosis.why_api import WhyFront
 
 
 def make_app(backend: AdminBackend) -> web.Application:
@@ -67,6 +68,7 @@ def make_app(backend: AdminBackend) -> web.Application:
             *ComparisonsFront(backend, "rollout").routes(),
             *UsageFront(backend).routes(),
             *RequestsFront(backend).routes(),
+            *WhyFront(backend).routes(),
             *AdminBatches(backend).routes(),
             *ComparisonsFront(backend, "experiment").routes(),
             *shadows.routes(),

@@ -158,6 +158,7 @@ ADMIN: dict[str, AdminRight] = {
     "POST /admin/playground/infer/{model}": _ADMINS,
     # operators
     "GET /admin/state": _OPERATORS,
+    "GET /admin/why": _OPERATORS,
     "GET /admin/audit": _OPERATORS,
     "POST /admin/explain": _OPERATORS,
     "POST /admin/restart": _OPERATORS,

@@ -28,6 +28,7 @@ COMMANDS = {
     "conformance": "gateway.process.foreign.conformance:conformance",
     "replay": "gateway.process.replay_cli:replay",
     "top": "gateway.admin.top_cli:top",
+    "why": "gateway.admin.diagnosis.why_cli:why",
     "serve": "",
     "migrate": "gateway.process.migrate_cli:migrate",
     "extras": "",

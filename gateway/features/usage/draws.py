@@ -3,26 +3,11 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from sqlalchemy import BigInteger, Column, Connection, Index, String, delete, func, select
+from sqlalchemy import Connection, delete, func, select
 
-from gateway.features.usage.schema import USAGE
+from gateway.features.usage.schema import draws
 from gateway.limits.drawn import Draw, drawn
 from gateway.state.statements import in_parts, insert_into
-
-# Added in the transaction that adds the usage of the same lines. `version` grows with each of them, which wait for each
-# other: a reader of all larger versions misses none.
-draws = USAGE.table(
-    "usage_draws",
-    Column("name", String(32), primary_key=True),
-    Column("begin", BigInteger, primary_key=True),
-    Column("ledger", String(32), primary_key=True),
-    Column("until", BigInteger, nullable=False),
-    Column("amount", BigInteger, nullable=False),
-    Column("billions", BigInteger, nullable=False),
-    Column("version", BigInteger, nullable=False),
-)
-Index("usage_draws_version", draws.c.version)
-Index("usage_draws_until", draws.c.until)
 
 
 class ReadDraws(NamedTuple):

@@ -68,3 +68,17 @@ Index("usage_totals_day", totals.c.day)
 Index("usage_hours_day", hours.c.day, hours.c.tenant)
 Index("usage_days_day", days.c.day, days.c.tenant)
 Index("usage_days_tenant", days.c.tenant, days.c.day)
+# Added in the transaction that adds the usage of the same lines. `version` grows with each of them, which wait for each
+# other: a reader of all larger versions misses none.
+draws = USAGE.table(
+    "usage_draws",
+    Column("name", String(32), primary_key=True),
+    Column("begin", BigInteger, primary_key=True),
+    Column("ledger", String(32), primary_key=True),
+    Column("until", BigInteger, nullable=False),
+    Column("amount", BigInteger, nullable=False),
+    Column("billions", BigInteger, nullable=False),
+    Column("version", BigInteger, nullable=False),
+)
+Index("usage_draws_version", draws.c.version)
+Index("usage_draws_until", draws.c.until)
