@@ -87,6 +87,7 @@ CAPACITY: Mapping[str, str] = {
     "storage_unavailable": "The database or the object storage does not answer.",
     "slow_reader": "The client read a shared response too slowly.",
     "drained": "The gateway ended its drain before the answer was complete.",
+    "no_process": "No process of the gateway serves at the moment.",
     "capacity": "The gateway cannot take the request now.",
 }
 """Causes of 503."""
@@ -113,6 +114,7 @@ BY_CODE: Mapping[str, str] = {
     "feedback_unavailable": "storage_unavailable",
     "stored_responses_unavailable": "storage_unavailable",
     "slow_reader": "slow_reader",
+    "no_worker": "no_process",
     "sequence_lost": "sequence_lost",
 }  # fmt: skip
 """The causes of codes that have one cause alone."""

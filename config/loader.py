@@ -16,7 +16,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from config import external, sentences
-from config.checks import advice, combinations, references
+from config.checks import advice, combinations, metering, references
 from config.checks.pipelines.types import unchecked
 from config.code import with_code
 from config.document import Document, Node, parse, parse_text
@@ -40,6 +40,8 @@ class Reading:
     """Warnings about a file without problems: settings that are probably a mistake."""
     unchecked: tuple[Problem, ...] = ()
     """Parts of a file without problems that cannot be checked, because the file does not declare their types."""
+    forgotten: tuple[Problem, ...] = ()
+    """Limits of a file without problems that a restart, or a second gateway, forgets."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """The values from the environment, each with its ``${NAME}``."""
 
@@ -83,7 +85,8 @@ def read(path: Path, text: str | None = None, trusted: Sequence[str] | None = No
         return Reading(None, _ordered(problems, resolved), sources, variables=resolved.variables)
     warnings, untyped = _ordered(advice.advise(doc, root), resolved), _ordered(unchecked(doc, root), resolved)
     config = config.written_at(_lines(doc, root), resolved.data, doc.text)
-    return Reading(config, (), sources, warnings, untyped, resolved.variables)
+    forgotten = _ordered(metering.forgotten(doc, root), resolved)
+    return Reading(config, (), sources, warnings, untyped, forgotten, resolved.variables)
 
 
 def _uses(doc: Document, trusted: Sequence[str]) -> frozenset[external.Use]:

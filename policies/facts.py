@@ -31,3 +31,9 @@ class Facts(NamedTuple):
     sequence: str = ""  # the same for all requests of a sequence
     uses_feature: Callable[[Feature], bool] = lambda _: False  # evaluated only if a rule requires it
     team: str = ""  # the key's; empty without one
+    lineage: str = ""  # the first key that this one replaces; empty for a key that replaces none
+
+    @property
+    def subject(self) -> str:
+        """The identity for limits: a rotated key continues with the usage of the one before."""
+        return self.lineage or self.key

@@ -1,6 +1,7 @@
 """Finds limits and prices that conflict, or limit nothing."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from config.document import Document, Node
 from config.place import written
@@ -10,6 +11,7 @@ from config.schema.money import MoneyBudget, currency_of
 from config.schema.text import may_overlap
 from config.schema.units import RateLimit
 
+DAY = 86400.0
 UNITS = tuple(AmountsConfig.model_fields)
 _SCOPE = LimitsConfig.model_fields.keys() - set(UNITS)
 
@@ -81,6 +83,30 @@ def _currencies(doc: Document, root: Node) -> Iterator[Problem]:
         elif currency != first[0]:
             place = written(first[1].place)
             yield doc.problem(node.place, f"is in {currency} and {place} in {first[0]}: a file has one currency")
+
+
+def forgotten(doc: Document, root: Node) -> Iterator[Problem]:
+    """Report every limit of a day or a month that a restart, or a second gateway, forgets."""
+    if "usage" not in root:
+        message = "is forgotten by each restart, and each gateway counts for itself: add the section `usage: {}`"
+    elif "database" not in root["state"]:
+        message = (
+            "is counted in a database of this host alone, and a new pod has an empty one: "
+            "write `state: {database: ...}`, and postgresql:// for several gateways"
+        )
+    else:
+        return
+    for limit in (limit for owner in _owners(root) for limit in limits_of(owner)):
+        if limit["count"].text in ("exact", "leased"):
+            continue
+        for unit in UNITS:
+            if (amounts := amount(limit[unit])) and amounts[1] not in (None, "hour") and not _is_short(amounts[1]):
+                yield replace(doc.problem(limit[unit].place, message), is_warning=True)
+
+
+def _is_short(period: object) -> bool:
+    """Whether a rate refills soon."""
+    return isinstance(period, float) and period < DAY
 
 
 def _redis(doc: Document, root: Node) -> Iterator[Problem]:

@@ -165,6 +165,9 @@ class AuthConfig(Section):
     pepper: Secret | None = None
     """Server secret that is mixed into the hashes of keys. When absent, a file beside the SQLite database is created
     and used."""
+    previous_pepper: Secret | None = None
+    """Pepper before this one, while it is rotated: keys of both are accepted, and each key is hashed anew when it is
+    used. Remove it when ``headrace keys list`` shows no key of the old pepper."""
     demo_key: bool = False
     """Print and accept a demo key. Allowed only while every listener is on loopback."""
     jwt: tuple[JwtConfig, ...] = ()

@@ -43,9 +43,10 @@ class QuotaConfig(AmountsConfig):
     """A set of limits. An absent field is unlimited. Every limit that applies to a request must admit it."""
 
     count: Count = "host"
-    """Scope of the count. ``host``: the workers of this host. ``exact``: every gateway with the same ``state.redis``,
-    with one Redis call for each request. ``leased``: the same, with small amounts leased in advance, so that no request
-    waits for Redis."""
+    """Scope of the count. ``host``: the workers of this host. With ``usage``, budgets and rates of a day or longer also
+    continue after a restart, and follow other hosts within seconds. ``exact``: every gateway with the same
+    ``state.redis``, with one Redis call for each request. ``leased``: the same, with small amounts leased in advance,
+    so that no request waits for Redis."""
     on_redis_failure: Literal["allow", "refuse"] = "allow"
     """While Redis is unavailable, ``allow`` lets each gateway count for itself, ``refuse`` answers 503."""
     enforce: Literal["always", "shadow"] = "always"

@@ -29,6 +29,9 @@ class StateConfig(Section):
     database: Database = Field("sqlite:///.headrace/state.db", repr=False)
     """SQLAlchemy URL. A SQLite path is relative to the working directory. The database is read in the background, never
     while a request waits."""
+    folder: str | None = Field(None, min_length=1, max_length=4096)
+    """Folder of this host for a sealed copy of the keys, with which a gateway starts while the database is unavailable.
+    When absent, a folder in the directory of temporary files. SQLite needs none."""
     redis: RedisUrl | None = Field(None, repr=False)
     """Redis server that counts limits with ``count: exact`` or ``leased``, and has the ids of answered messages of
     ``listen.bus``. Write a password as ``${NAME}``."""

@@ -2,7 +2,7 @@
 # Installs Headrace into a folder: build.sh PREFIX EXTRAS [CHECKOUT]
 #
 # PREFIX becomes a virtual environment, for instance /opt/headrace. EXTRAS are those of pyproject.toml, separated by
-# commas, or an empty text. The Dockerfile runs it; it needs no container. PIP_ARGS are more arguments for pip, such as
+# commas, or an empty text. Packages have the versions of constraints.txt. The Dockerfile runs it; it needs no container. PIP_ARGS are more arguments for pip, such as
 # an index with PyTorch's CPU-only builds. Everyone may read the result, and nobody needs to write to it.
 set -eu
 prefix=$1
@@ -16,7 +16,10 @@ trap 'rm -rf "$copy"' EXIT
 cd "$checkout"
 cp -R pyproject.toml README.md LICENSE config policies adapters runtimes gateway "$copy"
 # shellcheck disable=SC2086 # PIP_ARGS are several words
-"$prefix/bin/pip" install --disable-pip-version-check --no-cache-dir ${PIP_ARGS:-} "$copy${extras:+[$extras]}"
+"$prefix/bin/pip" install --disable-pip-version-check --no-cache-dir --constraint deploy/image/constraints.txt \
+  ${PIP_ARGS:-} "$copy${extras:+[$extras]}"
+# What is in the image, for scanners and bills of materials.
+"$prefix/bin/pip" list --disable-pip-version-check --format json > "$prefix/packages.json"
 # The server installs nothing at run time, except the model files that it fetches with pip.
 chmod -R a+rX,a-w "$prefix"
 "$prefix/bin/headrace" --help > /dev/null

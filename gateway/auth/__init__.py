@@ -3,7 +3,6 @@
 credentials.py   the credential of a request, among all kinds
 identity.py      the credentials that one process accepts, kept up to date
 errors.py        errors of keys and teams
-room.py          the bound of keys of one tenant
 table.py         keys in memory, replaced whole
 keys.py          the form of a key, and its hash
 pepper.py        the secret that is mixed into hashes
@@ -15,6 +14,8 @@ scope.py         restrictions of a credential
 grants.py        role, scopes and labels of a new key, validated
 watch.py         reloads keys from the database in the background
 state.py         the state database: engine and transactions
+sealed.py        an encrypted copy of the keys on this host, for starts without the database
+sealed.py        an encrypted copy of the keys on this host, for starts without the database
 schema.py        the tables of keys, teams and the audit log
 changes.py       the newest changes, so that only changed keys are read
 store.py         issued keys in the database

@@ -48,6 +48,14 @@ class Principal:
     """None restricts nothing and costs nothing."""
     team: str = ""
     """The team of the key; empty without one."""
+    lineage: str = field(default="", compare=False)
+    """The id of the first key that this one replaces; empty for a key that replaces none."""
+
+    @property
+    def subject(self) -> str:
+        """The identity for limits and usage: all keys of one lineage are one subject, so that a rotation refills
+        nothing."""
+        return self.lineage or self.key_id
 
 
 @dataclass(frozen=True, slots=True)

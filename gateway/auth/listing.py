@@ -32,6 +32,9 @@ class ListedKey:
     scopes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     team: str = ""
+    lineage: str | None = None
+    old_pepper: bool = False
+    """Whether it was not used since the pepper was rotated."""
 
 
 _FIELDS = tuple(each.name for each in fields(ListedKey))
@@ -43,7 +46,7 @@ def listed(config: Config, issued: Iterable[StoredKey], now: float) -> list[List
         ListedKey(
             key.id, key.tenant, key.label, key.status(now), "database",
             utc(key.created_at), _moment(key.expires_at), _moment(key.revoked_at), key.replaced_by,
-            key.role, key.scopes, key.labels, key.team,
+            key.role, key.scopes, key.labels, key.team, key.lineage, bool(key.pepper),
         )
         for key in issued
     ]  # fmt: skip
@@ -110,6 +113,8 @@ def _notes(key: ListedKey) -> str:
     notes = [key.label, _grant(key)]
     if key.stored_in == "file":
         notes.append("in the file")
+    if key.old_pepper:
+        notes.append("old pepper")
     if key.replaced_by is not None:
         notes.append(f"replaced by {key.replaced_by}")
     return ", ".join(filter(None, notes))

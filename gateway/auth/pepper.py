@@ -15,13 +15,31 @@ _MIN_LENGTH = 32
 _MAX_LENGTH = 4096
 
 
-def load_pepper(config: Config) -> bytes:
+class Pepper(bytes):
+    """A pepper, and the one before it while it is rotated."""
+
+    previous: bytes | None = None
+
+
+def load_pepper(config: Config) -> Pepper:
     """`auth.pepper`, else the contents of the file `pepper` beside the SQLite database, which is created on the first
     start.
 
     The file contains the same text as `auth.pepper` would, so it can be copied there unchanged. Raises
     `KeyConfigError`, and `StoreUnavailable` if the file cannot be written.
     """
+    pepper = Pepper(_present(config))
+    if config.auth.previous_pepper is not None:
+        pepper.previous = _checked(config.auth.previous_pepper.get_secret_value(), "auth.previous_pepper")
+    return pepper
+
+
+def previous_of(pepper: bytes) -> bytes | None:
+    """The pepper before one that is rotated."""
+    return pepper.previous if isinstance(pepper, Pepper) else None
+
+
+def _present(config: Config) -> bytes:
     if config.auth.pepper is not None:
         return _checked(config.auth.pepper.get_secret_value(), "auth.pepper")
     path = pepper_path(config)

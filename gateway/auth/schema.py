@@ -23,6 +23,10 @@ keys = KEYS.table(
     Column("role", String(16), nullable=False, server_default="user"),
     Column("scopes", Text),
     Column("labels", Text),
+    # The mark of the pepper that the hash depends on, if it is not the present one.
+    Column("pepper", String(16), nullable=False, server_default=""),
+    # The first key of a rotated one's lineage; null for a key that replaces none, and from an earlier release.
+    Column("lineage", String(12)),
 )
 # Limits are JSON, as in the file.
 teams = TEAMS.table(

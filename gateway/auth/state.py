@@ -9,15 +9,17 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from threading import RLock
 
-from sqlalchemy import Connection, exists, select, update
+from sqlalchemy import Connection, Engine, exists, select, update
 
 from gateway.auth.audit import PEPPER_REPLACED, Act, Actor, append
 from gateway.auth.changes import record_change
 from gateway.auth.keys import digest
-from gateway.auth.schema import TEAMS, audit, create_tables, keys, state, upgrade_tables, version_of
+from gateway.auth.pepper import previous_of
+from gateway.auth.schema import KEYS, TEAMS, audit, create_tables, keys, state, upgrade_tables, version_of
 from gateway.state.database import open_engine
-from gateway.state.errors import StoreMismatch
+from gateway.state.errors import StoreMismatch, StoreUnavailable
 from gateway.state.faults import database_errors
 from gateway.state.schema import SCHEMA_VERSION, TableGroup, missing
 
@@ -31,25 +33,48 @@ _opened: set[str] = set()
 class StateDatabase:
     """Creates and completes its tables when it opens. Raises `StoreUnavailable`, `StoreRefused` and `StoreMismatch`."""
 
-    def __init__(self, url: str, pepper: bytes, *groups: TableGroup) -> None:
+    def __init__(self, url: str, pepper: bytes, *groups: TableGroup, waits: bool = False) -> None:
         """`url` is an SQLAlchemy URL; `groups` are used beside the tables of keys. Raises `StateConfigError` for a URL
-        that cannot be used."""
+        that cannot be used.
+
+        With `waits`, a database that is unavailable is opened by a later transaction.
+        """
         self.pepper = pepper
-        self._pepper_check = digest(pepper, "headrace pepper check").hex()
+        self._pepper_check = pepper_check(pepper)
         self._url = url
-        self._engine = open_engine(url)
+        self._groups = groups
+        self._engine: Engine | None = None
+        self._opening = RLock()
+        """Held while the tables are created, which needs transactions too."""
+        self.is_open = False
         try:
-            self._prepare()
-            for group in groups:
-                with self.transaction() as connection:
-                    group.prepare(connection)
-        except BaseException:
-            self.close()
-            raise
+            self._open()
+        except StoreUnavailable:
+            if not waits:
+                raise
+
+    def _open(self) -> None:
+        with self._opening:
+            if self._engine is not None:
+                return
+            self._engine = open_engine(self._url)
+            try:
+                self._prepare()
+                for group in self._groups:
+                    with self.transaction() as connection:
+                        group.prepare(connection)
+                self.is_open = True
+            except BaseException:
+                self.close()
+                self._engine = None
+                raise
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """A transaction that reads."""
+        if not self.is_open:
+            self._open()
+        assert self._engine is not None
         with database_errors("the key database"), self._engine.begin() as connection:
             yield connection
 
@@ -77,7 +102,10 @@ class StateDatabase:
         epoch: int = row.epoch
         return epoch
 
-    def _check_pepper(self, stored: str) -> None:
+    def _check_pepper(self, stored: str, *, may_rotate: bool = False) -> None:
+        previous = previous_of(self.pepper)
+        if may_rotate and previous is not None and hmac.compare_digest(stored, pepper_check(previous)):
+            return
         if not hmac.compare_digest(stored, self._pepper_check):
             raise StoreMismatch(
                 "the key database was written with another pepper, so none of its keys could be checked: "
@@ -86,7 +114,8 @@ class StateDatabase:
 
     def close(self) -> None:
         """Close pooled connections."""
-        self._engine.dispose()
+        if self._engine is not None:
+            self._engine.dispose()
 
     def _prepare(self) -> None:
         with self.transaction() as connection:
@@ -100,7 +129,7 @@ class StateDatabase:
                 _log.info("the state database is new and empty")
         elif version == 1:
             with self.transaction() as connection:
-                self._check_pepper(connection.execute(select(state.c.pepper_check)).scalar_one())
+                self._check_pepper(connection.execute(select(state.c.pepper_check)).scalar_one(), may_rotate=True)
             with self.transaction() as connection:
                 upgrade_tables(connection)
             _log.warning(
@@ -108,21 +137,42 @@ class StateDatabase:
             )
         _opened.add(self._url)
         with self.transaction() as connection:
-            incomplete = missing(connection, TEAMS.metadata.sorted_tables)
-        if incomplete:  # also those of an earlier release, which has no teams
+            groups = [TEAMS, KEYS] if version_of(connection) == SCHEMA_VERSION else [TEAMS]
+            incomplete = [group for group in groups if missing(connection, group.metadata.sorted_tables)]
+        for group in incomplete:  # of an earlier release
             with self.transaction() as connection:
-                TEAMS.prepare(connection)
+                group.prepare(connection)
         with self.transaction() as connection:
             self._check_or_replace_pepper(connection)
 
     def _check_or_replace_pepper(self, connection: Connection) -> None:
-        """Record the pepper while no key depends on it."""
+        """Record the pepper while no key depends on it, or in place of the previous one."""
         if version_of(connection) == SCHEMA_VERSION:
+            if (previous := previous_of(self.pepper)) is not None:
+                self._rotate(connection, pepper_check(previous))
             other = update(state).where(state.c.pepper_check != self._pepper_check, ~exists(select(keys.c.id)))
             changed = connection.execute(other.values(pepper_check=self._pepper_check)).rowcount
             if changed and connection.execute(select(exists(select(audit.c.seq)))).scalar():
                 append(connection, self.pepper, Act(this_process(), PEPPER_REPLACED), time.time())
         self.checked_epoch(connection)
+
+    def _rotate(self, connection: Connection, before: str) -> None:
+        """Mark the keys of the previous pepper. The transaction begins with a write, so one process does it."""
+        rotated = update(state).where(state.c.pepper_check == before).values(pepper_check=self._pepper_check)
+        if connection.execute(rotated).rowcount:
+            connection.execute(update(keys).where(keys.c.pepper == "").values(pepper=mark(before)))
+            act = Act(this_process(), PEPPER_REPLACED, detail={"keys": "hashed anew when they are used"})
+            append(connection, self.pepper, act, time.time())
+
+
+def pepper_check(pepper: bytes) -> str:
+    """The value by which a database recognizes a pepper."""
+    return digest(pepper, "headrace pepper check").hex()
+
+
+def mark(check: str) -> str:
+    """The mark of a key whose pepper has this check."""
+    return check[:16]
 
 
 def this_process() -> Actor:

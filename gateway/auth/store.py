@@ -12,18 +12,18 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, func, insert, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, insert, or_, select, tuple_, update
 
 from config.schema.identity import USER, GrantConfig
 from gateway.auth import audit
 from gateway.auth.audit import Act, Actor, AuditEntry, Verdict
 from gateway.auth.changes import MOST_STORED, TEAMS_CHANGED, Position, changed_since, has_history_of, position
-from gateway.auth.errors import KeyEnded, NoSuchKey
+from gateway.auth.errors import KeyEnded, NoSuchKey, TooManyKeys
 from gateway.auth.keys import NO_LABELS, ApiKey, KeyRecord, Principal, digest, new_key
-from gateway.auth.room import make_room
+from gateway.auth.pepper import previous_of
 from gateway.auth.schema import keys, team_keys
 from gateway.auth.scope import Scope
-from gateway.auth.state import StateDatabase
+from gateway.auth.state import StateDatabase, mark, pepper_check
 from gateway.auth.teams.store import StoredTeam, TeamStore, join_team, read_teams, team_of
 from gateway.state.database import Stamp, stamp
 
@@ -48,6 +48,10 @@ class StoredKey:
     scopes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     team: str = ""
+    pepper: str = ""
+    """The mark of the pepper of its hash; empty for the present one."""
+    lineage: str | None = None
+    """The id of the first key that this one replaces."""
 
     def status(self, now: float) -> Status:
         """`replaced` is a key that was rotated and still works until its overlap ends."""
@@ -77,11 +81,12 @@ class LiveKeys(NamedTuple):
 class KeyStore:
     """Creates missing tables when it opens. Methods raise `StoreUnavailable` and `StoreMismatch`."""
 
-    def __init__(self, database: str, pepper: bytes) -> None:
-        """`database` is an SQLAlchemy URL. Raises `StateConfigError` for one that cannot be used."""
+    def __init__(self, database: str, pepper: bytes, *, waits: bool = False) -> None:
+        """`database` is an SQLAlchemy URL, opened later if it is unavailable and `waits` is true. Raises
+        `StateConfigError` for a URL that cannot be used."""
         self.pepper = pepper
         self._url = database
-        self._database = StateDatabase(database, pepper)
+        self._database = StateDatabase(database, pepper, waits=waits)
         self.teams = TeamStore(self._database)
 
     def create(
@@ -99,7 +104,7 @@ class KeyStore:
         key = new_key()
         row = {"tenant": tenant, "label": label, "expires_at": expires_at, **_columns(grant)}
         with self._database.change(moves_epoch=True, keys=(key.id,)) as connection:
-            make_room(connection, tenant, now, most, rotates=False)
+            _make_room(connection, tenant, now, most, rotates=False)
             self._insert(connection, key, row, now)
             join_team(connection, key.id, grant.team)
             given = grant.model_dump(mode="json", exclude_defaults=True)
@@ -131,8 +136,8 @@ class KeyStore:
         """Issue a key in place of another one; the old one ends after `overlap` seconds, or at its own expiry if that
         is earlier.
 
-        Without `expires_at` the new key has the expiry of the old one. Role, scopes, labels and team stay. Raises
-        `NoSuchKey`, `KeyEnded` when the old one is revoked, expired or replaced already, and `TooManyKeys`.
+        Without `expires_at` the new key has the expiry of the old one. Role, scopes, labels, team and lineage stay.
+        Raises `NoSuchKey`, `KeyEnded` when the old one is revoked, expired or replaced already, and `TooManyKeys`.
         """
         new = new_key()
         with self._database.change(moves_epoch=True, keys=(key_id, new.id)) as connection:
@@ -140,10 +145,11 @@ class KeyStore:
             if (status := old.status(now)) != "active":
                 by_key = f" by {old.replaced_by}" if status == "replaced" else ""
                 raise KeyEnded(f"key {key_id} is {status}{by_key} already")
-            make_room(connection, old.tenant, now, most, rotates=True)
+            _make_room(connection, old.tenant, now, most, rotates=True)
             columns = select(keys.c.tenant, keys.c.label, keys.c.role, keys.c.scopes, keys.c.labels)
             row = dict(connection.execute(columns.where(keys.c.id == key_id)).mappings().one())
             row["expires_at"] = old.expires_at if expires_at is None else expires_at
+            row["lineage"] = old.lineage or old.id
             self._insert(connection, new, row, now)
             join_team(connection, new.id, team_of(connection, key_id))
             end = min(now + overlap, old.expires_at or math.inf)
@@ -151,6 +157,15 @@ class KeyStore:
             detail = {"replaced_by": new.id, "old_ends_at": end}
             self._audit(connection, Act(by, "key.rotate", f"{old.tenant}/{key_id}", detail=detail), now)
         return new
+
+    def renew(self, hashes: Mapping[str, bytes]) -> None:
+        """Store the hashes of keys, by id, under the present pepper in place of those under the previous one."""
+        if (previous := previous_of(self.pepper)) is None:
+            return
+        old = keys.c.pepper == mark(pepper_check(previous))
+        with self._database.change(moves_epoch=True, keys=tuple(hashes)) as connection:
+            for key_id, renewed in hashes.items():
+                connection.execute(update(keys).where(keys.c.id == key_id, old).values(hash=renewed.hex(), pepper=""))
 
     def find(self, key_id: str, tenant: str | None = None) -> StoredKey:
         """One key, also an ended one. Raises `NoSuchKey`; with `tenant`, for another's too."""
@@ -180,6 +195,11 @@ class KeyStore:
         """A number that changes with every change of a key."""
         with self._database.transaction() as connection:
             return self._database.checked_epoch(connection)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the database has answered since this store was made."""
+        return self._database.is_open
 
     def stamp(self, now: float) -> Stamp | None:
         """A stamp that stays the same while nothing is written; None if only the epoch is reliable."""
@@ -254,6 +274,28 @@ class KeyStore:
         audit.append(connection, self.pepper, act, now)
 
 
+def _make_room(connection: Connection, tenant: str, now: float, most: int | None, *, rotates: bool) -> None:
+    """Bound the rows of a tenant before one more is added; None for no bound. Raises `TooManyKeys`.
+
+    A tenant has `most` valid keys, and as many that were replaced and are valid until their overlap ends. Of its ended
+    keys the newest `most` stay: the audit log has them all.
+    """
+    if most is None:
+        return
+    valid = keys.c.revoked_at.is_(None) & or_(keys.c.expires_at.is_(None), keys.c.expires_at > now)
+    own = keys.c.tenant == tenant
+    count = select(func.count()).select_from(keys).where(own, valid)
+    if not rotates:
+        count = count.where(keys.c.replaced_by.is_(None))
+    if connection.execute(count).scalar_one() >= (2 * most if rotates else most):
+        raise TooManyKeys(f"the tenant {tenant} has {most} valid keys, as many as it may have: revoke one first")
+    ended = select(keys.c.id).where(own, ~valid).order_by(keys.c.created_at.desc(), keys.c.id).offset(most)
+    old = connection.execute(ended).scalars().all()
+    for table, column in ((team_keys, team_keys.c.key_id), (keys, keys.c.id)):
+        if old:
+            connection.execute(delete(table).where(column.in_(old)))
+
+
 def _read(connection: Connection, *where: ColumnElement[bool], newest: int | None = None) -> tuple[StoredKey, ...]:
     """Keys, oldest first; or so many of the newest, newest first."""
     query = _with_team(*(column for column in keys.c if column.name != "hash")).where(*where)
@@ -308,7 +350,8 @@ def _records(connection: Connection, query: Select[Any]) -> dict[str, KeyRecord]
 
 def _record(row: Row[Any]) -> KeyRecord:
     roles = USER if row.role == "user" else USER | {row.role}
-    principal = Principal(row.tenant, row.id, roles, _labels(row.labels), _scope(row.scopes), row.team)
+    rights = roles, _labels(row.labels), _scope(row.scopes), row.team
+    principal = Principal(row.tenant, row.id, *rights, lineage=row.lineage or "")
     end = math.inf if row.expires_at is None else row.expires_at
     return KeyRecord(principal, bytes.fromhex(row.hash), end, row.replaced_by or "", row.revoked_at is not None)
 

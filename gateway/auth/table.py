@@ -3,18 +3,20 @@
 import hmac
 import math
 import secrets
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from hashlib import blake2b
 from types import MappingProxyType
 
-from adapters.errors import CredentialError
+from adapters.errors import CapacityError, CredentialError
 from config.schema.config import Config
 from gateway.auth.errors import KeyConfigError
 from gateway.auth.keys import ApiKey, KeyRecord, Principal, digest, end_of_day, granted, id_of, is_id
+from gateway.auth.pepper import previous_of
 from gateway.auth.teams.store import StoredTeam
 
 REFUSED = "the API key or token is not valid: it is unknown, revoked or expired"
 """The only message for credentials that are not accepted, of every kind and for every reason."""
+_NOT_READ = "the key cannot be checked: the key database has been unavailable since the gateway started"
 _MISSING = "no API key given: send it as `Authorization: Bearer KEY` or `x-api-key: KEY`"
 # Stands in for a missing record, so that a refusal takes the same work for every reason.
 _NO_RECORD = KeyRecord(Principal("", ""), secrets.token_bytes(32), -math.inf)
@@ -31,7 +33,7 @@ class KeyTable:
     one fingerprint for each key, and it is useless outside this process.
     """
 
-    __slots__ = ("_accepted", "_ended", "_pepper", "_records", "_tenants", "teams")
+    __slots__ = ("_accepted", "_ended", "_is_complete", "_pepper", "_records", "_tenants", "on_old_pepper", "teams")
 
     def __init__(
         self,
@@ -40,16 +42,21 @@ class KeyTable:
         teams: tuple[StoredTeam, ...] = (),
         ended: Mapping[str, KeyRecord] = NONE_ENDED,
         tenants: Container[str] = (),
+        *,
+        is_complete: bool = True,
     ) -> None:
         """`ended` has keys that are no longer accepted, so that a refusal can name its reason; `tenants` are those of
         the configuration."""
         self._pepper = pepper
+        self._is_complete = is_complete
         self._tenants = tenants
         self._ended = ended
         self.teams = teams
         """The teams of the database."""
         self._records = records
         self._accepted: dict[bytes, KeyRecord] = {}
+        self.on_old_pepper: Callable[[str, bytes], object] = lambda _id, _hash: None
+        """Receives the id and the new hash of a key whose hash is under the previous pepper."""
 
     @classmethod
     def build(
@@ -60,13 +67,16 @@ class KeyTable:
         demo: ApiKey | None = None,
         teams: tuple[StoredTeam, ...] = (),
         ended: Iterable[KeyRecord] = (),
+        *,
+        is_complete: bool = True,
     ) -> "KeyTable":
         """Combine the keys of the file, of the database (`issued`) and the demo key, and the teams of the database.
 
         `ended` are keys of the database that are revoked or expired.
 
         An issued key whose tenant is not in the file is not accepted; if the file and the database have the same id,
-        the file takes precedence. Raises `KeyConfigError` when a key of the file can never be used.
+        the file takes precedence. Without `is_complete`, the keys of the database are not read yet. Raises
+        `KeyConfigError` when a key of the file can never be used.
         """
         tenants = {tenant.name for tenant in config.tenants}
         records = {r.principal.key_id: r for r in issued if r.principal.tenant in tenants}
@@ -75,7 +85,7 @@ class KeyTable:
         if demo is not None and config.auth.demo_key:
             principal = Principal(demo_tenant(config), demo.id)
             records[demo.id] = KeyRecord(principal, digest(pepper, demo.plaintext))
-        return cls(pepper, records, teams, gone, frozenset(tenants))
+        return cls(pepper, records, teams, gone, frozenset(tenants), is_complete=is_complete)
 
     def changed(
         self,
@@ -102,13 +112,17 @@ class KeyTable:
             records.pop(key_id, None)
             if (last := record or former.get(key_id)) is not None:
                 gone[key_id] = last
-        return KeyTable(self._pepper, records, teams, gone, frozenset(tenants))
+        table = KeyTable(self._pepper, records, teams, gone, frozenset(tenants))
+        table.on_old_pepper = self.on_old_pepper
+        return table
 
     def __len__(self) -> int:
         return len(self._records)
 
     def authenticate(self, token: str | None, now_utc: float) -> Principal:
-        """The principal of a key at `now_utc` (Unix seconds). Raises `CredentialError`.
+        """The principal of a key at `now_utc` (Unix seconds).
+
+        Raises `CredentialError`, and `CapacityError` for a key that may be one of the database, which is not read yet.
 
         Runs on every request. The error is the same for a key that is malformed, unknown, wrong, revoked or expired.
         """
@@ -135,11 +149,16 @@ class KeyTable:
         return is_id(key_id) and now_utc >= record.expires_at
 
     def _check(self, token: str) -> KeyRecord:
-        """One look-up, one HMAC, one comparison in constant time."""
+        """One look-up, one HMAC, one comparison in constant time; two of them while the pepper is rotated."""
         key_id = id_of(token)
         record = _NO_RECORD if key_id is None else self._records.get(key_id) or self._ended.get(key_id, _NO_RECORD)
         offered = digest(self._pepper, token if key_id is not None else "")
-        if not hmac.compare_digest(offered, record.digest):
+        previous = previous_of(self._pepper)
+        if previous is not None and key_id and hmac.compare_digest(digest(previous, token), record.digest):
+            self.on_old_pepper(key_id, offered)
+        elif not hmac.compare_digest(offered, record.digest):
+            if not self._is_complete and key_id is not None and record is _NO_RECORD:
+                raise CapacityError(_NOT_READ, code="key_database_unavailable", retry_after=1.0)
             cause = "malformed" if key_id is None else "unknown" if record is _NO_RECORD else "wrong_secret"
             raise CredentialError(REFUSED).because(cause, key=key_id)
         if key_id not in self._records:

@@ -2,12 +2,16 @@
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 
 from config import waiting
 from config.schema.config import Config
 from gateway.auth.keys import ApiKey
+from gateway.auth.sealed import SealedKeys, SealedKeysRefused
 from gateway.auth.store import KeyStore, LiveKeys
 from gateway.auth.table import KeyTable
 from gateway.state.database import Stamp
@@ -20,6 +24,12 @@ POLL_INTERVAL = 0.2
 """Seconds between two reads of the epoch. With the reading of what changed, a revocation counts within 250 ms."""
 _FULL_LOOK = 5.0
 """Seconds after which the epoch is read although the database's file appears unchanged."""
+_RENEWING = 1.0
+"""Seconds between two writes of keys that are hashed anew."""
+CONFIRM_INTERVAL = 60.0
+"""Seconds after which a sealed copy without a change is marked as still right."""
+SEAL_PAUSE = 1.0
+"""Shortest pause between two writes of the sealed copy, in seconds."""
 _PATIENCE = 10.0
 """Seconds after which a database that neither answers nor fails counts as unavailable."""
 
@@ -39,13 +49,22 @@ class KeyWatcher:
         on_change: Callable[[KeyTable], None],
         *,
         demo: ApiKey | None = None,
+        own: SealedKeys | None = None,
+        lent: SealedKeys | None = None,
     ) -> None:
+        """`own` is the sealed copy that `seal` writes, and `lent` one of another process of this gateway."""
         self._store = store
         self._pepper = pepper
         self._config = config
         self._on_change = on_change
         self._demo = demo
+        self._own = own
+        self._lent = lent
+        self._confirmed = 0.0
+        self._to_seal = asyncio.Event()
         self._live: LiveKeys | None = None
+        self._renewed: dict[str, bytes] = {}
+        """The hashes under the present pepper of keys that were used, until they are stored."""
         self._table: KeyTable | None = None
         self._reading: asyncio.Task[LiveKeys | None] | None = None
         self._stamp: Stamp | None = None
@@ -60,12 +79,76 @@ class KeyWatcher:
         return self._outages.available
 
     async def load(self) -> KeyTable:
-        """The first table, before the first request.
+        """The first table, before the first request: from the database, else from a sealed copy.
 
-        Raises `StateError`: a gateway without its keys would refuse valid ones.
+        Without both, only credentials that do not depend on the database work, if the file has any. Raises
+        `StateError`: otherwise no request could be answered.
         """
-        self._live = await asyncio.to_thread(self._read_if_moved) or self._live
+        try:
+            self._live = await asyncio.to_thread(self._read_if_moved) or self._live
+            self._confirmed = time.time()
+            self._to_seal.set()
+        except StoreUnavailable as error:
+            await asyncio.to_thread(self._unseal, error)
+            self._outages.failed(_READING, error)
         return self.configure(self._config)
+
+    @property
+    def age(self) -> float:
+        """Seconds since the keys were those of the database; infinite before the first time."""
+        if self.available:
+            return 0.0
+        return max(0.0, time.time() - self._confirmed) if self._confirmed else math.inf
+
+    def _unseal(self, error: StoreUnavailable) -> None:
+        """Raises `StoreUnavailable`."""
+        reasons = []
+        for copy in filter(None, (self._lent, self._own)):
+            try:
+                self._live, age = copy.read()
+            except SealedKeysRefused as reason:
+                reasons.append(str(reason))
+                continue
+            self._confirmed = time.time() - age
+            _log.warning(
+                "the database is unavailable: %d keys are from the sealed copy %s, which is %.0f s old",
+                len(self._live.records), copy.path, age,
+            )  # fmt: skip
+            return
+        why = ", ".join(reasons) or "a database of this kind has none"
+        if not _depends_on_file(self._config):
+            raise StoreUnavailable(f"{error}; and no sealed copy of the keys can be used: {why}") from None
+        _log.error(
+            "the database is unavailable, and no sealed copy of the keys can be used: %s. "
+            "Only keys of the file, tokens and certificates are accepted until it returns", why,
+        )  # fmt: skip
+
+    async def seal(self) -> None:
+        """Write the sealed copy after each change of the keys, until cancelled."""
+        failures = Outages("keys", OSError, meanwhile="a process that starts without the database has older keys")
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CONFIRM_INTERVAL):
+                    await self._to_seal.wait()
+            began = time.monotonic()
+            changed = self._to_seal.is_set()
+            self._to_seal.clear()
+            if self._own is not None and self._live is not None and (changed or self.available):
+                work = partial(self._own.write, self._live) if changed else self._own.confirm
+                with failures.noting("the sealed copy"):
+                    await asyncio.to_thread(work)
+            await asyncio.sleep(max(SEAL_PAUSE, 10 * (time.monotonic() - began)))
+
+    async def lend(self, copy: SealedKeys) -> bool:
+        """Write another sealed copy, for a process that starts. Returns whether it has the keys."""
+        if self._live is None:
+            return False
+        try:
+            await asyncio.to_thread(copy.write, self._live)
+        except OSError as error:
+            _log.error("the keys cannot be lent to another process: %s", error)
+            return False
+        return True
 
     def check(self, config: Config) -> None:
         """Validate a configuration. Raises `StateConfigError` if `configure` would."""
@@ -103,6 +186,7 @@ class KeyWatcher:
             self._outages.failed(_READING, error)
             return
         self._outages.succeeded(_READING)
+        self._confirmed = time.time()
         if live is not None:
             if live.is_other and self._live is not None:
                 counts = len(live.records), len(self._live.records)
@@ -111,6 +195,7 @@ class KeyWatcher:
                     "%d keys instead of %d", *counts,
                 )  # fmt: skip
             self._live = live
+            self._to_seal.set()
             if live.changed is None or self._table is None:
                 self._table = self._build(self._config)
             else:
@@ -122,10 +207,16 @@ class KeyWatcher:
         """Check the file's stamp first: opening a SQLite database four times a second would dominate an idle gateway's
         CPU.
         """
+        if self._renewed and time.monotonic() - self._looked > _RENEWING:
+            return True
         seen, self._stamp = self._stamp, self._store.stamp(time.time())
         return self._stamp is None or self._stamp != seen or time.monotonic() - self._looked > _FULL_LOOK
 
     def _read_if_moved(self) -> LiveKeys | None:
+        if renewed := dict(self._renewed):
+            self._store.renew(renewed)
+            for key_id in renewed:
+                self._renewed.pop(key_id, None)
         if self._live is None:
             return self._store.read_live(time.time())
         if self._store.read_epoch() == self._live.position.epoch:
@@ -135,5 +226,14 @@ class KeyWatcher:
     def _build(self, config: Config) -> KeyTable:
         live = self._live
         if live is None:
-            return KeyTable.build(config, self._pepper, demo=self._demo)
-        return KeyTable.build(config, self._pepper, live.records.values(), self._demo, live.teams, live.ended)
+            table = KeyTable.build(config, self._pepper, demo=self._demo, is_complete=False)
+        else:
+            issued = live.records.values()
+            table = KeyTable.build(config, self._pepper, issued, self._demo, live.teams, live.ended)
+        table.on_old_pepper = self._renewed.__setitem__
+        return table
+
+
+def _depends_on_file(config: Config) -> bool:
+    """Whether a configuration has credentials that do not need the database."""
+    return bool(config.auth.jwt or config.auth.demo_key) or any(t.keys or t.certificates for t in config.tenants)

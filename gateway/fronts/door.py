@@ -117,7 +117,7 @@ class Door:
                 return await self._counted(route, principal, http, record)
             if http.pending or http.encoded:
                 record.early = core.ledger.reserve_early(
-                    principal.tenant, principal.key_id, principal.team, core.clock()
+                    principal.tenant, principal.subject, principal.team, core.clock()
                 )
             return await route.answer(principal, http, record)
         except InferenceError as error:
@@ -138,7 +138,7 @@ class Door:
     async def _counted(self, route: DoorPath, principal: Principal, http: Request, record: Record) -> Response:
         """Answer a request that reaches no model: it and its bytes count against the limits of the credential."""
         core, size = self.core, 0
-        tenant, key, team = principal.tenant, principal.key_id, principal.team
+        tenant, key, team = principal.tenant, principal.subject, principal.team
         reservation = await core.ledger.reserve_state(tenant, key, team, http.length, core.clock())
         record.shadowed = reservation.shadowed
         try:
@@ -146,6 +146,7 @@ class Door:
             size = len(response.body) if isinstance(response.body, Sized) else 0
         finally:
             reservation.settle((1, 0, 0, http.size + size, 0), None, core.clock())
+            record.draws += reservation.draws
         return response
 
     def record(self, headers: Mapping[str, str], operation: str, peer: str) -> Record:

@@ -4,6 +4,7 @@ ledger.py            reservations and settlements of all tenants
 account.py           the subject group of limits: a tenant, or all clients of a model
 subjects.py          the allowances of one limit: one for each key, model or user
 allowance.py         what one subject of one limit may still use
+drawn.py             what the state database has of limits of long periods
 shared.py            counters in memory that all workers share
 shared_allowance.py  an allowance with shared counters
 native_rows.py       its row in the native core

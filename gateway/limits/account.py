@@ -7,6 +7,7 @@ from config.schema.limits import Count, LimitsConfig, Per, QuotaConfig
 from config.schema.money import Money
 from config.schema.tenant import TeamConfig
 from gateway.limits.allowance import Allowance
+from gateway.limits.drawn import DrawTotals, units_of
 from gateway.limits.subjects import MAX_SUBJECTS, WHOLE, Limit, Store
 from policies.facts import Facts
 
@@ -20,6 +21,7 @@ class Account:
     """The limits of one tenant, its reservations and its spend. Survives reloads."""
 
     __slots__ = (
+        "_drawn",
         "_limits",
         "_stores",
         "always",
@@ -32,9 +34,10 @@ class Account:
         "tenant",
     )
 
-    def __init__(self, tenant: str, stores: Stores) -> None:
+    def __init__(self, tenant: str, stores: Stores, drawn: DrawTotals | None = None) -> None:
         self.tenant = tenant
         self._stores = stores
+        self._drawn = drawn
         self.limits: tuple[Limit, ...] = ()
         self._limits: dict[Scope, Limit] = {}
         self.in_flight = 0
@@ -59,14 +62,27 @@ class Account:
         old, self._limits = self._limits, {}
         for scope, config in zip(_scopes(limits), limits, strict=True):
             name = "\0".join([self.tenant, *map(str, scope)])
-            self._limits[scope] = limit = (
-                old[scope] if scope in old else Limit(config, self._stores[config.count], name)
+            limit = old.pop(scope, None) or Limit(
+                config, self._stores[config.count], name, owner=self.tenant, drawn=self._drawn
             )
             limit.configure(config, now, utc)
+            self._limits[scope] = limit
+        for limit in old.values():
+            limit.leave()
         self.limits = tuple(sorted(self._limits.values(), key=lambda limit: limit.config.enforce == "shadow"))
         self.always = tuple(limit.of(WHOLE, now, utc) for limit in self.limits if limit.is_for_all)
         self.is_plain = len(self.always) == len(self.limits)
         self.is_for_each_request = all(limit.is_for_each_request for limit in self.limits)
+
+    def leave(self) -> None:
+        """Forget all limits: the account is removed."""
+        for limit in self.limits:
+            limit.leave()
+
+    @property
+    def follows(self) -> bool:
+        """Whether a limit has a long period, whose draws are recorded."""
+        return any(units_of(limit.config, "", "") for limit in self.limits)
 
     @property
     def awaits(self) -> bool:
@@ -109,8 +125,8 @@ class TeamAccount(Account):
 
     __slots__ = ("name",)
 
-    def __init__(self, tenant: str, team: TeamConfig, stores: Stores) -> None:
-        super().__init__(f"{tenant}\0team\0{team.name}", stores)
+    def __init__(self, tenant: str, team: TeamConfig, stores: Stores, drawn: DrawTotals | None = None) -> None:
+        super().__init__(f"{tenant}\0team\0{team.name}", stores, drawn)
         self.name = team.name
 
     def limits_with(self, allowance: Allowance) -> bool:
@@ -123,8 +139,8 @@ class ModelAccount(Account):
 
     __slots__ = ()
 
-    def __init__(self, model: str, stores: Stores) -> None:
-        super().__init__(f"model\0{model}", stores)
+    def __init__(self, model: str, stores: Stores, drawn: DrawTotals | None = None) -> None:
+        super().__init__(f"model\0{model}", stores, drawn)
 
     def limit(self, quotas: Iterable[QuotaConfig], now: float, utc: float) -> None:
         """Apply the limits of a (new) configuration."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from msgspec import Struct
@@ -10,6 +11,7 @@ from msgspec import Struct
 from config.schema.limits import LimitsConfig, Per
 from config.schema.money import PICOS
 from config.schema.units import RateLimit
+from gateway.limits.drawn import SPEND, THOUSANDTHS, DrawnUnit, DrawTotals, debt_of
 from policies.limits.budget import CalendarBudget
 from policies.limits.limits import NOTHING, RATED, Amounts, Concurrency, Rated, TokenBucket
 
@@ -41,6 +43,11 @@ class Hold(Struct, eq=False, gc=False):
     picos: int
     window: int
 
+    @property
+    def allowances(self) -> Sequence[Allowance]:
+        """All allowances from which it is taken."""
+        return (self.allowance,)
+
 
 class Allowance:
     """Buckets, a budget and a concurrency limit together; None for an absent limit. Survives reloads.
@@ -48,9 +55,16 @@ class Allowance:
     The numbers are those of one process; a subclass stores them where several processes can read them.
     """
 
-    __slots__ = ("buckets", "concurrency", "config", "in_shadow", "reported", "requests", "settled", "spend", "subject")
+    __slots__ = (
+        "buckets", "concurrency", "config", "drawn", "elsewhere", "in_shadow", "reported", "requests", "settled",
+        "spend", "subject",
+    )  # fmt: skip
 
     def __init__(self, config: LimitsConfig, now: float, utc: float) -> None:
+        self.drawn: tuple[DrawnUnit, ...] = ()
+        """The units whose draws are recorded."""
+        self.elsewhere: dict[int, tuple[int, int]] = {}
+        """Of each such unit: the draws of other ledgers that are included, and since which slot."""
         self.buckets: dict[Rated, TokenBucket] = {}
         self.spend: CalendarBudget | None = None
         self.subject = ""
@@ -135,6 +149,41 @@ class Allowance:
         if self.requests is not None:
             self.requests.settle(1, 0, now)
         Allowance.settle(self, hold, NOTHING, 0, now)
+
+    def include(self, unit: DrawnUnit, drawn: DrawTotals, now: float, utc: float) -> bool:
+        """Count the draws of other ledgers that are new. False if some are of a slot that has not begun here."""
+        slots = drawn.slots(unit.name)
+        if unit.unit != SPEND:
+            self._include_rate(unit, slots, now, utc)
+            return True
+        if (budget := self.spend) is not None:
+            budget.reset(utc)  # the window of now
+            begin = int(budget.start)
+            since, included = self.elsewhere.get(SPEND, (begin, 0))
+            included = included if since == begin else 0
+            amount = max(included, slots.get(begin, 0))
+            budget.used += amount - included
+            self.elsewhere[SPEND] = begin, amount
+            return all(each <= begin for each in slots)
+        return True
+
+    def _include_rate(self, unit: DrawnUnit, slots: dict[int, int], now: float, utc: float) -> None:
+        """The first time, the bucket owes what is not refilled of all draws. Later draws are charged when they come.
+
+        Slots of the period before are deleted only when the next one has been compared with them.
+        """
+        bucket, period = self.buckets[RATED[unit.unit]], int(unit.period)
+        first = (int(utc) // period - 1) * period
+        since, included = self.elsewhere.get(unit.unit, (0, 0))
+        if since:
+            new = sum(amount for begin, amount in slots.items() if begin >= since) - included
+            bucket.settle(0, max(0, new) / THOUSANDTHS, now)
+        else:
+            bucket.settle(0, debt_of(slots, unit, bucket.capacity, utc), now)
+        amount = sum(amount for begin, amount in slots.items() if begin >= first)
+        if since == first:
+            amount = max(amount, included)
+        self.elsewhere[unit.unit] = first, amount
 
     def look(self, now: float, utc: float) -> bool:
         """Refresh the numbers from shared storage before a report; False if it is not available."""

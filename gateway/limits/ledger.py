@@ -5,6 +5,7 @@ that select it. Every reservation is settled exactly once, at the end of its req
 and reservation, except for an exact count in Redis, so no other request comes in between.
 """
 
+import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -16,6 +17,7 @@ from config.schema.config import ClientModelConfig, TenantConfig
 from config.schema.money import Money
 from gateway.limits.account import Account, ModelAccount, Stores, TeamAccount
 from gateway.limits.allowance import Allowance, Hold, Refusal, Shadowed
+from gateway.limits.drawn import Draw, DrawTotals
 from gateway.limits.mutexes import LimitsUnavailable
 from gateway.limits.remote.exact import ExactAllowance
 from gateway.limits.shared import SharedTable
@@ -40,7 +42,9 @@ _SUBJECTS = {
 class Reservation:
     """The amounts that one request holds of its tenant's limits until it is settled."""
 
-    __slots__ = ("_account", "_holds", "_key", "_part", "_settled", "_tokens", "shadowed")
+    __slots__ = (
+        "_account", "_begun", "_holds", "_key", "_ledger", "_part", "_settled", "_tokens", "draws", "shadowed",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -50,8 +54,15 @@ class Reservation:
         tokens: float,
         shadowed: tuple[Shadowed, ...],
         *,
+        begun: float,
+        ledger: str,
         part: bool = False,
     ) -> None:
+        """`begun` is in Unix seconds; `ledger` names the ledger in the records of draws; empty if there are none."""
+        self._begun = begun
+        self._ledger = ledger
+        self.draws: tuple[Draw, ...] = ()
+        """What the request has drawn from limits of long periods, once it is settled."""
         self._account = account
         self._key = key
         self._holds = holds
@@ -88,6 +99,14 @@ class Reservation:
                 self._account.charge(self._key, cost)
         for hold in self._holds:
             hold.allowance.settle(hold, amounts, picos, now)
+        if self._ledger and any(allowance.drawn for hold in self._holds for allowance in hold.allowances):
+            self.draws = self._drawn(amounts, picos)
+
+    def _drawn(self, amounts: Amounts, picos: int) -> tuple[Draw, ...]:
+        """The draws; equal limits of one subject are one name, which counts once."""
+        units = {unit.name: unit for hold in self._holds for allowance in hold.allowances for unit in allowance.drawn}
+        draws = [unit.draw(self._ledger, amounts, picos, self._begun) for unit in units.values()]
+        return tuple(draw for draw in draws if draw is not None)
 
     def _leave(self) -> None:
         self._settled = True
@@ -118,6 +137,8 @@ class Ledger:
         """Tenants whose requests may have to wait for an exact count; `reserve_exactly` is required for them."""
         self.redis = redis
         self._wall = wall
+        self.drawn = DrawTotals(secrets.token_hex(16) if table is None else table.name)
+        """What is recorded of limits of long periods."""
         self._stores: Stores = {"host": in_memory if table is None else shared(table)}
         if table is not None:
             table.wall = wall
@@ -133,17 +154,19 @@ class Ledger:
         for tenant in tenants:
             account = self.accounts.get(tenant.name)
             if account is None:
-                account = self.accounts[tenant.name] = Account(tenant.name, self._stores)
+                account = self.accounts[tenant.name] = Account(tenant.name, self._stores, self.drawn)
             account.configure(tenant.limit_list(), now, utc)
         current = {tenant.name for tenant in tenants}
         for name in [n for n, a in self.accounts.items() if n not in current and a.in_flight == 0]:
-            del self.accounts[name]
+            self.accounts.pop(name).leave()
         self._configure_teams(tenants, now, utc)
         old, self.models = self.models, {}
         for model in models:
             if quotas := model.limit_list():
-                self.models[model.name] = old.get(model.name) or ModelAccount(model.name, self._stores)
+                self.models[model.name] = old.get(model.name) or ModelAccount(model.name, self._stores, self.drawn)
                 self.models[model.name].limit(quotas, now, utc)
+        for name in old.keys() - self.models.keys():
+            old[name].leave()
         all_tenants = any(account.awaits for account in self.models.values())
         awaited = {tenant for (tenant, _), account in self.teams.items() if account.awaits}
         awaited |= {name for name, account in self.accounts.items() if all_tenants or account.awaits}
@@ -154,8 +177,16 @@ class Ledger:
         for tenant in tenants:
             for team in tenant.teams:
                 place = tenant.name, team.name
-                account = self.teams[place] = old.get(place) or TeamAccount(tenant.name, team, self._stores)
+                account = self.teams[place] = old.get(place) or TeamAccount(tenant.name, team, self._stores, self.drawn)
                 account.configure(team.limit_list(), now, utc)
+        for place in old.keys() - self.teams.keys():
+            old[place].leave()
+
+    @property
+    def follows(self) -> bool:
+        """Whether a limit needs what is recorded."""
+        groups = (self.accounts.values(), self.teams.values(), self.models.values())
+        return self.drawn.is_recorded and any(account.follows for accounts in groups for account in accounts)
 
     def allowances(self, facts: Facts, model: str, now: float) -> tuple[Allowance, ...]:
         """The allowances that a request for the configured `model` uses."""
@@ -220,7 +251,7 @@ class Ledger:
 
         Raises `LimitExceeded`, which names the limit with the longest wait.
         """
-        return self._reserve(facts.tenant, facts.key, allowances, amounts, cost, now)
+        return self._reserve(facts.tenant, facts.subject, allowances, amounts, cost, now)
 
     async def reserve_part(
         self, facts: Facts, allowances: Sequence[Allowance], amounts: Amounts, cost: Money | None, now: float
@@ -229,7 +260,7 @@ class Ledger:
 
         Raises `LimitExceeded` and `LimitsUnavailable`.
         """
-        take = partial(self._reserve, facts.tenant, facts.key, part=True)
+        take = partial(self._reserve, facts.tenant, facts.subject, part=True)
         return await self._with_exact(take, facts.tenant, allowances, amounts, cost, now)
 
     def _reserve(
@@ -263,7 +294,8 @@ class Ledger:
         if refused is not None:
             _undo(holds, now)
             raise self._exceeded(tenant, refused, allowances, amounts, picos, now, utc)
-        return Reservation(self.accounts[tenant], key, holds, amounts[TOKENS], shadowed, part=part)
+        of_tenant, ledger = self.accounts[tenant], self.drawn.ledger if self.drawn.is_recorded else ""
+        return Reservation(of_tenant, key, holds, amounts[TOKENS], shadowed, begun=utc, ledger=ledger, part=part)
 
     async def reserve_exactly(
         self, facts: Facts, allowances: Sequence[Allowance], amounts: Amounts, cost: Money | None, now: float

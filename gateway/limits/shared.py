@@ -8,6 +8,7 @@ over from a dead one restores that copy, which undoes the unfinished change.
 
 import mmap
 import os
+import secrets
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -16,6 +17,7 @@ from math import inf
 from typing import Any
 
 from gateway.limits import mutexes
+from gateway.limits.drawn import UNITS
 from gateway.limits.mutexes import LimitsUnavailable, Mutexes
 
 # ── words of a row ────────────────────────────────────────────────────────────────────────────────────────
@@ -35,6 +37,8 @@ COLUMN = 8
 # ── words of a journal: the row's number + 1, the process of the column, and both as they were before ─────
 JOURNAL = 64
 
+ELSEWHERE = 3 * UNITS
+"""Words of a row behind all rows. Of each unit: since which slot draws of other ledgers are included, and how much."""
 STRIPES = 256
 """Number of row locks; a row's lock is its number modulo that."""
 PROBED = 32
@@ -57,7 +61,8 @@ class SharedTable:
         self._few, self._many = few, many
         rows, self._columns = few + many, self.journal_offset(workers + 1)
         self._rows = self._columns + (workers + 1) * rows * COLUMN * 8
-        size = self._rows + rows * ROW * 8
+        self._elsewhere = self._rows + rows * ROW * 8
+        size = self._elsewhere + rows * ELSEWHERE * 8
         if os.fstat(fd).st_size < size:
             os.ftruncate(fd, size)  # a sparse file: a page exists after its first write
         self.memory = mmap.mmap(fd, size)
@@ -79,6 +84,7 @@ class SharedTable:
         table = cls(fd, workers, few, many, workers)
         table._locks.make()
         header = table._bytes[:_HEADER].cast("Q")
+        header[4], header[5] = secrets.randbits(64), secrets.randbits(64)
         header[1], header[2], header[3], header[0] = workers, few, many, _MAGIC
         return table
 
@@ -116,6 +122,16 @@ class SharedTable:
         """The bytes of a row, and of a process's column of it."""
         start, column = self.offsets(row, self.me if worker is None else worker)
         return self._bytes[start : start + ROW * 8], self._bytes[column : column + COLUMN * 8]
+
+    @property
+    def name(self) -> str:
+        """A name that no other table has."""
+        return self._bytes[32:48].hex()
+
+    def elsewhere(self, row: int) -> memoryview:
+        """The words of a row for the draws of other ledgers."""
+        start = self._elsewhere + row * ELSEWHERE * 8
+        return self._bytes[start : start + ELSEWHERE * 8].cast("Q")
 
     def offsets(self, row: int, worker: int) -> tuple[int, int]:
         """Where a row, and a process's column of it, begin in the memory."""
@@ -171,6 +187,7 @@ class SharedTable:
             q[KEY] = 0
             for i in range(1, ROW):
                 q[i] = 0
+            self.elsewhere(row).cast("B")[:] = bytes(ELSEWHERE * 8)
             q[KEY + 1] = key[1]
             q[KEY] = key[0]
             return True

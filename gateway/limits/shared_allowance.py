@@ -7,6 +7,7 @@ from math import inf
 
 from config.schema.limits import LimitsConfig
 from gateway.limits.allowance import Allowance, Hold, Refusal
+from gateway.limits.drawn import UNITS, DrawnUnit, DrawTotals
 from gateway.limits.mutexes import LimitsUnavailable
 from gateway.limits.native_rows import PERIODS, native_row
 from gateway.limits.shared import (
@@ -140,6 +141,26 @@ class SharedAllowance(Allowance):
         finally:
             self._table.unlock(self._stripe)
 
+    def include(self, unit: DrawnUnit, drawn: DrawTotals, now: float, utc: float) -> bool:
+        if not self._open(now, utc):
+            return True  # a subject without a row uses a shared one, which has a name of its own
+        table, words = self._table, self._table.elsewhere(self._row)
+        try:
+            self._load(now, utc)
+            self.elsewhere = {i: (words[3 * i], wide(words, 3 * i + 1)) for i in range(UNITS) if words[3 * i]}
+            done = super().include(unit, drawn, now, utc)
+            table.begin(self._row, table.me, self._base, self._column)
+            self._d[LONGEST] = self._longest
+            self._save_numbers()
+            table.commit()
+            # Last: if the process dies here, the same draws are counted again, and not forgotten.
+            for i, (since, amount) in self.elsewhere.items():
+                words[3 * i] = since
+                set_wide(words, 3 * i + 1, amount)
+            return done
+        finally:
+            table.unlock(self._stripe)
+
     def refusals(self, amounts: Amounts, picos: int, now: float, utc: float) -> list[Refusal]:
         if not self.look(now, utc):
             return self._stand_in().refusals(amounts, picos, now, utc)
@@ -228,8 +249,19 @@ class SharedAllowance(Allowance):
         table.commit()
 
     def _save_ended(self, hold: Hold) -> None:
-        table, d, held, reserved = self._table, self._d, self._held, self._reserved
+        table, held, reserved = self._table, self._held, self._reserved
         table.begin(self._row, table.me, self._base, self._column)
+        self._save_numbers()
+        held[HELD] -= 1
+        for unit, amount in hold.reserved.items():
+            reserved[unit] -= amount
+        if self.spend is not None and held[HELD_WINDOW] == hold.window:
+            set_wide(held, HELD_PICOS, max(0, wide(held, HELD_PICOS) - hold.picos))
+        table.commit()
+
+    def _save_numbers(self) -> None:
+        """Write the row, within a change."""
+        d = self._d
         self._q[IN_FLIGHT] = in_flight = self.concurrency.in_flight
         idle = 0.0  # when the last rate is full again
         for level, at, capacity, bucket, seconds in self._words:
@@ -241,14 +273,8 @@ class SharedAllowance(Allowance):
                 idle = full
         if in_flight == 0:
             d[IDLE_AT] = idle
-        held[HELD] -= 1
-        for unit, amount in hold.reserved.items():
-            reserved[unit] -= amount
         if self.spend is not None:
             self._save_budget(self.spend)
-            if held[HELD_WINDOW] == hold.window:
-                set_wide(held, HELD_PICOS, max(0, wide(held, HELD_PICOS) - hold.picos))
-        table.commit()
 
     def _save_budget(self, budget: CalendarBudget) -> None:
         q, d = self._q, self._d

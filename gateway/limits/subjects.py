@@ -1,13 +1,14 @@
 """The allowances of one limit: one for the tenant, or one for each team, key, model or end user."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from hashlib import sha256
 from itertools import islice
 
 from config.schema.limits import LimitsConfig, Per
 from gateway.limits.allowance import Allowance
+from gateway.limits.drawn import DrawTotals
 from policies.facts import Facts
 from policies.globs import GlobSet
 
@@ -36,11 +37,21 @@ class Limit:
     least recently used ones. If there is none, new subjects share one additional allowance.
     """
 
-    __slots__ = ("_allowances", "_max", "_scope", "_store", "config", "models", "subject_of")
+    __slots__ = ("_allowances", "_drawn", "_max", "_owner", "_scope", "_store", "config", "models", "subject_of")
 
     def __init__(
-        self, config: LimitsConfig, store: Store = in_memory, scope: str = "", max_subjects: int = MAX_SUBJECTS
+        self,
+        config: LimitsConfig,
+        store: Store = in_memory,
+        scope: str = "",
+        max_subjects: int = MAX_SUBJECTS,
+        *,
+        owner: str = "",
+        drawn: DrawTotals | None = None,
     ) -> None:
+        """`owner` is the account in `drawn`: what the database has of limits of long periods."""
+        self._owner = owner
+        self._drawn = drawn
         self.config = config
         self._store = store
         self._scope = scope
@@ -62,6 +73,19 @@ class Limit:
         self.config = config
         for allowance in self._allowances.values():
             allowance.configure(config, now, utc)
+        self._join(self._allowances.items(), now, utc)
+
+    def leave(self) -> None:
+        """Forget all allowances: the limit is removed."""
+        if self._drawn is not None:
+            for allowance in self._allowances.values():
+                self._drawn.leave(allowance)
+
+    def _join(self, allowances: Iterable[tuple[str, Allowance]], now: float, utc: float) -> None:
+        """Begin with what is recorded."""
+        if self._drawn is not None:
+            for subject, allowance in allowances:
+                self._drawn.join(allowance, self._owner, subject, now, utc)
 
     @property
     def is_for_all(self) -> bool:
@@ -95,6 +119,7 @@ class Limit:
             return self._others(now, utc)
         allowance.subject = subject
         self._allowances[subject] = allowance
+        self._join([(subject, allowance)], now, utc)
         return allowance
 
     def _others(self, now: float, utc: float) -> Allowance:
@@ -104,13 +129,16 @@ class Limit:
             assert allowance is not None
             allowance.subject = _OTHERS
             self._allowances[_OTHERS] = allowance
+            self._join([(_OTHERS, allowance)], now, utc)
         return allowance
 
     def _made_room(self, now: float, utc: float) -> bool:
         """Examines a few subjects only; those in use move to the end, so that the next search examines others."""
         for name in list(islice(self._allowances, SCANNED)):
             if name != _OTHERS and self._allowances[name].is_idle(now, utc):
-                del self._allowances[name]
+                gone = self._allowances.pop(name)
+                if self._drawn is not None:
+                    self._drawn.leave(gone)
                 return True
             self._allowances.move_to_end(name)
         return False
@@ -120,7 +148,7 @@ def _user(facts: Facts, model: str) -> str:
     """A request without a user counts for its key, so that omitting the user evades no limit."""
     user = facts.user
     if not user:
-        return f"key:{facts.key}"
+        return f"key:{facts.subject}"
     if len(user) > MAX_NAME:  # the stored part of a client's text is bounded
         user = sha256(user.encode("utf-8", "surrogatepass")).hexdigest()
     return f"user:{user}"
@@ -130,7 +158,7 @@ _SUBJECTS: dict[Per, Callable[[Facts, str], str]] = {
     "tenant": lambda facts, model: WHOLE,
     "team": lambda facts, model: f"team:{facts.team}",
     "model": lambda facts, model: f"model:{model}",
-    "key": lambda facts, model: f"key:{facts.key}",
+    "key": lambda facts, model: f"key:{facts.subject}",
     "user": _user,
 }
 """By `per`: the subject of a request. Prefixes prevent a user from using a key's name."""

@@ -1,5 +1,6 @@
 """The operations behind the admin API in a process that serves clients."""
 
+import math
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +55,11 @@ class PlaneBackend:
 
     async def state(self) -> dict[str, Any]:
         """Every counter, and the health of every endpoint."""
-        return {**describe(self._plane), "key_database": {"available": self._plane.identity.database_available}}
+        identity = self._plane.identity
+        keys: dict[str, Any] = {"available": identity.database_available}
+        if math.isfinite(age := identity.keys_age) and age:
+            keys["age_seconds"] = round(age)
+        return {**describe(self._plane), "key_database": keys}
 
     async def load(self) -> dict[str, Any]:
         """The health of every endpoint, queues, and what ended in the last seconds."""
@@ -72,7 +77,7 @@ class PlaneBackend:
 
     async def count(self, principal: Principal, size: int) -> None:
         """Count a request of the admin API against the limits of its tenant. Raises `NotDone`."""
-        core, tenant, key, team = self._plane.core, principal.tenant, principal.key_id, principal.team
+        core, tenant, key, team = self._plane.core, principal.tenant, principal.subject, principal.team
         try:
             reservation = await core.ledger.reserve_state(tenant, key, team, size, core.clock())
         except InferenceError as error:

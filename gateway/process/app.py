@@ -86,6 +86,7 @@ class Gateway:
         self.plane.metrics.watch(ConfigInfo(self.lifecycle))
         self._exits.push_async_callback(self.host.end)
         await self.host.open()
+        await self.plane.features.catch_up(self.config)
         self.host.configure(self.config)
         await self._listen()
 

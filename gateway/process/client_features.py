@@ -42,6 +42,7 @@ if TYPE_CHECKING:  # each is imported when it is made
     from gateway.features.rollouts.warm import WarmArms
     from gateway.features.shadow.plane import ShadowPlane
     from gateway.features.stored.keeper import Keeper
+    from gateway.features.usage.budgets import BudgetReader
     from gateway.telemetry.traces.live import LiveTraces
 
 
@@ -108,6 +109,13 @@ class ClientFeatures:
         from gateway.features.journal.live import LiveJournal
 
         return LiveJournal()
+
+    @cached_property
+    def budgets(self) -> "BudgetReader":
+        """Lets limits of long periods follow the recorded usage."""
+        from gateway.features.usage.budgets import BudgetReader
+
+        return BudgetReader(self._config, lambda: self._identity.pepper, self.core.ledger, self._clock)
 
     @cached_property
     def recorder(self) -> "TrafficRecorder":
@@ -201,7 +209,7 @@ class ClientFeatures:
     def _usage(self) -> FeatureParts:
         from gateway.features.usage.metrics import UsageLost
 
-        return FeatureParts(metrics=[UsageLost(self.journal)])
+        return FeatureParts([("limits", self.budgets.run)], [UsageLost(self.journal)])
 
     def _requests(self) -> FeatureParts:
         from gateway.features.requests.metrics import RequestsLost
@@ -300,6 +308,11 @@ class ClientFeatures:
         self.shadows.configure(config, embedders)
         return self.shadows.live.by_name, (self.shadows.copies.watch,)
 
+    async def catch_up(self, config: Config) -> None:
+        """Let limits of long periods begin with the recorded usage. When the journals of this host are imported."""
+        if config.usage is not None:
+            await self.budgets.read()
+
     def configure(self, config: Config) -> None:
         """Put a configuration in force, when the core has its snapshot. Raises `StartError`, but only the first time:
         later configurations have the same brokers."""
@@ -354,6 +367,8 @@ class ClientFeatures:
         async with AsyncExitStack() as exits:
             if self._is_made("traces"):
                 exits.push_async_callback(self.traces.aclose)
+            if self._is_made("budgets"):
+                exits.push_async_callback(self.budgets.aclose)
             if self._is_made("journal"):
                 exits.callback(self.journal.close)
             if self._is_made("recorder"):

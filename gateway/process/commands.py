@@ -39,6 +39,7 @@ COMMANDS = {
     "keys": "gateway.auth.cli:app",
     "teams": "gateway.auth.teams_cli:app",
     "audit": "gateway.auth.audit_cli:app",
+    "erase": "gateway.features.stored.erasure:erase",
     "rollout": "gateway.features.rollouts.cli:app",
     "experiment": "gateway.features.experiments.cli:app",
     "shadow": "gateway.features.shadow.cli:app",

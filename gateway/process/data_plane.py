@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Container, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adapters.http1.message import Handler, Headers, Refusal, Response
@@ -61,7 +62,9 @@ class SharedResources:
     runtimes: Runtimes
     demo: ApiKey | None
     limits: SharedTable
-    certificate: ServerFiles | None = None
+    keys: Path
+    """The path of a sealed copy of the keys."""
+    certificate: ServerFiles | None
 
 
 class DataPlane:
@@ -81,7 +84,7 @@ class DataPlane:
         self.fleet = Fleet(self.rng, self.clock, self.runtimes)
         self.plan_state = PlanState()
         self.demo = shared.demo if shared else new_key() if config.auth.demo_key else None
-        self.identity = Identity(config, self.demo, self._keys_changed, self.clock)
+        self.identity = Identity(config, self.demo, self._keys_changed, self.clock, shared.keys if shared else None)
         self.listeners = ClientListeners(config, shared.certificate if shared else None)
         self.accepting = False
         self.playground_path: str | None = None
@@ -150,7 +153,11 @@ class DataPlane:
         watch = self.metrics.watch
         accounts, tenants = self.ledger.accounts.values, self.metrics.tenants
         watch(Gauges(self.fleet.endpoints, accounts, tenants, lambda: self._access_log.dropped, self.clock))
-        watch(IdentityGauges(lambda: self.identity.database_available, self.identity.tokens.key_sets))
+        watch(
+            IdentityGauges(
+                lambda: self.identity.database_available, lambda: self.identity.keys_age, self.identity.tokens.key_sets
+            )
+        )
         watch(QueueMetrics(self.fleet.queues))
         watch(DiscoveryMetrics(self.fleet, self.clock))
         watch(BackgroundMetrics())
@@ -241,6 +248,7 @@ class DataPlane:
     def _configure_ledger(self, config: Config) -> None:
         """Apply the limits of the file, and of the teams in the database."""
         self._teams = self.identity.keys.teams
+        self.ledger.drawn.is_recorded = config.usage is not None
         self.ledger.configure(with_teams(config, self._teams), self.clock(), config.models)
 
     def _keys_changed(self, keys: KeyTable) -> None:

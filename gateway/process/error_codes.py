@@ -162,6 +162,7 @@ _AGAIN = "Read the file again, and repeat the change on it."
 _RESTORE = "Restore the state database: keys in memory stay valid meanwhile."
 ADMIN = (
     _("forbidden", (403,), "The credential may not do this, or not for this tenant.", "Use an operator's key."),
+    _("session_over", (401,), "The session of the console has ended.", "Sign in again."),
     _("wrong_host", (403,), "The admin listener without credentials answers `localhost` and addresses only.",
       "Use `127.0.0.1`, or set `auth.admin.required: true`."),
     _("cross_origin", (403,), "A page of another origin sent the request.", "Open the console at its own URL."),
@@ -177,6 +178,7 @@ ADMIN = (
     _("no_such_pool", (404,), "The YAML file has no such pool.", "See `GET /admin/pools`."),
     _("no_such_endpoint", (404,), "The pool has no such endpoint.", "See `GET /admin/pools`."),
     _("no_such_batch", (404,), "No batch has this id.", "See `GET /admin/batches`."),
+    _("no_such_file", (404,), "The batch has no file of failed lines.", "Nothing: no line failed so far."),
     _("no_such_request", (404,), "No request of this id is stored.", "Check the id and `requests.retention`."),
     _("no_such_month", (404,), "A month is written as `2026-11`.", "Correct it."),
     _("no_such_shadow", (404,), "The YAML file has no such shadow.", "Correct its name."),

@@ -32,7 +32,12 @@ def check(
     tests: Annotated[
         Path | None, typer.Option(help="Tests of the policy. NAME.tests.yaml beside NAME.yaml when not given.")
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Treat warnings as errors.")] = False,
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict", help="Treat warnings as errors, also limits that a restart or a second gateway forgets."
+        ),
+    ] = False,
     rate: Annotated[
         str | None, typer.Option(help="Requests of a rollout's route, such as 50/s: print how long its steps need.")
     ] = None,
@@ -47,9 +52,10 @@ def check(
     """Print every error and warning of a configuration, and run its tests. Exit status 1 if one fails."""
     with working(f"reads {file}"):
         reading = read(file)
-    for problem in (*reading.problems, *reading.warnings, *reading.unchecked):
+    warnings = (*reading.warnings, *(reading.forgotten if strict else ()))
+    for problem in (*reading.problems, *warnings, *reading.unchecked):
         typer.echo(str(problem))
-    if reading.config is None or (strict and reading.warnings):
+    if reading.config is None or (strict and warnings):
         raise typer.Exit(1)
     beside = file.with_name(f"{file.stem}.tests{file.suffix}")
     tests = tests or (beside if beside.exists() else None)

@@ -19,6 +19,7 @@ from gateway.process.features import (
     has_scaling,
     has_soft_budgets,
 )
+from gateway.state.rounds import PATIENCE
 from gateway.traffic.fleet.members import NOTHING
 
 if TYPE_CHECKING:  # each is imported when it is made
@@ -184,11 +185,14 @@ class HostFeatures:
             prepare_folders(config)
 
     async def open(self) -> None:
-        """Put the stored shares of rollouts in force, before the first request."""
+        """Before the first request: put the stored shares of rollouts in force, and import the journals of earlier
+        processes, with which limits of long periods begin."""
         self._registry.register(self.storage)
         if has_comparisons(self._config()):
             await self.decider.open()
             await self._exchange(self.decider.orders)
+        if self._config().usage is not None:
+            await self.usage.write.within(PATIENCE)
 
     async def listen_to_keda(self, exits: AsyncExitStack) -> tuple[str, int] | None:
         """Listen until the exits close. Returns the address, if there is one. Raises `OSError` and `StartError`."""

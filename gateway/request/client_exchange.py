@@ -194,6 +194,7 @@ class ClientExchange(Exchange):
         if usage is None and isinstance(error, ContextTooLong):
             charged = Usage(prompt_tokens=request.prompt_tokens)
         self.reservation.settle(amounts_of(request, charged), record.cost, self.services.clock())
+        record.draws += self.reservation.draws
         record.usage = usage
 
 

@@ -67,6 +67,7 @@ def facts_of(
         request.sequence,
         request.uses_feature,
         principal.team,
+        principal.lineage,
     )
 
 

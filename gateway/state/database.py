@@ -15,6 +15,8 @@ from gateway.state.private_folder import make_private
 
 _LIBPQ: dict[str, dict[str, object]] = {"psycopg": {"prepare_threshold": None}, "psycopg2": {}}
 """Drivers that accept libpq's settings, with additional arguments: prepared statements do not work behind PgBouncer."""
+_APPLICATION = "headrace"
+"""The name of the connections in `pg_stat_activity`, unless the URL has another one."""
 _LOCK_TIMEOUT = 5.0
 """Seconds a statement waits for another process's write."""
 
@@ -79,6 +81,8 @@ def open_engine(database: str) -> Engine:
             # libpq's keepalive settings: a server that vanished is detected, and no thread waits for it for ever.
             arguments = {"connect_timeout": 5, "tcp_user_timeout": 10_000, "client_encoding": "utf8"}
             arguments |= _LIBPQ[url.get_driver_name()]
+            if "application_name" not in url.query:
+                arguments["application_name"] = _APPLICATION
         return create_engine(
             url, connect_args=arguments, pool_size=2, max_overflow=2, pool_timeout=5, pool_pre_ping=True
         )

@@ -136,6 +136,14 @@ class FigureSet:
         for cause, number in causes.items():
             self.causes[cause if cause in self.causes or len(self.causes) < MOST_NAMES else OTHERS] += number
 
+    def fold(self, most: int) -> None:
+        """Add up all names of each dimension but those with the most requests."""
+        for dimension, named in self.named.items():
+            ordered = sorted(named.items(), key=lambda item: (item[0] == OTHERS, -item[1].requests, item[0]))
+            self.named[dimension] = dict(ordered[:most])
+            for _, figures in ordered[most:]:
+                self.named[dimension].setdefault(OTHERS, Figures()).add(figures)
+
     def describe(self) -> dict[str, Any]:
         """The sums as JSON: entries of lists have a name."""
         made: dict[str, Any] = {"all": self.all.describe()}

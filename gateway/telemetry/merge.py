@@ -25,6 +25,7 @@ GAUGES: Mapping[str, Way] = {
     "headrace_jwks_age_seconds": max,
     "headrace_jwks_keys": min,
     "headrace_key_database_available": min,
+    "headrace_keys_age_seconds": max,
     "headrace_redis_up": min,
     "headrace_bus_lag": max,
     "headrace_bus_available": min,

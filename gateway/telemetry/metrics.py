@@ -126,8 +126,11 @@ class Metrics(Collector):
         for name in record.ignored:
             self._ignored[label(name)] += 1
         if (reason := record.reason) is not None:
-            unit, per = reason.facts.get("unit", ""), reason.facts.get("per", "")
-            self._refusals[tenant, reason.cause, str(unit), str(per)] += 1
+            limited = reason.cause, str(reason.facts.get("unit", "")), str(reason.facts.get("per", ""))
+            refusal = (tenant, *limited)
+            if len(self._refusals) >= self.tenants.max_series and refusal not in self._refusals:
+                refusal = (OTHERS, *limited)
+            self._refusals[refusal] += 1
         for unit, per in record.shadowed:
             self._shadowed[tenant, unit, per] += 1
 

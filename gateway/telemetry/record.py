@@ -28,6 +28,8 @@ class RequestHolder(Protocol):
     @property
     def team(self) -> str: ...
     @property
+    def lineage(self) -> str: ...
+    @property
     def roles(self) -> frozenset[str]: ...
 
 
@@ -47,8 +49,8 @@ class Record:
     """
 
     __slots__ = (
-        "allowances", "arm", "client", "cost", "decision", "draft", "early", "ended", "endpoint", "error",
-        "explanation", "exported", "feedback_id", "ignored", "key", "model", "of_batch", "operation", "pool",
+        "allowances", "arm", "client", "cost", "decision", "draft", "draws", "early", "ended", "endpoint", "error",
+        "explanation", "exported", "feedback_id", "ignored", "key", "lineage", "model", "of_batch", "operation", "pool",
         "reason", "relay", "request_id", "rng", "roles", "shadowed", "started", "status", "stored", "stream", "team",
         "tenant", "time", "trace", "usage",
     )  # fmt: skip
@@ -61,6 +63,8 @@ class Record:
         self.trace = CallTrace()
         self.tenant = ""
         self.key = ""
+        self.lineage = ""
+        """The first key that the key replaces; empty for a key that replaces none."""
         self.team = ""
         self.roles = USER
         self.model = ""
@@ -79,6 +83,8 @@ class Record:
         self.status = 200
         self.usage: Usage | None = None
         self.cost: Money | None = None
+        self.draws: tuple[Any, ...] = ()
+        """What the request has drawn from limits of long periods."""
         self.allowances: tuple[Any, ...] = ()
         """The limits that apply to the request, for the headers that report the remaining amounts."""
         self.shadowed: tuple[tuple[str, str], ...] = ()
@@ -105,8 +111,8 @@ class Record:
     def hold(self, principal: RequestHolder) -> None:
         """Set the identity of the client, also for the large bodies that this task decodes."""
         offload.TENANT.set(principal.tenant)
-        self.tenant, self.key, self.team, self.roles = (
-            principal.tenant, principal.key_id, principal.team, principal.roles
+        self.tenant, self.key, self.team, self.roles, self.lineage = (
+            principal.tenant, principal.key_id, principal.team, principal.roles, principal.lineage
         )  # fmt: skip
 
     def sign(self, id: str, headers: Mapping[str, str]) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 OPEN = {
     "assembly",
+    "cut",
     "types",
     "dataflow",
     "ignored_fields",
@@ -19,6 +20,7 @@ OPEN = {
     "offload",
     "process",
     "paths",
+    "reason",
     "requests",
     "spans",
     "statuses",

@@ -1,6 +1,7 @@
 """The image: its steps run here without a container, and the Dockerfile runs the same steps."""
 
 import asyncio
+import json
 import re
 import subprocess
 import tempfile
@@ -11,6 +12,8 @@ from typing import Any
 
 import aiohttp
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.support.processes import GatewayProcess
 from tests.support.read_only import USER, beside, confined
@@ -86,6 +89,10 @@ def _check_the_tree(prefix: Path) -> None:
             assert path.stat().st_mode & 0o004, path
     (packages,) = prefix.glob("lib/python*/site-packages")
     assert (packages / "psycopg").exists()
+    pinned = (IMAGE / "constraints.txt").read_text().splitlines()
+    for each in json.loads((prefix / "packages.json").read_text()):
+        name = canonicalize_name(each["name"])
+        assert name in ("headrace", "pip", "setuptools") or f"{name}=={each['version']}" in pinned, each
     assert not (packages / "torch").exists()
 
 
@@ -144,3 +151,23 @@ def test_the_chart_uses_the_tags_of_the_targets() -> None:
     assert '(printf "%s-%s" ($own.tag | default .root.Chart.AppVersion) .runtime.kind)' in names
     targets = {stage.rpartition(" ")[2] for stage in instructions("FROM")}
     assert {"gateway", "llm", "tensor", "torch"} <= targets
+
+
+@pytest.mark.plain
+def test_every_package_of_the_images_has_a_version_that_the_distribution_accepts() -> None:
+    project: dict[str, Any] = tomllib.loads(Path("pyproject.toml").read_text())["project"]
+    lines = [line for line in (IMAGE / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+    pinned = dict(line.split("==") for line in lines)
+    assert len(pinned) == len(lines)
+    extras = {name for run in instructions("RUN") for name in run.rpartition(" ")[2].split(",") if "build.sh" in run}
+    needed = [*project["dependencies"], *(each for name in extras for each in project["optional-dependencies"][name])]
+    for requirement in map(Requirement, needed):
+        if requirement.name != "headrace":
+            assert pinned[canonicalize_name(requirement.name)] in requirement.specifier, requirement
+
+
+@pytest.mark.plain
+def test_the_image_has_the_version_of_the_distribution() -> None:
+    project: dict[str, Any] = tomllib.loads(Path("pyproject.toml").read_text())["project"]
+    assert f"VERSION={project['version']}" in instructions("ARG")
+    assert f"image: headrace:{project['version']}" in Path("deploy/compose/compose.yaml").read_text()

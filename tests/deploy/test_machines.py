@@ -97,10 +97,13 @@ def _environment() -> dict[str, str]:
 async def _run(command: list[str], folder: Path, variables: dict[str, str]) -> str:
     """The output of a command that succeeds."""
     environment = {**_environment(), **variables}
-    options: dict[str, Any] = {"cwd": folder, "env": environment, "capture_output": True, "text": True, "timeout": 300}
-    done = await asyncio.to_thread(subprocess.run, command, **options)
+
+    def run() -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+
+    done = await asyncio.to_thread(run)
     assert done.returncode == 0, done.stdout + done.stderr
-    return str(done.stdout)
+    return done.stdout
 
 
 async def _started(command: list[str], file: Path, folder: Path, variables: dict[str, str]) -> GatewayProcess:

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -14,6 +15,7 @@ import pytest
 import pytest_asyncio
 import yaml
 
+from gateway.auth.sealed import SealedKeys, SealedKeysRefused
 from tests.support.postgres import Postgres
 from tests.support.processes import GatewayProcess, command, gateway, minimal
 from tests.support.upstreams import upstream
@@ -159,7 +161,7 @@ async def test_valid_keys_work_while_postgres_is_away_and_revocation_counts_when
         await c.g.printed("the current keys stay valid")
         assert {(await c.g.chat(key))[0] for key in (active, ended) * 10} == {200}
         assert (await c.admin("GET", "/readyz"))[0] == 200
-        assert (await c.g.state())["key_database"] == {"available": False}
+        assert (await c.g.state())["key_database"]["available"] is False
         status, body = await c.admin("POST", "/admin/tenants/acme/keys")
         assert (status, body["error"]["code"]) == (503, "key_database_unavailable")
         await asyncio.to_thread(postgres.start)
@@ -176,3 +178,58 @@ async def test_valid_keys_work_while_postgres_is_away_and_revocation_counts_when
                     assert failed["detail"] == {"status": 503}
                     break
                 await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_gateways_and_workers_start_while_postgres_is_away(
+    tmp_path: Path, postgres: Postgres, workers: int
+) -> None:
+    (tmp_path / "pepper").write_text(PEPPER)
+    database = postgres.database()
+    sealed = SealedKeys(tmp_path / "local" / "keys.sealed", PEPPER.encode(), database)
+    rollout = {"name": "r", "from": "up", "to": "new", "steps": [{"weight": "50%", "for": "1h"}]}
+
+    async def is_sealed(key: str) -> None:
+        async with asyncio.timeout(300):
+            while True:
+                with suppress(SealedKeysRefused):
+                    if key.split("-")[1] in (await asyncio.to_thread(sealed.read))[0].records:
+                        return
+                await asyncio.sleep(0.05)
+
+    async with upstream() as up, upstream() as new:
+        settings = minimal(
+            up.url,
+            workers=workers,
+            state={"database": database, "folder": str(tmp_path / "local")},
+            auth={"pepper": "file:pepper"},
+            usage={}, requests={},
+            pools=[{"name": "up", "endpoints": [up.url]}, {"name": "new", "endpoints": [new.url]}],
+            models=[{"name": "chat", "routes": [{"rollout": rollout}]}],
+        )  # fmt: skip
+        async with running(tmp_path, settings) as c:
+            key = await issue(c.g, "--tenant", "acme")
+            await c.g.until_status(key, 200)
+            await is_sealed(key)
+            await asyncio.to_thread(postgres.crash)
+            await c.g.printed("the current keys stay valid")
+            if workers > 1:
+                before = {worker["pid"] for worker in (await c.g.state())["workers"]}
+                for pid in before:
+                    os.kill(pid, signal.SIGKILL)
+                await c.g.until_ready(workers)
+                assert before.isdisjoint(worker["pid"] for worker in (await c.g.state())["workers"])
+                assert (await c.g.chat(key))[0] == 200
+        calls = len(new.received)
+        async with running(tmp_path, settings) as c:
+            await c.g.printed("keys are from the sealed copy")
+            assert [(await c.g.chat(key))[0] for _ in range(20)] == [200] * 20
+            assert len(new.received) == calls  # a rollout that cannot be read sends all to `from`
+            assert (await c.g.chat("wrong"))[0] == 401
+            state = (await c.g.state())["key_database"]
+            assert state["available"] is False
+            assert state["age_seconds"] >= 0
+            await asyncio.to_thread(postgres.start)
+            status, _, err = await command("keys", "revoke", key.split("-")[1], "--config", str(c.g.config))
+            assert status == 0, err
+            await c.g.until_status(key, 401)

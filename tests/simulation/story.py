@@ -74,8 +74,9 @@ class _Logs(logging.Handler):
         self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        if not record.getMessage().startswith("rollouts: "):  # the database was away
-            self.lines.append(f"logged: {record.getMessage()}")
+        text = record.getMessage()
+        if not text.startswith("rollouts: ") and " is unhealthy: " not in text:  # the database or a server was away
+            self.lines.append(f"logged: {text}")
 
 
 class _Player:

@@ -84,7 +84,7 @@ def a_reload_fills_every_bucket(patch: pytest.MonkeyPatch) -> None:
 
 def tenants_share_an_account(patch: pytest.MonkeyPatch) -> None:
     shared = Account("t0", {"host": in_memory})
-    patch.setattr("gateway.limits.ledger.Account", lambda tenant, stores: shared)
+    patch.setattr("gateway.limits.ledger.Account", lambda tenant, stores, drawn: shared)
 
 
 def a_broken_stream_continues_elsewhere(patch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from adapters.requests import GenerateRequest, ModelRequest
 from config.schema.config import TenantConfig
 from config.schema.money import Money
 from gateway.limits.allowance import Allowance
+from gateway.limits.drawn import Draw
 from gateway.limits.ledger import Ledger, Reservation
 from gateway.traffic.endpoint import RefusalKey, subject_of
 from gateway.traffic.pool import Pool
@@ -30,6 +31,10 @@ class WatchedReservation:
         self._ledger = ledger
         self._admission = admission
         self.shadowed = real.shadowed
+
+    @property
+    def draws(self) -> tuple[Draw, ...]:
+        return self._real.draws
 
     def settle(self, amounts: Amounts, cost: Money | None, now: float) -> None:
         self._real.settle(amounts, cost, now)

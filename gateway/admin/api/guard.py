@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from adapters.errors import CredentialError
+from adapters.errors import CapacityError, CredentialError
 from config.schema.config import Config
 from config.schema.tenant import TenantConfig
 from gateway.admin.api.backend import AdminBackend
@@ -270,6 +270,8 @@ def _refusal(error: Exception) -> AdminRefused | None:
         return AdminRefused(401, "session_over", f"Your session is over. {error}")
     if isinstance(error, CredentialError):
         return AdminRefused(401, error.code, error.message)
+    if isinstance(error, CapacityError):  # the keys are not read yet
+        return AdminRefused(503, error.code, error.message)
     if isinstance(error, NotDone):
         return AdminRefused(error.status, error.code, str(error))
     if isinstance(error, NotEditable):

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from aiohttp import web
 
-from adapters.errors import CredentialError
+from adapters.errors import CapacityError, CredentialError
 from config.schema.config import ClientModelConfig, Config
 from config.schema.text import is_glob
 from gateway.admin.api.backend import AdminBackend
@@ -52,7 +52,7 @@ class QuickstartFront:
         """Whether the gateway accepts the demo key: a reload may have removed it."""
         try:
             self._backend.authenticate(key, None, time.time())
-        except CredentialError:
+        except (CredentialError, CapacityError):
             return False
         return True
 

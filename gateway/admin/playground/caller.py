@@ -17,14 +17,16 @@ class _Caller(msgspec.Struct, frozen=True):
     roles: list[str]
     labels: dict[str, str]
     team: str = ""
+    lineage: str = ""
 
 
 def encode_caller(principal: Principal) -> str:
     """The value of the header. A session has no scopes, because a credential with scopes cannot sign in."""
     assert principal.scope is None
     caller = _Caller(
-        principal.tenant, principal.key_id, sorted(principal.roles), dict(principal.labels), principal.team
-    )
+        principal.tenant, principal.key_id, sorted(principal.roles), dict(principal.labels), principal.team,
+        principal.lineage,
+    )  # fmt: skip
     return base64.b64encode(msgspec.json.encode(caller)).decode()
 
 
@@ -35,4 +37,5 @@ def decode_caller(header: str | None) -> Principal:
     except (ValueError, msgspec.MsgspecError):
         raise CredentialError("the request has no caller", code="missing_api_key").because("session") from None
     roles = frozenset(caller.roles)
-    return Principal(caller.tenant, caller.key, USER if roles == USER else roles, caller.labels, team=caller.team)
+    rights = USER if roles == USER else roles, caller.labels, None, caller.team, caller.lineage
+    return Principal(caller.tenant, caller.key, *rights)

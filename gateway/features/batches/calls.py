@@ -70,7 +70,7 @@ class LineCharge(NamedTuple):
 def _charge(record: Record, currency: str) -> LineCharge:
     if not record.tenant or not record.model:
         return LineCharge()
-    hour, labels, amounts = charge_of(usage_line(record), currency)
+    hour, labels, amounts = charge_of(usage_line(record, counted=True, draws=False), currency)
     if amounts[0] > LARGEST:
         log.error("batches: a line costs more than %d picos, and is charged that much", LARGEST)
         amounts[0] = LARGEST

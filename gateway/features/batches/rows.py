@@ -37,13 +37,14 @@ class BatchHolder(msgspec.Struct, frozen=True):
     labels: dict[str, str]
     scope: dict[str, list[str]] | None = None
     team: str = ""
+    lineage: str = ""
 
     @classmethod
     def of(cls, principal: Principal) -> "BatchHolder":
         """The rights of a principal."""
         scope = None if principal.scope is None else {name: list(v) for name, v in principal.scope.names.items()}
         roles, labels = sorted(principal.roles), dict(principal.labels)
-        return cls(principal.tenant, principal.key_id, roles, labels, scope, principal.team)
+        return cls(principal.tenant, principal.key_id, roles, labels, scope, principal.team, principal.lineage)
 
     @property
     def models(self) -> list[str]:
@@ -53,7 +54,7 @@ class BatchHolder(msgspec.Struct, frozen=True):
     def principal(self) -> Principal:
         """The principal of the lines."""
         scope = None if self.scope is None else Scope(**self.scope)
-        return Principal(self.tenant, self.key_id, frozenset(self.roles), self.labels, scope, self.team)
+        return Principal(self.tenant, self.key_id, frozenset(self.roles), self.labels, scope, self.team, self.lineage)
 
 
 class BatchSpec(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ from math import inf
 
 from adapters import offload
 from adapters.brokers.base import BrokerDelivery
-from adapters.errors import CredentialError
+from adapters.errors import CapacityError, CredentialError
 from adapters.http1.message import Headers
 from adapters.wire.cloudevents import MAX_ID, CloudEvent, EnvelopeError, decode, parse
 from config.schema.bus import BindingConfig
@@ -89,7 +89,7 @@ class Opener:
         token = bearer(value if is_bearer else None, None if is_bearer else value)
         try:
             principal = self._core.snapshot.credentials.authenticate(token, None, self._core.wall())
-        except CredentialError as error:
+        except (CredentialError, CapacityError) as error:
             raise Unanswerable(error.code, error.message) from None
         if self._binding.tenant not in (None, principal.tenant):
             raise Unanswerable("wrong_tenant", "The key is not one of the tenant of the binding.")

@@ -153,7 +153,7 @@ def _reduce(file: JournalFile) -> bool:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not os.fstat(fd).st_mode & _WRITABLE:
             return False
-        sums = summed(line for _, line in lines_of(file, 0, file.size) if line.counted)
+        sums = summed(line for _, line in lines_of(file, 0, file.size))
         new.write_bytes(MAGIC + b"".join(framed(encode(line)) for line in sums))
         new.chmod(_BEGUN)
         new.rename(file.path)

@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from gateway.limits.drawn import Draw, drawn
+
 MICROS = 1_000_000
 HOUR_MICROS = 3600 * MICROS
 DAY_MICROS = 24 * HOUR_MICROS
@@ -62,6 +64,15 @@ class RequestLine(msgspec.Struct, array_like=True, gc=False):
     """More than 1 for a sum."""
     failed: bool | None = None
     """Whether it is a failure of the service; None in lines of earlier releases."""
+    lineage: str = ""
+    """The first key that the key replaces; empty for a key that replaces none."""
+    draws: tuple[Draw, ...] = ()
+    """What the request has drawn from limits of long periods."""
+
+    @property
+    def subject(self) -> str:
+        """The key of usage: all keys of one lineage are one."""
+        return self.lineage or self.key
 
     @property
     def cost(self) -> int:
@@ -90,12 +101,13 @@ def split(picos: int) -> tuple[int, int]:
 
 
 def summed(lines: Iterable[RequestLine]) -> list[RequestLine]:
-    """Lines that count as much usage: one for each hour and each set of labels."""
+    """Lines that count as much usage: one for each hour and each set of labels, and one for what limits count."""
+    lines = list(lines)
     sums: dict[tuple[int | str, ...], list[int]] = {}
-    for line in lines:
+    for line in (each for each in lines if each.counted):
         place = (
-            line.at // HOUR_MICROS, line.tenant, line.key, line.model, line.arm, line.error, line.currency, line.team,
-            line.is_failure,
+            line.at // HOUR_MICROS, line.tenant, line.subject, line.model, line.arm, line.error, line.currency,
+            line.team, line.is_failure,
         )  # fmt: skip
         amounts = (line.requests, line.cost, *line.usage)
         before = sums.get(place)
@@ -109,6 +121,13 @@ def summed(lines: Iterable[RequestLine]) -> list[RequestLine]:
             "usage": tuple(usage),
         }  # fmt: skip
         made.append(RequestLine(**_EMPTY, **fields, counted=True, requests=requests))
+    if draws := drawn(draw for line in lines for draw in line.draws):
+        nothing: dict[str, Any] = dict.fromkeys(("tenant", "key", "model", "arm", "error", "currency", "team"), "") | {
+            "at": lines[-1].at,
+            "picos": 0,
+            "usage": (0,) * len(NUMBERS),
+        }
+        made.append(RequestLine(**_EMPTY, **nothing, draws=draws))
     return made
 
 

@@ -50,29 +50,31 @@ class RequestSink:
         """Append a request, as usage, for the search, or for both.
 
         Requests without a tenant are not stored: anyone can send them. Those without a model are not usage, and only
-        their errors are searched for: a list of models, a wrong key. A batch counts the usage of its lines.
+        their errors are searched for: a list of models, a wrong key. A batch counts the usage of its lines. What a
+        request has drawn from limits of long periods is stored in each case.
         """
         if not record.tenant:
             return
         counted = self._counts and record.model != "" and not record.of_batch
+        draws = self._counts and bool(record.draws)
         reasons = self._reasons
         if isinstance(record.error, CredentialError) and not self._is_due(record):
             return
         if reasons is not None and (record.model in self._excluded or not (record.model or record.error is not None)):
             reasons = None
-        if not counted and reasons is None:
+        if not counted and not draws and reasons is None:
             return
         line = b""
         if reasons is not None:
             try:
-                line = encode(line_of(record, reasons, counted=counted))
+                line = encode(line_of(record, reasons, counted=counted, draws=draws))
             except Exception:  # a request ends whatever its record has, and counts
                 log.exception("journal: a request is not recorded")
                 self.unrecorded, reasons = self.unrecorded + 1, None
-        if not line and counted:
-            line = encode(usage_line(record))
+        if not line and (counted or draws):
+            line = encode(usage_line(record, counted=counted, draws=draws))
         if line:
-            self._write(line, counted=counted, recorded=reasons is not None)
+            self._write(line, counted=counted or draws, recorded=reasons is not None)
 
     def _is_due(self, record: Record) -> bool:
         """Whether a refused credential is recorded: once a second for each, since no limit stops its holder."""
@@ -116,9 +118,9 @@ class RequestSink:
         self._file.append(line)
 
 
-def line_of(record: Record, reasons: Reasons, *, counted: bool) -> RequestLine:
+def line_of(record: Record, reasons: Reasons, *, counted: bool, draws: bool) -> RequestLine:
     """The line of a request."""
-    started, trace, line = record.started, record.trace, usage_line(record)
+    started, trace, line = record.started, record.trace, usage_line(record, counted=counted, draws=draws)
     line.id = _text(record.request_id)
     line.operation, line.pool, line.status = record.operation, record.pool, record.status
     if record.error is not None:
@@ -128,19 +130,19 @@ def line_of(record: Record, reasons: Reasons, *, counted: bool) -> RequestLine:
     if trace.first_chunk:
         line.first_chunk = _micros(trace.first_chunk - started)
     line.detail = _json(detail_of(record, reasons)).decode()
-    line.counted = counted
     return line
 
 
-def usage_line(record: Record) -> RequestLine:
-    """The line of a request that counts as usage alone."""
+def usage_line(record: Record, *, counted: bool, draws: bool) -> RequestLine:
+    """The line of a request that no search finds: it counts as usage, for limits, or for both."""
     usage, error, cost = record.usage, record.error, record.cost
     billions, picos = (0, 0) if cost is None else split(cost.picos)
     return RequestLine(
         int(record.time * MICROS), "", record.tenant, _text(record.key), _text(record.model), "", "",
         record.arm or "", 0, "" if error is None else error.kind, "", "" if cost is None else cost.currency,
-        "", "", False, 0, -1, picos, _NO_USAGE if usage is None else _numbers(usage), "", record.team, billions, True,
-        failed=error is not None and is_failure(error.kind, record.status),
+        "", "", False, 0, -1, picos, _NO_USAGE if usage is None else _numbers(usage), "", record.team, billions,
+        counted, failed=error is not None and is_failure(error.kind, record.status), lineage=record.lineage,
+        draws=record.draws if draws else (),
     )  # fmt: skip
 
 

@@ -31,6 +31,8 @@ _MOST_ENDPOINTS = 100
 """Endpoints that a replica stores for the others."""
 _SETTLED = 5
 """Minutes after which no replica adds to a minute."""
+_STORED_NAMES = 8
+"""Names of each dimension of a stored minute, somewhat more than the series of a chart: a page reads hundreds."""
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -114,7 +116,7 @@ class LiveBoard:
         if (config.usage is not None or config.requests is not None) and self._stored < minute - 1:
             complete = await self._source.minutes()
             new = {int(each): figures for each, figures in complete.items() if int(each) > self._stored}
-            texts = {each: _encode(figures).decode() for each, figures in new.items()}
+            texts = {each: _minute_of(figures) for each, figures in new.items()}
             oldest = minute - HISTORY_HOURS * MINUTE
             await asyncio.to_thread(lambda: self._opened().add_minutes(self.replica, texts, oldest))
             self._stored = max((self._stored, *new, minute - 2))
@@ -172,3 +174,10 @@ class LiveBoard:
             self._past_end = max(self._past_end, settled)
             sums = {minute: figures for minute, figures in (self._past | read).items() if first <= minute < end}
         return columns_of(sums, first, end, by)
+
+
+def _minute_of(described: dict[str, Any]) -> str:
+    """The JSON of a minute, with its largest names."""
+    figures = FigureSet.read(described)
+    figures.fold(_STORED_NAMES)
+    return _encode(figures.describe()).decode()

@@ -21,6 +21,7 @@ from gateway.request.route_plan import RoutePlan
 from gateway.request.services import Services
 from gateway.request.snapshot import Snapshot
 from gateway.request.spine import Exchange
+from gateway.telemetry import Record
 from policies.facts import Facts
 from policies.limits.limits import Amounts
 from policies.limits.price import PriceRow, expected_output
@@ -86,9 +87,12 @@ class ClientModelCalls:
         principal: Principal,
         allowances: tuple[Allowance, ...],
         budgets: Budgets,
+        record: Record,
         *,
         priced: bool,
     ) -> None:
+        """`record` is that of the client's request, which has the draws of its calls."""
+        self.record = record
         self.services = services
         self.snapshot = snapshot
         self.principal = principal
@@ -121,7 +125,8 @@ class ClientModelCalls:
         """Calls the models of a pipeline that a step of this one calls."""
         covered, budgets = (*self._covered, *allowances), self.budgets.within(inner.name, inner.budget)
         priced = self.priced or priced
-        return ClientModelCalls(self.services, self.snapshot, self.principal, covered, budgets, priced=priced)
+        services, snapshot, record = self.services, self.snapshot, self.record
+        return ClientModelCalls(services, snapshot, self.principal, covered, budgets, record, priced=priced)
 
 
 class StepExchange(Exchange):
@@ -226,6 +231,7 @@ class StepExchange(Exchange):
         self._caller.budgets.settle(self._use, Use(tokens, 0 if cost is None else cost.picos))
         if self._reservation is not None:
             self._reservation.settle(amounts_of(self.request, usage), cost, self.services.clock())
+            self._caller.record.draws += self._reservation.draws
 
 
 def _earlier(first: Deadline, second: Deadline) -> Deadline:

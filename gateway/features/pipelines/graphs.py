@@ -86,7 +86,8 @@ class GraphPlan(RoutePlan):
         own = pipeline_of(snapshot, exchange.model)
         budgets = Budgets() if own is None else Budgets().within(own.name, own.budget)
         priced = exchange.model in snapshot.prices
-        return ClientModelCalls(exchange.services, snapshot, exchange.principal, allowances, budgets, priced=priced)
+        services, principal, record = exchange.services, exchange.principal, exchange.record
+        return ClientModelCalls(services, snapshot, principal, allowances, budgets, record, priced=priced)
 
 
 PIPELINES = Pipelines()

@@ -123,12 +123,12 @@ class SimulatedLimits:
             reservation.settle(amounts, cost, at)
         tenant = principal.tenant
         if not entry.model:
-            allowances = self._ledger.accounts[tenant].of_key(principal.key_id, principal.team, now, now)
+            allowances = self._ledger.accounts[tenant].of_key(principal.subject, principal.team, now, now)
             return any(each.refusals((1, 0, 0, 0, 0), 0, now, now) for each in allowances)
         user = subject_of(entry.user) or None
         facts = Facts(
             tenant, principal.key_id, entry.model, {}, entry.stream, entry.prompt_tokens, user, entry.id,
-            team=principal.team,
+            team=principal.team, lineage=principal.lineage,
         )  # fmt: skip
         price = self._policy.prices.get(decided.configured)
         estimated: Amounts = (1, entry.prompt_tokens + expected_output(entry.max_tokens, entry.n), entry.rows,

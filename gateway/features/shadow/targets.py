@@ -22,6 +22,7 @@ from gateway.features.pipelines.graphs import PIPELINES
 from gateway.limits.ledger import Ledger
 from gateway.request.services import Services
 from gateway.request.snapshot import Snapshot, build
+from gateway.telemetry import Record
 from gateway.traffic.endpoint import Endpoint, subject_of
 from gateway.traffic.fleet.member import PoolMember
 from gateway.traffic.plan_state import PlanState, TokenEmbedder
@@ -209,7 +210,8 @@ class CopyModels:
             self._snapshot = build(
                 config, keys, self._pools, self._rng, self._clock, plan_state=state, graphs=PIPELINES
             )
-        return ClientModelCalls(self.services, self._snapshot, principal, (), Budgets(), priced=True)
+        record = Record("", "", "", 0.0)  # nobody reads it: its ledger records nothing
+        return ClientModelCalls(self.services, self._snapshot, principal, (), Budgets(), record, priced=True)
 
 
 def _uncharged(config: Config) -> Config:

@@ -6,4 +6,5 @@ stored_responses.py  `/v1/responses/ID`, and the storage as the front of Respons
 conversations.py  `/v1/conversations`
 references.py  stored items in the place of references to them
 keeper.py      reads and writes for the event loop, and retention
+erasure.py     `headrace erase`: deletes what an end user has stored
 """

@@ -8,6 +8,8 @@ earlier.py  files of counters of earlier releases
 writer.py   adds the journals of a host to the database
 schema.py   the tables
 store.py    hours, days and retention in the database
+draws.py    what requests have drawn from limits of long periods
+budgets.py  lets the limits of a process follow them
 report.py   sums by label and period
 overview.py sums of a period by one label, beside the period before, with a forecast
 query.py    queries from texts

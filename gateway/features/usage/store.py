@@ -15,6 +15,7 @@ from gateway.auth.state import StateDatabase
 from gateway.features.journal.files import WaitingLine
 from gateway.features.journal.tables import add_sums, move_offset
 from gateway.features.usage.charges import charge_of
+from gateway.features.usage.draws import ReadDraws, add_draws, forget_draws, read_draws
 from gateway.features.usage.earlier import CountedFile
 from gateway.features.usage.labels import COUNTERS, HOUR, LABELS, day_of
 from gateway.features.usage.overview import OverviewQuery, overview_of
@@ -37,9 +38,9 @@ class UsageStore:
         self._database = StateDatabase(url, pepper, USAGE)
 
     def add(self, source: str, waiting: Sequence[WaitingLine], oldest: int, currency: str) -> None:
-        """Add the usage of lines of one file, each exactly once; those before the hour `oldest` are no longer retained.
+        """Add the usage and the draws of lines of one file, each exactly once.
 
-        `currency` is that of requests without a cost.
+        Usage before the hour `oldest` is no longer retained. `currency` is that of requests without a cost.
         """
         try:
             with self._database.change(moves_epoch=False) as connection:
@@ -50,6 +51,7 @@ class UsageStore:
                 for part in in_parts(rows):
                     add_sums(connection, hours, part, COUNTERS)
                 _sum_again(connection, rows)
+                add_draws(connection, (d for end, line in waiting if end > before for d in line.draws), self._wall())
         except BaseException:
             self._rows = WriterRows()  # the transaction may have been committed
             raise
@@ -89,6 +91,7 @@ class UsageStore:
             connection.execute(delete(totals).where(totals.c.day < oldest_day))
             # A file whose last import was then has no line that would still be retained.
             connection.execute(delete(sources).where(sources.c.at < oldest_hour * HOUR))
+            forget_draws(connection, now)
         return ended
 
     def report(self, query: UsageQuery) -> list[dict[str, Any]]:
@@ -111,6 +114,11 @@ class UsageStore:
         """The usage of a period by one label, beside that of the period before."""
         with self._database.transaction() as connection:
             return overview_of(connection, query)
+
+    def draws(self, after: int) -> ReadDraws:
+        """What limits of long periods follow: what has changed after a version."""
+        with self._database.transaction() as connection:
+            return read_draws(connection, after, self._wall())
 
     def close(self) -> None:
         """Close pooled connections."""

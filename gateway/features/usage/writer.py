@@ -77,7 +77,7 @@ class UsageWriter:
         oldest = int(now - usage.hours) // HOUR
         try:
             for file, waiting in self._files.parts("usage"):
-                lines = [each for each in waiting if each.line.counted]
+                lines = [each for each in waiting if each.line.counted or each.line.draws]
                 _import(file.source, lines, partial(self._add, file.source, oldest, currency_of(config)))
             for counted in counted_files(usage_folder(config)):
                 rows = [counted._replace(rows=[row]) for row in counted.rows]

@@ -66,7 +66,7 @@ class Rpcs:
             call.charge_to(core.memory.of(principal.tenant))
             if not call.received_all and not method.streams:
                 record.early = core.ledger.reserve_early(
-                    principal.tenant, principal.key_id, principal.team, core.clock()
+                    principal.tenant, principal.subject, principal.team, core.clock()
                 )
             await method.answer(principal, call, record)
         except InferenceError as error:

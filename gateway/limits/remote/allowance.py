@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from config.schema.limits import LimitsConfig
 from gateway.limits.allowance import Allowance, Hold
+from gateway.limits.drawn import SPEND, DrawnUnit, DrawTotals, debt_of
 from gateway.limits.mutexes import LimitsUnavailable
 from policies.limits.limits import RATED, Amounts
 
@@ -35,7 +36,7 @@ class RemoteAllowance(Allowance):
     While Redis is unavailable it counts locally, from the row's last state, and the usage of that time is a debt.
     """
 
-    __slots__ = ("_debts", "_rates", "_refuses", "_ttl", "key", "own")
+    __slots__ = ("_debts", "_owed", "_rates", "_recorded", "_refuses", "_ttl", "key", "own")
 
     def __init__(self, debts: Debts, scope: str, subject: str, config: LimitsConfig, now: float, utc: float) -> None:
         self._debts = debts
@@ -43,6 +44,10 @@ class RemoteAllowance(Allowance):
         self.key = PREFIX + b"row:" + name.encode()
         self.own = 0
         """Requests in flight of this gateway."""
+        self._recorded: dict[int, int] = {}
+        """The money that the state database has, by window."""
+        self._owed: dict[int, tuple[float, float]] = {}
+        """By the index of a rate: what it owes by the state database, and when."""
         super().__init__(config, now, utc)
 
     def configure(self, config: LimitsConfig, now: float, utc: float) -> None:
@@ -54,13 +59,38 @@ class RemoteAllowance(Allowance):
         self._ttl = int(max([60, *periods, HOUR if config.concurrency else 0]))
 
     def row(self, amounts: Amounts, picos: int, utc: float) -> list[Any]:
-        """The row in the script's format, with the amounts to take; no amount is above the capacity."""
-        rates = [(unit, capacity, period, min(amounts[unit], capacity)) for unit, capacity, period in self._rates]
+        """The row in the script's format, with the amounts to take; no amount is above the capacity.
+
+        With what is recorded, for a row that Redis does not have."""
+        rates = [
+            (unit, capacity, period, min(amounts[unit], capacity), self._debt(unit, capacity / period, utc))
+            for unit, capacity, period in self._rates
+        ]
         ttl, spend = self._ttl, None
         if (budget := self.spend) is not None:
             ttl = max(ttl, int(budget.reset(utc)) + HOUR)
-            spend = (budget.period, float(budget.amount), budget.end, float(budget.clamp(picos)))
+            recorded = float(self._recorded.get(int(budget.start), 0))
+            spend = (budget.period, float(budget.amount), budget.end, float(budget.clamp(picos)), recorded)
         return [ttl, self.config.concurrency or False, rates, spend or False, self.in_shadow]
+
+    def _debt(self, unit: int, rate: float, utc: float) -> float:
+        if unit not in self._owed:
+            return 0.0
+        debt, at = self._owed[unit]
+        return max(0.0, debt - rate * max(0.0, utc - at))
+
+    def include(self, unit: DrawnUnit, drawn: DrawTotals, now: float, utc: float) -> bool:
+        """Redis counts all draws itself. What is recorded is for a Redis that has lost its data."""
+        slots = drawn.slots(unit.name, own=True)
+        if unit.unit == SPEND:
+            self._recorded = slots
+            if (budget := self.spend) is not None:  # until the first answer of Redis
+                budget.reset(utc)
+                budget.used = max(budget.used, slots.get(int(budget.start), 0))
+        else:
+            bucket = self.buckets[RATED[unit.unit]]
+            self._owed[unit.unit] = debt_of(slots, unit, bucket.capacity, utc), utc
+        return True
 
     def load(self, state: list[Any], now: float) -> None:
         """Update the mirror from the row's state."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
-from gateway.limits.allowance import Hold
+from gateway.limits.allowance import Allowance, Hold
 from gateway.limits.remote.allowance import Debts, RemoteAllowance
 from policies.limits.limits import NOTHING, Amounts
 
@@ -24,6 +25,10 @@ class Booking(Hold):
     def __post_init__(self) -> None:
         for part in self.parts:
             part.own += 1
+
+    @property
+    def allowances(self) -> Sequence[Allowance]:
+        return self.parts
 
 
 class ExactAllowance(RemoteAllowance):

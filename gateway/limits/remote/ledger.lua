@@ -3,8 +3,9 @@
 -- KEYS: the gateways that live, what this one holds, then a row for each subject of a limit.
 -- ARGV: the step, and in msgpack {gateway, generation, ...}. Numbers are doubles, times are this server's.
 --
--- A row is {ttl, limit, rates, spend, shadow}: rates are {unit, capacity, period, n}, spend is
--- {period, amount, end of the window, n}, and what there is not is false.
+-- A row is {ttl, limit, rates, spend, shadow}: rates are {unit, capacity, period, n, debt}, spend is
+-- {period, amount, end of the window, n, recorded}, and what there is not is false. Debt and recorded are what the state
+-- database has: a row begins with them that this server does not have, or has lost.
 
 local gateways, mine = KEYS[1], KEYS[2]
 local args = cmsgpack.unpack(ARGV[2])
@@ -35,19 +36,20 @@ local function read(key, row)
     local capacity, period = rate[2], rate[3]
     local level, at, before = tonumber(values[3 * i - 1]), tonumber(values[3 * i]), tonumber(values[3 * i + 1])
     if not level then
-      level, at = capacity, now
+      level, at = capacity - rate[5], now
     elseif before ~= capacity then -- the share used stays
       level = level / before * capacity
     end
     state.levels[i] = math.min(capacity, level + math.max(0, now - at) * capacity / period)
   end
   if row[4] then
+    local is_new = not values[#names]
     state.used, state.window = tonumber(values[#names - 1]) or 0, tonumber(values[#names]) or 0
     local told, last = row[4][3], now + LONGEST[row[4][1]] + SET_BACK
     if state.window > last then -- by a gateway whose clock was wrong
       state.window = told
     elseif told > state.window and told <= last then
-      state.used, state.window = 0, told
+      state.used, state.window = is_new and row[4][5] or 0, told
     end
   end
   return state

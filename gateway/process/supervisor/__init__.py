@@ -16,6 +16,7 @@ states.py       merges the workers' states into one
 messages.py     messages between supervisor and worker
 child.py        the entry point of a worker process
 worker.py       the worker: a data plane on inherited sockets
+stand_in.py     answers clients while no worker serves
 control.py      the worker's private Unix socket for the supervisor
 share.py        one worker's share of host-wide limits
 """

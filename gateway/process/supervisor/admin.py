@@ -160,7 +160,7 @@ class SupervisorBackend(HostBackend):
 
     async def count(self, principal: Principal, size: int) -> None:
         """Count a request against the limits of its tenant through one worker. Raises `NotDone`."""
-        order = CountOrder(principal.tenant, principal.key_id, principal.team, size)
+        order = CountOrder(principal.tenant, principal.subject, principal.team, size)
         await self._through_one("/count", encode(order), seconds=10.0)
 
     async def order(self, model: str, order: Order, body: bytes) -> None:

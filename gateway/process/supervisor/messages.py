@@ -39,6 +39,8 @@ class StartMessage(msgspec.Struct, frozen=True, kw_only=True):
     """The path of the worker's control socket."""
     demo: str | None
     """The demo key."""
+    keys: str = ""
+    """The path of a sealed copy of the keys, for a start without the database."""
     certificate: ServerFiles | None = None
     """The certificate of the listeners that is in use, if they have one."""
     overrides: bytes

@@ -1,7 +1,7 @@
 """Starts worker processes, and releases their resources when they end."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 
 from gateway.background import Background
@@ -16,28 +16,31 @@ from policies.rollouts.tally import ShareOrder
 
 
 class Spawner:
-    """`folder` holds the control sockets: only this user may enter it."""
+    """`folder` holds the control sockets and a sealed copy of the keys: only this user may enter it."""
 
     def __init__(
         self, folder: Path, sockets: Sockets, limit_slots: LimitSlots, loads: LoadTable, demo: str | None,
-        tally: SampleTally, certificate: Callable[[], ServerFiles | None] = lambda: None,
+        tally: SampleTally, certificate: Callable[[], ServerFiles | None], lend_keys: Callable[[Path], Awaitable[bool]],
     ) -> None:  # fmt: skip
         self.overrides = b""
         """Changes to pools by operators, for workers to start with."""
         self.rollouts: tuple[ShareOrder, ...] = ()
         """The shares of rollouts, for workers to start with."""
         self._folder = folder
+        self._keys = folder / "keys.sealed"
         self._sockets = sockets
         self._limit_slots = limit_slots
         self._loads = loads
         self._demo = demo
         self._tally = tally
         self._certificate = certificate
+        self._lend_keys = lend_keys
         self._serial = 0
         self._reaping = Background()
 
     async def start(self, slots: Sequence[int], settings: WorkerSettings) -> list[WorkerProcess]:
         """Start a worker for each slot, all or none. Raises `StartError` with a reported error, else `WorkerLost`."""
+        await self._lend_keys(self._keys)
         fresh = [self._new(slot, settings) for slot in slots]
         try:
             results = await asyncio.gather(*(self._start(worker) for worker in fresh), return_exceptions=True)
@@ -60,6 +63,7 @@ class Spawner:
             loads=self._loads.fd,
             control=f"{self._folder}/{slot}-{self._serial}.sock",
             demo=self._demo,
+            keys=str(self._keys),
             certificate=self._certificate(),
             limits=self._limit_slots.fd,
             overrides=self.overrides,

@@ -27,6 +27,7 @@ from gateway.process.supervisor.runtimes import Prepared, SharedRuntimes, addres
 from gateway.process.supervisor.scaling import WorkersActuator
 from gateway.process.supervisor.sockets import Sockets
 from gateway.process.supervisor.spawn import Spawner
+from gateway.process.supervisor.stand_in import StandIn
 from gateway.process.supervisor.swap import ReloadRefused, retire, swap
 from gateway.process.supervisor.workers import Workers
 from gateway.state.errors import StateError
@@ -61,9 +62,16 @@ class Supervisor:
         self._loads = LoadTable.create(self._limit_slots.slots)
         folder = Path(self._folder.name)
         spawner = Spawner(
-            folder, self._sockets, self._limit_slots, self._loads, demo, self._tally, lambda: self._tls.files
+            folder,
+            self._sockets,
+            self._limit_slots,
+            self._loads,
+            demo,
+            self._tally,
+            lambda: self._tls.files,
+            self.identity.lend,
         )
-        self.workers = Workers(spawner, self._sockets, self._tally)
+        self.workers = Workers(spawner, self._sockets, self._tally, StandIn(self._sockets, lambda: self._tls.contexts))
         self._replicas = WorkersActuator(lambda: self.config, self.workers, self.runtimes, self._commit_runtimes)
         self._background = Background()
         self.host = HostFeatures(

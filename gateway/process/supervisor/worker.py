@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Collection
+from pathlib import Path
 
 from adapters.http1.listeners import Listeners, SharedSocket
 from config.loader import unpack
@@ -31,7 +32,8 @@ class Worker:
         demo = ApiKey(id_of(message.demo) or "", message.demo) if message.demo else None
         table = SharedTable.attach(message.limits, worker=message.limit_slot)
         self.plane = DataPlane(
-            self._config(message.settings), SharedResources(self._lent, demo, table, message.certificate)
+            self._config(message.settings),
+            SharedResources(self._lent, demo, table, Path(message.keys), message.certificate),
         )
         self._sockets = [[socket.socket(fileno=fd) for fd in slot] for slot in message.listeners]
         self._inboxes = [
@@ -49,6 +51,7 @@ class Worker:
     async def start(self) -> None:
         """Open the data plane; `accept` follows. Raises `StartError`."""
         await self.plane.open()
+        await self.plane.features.catch_up(self.plane.config)
         await self.plane.open_playground(calls_path(self._message.control))
         if self._message.overrides:
             adopt(self.plane.fleet, self._message.overrides)

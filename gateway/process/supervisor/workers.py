@@ -18,12 +18,15 @@ from gateway.process.supervisor.messages import RolloutExchange, WorkerSettings,
 from gateway.process.supervisor.process import Reply, WorkerLost, WorkerProcess
 from gateway.process.supervisor.sockets import Sockets
 from gateway.process.supervisor.spawn import Spawner, stop
+from gateway.process.supervisor.stand_in import StandIn
 from gateway.process.supervisor.states import spent
 from gateway.telemetry.merge import SampleTally
 from policies.rollouts.tally import ShareOrder, StratumTally
 
 log = logging.getLogger(__name__)
 START_ATTEMPTS = 3
+STAND_IN_AFTER = 2.0
+"""Seconds without a worker after which clients get an error: before, they wait for the next one."""
 
 
 class Slot:
@@ -40,7 +43,8 @@ class Slot:
 class Workers:
     """Fills the slots. Hold `lock` to change workers or their settings."""
 
-    def __init__(self, spawner: Spawner, sockets: Sockets, tally: SampleTally) -> None:
+    def __init__(self, spawner: Spawner, sockets: Sockets, tally: SampleTally, stand_in: StandIn) -> None:
+        """`stand_in` answers clients while no worker serves."""
         self.lock = asyncio.Lock()
         self.settings: WorkerSettings
         self.slots: list[Slot] = []
@@ -55,6 +59,7 @@ class Workers:
         self._spawner = spawner
         self._sockets = sockets
         self._tally = tally
+        self._stand_in = stand_in
         self._assigning = asyncio.Lock()
         self._drains = Background()
 
@@ -133,6 +138,8 @@ class Workers:
             own = {worker.slot: worker for worker in ready}
             for number in range(len(self._sockets.slots) if ready else 0):
                 shares[own.get(number) or ready[number % len(ready)]].append(number)
+            if ready:
+                await self._stand_in.aclose()
             for worker, numbers in shares.items():
                 with suppress(WorkerLost):  # the worker is about to be replaced
                     await worker.call("PUT", "/accept", msgspec.json.encode(numbers))
@@ -189,9 +196,15 @@ class Workers:
                 slot.worker, slot.last_end = None, how
                 log.error("worker %d %s: the next one starts in %.1f s", slot.number, how, backoff)
                 await self.assign()
+                asyncio.get_running_loop().call_later(STAND_IN_AFTER, self._answer_clients)
             await asyncio.sleep(backoff)
             backoff = min(2 * backoff, LONGEST_BACKOFF)
             await self._refill(slot)
+
+    def _answer_clients(self) -> None:
+        """Answer clients here if no worker serves."""
+        if self.accepting and not self.ready:
+            self._stand_in.open()
 
     async def _refill(self, slot: Slot) -> None:
         async with self.lock:
@@ -203,6 +216,7 @@ class Workers:
             except (StartError, WorkerLost) as error:
                 slot.last_end = str(error)
                 log.error("worker %d cannot start: %s", slot.number, error)
+                self._answer_clients()
 
     async def resize(self, settings: WorkerSettings) -> None:
         """Replace all workers by as many as the settings have. Call with `lock` held. Raises as `replace` does."""
@@ -244,6 +258,7 @@ class Workers:
         """Drain all workers at the same time, and start no more."""
         self.accepting = False
         await self._cancel_keepers()
+        await self._stand_in.aclose()
         ready = self.ready
         await asyncio.gather(*(worker.call("POST", "/release-sockets") for worker in ready), return_exceptions=True)
         self._sockets.close()  # one worker now owns each socket, and accepts waiting connections before it closes
@@ -253,6 +268,7 @@ class Workers:
         """Stop all workers now."""
         self.accepting = False
         await self._cancel_keepers()
+        await self._stand_in.aclose()
         everyone = self.everyone
         await self._drains.cancel()
         await stop(everyone)

@@ -19,14 +19,23 @@ if TYPE_CHECKING:
 class IdentityGauges(Collector):
     """The availability of the key database, and the age of the public keys of token issuers."""
 
-    def __init__(self, database_available: Callable[[], bool], key_sets: "Sequence[Jwks]") -> None:
+    def __init__(
+        self, database_available: Callable[[], bool], keys_age: Callable[[], float], key_sets: "Sequence[Jwks]"
+    ) -> None:
         self._available = database_available
+        self._keys_age = keys_age
         self._key_sets = key_sets
 
     def collect(self) -> Iterator[Metric]:
         available = GaugeMetricFamily("headrace_key_database_available", "1 while the key database answers.")
         available.add_metric((), self._available())
         yield available
+        keys_age = GaugeMetricFamily(
+            "headrace_keys_age_seconds",
+            "Seconds since the keys in use were those of the database; 0 while it answers, +Inf before the first time.",
+        )
+        keys_age.add_metric((), self._keys_age())
+        yield keys_age
         age = GaugeMetricFamily(
             "headrace_jwks_age_seconds",
             "Seconds since an issuer's keys were last read; +Inf before the first.",

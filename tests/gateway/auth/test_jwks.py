@@ -163,10 +163,11 @@ async def test_an_issuer_that_is_down_at_the_start_is_polled_again(caplog: pytes
         async with running(tokens):
             (keys,) = tokens.key_sets
             assert not accepted(tokens, OLD)
-            gauges = IdentityGauges(lambda: False, tokens.key_sets)
+            gauges = IdentityGauges(lambda: False, lambda: 7.0, tokens.key_sets)
             samples = {s.name: s.value for metric in gauges.collect() for s in metric.samples}
             assert samples == {
                 "headrace_key_database_available": 0,
+                "headrace_keys_age_seconds": 7,
                 "headrace_jwks_age_seconds": float("inf"),
                 "headrace_jwks_keys": 0,
             }

@@ -139,7 +139,7 @@ class Fleet:
 async def lives(fleet: Fleet, acts: list[Change]) -> None:
     with closing(fleet):
         fleet.table = await fleet.watcher.load()
-        fleet.backups.make()
+        await fleet.act(("backup", 0))
         for change in acts:
             await fleet.act(change)
         await fleet.poll()

@@ -60,3 +60,22 @@ def test_a_running_gateway_reports_that_another_release_changed_the_schema(
         store.read_epoch()
     with pytest.raises(StoreMismatch, match="newer release"):
         store.create("acme", by=TESTER, now=NOW)
+
+
+def test_a_rotated_key_has_the_lineage_of_the_first_also_from_an_earlier_release(
+    open_store: OpenStore, execute: Execute
+) -> None:
+    earlier = open_store()
+    first = earlier.create("acme", by=TESTER, now=NOW)
+    before = earlier.rotate(first.id, 5, by=TESTER, now=NOW)
+    earlier.close()
+    execute("ALTER TABLE keys DROP COLUMN lineage")
+    store = open_store()
+    assert {key.lineage for key in store.read_all()} == {None}
+    second = store.rotate(before.id, 60, by=TESTER, now=NOW + 1)
+    third = store.rotate(second.id, 60, by=TESTER, now=NOW + 2)
+    principals = {record.principal.key_id: record.principal for record in store.read_live(NOW + 3).records.values()}
+    assert {key: each.subject for key, each in principals.items() if key != first.id} == dict.fromkeys(
+        (before.id, second.id, third.id), before.id
+    )
+    assert store.create("acme", by=TESTER, now=NOW + 4).id not in {each.subject for each in principals.values()}

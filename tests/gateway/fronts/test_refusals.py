@@ -108,7 +108,7 @@ def check(rig: Rig, line: Line, case: Case) -> None:
     assert line.reason["cause"] == case.cause
     assert expected.items() <= line.reason.items()
     record = rig.log.records[-1]
-    stored = line_of(record, Reasons(rig.core.snapshot.config), counted=False)
+    stored = line_of(record, Reasons(rig.core.snapshot.config), counted=False, draws=False)
     assert json.loads(stored.detail)["reason"] == line.reason
     assert stored.code == line.code
     labels = {"cause": case.cause, "unit": line.reason.get("unit", ""), "per": line.reason.get("per", "")}

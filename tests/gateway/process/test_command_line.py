@@ -60,6 +60,48 @@ def test_warnings_are_printed_and_fail_only_with_the_option(policy: Path) -> Non
     assert (strict.exit_code, strict.output) == (1, warning)
 
 
+BUDGETS = """\
+version: 1
+pools: [{name: a, endpoints: [http://127.0.0.1:9]}]
+models:
+  - {name: chat, price: {request: 1 usd}, routes: [{to: a}], limits: {requests: 9/day, tokens: 9/h, concurrency: 3}}
+tenants:
+  - name: acme
+    models: [chat]
+    limits:
+      - {spend: 5 usd/month, requests: 3/s}
+      - {spend: 1 usd/hour, per: key}
+    teams: [{name: ads, limits: [{tokens: 9/month}]}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("sections", "advice"),
+    [
+        ("", "usage: {}"),
+        ("usage: {}", "state: {database: ...}"),
+        ("usage: {}\nstate: {database: sqlite:////var/lib/headrace.db}", None),
+    ],
+)
+def test_strict_names_each_limit_that_a_restart_or_a_second_gateway_forgets(
+    tmp_path: Path, sections: str, advice: str | None
+) -> None:
+    path = tmp_path / "budgets.yaml"
+    path.write_text(f"{BUDGETS}{sections}\n")
+    assert run(app, ["check", str(path)]).exit_code == 0
+    result = run(app, ["check", "--strict", str(path)])
+    lines = result.output.splitlines()
+    if advice is None:
+        assert (result.exit_code, lines) == (0, [f"{path}: ok"])
+        return
+    places = ("4: warning: models[0].limits.requests", "9: warning: tenants[0].limits[0].spend",
+              "11: warning: tenants[0].teams[0].limits[0].tokens")  # fmt: skip
+    assert result.exit_code == len(lines) - len(places) + 1 == 1
+    for line, place in zip(lines, places, strict=True):
+        assert line.startswith(f"{path}:{place}: "), line
+        assert advice in line
+
+
 def test_check_runs_the_tests_beside_a_file_or_those_it_is_given(policy: Path) -> None:
     other = policy.parent / "other.yaml"
     other.write_text("tests: [{request: {tenant: acme, model: chat, stream: true}, expect: {pool: a}}]\n")

@@ -6,6 +6,7 @@ import pytest
 
 from gateway.state.database import open_engine, sqlite_path, use_write_ahead_log
 from gateway.state.errors import StateConfigError, StoreUnavailable
+from tests.support.postgres import Postgres
 
 
 def test_a_relative_path_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,6 +38,16 @@ def test_psycopg_is_the_driver_unless_another_is_named() -> None:
     engine = open_engine("postgresql://me:hunter2@db/headrace")
     assert engine.driver == "psycopg"
     assert engine.url.password == "hunter2"
+
+
+@pytest.mark.processes
+def test_connections_to_postgres_have_a_name(postgres: Postgres) -> None:
+    url = postgres.database()
+    for address, name in ((url, "headrace"), (f"{url}&application_name=mine", "mine")):
+        engine = open_engine(address)
+        with engine.connect() as connection:
+            assert connection.exec_driver_sql("SHOW application_name").scalar_one() == name
+        engine.dispose()
 
 
 def test_the_error_for_a_missing_psycopg_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,3 +76,24 @@ def test_a_store_is_opened_once_and_again_after_an_error() -> None:
     assert (bool(store), Store.open) == (True, 1)
     store.close()
     assert (bool(store), Store.open) == (False, 0)
+
+
+async def test_a_start_waits_for_a_first_round_for_a_bounded_time(caplog: pytest.LogCaptureFixture) -> None:
+    outages, going, done = Outages("limits"), asyncio.Event(), 0
+
+    async def work() -> None:
+        nonlocal done
+        await going.wait()
+        done += 1
+        if done == 2:
+            raise LookupError("a defect")
+
+    rounds = Rounds(outages, "reading", work, lambda: 1.0)
+    await rounds.within(10)
+    assert outages.failing == {"reading": "the database does not answer"}
+    going.set()
+    await asyncio.sleep(0.01)
+    assert (done, outages.available) == (1, True)
+    await rounds.within(10)
+    assert (done, outages.failing) == (2, {"reading": "a defect"})
+    assert "LookupError" in caplog.text

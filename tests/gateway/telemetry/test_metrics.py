@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.exposition import generate_latest
 
 from adapters.errors import TransportError
+from adapters.reason import reason
 from adapters.types import Usage
 from config.schema.money import Money
 from config.schema.telemetry import MetricsConfig
@@ -95,7 +96,11 @@ def test_series_are_bounded_and_no_request_is_lost(requests: list[tuple[int, int
     metrics = Metrics()
     metrics.tenants.configure(MetricsConfig(max_series=100))
     for tenant, model in requests:
-        metrics.count(record(tenant=f"t{tenant}", model=f"m{model}", usage=Usage(2, 0)))
+        refused = reason("limit", unit="requests", per="key")
+        metrics.count(record(tenant=f"t{tenant}", model=f"m{model}", usage=Usage(2, 0), reason=refused))
+    refusals = samples(metrics, "headrace_refusals")
+    assert len(refusals) <= 101
+    assert sum(refusals.values()) == len(requests)
     counted, tokens = samples(metrics, "headrace_requests"), samples(metrics, "headrace_tokens")
     assert len(counted) <= 101
     assert len(tokens) <= 101

@@ -109,6 +109,10 @@ def test_names_are_bounded_and_the_sums_are_complete() -> None:
         assert len(named) <= MOST_NAMES + 1
         assert sum(each.requests for each in named.values()) == figures.all.requests == 1000
     assert OTHERS in figures.named["models"]
+    figures.fold(8)
+    for named in figures.named.values():
+        assert len(named) <= 9
+        assert sum(each.requests for each in named.values()) == 1000
 
 
 @given(st.lists(st.floats(0.0002, 600), min_size=1, max_size=200), st.sampled_from([0.5, 0.95]))

@@ -25,6 +25,7 @@ from gateway.features.usage.charges import charge_of
 from gateway.features.usage.export import invoice, month_of
 from gateway.features.usage.report import PER_LINE, UsageQuery
 from gateway.features.usage.writer import UsageWriter
+from gateway.limits.drawn import Draw, drawn
 from tests.support.gateways import PEPPER, config
 from tests.support.stored_requests import line, record
 from tests.support.usage_hosts import NOVEMBER
@@ -301,6 +302,19 @@ lines = st.builds(
     picos=st.integers(0, 2**63 - 1),
     billions=st.integers(0, 10**15),
     counted=st.just(True),
+    lineage=st.sampled_from(["", "first"]),
+    draws=st.lists(
+        st.builds(
+            Draw,
+            ledger=st.sampled_from(["here", "there"]),
+            name=st.sampled_from(["a", "b"]),
+            begin=st.sampled_from([0, 86400]),
+            until=st.just(10**10),
+            amount=st.integers(0, 2**63 - 1),
+            billions=st.integers(0, 10**15),
+        ),
+        max_size=3,
+    ).map(tuple),
 )
 
 
@@ -308,7 +322,7 @@ lines = st.builds(
 def test_sums_are_as_much_usage_as_their_lines(made: list[RequestLine]) -> None:
     def usage(some: list[RequestLine]) -> Counter[Any]:
         amounts: Counter[Any] = Counter()
-        for each in some:
+        for each in (each for each in some if each.counted):
             charge = charge_of(each, "usd")
             for at, amount in enumerate(charge.amounts):
                 amounts[charge.hour, charge.labels, at] += amount
@@ -317,4 +331,7 @@ def test_sums_are_as_much_usage_as_their_lines(made: list[RequestLine]) -> None:
     sums = summed(made)
     assert usage(sums) == usage(made)
     assert usage(summed(sums)) == usage(made)
+    whole = drawn(draw for each in made for draw in each.draws)
+    assert drawn(draw for each in sums for draw in each.draws) == whole
+    assert all(draw.amount < PART * PART for each in sums for draw in each.draws)
     assert all(each.picos < PART * PART for each in sums)

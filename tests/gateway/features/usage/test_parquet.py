@@ -106,5 +106,5 @@ def test_the_command_writes_a_whole_file_or_none(tmp_path: Path) -> None:
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(ParquetMissing, match=r"headrace\[parquet\]"):
+    with pytest.raises(ParquetMissing, match=r"\[parquet\]"):
         write_focus([], io.BytesIO())

@@ -7,8 +7,12 @@ from typing import Any
 import pytest
 
 from adapters.errors import LimitExceeded
+from config.schema.money import PICOS
+from gateway.limits.drawn import Draw, drawn
+from gateway.limits.ledger import Reservation
 from gateway.limits.mutexes import LimitsUnavailable
 from tests.gateway.limits.remote.gateways import Gateway, gateways
+from tests.gateway.limits.timed_ledger import tenant
 from tests.support.redis import RedisServer, redis_server
 
 QUICK = 0.2
@@ -160,3 +164,51 @@ async def test_garbage_in_its_place_is_no_answer_and_no_storm(tmp_path: Path, ga
     await one.die()
     listening.close()
     await listening.wait_closed()
+
+
+async def granted(gateway: Gateway) -> Reservation:
+    """A reservation, once the lease has it."""
+    while True:
+        try:
+            return await gateway.reserve(10, usd=3)
+        except LimitExceeded:
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("count", ["exact", "leased"])
+async def test_a_redis_that_lost_its_data_begins_with_the_recorded_usage(tmp_path: Path, count: str) -> None:
+    amounts = {"spend": "100 usd/month", "requests": "100/day", "tokens": "1000/min", "count": count}
+    async with redis_server(tmp_path) as server, gateways(2, server, amounts) as (one, two):
+        draws: list[Draw] = []
+        for each in (one, two):
+            each.ledger.drawn.is_recorded = True
+            each.ledger.configure([tenant(amounts)], each.clock())
+            for _ in range(10):
+                held = await granted(each)
+                each.settle(held, 10, usd=3)
+                draws += held.draws
+        for each in (one, two):
+            await each.refreshed()
+        server.kill()
+        for each in (one, two):
+            await each.until(up=False)
+            each.ledger.drawn.put(drawn(draws), each.clock(), time.time())
+        await server.start()
+        for each in (one, two):
+            await each.until(up=True)
+        admitted = refused = 0
+        while refused < 20:  # a lease may be empty for a moment
+            try:
+                one.settle(await one.reserve(1, usd=3), 1, usd=3)
+                admitted, refused = admitted + 1, 0
+            except LimitExceeded:
+                refused += 1
+                await asyncio.sleep(0.05)
+        if count == "exact":
+            assert admitted == 13  # of the 40 usd that 20 requests left
+            row = await two.row()
+            assert row["umonth"] == 99 * PICOS
+            assert row["l0"] == pytest.approx(100 - 20 - 13, abs=0.1)
+        else:  # a lease, and the debt of another one, are a twentieth each
+            assert 30 <= 3 * admitted <= 40 + 2 * 5 + 3

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import aiohttp
 import pytest
 import yaml
 
@@ -157,3 +158,26 @@ async def test_a_limit_slot_is_reused_after_its_worker_and_no_worker_starts_with
             with pytest.raises(process.WorkerLost, match="too many other workers are still draining"):
                 await made.workers.replace(made.workers.slots[:1], made.workers.settings)
         assert [worker.pid for worker in made.workers.ready] == before
+
+
+async def test_clients_are_answered_while_no_worker_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "STAND_IN_AFTER", 0.0)
+    async with running(tmp_path) as made, aiohttp.ClientSession() as http:
+        host, port = made.http_address
+
+        async def code() -> str:
+            async with http.post(f"http://{host}:{port}/v1/chat/completions", json={}) as response:
+                body = await response.json()
+                return f"{response.status} {body['error']['code']}"
+
+        assert await code() == "401 missing_api_key"
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "executable", "/bin/false")
+            for worker in made.workers.ready:
+                assert worker.pid is not None
+                os.kill(worker.pid, signal.SIGKILL)
+            await until(lambda: not made.workers.ready)
+            await until(lambda: all(slot.restarts for slot in made.workers.slots))
+            assert [await code() for _ in range(5)] == ["503 no_worker"] * 5
+        await until(lambda: len(made.workers.ready) == 2)
+        assert {await code() for _ in range(5)} == {"401 missing_api_key"}

@@ -1,0 +1,106 @@
+"""`headrace erase`: deletes what one end user of a tenant has stored, and notes it in the audit log."""
+
+import json
+import time
+from collections.abc import Collection, Iterator
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from sqlalchemy import Connection, Table, delete, select
+
+from gateway.auth.audit import Act, Actor, append
+from gateway.auth.grants import check_tenant
+from gateway.auth.pepper import derived, load_pepper
+from gateway.auth.state import StateDatabase
+from gateway.auth.terminal import ConfigFile, plain_errors, print_status, settings_of, terminal_user
+from gateway.features.stored.store import STORED, conversations, items, responses
+
+_PAGE = 500
+"""Rows of a read, and of a deletion."""
+_NAMES = ("user", "safety_identifier")
+_IN_METADATA = ("user", "user_id")
+
+
+class Erased(NamedTuple):
+    """How many rows of each kind belonged to the user."""
+
+    responses: int
+    conversations: int
+    items: int
+
+
+def erase(
+    tenant: Annotated[str, typer.Option(help="Tenant of the user, as in the YAML file.")],
+    user: Annotated[str, typer.Option(help="The `user` or `safety_identifier` of the client's requests.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Delete nothing; count what belongs to the user.")] = False,
+    config: ConfigFile = None,
+) -> None:
+    """Delete the stored responses and conversations of an end user. The audit log notes it without the name."""
+    with plain_errors():
+        settings = settings_of(config)
+        check_tenant(settings, tenant)
+        database = StateDatabase(settings.state.database, load_pepper(settings), STORED)
+        erased = erase_user(database, tenant, user, by=terminal_user(), now=time.time(), only_count=dry_run)
+    print_status("Nothing is deleted:" if dry_run else "Deleted:")
+    typer.echo(json.dumps(erased._asdict()))
+
+
+def erase_user(
+    database: StateDatabase, tenant: str, user: str, *, by: Actor, now: float, only_count: bool = False
+) -> Erased:
+    """Delete all rows of a user and write the entry of the audit log, in one transaction.
+
+    A response belongs to the user whom its request names. A conversation does so if its metadata names the user, or if
+    one of its responses belongs to the user.
+    """
+    with database.change(moves_epoch=False) as connection:
+        own_responses, talks = set[str](), set[str]()
+        for id_, answer in _objects(connection, tenant, responses, "answer", user):
+            if _names(answer, user):
+                own_responses.add(id_)
+                if isinstance(talk := answer.get("conversation"), dict):
+                    talks.add(str(talk.get("id")))
+        for id_, metadata in _objects(connection, tenant, conversations, "metadata", user):
+            if user in (metadata.get(name) for name in _IN_METADATA):
+                talks.add(id_)
+        erased = Erased(
+            _delete(connection, tenant, responses, "id", own_responses, only_count=only_count),
+            _delete(connection, tenant, conversations, "id", talks, only_count=only_count),
+            _delete(connection, tenant, items, "conversation", talks, only_count=only_count),
+        )
+        if not only_count:
+            # The log cannot be changed, so it has a keyed digest: only who has the name can recognize it.
+            digest = derived(database.pepper, f"erased user {tenant} {user}").hex()[:16]
+            act = Act(by, "user.erase", f"{tenant}/{digest}", detail=erased._asdict())
+            append(connection, database.pepper, act, now)
+    return erased
+
+
+def _objects(
+    connection: Connection, tenant: str, table: Table, column: str, user: str
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The id and the JSON object of each row that may name the user."""
+    query = select(table.c.id, table.c[column]).where(table.c.tenant == tenant)
+    for id_, text in connection.execute(query, execution_options={"yield_per": _PAGE}):
+        # A text that has escapes is decoded in any case.
+        if (user in text or "\\" in text) and isinstance(value := json.loads(text), dict):
+            yield id_, value
+
+
+def _names(answer: dict[str, Any], user: str) -> bool:
+    metadata = answer.get("metadata")
+    in_metadata = [metadata.get(name) for name in _IN_METADATA] if isinstance(metadata, dict) else []
+    return user in [*(answer.get(name) for name in _NAMES), *in_metadata]
+
+
+def _delete(
+    connection: Connection, tenant: str, table: Table, column: str, ids: Collection[str], *, only_count: bool
+) -> int:
+    count, waiting = 0, sorted(ids)
+    for at in range(0, len(waiting), _PAGE):
+        own = (table.c.tenant == tenant, table.c[column].in_(waiting[at : at + _PAGE]))
+        if only_count:
+            count += len(connection.execute(select(table.c.id).where(*own)).all())
+        else:
+            count += connection.execute(delete(table).where(*own)).rowcount
+    return count

@@ -1,0 +1,67 @@
+"""What requests have drawn from limits of long periods, in the state database: sums by name, slot and ledger."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from sqlalchemy import BigInteger, Column, Connection, Index, String, delete, func, select
+
+from gateway.features.usage.schema import USAGE
+from gateway.limits.drawn import Draw, drawn
+from gateway.state.statements import in_parts, insert_into
+
+# Added in the transaction that adds the usage of the same lines. `version` grows with each of them, which wait for each
+# other: a reader of all larger versions misses none.
+draws = USAGE.table(
+    "usage_draws",
+    Column("name", String(32), primary_key=True),
+    Column("begin", BigInteger, primary_key=True),
+    Column("ledger", String(32), primary_key=True),
+    Column("until", BigInteger, nullable=False),
+    Column("amount", BigInteger, nullable=False),
+    Column("billions", BigInteger, nullable=False),
+    Column("version", BigInteger, nullable=False),
+)
+Index("usage_draws_version", draws.c.version)
+Index("usage_draws_until", draws.c.until)
+
+
+class ReadDraws(NamedTuple):
+    """The sums that have changed, or all of them, and the version up to which they are."""
+
+    version: int
+    draws: list[Draw]
+    is_whole: bool
+
+
+def add_draws(connection: Connection, new: Iterable[Draw], now: float) -> None:
+    """Add draws that a limit still reads."""
+    sums = drawn(draw for draw in new if draw.until > now)
+    if not sums:
+        return
+    version = _last(connection) + 1
+    statement = insert_into(connection, draws)
+    added = {name: draws.c[name] + statement.excluded[name] for name in ("amount", "billions")}
+    added["version"] = statement.excluded.version
+    statement = statement.on_conflict_do_update(index_elements=["name", "begin", "ledger"], set_=added)
+    for part in in_parts([draw._asdict() | {"version": version} for draw in sums]):
+        connection.execute(statement, part)
+
+
+def read_draws(connection: Connection, after: int, now: float) -> ReadDraws:
+    """The sums with a version above `after`. All of them for 0, and if the database is older than that."""
+    last = _last(connection)
+    is_whole = after == 0 or last < after
+    columns = [draws.c[name] for name in Draw._fields]
+    query = select(*columns).where(draws.c.until > now)
+    if not is_whole:
+        query = query.where(draws.c.version > after)
+    return ReadDraws(last, [Draw(*row) for row in connection.execute(query)], is_whole)
+
+
+def forget_draws(connection: Connection, now: float) -> None:
+    """Delete what no limit reads any more. The last version stays: the next one is larger."""
+    connection.execute(delete(draws).where(draws.c.until < now, draws.c.version < _last(connection)))
+
+
+def _last(connection: Connection) -> int:
+    return int(connection.execute(select(func.coalesce(func.max(draws.c.version), 0))).scalar_one())

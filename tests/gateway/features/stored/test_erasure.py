@@ -1,0 +1,114 @@
+"""`headrace erase` deletes all that an end user has stored, nothing of others, and notes it without the name."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import select
+from typer.testing import CliRunner
+
+from gateway.auth.audit import Actor, read, verify
+from gateway.auth.state import StateDatabase
+from gateway.features.stored.erasure import Erased, erase_user
+from gateway.features.stored.store import (
+    STORED,
+    Conversation,
+    ResponseDatabase,
+    StoredItem,
+    StoredTurn,
+    conversations,
+    items,
+    responses,
+)
+from gateway.process.commands import app
+from tests.support.stored_responses import NOW, response
+
+PEPPER = b"p" * 32
+BY = Actor("tests")
+
+
+@pytest.fixture
+def database(any_database: str) -> Iterator[StateDatabase]:
+    opened = StateDatabase(any_database, PEPPER, STORED)
+    yield opened
+    opened.close()
+
+
+def stored(url: str, tenant: str, id_: str, talk: str | None = None, **answer: object) -> None:
+    store = ResponseDatabase(url)
+    if talk is not None:
+        metadata = json.dumps(answer.get("talk_metadata", {})).encode()
+        if store.conversation(tenant, talk, NOW) is None:
+            store.create(Conversation(tenant, talk, NOW, NOW + 100, metadata), (StoredItem(f"item-{talk}", b"{}"),))
+        answer["conversation"] = {"id": talk}
+    store.write([StoredTurn(tenant, response(tenant, id_, answer=json.dumps(answer).encode()))])
+    store.close()
+
+
+def present(database: StateDatabase) -> set[tuple[str, str, str]]:
+    with database.transaction() as connection:
+        return {
+            (table.name, tenant, id_)
+            for table in (responses, conversations, items)
+            for tenant, id_ in connection.execute(select(table.c.tenant, table.c.id))
+        }
+
+
+def test_all_of_one_user_and_nothing_else(any_database: str, database: StateDatabase) -> None:
+    stored(any_database, "acme", "1", user="zoë@example.org")
+    stored(any_database, "acme", "2", safety_identifier="zoë@example.org")
+    stored(any_database, "acme", "3", metadata={"user_id": "zoë@example.org"})
+    stored(any_database, "acme", "4", talk="hers", user="zoë@example.org")
+    stored(any_database, "acme", "5", talk="named", talk_metadata={"user": "zoë@example.org"}, user="other")
+    stored(any_database, "acme", "6", talk="his", user="other", output="I know zoë@example.org")
+    stored(any_database, "beta", "7", user="zoë@example.org")
+    before = present(database)
+    counted = erase_user(database, "acme", "zoë@example.org", by=BY, now=NOW, only_count=True)
+    assert present(database) == before
+    erased = erase_user(database, "acme", "zoë@example.org", by=BY, now=NOW)
+    assert erased == counted == Erased(responses=4, conversations=2, items=2)
+    assert present(database) == {
+        ("stored_responses", "acme", "5"),
+        ("stored_responses", "acme", "6"),
+        ("stored_conversations", "acme", "his"),
+        ("stored_items", "acme", "item-his"),
+        ("stored_responses", "beta", "7"),
+    }
+    with database.transaction() as connection:
+        (entry,) = read(connection, 9)
+        assert verify(connection, PEPPER).problem == ""
+    assert (entry.action, json.loads(entry.detail)) == ("user.erase", erased._asdict())
+    assert entry.target.startswith("acme/")
+    assert "zo" not in entry.target
+    assert erase_user(database, "acme", "zoë@example.org", by=BY, now=NOW) == Erased(0, 0, 0)
+
+
+@given(names=st.lists(st.text(min_size=1, max_size=6).filter(lambda text: text.isprintable()), min_size=2, unique=True))
+def test_each_user_is_erased_alone(tmp_path_factory: pytest.TempPathFactory, names: list[str]) -> None:
+    url = f"sqlite:///{tmp_path_factory.mktemp('state')}/state.db"
+    for number, name in enumerate(names):
+        stored(url, "acme", f"r{number}", user=name)
+    database = StateDatabase(url, PEPPER, STORED)
+    assert erase_user(database, "acme", names[0], by=BY, now=NOW).responses == 1
+    assert {id_ for _, _, id_ in present(database)} == {f"r{number}" for number in range(1, len(names))}
+    database.close()
+
+
+def test_the_command(tmp_path: Path) -> None:
+    config = tmp_path / "headrace.yaml"
+    url = f"sqlite:///{tmp_path}/state.db"
+    pools = {"pools": [{"name": "up", "endpoints": ["http://127.0.0.1:9"]}]}
+    models = {"models": [{"name": "chat", "routes": [{"to": "up"}]}], "tenants": [{"name": "acme", "models": ["*"]}]}
+    config.write_text(yaml.safe_dump({"version": 1, "state": {"database": url}, **pools, **models}))
+    stored(url, "acme", "1", user="u1")
+    arguments = ["erase", "--tenant", "acme", "--user", "u1", "--config", str(config)]
+    counted = CliRunner().invoke(app, [*arguments, "--dry-run"])
+    done = CliRunner().invoke(app, arguments)
+    assert json.loads(counted.stdout) == json.loads(done.stdout) == {"responses": 1, "conversations": 0, "items": 0}
+    assert json.loads(CliRunner().invoke(app, arguments).stdout)["responses"] == 0
+    wrong = CliRunner().invoke(app, ["erase", "--tenant", "acm", "--user", "u1", "--config", str(config)])
+    assert (wrong.exit_code, "acm" in wrong.stderr) == (2, True)
