@@ -3,7 +3,7 @@ import { html, useEffect, useId, useState } from "./html.js";
 import { get } from "./api.js";
 import { Dialog } from "./parts.js";
 
-const MOST = 12;
+const MOST = 30;
 
 export function usePalette() {
   const [shown, setShown] = useState(false);

@@ -106,7 +106,7 @@ async def test_the_pictures_of_the_documentation(console: OpenConsole, tmp_path:
         await policy(c, gallery, tmp_path)
         await live(c, gallery)
         await c.open("/audit")
-        await c.page.shows("gateway.start")
+        await c.page.shows("sent a request of the playground")
         await gallery.take("audit")
     await asyncio.to_thread(check_and_record, taken)
 
