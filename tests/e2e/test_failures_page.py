@@ -22,6 +22,10 @@ TITLES = (
 )  # fmt: skip
 
 
+FIRST = commands(PAGE.read_text())[2:4]
+"""The commands that stand before all symptoms."""
+
+
 class Night:
     """A gateway in which each symptom of the page has occurred."""
 
@@ -94,7 +98,7 @@ async def night(tmp_path: Path) -> AsyncIterator[Night]:
 
 
 async def test_the_commands_of_every_symptom(night: Night) -> None:
-    everything, of_one = [(await night.shell.run(line)).out for line in commands(PAGE.read_text())[2:4]]
+    everything, of_one = [(await night.shell.run(line)).out for line in FIRST]
     assert "A client still uses the key" in everything
     assert "no request" not in of_one
     refused, keys, audit = await night.typed("## 401")
