@@ -247,7 +247,7 @@ async def test_incidents_of_limits(tmp_path: Path) -> None:
         s.broken.open.set()
         assert await held == 200
         for tenant, unit in (("requests", "requests"), ("tokens", "tokens"), ("spender", "money"), ("concurrent", "")):
-            await named(s, "limit", unit, tenant, "headrace usage list", symptom="429", tenant=tenant)
+            await named(s, "limit", unit, f"subject {tenant}", "usage list", symptom="429", tenant=tenant)
 
 
 async def test_incidents_of_credentials(tmp_path: Path) -> None:

@@ -53,7 +53,8 @@ async def ordered_back(g: GatewayProcess) -> tuple[int, str]:
 
 
 async def done(g: GatewayProcess, key: str) -> None:
-    """Infer until the rollout has ended."""
+    """Infer until the rollout has ended, once the runtime of its new arm serves too: `Ready.` waits for one arm."""
+    await g.until("all(e['health'] == 'healthy' for e in s['endpoints'])")
     async with asyncio.timeout(300):
         while (await shown(g))["status"] != "done":
             assert {status for status, _ in await asyncio.gather(*(infer(g, key) for _ in range(8)))} == {200}

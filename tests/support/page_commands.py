@@ -63,7 +63,8 @@ class Shell:
             binary(name, package)
         paths = {"PATH": f"{tools}:{os.environ['PATH']}", "PYTHONPATH": str(_ROOT)}
         self.folder = folder
-        self.variables = {**os.environ, **paths, **variables}
+        own = {name: value for name, value in os.environ.items() if name != "COLUMNS"}  # those of pytest-xdist
+        self.variables = {**own, **paths, **variables}
 
     async def run(self, command: str, *, status: int | None = 0) -> Printed:
         """Run a command; `status` is what it must end with, None for any."""

@@ -144,9 +144,11 @@ def _evidence(evidence: Evidence, cause: str, rows: Sequence[Row]) -> tuple[str,
 
 
 def _limit(reason: Mapping[str, Any]) -> str:
-    names = ("subject", "period", "used", "remaining", "resets", "reset", "retry_after")
-    shown = [f"{name} {plain(reason[name])}" for name in names if name in reason]
-    return f"the limit: {', '.join([plain(reason.get('limit', '')), *shown])}"
+    """Whose limit it is, and when it has something left again."""
+    shown = [f"{name} {plain(reason[name])}" for name in ("subject", "team", "models") if name in reason]
+    if "reset" in reason:
+        shown.append(f"it has something left at {plain(reason['reset'])}")
+    return f"the limit {plain(reason.get('limit', ''))}: {', '.join(shown)}"
 
 
 def endpoints_of(evidence: Evidence, pool: str) -> list[str]:
