@@ -9,6 +9,8 @@ from gateway.admin.diagnosis.failures import described
 from gateway.admin.diagnosis.finding import Finding, plain
 
 _DAY = 86400.0
+_STOPPED = {"held": "is held, and waits for an operator", "back": "sends all requests to the old arm again"}
+"""Statuses of a rollout that has stopped before its end."""
 
 
 def conditions(evidence: Evidence) -> Iterator[Finding]:
@@ -40,7 +42,7 @@ def _configuration(evidence: Evidence) -> Iterator[Finding]:
 def _key_database(evidence: Evidence) -> Iterator[Finding]:
     if not evidence.state.get("key_database", {}).get("available", True):
         sentence = "The state database does not answer: keys and teams stay as they were, and changes wait."
-        steps = ("look at the database, and at the network to it", "see docs/failures.md, *The state database*")
+        steps = ("look at the database, and at the network to it", "see *When a part fails* in docs/failures.md")
         yield Finding("state_database_unavailable", sentence, (), steps, severe=True)
 
 
@@ -124,10 +126,10 @@ def _workers(evidence: Evidence) -> Iterator[Finding]:
 
 def _rollouts(evidence: Evidence) -> Iterator[Finding]:
     for labels, value in evidence.samples.of("headrace_rollout_status"):
-        if value and labels.get("status") in ("rolled_back", "halted", "paused", "failed"):
-            name, status = plain(labels.get("rollout", "")), plain(labels["status"]).replace("_", " ")
+        if value and labels["status"] in _STOPPED:
+            name = plain(labels["rollout"])
             steps = (f"see the evidence: `headrace rollout show {name}`",)
-            yield Finding("rollout_stopped", f"The rollout `{name}` is {status}.", (), steps)
+            yield Finding("rollout_stopped", f"The rollout `{name}` {_STOPPED[labels['status']]}.", (), steps)
 
 
 class Loss(NamedTuple):

@@ -2,17 +2,19 @@
 
 import asyncio
 import json
-import os
 from typing import Annotated, Any
 
-import aiohttp
 import typer
 
 from config.loader import ConfigError
-from gateway.auth.terminal import ADMIN_KEY, ConfigFile, admin_url, plain_errors, print_status, settings_of, stop
+from gateway.auth.terminal import ConfigFile, admin_url, plain_errors, print_status, settings_of
+from gateway.features.requests.cli import read_admin
 
 Text = str | None
-_SECONDS = 60.0
+_NEXT = (
+    "\nNext: look whether the process runs, and at the last lines of its log. "
+    "Start it by hand: `headrace serve --config FILE`."
+)
 
 
 def why(
@@ -44,39 +46,12 @@ def why(
         print_status(f"The file is invalid, so no gateway starts with it:\n{error}")
         raise typer.Exit(1) from None
     with plain_errors():
-        report = asyncio.run(_report(address.rstrip("/"), {n: v for n, v in query.items() if v is not None}))
+        given = {name: value for name, value in query.items() if value is not None}
+        report = asyncio.run(read_admin(address.rstrip("/"), "/admin/why", given, next_step=_NEXT))
     if as_json:
         typer.echo(json.dumps(report, indent=2))
         return
     _print(report)
-
-
-async def _report(url: str, query: dict[str, str]) -> dict[str, Any]:
-    credential = os.environ.get(ADMIN_KEY, "")
-    headers = {"authorization": f"Bearer {credential}"} if credential else {}
-    timeout = aiohttp.ClientTimeout(_SECONDS)
-    try:
-        async with (
-            aiohttp.ClientSession(headers=headers, timeout=timeout) as http,
-            http.get(f"{url}/admin/why", params=query, allow_redirects=False) as response,
-        ):
-            body, status = await response.json(), response.status
-    except (aiohttp.ClientConnectionError, TimeoutError) as error:
-        stop(
-            f"no gateway answers at {url}: {error or 'no response in time'}\n"
-            "Next: look whether the process runs, and at the last lines of its log. Start it by hand: "
-            "`headrace serve --config FILE`.",
-            status=1,
-        )
-    except (aiohttp.ClientError, ValueError, RecursionError):
-        stop(f"{url} is not the admin listener of a gateway", status=1)
-    if not isinstance(body, dict):
-        stop(f"{url} is not the admin listener of a gateway", status=1)
-    if status != 200:
-        reason = body.get("error", {})
-        hint = f"; set {ADMIN_KEY} to the key of an operator" if status in (401, 403) else ""
-        stop(f"{reason.get('param') or url}: {reason.get('message', f'status {status}')}{hint}", status=1)
-    return body
 
 
 def _print(report: dict[str, Any]) -> None:

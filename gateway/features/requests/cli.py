@@ -60,7 +60,7 @@ def show(
 ) -> None:
     """Print the timeline of a request as JSON."""
     query = {} if at is None else {"at": at}
-    made = asyncio.run(_read(_address(url, config), f"/{quote(id, safe='')}", query))
+    made = asyncio.run(read_admin(_address(url, config), f"/{quote(id, safe='')}", query))
     typer.echo(json.dumps(made, indent=2))
 
 
@@ -73,7 +73,7 @@ async def _pages(url: str, query: dict[str, str], limit: int) -> list[dict[str, 
     rows: list[dict[str, Any]] = []
     after: dict[str, str] = {}
     while len(rows) < limit:
-        page = await _read(url, "", {**query, **after, "limit": str(min(_PAGE, limit - len(rows)))})
+        page = await read_admin(url, "", {**query, **after, "limit": str(min(_PAGE, limit - len(rows)))})
         rows += page["requests"]
         if page["next"] is None:
             break
@@ -81,8 +81,11 @@ async def _pages(url: str, query: dict[str, str], limit: int) -> list[dict[str, 
     return rows
 
 
-async def _read(url: str, path: str, query: dict[str, str]) -> dict[str, Any]:
-    """A JSON object of the admin API. Ends the command with the message of an error."""
+async def read_admin(url: str, path: str, query: dict[str, str], *, next_step: str = "") -> dict[str, Any]:
+    """A JSON object of the admin API. Ends the command with the message of an error.
+
+    `next_step` is what to do if no gateway answers.
+    """
     key = os.environ.get(ADMIN_KEY, "")
     headers = {"authorization": f"Bearer {key}"} if key else {}
     timeout = aiohttp.ClientTimeout(_SECONDS)
@@ -93,8 +96,10 @@ async def _read(url: str, path: str, query: dict[str, str]) -> dict[str, Any]:
         ):
             body = await response.json()
             status = response.status
-    except (aiohttp.ClientError, TimeoutError, ValueError, RecursionError) as error:
-        stop(f"{url}: {error or 'no response in time'}", status=1)
+    except (aiohttp.ClientConnectionError, TimeoutError) as error:
+        stop(f"no gateway answers at {url}: {error or 'no response in time'}{next_step}", status=1)
+    except (aiohttp.ClientError, ValueError, RecursionError) as error:
+        stop(f"{url}: {error}", status=1)
     if not isinstance(body, dict):
         stop(f"{url} is not the admin listener of a gateway", status=1)
     if status != 200:
