@@ -21,7 +21,7 @@ from gateway.state.insist import Outages
 _log = logging.getLogger(__name__)
 _READING = "reading the database"
 POLL_INTERVAL = 0.2
-"""Seconds between two reads of the epoch. With the reading of what changed, a revocation counts in about a quarter of a second."""
+"""Seconds between two reads of the epoch. With the reading of what changed, a revocation takes little longer."""
 _FULL_LOOK = 5.0
 """Seconds after which the epoch is read although the database's file appears unchanged."""
 _RENEWING = 1.0
