@@ -76,6 +76,12 @@ def _pools(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
+def _refusing(evidence: Evidence) -> set[str]:
+    """Pools whose refusals show their endpoints already."""
+    reasons = [row["detail"].get("reason") for row in evidence.failed]
+    return {str(each.get("pool")) for each in reasons if each and each["cause"] == "no_healthy_endpoint"}
+
+
 def _drains(evidence: Evidence) -> Iterator[Finding]:
     drained = [each for each in evidence.state.get("endpoints", ()) if each.get("drained")]
     if drained:

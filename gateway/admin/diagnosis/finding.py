@@ -67,7 +67,7 @@ def named(rows: Iterable[Row], field: str, noun: str) -> tuple[str, ...]:
 def example(rows: Sequence[Row]) -> tuple[str, ...]:
     """The command that shows the newest request of a group."""
     newest = max(rows, key=lambda row: int(row["at"]))
-    return (f"headrace requests show {plain(newest['id'])}",) if newest["id"] else ()
+    return (f"see one of them: `headrace requests show {plain(newest['id'])}`",) if newest["id"] else ()
 
 
 def plain(text: object) -> str:

@@ -41,7 +41,7 @@ KINDS: Mapping[str, Alike] = {
     "model_unknown": Alike(("model",), "The configuration has no model {model}."),
     "model_not_allowed": Alike(("tenant", "model"), "The tenant {tenant} may not use the model {model}."),
     "model_out_of_scope": Alike(("key", "model"), "The scopes of the key {key} do not include the model {model}."),
-    "no_route": Alike(("model",), "No route of the model {model} matches the requests."),
+    "no_route": Alike(("tenant", "model"), "No route of the model {model} matches the requests."),
     "upstream_model": Alike(_POOL, "The servers of the pool {pool} have no model of this name."),
     "version_unknown": Alike(("model",), "The model {model} has no such version."),
     "limit": Alike(

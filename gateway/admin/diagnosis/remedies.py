@@ -32,7 +32,7 @@ STEPS: Mapping[str, tuple[str, ...]] = {
     ),
     "model_not_allowed": ("add the model to `tenants[].models` of the tenant, if it may use it",),
     "model_out_of_scope": ("issue a key with this model in its scopes, or change the client",),
-    "no_route": ("see which conditions the request misses: `headrace explain --model {model}`",),
+    "no_route": ("see which conditions the request misses: `headrace explain --tenant {tenant} --model {model}`",),
     "limit": (
         "see what the tenant has used: `headrace usage list --tenant {tenant}`",
         "raise the limit in the file if the use is intended: it applies at once",
