@@ -15,7 +15,6 @@ grants.py        role, scopes and labels of a new key, validated
 watch.py         reloads keys from the database in the background
 state.py         the state database: engine and transactions
 sealed.py        an encrypted copy of the keys on this host, for starts without the database
-sealed.py        an encrypted copy of the keys on this host, for starts without the database
 schema.py        the tables of keys, teams and the audit log
 changes.py       the newest changes, so that only changed keys are read
 store.py         issued keys in the database

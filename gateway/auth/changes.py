@@ -55,7 +55,10 @@ def changed_since(connection: Connection, seen: Position, epoch: int) -> tuple[P
     """The position of `epoch`, and the keys that changed since an earlier one; None if they cannot be known."""
     query = select(key_changes).where(key_changes.c.number > seen.number).order_by(key_changes.c.number)
     at, number, ids = seen.epoch, seen.number, set[str]()
-    for row in connection.execute(query.limit(MOST_READ)):
+    rows = connection.execute(query.limit(MOST_READ + 1)).all()
+    if len(rows) > MOST_READ:
+        return None  # the last change may be cut in two
+    for row in rows:
         if row.epoch != at:
             if at == epoch or row.previous != at:
                 break  # a change after the epoch was read, or a gap

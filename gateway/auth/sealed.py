@@ -10,6 +10,7 @@ import os
 import tempfile
 import time
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 
@@ -19,15 +20,15 @@ from sqlalchemy import make_url
 from config.schema.identity import USER
 from gateway.auth.changes import Position
 from gateway.auth.keys import NO_LABELS, KeyRecord, Principal
-from gateway.auth.pepper import derived
+from gateway.auth.pepper import previous_of
 from gateway.auth.scope import Scope
+from gateway.auth.seal import BrokenSeal, Seal
 from gateway.auth.store import LiveKeys
 from gateway.auth.teams.store import StoredTeam
 from gateway.state.private_folder import make_private
 
 _log = logging.getLogger(__name__)
 _MAGIC = b"headrace keys 1\n"
-_NONCE = 12
 MOST_AGE = 7 * 86400.0
 """Seconds after which a copy is not used: keys that were revoked since would be valid."""
 
@@ -64,19 +65,19 @@ class SealedKeys:
 
     def __init__(self, path: Path, pepper: bytes, database: str) -> None:
         self.path = path
-        self._secret = derived(pepper, "sealed keys")
+        self._seals = [Seal(each, "sealed keys") for each in (pepper, previous_of(pepper)) if each is not None]
         # Without the user and the password, which may change.
         self._address = str(make_url(database)._replace(username=None, password=None)).encode()
 
-    def write(self, live: LiveKeys) -> None:
-        """Replace the copy as a whole, for this user alone. Raises `OSError`."""
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    def write(self, live: LiveKeys, confirmed: float) -> None:
+        """Replace the copy as a whole, for this user alone. Raises `OSError`.
 
+        `confirmed` is when these were the keys of the database, in Unix seconds.
+        """
         keys, ended = map(_packed, live.records.values()), map(_packed, live.ended)
         content = _Content(*live.position, live.all_at, list(keys), list(ended), live.teams)
-        nonce = os.urandom(_NONCE)
         packed = zlib.compress(msgspec.msgpack.encode(content), 1)
-        sealed = _MAGIC + nonce + AESGCM(self._secret).encrypt(nonce, packed, _MAGIC + self._address)
+        sealed = _MAGIC + self._seals[0].close(packed, _MAGIC + self._address)
         make_private(self.path.parent)
         _check_own(self.path.parent.stat(), self.path.parent)
         descriptor, draft = tempfile.mkstemp(prefix=f".{self.path.name}-", dir=self.path.parent)  # mode 0600
@@ -85,6 +86,7 @@ class SealedKeys:
                 file.write(sealed)
                 file.flush()
                 os.fsync(file.fileno())
+            os.utime(draft, (confirmed, confirmed))
             os.replace(draft, self.path)
         except BaseException:
             os.unlink(draft)
@@ -113,16 +115,15 @@ class SealedKeys:
         return self._opened(sealed), age
 
     def _opened(self, sealed: bytes) -> LiveKeys:
-        from cryptography.exceptions import InvalidTag
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
-        start = len(_MAGIC) + _NONCE
-        if not sealed.startswith(_MAGIC) or len(sealed) < start:
+        if not sealed.startswith(_MAGIC):
             raise SealedKeysRefused(f"{self.path}: it is no copy of keys of this release")
+        packed = None
+        for seal in self._seals:  # the previous pepper's too, while it is rotated
+            with suppress(BrokenSeal):
+                packed = packed or seal.open(sealed[len(_MAGIC) :], _MAGIC + self._address)
         try:
-            packed = AESGCM(self._secret).decrypt(sealed[len(_MAGIC) : start], sealed[start:], _MAGIC + self._address)
-            content = msgspec.msgpack.decode(zlib.decompress(packed), type=_Content)
-        except (InvalidTag, zlib.error, msgspec.MsgspecError):
+            content = msgspec.msgpack.decode(zlib.decompress(packed or b""), type=_Content)
+        except (zlib.error, msgspec.MsgspecError):
             raise SealedKeysRefused(f"{self.path}: it is damaged, or of another pepper or another database") from None
         records = {key.id: _record(key) for key in content.keys}
         ended = tuple(map(_record, content.ended))

@@ -163,9 +163,14 @@ class KeyStore:
         if (previous := previous_of(self.pepper)) is None:
             return
         old = keys.c.pepper == mark(pepper_check(previous))
-        with self._database.change(moves_epoch=True, keys=tuple(hashes)) as connection:
-            for key_id, renewed in hashes.items():
-                connection.execute(update(keys).where(keys.c.id == key_id, old).values(hash=renewed.hex(), pepper=""))
+        with self._database.transaction() as connection:
+            ids = tuple(connection.execute(select(keys.c.id).where(keys.c.id.in_(hashes), old)).scalars())
+        if not ids:
+            return  # keys of the file, or another process was faster: that is no change
+        with self._database.change(moves_epoch=True, keys=ids) as connection:
+            for key_id in ids:
+                values = {"hash": hashes[key_id].hex(), "pepper": ""}
+                connection.execute(update(keys).where(keys.c.id == key_id, old).values(**values))
 
     def find(self, key_id: str, tenant: str | None = None) -> StoredKey:
         """One key, also an ended one. Raises `NoSuchKey`; with `tenant`, for another's too."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 
 from config import waiting
 from config.schema.config import Config
@@ -26,6 +27,8 @@ _FULL_LOOK = 5.0
 """Seconds after which the epoch is read although the database's file appears unchanged."""
 _RENEWING = 1.0
 """Seconds between two writes of keys that are hashed anew."""
+_MOST_RENEWED = 500
+"""Keys of one such write: databases bound the parameters of a statement."""
 CONFIRM_INTERVAL = 60.0
 """Seconds after which a sealed copy without a change is marked as still right."""
 SEAL_PAUSE = 1.0
@@ -134,9 +137,11 @@ class KeyWatcher:
             changed = self._to_seal.is_set()
             self._to_seal.clear()
             if self._own is not None and self._live is not None and (changed or self.available):
-                work = partial(self._own.write, self._live) if changed else self._own.confirm
+                work = partial(self._own.write, self._live, self._confirmed) if changed else self._own.confirm
                 with failures.noting("the sealed copy"):
                     await asyncio.to_thread(work)
+                if not failures.available:
+                    self._to_seal.set()  # the file is not what the database has: it must not be confirmed
             await asyncio.sleep(max(SEAL_PAUSE, 10 * (time.monotonic() - began)))
 
     async def lend(self, copy: SealedKeys) -> bool:
@@ -144,7 +149,7 @@ class KeyWatcher:
         if self._live is None:
             return False
         try:
-            await asyncio.to_thread(copy.write, self._live)
+            await asyncio.to_thread(copy.write, self._live, self._confirmed)
         except OSError as error:
             _log.error("the keys cannot be lent to another process: %s", error)
             return False
@@ -213,7 +218,7 @@ class KeyWatcher:
         return self._stamp is None or self._stamp != seen or time.monotonic() - self._looked > _FULL_LOOK
 
     def _read_if_moved(self) -> LiveKeys | None:
-        if renewed := dict(self._renewed):
+        if renewed := dict(islice(self._renewed.items(), _MOST_RENEWED)):
             self._store.renew(renewed)
             for key_id in renewed:
                 self._renewed.pop(key_id, None)

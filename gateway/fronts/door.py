@@ -200,8 +200,10 @@ class Door:
         model = self.core.snapshot.catalogue.find(name)
         if model is None:
             raise unknown_model(name, "model_unknown")
-        if not self._may_see(principal, model.name or name):
+        if not self.core.snapshot.models_of(principal.tenant).allows(model.name or name):
             raise unknown_model(name, "model_not_allowed")
+        if not (principal.scope is None or principal.scope.allows_model(model.name or name)):
+            raise unknown_model(name, "model_out_of_scope")
         return model
 
     def _may_see(self, principal: Principal, model: str) -> bool:

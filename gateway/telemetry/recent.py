@@ -15,7 +15,7 @@ WINDOW: Final = 5
 MINUTE: Final = 60
 _LATE = 2
 """Seconds after which a second is complete."""
-_RETAINED = WINDOW + _LATE + 2
+RETAINED = WINDOW + _LATE + 2
 _MINUTES = 5
 
 
@@ -64,7 +64,7 @@ class RecentTraffic:
             figures = second.cells.setdefault(names, Figures())
         figures.count(record)
         if record.error is not None:
-            second.causes[_cause_of(record) if len(second.causes) < MOST_NAMES else OTHERS] += 1
+            _count_cause(second.causes, _cause_of(record))
 
     def refused(self, status: int, code: str, now: float) -> None:
         """Count what the server refused before there was a request."""
@@ -72,7 +72,7 @@ class RecentTraffic:
         figures = second.cells.setdefault(("", "", ""), Figures())
         figures.requests += 1
         figures.refused += 1
-        second.causes[f"{status} {code}"] += 1
+        _count_cause(second.causes, f"{status} {code}")
 
     def window(self, now: float) -> dict[str, Any]:
         """The sums of the last `WINDOW` complete seconds, as JSON."""
@@ -86,7 +86,7 @@ class RecentTraffic:
     def minutes(self, now: float) -> dict[str, Any]:
         """The sums of the last complete minutes, as JSON, by their number (Unix time // 60)."""
         self._fold(int(now))
-        complete = (int(now) - _RETAINED) // MINUTE
+        complete = (int(now) - RETAINED) // MINUTE
         return {str(number): figures.describe() for number, figures in self._minutes.items() if number < complete}
 
     def _at(self, time: float) -> _Second:
@@ -102,7 +102,11 @@ class RecentTraffic:
         if now == self._newest:
             return
         self._newest = now
-        for number in [each for each in self._seconds if abs(each - now) > _RETAINED]:
+        for number in [each for each in self._seconds if abs(each - now) > RETAINED]:
             self._seconds.pop(number).add_to(self._minutes.setdefault(number // MINUTE, FigureSet()))
         for number in [each for each in self._minutes if abs(each - now // MINUTE) > _MINUTES]:
             del self._minutes[number]
+
+
+def _count_cause(causes: Counter[str], cause: str) -> None:
+    causes[cause if cause in causes or len(causes) < MOST_NAMES else OTHERS] += 1

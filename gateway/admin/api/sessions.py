@@ -219,11 +219,12 @@ class SessionAdmission:
 
     async def end(self, session: Session) -> None:
         """End one session, in every gateway."""
-        await self.endings.add(ending("session", session.id), session.began + self._lifetimes()[1])
+        idle, longest = self._lifetimes()  # a reload may permit longer sessions, but an ended one is never renewed
+        await self.endings.add(ending("session", session.id), max(session.began + longest, self._clock() + idle))
 
     async def end_all(self, holder: str) -> None:
         """End all sessions that a person or a key has opened so far, in every gateway."""
-        await self.endings.add(ending("holder", holder), self._clock() + self._lifetimes()[1])
+        await self.endings.add(ending("holder", holder), self._clock() + max(self._lifetimes()))
 
     async def renew(self, request: web.Request, response: web.StreamResponse) -> None:
         """Set the cookie of a session that was used, before a response is sent."""

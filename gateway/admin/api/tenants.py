@@ -99,12 +99,15 @@ class Tenants:
         keys = [key for key in listed(self._backend.config, page[:limit], time.time()) if key.tenant == tenant]
         keys = [key for key in keys if following is None or key.stored_in == "database"]
         keys = [key for key in keys if key.stored_in == "database" or key.id.startswith(text)]
-        used = await self._last_uses(tenant, [key.id for key in keys])
-        shown = [_shown(key) | ({"last_used": used[key.id]} if key.id in used else {}) for key in keys]
+        used = await self._last_uses(tenant, [key.lineage or key.id for key in keys])
+        shown = [
+            _shown(key) | ({"last_used": used[subject]} if (subject := key.lineage or key.id) in used else {})
+            for key in keys
+        ]
         return web.json_response({"keys": shown, "next": following})
 
     async def _last_uses(self, tenant: str, keys: list[str]) -> dict[str, str]:
-        """When keys were last used, as far as usage is recorded: the begin of the hour, or a day."""
+        """When lineages of keys were last used, as far as usage is recorded: the begin of the hour, or a day."""
         if self._backend.config.usage is None or not keys:
             return {}
         store = await self._backend.usage.store()

@@ -48,11 +48,11 @@ def _key_database(evidence: Evidence) -> Iterator[Finding]:
 
 def _redis(evidence: Evidence) -> Iterator[Finding]:
     redis = evidence.state.get("redis")
-    if redis and not redis.get("up", redis.get("available", True)):
+    if redis and not redis["up"]:
         sentence = "Redis does not answer: limits that several gateways count together follow `on_redis_failure`."
         unsent = evidence.samples.total("headrace_redis_unsent")
-        steps = ("look at Redis: `redis-cli -u URL ping`",)
-        yield Finding("redis_unavailable", sentence, (f"{unsent:.0f} counts wait to be sent",), steps, severe=True)
+        lines = (plain(redis["error"] or "no connection"), f"{unsent:.0f} counts wait to be sent")
+        yield Finding("redis_unavailable", sentence, lines, ("look at Redis: `redis-cli -u URL ping`",), severe=True)
 
 
 def _pools(evidence: Evidence) -> Iterator[Finding]:
@@ -112,9 +112,7 @@ def _certificates(evidence: Evidence) -> Iterator[Finding]:
 def _issuers(evidence: Evidence) -> Iterator[Finding]:
     for each in evidence.state.get("issuers", ()):
         if not each.get("keys", 1):
-            sentence = (
-                f"The keys of the issuer `{plain(each.get('issuer', each.get('name', '')))}` could not be fetched."
-            )
+            sentence = f"The keys of the issuer `{plain(each['issuer'])}` could not be fetched."
             steps = ("fetch its `jwks` address from this machine with `curl`",)
             yield Finding("issuer_without_keys", sentence, (plain(each.get("error", "")),), steps, severe=True)
 
@@ -152,6 +150,14 @@ _DISK = ("look at the free space of the folder: `df -h`",)
 LOSSES = (
     Loss("headrace_usage_lost_total", "usage_lost", "Usage could not be written and is lost.", _DISK, True),
     Loss("headrace_request_records_lost_total", "records_lost", "Records of requests are lost.", _DISK, True),
+    Loss(
+        "headrace_request_records_dropped_total",
+        "records_dropped",
+        "Records of requests are dropped: they waited too long, or a day is full.",
+        ("look at the state database", "raise `requests.max` or `requests.max_waiting`"),
+        True,
+    ),
+    Loss("headrace_records_lost_total", "recordings_lost", "Recorded traffic is lost.", _DISK),
     Loss(
         "headrace_writes_refused_total",
         "writes_refused",

@@ -9,9 +9,9 @@ import msgspec
 from config.schema.config import Config
 from gateway.admin.api.backend import AdminBackend
 from gateway.admin.diagnosis.finding import Row
-from gateway.admin.diagnosis.question import SLOW, Question
+from gateway.admin.diagnosis.question import Question
 from gateway.features.journal.lines import MICROS
-from gateway.features.requests.search import LabelTest, RequestQuery
+from gateway.features.requests.search import RequestQuery
 from gateway.features.requests.store import RequestStore
 from gateway.state.errors import StateError
 
@@ -81,9 +81,7 @@ def _read(store: RequestStore, question: Question) -> tuple[list[Row], list[Row]
     """The newest requests, and the newest failed ones."""
     query = question.query
     rows = store.search(query)
-    failed = store.search(query._replace(labels=(*query.labels, LabelTest("error", None))))
-    if question.symptom not in ("", SLOW):
-        failed = [row for row in failed if question.about(row["status"])]
+    failed = store.search(query._replace(labels=(*query.labels, *question.failures)))
     return [_decoded(row) for row in rows], [_decoded(row) for row in failed]
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from gateway.features.journal.lines import HOUR_MICROS, MICROS
-from gateway.features.requests.query import query_of
-from gateway.features.requests.search import RequestQuery
+from gateway.features.requests.query import label_test, query_of
+from gateway.features.requests.search import LabelTest, RequestQuery
 from gateway.features.usage.query import BadQuery
 
 SLOW, FAILING = "slow", "failing"
@@ -30,6 +30,12 @@ class Question(NamedTuple):
         if self.symptom in ("", FAILING):
             return True
         return self.symptom in (str(status), f"{status // 100}xx")
+
+    @property
+    def failures(self) -> tuple[LabelTest, ...]:
+        """What the search of its failed requests compares: their number is bounded, so others may not come first."""
+        status = () if self.symptom in ("", SLOW, FAILING) else (label_test("status", self.symptom),)
+        return (LabelTest("error", None), *status)
 
     @property
     def of_state(self) -> bool:

@@ -18,7 +18,7 @@ from gateway.state.insist import Outages
 from gateway.state.opened import Opened
 from gateway.state.rounds import Rounds
 from gateway.telemetry.figures import Dimension, FigureSet
-from gateway.telemetry.recent import MINUTE
+from gateway.telemetry.recent import MINUTE, RETAINED
 
 PERIOD = 2.0
 """Seconds between two looks at the database: whether somebody watches, and what other replicas do."""
@@ -112,14 +112,15 @@ class LiveBoard:
             frame = _encode(summary_of(await self._source.load(), _MOST_ENDPOINTS)).decode()
             self._published = True
             await asyncio.to_thread(self._opened().put, self.replica, self.name, self._wall(), frame)
-        config, minute = self._config(), int(self._wall()) // MINUTE
+        config = self._config()
+        minute = (int(self._wall()) - RETAINED - 1) // MINUTE  # earlier minutes are complete in every worker
         if (config.usage is not None or config.requests is not None) and self._stored < minute - 1:
             complete = await self._source.minutes()
-            new = {int(each): figures for each, figures in complete.items() if int(each) > self._stored}
+            new = {int(each): figures for each, figures in complete.items() if self._stored < int(each) < minute}
             texts = {each: _minute_of(figures) for each, figures in new.items()}
             oldest = minute - HISTORY_HOURS * MINUTE
             await asyncio.to_thread(lambda: self._opened().add_minutes(self.replica, texts, oldest))
-            self._stored = max((self._stored, *new, minute - 2))
+            self._stored = minute - 1
 
     def _is_watched(self) -> bool:
         """Whether somebody watches, in any replica."""
@@ -162,7 +163,7 @@ class LiveBoard:
         return await asyncio.to_thread(self._history, hours, by, replica)
 
     def _history(self, hours: int, by: Dimension | None, replica: str | None) -> dict[str, Any]:
-        end = int(self._wall()) // MINUTE
+        end = int(self._wall() - RETAINED - 2 * PERIOD) // MINUTE  # a later minute may not be stored yet
         first, store = end - hours * MINUTE, self._opened()
         if replica is not None:
             return columns_of(sums_of(store.minutes_from(first, replica)), first, end, by)

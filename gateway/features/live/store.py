@@ -10,6 +10,8 @@ from gateway.features.live.schema import LIVE, minutes, replicas, watched
 from gateway.state.statements import insert_into
 
 _ROW = 1
+_FORGOTTEN = 3600.0
+"""Seconds of silence after which a replica is forgotten."""
 
 
 class OtherReplica(NamedTuple):
@@ -30,15 +32,13 @@ class LiveStore:
         self._database = StateDatabase(url, pepper, LIVE)
 
     def add_minutes(self, replica: str, figures: Mapping[int, str], oldest: int) -> None:
-        """Store the figures of minutes, as JSON. A minute that is stored already stays. Delete those before `oldest`,
-        and the replicas that were silent since."""
+        """Store the figures of minutes, as JSON. A stored minute stays. Delete those before `oldest`."""
         rows = [{"replica": replica, "minute": minute, "figures": text} for minute, text in figures.items()]
         with self._database.change(moves_epoch=False) as connection:
             if rows:
                 statement = insert_into(connection, minutes).on_conflict_do_nothing()
                 connection.execute(statement, rows)
             connection.execute(delete(minutes).where(minutes.c.minute < oldest))
-            connection.execute(delete(replicas).where(replicas.c.at < oldest * 60))
 
     def minutes_from(self, first: int, replica: str | None) -> list[tuple[int, str]]:
         """The stored minutes from `first` on, of one replica or of all, in their order."""
@@ -59,8 +59,9 @@ class LiveStore:
             _upsert(connection, watched, {"id": _ROW, "beat": 1}, {"beat": watched.c.beat + 1})
 
     def put(self, replica: str, name: str, at: float, frame: str) -> None:
-        """Store what a replica does now."""
+        """Store what a replica does now, and forget those that were silent for long: they were killed."""
         with self._database.change(moves_epoch=False) as connection:
+            connection.execute(delete(replicas).where(replicas.c.at < at - _FORGOTTEN))
             values = {"name": name, "at": at, "frame": frame}
             _upsert(
                 connection, replicas, {"replica": replica, "beat": 1, **values}, {**values, "beat": replicas.c.beat + 1}

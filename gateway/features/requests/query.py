@@ -26,7 +26,7 @@ def query_of(texts: Mapping[str, str], within: str | None = None) -> RequestQuer
     begin, end = _time("from", texts, 0), _time("to", texts, end)
     if end <= begin:
         raise BadQuery("to", "must be after `from`")
-    tests = [_test(name, texts[name]) for name in LABELS if name in texts and (name != "tenant" or within is None)]
+    tests = [label_test(name, texts[name]) for name in LABELS if name in texts and (name != "tenant" or within is None)]
     if within is not None:
         if texts.get("tenant", within) != within:
             raise BadQuery("tenant", f"this key may read the requests of {within} alone")
@@ -38,7 +38,8 @@ def query_of(texts: Mapping[str, str], within: str | None = None) -> RequestQuer
     return RequestQuery(begin, end, tuple(tests), texts.get("id"), texts.get("trace"), after, _limit(texts))
 
 
-def _test(name: str, text: str) -> LabelTest:
+def label_test(name: str, text: str) -> LabelTest:
+    """The comparison that a parameter demands. Raises `BadQuery`."""
     if name == "status":
         if not _STATUS.fullmatch(text):
             raise BadQuery(name, "must be a status such as 429, or a class such as 5xx")

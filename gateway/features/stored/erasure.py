@@ -53,7 +53,8 @@ def erase_user(
     A response belongs to the user whom its request names. A conversation does so if its metadata names the user, or if
     one of its responses belongs to the user.
     """
-    with database.change(moves_epoch=False) as connection:
+    # A count reads for long, and must not lock other writers out.
+    with database.transaction() if only_count else database.change(moves_epoch=False) as connection:
         own_responses, talks = set[str](), set[str]()
         for id_, answer in _objects(connection, tenant, responses, "answer", user):
             if _names(answer, user):

@@ -3,7 +3,7 @@
 import pytest
 
 from adapters.errors import CredentialError
-from gateway.auth.keys import digest
+from gateway.auth.keys import digest, new_key
 from gateway.auth.listing import listed
 from gateway.auth.pepper import Pepper, load_pepper
 from gateway.auth.store import KeyStore
@@ -107,3 +107,20 @@ def test_a_second_rotation_accepts_only_the_last_two(open_store: OpenStore, make
 def test_both_come_from_the_file(make_config: MakeConfig) -> None:
     pepper = load_pepper(make_config(auth={"pepper": "n" * 32, "previous_pepper": "p" * 32}))
     assert (bytes(pepper), pepper.previous) == (b"n" * 32, b"p" * 32)
+
+
+async def test_a_key_of_the_file_under_the_old_pepper_changes_nothing(
+    open_store: OpenStore, make_config: MakeConfig
+) -> None:
+    """It cannot be hashed anew, so its use must not move the epoch again and again."""
+    open_store()
+    both, key = open_store(rotated()), new_key()
+    written = {"id": key.id, "hash": digest(PEPPER, key.plaintext).hex()}
+    config = make_config(acme=[written])
+    tables: list[KeyTable] = []
+    watcher = KeyWatcher(both, rotated(), config, tables.append)
+    table, epoch = await watcher.load(), both.read_epoch()
+    for _ in range(3):
+        assert table.authenticate(key.plaintext, NOW).key_id == key.id
+        await watcher.poll()
+    assert (both.read_epoch(), tables) == (epoch, [])

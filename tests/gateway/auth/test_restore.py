@@ -244,3 +244,17 @@ def test_a_comparison_that_begins_again_after_a_restore_has_another_generation(t
             assert progress is not None
             generations.add(progress.generation)
     assert len(generations) == 2
+
+
+@pytest.mark.parametrize("before", range(8, 12))
+def test_the_rows_of_one_change_are_not_cut_in_two(
+    open_store: OpenStore, monkeypatch: pytest.MonkeyPatch, before: int
+) -> None:
+    monkeypatch.setattr(changes, "MOST_READ", 10)
+    written = open_store()
+    key = written.create("acme", by=TESTER, now=NOW)
+    live = written.read_live(NOW)
+    for _ in range(before):
+        written.create("acme", by=TESTER, now=NOW)
+    new = written.rotate(key.id, 60, by=TESTER, now=NOW)  # two rows
+    assert new.id in written.read_changes(live, NOW).records

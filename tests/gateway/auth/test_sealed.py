@@ -1,5 +1,6 @@
 """A sealed copy of the keys: what a process accepts that starts without the database."""
 
+import asyncio
 import os
 import stat
 import time
@@ -10,8 +11,9 @@ import pytest
 from adapters.errors import CapacityError, CredentialError
 from config.schema.identity import GrantConfig
 from gateway.auth.keys import digest, new_key
+from gateway.auth.pepper import Pepper
 from gateway.auth.sealed import MOST_AGE, SealedKeys, SealedKeysRefused
-from gateway.auth.store import KeyStore
+from gateway.auth.store import KeyStore, LiveKeys
 from gateway.auth.table import KeyTable
 from gateway.auth.watch import KeyWatcher
 from gateway.state.errors import StoreUnavailable
@@ -37,7 +39,7 @@ def test_a_copy_has_all_of_the_keys_and_is_of_this_user_alone(open_store: OpenSt
     store.revoke(store.create("acme", by=TESTER, now=NOW).id, by=TESTER, now=NOW)
     store.teams.put("acme", "red", {"requests": "1/h"}, by=TESTER, now=NOW)
     live = store.read_live(NOW)
-    sealed.write(live)
+    sealed.write(live, time.time())
     read, age = sealed.read()
     assert read == live
     lineages = [{key: record.principal.subject for key, record in each.records.items()} for each in (read, live)]
@@ -56,7 +58,7 @@ def test_a_copy_has_all_of_the_keys_and_is_of_this_user_alone(open_store: OpenSt
 def test_a_copy_that_is_damaged_foreign_or_old_is_refused(open_store: OpenStore, sealed: SealedKeys) -> None:
     with pytest.raises(SealedKeysRefused, match="there is none"):
         sealed.read()
-    sealed.write(open_store().read_live(NOW))
+    sealed.write(open_store().read_live(NOW), time.time())
     others = [SealedKeys(sealed.path, b"another" * 6, URL), SealedKeys(sealed.path, PEPPER, URL + "2")]
     for other in others:
         with pytest.raises(SealedKeysRefused, match="of another pepper or another database"):
@@ -96,7 +98,7 @@ async def test_a_start_without_the_database_has_the_keys_of_the_copy(
 ) -> None:
     store = open_store()
     key, ended = (store.create("acme", by=TESTER, now=NOW) for _ in range(2))
-    sealed.write(store.read_live(NOW))
+    sealed.write(store.read_live(NOW), time.time())
     store.revoke(ended.id, by=TESTER, now=NOW)  # the copy does not have it
     tables: list[KeyTable] = []
     with monkeypatch.context() as patched:
@@ -139,3 +141,41 @@ async def test_without_a_copy_only_the_keys_of_the_file_are_accepted(
     await watcher.poll()
     assert tables[-1].authenticate(issued.plaintext, NOW).key_id == issued.id
     late.close()
+
+
+def test_a_copy_has_the_age_of_its_keys_and_opens_with_the_previous_pepper(
+    open_store: OpenStore, sealed: SealedKeys
+) -> None:
+    live = open_store().read_live(NOW)
+    sealed.write(live, time.time() - 3600)
+    pepper = Pepper(b"another-pepper-of-the-tests-" * 2)
+    pepper.previous = PEPPER
+    for copy in (sealed, SealedKeys(sealed.path, pepper, URL)):
+        read, age = copy.read()
+        assert read == live
+        assert 3599 < age < 3900
+
+
+async def test_a_copy_that_could_not_be_written_is_not_confirmed(
+    open_store: OpenStore, sealed: SealedKeys, make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file has the keys of before: a start from it would accept a revoked key, and call the file recent."""
+    calls: list[str] = []
+    written = asyncio.Event()
+
+    def write(live: LiveKeys, confirmed: float) -> None:
+        del live, confirmed
+        calls.append("write")
+        if len(calls) < 3:
+            raise OSError("the disk is full")
+        loop.call_soon_threadsafe(written.set)
+
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(sealed, "write", write)
+    monkeypatch.setattr(sealed, "confirm", lambda: calls.append("confirm"))
+    watcher = KeyWatcher(open_store(), PEPPER, make_config(), lambda _: None, own=sealed)
+    await watcher.load()
+    sealing = asyncio.create_task(watcher.seal())
+    await written.wait()
+    sealing.cancel()
+    assert calls == ["write"] * 3

@@ -123,9 +123,10 @@ async def test_the_past_minutes_of_all_replicas_outlive_a_restart(any_database: 
     for _ in range(10):
         await rounds((a, one), seconds=MINUTE)
         await rounds((b, two), seconds=MINUTE)
+    await rounds((a, one), (b, two), seconds=20)  # when the last minute is complete in every worker
     await a.aclose()
     await b.aclose()
-    one.wall += 30
+    one.wall += 10
     again = board(any_database, one)
     history = await again.history(HISTORY_HOURS, None, None)
     (series,) = history["series"]
@@ -151,3 +152,21 @@ async def test_minutes_are_stored_once_and_deleted_after_the_last_hours(any_data
     assert len(set(minutes)) == len(minutes) <= HISTORY_HOURS * 60 + 1
     assert minutes == list(range(minutes[0], minutes[-1] + 1))
     await a.aclose()
+
+
+async def test_an_idle_replica_writes_once_a_minute(any_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Source(0)
+    a = board(any_database, source)
+    written = list[dict[int, str]]()
+    monkeypatch.setattr(source, "minutes", no_minutes)
+    store = a._opened()
+    monkeypatch.setattr(store, "add_minutes", lambda _replica, texts, _oldest: written.append(texts))
+    for _ in range(10 * MINUTE // 2):
+        source.wall += 2
+        await a._rounds()
+    assert 9 <= len(written) <= 11
+    await a.aclose()
+
+
+async def no_minutes() -> dict[str, Any]:
+    return {}
