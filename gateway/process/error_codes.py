@@ -216,7 +216,8 @@ ADMIN = (
     _("no_process", (503,), "No process of the gateway takes the request.", "Repeat in a second."),
     _("too_many_viewers", (503,), "Too many pages show the live screen.", "Close one."),
     _("database_unavailable", (503,), "The state database does not answer.", _RESTORE),
-    _("key_database_unavailable", (503,), "The state database does not answer.", _RESTORE),
+    _("key_database_unavailable", (503,), "The gateway started without the state database, and has no keys of it yet.",
+      "Restore the state database: the keys count at once."),
 )  # fmt: skip
 
 GROUPS: dict[str, tuple[ErrorMeaning, ...]] = {

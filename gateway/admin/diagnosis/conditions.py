@@ -56,13 +56,14 @@ def _redis(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _pools(evidence: Evidence) -> Iterator[Finding]:
-    """Unhealthy endpoints of pools that still have others."""
+    """Unhealthy endpoints, but for pools whose refusals are a cause already."""
     by_pool: dict[str, list[Mapping[str, object]]] = {}
     for each in evidence.state.get("endpoints", ()):
         by_pool.setdefault(each["pool"], []).append(each)
+    refusing = _refusing(evidence)
     for pool, endpoints in by_pool.items():
         bad = [each for each in endpoints if each["health"] == "unhealthy"]
-        if not bad or evidence.question.labels.get("pool", pool) != pool:
+        if not bad or evidence.question.labels.get("pool", pool) != pool or pool in refusing:
             continue
         dead = len(bad) == len(endpoints)
         sentence = (
@@ -123,9 +124,8 @@ def _workers(evidence: Evidence) -> Iterator[Finding]:
     if gone or restarts:
         lines = (f"{restarts:.0f} restarts since the start", f"workers that do not run: {', '.join(gone) or 'none'}")
         steps = ("look at the process log before each restart", "look for the kernel's memory killer: `dmesg`")
-        yield Finding(
-            "workers_end", "Worker processes have ended and were started again.", lines, steps, severe=bool(gone)
-        )
+        sentence = "Worker processes have ended." if gone else "Worker processes have ended and were started again."
+        yield Finding("workers_end", sentence, lines, steps, severe=bool(gone))
 
 
 def _rollouts(evidence: Evidence) -> Iterator[Finding]:
