@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gateway.auth.terminal import ADMIN_KEY, ConfigFile, admin_url, plain_errors, settings_of, stop
-from gateway.telemetry.figures import FAILURES
+from gateway.telemetry.figures import is_failure
 from gateway.terminal import plain
 
 Labels = frozenset[tuple[str, str]]
@@ -96,7 +96,7 @@ class Rates:
         return self.by(
             "headrace_requests_total",
             *labels,
-            where=lambda series: series.get("error", "") in FAILURES and series.get("status") != "429",
+            where=lambda series: is_failure(series.get("error", ""), int(series.get("status") or 0)),
         )
 
     def quantile(self, share: float, name: str, label: str) -> dict[str, float]:

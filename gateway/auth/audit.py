@@ -20,7 +20,7 @@ from gateway.auth.schema import audit
 
 Outcome = Literal["done", "refused", "failed"]
 PEPPER_REPLACED = "pepper.replaced"
-"""Written when the pepper changes, which it may while there are no keys: earlier entries can no longer be verified."""
+"""Written when the pepper is replaced or rotated: the contents of earlier entries can no longer be verified."""
 FILTERS = ("actor", "action", "target", "outcome")
 _START = "0" * 64
 _PAGE = 1000

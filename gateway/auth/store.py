@@ -361,7 +361,7 @@ def _record(row: Row[Any]) -> KeyRecord:
     return KeyRecord(principal, bytes.fromhex(row.hash), end, row.replaced_by or "", row.revoked_at is not None)
 
 
-# Many keys have the same attributes, and every change of one reads all.
+# Many keys have the same attributes.
 @lru_cache(maxsize=1024)
 def _scope(text: str | None) -> Scope | None:
     return Scope(**json.loads(text)) if text else None

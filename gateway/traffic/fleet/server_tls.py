@@ -69,7 +69,10 @@ class ServerTls:
             self.failures += 1
             if self.files is None and self._lent is not None:
                 _log.error("listen.tls: %s: this process uses the certificate of the others", error)
-                self._use(self._lent)
+                try:
+                    self._use(self._lent)
+                except CertificateError as second:
+                    raise FleetError(f"listen.tls: {second}") from None
                 return
             raise FleetError(f"listen.tls: {error}") from None
 
