@@ -47,11 +47,16 @@ def http_request(path: str, document: Any, headers: Mapping[str, str] | None = N
 
 
 def post(port: int, request: Path, inside: list[str]) -> bytes | None:
-    """The body of the answer to the request in a file; None without one. `inside` enters the server's network."""
+    """The body of a good answer to the request in a file; None without one. `inside` enters the server's network."""
+    done = send(port, request, inside)
+    return done.stdout if done.returncode == 0 else None
+
+
+def send(port: int, request: Path, inside: list[str]) -> subprocess.CompletedProcess[bytes]:
+    """The finished program that sent the request: the body is its output, the reason of a failure its errors."""
     command = [*inside, sys.executable, "-m", "loadtests.tensors.post", str(port), str(request)]
     root = Path(__file__).parents[2]
-    done = subprocess.run(command, capture_output=True, cwd=root, timeout=REQUEST_TIMEOUT_S)
-    return done.stdout if done.returncode == 0 else None
+    return subprocess.run(command, capture_output=True, cwd=root, timeout=REQUEST_TIMEOUT_S)
 
 
 def is_right(body: bytes) -> bool:

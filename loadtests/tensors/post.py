@@ -3,14 +3,14 @@ run in another network than the benchmark does."""
 
 import socket
 import sys
-from http.client import HTTPResponse
+from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 
 TIMEOUT_S = 30
 
 
 def main() -> int:
-    """Status 1 without a successful answer."""
+    """Status 1 without a successful answer; the reason is on standard error."""
     port, request = int(sys.argv[1]), Path(sys.argv[2]).read_bytes()
     try:
         with socket.create_connection(("127.0.0.1", port), TIMEOUT_S) as connection:
@@ -18,10 +18,14 @@ def main() -> int:
             response = HTTPResponse(connection)
             response.begin()
             body = response.read()
-    except OSError:
+    except (OSError, HTTPException) as error:
+        print(f"no answer: {error!r}", file=sys.stderr)
         return 1
     sys.stdout.buffer.write(body)
-    return 0 if response.status == 200 else 1
+    if response.status == 200:
+        return 0
+    print(f"status {response.status}: {body[:300]!r}", file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":

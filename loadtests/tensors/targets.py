@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from loadtests.peers import networks, triton
 from loadtests.servers import POLL_S, START_TIMEOUT_S, Launch, StartError, child, free_port, free_ports, log_tail
-from loadtests.tensors.peer import OIP, OIP_PATH, SINGLE_THREAD, Peer, http_request, is_right, post
+from loadtests.tensors.peer import OIP, OIP_PATH, SINGLE_THREAD, Peer, http_request, is_right, post, send
 from loadtests.tensors.repositories import SUFFIX
 
 TIMEOUT_S = 30
@@ -75,7 +75,11 @@ def server(name: str, launch: Launch, core: str, folder: Path, ready: Callable[[
             if process.poll() is not None or time.monotonic() > deadline:
                 raise StartError(f"{name} is not ready:\n{log_tail(name, folder)}")
             time.sleep(POLL_S)
-        yield process.pid
+        try:
+            yield process.pid
+        except BaseException as error:
+            error.add_note(f"{name}'s log:\n{log_tail(name, folder, 40)}")
+            raise
 
 
 def is_ready(port: int, path: str = "/v2/health/ready") -> bool:
@@ -133,7 +137,8 @@ def checked(target: Target) -> Target:
     Raises:
         StartError: it has not.
     """
-    body = post(target.doors["http"].port, target.plain, list(target.inside))
-    if body is None or not is_right(body):
-        raise StartError(f"{target.name} does not add and subtract: {(body or b'no answer')[:300]!r}")
+    done = send(target.doors["http"].port, target.plain, list(target.inside))
+    if done.returncode != 0 or not is_right(done.stdout):
+        reason = done.stderr.decode(errors="replace") or repr(done.stdout[:300])
+        raise StartError(f"{target.name} does not add and subtract: {reason}")
     return target
