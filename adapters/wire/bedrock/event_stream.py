@@ -7,7 +7,7 @@ All numbers are big-endian. Bedrock's headers are texts: `:message-type`, `:even
 """
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 from zlib import crc32
 
@@ -89,26 +89,26 @@ class FrameSplitter:
         """Whether a frame is incomplete."""
         return bool(self._rest)
 
-    def feed(self, data: bytes) -> list[StreamFrame]:
-        """Return the frames that `data` completes. Raises `BrokenFrame`, after which the stream has no meaning."""
+    def feed(self, data: bytes) -> Iterator[StreamFrame]:
+        """Yield the frames that `data` completes; exhaust it before the next call.
+
+        Raises `BrokenFrame` after the frames before the broken one. The stream has no meaning from there on.
+        """
         if self._rest:
             self._rest += data
             if len(self._rest) < self._needed:
-                return []
+                return
             data, self._rest = bytes(self._rest), bytearray()
-        frames, at, size = list[StreamFrame](), 0, len(data)
+        at, size, self._needed = 0, len(data), _PRELUDE.size
         while size - at >= _PRELUDE.size:
             length, headers = self._prelude(data, at)
             if size - at < length:
                 self._needed = length
                 break
-            frames.append(self._frame(data, at, at + length, headers))
+            yield self._frame(data, at, at + length, headers)
             at += length
-        else:
-            self._needed = _PRELUDE.size
         if at < size:
             self._rest += data[at:]
-        return frames
 
     def _prelude(self, data: bytes, at: int) -> tuple[int, int]:
         """The lengths of a frame and of its headers."""

@@ -45,7 +45,7 @@ def test_no_damaged_byte_passes(frame: tuple[dict[str, str], bytes], data: st.Da
     stream = bytearray(encoded([frame]))
     stream[data.draw(st.integers(0, len(stream) - 1))] ^= data.draw(st.integers(1, 255))
     with pytest.raises(BrokenFrame):
-        FrameSplitter().feed(bytes(stream))
+        list(FrameSplitter().feed(bytes(stream)))
 
 
 def test_headers_of_all_types_are_skipped_and_texts_read() -> None:
@@ -54,7 +54,7 @@ def test_headers_of_all_types_are_skipped_and_texts_read() -> None:
         b"\x08" + b"\0" * 8, b"\x09" + b"\0" * 16,
     ]  # fmt: skip
     raw = b"".join([b"\x01" + bytes((65 + i,)) + value for i, value in enumerate(values)]) + b"\x02:k\x07\x00\x01v"
-    assert FrameSplitter().feed(_with_headers(raw)) == [StreamFrame({":k": "v"}, b"{}")]
+    assert list(FrameSplitter().feed(_with_headers(raw))) == [StreamFrame({":k": "v"}, b"{}")]
 
 
 @pytest.mark.parametrize(
@@ -63,13 +63,13 @@ def test_headers_of_all_types_are_skipped_and_texts_read() -> None:
 )
 def test_headers_that_cannot_be_read_are_refused(headers: bytes) -> None:
     with pytest.raises(BrokenFrame):
-        FrameSplitter().feed(_with_headers(headers))
+        list(FrameSplitter().feed(_with_headers(headers)))
 
 
 def test_a_frame_above_the_bound_is_refused_before_it_has_arrived() -> None:
     stream = event_stream.encode({}, b"x" * 100)
     with pytest.raises(BrokenFrame, match="exceeds 64 bytes"):
-        FrameSplitter(64).feed(stream[:12])
+        list(FrameSplitter(64).feed(stream[:12]))
 
 
 def _with_headers(raw: bytes) -> bytes:
