@@ -169,6 +169,8 @@ STATUS_OF = {
     "RateLimitError": 429, "ThrottlingException": 429, "TooManyRequestsException": 429, "api_error": 500,
     "server_error": 500, "INTERNAL": 500, "InternalServerException": 500, "overloaded_error": 529, "UNAVAILABLE": 503,
     "ServiceUnavailableException": 503, "service_unavailable": 503, "server_overloaded": 503,
+    "ModelErrorException": 424, "ModelStreamErrorException": 424, "ModelNotReadyException": 429,
+    "ServiceQuotaExceededException": 429,
 }  # fmt: skip
 """The statuses that types and codes of errors stand for."""
 
@@ -191,7 +193,9 @@ _CONTENT = re.compile(
 _PLACE = re.compile(r"\b(country|countries|region|territory|location)\b|unsupported_country", re.IGNORECASE)
 _MODEL = re.compile(r"model|deployment|no (allowed )?(endpoints|providers)", re.IGNORECASE)
 _NO_MODEL = re.compile(
-    r"model[ _]not[ _](exist|found)|(unknown|invalid)[ _]model\b|model .{0,80}(does not exist|not found)", re.IGNORECASE
+    r"model[ _]not[ _](exist|found)|(unknown|invalid)[ _]model\b|model .{0,80}(does not exist|not found)"
+    r"|model identifier is invalid",
+    re.IGNORECASE,
 )
 _AGAIN = re.compile(r"lock|time(d )?out|concurren|try again|retry|temporar|too early", re.IGNORECASE)
 _KEY = re.compile(r"invalid token|api key|unauthori[sz]ed|expired", re.IGNORECASE)
