@@ -19,6 +19,7 @@ from adapters.wire.responses import native
 
 _DATA = ord("d")
 _FINISHED = re.compile(rb'"finish_reason": ?"')
+_THOUGHT = re.compile(rb'"reasoning_content": ?"[^"]')
 _END = sse.encode(wire.DONE)
 
 
@@ -104,6 +105,25 @@ class ChunkStream(EventStream):
         if sse.data_of(self._sse.rest.strip(b"\n")) == wire.DONE:
             return True
         return self._alone and any(_FINISHED.search(data) for data in (self._data_before, self._data))
+
+
+class UnrepeatedStream(ChunkStream):
+    """A stream of a server that may send a piece of a thought twice, without the repetitions."""
+
+    __slots__ = ()
+
+    def _passes_on(self, event: bytes) -> bool:
+        """False for an event with thoughts that equals the event before it."""
+        data = sse.data_of(event)
+        if data == self._data and _THOUGHT.search(data):
+            return False
+        return super()._passes_on(event)
+
+    def _read(self, piece: bytes) -> bytes:
+        return EventStream._read(self, piece) if piece else super()._read(piece)
+
+    def write_to(self, writer: Callable[[bytes], bool]) -> None:
+        """Each event is examined: nothing is forwarded while this stream waits."""
 
 
 def _count_plain(piece: bytes) -> int:

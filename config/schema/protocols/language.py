@@ -39,11 +39,13 @@ class OpenAIProtocol(ProtocolConfig):
     """Selects this protocol."""
     dialect: Literal[
         "auto", "openai", "azure", "mistral", "groq", "vllm", "sglang", "llama.cpp", "ollama", "lm-studio",
-        "tensorrt-llm", "tgi", "openvino", "kserve", "gemini",
+        "tensorrt-llm", "tgi", "openvino", "kserve", "gemini", "vertex", "bedrock", "deepseek", "xai", "openrouter",
+        "together", "fireworks", "cerebras", "perplexity", "cohere", "moonshot", "zai", "dashscope", "deepinfra",
+        "github", "databricks", "huggingface", "cloudflare",
     ] = "auto"  # fmt: skip
-    """Kind of server, which determines paths, health checks and names of fields. ``auto`` detects it from the list of
-    models, and uses the common form until then. OpenAI's own, Azure, Groq, TGI, KServe and OpenVINO cannot be detected
-    and must be named."""
+    """Kind of server, which determines paths, health checks and names of fields. ``auto`` recognises a hosted API by
+    its host and any other server by its list of models, and uses the common form until then. A hosted API behind
+    another host, TGI, KServe and OpenVINO must be named."""
     api_version: Annotated[str, Shape(r"[A-Za-z0-9.-]{1,64}", "a version such as 2024-10-21")] | None = None
     """With ``dialect: azure``: uses deployments, ``/openai/deployments/MODEL/…?api-version=``. When absent, models are
     under ``/openai/v1``."""
