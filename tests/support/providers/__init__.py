@@ -1,4 +1,6 @@
-"""Servers on loopback that speak the bytes of a provider, as strict as the provider.
+"""Stubs of providers: servers on loopback, as strict as the provider.
 
 anthropic_clouds.py  Anthropic's Messages at Vertex AI, Bedrock, AWS and Foundry
+aws.py               what AWS checks in a signed request
+oauth.py             token endpoints
 """
