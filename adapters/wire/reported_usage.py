@@ -79,7 +79,8 @@ class UsageReport(NamedTuple):
             prompt = max(self.total - completion, 0)
         hidden = (self.total or 0) - prompt - completion
         in_cache = cached + written
-        if self.beside or (hidden > 0 and (hidden == in_cache or (hidden == in_cache + reasoning and cached > prompt))):
+        missing = (in_cache, in_cache + reasoning) if cached > prompt else (in_cache,)
+        if self.beside or (hidden > 0 and hidden != reasoning and hidden in missing):
             prompt += in_cache
             hidden -= in_cache
         if hidden > 0 and self.completion is not None and not self.beside:
