@@ -14,7 +14,7 @@ from config.schema.identity import GrantConfig
 from gateway.auth.errors import WrongGrant
 from gateway.auth.grants import check_label, check_tenant, parse_end, parse_grant, parse_overlap
 from gateway.auth.keys import digest, new_key
-from gateway.auth.listing import as_json, listed, show_table, utc
+from gateway.auth.listing import listed, show_json, show_table, utc
 from gateway.auth.pepper import load_pepper, pepper_path
 from gateway.auth.teams.limits import check_team_of_key
 from gateway.auth.terminal import ConfigFile, open_store, plain_errors, print_status, settings_of, stop, terminal_user
@@ -76,12 +76,10 @@ def list_keys(
     """List every key, issued or stored in the YAML file."""
     with plain_errors():
         settings = settings_of(config)
-        issued = open_store(settings).read_all(tenant, newest=limit)
-        keys = [key for key in listed(settings, issued, time.time()) if tenant in (None, key.tenant)]
-    if json:
-        typer.echo(as_json(keys))
-    else:
-        show_table(keys)
+        store = open_store(settings)
+        issued = store.walk(tenant) if limit is None else store.read_all(tenant, newest=limit)
+        keys = (key for key in listed(settings, issued, time.time()) if tenant in (None, key.tenant))
+        (show_json if json else show_table)(keys)
 
 
 @app.command()

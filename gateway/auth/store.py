@@ -6,7 +6,7 @@ read the changed keys when the epoch differs from that of their last reading.
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, ins
 from config.schema.identity import USER, GrantConfig
 from gateway.auth import audit
 from gateway.auth.audit import Act, Actor, AuditEntry, Verdict
-from gateway.auth.changes import MOST_STORED, TEAMS_CHANGED, Position, changed_since, has_history_of, position
+from gateway.auth.changes import MOST_STORED, TEAMS_CHANGED, Position, changed_since, has_history_of, overlay, position
 from gateway.auth.errors import KeyEnded, NoSuchKey, TooManyKeys
 from gateway.auth.keys import NO_LABELS, ApiKey, KeyRecord, Principal, digest, new_key
 from gateway.auth.pepper import previous_of
@@ -26,6 +26,7 @@ from gateway.auth.scope import Scope
 from gateway.auth.state import StateDatabase, mark, pepper_check
 from gateway.auth.teams.store import StoredTeam, TeamStore, join_team, read_teams, team_of
 from gateway.state.database import Stamp, stamp
+from gateway.state.statements import in_parts
 
 Status = Literal["active", "replaced", "expired", "revoked"]
 _NOTHING = GrantConfig()
@@ -183,6 +184,17 @@ class KeyStore:
             read = _read(connection, *(() if tenant is None else (keys.c.tenant == tenant,)), newest=newest)
         return read if newest is None else read[::-1]
 
+    def walk(self, tenant: str | None = None) -> Iterator[StoredKey]:
+        """What `read_all` returns, read in parts as they are needed, each in a transaction of its own."""
+        where = () if tenant is None else (keys.c.tenant == tenant,)
+        with self._database.transaction() as connection:
+            order = select(keys.c.id).where(*where).order_by(keys.c.created_at, keys.c.id)
+            ids = connection.execute(order).scalars().all()
+        for part in in_parts(ids):
+            with self._database.transaction() as connection:
+                read = _read(connection, keys.c.id.in_(part))
+            yield from read
+
     def read_page(self, tenant: str, limit: int, after: str | None = None, text: str = "") -> tuple[StoredKey, ...]:
         """The newest keys of a tenant, newest first; only those that are older than the key `after`, and whose id
         begins with a text or whose label contains it. Raises `NoSuchKey` for an `after` of no key of the tenant."""
@@ -198,8 +210,7 @@ class KeyStore:
 
     def read_epoch(self) -> int:
         """A number that changes with every change of a key."""
-        with self._database.transaction() as connection:
-            return self._database.checked_epoch(connection)
+        return self._database.read_epoch()
 
     @property
     def is_open(self) -> bool:
@@ -229,14 +240,12 @@ class KeyStore:
                 other = not has_history_of(connection, seen.position)
                 return self._read_live(connection, now)._replace(is_other=other)
             at, ids = changes
-            records = dict(seen.records)
-            for key_id in ids:
-                records.pop(key_id, None)
-            records.update(_records(connection, _live(now).where(keys.c.id.in_(ids))))
+            valid = _records(connection, _live(now).where(keys.c.id.in_(ids)))
+            changed = ids - {TEAMS_CHANGED}
+            records = overlay(seen.records).changed({key_id: valid.get(key_id) for key_id in changed})
             stored_teams = read_teams(connection) if TEAMS_CHANGED in ids else seen.teams
             ended = _ended(connection, now, keys.c.id.in_(ids))
             ended += tuple(record for record in seen.ended if record.principal.key_id not in ids)
-            changed = ids - {TEAMS_CHANGED}
             return LiveKeys(at, records, stored_teams, ended[:MOST_ENDED], changed, all_at=seen.all_at)
 
     def _read_live(self, connection: Connection, now: float) -> LiveKeys:
