@@ -36,6 +36,7 @@ class ListedKey:
     lineage: str | None = None
     old_pepper: bool = False
     """Whether it was not used since the pepper was rotated."""
+    blocked: str | None = None
 
 
 _FIELDS = tuple(each.name for each in fields(ListedKey))
@@ -54,7 +55,7 @@ def _issued(key: StoredKey, now: float) -> ListedKey:
     return ListedKey(
         key.id, key.tenant, key.label, key.status(now), "database",
         utc(key.created_at), _moment(key.expires_at), _moment(key.revoked_at), key.replaced_by,
-        key.role, key.scopes, key.labels, key.team, key.lineage, bool(key.pepper),
+        key.role, key.scopes, key.labels, key.team, key.lineage, bool(key.pepper), _moment(key.blocked_at),
     )  # fmt: skip
 
 

@@ -46,7 +46,7 @@ class KeyTable:
         *,
         is_complete: bool = True,
     ) -> None:
-        """`ended` has keys that are no longer accepted, so that a refusal can name its reason; `tenants` are those of
+        """`ended` has keys that are not accepted, so that a refusal can name its reason; `tenants` are those of
         the configuration."""
         self._pepper = pepper
         self._is_complete = is_complete
@@ -73,7 +73,7 @@ class KeyTable:
     ) -> "KeyTable":
         """Combine the keys of the file, of the database (`issued`) and the demo key, and the teams of the database.
 
-        `ended` are keys of the database that are revoked or expired.
+        `ended` are keys of the database that are revoked, blocked or expired.
 
         An issued key whose tenant is not in the file is not accepted; if the file and the database have the same id,
         the file takes precedence. Without `is_complete`, the keys of the database are not read yet. Raises
@@ -170,6 +170,8 @@ class KeyTable:
         holder, error = record.principal, CredentialError(REFUSED)
         if record.revoked:
             cause = "revoked"
+        elif record.blocked:
+            cause = "blocked"
         elif record.successor:
             cause = "rotated"
         else:

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 Change = tuple[str, int]
 CHANGES = st.lists(
     st.tuples(
-        st.sampled_from(["create", "revoke", "rotate", "move", "team", "untold", "backup", "restore", "poll"]),
+        st.sampled_from(
+            ["create", "revoke", "block", "unblock", "rotate", "move", "team", "untold", "backup", "restore", "poll"]
+        ),
         st.integers(0, 5),
     ),
     max_size=25,
@@ -97,6 +99,8 @@ class Fleet:
                 self.issued.append(self.operator.create("acme", by=TESTER, now=NOW, grant=grant).id)
             elif verb == "revoke":
                 self.operator.revoke(key_id, by=TESTER, now=NOW)
+            elif verb in ("block", "unblock"):
+                getattr(self.operator, verb)(key_id, by=TESTER, now=NOW)
             elif verb == "rotate":
                 self.issued.append(self.operator.rotate(key_id, 60, by=TESTER, now=NOW).id)
             elif verb == "move":
