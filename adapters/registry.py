@@ -12,7 +12,7 @@ from config.schema.protocols.catalogue import InstalledProtocol, installed, load
 
 MODULES = {
     "openai": "adapters.upstreams.openai.client",
-    "anthropic": "adapters.upstreams.anthropic",
+    "anthropic": "adapters.upstreams.anthropic.client",
     "gemini": "adapters.upstreams.gemini.client",
     "vertex": "adapters.upstreams.gemini.client",
     "oip-http": "adapters.upstreams.oip.http_client",

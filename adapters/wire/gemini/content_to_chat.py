@@ -10,7 +10,7 @@ from msgspec import Raw
 from adapters.types import Usage
 from adapters.wire import decoding, sse
 from adapters.wire.gemini import signatures
-from adapters.wire.gemini.answers import ContentAnswer, AnswerCandidate, Counts, AnswerPart, finish_of, logprobs_of
+from adapters.wire.gemini.answers import AnswerCandidate, AnswerPart, ContentAnswer, Counts, finish_of, logprobs_of
 from adapters.wire.openai.chat import DONE
 from adapters.wire.reported_usage import chat_fields
 
@@ -105,7 +105,9 @@ class ContentChunks:
         return b'data: %b,"choices":[%b]%b}\n\n' % (self._head, choice, usage)
 
 
-def deltas_of(part: AnswerPart, choice: _Choice, token: str, index: int, name_of: Callable[[str], str]) -> Iterable[bytes]:
+def deltas_of(
+    part: AnswerPart, choice: _Choice, token: str, index: int, name_of: Callable[[str], str]
+) -> Iterable[bytes]:
     """The deltas of a part."""
     signature = part.thoughtSignature
     if (text := part.text) is not None:

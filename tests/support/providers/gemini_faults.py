@@ -23,8 +23,8 @@ _FIELDS = {
     "file": "mimeType fileUri",
     "function": "name description parameters parametersJsonSchema response responseJsonSchema behavior",
     "config": "temperature topP topK candidateCount maxOutputTokens stopSequences seed presencePenalty "
-    "frequencyPenalty responseLogprobs logprobs responseMimeType responseSchema responseJsonSchema thinkingConfig responseModalities "
-    "mediaResolution",
+    "frequencyPenalty responseLogprobs logprobs responseMimeType responseSchema responseJsonSchema thinkingConfig "
+    "responseModalities mediaResolution",
     "thinking": "includeThoughts thinkingBudget thinkingLevel",
     "schema": "type format title description nullable default items minItems maxItems enum properties minProperties "
     "maxProperties required minimum maximum minLength maxLength pattern example anyOf propertyOrdering",
