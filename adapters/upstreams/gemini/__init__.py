@@ -2,5 +2,5 @@
 
 client.py   the adapter of one endpoint
 streams.py  its streams
-paths.py    hosts and paths of both APIs
+paths.py    paths of both APIs
 """

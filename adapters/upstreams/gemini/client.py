@@ -15,7 +15,7 @@ from adapters.stream import OnePiece
 from adapters.types import OPENAI, Usage
 from adapters.upstreams import dial, health
 from adapters.upstreams.failed_status import error_body, is_answer, retry_after
-from adapters.upstreams.gemini.paths import GeminiPaths, VertexPaths, location_of
+from adapters.upstreams.gemini.paths import GeminiPaths, VertexPaths
 from adapters.upstreams.gemini.streams import GeminiChatStream
 from adapters.wire import decoding, error_table
 from adapters.wire.anthropic.message_request import MessagesRequest
@@ -24,9 +24,9 @@ from adapters.wire.gemini.answers import ContentAnswer, read, read_several
 from adapters.wire.gemini.chat_to_content import content_fields, encoded
 from adapters.wire.gemini.content_to_chat import ContentChunks, completion_of
 from adapters.wire.gemini.tools import ClientNames
-from adapters.wire.openai import dialects
+from adapters.wire.openai import thinking
 from config.schema.config import PoolConfig
-from config.schema.protocols.google import GeminiProtocol, VertexProtocol
+from config.schema.protocols.google import GeminiProtocol, VertexProtocol, location_of
 
 
 def make(pool: PoolConfig, address: Address) -> "GeminiAdapter":
@@ -98,7 +98,7 @@ class GeminiAdapter:
         if not isinstance(request, MessagesRequest):
             return request.fields
         await messages.translate(request, call.ignored)
-        return {**request.fields, **dialects.thinking_of_message(request.payload.native, request.fields, "own")}
+        return {**request.fields, **thinking.thinking_of_message(request.payload.native, request.fields, "own")}
 
     async def _post(self, verb: str, request: ModelRequest, body: bytes, call: Call) -> ClientResponse:
         """Return a response with status 200; raise the typed error of any other status."""

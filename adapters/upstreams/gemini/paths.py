@@ -1,29 +1,12 @@
-"""Hosts and paths of the Gemini API and of Vertex AI."""
+"""Paths of the Gemini API and of Vertex AI."""
 
 import re
 
 from adapters.errors import CallerError
 from adapters.paths import segment
 
-HOST = "generativelanguage.googleapis.com"
 _VERSION = re.compile(r"/v\d[a-z0-9]*$")
-_REGIONAL = re.compile(r"([a-z0-9-]+)-aiplatform\.googleapis\.com|aiplatform\.([a-z]+)\.rep\.googleapis\.com")
 _COLLECTIONS = ("models", "tunedModels")
-
-
-def vertex_host(location: str) -> str:
-    """The host of Vertex AI for a location: `global`, a jurisdiction, or a region."""
-    if location == "global":
-        return "aiplatform.googleapis.com"
-    if location in ("us", "eu"):
-        return f"aiplatform.{location}.rep.googleapis.com"
-    return f"{location}-aiplatform.googleapis.com"
-
-
-def location_of(host: str) -> str:
-    """The location of a host of Vertex AI; `global` for any other host."""
-    match = _REGIONAL.fullmatch(host)
-    return "global" if match is None else match[1] or match[2]
 
 
 class GeminiPaths:

@@ -4,12 +4,13 @@ The stream has no last event. It ends with its connection, after a chunk with th
 an event, or as plain JSON in the place of an event.
 """
 
-from adapters.errors import InferenceError
+from adapters.errors import BackendError
 from adapters.http1.client import ClientResponse
 from adapters.requests import ChatRequest
 from adapters.types import BYTES_PER_TOKEN, OPENAI, Form, Usage
 from adapters.upstreams.event_stream import EventStream
 from adapters.wire import sse
+from adapters.wire.decoding import BAD_RESPONSE
 from adapters.wire.gemini import errors
 from adapters.wire.gemini.answers import ContentAnswer, Counts, read
 from adapters.wire.gemini.content_to_chat import ContentChunks
@@ -61,27 +62,20 @@ class GeminiStream(EventStream):
     def _read(self, piece: bytes) -> bytes:
         if piece:
             return super()._read(piece)
-        last = b""
-        if self._splitter.halfway:  # the server ended the connection without a blank line
-            event = self._splitter.rest.strip(b"\n")
-            self._splitter = sse.Splitter()
-            last = self._last_event(event)
+        last = self._trailing() if self._splitter.halfway else b""
         if not self._is_complete:
             self._over()
         self._done = True
         return last + self._ending()
 
-    def _last_event(self, event: bytes) -> bytes:
-        """The client's bytes of an event without its blank line. Raises the typed error of an error, and of a part of
-        an event."""
+    def _trailing(self) -> bytes:
+        """The client's bytes of an event that ends with the connection. Raises the typed error of an error."""
         try:
-            if not self._passes_on(event):
-                return b""
-        except InferenceError as error:
-            if sse.data_of(event) and error.code == "upstream_bad_response":
+            return super()._read(b"\n\n")
+        except BackendError as error:
+            if error.code == BAD_RESPONSE:  # a part of an event
                 self._over()
             raise
-        return self._worded(event) if self.rewords else event + b"\n\n"
 
     def _ending(self) -> bytes:
         """The last events for the client."""

@@ -23,7 +23,7 @@ class Blob(msgspec.Struct):
     data: str = ""
 
 
-class AnswerPart(msgspec.Struct):
+class ContentPart(msgspec.Struct):
     """A part of any kind; those without an equivalent in a chat are left out."""
 
     text: str | None = None
@@ -33,19 +33,19 @@ class AnswerPart(msgspec.Struct):
     inlineData: Blob | None = None  # noqa: N815
 
 
-class AnswerContent(msgspec.Struct):
-    parts: list[AnswerPart] | None = None
+class _Content(msgspec.Struct):
+    parts: list[ContentPart] | None = None
 
 
 class AnswerCandidate(msgspec.Struct):
-    content: AnswerContent | None = None
+    content: _Content | None = None
     index: int | None = None
     finishReason: str | None = None  # noqa: N815
     finishMessage: str | None = None  # noqa: N815
     logprobsResult: Any = None  # noqa: N815
 
     @property
-    def parts(self) -> list[AnswerPart]:
+    def parts(self) -> list[ContentPart]:
         return (self.content and self.content.parts) or []
 
 

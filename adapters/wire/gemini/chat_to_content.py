@@ -17,7 +17,7 @@ from adapters.wire.gemini.contents import turns_of
 from adapters.wire.gemini.generations import ModelGeneration
 from adapters.wire.gemini.schemas import reduced
 from adapters.wire.gemini.tools import tools_of
-from adapters.wire.openai import dialects
+from adapters.wire.openai.thinking import THINKING_FIELDS, ChatThinking, thinking_of_chat
 
 Object = dict[str, Any]
 
@@ -35,7 +35,7 @@ _TRANSLATED = (
     "tools", "top_logprobs",
 )  # fmt: skip
 _TRANSLATABLE = frozenset((
-    *_SAME, *_TRANSLATED, *dialects.THINKING_FIELDS, "add_generation_prompt", "continue_final_message", "model",
+    *_SAME, *_TRANSLATED, *THINKING_FIELDS, "add_generation_prompt", "continue_final_message", "model",
     "stream", "stream_options",
 ))  # fmt: skip
 MAX_STOPS = 5
@@ -48,7 +48,7 @@ _string = msgspec.json.Decoder(str | None)
 _flag = msgspec.json.Decoder(bool | None)
 _count = msgspec.json.Decoder(int | None)
 _stop = msgspec.json.Decoder(str | list[str] | None)
-_thinking = msgspec.json.Decoder(dialects.ChatThinking | None)
+_thinking = msgspec.json.Decoder(ChatThinking | None)
 _NULL = b"null"
 
 
@@ -137,8 +137,8 @@ def _thoughts(fields: Fields, generation: ModelGeneration, ignored: IgnoredField
     effort, budget = field(fields, "reasoning_effort", _string), None
     shown = field(fields, "include_reasoning", _flag)
     thinking = field(fields, "thinking", _thinking)
-    if thinking is None and (wish := dialects.thinking_of_chat(fields)) is not None:
-        thinking = dialects.ChatThinking(**wish)
+    if thinking is None and (wish := thinking_of_chat(fields)) is not None:
+        thinking = ChatThinking(**wish)
     if thinking is not None:
         if thinking.type == "disabled":
             effort = "none"

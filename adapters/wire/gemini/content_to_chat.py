@@ -10,7 +10,7 @@ from msgspec import Raw
 from adapters.types import Usage
 from adapters.wire import decoding, sse
 from adapters.wire.gemini import signatures
-from adapters.wire.gemini.answers import AnswerCandidate, AnswerPart, ContentAnswer, Counts, finish_of, logprobs_of
+from adapters.wire.gemini.answers import AnswerCandidate, ContentAnswer, ContentPart, Counts, finish_of, logprobs_of
 from adapters.wire.openai.chat import DONE
 from adapters.wire.reported_usage import chat_fields
 
@@ -106,7 +106,7 @@ class ContentChunks:
 
 
 def deltas_of(
-    part: AnswerPart, choice: _Choice, token: str, index: int, name_of: Callable[[str], str]
+    part: ContentPart, choice: _Choice, token: str, index: int, name_of: Callable[[str], str]
 ) -> Iterable[bytes]:
     """The deltas of a part."""
     signature = part.thoughtSignature

@@ -9,14 +9,38 @@ ApiVersion = Annotated[str, Shape(r"v\d[a-z0-9]{0,15}", "a version such as v1bet
 Project = Annotated[str, Shape(r"[a-z0-9][a-z0-9.:-]{0,127}", "a project's id or number")]
 Location = Annotated[str, Shape(r"[a-z][a-z0-9-]{0,62}", "a location such as us-central1, us, eu or global")]
 
+GLOBAL = "global"
+_HOSTS = {
+    GLOBAL: "aiplatform.googleapis.com",
+    "us": "aiplatform.us.rep.googleapis.com",
+    "eu": "aiplatform.eu.rep.googleapis.com",
+}
+"""The hosts of locations that are not one region."""
+_REGIONAL = "-aiplatform.googleapis.com"
+
+
+def vertex_host(location: str) -> str:
+    """The host of Vertex AI for a location: a region, a jurisdiction, or ``global``."""
+    return _HOSTS.get(location) or location + _REGIONAL
+
+
+def location_of(host: str) -> str:
+    """The location of a host of Vertex AI; ``global`` for any other host."""
+    named = {own: location for location, own in _HOSTS.items()}
+    return named.get(host) or (host.removesuffix(_REGIONAL) if host.endswith(_REGIONAL) else GLOBAL)
+
 
 class GeminiProtocol(ProtocolConfig):
     """The Gemini API, ``https://generativelanguage.googleapis.com``. The pool's ``key`` is sent as
     ``x-goog-api-key``."""
 
     @property
-    def key_header(self) -> str:
-        return "x-goog-api-key"
+    def key_headers(self) -> tuple[str, ...]:
+        return ("x-goog-api-key",)
+
+    @property
+    def url(self) -> str:
+        return "https://generativelanguage.googleapis.com"
 
     name: Literal["gemini"]
     """Selects this protocol."""
@@ -28,9 +52,13 @@ class VertexProtocol(ProtocolConfig):
     """Gemini on Vertex AI, ``https://LOCATION-aiplatform.googleapis.com``."""
 
     @property
-    def key_header(self) -> str:
+    def key_headers(self) -> tuple[str, ...]:
         """The express mode has keys; a project has tokens."""
-        return "authorization" if self.project is not None else "x-goog-api-key"
+        return ("authorization",) if self.project is not None else ("x-goog-api-key",)
+
+    @property
+    def url(self) -> str:
+        return f"https://{vertex_host(self.location or GLOBAL)}"
 
     name: Literal["vertex"]
     """Selects this protocol."""

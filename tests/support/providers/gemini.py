@@ -322,11 +322,11 @@ def _vector(text: str, size: int) -> list[float]:
 
 
 async def _embed(state: Gemini, request: web.Request, body: Object, model: str, of_vertex: bool) -> web.StreamResponse:
-    asked = body.get("requests", [body])
-    if len(asked) > 100:
+    entries = body.get("requests", [body])
+    if len(entries) > 100:
         raise Refused(400, "INVALID_ARGUMENT", "at most 100 requests can be in one batch")
     vectors = list[Object]()
-    for one in asked:
+    for one in entries:
         if set(one) - {"model", "content", "taskType", "title", "outputDimensionality"}:
             raise Refused(400, "INVALID_ARGUMENT", "Unknown name at 'requests[0]': Cannot find field.")
         if "requests" in body and one.get("model") != f"models/{model}":
