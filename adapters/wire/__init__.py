@@ -3,6 +3,7 @@
 openai/              OpenAI's API
 responses/           OpenAI's Responses
 anthropic/           Anthropic's Messages
+gemini/              Google's Gemini
 bedrock/             Amazon Bedrock
 oip/                 the Open Inference Protocol over HTTP and gRPC
 tfserving/           TensorFlow Serving, and KServe's v1
