@@ -7,5 +7,6 @@ openai_like.py         the hosted APIs of OpenAI's family
 openai_like_errors.py  their errors
 aws.py                 what AWS checks in a signed request
 oauth.py               token endpoints
+azure.py               Azure OpenAI
 anthropic_clouds.py    Anthropic's Messages at Vertex AI, Bedrock, AWS and Foundry
 """
