@@ -211,7 +211,7 @@ def _nothing(tenant: str, value: str, currency: str) -> dict[str, Any]:
     return named | dict.fromkeys((*_COUNTS, "requests_before", *_SPANS), 0)
 
 
-def _add(made: dict[tuple[str, ...], dict[str, Any]], rows: Iterable[Row[Any]], query: OverviewQuery) -> None:
+def _add(made: dict[tuple[str, ...], dict[str, Any]], rows: Iterable[Sequence[Any]], query: OverviewQuery) -> None:
     """Add the sums of days, or of parts of spans, to the spans that they are in."""
     spans, within = _spans(query), dict[str, list[str]]()
     for day, tenant, value, currency, high, low, *counts in rows:
