@@ -76,6 +76,7 @@ def _options(pool: PoolConfig, address: Address) -> dict[str, Any]:
         "fields": encode_fields(fields_of(pool)),
         "proxy": proxy_of(pool.proxy, address.url),
         "max_answer": pool.max_answer,
+        "read": address.read,
     }
 
 
