@@ -228,7 +228,8 @@ def _protocol(doc: Document, pool: Node) -> Iterator[Problem]:
 
 
 def _key(doc: Document, pool: Node) -> Iterator[Problem]:
-    keyed = [each for each in (pool, *pool["endpoints"]) if doc.value(each["key"].place) is not None]
+    sections = (pool, *pool["endpoints"])
+    keyed = any(doc.value(each[name].place) is not None for each in sections for name in ("key", "credentials"))
     if "key_header" in pool and not keyed:
         yield doc.problem_with_key(pool["key_header"].place, "has no effect without key")
 

@@ -9,8 +9,9 @@ from config.schema.batches import ProviderBatchesConfig
 from config.schema.bus import EndpointUrl, UpstreamTls, is_broker
 from config.schema.discovery import DiscoverConfig
 from config.schema.protocols import AnyProtocol, Serves
+from config.schema.protocols.credentials import CredentialsConfig
 from config.schema.protocols.egress import HeaderConfig, ProxyConfig
-from config.schema.protocols.language import OpenAIProtocol
+from config.schema.protocols.language import AnthropicProtocol, OpenAIProtocol
 from config.schema.runtimes import AnyRuntime, EndpointScaleConfig, LlmRuntime, ScaleConfig, VllmRuntime
 from config.schema.section import Section, ShortSection
 from config.schema.text import KeyHeader, Name, ProbePath, Secret
@@ -37,7 +38,7 @@ class AccountLimitsConfig(Section):
         return self
 
 
-ACCOUNT_FIELDS = ("name", "key", "key_header", "headers", "model", "region", "limits")
+ACCOUNT_FIELDS = ("name", "key", "credentials", "key_header", "headers", "model", "region", "limits")
 """The fields of an endpoint by which it has an account, a model or limits of its own."""
 _REGIONS = ("region", "location")
 """The fields of protocols that name a region of the provider."""
@@ -58,6 +59,8 @@ class EndpointConfig(ShortSection):
     """Name of the endpoint in metrics, logs and the console. Endpoints with the same URL are numbered without it."""
     key: Secret | None = None
     """Credential for this endpoint alone; the pool's when absent."""
+    credentials: CredentialsConfig | None = None
+    """Credentials that are made for this endpoint alone, instead of ``key``; the pool's when absent."""
     key_header: KeyHeader | None = None
     """Header that carries ``key``; the pool's when absent."""
     headers: tuple[HeaderConfig, ...] = Field((), max_length=32)
@@ -112,7 +115,7 @@ class PoolConfig(Section):
     protocol: AnyProtocol = OpenAIProtocol()
     """Protocol of the endpoints: a name, or a name with options."""
     endpoints: tuple[EndpointConfig, ...] = ()
-    """Addresses of servers that already run."""
+    """Addresses of servers that already run. A protocol of one provider has the provider's address when absent."""
     discover: DiscoverConfig | None = None
     """Source of endpoints while the gateway runs, alone or beside ``endpoints``."""
     runtime: AnyRuntime | None = None
@@ -124,6 +127,8 @@ class PoolConfig(Section):
     """Name of the model at the endpoints, if it differs from the name that clients use."""
     key: Secret | None = None
     """Credential that the gateway sends to the endpoints. A ``file:`` is read again when it changes."""
+    credentials: CredentialsConfig | None = None
+    """Credentials that the gateway makes and renews, in place of ``key``: see ``docs/credentials.md``."""
     key_header: KeyHeader | None = None
     """Header that carries ``key``: ``authorization`` as a Bearer token, any other (``api-key``, ``x-api-key``) as the
     bare key. The protocol's own header when absent."""
@@ -168,6 +173,11 @@ class PoolConfig(Section):
         return self.name if isinstance(self.runtime, LlmRuntime | VllmRuntime) else self.model
 
     @property
+    def has_credential(self) -> bool:
+        """Whether requests to the endpoints carry a credential of the gateway."""
+        return self.key is not None or self.credentials is not None
+
+    @property
     def has_accounts(self) -> bool:
         """Whether the pauses and the quota of each endpoint and model are observed."""
         return self.balance.by == "quota" or any(endpoint.is_account for endpoint in self.endpoints)
@@ -176,9 +186,10 @@ class PoolConfig(Section):
         """The pool as it applies to one endpoint: the endpoint's own fields replace the pool's."""
         if endpoint is None or not endpoint.is_account:
             return self
-        own: dict[str, object] = {
-            name: getattr(endpoint, name) for name in ("key", "key_header", "model") if endpoint.has(name)
-        }
+        names = ("key", "credentials", "key_header", "model")
+        own: dict[str, object] = {name: getattr(endpoint, name) for name in names if endpoint.has(name)}
+        if "key" in own or "credentials" in own:
+            own = {"key": None, "credentials": None, **own}
         if endpoint.headers:
             replaced = {header.name.lower() for header in endpoint.headers}
             others = (header for header in self.headers if header.name.lower() not in replaced)
@@ -241,6 +252,13 @@ class PoolConfig(Section):
         return self.runtime.max_num_seqs if isinstance(self.runtime, LlmRuntime) else PLACES
 
     @model_validator(mode="after")
+    def _at_its_provider(self) -> Self:
+        if self.runtime is None and not self.endpoints and self.discover is None and self.protocol.url is not None:
+            # The field stays unset: the file has no address.
+            self.__dict__["endpoints"] = (EndpointConfig(url=self.protocol.url),)
+        return self
+
+    @model_validator(mode="after")
     def _auto_needs_probe(self) -> Self:
         if self.probe is None and self.protocol.name == "auto":
             raise ValueError("protocol auto needs the probe: health checks detect the protocol of an endpoint")
@@ -260,8 +278,11 @@ class PoolConfig(Section):
             return self
         protocol = self.protocol
         is_openai = isinstance(protocol, OpenAIProtocol) and protocol.dialect != "azure" and protocol.only is None
-        if not is_openai and protocol.name != "anthropic":
-            raise ValueError("provider_batches needs the protocol openai (not Azure's, without `only`) or anthropic")
+        if not is_openai and not (isinstance(protocol, AnthropicProtocol) and protocol.at in (None, "aws")):
+            raise ValueError(
+                "provider_batches needs the protocol openai (not Azure's, without `only`) or anthropic, of Anthropic "
+                "itself or `at: aws`"
+            )
         if len(self.endpoints) != 1 or self.discover is not None:
             raise ValueError("provider_batches needs one endpoint: a batch and its results are at one address")
         return self
@@ -271,7 +292,9 @@ class PoolConfig(Section):
         for pool in (self, *(self.at(endpoint) for endpoint in self.endpoints if endpoint.is_account)):
             names = [header.name.lower() for header in pool.headers]
             if pool.key is not None:
-                names.append((pool.key_header or pool.protocol.key_header).lower())
+                names += pool.protocol.key_headers if pool.key_header is None else [pool.key_header.lower()]
+            if pool.credentials is not None:
+                names.append((pool.key_header or "authorization").lower())
             if twice := sorted({name for name in names if names.count(name) > 1}):
                 raise ValueError(f"the header {twice[0]} is sent once: it is in `headers` twice, or carries the key")
         return self
@@ -284,6 +307,8 @@ class PoolConfig(Section):
             raise ValueError("accounts of endpoints, and the balance by quota, are for protocols over HTTP")
         if self.runtime is not None:
             raise ValueError("the balance by quota is for servers of a provider: a runtime has no quota")
+        if any(endpoint.key is not None and endpoint.credentials is not None for endpoint in self.endpoints):
+            raise ValueError("an endpoint has one credential: give `key` or `credentials`")
         named = [endpoint.name for endpoint in self.endpoints if endpoint.name is not None]
         if twice := sorted({name for name in named if named.count(name) > 1}):
             raise ValueError(f"two endpoints have the name {twice[0]}")
@@ -291,6 +316,16 @@ class PoolConfig(Section):
             type(self.protocol).model_fields
         ):
             raise ValueError(f"the protocol {self.protocol.name} has no region: its URL names the server")
+        return self
+
+    @model_validator(mode="after")
+    def _made_credentials(self) -> Self:
+        if self.credentials is None:
+            return self
+        if self.key is not None:
+            raise ValueError("a pool has one credential: give `key` or `credentials`")
+        if self.runtime is not None or self.protocol.name == "bus" or self.protocol.name.endswith("-grpc"):
+            raise ValueError("credentials are for endpoints over HTTP, not for gRPC, brokers and runtimes")
         return self
 
     @model_validator(mode="after")

@@ -147,7 +147,7 @@ class Fleet:
         if self._accounts is None:
             memory = self.account_memory
             self._accounts = AccountTable(memory.fd, workers=memory.workers, me=memory.me)
-        key = "" if pool.key is None else pool.key.get_secret_value()
+        key = repr(pool.credentials) if pool.key is None else pool.key.get_secret_value()
         digest = blake2b(key.encode(), digest_size=8, key=self.secret).hexdigest()
         return ProviderAccount(f"{id_}\0{digest}", self._accounts, self.clock)
 
