@@ -2,6 +2,7 @@
 
 openai/               OpenAI and compatible servers
 anthropic.py          Anthropic's Messages: forwards messages, converts chats
+bedrock/              Amazon Bedrock: chats by Converse, embeddings by InvokeModel
 oip/                  the Open Inference Protocol over HTTP and gRPC
 tfserving/            TensorFlow Serving, and KServe's v1
 torchserve/           TorchServe over HTTP and gRPC

@@ -20,6 +20,7 @@ from config.schema.protocols.apps import (
     RayServeProtocol,
 )
 from config.schema.protocols.base import ProtocolConfig, Serves
+from config.schema.protocols.bedrock import BedrockProtocol
 from config.schema.protocols.bus import BusProtocol
 from config.schema.protocols.language import AnthropicProtocol, OpenAIProtocol, TgiProtocol, TritonGenerateProtocol
 from config.schema.protocols.tensors import (
@@ -44,6 +45,7 @@ class AutoProtocol(ProtocolConfig):
 _SECTIONS: tuple[type[ProtocolConfig], ...] = (
     OpenAIProtocol,
     AnthropicProtocol,
+    BedrockProtocol,
     OipHttpProtocol,
     OipGrpcProtocol,
     TfServingProtocol,

@@ -1,0 +1,1 @@
+"""Stubs of providers: servers on loopback, as strict as the provider."""
