@@ -27,7 +27,7 @@ from adapters.upstreams.text.one_kind import OneKind
 from adapters.upstreams.text.prompts import Prompts
 from adapters.wire import decoding
 from adapters.wire.anthropic.answers import completion_of, read_message
-from adapters.wire.anthropic.chat_to_message import message_body
+from adapters.wire.anthropic.chat_to_message import message_fields
 from adapters.wire.anthropic.message_request import MessagesRequest, TokenCount
 from adapters.wire.anthropic.open_blocks import events_of_message, new_message
 from adapters.wire.anthropic.stream_to_chat import ChatChunks, MessageStart
@@ -122,7 +122,7 @@ class BedrockAdapter:
         """Answer a client of chats."""
         names, created = OwnNames(request.fields, *NAME_BOUNDS), int(time.time())
         try:
-            native = _fields(message_body(request, None, self._options.max_tokens, call.ignored))
+            native = self._of_chat(request, self._options.max_tokens, call)
             body = self._body(native, request, call)
             response = await self._operations.post(_operation(request), request.model, body, call)
         except CallerError as error:
@@ -143,10 +143,7 @@ class BedrockAdapter:
 
     async def _counted(self, request: TokenCount, call: Call) -> Answer:
         chat = request.chat
-        if isinstance(chat, MessagesRequest):
-            native = self._native(chat)
-        else:
-            native = _fields(message_body(chat, None, None, call.ignored))
+        native = self._native(chat) if isinstance(chat, MessagesRequest) else self._of_chat(chat, None, call)
         body = _encode(counted_fields(self._converse(native, chat, call)))
         response = await self._operations.post("count-tokens", request.model, body, call)
         counted = decoding.decode(_count, await response.read(MAX_ERROR_BODY))
@@ -159,6 +156,11 @@ class BedrockAdapter:
         if "max_tokens" not in native and self._options.max_tokens is not None:
             native["max_tokens"] = Raw(b"%d" % self._options.max_tokens)
         return native
+
+    @staticmethod
+    def _of_chat(request: ChatRequest, max_tokens: int | None, call: Call) -> Fields:
+        """The fields of a message for those of a chat."""
+        return _fields(_encode(message_fields(request, None, max_tokens, call.ignored)))
 
     def _body(self, native: Fields, request: ChatRequest, call: Call) -> bytes:
         return _encode({**self._converse(native, request, call), **self._always[request.stream]})

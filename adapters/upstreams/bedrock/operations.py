@@ -11,7 +11,6 @@ from adapters.wire import error_table
 from adapters.wire.bedrock import errors
 from adapters.wire.bedrock.models import Operation, path_of
 
-ERROR_TYPE = "x-amzn-errortype"
 _HEAD = [("user-agent", "headrace"), ("content-type", "application/json")]
 
 
@@ -61,9 +60,9 @@ class Operations:
             await response.read(health.MAX_BODY)
         finally:
             response.close()
-        if is_answer(status) or (status == 400 and headers.get(ERROR_TYPE)):
+        if is_answer(status) or (status == 400 and headers.get(errors.TYPE_HEADER)):
             return
-        if not (self._model is None and status == 404 and headers.get(ERROR_TYPE)):
+        if not (self._model is None and status == 404 and headers.get(errors.TYPE_HEADER)):
             raise health.ill(status)
 
     async def aclose(self) -> None:
@@ -80,5 +79,5 @@ def retry_seconds(headers: Headers) -> float | None:
 
 async def _error_of(response: ClientResponse) -> InferenceError:
     body = await error_body(response)
-    type_ = response.headers.get(ERROR_TYPE)
-    return errors.error_of(response.status, type_, body, retry_seconds(response.headers))
+    reported = errors.decode(response.headers.get(errors.TYPE_HEADER), body)
+    return error_table.judged(response.status, reported, retry_seconds(response.headers))

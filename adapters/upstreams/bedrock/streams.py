@@ -8,10 +8,11 @@ from adapters.http1.client import ClientResponse
 from adapters.requests import ChatRequest
 from adapters.types import BYTES_PER_TOKEN, Form, Usage
 from adapters.upstreams.event_stream import EventStream
+from adapters.wire.anthropic.errors import stream_error
 from adapters.wire.anthropic.stream_to_chat import MessageEvent, MessageStart
+from adapters.wire.bedrock import errors
 from adapters.wire.bedrock.converse_events import ConverseEvents
 from adapters.wire.bedrock.converse_to_message import usage_of
-from adapters.wire.bedrock.errors import error_of_frame
 from adapters.wire.bedrock.event_stream import BrokenFrame, FrameSplitter, StreamFrame
 
 
@@ -70,7 +71,7 @@ class ConverseStream(EventStream):
     def _written(self, frame: StreamFrame) -> bytes:
         """The client's bytes for a frame. Raises the typed error of an exception."""
         if frame.kind != "event":
-            raise error_of_frame(frame)
+            raise stream_error(errors.of_frame(frame))
         begun = b""
         if self._start is not None:
             if frame.event != "messageStart":

@@ -14,7 +14,7 @@ from adapters.requests import ChatRequest
 from adapters.wire.anthropic import chat_turns as turns
 from adapters.wire.anthropic.tools import choice_of, tools_of
 from adapters.wire.body import field
-from adapters.wire.openai import bounds, dialects
+from adapters.wire.openai import bounds, thinking
 
 Object = dict[str, Any]
 
@@ -25,7 +25,7 @@ _TRANSLATED = (
     "safety_identifier", "service_tier", "stop", "tool_choice", "tools", "user",
 )  # fmt: skip
 _TRANSLATABLE = frozenset((
-    *_SAME, *_TRANSLATED, *dialects.THINKING_FIELDS, "add_generation_prompt", "continue_final_message", "model",
+    *_SAME, *_TRANSLATED, *thinking.THINKING_FIELDS, "add_generation_prompt", "continue_final_message", "model",
     "stream_options",
 ))  # fmt: skip
 _EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": None, "xhigh": "xhigh"}
@@ -53,8 +53,8 @@ class _ResponseFormat(msgspec.Struct):
 _response_format = msgspec.json.Decoder(_ResponseFormat | None)
 
 
-def message_body(request: ChatRequest, model: str | None, max_tokens: int | None, ignored: IgnoredFields) -> bytes:
-    """The body of `/v1/messages`. `max_tokens` applies to a chat without a limit; with None it has none, although
+def message_fields(request: ChatRequest, model: str | None, max_tokens: int | None, ignored: IgnoredFields) -> Object:
+    """The fields of `/v1/messages`. `max_tokens` applies to a chat without a limit; with None it has none, although
     Anthropic's own API demands one.
 
     Fields without effect are added to `ignored`. Raises `CallerError`.
@@ -79,7 +79,7 @@ def message_body(request: ChatRequest, model: str | None, max_tokens: int | None
     if tools := tools_of(fields, ignored):
         body["tools"] = tools
         body |= choice_of(fields, ignored)
-    return _encode(body | _output(fields, body))
+    return body | _output(fields, body)
 
 
 def _with_allowed_tools(fields: dict[str, Raw]) -> dict[str, Raw]:
@@ -98,7 +98,7 @@ def _output(fields: dict[str, Raw], body: Object) -> Object:
     """The effort of thinking, and the answer's form."""
     config: Object = {}
     encoded: Object = {}
-    if "thinking" not in body and (wish := dialects.thinking_of_chat(fields)) is not None:
+    if "thinking" not in body and (wish := thinking.thinking_of_chat(fields)) is not None:
         body["thinking"] = wish
     effort = field(fields, "reasoning_effort", _string)
     if effort == "none":

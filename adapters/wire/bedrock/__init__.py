@@ -6,6 +6,6 @@ content.py              the blocks of a message as blocks of Converse
 converse_to_message.py  an answer of Converse as a message
 converse_events.py      a stream of Converse as the events of a message
 embeddings.py           embeddings of Titan and Cohere
-errors.py               exceptions, as HTTP answers and in a stream
 event_stream.py         AWS's event stream: frames with two checksums, both ways
+errors.py               exceptions, in a header or in a frame
 """

@@ -2,8 +2,8 @@
 
 import re
 from typing import Literal
-from urllib.parse import quote
 
+from adapters.paths import segment
 from config.schema.protocols.bedrock import Family as Family
 
 Operation = Literal["converse", "converse-stream", "count-tokens", "invoke", "invoke-with-response-stream"]
@@ -27,5 +27,7 @@ def family_of(model: str) -> Family:
 
 
 def path_of(model: str, operation: Operation) -> bytes:
-    """The path of an operation. A model's name is one segment, with `:` and `/` encoded as botocore encodes them."""
-    return f"/model/{quote(model, safe='~')}/{operation}".encode()
+    """The path of an operation. A model's name is one segment, with `:` and `/` encoded as botocore encodes them.
+
+    Raises `CallerError` for a name that cannot be in a path."""
+    return f"/model/{segment(model)}/{operation}".encode()
