@@ -9,6 +9,7 @@ from config.schema.batches import ProviderBatchesConfig
 from config.schema.bus import EndpointUrl, UpstreamTls, is_broker
 from config.schema.discovery import DiscoverConfig
 from config.schema.protocols import AnyProtocol, Serves
+from config.schema.protocols.credentials import CredentialsConfig
 from config.schema.protocols.egress import HeaderConfig, ProxyConfig
 from config.schema.protocols.language import AnthropicProtocol, OpenAIProtocol
 from config.schema.runtimes import AnyRuntime, EndpointScaleConfig, LlmRuntime, ScaleConfig, VllmRuntime
@@ -82,6 +83,8 @@ class PoolConfig(Section):
     """Name of the model at the endpoints, if it differs from the name that clients use."""
     key: Secret | None = None
     """Credential that the gateway sends to the endpoints. A ``file:`` is read again when it changes."""
+    credentials: CredentialsConfig | None = None
+    """Credentials that the gateway makes and renews, in place of ``key``: see ``docs/credentials.md``."""
     key_header: KeyHeader | None = None
     """Header that carries ``key``: ``authorization`` as a Bearer token, any other (``api-key``, ``x-api-key``) as the
     bare key. The protocol's own header when absent."""
@@ -124,6 +127,11 @@ class PoolConfig(Section):
     def model_name(self) -> str | None:
         """The servers' name of the model; None for the client's name or the route's rewrite."""
         return self.name if isinstance(self.runtime, LlmRuntime | VllmRuntime) else self.model
+
+    @property
+    def has_credential(self) -> bool:
+        """Whether requests to the endpoints carry a credential of the gateway."""
+        return self.key is not None or self.credentials is not None
 
     @property
     def serves(self) -> frozenset[Serves]:
@@ -218,8 +226,20 @@ class PoolConfig(Section):
         names = [header.name.lower() for header in self.headers]
         if self.key is not None:
             names += self.protocol.key_headers if self.key_header is None else [self.key_header.lower()]
+        if self.credentials is not None:
+            names.append((self.key_header or "authorization").lower())
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"the header {twice[0]} is sent once: it is in `headers` twice, or carries the key")
+        return self
+
+    @model_validator(mode="after")
+    def _made_credentials(self) -> Self:
+        if self.credentials is None:
+            return self
+        if self.key is not None:
+            raise ValueError("a pool has one credential: give `key` or `credentials`")
+        if self.runtime is not None or self.protocol.name == "bus" or self.protocol.name.endswith("-grpc"):
+            raise ValueError("credentials are for endpoints over HTTP, not for gRPC, brokers and runtimes")
         return self
 
     @model_validator(mode="after")

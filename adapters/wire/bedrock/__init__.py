@@ -8,4 +8,5 @@ converse_events.py      a stream of Converse as the events of a message
 embeddings.py           embeddings of Titan and Cohere
 event_stream.py         AWS's event stream: frames with two checksums, both ways
 errors.py               exceptions, in a header or in a frame
+invoked.py              Anthropic's events as frames
 """

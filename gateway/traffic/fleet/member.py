@@ -201,8 +201,8 @@ def source_of_replica(pool: PoolConfig, number: int, address: str) -> RuntimeSou
 def source_of(pool: PoolConfig, target: DiscoveredEndpoint, times: FileTimes) -> object:
     """Everything that the connections of a pool's endpoint depend on."""
     return (
-        target.url, target.server_name, pool.protocol, pool.model, pool.key, pool.key_header, pool.headers, pool.proxy,
-        pool.tls, times,
+        target.url, target.server_name, pool.protocol, pool.model, pool.key, pool.key_header, pool.credentials,
+        pool.headers, pool.proxy, pool.tls, times,
         pool.provider_batches is None, pool.sleeps, pool.probe, pool.connect_timeout, pool.max_connections,
         pool.runtime_spans,
     )  # fmt: skip
