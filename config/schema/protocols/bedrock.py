@@ -33,7 +33,8 @@ class BedrockProtocol(ProtocolConfig):
     region: (
         Annotated[str, Shape(r"[a-z]{2,5}(-[a-z]{2,12}){1,3}-[0-9]{1,2}", "a region such as eu-central-1")] | None
     ) = None
-    """Region of the endpoints, for signatures. When absent: that of an endpoint's host name."""
+    """Region of the signatures, if an endpoint's host name has none. Without ``endpoints`` the address follows from
+    it."""
     family: Family | None = None
     """Maker of the model, which decides the names of thinking, ``top_k`` and fields of embeddings. When absent, the
     model's id tells it. The ARN of an application inference profile does not."""
@@ -45,3 +46,9 @@ class BedrockProtocol(ProtocolConfig):
     """Values of ``anthropic_beta`` for Anthropic's models, beside those of the client that Bedrock has."""
     max_tokens: int | None = Field(None, ge=1)
     """Longest answer to a chat that sets no maximum. When absent, the model's own."""
+
+    @property
+    def url(self) -> str | None:
+        if self.region is None:
+            return None
+        return f"https://bedrock-runtime.{self.region}.amazonaws.com{'.cn' if self.region.startswith('cn-') else ''}"

@@ -1,9 +1,14 @@
 """Each exception of Bedrock has its class; the health check."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from adapters.conformance.subject import pool
+from adapters.detection import text
+from adapters.detection.detect import detect
+from adapters.detection.look import Look
 from adapters.errors import (
     BackendError,
     CallerError,
@@ -13,8 +18,12 @@ from adapters.errors import (
     ServerFailed,
     UpstreamTimeout,
 )
+from adapters.http1.client import Client
+from adapters.registry import Address
 from adapters.wire.openai import chat as openai
+from tests.support.gateways import config
 from tests.support.openai_answers import within
+from tests.support.providers.bedrock import CLAUDE, KEY, bedrock
 from tests.support.providers.bedrock_adapters import adapting, chat, chatted
 
 Object = dict[str, Any]
@@ -76,3 +85,22 @@ async def test_the_health_check_shows_a_wrong_key_and_a_model_that_is_not_there(
             await adapter.probe(5)
     async with adapting(model=None) as (adapter, _):
         await adapter.probe(5)
+
+
+async def test_bedrock_is_detected_by_its_host_and_by_its_refusals() -> None:
+    async with bedrock() as server:
+        detection = await detect(pool("auto", server.url, key=KEY), Address(server.url), names=(CLAUDE,))
+        client = Client(server.url)
+        host = "vpce-1.bedrock-runtime.eu-central-1.vpce.amazonaws.com"
+        look = Look(client, asyncio.get_running_loop().time() + 9, (), host)
+        by_host = await text.bedrock(look)
+        await client.aclose()
+    assert detection is not None
+    assert (detection.system, [model.name for model in detection.pools[0].models]) == ("Amazon Bedrock", [CLAUDE])
+    assert by_host is not None
+    assert "--model" in by_host.notes[0]
+
+
+def test_the_address_follows_from_the_region() -> None:
+    (section,) = config(pools=[{"name": "main", "protocol": {"name": "bedrock", "region": "eu-central-1"}}]).pools
+    assert section.endpoints[0].url == "https://bedrock-runtime.eu-central-1.amazonaws.com"
