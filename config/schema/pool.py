@@ -17,7 +17,7 @@ from config.schema.section import Section, ShortSection
 from config.schema.text import KeyHeader, Name, ProbePath, Secret
 from config.schema.units import Duration, Rate, Size
 
-_OF_TEXT = ("openai", "anthropic", "gemini", "vertex", "tgi", "triton-generate", "auto")
+_OF_TEXT = ("openai", "anthropic", "gemini", "vertex", "bedrock", "tgi", "triton-generate", "auto")
 PLACES = 8
 """Requests at the same time of a replica of a runtime that states no number."""
 
@@ -154,7 +154,7 @@ class PoolConfig(Section):
     max_answer: Size = 64 * 1024**2
     """Bytes of the longest answer of text, and of the longest event of a stream: a streamed image is one event. An
     endpoint that sends more has failed. Each open stream may hold that much. For the protocols ``openai``,
-    ``anthropic``, ``gemini``, ``vertex``, ``tgi``, ``triton-generate`` and ``auto``."""
+    ``anthropic``, ``gemini``, ``vertex``, ``bedrock``, ``tgi``, ``triton-generate`` and ``auto``."""
     queue: QueueConfig | None = None
     """Queue for requests that find every endpoint full. Without one they are refused at once."""
     resume: Literal["text", "tokens"] | None = None

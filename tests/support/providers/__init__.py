@@ -8,5 +8,8 @@ openai_like_errors.py  their errors
 accounts.py            several keys with a quota for each model, as OpenAI reports it
 aws.py                 what AWS checks in a signed request
 oauth.py               token endpoints
+bedrock.py             Amazon Bedrock
+bedrock_shapes.py      what Bedrock refuses in a request
+bedrock_adapters.py    Bedrock's adapter before the stub
 anthropic_clouds.py    Anthropic's Messages at Vertex AI, Bedrock, AWS and Foundry
 """
