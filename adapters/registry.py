@@ -12,7 +12,7 @@ from config.schema.protocols.catalogue import InstalledProtocol, installed, load
 
 MODULES = {
     "openai": "adapters.upstreams.openai.client",
-    "anthropic": "adapters.upstreams.anthropic",
+    "anthropic": "adapters.upstreams.anthropic.client",
     "oip-http": "adapters.upstreams.oip.http_client",
     "oip-grpc": "adapters.upstreams.oip.grpc_client",
     "tfserving": "adapters.upstreams.tfserving.rest_client",

@@ -41,8 +41,9 @@ def credentials(pool: PoolConfig, other: SecretStr | None = None) -> list[tuple[
     secret = other or pool.key
     if secret is None:
         return []
-    name, key = pool.key_header or pool.protocol.key_header, secret.get_secret_value()
-    return [(name.lower(), f"Bearer {key}" if name.lower() == "authorization" else key)]
+    key = secret.get_secret_value()
+    names = pool.protocol.key_headers if pool.key_header is None else (pool.key_header.lower(),)
+    return [(name, f"Bearer {key}" if name == "authorization" else key) for name in names]
 
 
 def fields_of(pool: PoolConfig) -> list[tuple[str, str]]:

@@ -3,6 +3,7 @@
 openai/              OpenAI's API
 responses/           OpenAI's Responses
 anthropic/           Anthropic's Messages
+bedrock/             Amazon Bedrock
 oip/                 the Open Inference Protocol over HTTP and gRPC
 tfserving/           TensorFlow Serving, and KServe's v1
 text/                prompts and generated text

@@ -10,7 +10,7 @@ from config.schema.bus import EndpointUrl, UpstreamTls, is_broker
 from config.schema.discovery import DiscoverConfig
 from config.schema.protocols import AnyProtocol, Serves
 from config.schema.protocols.egress import HeaderConfig, ProxyConfig
-from config.schema.protocols.language import OpenAIProtocol
+from config.schema.protocols.language import AnthropicProtocol, OpenAIProtocol
 from config.schema.runtimes import AnyRuntime, EndpointScaleConfig, LlmRuntime, ScaleConfig, VllmRuntime
 from config.schema.section import Section, ShortSection
 from config.schema.text import KeyHeader, Name, ProbePath, Secret
@@ -70,7 +70,7 @@ class PoolConfig(Section):
     protocol: AnyProtocol = OpenAIProtocol()
     """Protocol of the endpoints: a name, or a name with options."""
     endpoints: tuple[EndpointConfig, ...] = ()
-    """Addresses of servers that already run."""
+    """Addresses of servers that already run. A protocol of one provider has the provider's address when absent."""
     discover: DiscoverConfig | None = None
     """Source of endpoints while the gateway runs, alone or beside ``endpoints``."""
     runtime: AnyRuntime | None = None
@@ -178,6 +178,13 @@ class PoolConfig(Section):
         return self.runtime.max_num_seqs if isinstance(self.runtime, LlmRuntime) else PLACES
 
     @model_validator(mode="after")
+    def _at_its_provider(self) -> Self:
+        if self.runtime is None and not self.endpoints and self.discover is None and self.protocol.url is not None:
+            # The field stays unset: the file has no address.
+            self.__dict__["endpoints"] = (EndpointConfig(url=self.protocol.url),)
+        return self
+
+    @model_validator(mode="after")
     def _auto_needs_probe(self) -> Self:
         if self.probe is None and self.protocol.name == "auto":
             raise ValueError("protocol auto needs the probe: health checks detect the protocol of an endpoint")
@@ -197,8 +204,11 @@ class PoolConfig(Section):
             return self
         protocol = self.protocol
         is_openai = isinstance(protocol, OpenAIProtocol) and protocol.dialect != "azure" and protocol.only is None
-        if not is_openai and protocol.name != "anthropic":
-            raise ValueError("provider_batches needs the protocol openai (not Azure's, without `only`) or anthropic")
+        if not is_openai and not (isinstance(protocol, AnthropicProtocol) and protocol.at in (None, "aws")):
+            raise ValueError(
+                "provider_batches needs the protocol openai (not Azure's, without `only`) or anthropic, of Anthropic "
+                "itself or `at: aws`"
+            )
         if len(self.endpoints) != 1 or self.discover is not None:
             raise ValueError("provider_batches needs one endpoint: a batch and its results are at one address")
         return self
@@ -207,7 +217,7 @@ class PoolConfig(Section):
     def _own_headers(self) -> Self:
         names = [header.name.lower() for header in self.headers]
         if self.key is not None:
-            names.append((self.key_header or self.protocol.key_header).lower())
+            names += self.protocol.key_headers if self.key_header is None else [self.key_header.lower()]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"the header {twice[0]} is sent once: it is in `headers` twice, or carries the key")
         return self

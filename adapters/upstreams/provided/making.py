@@ -17,6 +17,6 @@ def make(pool: PoolConfig) -> ProviderBatches:
     checked = dial.tls_context(pool, pool.protocol.name) if endpoint.url.startswith("https://") else None
     client, scrubbed = plain_client(pool, Address(endpoint.url, tls=checked)), scrubber(pool, endpoint.url)
     if isinstance(pool.protocol, AnthropicProtocol):
-        return AnthropicBatches(client, pool.protocol.version, pool.protocol.betas, scrubbed)
+        return AnthropicBatches(client, pool.protocol.its_version, pool.protocol.betas, scrubbed)
     root = pool.protocol.root if isinstance(pool.protocol, OpenAIProtocol) else None
     return OpenAIBatches(client, scrubbed, root)

@@ -53,8 +53,8 @@ class _ResponseFormat(msgspec.Struct):
 _response_format = msgspec.json.Decoder(_ResponseFormat | None)
 
 
-def message_body(request: ChatRequest, model: str | None, max_tokens: int, ignored: IgnoredFields) -> bytes:
-    """The body of `/v1/messages`. `max_tokens` applies to a chat without a limit, since a message must have one.
+def message_fields(request: ChatRequest, model: str | None, max_tokens: int, ignored: IgnoredFields) -> Object:
+    """The fields of `/v1/messages`. `max_tokens` applies to a chat without a limit, since a message must have one.
 
     Fields without effect are added to `ignored`. Raises `CallerError`.
     """
@@ -77,7 +77,7 @@ def message_body(request: ChatRequest, model: str | None, max_tokens: int, ignor
     if tools := tools_of(fields, ignored):
         body["tools"] = tools
         body |= choice_of(fields, ignored)
-    return _encode(body | _output(fields, body))
+    return body | _output(fields, body)
 
 
 def _with_allowed_tools(fields: dict[str, Raw]) -> dict[str, Raw]:

@@ -87,8 +87,8 @@ class InstalledProtocol(ProtocolConfig):
         return self._options.offers
 
     @property
-    def key_header(self) -> str:
-        return self._options.key_header
+    def key_headers(self) -> tuple[str, ...]:
+        return self._options.key_headers
 
     @model_validator(mode="after")
     def _understood(self) -> "InstalledProtocol":

@@ -76,9 +76,9 @@ class OpenAIProtocol(ProtocolConfig):
     tokens."""
 
     @property
-    def key_header(self) -> str:
+    def key_headers(self) -> tuple[str, ...]:
         """Azure's is its own."""
-        return "api-key" if self.dialect == "azure" else "authorization"
+        return ("api-key",) if self.dialect == "azure" else ("authorization",)
 
     @model_validator(mode="after")
     def _of_azure(self) -> Self:
@@ -106,21 +106,75 @@ Version = Annotated[str, Shape(r"[A-Za-z0-9._-]{1,64}", "a version such as 2023-
 Beta = Annotated[str, Shape(r"[A-Za-z0-9._-]{1,64}", "the name of a beta, such as context-1m-2025-08-07")]
 
 
-class AnthropicProtocol(ProtocolConfig):
-    """Anthropic's Messages API, ``/v1/messages``. The pool's ``key`` is sent as ``x-api-key``."""
+Part = Annotated[str, Shape(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}", "a name, without spaces and slashes")]
+_VERSIONS = {"vertex": "vertex-2023-10-16"}
+_VERTEX_HOSTS = {
+    "global": "aiplatform.googleapis.com",
+    "us": "aiplatform.us.rep.googleapis.com",
+    "eu": "aiplatform.eu.rep.googleapis.com",
+}
+"""The hosts of locations that are not one region."""
+_OWN_FIELDS = {"project": "vertex", "location": "vertex", "region": "aws", "workspace": "aws"}
 
-    @property
-    def key_header(self) -> str:
-        return "x-api-key"
+
+class AnthropicProtocol(ProtocolConfig):
+    """Anthropic's Messages API, ``/v1/messages``, of Anthropic itself or of a cloud. The pool's ``key`` is sent as
+    ``x-api-key``, to Vertex AI as a Bearer token."""
 
     name: Literal["anthropic"]
     """Selects this protocol."""
-    version: Version = "2023-06-01"
-    """Value of the header ``anthropic-version``."""
+    at: Literal["vertex", "aws", "foundry"] | None = None
+    """Cloud that serves the messages: Vertex AI, Claude Platform on AWS, or Microsoft Foundry. Anthropic's own API when
+    absent. Without ``endpoints`` the address of Vertex AI or AWS follows from ``location`` or ``region``."""
+    project: Part | None = None
+    """With ``at: vertex``: the Google Cloud project."""
+    location: Part | None = None
+    """With ``at: vertex``: a region, ``us``, ``eu`` or ``global``, which is the default."""
+    region: Part | None = None
+    """With ``at: aws``: the AWS region, such as ``us-east-1``."""
+    workspace: Part | None = None
+    """With ``at: aws``: the id of the workspace."""
+    version: Version | None = None
+    """Value of the header ``anthropic-version``, 2023-06-01 when absent; for Vertex AI the value of the body's
+    ``anthropic_version``, vertex-2023-10-16 when absent."""
     betas: tuple[Beta, ...] = ()
-    """Values of ``anthropic-beta`` on every request, beside those of the client."""
+    """Betas of every request, beside those of the client. Betas of a client that the cloud is known to refuse are left
+    out; those written here are always sent."""
     max_tokens: int = Field(4096, ge=1)
     """Longest answer to a chat that sets no maximum; the API requires one."""
+
+    @property
+    def key_headers(self) -> tuple[str, ...]:
+        if self.at == "foundry":
+            return ("x-api-key", "api-key")
+        return ("authorization",) if self.at == "vertex" else ("x-api-key",)
+
+    @property
+    def its_version(self) -> str:
+        """The version of the messages."""
+        return self.version or _VERSIONS.get(self.at or "", "2023-06-01")
+
+    @property
+    def place(self) -> str:
+        """Vertex AI's location."""
+        return self.location or "global"
+
+    @property
+    def url(self) -> str | None:
+        if self.at == "vertex":
+            return f"https://{_VERTEX_HOSTS.get(self.place) or f'{self.place}-aiplatform.googleapis.com'}"
+        if self.at == "aws" and self.region is not None:
+            return f"https://aws-external-anthropic.{self.region}.api.aws"
+        return None
+
+    @model_validator(mode="after")
+    def _of_its_cloud(self) -> Self:
+        for field, cloud in _OWN_FIELDS.items():
+            if self.has(field) and self.at != cloud:
+                raise ValueError(f"{field} needs `at: {cloud}`")
+        if self.at == "vertex" and self.project is None:
+            raise ValueError("at: vertex needs the `project`, which is in the path of every request")
+        return self
 
 
 class TgiProtocol(PromptProtocol):

@@ -6,6 +6,7 @@ Both go through the real translators. Strict servers must refuse nothing.
 import json
 from typing import Any
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +15,7 @@ from adapters.requests import ChatRequest
 from adapters.types import Usage
 from adapters.wire.anthropic import requests as messages
 from adapters.wire.anthropic.answers import completion_of, message_of, read_message
-from adapters.wire.anthropic.chat_to_message import message_body
+from adapters.wire.anthropic.chat_to_message import message_fields
 from adapters.wire.anthropic.chat_turns import without_own_thoughts
 from adapters.wire.anthropic.message_request import MessagesRequest
 from adapters.wire.openai import chat, dialects
@@ -78,7 +79,7 @@ def sent(request: ChatRequest, server: str, ignored: IgnoredFields | None = None
         if isinstance(request, MessagesRequest):
             native = without_own_thoughts(request.payload.native)
             return {name: json.loads(bytes(raw)) for name, raw in native.items()}
-        body: Object = json.loads(message_body(request, None, 4096, ignored))
+        body: Object = json.loads(msgspec.json.encode(message_fields(request, None, 4096, ignored)))
         return body
     request.payload.report(ignored)
     dialect, added = DIALECTS.get(name, AUTO), {}
