@@ -13,7 +13,7 @@ import yaml
 from pydantic import ValidationError
 
 from config.loader import read
-from config.problem import ConfigError, Problem
+from config.problem import Problem
 from config.schema.section import Section
 from config.schema.text import ENV_NAME
 
@@ -140,22 +140,17 @@ def as_name(wish: str) -> str:
     return _NOT_OF_A_NAME.sub("-", wish).strip("-._:/")[:120].strip("-._:/") or "pool"
 
 
-def free(wish: str, used: Iterable[str]) -> str:
+def free(wish: str, used: Iterable[str], sign: str = "-") -> str:
     """A name that is not in use: the wish, or the wish with a number."""
     taken, name, number = set(used), wish, 2
     while name in taken:
-        name, number = f"{wish}-{number}", number + 1
+        name, number = f"{wish}{sign}{number}", number + 1
     return name
 
 
 def printable(text: str) -> str:
     """A foreign text for a comment, which a line break would end."""
     return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text)
-
-
-def failed(doc_file: str, problems: Iterable[Problem] = (), message: str = "") -> ConfigError:
-    """An error of the foreign file."""
-    return ConfigError([*problems, *([Problem(doc_file, None, "", message)] if message else [])])
 
 
 @contextmanager

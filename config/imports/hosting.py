@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from config.imports.draft import Draft
+from config.imports.draft import Draft, free
 from config.imports.providers import OTHER_NAMES, Provider, provider_of
 from config.imports.survey import Part
 from config.schema.pool import PoolConfig
@@ -81,7 +81,9 @@ def _fields(access: Access, draft: Draft) -> dict[str, Any]:
 
 
 def _of_table(access: Access, provider: Provider, draft: Draft) -> dict[str, Any]:
-    given = {"name": provider.protocol} if isinstance(provider.protocol, str) else dict(provider.protocol)
+    given: dict[str, Any] = (
+        {"name": provider.protocol} if isinstance(provider.protocol, str) else dict(provider.protocol)
+    )
     url, elsewhere = access.url or provider.url, bool(access.url)
     if not url:
         raise Unreachable("has no `api_base`: its server's address is missing")
@@ -184,18 +186,14 @@ class Secrets:
         text = str(value)
         if (name := environment(text)) is not None:
             return self._draft.variable(name)
-        number = 1
-        while (name := variable if number == 1 else f"{variable}_{number}") in self._draft.variables and (
-            self._names.get(text) != name
-        ):
-            number += 1
-        self._names[text] = name
+        chosen = self._names.get(text) or free(variable, self._draft.variables, "_")
+        self._names[text] = chosen
         self._draft.task(
-            f"Set {name} in the environment to the secret on line {part.line} of the source: a file of Headrace has no"
+            f"Set {chosen} in the environment to the secret on line {part.line} of the source: a file of Headrace has no"
             " secrets in it. It was readable there, so change it.",
-            name,
+            chosen,
         )
-        return self._draft.variable(name)
+        return self._draft.variable(chosen)
 
     def text(self, part: Part, example: str = "placeholder") -> str:
         """A plain text, or the reference of one; empty without a value."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import ROUND_CEILING, Decimal, InvalidOperation
+from typing import Any
 
 from config.document import Document
 from config.place import Place, written
@@ -152,3 +153,22 @@ def _leaves(value: object, place: Place) -> Iterator[Place]:
             yield from _leaves(inner, (*place, index))
     elif value is not None:
         yield place
+
+
+def plain(value: object) -> Any:
+    """A value of the document as data for YAML."""
+    if isinstance(value, dict):
+        return {name: plain(inner) for name, inner in value.items()}
+    return [plain(inner) for inner in value] if isinstance(value, tuple) else _constant(value)
+
+
+def _constant(value: object) -> object:
+    """YAML's older constants, and numbers with an exponent, which the document has as texts."""
+    return {"True": True, "False": False}.get(value, value) if isinstance(value, str) else value
+
+
+def duration(value: Decimal) -> str:
+    """Seconds as a duration, in milliseconds unless they are whole."""
+    if value == value.to_integral_value():
+        return f"{int(value)}s"
+    return f"{int((value * 1000).to_integral_value(ROUND_CEILING))}ms"

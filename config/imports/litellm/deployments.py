@@ -10,7 +10,7 @@ from config.imports.draft import Draft
 from config.imports.hosting import NO_PROVIDER, URL_EXAMPLE, Access, Secrets, Unreachable, pool_of
 from config.imports.price_list import PriceListError, price_of
 from config.imports.providers import OTHER_NAMES, guessed, provider_of
-from config.imports.survey import Part
+from config.imports.survey import Part, plain
 from config.schema.protocols.egress import HeaderConfig
 from config.schema.rewrite import RewriteConfig
 
@@ -289,15 +289,3 @@ def seconds(part: Part) -> Decimal | None:
         part.leave("is no time that is possible here")
         return None
     return number
-
-
-def plain(value: object) -> Any:
-    """A value of the document as data for YAML."""
-    if isinstance(value, dict):
-        return {name: plain(inner) for name, inner in value.items()}
-    return [plain(inner) for inner in value] if isinstance(value, tuple) else _constant(value)
-
-
-def _constant(value: object) -> object:
-    """YAML's older constants, and numbers with an exponent, which the document has as texts."""
-    return {"True": True, "False": False}.get(value, value) if isinstance(value, str) else value

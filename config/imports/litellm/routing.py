@@ -1,14 +1,14 @@
 """Fallbacks, retries, timeouts and aliases: what LiteLLM's settings say of all models, in the route of each."""
 
 from collections.abc import Mapping, Sequence
-from decimal import ROUND_CEILING, Decimal
+from decimal import Decimal
 from fnmatch import fnmatchcase
 from typing import Any, Final, get_args
 
 from config.imports.draft import Draft
 from config.imports.litellm.deployments import Deployment, seconds
 from config.imports.litellm.models import Model, Target, pools_of
-from config.imports.survey import Part
+from config.imports.survey import Part, duration
 from config.place import Place
 from config.schema.config import ClientModelConfig, Failure, RouteConfig
 from config.schema.target import ANOTHER_MAY_DO
@@ -258,10 +258,3 @@ def _entry(target: Target, on: list[str]) -> Any:
     if kinds == list(ANOTHER_MAY_DO):
         return target.get("pool", target)
     return {**target, "on": kinds}
-
-
-def duration(value: Decimal) -> str:
-    """Seconds as a duration, in milliseconds unless they are whole."""
-    if value == value.to_integral_value():
-        return f"{int(value)}s"
-    return f"{int((value * 1000).to_integral_value(ROUND_CEILING))}ms"

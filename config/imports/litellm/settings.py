@@ -7,8 +7,7 @@ from typing import Any, Final
 from config.imports.draft import Draft, as_name, free
 from config.imports.hosting import Secrets
 from config.imports.litellm.deployments import seconds
-from config.imports.litellm.routing import duration
-from config.imports.survey import Part
+from config.imports.survey import Part, duration
 from config.schema.config import BreakerConfig, CacheConfig, ProbeConfig, StateConfig, TenantConfig
 
 _PERIODS: Final = {

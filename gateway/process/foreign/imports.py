@@ -48,8 +48,8 @@ def litellm(
 
 @app.command()
 def portkey(
-    file: Annotated[Path, typer.Argument(help="JSON file of a Portkey config, or of several by the models' names.")],
-    model: Annotated[str, typer.Option(help="Name under which clients request the config's targets.")] = "default",
+    file: Annotated[Path, typer.Argument(help="JSON file of a Portkey config, or the answer of Portkey's API with several.")],
+    model: Annotated[str, typer.Option(help="Name of a model, or a glob, that the config serves.")] = "*",
     output: Output = None,
 ) -> None:
     """Print a config of Portkey as a configuration of Headrace. The result passes `headrace check`.
