@@ -3,25 +3,31 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from typing import Any
+from urllib.parse import quote
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from adapters.base import Adapter
 from adapters.call import Call
 from adapters.errors import BackendError, CallerError, CapacityError, ContextTooLong
 from adapters.registry import Address, make
+from adapters.upstreams.anthropic.bedrock import FrameEvents
 from adapters.wire import sse
 from adapters.wire.anthropic import requests as messages
 from adapters.wire.openai import chat as openai
 from tests.servers.stand_ins.anthropic import MODEL
 from tests.support.gateways import config
 from tests.support.openai_answers import within
-from tests.support.providers.anthropic_clouds import KEY, LOCATION, PROJECT, WORKSPACE, Clouds, clouds
+from tests.support.providers.anthropic_clouds import ARN, KEY, LOCATION, PROJECT, WORKSPACE, Clouds, chunk, clouds
 
 Object = dict[str, Any]
 AT: dict[str, Object] = {
     "vertex": {"at": "vertex", "project": PROJECT, "location": LOCATION},
+    "bedrock": {"at": "bedrock", "region": "eu-west-1"},
     "aws": {"at": "aws", "region": "us-east-1", "workspace": WORKSPACE},
     "foundry": {"at": "foundry"},
 }
@@ -152,6 +158,43 @@ async def test_refusals_and_failures_have_the_same_meaning_at_every_cloud(at: st
             await adapter.call(messages.decode_message(message()), within())
 
 
+async def test_bedrock_s_models_are_ids_profiles_and_arns() -> None:
+    async with through("bedrock", model=ARN) as (adapter, server):
+        await text_of(adapter, messages.decode_message(message(stream=True)))
+        (path,) = server.paths
+        assert path == f"/model/{quote(ARN, safe='')}/invoke-with-response-stream"
+    async with through("bedrock", model="claude-9") as (adapter, _):
+        with pytest.raises(BackendError, match="does not know the model"):
+            await adapter.call(messages.decode_message(message()), within())
+
+
+async def test_an_exception_in_a_stream_of_frames_is_a_failure() -> None:
+    async with through("bedrock") as (adapter, _):
+        with pytest.raises(BackendError, match="The model failed"):
+            await text_of(adapter, messages.decode_message(message("a !broken one", stream=True)))
+
+
+@given(st.lists(st.integers(1, 200), max_size=60), st.sampled_from(["", "flip", "cut"]))
+@settings(max_examples=60, deadline=None)
+def test_frames_cut_anywhere_are_the_same_events_and_damage_is_seen(cuts: list[int], damage: str) -> None:
+    sent: list[Object] = [{"type": "message_start", "text": "a\nb"}, *[{"type": f"e{i}", "i": i} for i in range(5)]]
+    data = b"".join(chunk(event) for event in sent)
+    if damage == "flip":
+        data = data[:-30] + bytes([data[-30] ^ 1]) + data[-29:]
+    if damage == "cut":
+        data = data[:-3]
+    splitter, events, failed = FrameEvents(1024), list[bytes](), False
+    places = sorted({sum(cuts[:i]) % len(data) for i in range(len(cuts))} | {0, len(data)})
+    for begin, end in pairwise(places):
+        try:
+            events += splitter.feed(data[begin:end])
+        except BackendError:
+            failed = True
+    complete = sent if not damage else sent[:-1]
+    assert [json.loads(sse.data_of(event)) for event in events] == complete
+    assert (failed or splitter.halfway) == bool(damage)
+
+
 async def test_google_s_own_errors_are_understood() -> None:
     async with through("vertex") as (adapter, _):
         with pytest.raises(CapacityError):
@@ -183,6 +226,7 @@ async def test_a_model_s_name_never_leaves_its_part_of_the_path(name: str) -> No
         ({"at": "vertex", "project": "p", "location": "us"}, "https://aiplatform.us.rep.googleapis.com"),
         ({"at": "vertex", "project": "p", "location": "eu"}, "https://aiplatform.eu.rep.googleapis.com"),
         ({"at": "vertex", "project": "p", "location": "us-east5"}, "https://us-east5-aiplatform.googleapis.com"),
+        ({"at": "bedrock", "region": "us-west-2"}, "https://bedrock-runtime.us-west-2.amazonaws.com"),
         ({"at": "aws", "region": "us-west-2"}, "https://aws-external-anthropic.us-west-2.api.aws"),
     ],
 )
@@ -198,7 +242,7 @@ def test_a_pool_without_endpoints_has_the_cloud_s_address(section: Object, url: 
         ({"at": "foundry"}, "either endpoints"),
         ({"at": "aws"}, "either endpoints"),
         ({"project": "p"}, "project needs `at: vertex`"),
-        ({"at": "vertex", "project": "p", "region": "us-east-1"}, "region needs `at: aws`"),
+        ({"at": "vertex", "project": "p", "region": "us-east-1"}, "region needs `at: bedrock` or `at: aws`"),
     ],
 )
 def test_fields_of_another_cloud_are_refused(section: Object, words: str) -> None:

@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from adapters.base import Answer
 from adapters.call import Call
-from adapters.errors import CallerError, InferenceError, Unsupported
+from adapters.errors import CallerError, Unsupported
 from adapters.http1.client import Client, ClientResponse
 from adapters.http1.message import encode_fields
 from adapters.ignored_fields import COUNT
@@ -21,7 +21,6 @@ from adapters.upstreams.anthropic.hosts import Body, host_of
 from adapters.upstreams.anthropic.streams import ChatStream, MessageStream
 from adapters.upstreams.failed_status import MAX_ERROR_BODY, error_body, is_answer, retry_after
 from adapters.wire import decoding, error_table, sse
-from adapters.wire.anthropic import errors
 from adapters.wire.anthropic.answers import completion_of, read_message
 from adapters.wire.anthropic.chat_to_message import message_fields
 from adapters.wire.anthropic.chat_turns import without_own_thoughts
@@ -182,7 +181,8 @@ class AnthropicAdapter:
             response.close()
             raise Unsupported(f"The servers of `{request.model}` do not count tokens.")
         if not is_answer(response.status):
-            failure = await _error_of(response)
+            reported = self._host.error(response.headers, await error_body(response))
+            failure = error_table.judged(response.status, reported, retry_after(response.headers))
             if self._model is None:
                 failure = error_table.by_client(failure, response.status, request.model)
             raise failure
@@ -192,7 +192,7 @@ class AnthropicAdapter:
         content_type = (response.headers.get("content-type") or "").lower()
         return request.stream and content_type.startswith(self._host.streamed)
 
-    def _splitter(self, response: ClientResponse) -> sse.Splitter:
+    def _splitter(self, response: ClientResponse) -> sse.EventSplitter:
         return self._host.splitter(response.max_answer)
 
 
@@ -210,9 +210,3 @@ def _usage(request: ChatRequest, body: bytes) -> Usage:
     if reported is None:
         usage.estimate(request.prompt_tokens)
     return usage
-
-
-async def _error_of(response: ClientResponse) -> InferenceError:
-    """The typed error of a status other than 2xx."""
-    reported = errors.decode_error(await error_body(response))
-    return error_table.judged(response.status, reported, retry_after(response.headers))

@@ -1,24 +1,29 @@
 """The hosts of Anthropic's Messages: its own API, and the clouds that serve the same messages.
 
-                   Anthropic, AWS   Foundry                  Vertex AI
-    path           /v1/messages     /anthropic/v1/messages   …/models/M:rawPredict
-    of a stream    the same         the same                 …/models/M:streamRawPredict
-    the model      in the body      in the body              in the path
-    the version    a header         a header                 in the body
+                   Anthropic, AWS, Foundry    Vertex AI                     Bedrock
+    path           /v1/messages               …/models/M:rawPredict         /model/M/invoke
+    of a stream    the same                   …/models/M:streamRawPredict   /model/M/invoke-with-response-stream
+    the model      in the body                in the path                   in the path
+    `stream`       in the body                in the body                   not sent
+    the version    a header                   in the body                   in the body
+    the betas      a header                   a header                      in the body
+    a stream has   events                     events                        binary frames
 
 Everything else in a body passes unchanged. A host leaves out betas and fields that it is known to refuse, and reports
 them.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 
+from adapters.http1.message import Headers
 from adapters.ignored_fields import IgnoredFields
 from adapters.paths import segment
 from adapters.wire import sse
+from adapters.wire.error_table import ErrorBody, decode_error
 from config.schema.protocols.language import AnthropicProtocol
 
 Body = Mapping[str, Any]
@@ -30,12 +35,12 @@ _object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 # Betas. A cloud refuses a request with one that it does not know.
 
-_AT_CLOUDS = frozenset({
+IN_CLOUDS = frozenset({
     "compact-2026-01-12", "computer-use-2025-01-24", "computer-use-2025-11-24", "context-1m-2025-08-07",
     "context-management-2025-06-27", "dangerous-tool-use-2026-09-03", "interleaved-thinking-2025-05-14",
     "thinking-binding-controls-2026-08-01", "thinking-display-updates-2026-08-18", "tool-search-tool-2025-10-19",
 })  # fmt: skip
-_AT_VERTEX = _AT_CLOUDS | {"compact-2026-09-04", "per-turn-control-2026-07-01", "web-search-2025-03-05"}
+_AT_VERTEX = IN_CLOUDS | {"compact-2026-09-04", "per-turn-control-2026-07-01", "web-search-2025-03-05"}
 _NOT_AT_FOUNDRY = frozenset({
     "advisor-tool-2026-03-01", "compact-2026-01-12", "fast-mode-2026-02-01", "fine-grained-tool-streaming-2025-05-14",
     "output-128k-2025-02-19", "thinking-binding-controls-2026-08-01", "token-efficient-tools-2025-02-19",
@@ -90,7 +95,7 @@ class MessagesHost:
         """The host's name of a beta; None if it refuses it."""
         return beta
 
-    def beta_fields(self, betas: Iterable[str]) -> list[tuple[str, str]]:
+    def beta_fields(self, betas: list[str]) -> list[tuple[str, str]]:
         """Return the header field of betas."""
         named = ",".join(betas)
         return [("anthropic-beta", named)] if named else []
@@ -103,9 +108,13 @@ class MessagesHost:
         """Encode a message whose tokens are counted."""
         return _encode(message)
 
-    def splitter(self, limit: int) -> sse.Splitter:
+    def splitter(self, limit: int) -> sse.EventSplitter:
         """Return what splits a stream into events of at most `limit` bytes."""
         return sse.Splitter(limit)
+
+    def error(self, headers: Headers, body: bytes) -> ErrorBody:
+        """Decode the body of an error."""
+        return decode_error(body)
 
     def count_of(self, body: bytes) -> bytes:
         """Return the answer to a count in Anthropic's form."""
@@ -136,11 +145,11 @@ class FoundryHost(MessagesHost):
         return None if beta in _NOT_AT_FOUNDRY else beta
 
 
-class _CloudHost(MessagesHost):
+class CloudHost(MessagesHost):
     """What clouds with the model in the path have in common: the model in the path, the version in the body."""
 
     health = None
-    _accepted: frozenset[str] = _AT_CLOUDS
+    _accepted: frozenset[str] = IN_CLOUDS
 
     def fields(self) -> list[tuple[str, str]]:
         return []
@@ -158,7 +167,7 @@ class _CloudHost(MessagesHost):
         return fields
 
 
-class VertexHost(_CloudHost):
+class VertexHost(CloudHost):
     """Vertex AI: a publisher's model, called raw."""
 
     _accepted = _AT_VERTEX
@@ -205,5 +214,9 @@ def _without_scope(raw: bytes) -> Raw:
 
 def host_of(options: AnthropicProtocol, base: str) -> MessagesHost:
     """Return the host of a pool's servers. `base` is the path of the endpoint's URL."""
+    if options.at == "bedrock":
+        from adapters.upstreams.anthropic.bedrock import BedrockHost
+
+        return BedrockHost(options, base)
     kinds: dict[str | None, type[MessagesHost]] = {"vertex": VertexHost, "aws": AwsHost, "foundry": FoundryHost}
     return kinds.get(options.at, MessagesHost)(options, base)

@@ -24,10 +24,9 @@ class MessageStream(EventStream):
     __slots__ = ("_opened", "_reported")
 
     def __init__(
-        self, response: ClientResponse, prompt_tokens: int, splitter: sse.Splitter, form: Form = ANTHROPIC
+        self, response: ClientResponse, prompt_tokens: int, splitter: sse.EventSplitter, form: Form = ANTHROPIC
     ) -> None:
-        super().__init__(response, Usage(prompt_tokens=prompt_tokens), form=form)
-        self._splitter = splitter
+        super().__init__(response, Usage(prompt_tokens=prompt_tokens), form, splitter)
         self._reported: UsageReport | None = None
         self._opened = self._started = False
 
@@ -74,7 +73,9 @@ class ChatStream(MessageStream):
 
     __slots__ = ("_chunks", "_words")
 
-    def __init__(self, response: ClientResponse, request: ChatRequest, created: int, splitter: sse.Splitter) -> None:
+    def __init__(
+        self, response: ClientResponse, request: ChatRequest, created: int, splitter: sse.EventSplitter
+    ) -> None:
         super().__init__(response, request.prompt_tokens, splitter, OPENAI)
         own = OwnNames(request.fields, MAX_NAME)
         self._chunks = ChatChunks(created, include_usage=request.include_usage, name_of=own)

@@ -14,7 +14,7 @@ from adapters.requests import ChatRequest
 from adapters.wire.anthropic import chat_turns as turns
 from adapters.wire.anthropic.tools import choice_of, tools_of
 from adapters.wire.body import field
-from adapters.wire.openai import bounds, dialects
+from adapters.wire.openai import bounds, thinking
 
 Object = dict[str, Any]
 
@@ -25,7 +25,7 @@ _TRANSLATED = (
     "safety_identifier", "service_tier", "stop", "tool_choice", "tools", "user",
 )  # fmt: skip
 _TRANSLATABLE = frozenset((
-    *_SAME, *_TRANSLATED, *dialects.THINKING_FIELDS, "add_generation_prompt", "continue_final_message", "model",
+    *_SAME, *_TRANSLATED, *thinking.THINKING_FIELDS, "add_generation_prompt", "continue_final_message", "model",
     "stream_options",
 ))  # fmt: skip
 _EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": None, "xhigh": "xhigh"}
@@ -96,7 +96,7 @@ def _output(fields: dict[str, Raw], body: Object) -> Object:
     """The effort of thinking, and the answer's form."""
     config: Object = {}
     encoded: Object = {}
-    if "thinking" not in body and (wish := dialects.thinking_of_chat(fields)) is not None:
+    if "thinking" not in body and (wish := thinking.thinking_of_chat(fields)) is not None:
         body["thinking"] = wish
     effort = field(fields, "reasoning_effort", _string)
     if effort == "none":

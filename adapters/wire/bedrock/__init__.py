@@ -1,4 +1,5 @@
 """Amazon Bedrock's runtime.
 
 event_stream.py   AWS's event stream: frames with two checksums, both ways
+errors.py         exceptions, in a header or in a frame
 """

@@ -39,11 +39,13 @@ class OpenAIProtocol(ProtocolConfig):
     """Selects this protocol."""
     dialect: Literal[
         "auto", "openai", "azure", "mistral", "groq", "vllm", "sglang", "llama.cpp", "ollama", "lm-studio",
-        "tensorrt-llm", "tgi", "openvino", "kserve", "gemini",
+        "tensorrt-llm", "tgi", "openvino", "kserve", "gemini", "vertex", "bedrock", "deepseek", "xai", "openrouter",
+        "together", "fireworks", "cerebras", "perplexity", "cohere", "moonshot", "zai", "dashscope", "deepinfra",
+        "github", "databricks", "huggingface", "cloudflare",
     ] = "auto"  # fmt: skip
-    """Kind of server, which determines paths, health checks and names of fields. ``auto`` detects it from the list of
-    models, and uses the common form until then. OpenAI's own, Azure, Groq, TGI, KServe and OpenVINO cannot be detected
-    and must be named."""
+    """Kind of server, which determines paths, health checks and names of fields. ``auto`` recognises a hosted API by
+    its host and any other server by its list of models, and uses the common form until then. A hosted API behind
+    another host, TGI, KServe and OpenVINO must be named."""
     api_version: Annotated[str, Shape(r"[A-Za-z0-9.-]{1,64}", "a version such as 2024-10-21")] | None = None
     """With ``dialect: azure``: uses deployments, ``/openai/deployments/MODEL/…?api-version=``. When absent, models are
     under ``/openai/v1``."""
@@ -107,36 +109,36 @@ Beta = Annotated[str, Shape(r"[A-Za-z0-9._-]{1,64}", "the name of a beta, such a
 
 
 Part = Annotated[str, Shape(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}", "a name, without spaces and slashes")]
-_VERSIONS = {"vertex": "vertex-2023-10-16"}
+_VERSIONS = {"vertex": "vertex-2023-10-16", "bedrock": "bedrock-2023-05-31"}
 _VERTEX_HOSTS = {
     "global": "aiplatform.googleapis.com",
     "us": "aiplatform.us.rep.googleapis.com",
     "eu": "aiplatform.eu.rep.googleapis.com",
 }
 """The hosts of locations that are not one region."""
-_OWN_FIELDS = {"project": "vertex", "location": "vertex", "region": "aws", "workspace": "aws"}
+_OWN_FIELDS = {"project": "vertex", "location": "vertex", "workspace": "aws"}
 
 
 class AnthropicProtocol(ProtocolConfig):
     """Anthropic's Messages API, ``/v1/messages``, of Anthropic itself or of a cloud. The pool's ``key`` is sent as
-    ``x-api-key``, to Vertex AI as a Bearer token."""
+    ``x-api-key``, to Vertex AI and Bedrock as a Bearer token."""
 
     name: Literal["anthropic"]
     """Selects this protocol."""
-    at: Literal["vertex", "aws", "foundry"] | None = None
-    """Cloud that serves the messages: Vertex AI, Claude Platform on AWS, or Microsoft Foundry. Anthropic's own API when
-    absent. Without ``endpoints`` the address of Vertex AI or AWS follows from ``location`` or ``region``."""
+    at: Literal["vertex", "bedrock", "aws", "foundry"] | None = None
+    """Cloud that serves the messages: Vertex AI, Bedrock, Claude Platform on AWS, or Microsoft Foundry. Anthropic's own
+    API when absent. Without ``endpoints`` the address follows from ``location`` or ``region``."""
     project: Part | None = None
     """With ``at: vertex``: the Google Cloud project."""
     location: Part | None = None
     """With ``at: vertex``: a region, ``us``, ``eu`` or ``global``, which is the default."""
     region: Part | None = None
-    """With ``at: aws``: the AWS region, such as ``us-east-1``."""
+    """With ``at: bedrock`` or ``at: aws``: the AWS region, such as ``us-east-1``."""
     workspace: Part | None = None
     """With ``at: aws``: the id of the workspace."""
     version: Version | None = None
-    """Value of the header ``anthropic-version``, 2023-06-01 when absent; for Vertex AI the value of the body's
-    ``anthropic_version``, vertex-2023-10-16 when absent."""
+    """Value of the header ``anthropic-version``, 2023-06-01 when absent. For Vertex AI and Bedrock the value of the
+    body's ``anthropic_version``, vertex-2023-10-16 and bedrock-2023-05-31 when absent."""
     betas: tuple[Beta, ...] = ()
     """Betas of every request, beside those of the client. Betas of a client that the cloud is known to refuse are left
     out; those written here are always sent."""
@@ -147,7 +149,7 @@ class AnthropicProtocol(ProtocolConfig):
     def key_headers(self) -> tuple[str, ...]:
         if self.at == "foundry":
             return ("x-api-key", "api-key")
-        return ("authorization",) if self.at == "vertex" else ("x-api-key",)
+        return ("authorization",) if self.at in ("vertex", "bedrock") else ("x-api-key",)
 
     @property
     def its_version(self) -> str:
@@ -163,6 +165,8 @@ class AnthropicProtocol(ProtocolConfig):
     def url(self) -> str | None:
         if self.at == "vertex":
             return f"https://{_VERTEX_HOSTS.get(self.place) or f'{self.place}-aiplatform.googleapis.com'}"
+        if self.at == "bedrock" and self.region is not None:
+            return f"https://bedrock-runtime.{self.region}.amazonaws.com"
         if self.at == "aws" and self.region is not None:
             return f"https://aws-external-anthropic.{self.region}.api.aws"
         return None
@@ -172,6 +176,8 @@ class AnthropicProtocol(ProtocolConfig):
         for field, cloud in _OWN_FIELDS.items():
             if self.has(field) and self.at != cloud:
                 raise ValueError(f"{field} needs `at: {cloud}`")
+        if self.region is not None and self.at not in ("bedrock", "aws"):
+            raise ValueError("region needs `at: bedrock` or `at: aws`")
         if self.at == "vertex" and self.project is None:
             raise ValueError("at: vertex needs the `project`, which is in the path of every request")
         return self

@@ -18,8 +18,10 @@ from adapters.wire.anthropic.answers import completion_of, message_of, read_mess
 from adapters.wire.anthropic.chat_to_message import message_fields
 from adapters.wire.anthropic.chat_turns import without_own_thoughts
 from adapters.wire.anthropic.message_request import MessagesRequest
-from adapters.wire.openai import chat, dialects
-from adapters.wire.openai.dialects import AUTO, DIALECTS
+from adapters.wire.openai import chat
+from adapters.wire.openai.dialects import AUTO
+from adapters.wire.openai.providers import DIALECTS
+from adapters.wire.openai.thinking import thinking_of_message
 from adapters.wire.responses import requests as responses
 from adapters.wire.responses.answers import Shell
 from adapters.wire.responses.events import whole as whole_response
@@ -84,7 +86,7 @@ def sent(request: ChatRequest, server: str, ignored: IgnoredFields | None = None
     request.payload.report(ignored)
     dialect, added = DIALECTS.get(name, AUTO), {}
     if isinstance(request, MessagesRequest):
-        added = dialects.thinking_of_message(request.payload.native, request.fields, dialect.thinking)
+        added = thinking_of_message(request.payload.native, request.fields, dialect.thinking)
     body = json.loads(chat.upstream_body(request, None, dialect, "", added))
     return dict(body)
 

@@ -12,7 +12,9 @@ from adapters.types import Usage
 from adapters.wire.anthropic.chat_to_message import message_fields
 from adapters.wire.anthropic.requests import decode_message
 from adapters.wire.openai.chat import decode_chat, upstream_body
-from adapters.wire.openai.dialects import DIALECTS, OURS, PLAIN, OpenAIDialect, thinking_of_message
+from adapters.wire.openai.dialects import OURS, PLAIN, OpenAIDialect
+from adapters.wire.openai.providers import DIALECTS
+from adapters.wire.openai.thinking import thinking_of_message
 from tests.support.chats import DONE, chunk, completion
 from tests.support.doors import HI, door
 from tests.support.thoughts import ANSWER, MODEL, THOUGHT, chat, message, response
