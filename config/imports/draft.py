@@ -41,7 +41,7 @@ _Dumper.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("true|false|T
 
 
 @dataclass
-class Draft:
+class Blueprint:
     """A configuration in the making. `source` describes its origin in the head of the file."""
 
     source: str

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from config.imports.draft import Draft, free
-from config.imports.providers import OTHER_NAMES, Provider, provider_of
-from config.imports.survey import Part
+from config.imports.draft import Blueprint, free
+from config.imports.providers import OTHER_NAMES, ProviderRow, provider_of
+from config.imports.survey import ForeignValue
 from config.schema.pool import PoolConfig
 
 _CALLS: Final = re.compile(r"/(chat/completions|completions|embeddings|messages|responses|rerank)/?$")
@@ -52,7 +52,7 @@ class Access:
     """Whether the model is for OpenAI's Responses at the provider."""
 
 
-def pool_of(access: Access, draft: Draft) -> dict[str, Any]:
+def pool_of(access: Access, draft: Blueprint) -> dict[str, Any]:
     """The fields of the pool, without a name. Raises `Unreachable`."""
     fields = _fields(access, draft)
     if access.model:
@@ -64,14 +64,14 @@ def pool_of(access: Access, draft: Draft) -> dict[str, Any]:
     return fields
 
 
-def _fields(access: Access, draft: Draft) -> dict[str, Any]:
+def _fields(access: Access, draft: Blueprint) -> dict[str, Any]:
     slug = OTHER_NAMES.get(access.provider, access.provider)
     if slug in _AZURE:
         return _azure(access, draft)
     if slug in _FOUNDRY:
         return _foundry(access, draft)
     if slug in ("bedrock", "bedrock_converse"):
-        return _bedrock(access)
+        return _bedrock(access, draft)
     if slug in ("vertex_ai", "vertex_ai_beta", "vertex-ai"):
         return _vertex(access)
     provider = provider_of(slug)
@@ -80,7 +80,7 @@ def _fields(access: Access, draft: Draft) -> dict[str, Any]:
     return _of_table(access, provider, draft)
 
 
-def _of_table(access: Access, provider: Provider, draft: Draft) -> dict[str, Any]:
+def _of_table(access: Access, provider: ProviderRow, draft: Blueprint) -> dict[str, Any]:
     given: dict[str, Any] = (
         {"name": provider.protocol} if isinstance(provider.protocol, str) else dict(provider.protocol)
     )
@@ -118,7 +118,7 @@ def _openai_root(url: str, elsewhere: bool) -> tuple[str, str]:
     return url, "/" if elsewhere and path and not _ROOT.search(path) else ""
 
 
-def _azure(access: Access, draft: Draft) -> dict[str, Any]:
+def _azure(access: Access, draft: Blueprint) -> dict[str, Any]:
     if not access.url:
         raise Unreachable("has no `api_base`: the address of its Azure resource is missing")
     protocol: dict[str, Any] = {"name": "openai", "dialect": "azure"}
@@ -133,7 +133,7 @@ def _azure(access: Access, draft: Draft) -> dict[str, Any]:
     return {**made, **_credential(access, draft, "AZURE_API_KEY"), "probe": None}
 
 
-def _foundry(access: Access, draft: Draft) -> dict[str, Any]:
+def _foundry(access: Access, draft: Blueprint) -> dict[str, Any]:
     if not access.url:
         raise Unreachable("has no `api_base`: the address of its resource is missing")
     host = re.sub(r"^(https?://[^/]+|\$\{\w+\}).*$", r"\1", access.url)
@@ -144,12 +144,17 @@ def _foundry(access: Access, draft: Draft) -> dict[str, Any]:
     return {**made, **_credential(access, draft, "AZURE_AI_API_KEY"), "probe": None}
 
 
-def _bedrock(access: Access) -> dict[str, Any]:
+def _bedrock(access: Access, draft: Blueprint) -> dict[str, Any]:
+    """Claude has its own API at Bedrock, other models have Converse."""
     if not access.region:
         raise Unreachable("has no `aws_region_name`: write the region of Bedrock")
-    made: dict[str, Any] = {"protocol": {"name": "bedrock", "region": access.region}}
-    credential = {"key": access.key} if access.key else {"credentials": access.credentials or {"aws": {}}}
-    return {**made, **credential, "probe": None}
+    if "anthropic.claude" in access.model:
+        protocol = {"name": "anthropic", "at": "bedrock", "region": access.region}
+    else:
+        protocol = {"name": "bedrock", "region": access.region}
+    if access.key:
+        return {"protocol": protocol, "key": access.key, "probe": None}
+    return {"protocol": protocol, "credentials": access.credentials or {"aws": {}}, "probe": None}
 
 
 def _vertex(access: Access) -> dict[str, Any]:
@@ -160,7 +165,7 @@ def _vertex(access: Access) -> dict[str, Any]:
     return {"protocol": protocol, "credentials": access.credentials or {"google": {}}, "probe": None}
 
 
-def _credential(access: Access, draft: Draft, variable: str) -> dict[str, Any]:
+def _credential(access: Access, draft: Blueprint, variable: str) -> dict[str, Any]:
     if access.credentials:
         return {"credentials": access.credentials}
     return {"key": access.key or draft.variable(variable)}
@@ -173,11 +178,11 @@ def _short(protocol: Mapping[str, Any]) -> Any:
 class Secrets:
     """References to the secrets of a foreign file. A secret that is written there becomes a variable to set."""
 
-    def __init__(self, draft: Draft) -> None:
+    def __init__(self, draft: Blueprint) -> None:
         self._draft = draft
         self._names: dict[str, str] = {}
 
-    def reference(self, part: Part, variable: str) -> str:
+    def reference(self, part: ForeignValue, variable: str) -> str:
         """The reference for a secret, which may itself be a reference: ``os.environ/NAME``. Empty without a value."""
         value = part.value
         if not isinstance(value, str | int) or isinstance(value, bool) or value == "":
@@ -189,13 +194,13 @@ class Secrets:
         chosen = self._names.get(text) or free(variable, self._draft.variables, "_")
         self._names[text] = chosen
         self._draft.task(
-            f"Set {chosen} in the environment to the secret on line {part.line} of the source: a file of Headrace has no"
-            " secrets in it. It was readable there, so change it.",
+            f"Set {chosen} in the environment to the secret on line {part.line} of the source: a file of Headrace has"
+            " no secrets in it. It was readable there, so change it.",
             chosen,
         )
         return self._draft.variable(chosen)
 
-    def text(self, part: Part, example: str = "placeholder") -> str:
+    def text(self, part: ForeignValue, example: str = "placeholder") -> str:
         """A plain text, or the reference of one; empty without a value."""
         value = part.text()
         if value is None:

@@ -10,10 +10,10 @@ from decimal import Decimal
 from typing import Any, Final
 
 from config.document import Document
-from config.imports.draft import Draft, as_name
+from config.imports.draft import Blueprint, as_name
 from config.imports.hosting import NO_PROVIDER, Access, Secrets, Unreachable, pool_of
 from config.imports.providers import OTHER_NAMES, PROVIDERS, provider_of
-from config.imports.survey import Part, Survey, duration, plain
+from config.imports.survey import ForeignValue, Survey, duration, plain
 from config.problem import ConfigError, Problem
 from config.schema.config import CacheConfig, ClientModelConfig, RewriteConfig, RouteConfig, TargetConfig
 from config.schema.target import ANOTHER_MAY_DO
@@ -37,7 +37,7 @@ _REASONS: Final = {
 }
 
 
-def convert(doc: Document, model: str) -> tuple[Draft, list[Problem]]:
+def convert(doc: Document, model: str) -> tuple[Blueprint, list[Problem]]:
     """The draft, and each value without an equivalent. `model` is the name under which clients request the targets.
 
     Raises `ConfigError` for a file that has no config.
@@ -45,7 +45,7 @@ def convert(doc: Document, model: str) -> tuple[Draft, list[Problem]]:
     if doc.problems:
         raise ConfigError(doc.problems)
     survey = Survey(doc)
-    draft = Draft(f"Portkey's {doc.file.rpartition('/')[2]}")
+    draft = Blueprint(f"Portkey's {doc.file.rpartition('/')[2]}")
     configs = list(_configs(survey.root))
     if not configs:
         raise ConfigError([Problem(doc.file, None, "", "has no targets: this is no config of Portkey")])
@@ -64,7 +64,7 @@ def convert(doc: Document, model: str) -> tuple[Draft, list[Problem]]:
     return draft, survey.left()
 
 
-def _configs(root: Part) -> Iterator[tuple[Part, str]]:
+def _configs(root: ForeignValue) -> Iterator[tuple[ForeignValue, str]]:
     """Each config, with the name by which clients choose it: of a file that has one, or of answers of Portkey's API."""
     for part in root["data"] if isinstance(root["data"].value, tuple) else (root["data"] or root,):
         config, slug = part["config"], part["slug"].text() or part["id"].text() or part["name"].text() or "default"
@@ -81,7 +81,7 @@ def _configs(root: Part) -> Iterator[tuple[Part, str]]:
 class _Config:
     """One config. Its targets become pools, with the retries, bounds and cache of the route."""
 
-    def __init__(self, part: Part, draft: Draft, secrets: Secrets) -> None:
+    def __init__(self, part: ForeignValue, draft: Blueprint, secrets: Secrets) -> None:
         self._part, self._draft, self._secrets = part, draft, secrets
         self._forced: list[dict[str, Any]] = []
 
@@ -148,7 +148,7 @@ class _Config:
 
     # ── targets ───────────────────────────────────────────────────────────────────────────────────────
 
-    def _target(self, part: Part, inherited: dict[str, Any]) -> dict[str, Any] | None:
+    def _target(self, part: ForeignValue, inherited: dict[str, Any]) -> dict[str, Any] | None:
         """A target with its nested ones; None if none of them can be imported."""
         strategy = _of(part, "strategy")
         mode = _of(strategy, "mode").text() or ("fallback" if _of(part, "targets") else "single")
@@ -167,7 +167,7 @@ class _Config:
             unused.leave("is never used: the strategy is `single`")
         return self._chain(made[:1] if mode == "single" else made, _of(strategy, "on_status_codes")) if made else None
 
-    def _split(self, targets: list[Part], inherited: dict[str, Any]) -> dict[str, Any] | None:
+    def _split(self, targets: list[ForeignValue], inherited: dict[str, Any]) -> dict[str, Any] | None:
         shares: dict[str, dict[str, Any]] = {}
         for part in targets:
             target = self._target(part, inherited)
@@ -186,7 +186,7 @@ class _Config:
         split = {"split": {"sticky": "request", "arms": arms}}
         return split if self._draft.error(TargetConfig, split) is None else dict(arms[0])
 
-    def _chain(self, targets: list[dict[str, Any]], statuses: Part) -> dict[str, Any]:
+    def _chain(self, targets: list[dict[str, Any]], statuses: ForeignValue) -> dict[str, Any]:
         """The first target with the others as its fallbacks. A pool occurs once."""
         on = list(dict.fromkeys(_STATUSES[code] for part in statuses if (code := part.value) in _STATUSES))
         for part in statuses:
@@ -216,7 +216,7 @@ class _Config:
             return target.get("pool", target)
         return {**target, "on": target.get("on", on)}
 
-    def _pool(self, part: Part, inherited: dict[str, Any]) -> dict[str, Any] | None:
+    def _pool(self, part: ForeignValue, inherited: dict[str, Any]) -> dict[str, Any] | None:
         try:
             access, model = self._access(part), inherited.pop("model", None)
             access.model = access.model or (model.text() or "" if model is not None else "")
@@ -238,7 +238,7 @@ class _Config:
             self._forced.append({})
         return {"pool": name}
 
-    def _access(self, part: Part) -> Access:
+    def _access(self, part: ForeignValue) -> Access:
         provider, virtual = _of(part, "provider"), _of(part, "virtual_key")
         slug = str(provider.value or "")
         named = slug.removeprefix("@") if slug.startswith("@") else str(virtual.value or "")
@@ -266,7 +266,7 @@ class _Config:
         self._places(part, access)
         return access
 
-    def _places(self, part: Part, access: Access) -> None:
+    def _places(self, part: ForeignValue, access: Access) -> None:
         """The address, the version and the region of the provider."""
         access.url = self._secrets.text(_of(part, "custom_host"))
         resource = self._secrets.text(_of(part, "azure_resource_name")) or self._secrets.text(
@@ -293,12 +293,12 @@ class _Config:
 
     # ── conditions ────────────────────────────────────────────────────────────────────────────────────
 
-    def _conditional(self, when: dict[str, Any]) -> list[tuple[dict[str, Any], Part]]:
+    def _conditional(self, when: dict[str, Any]) -> list[tuple[dict[str, Any], ForeignValue]]:
         """Each condition with its target, and the default."""
         strategy = _of(self._part, "strategy")
         strategy["mode"].use()
         targets = {str(part["name"].value): part for part in _of(self._part, "targets")}
-        rows: list[tuple[dict[str, Any], Part]] = []
+        rows: list[tuple[dict[str, Any], ForeignValue]] = []
         for condition in strategy["conditions"]:
             then = targets.get(str(condition["then"].value))
             matches = list(_matches(condition["query"]))
@@ -322,7 +322,7 @@ class _Config:
         return rows
 
 
-def _matches(query: Part) -> Iterator[dict[str, Any]]:
+def _matches(query: ForeignValue) -> Iterator[dict[str, Any]]:
     """The conditions of a query, one for each alternative; none if one of its parts has no equivalent."""
     value = query.value
     if not isinstance(value, dict) or len(value) != 1:
@@ -331,21 +331,21 @@ def _matches(query: Part) -> Iterator[dict[str, Any]]:
     if part.name == "$or":
         alternatives = [list(_matches(each)) for each in part]
         if all(alternatives):
-            yield from (match for found in alternatives for match in found)
+            yield from (match for matches in alternatives for match in matches)
         return
     if part.name == "$and":
         joined: dict[str, Any] = {}
         for each in part:
-            [*found] = _matches(each)
-            if len(found) != 1 or set(found[0]) & set(joined) - {"label"}:
+            each_of = list(_matches(each))
+            if len(each_of) != 1 or set(each_of[0]) & set(joined) - {"label"}:
                 return
-            joined = {**joined, **found[0], "label": {**joined.get("label", {}), **found[0].get("label", {})}}
+            joined = {**joined, **each_of[0], "label": {**joined.get("label", {}), **each_of[0].get("label", {})}}
         yield {name: value for name, value in joined.items() if value}
         return
     yield from _match(part)
 
 
-def _match(part: Part) -> Iterator[dict[str, Any]]:
+def _match(part: ForeignValue) -> Iterator[dict[str, Any]]:
     section, _, name = part.name.partition(".")
     tests = dict(part.value) if isinstance(part.value, dict) else {"$eq": part.value}
     sign, value = next(iter(tests.items())) if len(tests) == 1 else ("", None)
@@ -373,20 +373,20 @@ def _guess(named: str) -> str:
     )
 
 
-def _of(part: Part, name: str) -> Part:
+def _of(part: ForeignValue, name: str) -> ForeignValue:
     """A field by its name, in either of the forms that Portkey reads: ``max_age`` and ``maxAge``."""
     camel = re.sub(r"_(\w)", lambda match: match[1].upper(), name)
     return part[name] or part[camel]
 
 
-def _every(part: Part, name: str) -> Iterator[Part]:
+def _every(part: ForeignValue, name: str) -> Iterator[ForeignValue]:
     if own := _of(part, name):
         yield own
     for target in _of(part, "targets"):
         yield from _every(target, name)
 
 
-def _explain(part: Part) -> None:
+def _explain(part: ForeignValue) -> None:
     for inner in part:
         if inner.name in _REASONS:
             part.survey.reasons.setdefault(inner.place, _REASONS[inner.name])

@@ -1,7 +1,7 @@
 """A foreign document in parts, with an account of its values: each is used, left out for a reason, or unread.
 
-An import reads the document through `Part` only. What it did not use is then in `Survey.left`, so that no value is
-dropped silently. A message names the place of a value and never the value itself, which may be a secret.
+An import reads the document through `ForeignValue` only. What it did not use is then in `Survey.left`, so that no
+value is dropped silently. A message names the place of a value and never the value itself, which may be a secret.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Survey:
         self.reasons: dict[Place, str] = {}
 
     @property
-    def root(self) -> Part:
+    def root(self) -> ForeignValue:
         """The whole document."""
-        return Part(self, (), self.doc.data)
+        return ForeignValue(self, (), self.doc.data)
 
     def left(self) -> list[Problem]:
         """Every value that was not used, with its line and the reason. Values with a common reason are one entry."""
@@ -46,25 +46,25 @@ class Survey:
 
 
 @dataclass(frozen=True)
-class Part:
+class ForeignValue:
     """The value at a place of the document; None without one."""
 
     survey: Survey
     place: Place
     value: object
 
-    def __getitem__(self, step: str | int) -> Part:
+    def __getitem__(self, step: str | int) -> ForeignValue:
         value: object = None
         if isinstance(self.value, dict):
             value = self.value.get(step)
         elif isinstance(self.value, tuple) and isinstance(step, int) and step < len(self.value):
             value = self.value[step]
-        return Part(self.survey, (*self.place, step), value)
+        return ForeignValue(self.survey, (*self.place, step), value)
 
     def __bool__(self) -> bool:
         return self.value is not None
 
-    def __iter__(self) -> Iterator[Part]:
+    def __iter__(self) -> Iterator[ForeignValue]:
         """The entries of a list, or the fields of a mapping."""
         steps: Mapping[str, object] | range = {}
         if isinstance(self.value, dict):

@@ -5,21 +5,21 @@ from collections.abc import Sequence
 from pydantic import TypeAdapter, ValidationError
 
 from config.document import Document
-from config.imports.draft import Draft
+from config.imports.draft import Blueprint
 from config.imports.hosting import Secrets
 from config.imports.litellm.deployments import Deployment, read
-from config.imports.litellm.models import Model
+from config.imports.litellm.models import DeploymentGroup
 from config.imports.litellm.reasons import explain
 from config.imports.litellm.routing import Routing, strategy
-from config.imports.litellm.settings import Settings
-from config.imports.survey import Part, Survey
+from config.imports.litellm.settings import GatewaySettings
+from config.imports.survey import ForeignValue, Survey
 from config.problem import ConfigError, Problem
 from config.schema.text import Glob
 
 _names: TypeAdapter[str] = TypeAdapter(Glob)
 
 
-def convert(doc: Document) -> tuple[Draft, list[Problem]]:
+def convert(doc: Document) -> tuple[Blueprint, list[Problem]]:
     """The draft, and each value without an equivalent. Raises `ConfigError` for a file that is not LiteLLM's."""
     if doc.problems:
         raise ConfigError(doc.problems)
@@ -27,11 +27,11 @@ def convert(doc: Document) -> tuple[Draft, list[Problem]]:
     root = survey.root
     if not tuple(root["model_list"]):
         raise ConfigError([Problem(doc.file, None, "model_list", "has no models: this is no configuration of LiteLLM")])
-    draft = Draft(f"LiteLLM's {doc.file.rpartition('/')[2]}")
+    draft = Blueprint(f"LiteLLM's {doc.file.rpartition('/')[2]}")
     secrets = Secrets(draft)
     router = [root["router_settings"], root["litellm_settings"]]
     models = _models(_deployments(root, draft, secrets), router, draft)
-    settings = Settings(root, draft, secrets)
+    settings = GatewaySettings(root, draft, secrets)
     routing = Routing(models, router, settings.cache(), draft)
     routing.write()
     settings.write()
@@ -39,8 +39,8 @@ def convert(doc: Document) -> tuple[Draft, list[Problem]]:
     return draft, survey.left()
 
 
-def _deployments(root: Part, draft: Draft, secrets: Secrets) -> list[Deployment]:
-    credentials: dict[str, Part] = {}
+def _deployments(root: ForeignValue, draft: Blueprint, secrets: Secrets) -> list[Deployment]:
+    credentials: dict[str, ForeignValue] = {}
     for part in root["credential_list"]:
         if (name := part["credential_name"].text()) is not None:
             credentials[name] = part
@@ -56,12 +56,14 @@ def _deployments(root: Part, draft: Draft, secrets: Secrets) -> list[Deployment]
     return made
 
 
-def _models(deployments: Sequence[Deployment], router: list[Part], draft: Draft) -> dict[str, Model]:
+def _models(
+    deployments: Sequence[Deployment], router: list[ForeignValue], draft: Blueprint
+) -> dict[str, DeploymentGroup]:
     """The models by name: exact names before wildcards, and longer wildcards before shorter ones."""
     balance = strategy(router)
     by_name: dict[str, list[Deployment]] = {}
     for deployment in deployments:
         by_name.setdefault(deployment.name, []).append(deployment)
-    models = [Model(name, group, draft, balance) for name, group in by_name.items()]
+    models = [DeploymentGroup(name, group, draft, balance) for name, group in by_name.items()]
     ordered = sorted(models, key=lambda model: (model.is_family, -len(model.name) if model.is_family else 0))
     return {model.name: model for model in ordered}

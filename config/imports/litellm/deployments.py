@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final
 
-from config.imports.draft import Draft
+from config.imports.draft import Blueprint
 from config.imports.hosting import NO_PROVIDER, URL_EXAMPLE, Access, Secrets, Unreachable, pool_of
 from config.imports.price_list import PriceListError, price_of
 from config.imports.providers import OTHER_NAMES, guessed, provider_of
-from config.imports.survey import Part, plain
+from config.imports.survey import ForeignValue, plain
 from config.schema.protocols.egress import HeaderConfig
 from config.schema.rewrite import RewriteConfig
 
@@ -39,7 +39,7 @@ class Deployment:
     """One entry. Seconds of `timeout` and `first_byte`; requests and tokens of a minute."""
 
     name: str
-    part: Part
+    part: ForeignValue
     pool: dict[str, Any] = field(default_factory=dict)
     wish: str = ""
     family: str = ""
@@ -54,11 +54,13 @@ class Deployment:
     rewrite: dict[str, Any] = field(default_factory=dict)
     strict: bool | None = None
     price: dict[str, Any] | None = None
-    known: str = ""
+    listed_as: str = ""
     """Provider and model, for the catalogue."""
 
 
-def read(part: Part, credentials: Mapping[str, Part], draft: Draft, secrets: Secrets) -> Deployment | None:
+def read(
+    part: ForeignValue, credentials: Mapping[str, ForeignValue], draft: Blueprint, secrets: Secrets
+) -> Deployment | None:
     """Read one entry; None for one that cannot be imported, whose part then has the reason."""
     params, name = part["litellm_params"], part["model_name"].text()
     written = params["model"].text()
@@ -79,11 +81,13 @@ def _refusal(written: str, reason: str) -> str:
 
 
 class _Reader:
-    def __init__(self, name: str, part: Part, credentials: Mapping[str, Part], draft: Draft, secrets: Secrets) -> None:
+    def __init__(
+        self, name: str, part: ForeignValue, credentials: Mapping[str, ForeignValue], draft: Blueprint, secrets: Secrets
+    ) -> None:
         self._part, self._params, self._info = part, part["litellm_params"], part["model_info"]
         self._draft, self._secrets = draft, secrets
         self._made = Deployment(name, part)
-        self._shared: Part | None = None
+        self._shared: ForeignValue | None = None
         credential = self._params["litellm_credential_name"]
         if (written := credential.text()) is not None:
             self._shared = credentials.get(written)
@@ -99,7 +103,7 @@ class _Reader:
         if (parallel := self._params["max_parallel_requests"].whole(1)) is not None:
             made.pool["max_connections"] = parallel
         made.wish = f"{provider}-{access.model or 'models'}"
-        made.known = f"{provider}/{access.model}"
+        made.listed_as = f"{provider}/{access.model}"
         self._bounds()
         self._values()
         self._prices()
@@ -125,7 +129,7 @@ class _Reader:
         value = self._params.value
         return set(value) if isinstance(value, dict) else set()
 
-    def _of(self, name: str) -> Part:
+    def _of(self, name: str) -> ForeignValue:
         """A field of the deployment, or of its credential."""
         own = self._params[name]
         if own or self._shared is None or name not in _FROM_KEYS | set(_AWS) | {"aws_region_name"}:
@@ -159,7 +163,7 @@ class _Reader:
         self._cloud(access)
         return access
 
-    def _header(self, header: Part, access: Access) -> None:
+    def _header(self, header: ForeignValue, access: Access) -> None:
         """Add a header of every request. Anthropic's betas are a field of its protocol."""
         if header.name.lower() == "anthropic-beta" and access.provider == "anthropic":
             access.betas = [beta.strip() for beta in self._secrets.text(header).split(",")]
@@ -282,7 +286,7 @@ def environment_free(text: str) -> bool:
     return not text.startswith("os.environ/")
 
 
-def seconds(part: Part) -> Decimal | None:
+def seconds(part: ForeignValue) -> Decimal | None:
     """A time in seconds, above zero."""
     number = part.number()
     if number is not None and not Decimal("0.001") <= number <= 10**7:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
-from config.imports.draft import Draft
+from config.imports.draft import Blueprint
 from config.imports.litellm.deployments import Deployment
 from config.schema.config import EndpointConfig
 from config.schema.text import is_glob
@@ -16,10 +16,10 @@ Target = dict[str, Any]
 """``{"pool": NAME}``, or ``{"split": …}``."""
 
 
-class Model:
+class DeploymentGroup:
     """One name of clients. `tiers` are its targets, in the order in which they are tried."""
 
-    def __init__(self, name: str, deployments: Sequence[Deployment], draft: Draft, balance: str | None) -> None:
+    def __init__(self, name: str, deployments: Sequence[Deployment], draft: Blueprint, balance: str | None) -> None:
         self.name = name
         self.deployments = deployments
         orders = sorted({each.order for each in deployments})
@@ -61,7 +61,7 @@ def pools_of(target: Target) -> list[str]:
     return [pool for arm in target["split"]["arms"] for pool in pools_of(arm)]
 
 
-def _tier(deployments: Sequence[Deployment], draft: Draft, balance: str | None) -> Target:
+def _tier(deployments: Sequence[Deployment], draft: Blueprint, balance: str | None) -> Target:
     """The target of the deployments of one order."""
     weights = _weights(deployments)
     groups: list[list[tuple[Deployment, Decimal]]] = []
@@ -126,7 +126,7 @@ def _own(pool: Mapping[str, Any]) -> dict[str, Any]:
     return {"url": pool["endpoints"][0], **{name: pool[name] for name in fields if name in pool}}
 
 
-def _add(group: Sequence[tuple[Deployment, Decimal]], draft: Draft, balance: str | None) -> str:
+def _add(group: Sequence[tuple[Deployment, Decimal]], draft: Blueprint, balance: str | None) -> str:
     """Add the pool of deployments that differ only in their endpoints."""
     first = group[0][0]
     if len(group) == 1:

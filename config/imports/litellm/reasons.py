@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
-from config.imports.survey import Part
+from config.imports.survey import ForeignValue
 
 _DATABASE = "has no equivalent: models, keys and teams are in this file or made with `headrace keys` and `teams`"
 _CONTENT = "has no equivalent: use a pipeline with a step before or after the model"
@@ -97,7 +97,7 @@ REASONS: tuple[tuple[str, str], ...] = (
 """Pattern of a place, with `.` between its steps, and the reason."""
 
 
-def explain(root: Part) -> None:
+def explain(root: ForeignValue) -> None:
     """Give a reason to every part that has one here. It has no effect on parts that are used."""
     for part in _parts(root):
         path = ".".join(map(str, part.place))
@@ -109,7 +109,7 @@ def _matches(path: str, pattern: str) -> bool:
     return path.count(".") == pattern.count(".") and fnmatchcase(path, pattern)
 
 
-def _parts(part: Part) -> Iterator[Part]:
+def _parts(part: ForeignValue) -> Iterator[ForeignValue]:
     for inner in part:
         yield inner
         if len(inner.place) < 5:

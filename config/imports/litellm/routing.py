@@ -5,10 +5,10 @@ from decimal import Decimal
 from fnmatch import fnmatchcase
 from typing import Any, Final, get_args
 
-from config.imports.draft import Draft
+from config.imports.draft import Blueprint
 from config.imports.litellm.deployments import Deployment, seconds
-from config.imports.litellm.models import Model, Target, pools_of
-from config.imports.survey import Part, duration
+from config.imports.litellm.models import DeploymentGroup, Target, pools_of
+from config.imports.survey import ForeignValue, duration
 from config.place import Place
 from config.schema.config import ClientModelConfig, Failure, RouteConfig
 from config.schema.target import ANOTHER_MAY_DO
@@ -29,7 +29,7 @@ _LISTS: Final = (
 _DEFAULT_TOTAL: Final = 600
 
 
-def strategy(settings: list[Part]) -> str | None:
+def strategy(settings: list[ForeignValue]) -> str | None:
     """The balancing of pools with several endpoints; None for the default."""
     for section in settings:
         part = section["routing_strategy"]
@@ -45,7 +45,11 @@ class Routing:
     """Writes the models of a draft. `settings` are the router's and LiteLLM's own; the router's come first."""
 
     def __init__(
-        self, models: Mapping[str, Model], settings: list[Part], cache: Mapping[str, Any] | None, draft: Draft
+        self,
+        models: Mapping[str, DeploymentGroup],
+        settings: list[ForeignValue],
+        cache: Mapping[str, Any] | None,
+        draft: Blueprint,
     ) -> None:
         self._models = models
         self._settings = settings
@@ -55,7 +59,7 @@ class Routing:
         self._first_byte = self._first("stream_timeout", seconds)
         self._strict = self._first("drop_params", lambda part: part.flag())
         self._backoff = self._pause()
-        self._fallbacks: dict[str, list[tuple[str, tuple[str, ...], Part]]] = {}
+        self._fallbacks: dict[str, list[tuple[str, tuple[str, ...], ForeignValue]]] = {}
         for name, on in _LISTS:
             for section in settings:
                 self._read_fallbacks(section[name], on)
@@ -78,7 +82,7 @@ class Routing:
             return "2s"
         return duration(wait)
 
-    def _read_fallbacks(self, part: Part, on: tuple[str, ...]) -> None:
+    def _read_fallbacks(self, part: ForeignValue, on: tuple[str, ...]) -> None:
         if not set(on) <= set(get_args(Failure)):
             part.leave("has no equivalent: refused content never falls back")
             return
@@ -115,7 +119,7 @@ class Routing:
                 for row in section[name]:
                     self._alias(row)
 
-    def _alias(self, row: Part) -> None:
+    def _alias(self, row: ForeignValue) -> None:
         target = row["model"] if isinstance(row.value, dict) else row
         written = target.text()
         model = self._draft.models.get(written or "")
@@ -133,7 +137,7 @@ class Routing:
 
     # ── one route ─────────────────────────────────────────────────────────────────────────────────────
 
-    def _route(self, model: Model) -> dict[str, Any]:
+    def _route(self, model: DeploymentGroup) -> dict[str, Any]:
         first, *later = model.tiers
         route: dict[str, Any] = {"to": first["pool"]} if "pool" in first else {"split": first["split"]}
         if fallback := self._fallback(model, later):
@@ -156,7 +160,7 @@ class Routing:
             return {name: route[name] for name in ("to", "split") if name in route}
         return route
 
-    def _fallback(self, model: Model, later: list[Target]) -> list[Any]:
+    def _fallback(self, model: DeploymentGroup, later: list[Target]) -> list[Any]:
         """Later orders first, then the fallbacks of the settings. A pool occurs once."""
         entries: list[tuple[Target, list[str]]] = [(target, list(ANOTHER_MAY_DO)) for target in later]
         for text, on, part in self._of(model):
@@ -173,7 +177,7 @@ class Routing:
         always = pools_of(model.tiers[0]) if "pool" in model.tiers[0] else []
         return [_entry(target, on) for target, on in merged.values() if target.get("pool") not in always]
 
-    def _of(self, model: Model) -> list[tuple[str, tuple[str, ...], Part]]:
+    def _of(self, model: DeploymentGroup) -> list[tuple[str, tuple[str, ...], ForeignValue]]:
         own = [*self._fallbacks.get(model.name, ()), *(self._fallbacks.get("*", ()) if model.name != "*" else ())]
         if any(on == ANOTHER_MAY_DO for _, on, _ in own):
             return own
@@ -190,14 +194,14 @@ class Routing:
             if part.place not in self._applied and text:
                 part.leave("is not imported: no model is without fallbacks of its own")
 
-    def _target(self, name: str) -> Model | None:
+    def _target(self, name: str) -> DeploymentGroup | None:
         if name in self._models:
             return self._models[name]
         return next(
             (model for model in self._models.values() if model.is_family and fnmatchcase(name, model.name)), None
         )
 
-    def _tiers(self, model: Model, name: str) -> list[Target]:
+    def _tiers(self, model: DeploymentGroup, name: str) -> list[Target]:
         """The targets of a model. Pools of a family get the one model that the fallback names."""
         if not model.is_family or name == model.name:
             return model.tiers
@@ -208,7 +212,7 @@ class Routing:
         fields = {key: value for key, value in self._draft.pools[pool].items() if key != "name"}
         return pool if "model" in fields else self._draft.pool(f"{pool}-{model}", {**fields, "model": model})
 
-    def _rewrite(self, model: Model) -> dict[str, Any]:
+    def _rewrite(self, model: DeploymentGroup) -> dict[str, Any]:
         rewrite = model.common("rewrite")
         if rewrite is None:
             for each in model.deployments:
@@ -218,7 +222,7 @@ class Routing:
             rewrite = {}
         return {**rewrite, "strip": model.family} if model.family else rewrite
 
-    def _retry(self, model: Model) -> dict[str, Any]:
+    def _retry(self, model: DeploymentGroup) -> dict[str, Any]:
         own = _largest(model.deployments, "retries", "max_retries", "num_retries")
         retries = self._retries if own is None else own
         if retries is None:
@@ -226,7 +230,7 @@ class Routing:
         attempts = min(retries + 1, 10)
         return {"attempts": attempts, **({"backoff": self._backoff} if self._backoff and attempts > 1 else {})}
 
-    def _bounds(self, model: Model) -> dict[str, str]:
+    def _bounds(self, model: DeploymentGroup) -> dict[str, str]:
         """LiteLLM's timeout is of one attempt; the total of a route is of all."""
         timeout = _largest(model.deployments, "timeout", "timeout") or self._timeout
         first = _largest(model.deployments, "first_byte", "stream_timeout") or self._first_byte or timeout

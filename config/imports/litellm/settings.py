@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any, Final
 
-from config.imports.draft import Draft, as_name, free
+from config.imports.draft import Blueprint, as_name, free
 from config.imports.hosting import Secrets
 from config.imports.litellm.deployments import seconds
-from config.imports.survey import Part, duration
+from config.imports.survey import ForeignValue, duration
 from config.schema.config import BreakerConfig, CacheConfig, ProbeConfig, StateConfig, TenantConfig
 
 _PERIODS: Final = {
@@ -30,10 +30,10 @@ _BY_DEFAULT: Final = (
 """Values that are the behaviour here anyway."""
 
 
-class Settings:
+class GatewaySettings:
     """Reads the sections after the models are in the draft."""
 
-    def __init__(self, root: Part, draft: Draft, secrets: Secrets) -> None:
+    def __init__(self, root: ForeignValue, draft: Blueprint, secrets: Secrets) -> None:
         self._root, self._draft, self._secrets = root, draft, secrets
         self._general, self._module, self._router = (
             root[name] for name in ("general_settings", "litellm_settings", "router_settings")
@@ -218,7 +218,7 @@ class Settings:
                     "has no effect: Redis is for limits that several gateways count together, and there are none"
                 )
 
-    def _team(self, part: Part) -> dict[str, Any] | None:
+    def _team(self, part: ForeignValue) -> dict[str, Any] | None:
         name = part["team_alias"].text() or part["team_id"].text()
         if name is None:
             part.leave("is a team without a name")
@@ -235,7 +235,7 @@ class Settings:
         part["models"].leave("has no equivalent: give the team's keys `scopes.models`")
         return {**made, **({"limits": limits} if limits else {})}
 
-    def _budget(self, section: Part, amount_name: str, period_name: str) -> dict[str, Any]:
+    def _budget(self, section: ForeignValue, amount_name: str, period_name: str) -> dict[str, Any]:
         amount, period = section[amount_name], section[period_name]
         value = amount.number()
         if value is None:

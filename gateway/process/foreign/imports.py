@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from config.document import Document, parse
-from config.imports.draft import Draft, ImportFailed
+from config.imports.draft import Blueprint, ImportFailed
 from config.imports.inference_graph import read_graph
 from config.imports.pipeline import render
 from config.problem import ConfigError, Problem
@@ -48,7 +48,9 @@ def litellm(
 
 @app.command()
 def portkey(
-    file: Annotated[Path, typer.Argument(help="JSON file of a Portkey config, or the answer of Portkey's API with several.")],
+    file: Annotated[
+        Path, typer.Argument(help="JSON file of a Portkey config, or the answer of Portkey's API with several.")
+    ],
     model: Annotated[str, typer.Option(help="Name of a model, or a glob, that the config serves.")] = "*",
     output: Output = None,
 ) -> None:
@@ -63,7 +65,7 @@ def portkey(
 
 
 def _import(
-    file: Path, example: str, convert: Callable[[Document], tuple[Draft, list[Problem]]], output: Path | None
+    file: Path, example: str, convert: Callable[[Document], tuple[Blueprint, list[Problem]]], output: Path | None
 ) -> None:
     try:
         draft, left = convert(parse(file, example))

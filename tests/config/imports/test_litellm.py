@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from config.document import parse, parse_text
-from config.imports.draft import Draft, ImportFailed
+from config.imports.draft import Blueprint, ImportFailed
 from config.imports.litellm.conversion import convert
 from config.loader import load
 from config.problem import ConfigError, Problem
@@ -286,7 +286,7 @@ def test_any_configuration_passes_the_check_or_ends_with_a_message(data: dict[st
         draft, left = convert(parse_text(yaml.safe_dump(data), "config.yaml"))
     except ConfigError as error:
         raise AssertionError(error) from None  # no file of this form is refused
-    assert isinstance(draft, Draft)
+    assert isinstance(draft, Blueprint)
     if not draft.models:
         assert left
         return

@@ -97,7 +97,8 @@ def test_every_value_changes_the_result_or_is_reported(name: str) -> None:
         for step in place[:-1]:
             inner = inner[step]
         value = inner[place[-1]]
-        inner[place[-1]] = not value if isinstance(value, bool) else value + 9 if isinstance(value, int | float) else "z"
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        inner[place[-1]] = not value if isinstance(value, bool) else value + 9 if number else "z"
         path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place).lstrip(".")
         if value == "sk-1" or any(path.startswith(line.split(": ")[0]) for line in before[1]):
             continue
