@@ -1,6 +1,6 @@
 """The figures of past minutes as columns, one value for each minute."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 import msgspec
@@ -44,11 +44,13 @@ class _Stored(msgspec.Struct, frozen=True, gc=False):
 
 
 # A minute has all dimensions. What a chart does not show is skipped, and not decoded: that is most of it.
-_readers = {
+_readers: dict[Dimension, Callable[[str], Any]] = {
     by: msgspec.json.Decoder(msgspec.defstruct("Minute", [("of", list[_Stored], [])], rename={"of": by})).decode
     for by in DIMENSIONS
 }
-_read_whole = msgspec.json.Decoder(msgspec.defstruct("Minute", [("all", _Stored, _Stored())])).decode
+_read_whole: Callable[[str], Any] = msgspec.json.Decoder(
+    msgspec.defstruct("Minute", [("all", _Stored, _Stored())])
+).decode
 
 
 def sums_of(rows: Iterable[tuple[int, str]], by: Dimension | None) -> dict[int, Sums]:

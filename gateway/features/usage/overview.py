@@ -32,7 +32,7 @@ METHOD = "spent until yesterday, and the mean of the last 7 whole days for each 
 MOST_ROWS = 1000
 _COUNTS = ("requests", "failures", "prompt_tokens", "completion_tokens", "rows")
 _SPANS = ("now", "before", "month", "ended", "week")
-_OWNED = ("team", "key")
+_OWNED = ("team", "key", "user")
 """Labels whose values belong to a tenant."""
 
 
@@ -211,7 +211,7 @@ def _nothing(tenant: str, value: str, currency: str) -> dict[str, Any]:
     return named | dict.fromkeys((*_COUNTS, "requests_before", *_SPANS), 0)
 
 
-def _add(made: dict[tuple[str, ...], dict[str, Any]], rows: Iterable[Row[Any]], query: OverviewQuery) -> None:
+def _add(made: dict[tuple[str, ...], dict[str, Any]], rows: Iterable[Sequence[Any]], query: OverviewQuery) -> None:
     """Add the sums of days, or of parts of spans, to the spans that they are in."""
     spans, within = _spans(query), dict[str, list[str]]()
     for day, tenant, value, currency, high, low, *counts in rows:
