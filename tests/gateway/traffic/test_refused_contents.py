@@ -114,8 +114,9 @@ async def test_refused_contents_open_no_breaker_and_are_sent_once(name: str) -> 
 
 async def test_an_answer_that_refuses_is_an_answer() -> None:
     """Anthropic's models refuse with a stop reason: the client receives it as a filter of content."""
-    refused: Object = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": [], "stop_reason": "refusal",
-               "stop_sequence": None, "usage": {"input_tokens": 3, "output_tokens": 1}}  # fmt: skip
+    usage = {"input_tokens": 3, "output_tokens": 1}
+    refused: Object = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": [], "usage": usage,
+                       "stop_reason": "refusal", "stop_sequence": None}  # fmt: skip
     async with refusing(Refusal({"name": "anthropic"}, 200, refused)) as (door, received, other):
         for _ in range(TIMES):
             body = {"model": "chat", "messages": [{"role": "user", "content": "hi"}]}
