@@ -55,6 +55,8 @@ MAX_TEXT = 2_000
 """Characters of a plain text at most."""
 MAX_DEPTH = 3
 """Errors within errors at most."""
+MAX_INNER = 8 * 1024
+"""Bytes of a filter's verdict at most."""
 
 
 class ErrorBody(msgspec.Struct):
@@ -64,9 +66,12 @@ class ErrorBody(msgspec.Struct):
     type: str | None = None
     param: str | None = None
     code: str | int | None = None
+    inner: dict[str, Any] | None = None
+    """Azure's `innererror`: the verdict of its filter of content."""
 
 
 _decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
 
 
 def decode_error(body: bytes, depth: int = 0) -> ErrorBody:
@@ -114,7 +119,9 @@ def _of_object(body: dict[str, Any], depth: int) -> ErrorBody:
     kind = _text_or_none(body.get("type")) or _text_or_none(body.get("status"))
     if kind is None and (kind := _text_or_none(body.get("__type"))) is not None:
         kind = kind.rpartition("#")[2]
-    return ErrorBody(message, kind, _text_or_none(body.get("param")) or param, error_code)
+    verdict = body.get("innererror")
+    verdict = verdict if isinstance(verdict, dict) and len(_encode(verdict)) <= MAX_INNER else None
+    return ErrorBody(message, kind, _text_or_none(body.get("param")) or param, error_code, verdict)
 
 
 def _message_of(value: Any, depth: int) -> tuple[str | None, str | None]:
@@ -300,7 +307,9 @@ def _callers(status: int, reported: ErrorBody) -> CallerError:
     code = reported.code if isinstance(reported.code, str) and not reported.code.isdigit() else None
     if status == 413:
         return TooLarge(_own(reported), param=reported.param)
-    return CallerError(_own(reported), param=reported.param, code=code)
+    error = CallerError(_own(reported), param=reported.param, code=code)
+    error.inner = reported.inner
+    return error
 
 
 def _not_found(reported: ErrorBody, words: str) -> BackendError:

@@ -43,7 +43,17 @@ from adapters.wire.failure_text import Scrubber
 from adapters.wire.openai import chat as wire
 from adapters.wire.openai import embeddings
 from adapters.wire.openai.chat import events_of
-from adapters.wire.openai.dialects import AUTO, MODELS, OURS, PLAIN, REACHABLE, OpenAIDialect, of_host, of_owners
+from adapters.wire.openai.dialects import (
+    AUTO,
+    MODELS,
+    OURS,
+    PLAIN,
+    REACHABLE,
+    TO_MAX_TOKENS,
+    OpenAIDialect,
+    of_host,
+    of_owners,
+)
 from adapters.wire.openai.model_field import PASSTHROUGH, ListedModel, decode_models, usage_of, with_model
 from adapters.wire.openai.providers import DIALECTS, HOSTED
 from adapters.wire.openai.thinking import thinking_of_message
@@ -59,6 +69,8 @@ def refusal(status: int, headers: Headers, error: wire.ErrorBody) -> InferenceEr
 
 
 MAX_LIST = 1024 * 1024
+RENAMED_SINCE = "2024-09"
+"""Azure's versions before have `max_tokens` for every model, and no `stream_options`."""
 
 encode = msgspec.json.Encoder().encode
 _STRICT = encode_fields([(STRICT, "true")])
@@ -123,7 +135,10 @@ class OpenAIAdapter:
         self._counter = TokenCounter(client, self._paths.at_the_server("/tokenize"), self._post_fields, model)
 
     def _with_options(self, dialect: OpenAIDialect) -> OpenAIDialect:
-        """Return the dialect with the configured name of the field for the maximum length."""
+        """Return the dialect of the configured version, with the configured name of the length's field."""
+        version = self._options.api_version
+        if version is not None and version < RENAMED_SINCE:
+            dialect = dialect._replace(renames=TO_MAX_TOKENS, takes_stream_options=False)
         name = self._options.length
         if name is None:
             return dialect

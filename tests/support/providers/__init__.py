@@ -8,6 +8,7 @@ openai_like_errors.py  their errors
 accounts.py            several keys with a quota for each model, as OpenAI reports it
 aws.py                 what AWS checks in a signed request
 oauth.py               token endpoints
+azure.py               Azure OpenAI
 bedrock.py             Amazon Bedrock
 bedrock_shapes.py      what Bedrock refuses in a request
 bedrock_adapters.py    Bedrock's adapter before the stub
