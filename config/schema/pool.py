@@ -212,6 +212,18 @@ class PoolConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _made_credentials(self) -> Self:
+        if self.credentials is None:
+            return self
+        if self.key is not None:
+            raise ValueError("a pool has one credential: give `key` or `credentials`")
+        if self.key_header is not None and self.credentials.kind not in ("oauth", "command"):
+            raise ValueError(f"key_header has no effect on credentials of the kind {self.credentials.kind}")
+        if self.runtime is not None or self.protocol.name == "bus" or self.protocol.name.endswith("-grpc"):
+            raise ValueError("credentials are for endpoints over HTTP, not for gRPC, brokers and runtimes")
+        return self
+
+    @model_validator(mode="after")
     def _own_headers(self) -> Self:
         names = [header.name.lower() for header in self.headers]
         if self.key is not None:
@@ -220,16 +232,6 @@ class PoolConfig(Section):
             names.append((self.key_header or "authorization").lower())
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"the header {twice[0]} is sent once: it is in `headers` twice, or carries the key")
-        return self
-
-    @model_validator(mode="after")
-    def _made_credentials(self) -> Self:
-        if self.credentials is None:
-            return self
-        if self.key is not None:
-            raise ValueError("a pool has one credential: give `key` or `credentials`")
-        if self.runtime is not None or self.protocol.name == "bus" or self.protocol.name.endswith("-grpc"):
-            raise ValueError("credentials are for endpoints over HTTP, not for gRPC, brokers and runtimes")
         return self
 
     @model_validator(mode="after")
