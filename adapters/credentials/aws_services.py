@@ -62,10 +62,8 @@ class AwsServices:
             scope = SigningScope(self._region, "sts")
             fields += signed_fields(key, scope, "POST", "/", [place, _STS_FORM], body, time.time())
         text = await self._outlet.fetch("POST", self._url, [*fields, ("accept", "text/xml")], body)
-        parts_of_key = {
-            name.decode(): unescape(value.decode("utf-8", "replace")) for name, value in _FIELD.findall(text)
-        }
-        return key_of({**parts_of_key, "Token": parts_of_key.get("SessionToken", "")}, urlsplit(self._url).netloc)
+        parts = {name.decode(): unescape(value.decode("utf-8", "replace")) for name, value in _FIELD.findall(text)}
+        return key_of({**parts, "Token": parts.get("SessionToken", "")}, urlsplit(self._url).netloc)
 
 
 def key_of(answer: Mapping[str, Any], source: str) -> Issued[AccessKey]:

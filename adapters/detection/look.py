@@ -47,8 +47,9 @@ NOTHING = Seen(0)
 class Look:
     """Requests each path at most once. `names` are models given by the user: not every server lists its models."""
 
-    def __init__(self, client: Client, until: float, names: tuple[str, ...] = ()) -> None:
+    def __init__(self, client: Client, until: float, names: tuple[str, ...] = (), host: str = "") -> None:
         self.names = names
+        self.host = host
         self._client = client
         self._until = until
         self._seen: dict[tuple[str, str, bytes], Seen] = {}

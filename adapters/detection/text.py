@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 from adapters.detection.look import DetectedModel, Detection, Look, Seen, pool, text
 from adapters.http1.message import encode_fields
 from adapters.upstreams.openai.paths import names_root
+from adapters.wire.openai.dialects import OpenAIDialect, of_host
+from adapters.wire.openai.providers import HOSTED
 
 MOST_MODELS = 256
 ROOTS = ("/v1", "/openai/v1", "/v3")
@@ -59,11 +61,22 @@ async def tgi(look: Look) -> Detection | None:
 
 async def openai(look: Look) -> Detection | None:
     """Detect a server that lists models or rejects a missing key in OpenAI's form, at any of its usual paths."""
+    if (name := of_host(look.host, HOSTED)) is not None:
+        return await _hosted(look, name, HOSTED[name])
     roots = ("",) if names_root(look.base_path) else ROOTS
     for root in roots:
         if (detection := await _at(look, root)) is not None:
             return detection
     return None
+
+
+async def _hosted(look: Look, name: str, dialect: OpenAIDialect) -> Detection:
+    """A hosted API, which its host identifies; some have no list of models, or one without the usual object."""
+    is_root = names_root(look.base_path) or (dialect.root != "" and look.base_path.endswith(dialect.root))
+    seen = await look.at("/models" if is_root else f"{dialect.root}/models")
+    models = listed(seen.object() or {"data": seen.json}) or []
+    notes = () if models else (KEY_REQUIRED if seen.status in (401, 403) else "It lists no models.",)
+    return Detection(dialect.system, "", (pool(name, speaking(name), *models),), notes)
 
 
 async def _at(look: Look, root: str) -> Detection | None:

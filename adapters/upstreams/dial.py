@@ -37,8 +37,9 @@ def credentials(pool: PoolConfig, other: SecretStr | None = None) -> list[tuple[
     secret = other or pool.key
     if secret is None:
         return []
-    name, key = pool.key_header or pool.protocol.key_header, secret.get_secret_value()
-    return [(name.lower(), f"Bearer {key}" if name.lower() == "authorization" else key)]
+    key = secret.get_secret_value()
+    names = pool.protocol.key_headers if pool.key_header is None else (pool.key_header.lower(),)
+    return [(name, f"Bearer {key}" if name == "authorization" else key) for name in names]
 
 
 def fields_of(pool: PoolConfig) -> list[tuple[str, str]]:
@@ -82,6 +83,7 @@ def _options(pool: PoolConfig, address: Address) -> dict[str, Any]:
         "proxy": proxy_of(pool.proxy, address.url),
         "max_answer": pool.max_answer,
         "credential": credential_of(pool, address.url),
+        "read": address.read,
     }
 
 

@@ -22,6 +22,7 @@ error (`by_client`).
 """
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -108,7 +109,7 @@ def _of_object(body: dict[str, Any], depth: int) -> ErrorBody:
     if depth < MAX_DEPTH and isinstance(metadata, dict) and (raw := _text_or_none(metadata.get("raw"))):
         inner = decode_error(raw.encode("utf-8", "replace"), depth + 1).message or raw[:MAX_TEXT]
         message = f"{message}: {inner}" if message else inner
-    code = body.get("code")
+    code = body.get("code", body.get("error_code"))  # Databricks'
     error_code = code if isinstance(code, str | int) and not isinstance(code, bool) else None
     kind = _text_or_none(body.get("type")) or _text_or_none(body.get("status"))
     if kind is None and (kind := _text_or_none(body.get("__type"))) is not None:
@@ -168,13 +169,15 @@ STATUS_OF = {
     "request_too_large": 413, "rate_limit_error": 429, "rate_limit_exceeded": 429, "RESOURCE_EXHAUSTED": 429,
     "RateLimitError": 429, "ThrottlingException": 429, "TooManyRequestsException": 429, "api_error": 500,
     "server_error": 500, "INTERNAL": 500, "InternalServerException": 500, "overloaded_error": 529, "UNAVAILABLE": 503,
-    "ServiceUnavailableException": 503, "service_unavailable": 503, "server_overloaded": 503,
+    "content_filter": 400, "ServiceUnavailableException": 503, "service_unavailable": 503, "server_overloaded": 503,
+    "ModelErrorException": 424, "ModelStreamErrorException": 424, "ModelNotReadyException": 429,
+    "ServiceQuotaExceededException": 429,
 }  # fmt: skip
 """The statuses that types and codes of errors stand for."""
 
 _ACCOUNT = re.compile(
     r"\binsufficient[_ ](quota|balance|credits?|funds)|credit balance|\bbilling|requires more credits|out of credits?"
-    r"|API usage limits|payment required|exceeded_current_quota|arrear"
+    r"|used all .{0,20}credits|API usage limits|payment required|exceeded_current_quota|arrear"
     r"|account .{0,30}(suspended|deactivated|not active)"
     r"|quota .{0,20}exhausted|exhausted .{0,20}(credit|balance)",
     re.IGNORECASE,
@@ -191,10 +194,14 @@ _CONTENT = re.compile(
 _PLACE = re.compile(r"\b(country|countries|region|territory|location)\b|unsupported_country", re.IGNORECASE)
 _MODEL = re.compile(r"model|deployment|no (allowed )?(endpoints|providers)", re.IGNORECASE)
 _NO_MODEL = re.compile(
-    r"model[ _]not[ _](exist|found)|(unknown|invalid)[ _]model\b|model .{0,80}(does not exist|not found)", re.IGNORECASE
+    r"model[ _]not[ _](exist|found)|(unknown|invalid)[ _]model\b|model .{0,80}(does not exist|not found)"
+    r"|model identifier is invalid",
+    re.IGNORECASE,
 )
 _AGAIN = re.compile(r"lock|time(d )?out|concurren|try again|retry|temporar|too early", re.IGNORECASE)
 _KEY = re.compile(r"invalid token|api key|unauthori[sz]ed|expired", re.IGNORECASE)
+_WRONG_KEY = re.compile(r"(incorrect|invalid) api key|api key not valid", re.IGNORECASE)
+"""How a text begins by which some servers refuse a key with 400 (xAI, Gemini). Later words may repeat the request."""
 _WAIT = re.compile(r"(?:retry|try again) (?:in|after) (\d{1,5}(?:\.\d{1,9})?) ?(ms|s)\b", re.IGNORECASE)
 
 
@@ -211,6 +218,17 @@ def judged(status: int | None, reported: ErrorBody, retry_after: float | None = 
     words = f"{reported.type or ''} {reported.code or ''}".strip() if error.kind == "caller" else reported.message
     error.detail = f"{exact}: {failure_text.for_log(words)}" if words else str(exact)
     return error
+
+
+def standard(status: int, reported: ErrorBody, meanings: Mapping[str, str]) -> tuple[int, ErrorBody]:
+    """The status and the error in standard words, of a server with meanings of its own.
+
+    `meanings` are codes of `STATUS_OF` by the server's code, type or status.
+    """
+    for own in (reported.code, reported.type, status):
+        if (code := meanings.get(str(own))) is not None:
+            return STATUS_OF[code], ErrorBody(reported.message, None, reported.param, code)
+    return status, reported
 
 
 def by_client(error: InferenceError, status: int | None, model: str) -> InferenceError:
@@ -253,6 +271,8 @@ def _class(status: int, reported: ErrorBody, retry_after: float | None) -> Infer
         return _callers(status, reported)
     if status == 404 or (status == 403 and _MODEL.search(words)) or (of_the_request and _NO_MODEL.search(words)):
         return _not_found(reported, words)
+    if of_the_request and _WRONG_KEY.match(reported.message or ""):
+        return credential_refused()
     if status == 401 or status == 403 or (status == 498 and _KEY.search(words)):
         return _callers(status, reported) if status == 403 and _PLACE.search(words) else credential_refused()
     if status in _FULL or (status in (409, 425) and (status == 425 or _AGAIN.search(words))):

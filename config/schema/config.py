@@ -29,7 +29,7 @@ from config.schema.limits import LimitsConfig, QuotaConfig
 from config.schema.listen import HttpConfig, ListenConfig, ListenTls
 from config.schema.money import PriceConfig
 from config.schema.pipelines.parts import Place
-from config.schema.pool import BreakerConfig, EndpointConfig, PoolConfig, ProbeConfig
+from config.schema.pool import AccountLimitsConfig, BreakerConfig, EndpointConfig, PoolConfig, ProbeConfig
 from config.schema.rewrite import RewriteConfig
 from config.schema.rollout import EventConfig, RolloutArmConfig, RolloutConfig
 from config.schema.route import (
@@ -63,6 +63,7 @@ from config.schema.when import MatchConfig, TimeConfig
 
 __all__ = [
     "AccessLogConfig",
+    "AccountLimitsConfig",
     "AdminAuthConfig",
     "AnyRuntime",
     "ArmConfig",

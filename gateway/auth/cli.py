@@ -1,4 +1,4 @@
-"""`headrace keys`: issue, list, revoke and rotate API keys.
+"""`headrace keys`: issue, list, block, revoke and rotate API keys.
 
 Standard output holds a new key's plaintext alone, or the list; everything else goes to standard error.
 """
@@ -14,12 +14,12 @@ from config.schema.identity import GrantConfig
 from gateway.auth.errors import WrongGrant
 from gateway.auth.grants import check_label, check_tenant, parse_end, parse_grant, parse_overlap
 from gateway.auth.keys import digest, new_key
-from gateway.auth.listing import as_json, listed, show_table, utc
+from gateway.auth.listing import listed, show_json, show_table, utc
 from gateway.auth.pepper import load_pepper, pepper_path
 from gateway.auth.teams.limits import check_team_of_key
 from gateway.auth.terminal import ConfigFile, open_store, plain_errors, print_status, settings_of, stop, terminal_user
 
-app = typer.Typer(name="keys", help="Issue, list, revoke and rotate API keys.", no_args_is_help=True)
+app = typer.Typer(name="keys", help="Issue, list, block, revoke and rotate API keys.", no_args_is_help=True)
 
 KeyId = Annotated[str, typer.Argument(metavar="ID", help="The 12 characters after `hr-`.")]
 Names = list[str]
@@ -76,12 +76,10 @@ def list_keys(
     """List every key, issued or stored in the YAML file."""
     with plain_errors():
         settings = settings_of(config)
-        issued = open_store(settings).read_all(tenant, newest=limit)
-        keys = [key for key in listed(settings, issued, time.time()) if tenant in (None, key.tenant)]
-    if json:
-        typer.echo(as_json(keys))
-    else:
-        show_table(keys)
+        store = open_store(settings)
+        issued = store.walk(tenant) if limit is None else store.read_all(tenant, newest=limit)
+        keys = (key for key in listed(settings, issued, time.time()) if tenant in (None, key.tenant))
+        (show_json if json else show_table)(keys)
 
 
 @app.command()
@@ -92,6 +90,26 @@ def revoke(key_id: KeyId, config: ConfigFile = None) -> None:
         _check_issued(settings, key_id)
         open_store(settings).revoke(key_id, by=terminal_user(), now=time.time())
     print_status(f"Key {key_id} is revoked.")
+
+
+@app.command()
+def block(key_id: KeyId, config: ConfigFile = None) -> None:
+    """Refuse a key, and all keys that it replaced or that replaced it, until `unblock`."""
+    with plain_errors():
+        settings = settings_of(config)
+        _check_issued(settings, key_id)
+        ids = open_store(settings).block(key_id, by=terminal_user(), now=time.time())
+    print_status(f"Blocked: {', '.join(ids)}.")
+
+
+@app.command()
+def unblock(key_id: KeyId, config: ConfigFile = None) -> None:
+    """Accept a blocked key again, and all keys that it replaced or that replaced it."""
+    with plain_errors():
+        settings = settings_of(config)
+        _check_issued(settings, key_id)
+        ids = open_store(settings).unblock(key_id, by=terminal_user(), now=time.time())
+    print_status(f"No longer blocked: {', '.join(ids)}.")
 
 
 @app.command()

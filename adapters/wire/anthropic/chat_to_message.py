@@ -9,12 +9,12 @@ import msgspec
 from msgspec import Raw
 
 from adapters.errors import CallerError
-from adapters.ignored_fields import IgnoredFields, allowed_tools
+from adapters.ignored_fields import IgnoredFields, with_allowed_tools
 from adapters.requests import ChatRequest
 from adapters.wire.anthropic import chat_turns as turns
 from adapters.wire.anthropic.tools import choice_of, tools_of
 from adapters.wire.body import field
-from adapters.wire.openai import bounds, dialects
+from adapters.wire.openai import bounds, thinking
 
 Object = dict[str, Any]
 
@@ -25,7 +25,7 @@ _TRANSLATED = (
     "safety_identifier", "service_tier", "stop", "tool_choice", "tools", "user",
 )  # fmt: skip
 _TRANSLATABLE = frozenset((
-    *_SAME, *_TRANSLATED, *dialects.THINKING_FIELDS, "add_generation_prompt", "continue_final_message", "model",
+    *_SAME, *_TRANSLATED, *thinking.THINKING_FIELDS, "add_generation_prompt", "continue_final_message", "model",
     "stream_options",
 ))  # fmt: skip
 _EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": None, "xhigh": "xhigh"}
@@ -34,7 +34,6 @@ _MAX_USER = 256
 _TIERS = {"auto": "auto", "default": "standard_only"}
 
 _encode = msgspec.json.Encoder().encode
-_any = msgspec.json.Decoder()
 _string = msgspec.json.Decoder(str | None)
 _count = msgspec.json.Decoder(int | None)
 _stop = msgspec.json.Decoder(str | list[str] | None)
@@ -53,12 +52,12 @@ class _ResponseFormat(msgspec.Struct):
 _response_format = msgspec.json.Decoder(_ResponseFormat | None)
 
 
-def message_body(request: ChatRequest, model: str | None, max_tokens: int, ignored: IgnoredFields) -> bytes:
-    """The body of `/v1/messages`. `max_tokens` applies to a chat without a limit, since a message must have one.
+def message_fields(request: ChatRequest, model: str | None, max_tokens: int, ignored: IgnoredFields) -> Object:
+    """The fields of `/v1/messages`. `max_tokens` applies to a chat without a limit, since a message must have one.
 
     Fields without effect are added to `ignored`. Raises `CallerError`.
     """
-    fields = _with_allowed_tools(request.fields)
+    fields = with_allowed_tools(request.fields)
     ignored.sift(fields, _TRANSLATABLE)
     system, messages = turns.turns_of(fields, ignored)
     body: Object = {name: fields[name] for name in _SAME if _is_given(fields, name)}
@@ -77,15 +76,7 @@ def message_body(request: ChatRequest, model: str | None, max_tokens: int, ignor
     if tools := tools_of(fields, ignored):
         body["tools"] = tools
         body |= choice_of(fields, ignored)
-    return _encode(body | _output(fields, body))
-
-
-def _with_allowed_tools(fields: dict[str, Raw]) -> dict[str, Raw]:
-    """A message has no list of allowed tools: it has only those tools. Raises `CallerError`."""
-    if b"allowed_tools" not in bytes(fields.get("tool_choice", b"")):
-        return fields
-    encoded = allowed_tools({name: field(fields, name, _any) for name in ("tools", "tool_choice") if name in fields})
-    return fields | {name: Raw(_encode(value)) for name, value in encoded.items()}
+    return body | _output(fields, body)
 
 
 def _is_given(fields: dict[str, Raw], name: str) -> bool:
@@ -96,7 +87,7 @@ def _output(fields: dict[str, Raw], body: Object) -> Object:
     """The effort of thinking, and the answer's form."""
     config: Object = {}
     encoded: Object = {}
-    if "thinking" not in body and (wish := dialects.thinking_of_chat(fields)) is not None:
+    if "thinking" not in body and (wish := thinking.thinking_of_chat(fields)) is not None:
         body["thinking"] = wish
     effort = field(fields, "reasoning_effort", _string)
     if effort == "none":

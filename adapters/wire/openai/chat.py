@@ -14,6 +14,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from adapters.errors import CallerError, InferenceError
+from adapters.ignored_fields import IgnoredFields
 from adapters.requests import (
     ChatRequest,
     CompletionRequest,
@@ -32,6 +33,7 @@ from adapters.wire.openai import request_codec
 from adapters.wire.openai.dialects import PLAIN, OpenAIDialect
 from adapters.wire.openai.history import in_dialect
 from adapters.wire.openai.request_codec import CODEC, OpenAIPayload, choices, max_tokens
+from adapters.wire.openai.spelling import renamed, spelled
 from adapters.wire.reported_usage import UsageReport
 
 DONE = b"[DONE]"
@@ -149,11 +151,13 @@ def upstream_body(
     dialect: OpenAIDialect = PLAIN,
     salt: str = "",
     added: Mapping[str, Raw] = MappingProxyType({}),
+    ignored: IgnoredFields | None = None,
 ) -> bytes:
     """Encode the upstream's body: the client's values, the upstream's model name, and a request for usage.
 
     `salt` separates tenants in the server's prefix cache. The client's own `cache_salt` divides the tenant's prompts
-    further and never reaches another tenant's. `added` fields for the server precede the client's.
+    further and never reaches another tenant's. `added` fields for the server precede the client's. Fields that the
+    server lacks are reported in `ignored`. Raises `CallerError` if the answer would be another one without them.
 
     The body is built from the fields, so that a duplicate key reaches the upstream once, with the authorised value.
     """
@@ -165,11 +169,12 @@ def upstream_body(
     if isinstance(request, ChatRequest):
         if not _OF_TOOLS.isdisjoint(fields):
             fields = _with_useful_tools(fields)
-        if dialect.renames:
-            fields = _renamed(fields, dialect.renames)
+        if dialect.lacks or dialect.without or dialect.words:
+            fields = spelled(fields, request, dialect, model or request.model, ignored or IgnoredFields())
+        elif dialect.renames:
+            fields = renamed(fields, dialect.renames)
         if dialect.refuses or dialect.signs:
-            messages = in_dialect(fields["messages"], dialect.refuses, signed=dialect.signs)
-            fields = {**fields, "messages": messages}
+            fields = {**fields, "messages": _messages_for(fields["messages"], dialect, model or request.model)}
     if not dialect.takes_stream_options:
         fields = {name: value for name, value in fields.items() if name != "stream_options"}
     elif request.stream and not request.include_usage:
@@ -182,6 +187,11 @@ def upstream_body(
     return _encode(fields)
 
 
+def _messages_for(messages: Raw, dialect: OpenAIDialect, model: str) -> Raw:
+    replay = dialect.replay_of(model) if dialect.replays else ""
+    return in_dialect(messages, dialect.refuses, signed=dialect.signs, thoughts=dialect.thoughts, replay=replay)
+
+
 def _with_useful_tools(fields: dict[str, Raw]) -> dict[str, Raw]:
     """Drop an empty list of tools, and what refers to it: servers refuse them. A choice that demands a call remains,
     so that the server explains its refusal."""
@@ -190,15 +200,6 @@ def _with_useful_tools(fields: dict[str, Raw]) -> dict[str, Raw]:
         return fields
     gone = _OF_TOOLS if fields.get("tool_choice", _NULL) in _NO_DEMAND else _OF_TOOLS - {"tool_choice"}
     return {name: value for name, value in fields.items() if name not in gone}
-
-
-def _renamed(fields: dict[str, Raw], renames: Mapping[str, str]) -> dict[str, Raw]:
-    """Rename fields for a server. A field that exists under the new name takes precedence."""
-    renamed = dict(fields)
-    for name, new_name in renames.items():
-        if (value := renamed.pop(name, None)) is not None and value != _NULL:
-            renamed.setdefault(new_name, value)
-    return renamed
 
 
 # ── responses ───────────────────────────────────────────────────────────────────────────────────────────

@@ -6,6 +6,7 @@ Both go through the real translators. Strict servers must refuse nothing.
 import json
 from typing import Any
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,11 +15,13 @@ from adapters.requests import ChatRequest
 from adapters.types import Usage
 from adapters.wire.anthropic import requests as messages
 from adapters.wire.anthropic.answers import completion_of, message_of, read_message
-from adapters.wire.anthropic.chat_to_message import message_body
+from adapters.wire.anthropic.chat_to_message import message_fields
 from adapters.wire.anthropic.chat_turns import without_own_thoughts
 from adapters.wire.anthropic.message_request import MessagesRequest
-from adapters.wire.openai import chat, dialects
-from adapters.wire.openai.dialects import AUTO, DIALECTS
+from adapters.wire.openai import chat
+from adapters.wire.openai.dialects import AUTO
+from adapters.wire.openai.providers import DIALECTS
+from adapters.wire.openai.thinking import thinking_of_message
 from adapters.wire.responses import requests as responses
 from adapters.wire.responses.answers import Shell
 from adapters.wire.responses.events import whole as whole_response
@@ -78,12 +81,12 @@ def sent(request: ChatRequest, server: str, ignored: IgnoredFields | None = None
         if isinstance(request, MessagesRequest):
             native = without_own_thoughts(request.payload.native)
             return {name: json.loads(bytes(raw)) for name, raw in native.items()}
-        body: Object = json.loads(message_body(request, None, 4096, ignored))
+        body: Object = json.loads(msgspec.json.encode(message_fields(request, None, 4096, ignored)))
         return body
     request.payload.report(ignored)
     dialect, added = DIALECTS.get(name, AUTO), {}
     if isinstance(request, MessagesRequest):
-        added = dialects.thinking_of_message(request.payload.native, request.fields, dialect.thinking)
+        added = thinking_of_message(request.payload.native, request.fields, dialect.thinking)
     body = json.loads(chat.upstream_body(request, None, dialect, "", added))
     return dict(body)
 
