@@ -288,6 +288,18 @@ class PoolConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _made_credentials(self) -> Self:
+        if self.credentials is None:
+            return self
+        if self.key is not None:
+            raise ValueError("a pool has one credential: give `key` or `credentials`")
+        if self.key_header is not None and self.credentials.kind not in ("oauth", "command"):
+            raise ValueError(f"key_header has no effect on credentials of the kind {self.credentials.kind}")
+        if self.runtime is not None or self.protocol.name == "bus" or self.protocol.name.endswith("-grpc"):
+            raise ValueError("credentials are for endpoints over HTTP, not for gRPC, brokers and runtimes")
+        return self
+
+    @model_validator(mode="after")
     def _own_headers(self) -> Self:
         for pool in (self, *(self.at(endpoint) for endpoint in self.endpoints if endpoint.is_account)):
             names = [header.name.lower() for header in pool.headers]
@@ -316,16 +328,6 @@ class PoolConfig(Section):
             type(self.protocol).model_fields
         ):
             raise ValueError(f"the protocol {self.protocol.name} has no region: its URL names the server")
-        return self
-
-    @model_validator(mode="after")
-    def _made_credentials(self) -> Self:
-        if self.credentials is None:
-            return self
-        if self.key is not None:
-            raise ValueError("a pool has one credential: give `key` or `credentials`")
-        if self.runtime is not None or self.protocol.name == "bus" or self.protocol.name.endswith("-grpc"):
-            raise ValueError("credentials are for endpoints over HTTP, not for gRPC, brokers and runtimes")
         return self
 
     @model_validator(mode="after")
