@@ -92,7 +92,7 @@ def test_the_command_prints_prices(tmp_path: Any) -> None:
     assert CliRunner().invoke(app, ["prices", "import", str(file), "x"]).exit_code == 2
     file.write_text(EXCERPT)
     done = CliRunner().invoke(app, ["prices", "import", str(file), "caching"])
-    assert '"caching": {prompt: 3 usd/1M, completion: 15 usd/1M, cache_write: 3.75 usd/1M, batch: 50%}' in done.output
+    assert '"caching": {prompt: 3 usd/1M, completion: 15 usd/1M, cache_write: 3.75 usd/1M, cache_write_hour: 6 usd/1M, batch: 50%}' in done.output
     assert "caching: not imported: cache_creation_input_token_cost_above_1hr." in done.output
 
 

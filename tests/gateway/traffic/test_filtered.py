@@ -95,25 +95,25 @@ def streamed(events: list[dict[str, Any]], usage: int = 7) -> FakeAdapter:
     return FakeAdapter(Script(chunks=chunks, usage=Usage(usage, 1, exact=True)))
 
 
-async def asked(first: FakeAdapter, spare: FakeAdapter, *on: Any, stream: bool = True) -> Answer:
+async def answer_of(first: FakeAdapter, spare: FakeAdapter, *on: Any, stream: bool = True) -> Answer:
     return await Fallback(first, [FallbackStep(frozenset(on), spare)]).call(chat(stream=stream), Call(FOREVER))
 
 
 @pytest.mark.parametrize("events", FILTERED)
 async def test_a_stream_that_a_filter_ends_before_its_first_text_falls_back(events: list[dict[str, Any]]) -> None:
     first, spare = streamed(events), streamed([choice("stop", content="fine")])
-    answer = await asked(first, spare, "filtered")
+    answer = await answer_of(first, spare, "filtered")
     assert b"fine" in b"".join([piece async for piece in answer])
     assert [len(one.calls) for one in (first, spare)] == [1, 1]
     assert first.in_flight == 0
-    same = await asked(streamed(events), spare, "backend", "capacity")
+    same = await answer_of(streamed(events), spare, "backend", "capacity")
     assert b"fine" not in b"".join([piece async for piece in same])  # only a route that opts in
 
 
 @pytest.mark.parametrize("events", WRITTEN)
 async def test_a_stream_that_has_begun_stays_byte_for_byte(events: list[dict[str, Any]]) -> None:
-    plain = await asked(streamed(events), FakeAdapter(), "backend")
-    watched = await asked(streamed(events), spare := FakeAdapter(), "filtered")
+    plain = await answer_of(streamed(events), FakeAdapter(), "backend")
+    watched = await answer_of(streamed(events), spare := FakeAdapter(), "filtered")
     assert [piece async for piece in watched] == [piece async for piece in plain]
     assert not spare.calls
 
@@ -122,16 +122,16 @@ async def test_a_stream_that_has_begun_stays_byte_for_byte(events: list[dict[str
 async def test_whole_answers_have_their_verdict(body: dict[str, Any], verdict: str) -> None:
     assert verdict_of(body) == verdict
     first = FakeAdapter(Script(chunks=(json.dumps(body).encode(),)))
-    answer = await asked(first, FakeAdapter(Script(chunks=(b"{}",))), "filtered", stream=False)
+    answer = await answer_of(first, FakeAdapter(Script(chunks=(b"{}",))), "filtered", stream=False)
     assert (answer.body == b"{}") == (verdict == "filtered")
 
 
 async def test_a_stream_that_breaks_before_its_first_text_may_fall_back_too() -> None:
     broken = FakeAdapter(Script(chunks=(b": hello\n\n",), fault=BackendError("x"), fault_after=1))
     with pytest.raises(BackendError):
-        await asked(broken, spare := FakeAdapter(), "filtered")
+        await answer_of(broken, spare := FakeAdapter(), "filtered")
     assert not spare.calls
-    await asked(
+    await answer_of(
         FakeAdapter(Script(chunks=(b": hello\n\n",), fault=BackendError("x"), fault_after=1)),
         spare,
         "filtered",
@@ -171,5 +171,5 @@ def _encoded(events: list[dict[str, Any]]) -> tuple[bytes, ...]:
 async def test_an_error_of_the_caller_never_falls_back() -> None:
     spare = FakeAdapter()
     with pytest.raises(InferenceError):
-        await asked(FakeAdapter(Script(fault=CallerError("x"))), spare, "filtered")
+        await answer_of(FakeAdapter(Script(fault=CallerError("x"))), spare, "filtered")
     assert not spare.calls
