@@ -41,6 +41,8 @@ class Usage:
     """The part of the completion that the server reports as reasoning."""
     cache_write_tokens: int = 0
     """The part of the prompt that the server reports as written to its cache."""
+    cache_hour_tokens: int = 0
+    """The part of those that the cache keeps for an hour."""
 
     @property
     def total_tokens(self) -> int:
@@ -49,7 +51,7 @@ class Usage:
     def estimate(self, prompt_tokens: int) -> None:
         """Replace the server's count of tokens by an estimate from the bytes of the answer."""
         self.prompt_tokens, self.completion_tokens, self.exact = prompt_tokens, self.bytes // BYTES_PER_TOKEN, False
-        self.cached_tokens = self.reasoning_tokens = self.cache_write_tokens = 0
+        self.cached_tokens = self.reasoning_tokens = self.cache_write_tokens = self.cache_hour_tokens = 0
 
 
 class Form(NamedTuple):
