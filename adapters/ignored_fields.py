@@ -77,6 +77,7 @@ _IMAGE = _COMMON | {
     "background", "moderation", "n", "output_compression", "output_format", "partial_images", "prompt", "quality",
     "response_format", "size", "stream", "style",
 }  # fmt: skip
+_CLASSIFY = _COMMON | {"add_special_tokens", "input", "messages", "priority", "truncate_prompt_tokens"}
 _TRANSCRIPTION = frozenset({
     "chunking_strategy", "file", "hotwords", "include", "known_speaker_names", "known_speaker_references", "language",
     "model", "prompt", "response_format", "seed", "stream", "temperature", "timestamp_granularities",
@@ -103,6 +104,14 @@ _TABLE: dict[str, frozenset[str]] = {
     "/v1/images/edits": _IMAGE | {"image", "input_fidelity", "mask"},
     "/v1/images/variations": frozenset({"image", "model", "n", "response_format", "size", "user"}),
     "/v1/moderations": frozenset({"input", "model"}),
+    "/v1/chat/moderations": frozenset({"input", "model"}),
+    "/v1/classify": _CLASSIFY,
+    "/classify": _CLASSIFY,
+    "/v1/classifications": frozenset({"input", "model"}),
+    "/v1/ocr": frozenset({
+        "bbox_annotation_format", "document", "document_annotation_format", "extract_footer", "extract_header", "id",
+        "image_limit", "image_min_size", "include_image_base64", "model", "pages", "table_format",
+    }),
 }  # fmt: skip
 """The operation of each path: the API's paths for text, and the gateway's for passed operations."""
 FIELDS = frozenset().union(COUNT, *_TABLE.values())

@@ -32,10 +32,10 @@ def sources(folder: Path) -> Path:
 def environment(folder: Path) -> dict[str, str]:
     """That of a new user, in whose shell the environment of the sources is active."""
     ours = {"CI", "COLUMNS", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "VIRTUAL_ENV", "MAKEFLAGS", "MAKELEVEL"}
-    kept = {name: value for name, value in os.environ.items() if name not in ours}
+    others = {name: value for name, value in os.environ.items() if name not in ours}
     own = Path(os.environ.get("VIRTUAL_ENV", "/nowhere"))
     paths = [path for path in os.environ["PATH"].split(":") if not Path(path).is_relative_to(own)]
-    return {**kept, "PATH": f"{folder}/.venv/bin:{':'.join(paths)}"}
+    return {**others, "PATH": f"{folder}/.venv/bin:{':'.join(paths)}"}
 
 
 @pytest.mark.timeout(1800)

@@ -28,7 +28,7 @@ class PromptProtocol(ProtocolConfig):
     """Beginning-of-text token for the template. Empty, because servers add it to every prompt."""
 
 
-Call = Literal["rerank", "score", "tokenize", "audio", "images", "moderations"]
+Call = Literal["rerank", "score", "tokenize", "audio", "images", "moderations", "classify", "ocr"]
 
 
 class OpenAIProtocol(ProtocolConfig):
