@@ -13,6 +13,7 @@ media/               pictures and sound as tensors
 protos/              the published gRPC messages
 torchserve.py        TorchServe: errors, the management API, and gRPC messages
 cloudevents.py       events of message brokers
+native_chat.py       requests of other protocols that all other code treats as chats
 body.py              a JSON object decoded one level deep
 form.py              `multipart/form-data`, to read and replace the model's name
 sse.py               server-sent events

@@ -197,6 +197,7 @@ def _from_assistant(content: str | list[blocks.Block], ignored: IgnoredFields) -
     if thoughts := "".join([block.thinking for block in content if isinstance(block, blocks.ThinkingBlock)]):
         message["reasoning_content"] = thoughts
     extras = dict(_call_extras(content, ignored))
+    message |= extras.pop("", {})
     calls = [block.call() for block in content if isinstance(block, blocks.ToolUseBlock)]
     if calls:
         message["tool_calls"] = [call | extras.get(call["id"], {}) for call in calls]
@@ -205,8 +206,8 @@ def _from_assistant(content: str | list[blocks.Block], ignored: IgnoredFields) -
 
 
 def _call_extras(content: Iterable[blocks.Block], ignored: IgnoredFields) -> Iterator[tuple[str, Object]]:
-    """The fields of calls that the gateway has put into thoughts that nobody can read. Those of Anthropic's are left
-    out."""
+    """The fields of calls that the gateway has put into thoughts that nobody can read, and those of the message itself
+    without an id. Those of Anthropic's are left out."""
     for block in content:
         if isinstance(block, blocks.RedactedThinkingBlock):
             if (extra := kept_signatures.decode(block.data)) is not None:
