@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 import zlib
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -187,8 +187,8 @@ class Client:
     At most `max_connections` are open. A request above this limit fails with `Unavailable`: waiting belongs in a
     queue with a bound and a policy. `server_name` is the name that the server's certificate must have, if this is not
     the host of the URL. Every request carries `fields`, for example a key, and what `credential` makes for it. A
-    response has at most `max_answer` bytes, and so has each event of a stream. An empty URL is that of a server that
-    has no address yet.
+    response has at most `max_answer` bytes, and so has each event of a stream. `read` receives the head of each
+    response. An empty URL is that of a server that has no address yet.
     """
 
     def __init__(
@@ -203,9 +203,11 @@ class Client:
         proxy: Proxy | None = None,
         max_answer: int = MAX_ANSWER,
         credential: Credential | None = None,
+        read: Callable[[Headers], None] | None = None,
     ) -> None:
         self.max_answer = max_answer
         self._credential = credential
+        self._read = read
         self._own_fields = fields
         self._proxy = proxy
         parts = self._locate(url)
@@ -316,6 +318,8 @@ class Client:
 
     def _response(self, exchange: Exchange, decodes: bool) -> ClientResponse:
         headers = exchange.headers
+        if self._read is not None:
+            self._read(headers)
         coded = decodes and b"content-encoding" in headers.raw
         return ClientResponse(self, exchange, headers, decoder_of(headers) if coded else None)
 

@@ -86,6 +86,7 @@ def _options(pool: PoolConfig, address: Address) -> dict[str, Any]:
         "proxy": proxy_of(pool.proxy, address.url),
         "max_answer": pool.max_answer,
         "credential": credential_of(pool, address.url),
+        "read": address.read,
     }
 
 

@@ -177,7 +177,7 @@ STATUS_OF = {
 
 _ACCOUNT = re.compile(
     r"\binsufficient[_ ](quota|balance|credits?|funds)|credit balance|\bbilling|requires more credits|out of credits?"
-    r"|API usage limits|payment required|exceeded_current_quota|arrear"
+    r"|used all .{0,20}credits|API usage limits|payment required|exceeded_current_quota|arrear"
     r"|account .{0,30}(suspended|deactivated|not active)"
     r"|quota .{0,20}exhausted|exhausted .{0,20}(credit|balance)",
     re.IGNORECASE,
@@ -202,6 +202,8 @@ _NO_MODEL = re.compile(
 )
 _AGAIN = re.compile(r"lock|time(d )?out|concurren|try again|retry|temporar|too early", re.IGNORECASE)
 _KEY = re.compile(r"invalid token|api key|unauthori[sz]ed|expired", re.IGNORECASE)
+_WRONG_KEY = re.compile(r"(incorrect|invalid) api key|api key not valid", re.IGNORECASE)
+"""How a text begins by which some servers refuse a key with 400 (xAI, Gemini). Later words may repeat the request."""
 _WAIT = re.compile(r"(?:retry|try again) (?:in|after) (\d{1,5}(?:\.\d{1,9})?) ?(ms|s)\b", re.IGNORECASE)
 
 
@@ -272,6 +274,8 @@ def _class(status: int, reported: ErrorBody, retry_after: float | None) -> Infer
     names_model = status == 403 and _MODEL.search(words) and not _DENIED.search(words)
     if status == 404 or names_model or (of_the_request and _NO_MODEL.search(words)):
         return _not_found(reported, words)
+    if of_the_request and _WRONG_KEY.match(reported.message or ""):
+        return credential_refused()
     if status == 401 or status == 403 or (status == 498 and _KEY.search(words)):
         return _callers(status, reported) if status == 403 and _PLACE.search(words) else credential_refused()
     if status in _FULL or (status in (409, 425) and (status == 425 or _AGAIN.search(words))):

@@ -145,6 +145,8 @@ ADMIN: dict[str, AdminRight] = {
     "POST /admin/tenants/{tenant}/keys": _ORDERS,
     "POST /admin/tenants/{tenant}/keys/{id}/rotate": _KEY_ORDERS,
     "DELETE /admin/tenants/{tenant}/keys/{id}": _KEY_ORDERS,
+    "PUT /admin/tenants/{tenant}/keys/{id}/block": _KEY_ORDERS,
+    "DELETE /admin/tenants/{tenant}/keys/{id}/block": _KEY_ORDERS,
     "PUT /admin/tenants/{tenant}/keys/{id}/team": _KEY_ORDERS,
     "GET /admin/tenants/{tenant}/teams": _ADMINS,
     "PUT /admin/tenants/{tenant}/teams/{team}": _ORDERS,

@@ -18,6 +18,7 @@ Object = dict[str, Any]
 STOP_REASONS = {
     "stop": "end_turn",
     "length": "max_tokens",
+    "model_length": "max_tokens",
     "tool_calls": "tool_use",
     "function_call": "tool_use",
     "content_filter": "refusal",

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw
 
 from adapters.errors import CallerError
-from adapters.ignored_fields import IgnoredFields, allowed_tools
+from adapters.ignored_fields import IgnoredFields, with_allowed_tools
 from adapters.requests import ChatRequest
 from adapters.wire.anthropic import chat_turns as turns
 from adapters.wire.anthropic.tools import choice_of, tools_of
@@ -34,7 +34,6 @@ _MAX_USER = 256
 _TIERS = {"auto": "auto", "default": "standard_only"}
 
 _encode = msgspec.json.Encoder().encode
-_any = msgspec.json.Decoder()
 _string = msgspec.json.Decoder(str | None)
 _count = msgspec.json.Decoder(int | None)
 _stop = msgspec.json.Decoder(str | list[str] | None)
@@ -59,7 +58,7 @@ def message_fields(request: ChatRequest, model: str | None, max_tokens: int | No
 
     Fields without effect are added to `ignored`. Raises `CallerError`.
     """
-    fields = _with_allowed_tools(request.fields)
+    fields = with_allowed_tools(request.fields)
     ignored.sift(fields, _TRANSLATABLE)
     system, messages = turns.turns_of(fields, ignored)
     body: Object = {name: fields[name] for name in _SAME if _is_given(fields, name)}
@@ -80,14 +79,6 @@ def message_fields(request: ChatRequest, model: str | None, max_tokens: int | No
         body["tools"] = tools
         body |= choice_of(fields, ignored)
     return body | _output(fields, body)
-
-
-def _with_allowed_tools(fields: dict[str, Raw]) -> dict[str, Raw]:
-    """A message has no list of allowed tools: it has only those tools. Raises `CallerError`."""
-    if b"allowed_tools" not in bytes(fields.get("tool_choice", b"")):
-        return fields
-    encoded = allowed_tools({name: field(fields, name, _any) for name in ("tools", "tool_choice") if name in fields})
-    return fields | {name: Raw(_encode(value)) for name, value in encoded.items()}
 
 
 def _is_given(fields: dict[str, Raw], name: str) -> bool:

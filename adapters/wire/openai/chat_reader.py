@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec import Raw
 
-from adapters.wire import decoding, reported_usage
+from adapters.wire import decoding, failure_text, reported_usage
 from adapters.wire.reported_usage import UsageReport
 
 # Assembles the tool calls of a chat from their pieces, as different servers cut and number them.
@@ -169,6 +169,8 @@ def _arguments(value: Any) -> str:
     return "" if value is None else _encode(value).decode()
 
 
+FAILED = frozenset({"error", "insufficient_system_resource"})
+"""The ends of an answer that a server could not complete (Mistral, OpenRouter, DeepSeek)."""
 Kind = Literal["thought", "text", "refusal"]
 Object = dict[str, Any]
 
@@ -259,6 +261,8 @@ class ChatReader:
             if isinstance(choice, dict) and not choice.get("index"):
                 self.has_choice = True
                 if finish := _text(choice.get("finish_reason")):
+                    if finish in FAILED:
+                        raise failure_text.server_failure(None)
                     self.finish = finish
                     self.matched = (choice.get("stop_reason"), choice.get("matched_stop"))
                 return choice
@@ -337,12 +341,13 @@ def _content(content: Any) -> Iterator[Text]:
             yield Text("text", part)
         elif isinstance(part, dict):
             match part.get("type"):
-                case "text" | "output_text":
+                case "text" | "output_text" | "summary_text":
                     yield Text("text", _text(part.get("text")))
                 case "refusal":
                     yield Text("refusal", _text(part.get("refusal")))
                 case "thinking" | "reasoning" as name:
-                    thoughts = part.get(name) or part.get("text")  # a list is Mistral's
+                    # A list is Mistral's, a summary Databricks'.
+                    thoughts = part.get(name) or part.get("text") or part.get("summary")
                     yield Text("thought", "".join(inner.text for inner in _content(thoughts)))
 
 
