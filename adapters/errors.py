@@ -20,6 +20,7 @@
     │       ├── ModelNotReady capacity    no                   yes    the healthy endpoint has not loaded the model
     │       ├── NonePermitted capacity    no                   yes    a proxy permits no endpoint that may be selected
     │       ├── Resting       capacity    no                   yes    every endpoint requires a pause
+    │       │   └── AccountsRest                                      every account of the provider is exhausted
     │       └── Overloaded    capacity    no                   yes    all eligible endpoints and the queue are full
     ├── BackendError          backend     yes                  yes    the upstream failed, or its response is unreadable
     │   ├── StepFailed        backend     no                   no     a step of a pipeline got bad input from another
@@ -327,6 +328,13 @@ class Resting(Unavailable):
     def __init__(self, message: str, *, retry_after: float) -> None:
         super().__init__(message)
         self.retry_after: float = retry_after
+
+
+class AccountsRest(Resting):
+    """No account of the pool may send the request now; `retry_after` is the earliest reset."""
+
+    code = "upstream_rate_limited"
+    cause = "upstream_quota"
 
 
 class Overloaded(Unavailable):

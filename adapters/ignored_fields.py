@@ -145,6 +145,8 @@ LONGEST_NEUTRAL = 64
 """Bytes, with white space."""
 OTHER = "other"
 """The name of a field whose own name no header or label may have."""
+_any = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
 _SAFE = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _LABELS = FIELDS | {
     "betas", "client_metadata", "citations", "compaction", "container", "diagnostics", "inference_geo",
@@ -294,6 +296,18 @@ def allowed_tools(fields: dict[str, Any]) -> dict[str, Any]:
         name = sorted(map(str, missing))[0]
         raise CallerError(f"`tool_choice` allows {name[:64]}, which `tools` does not have.", param="tool_choice")
     return {**fields, "tools": tools, "tool_choice": mode}
+
+
+def with_allowed_tools(fields: dict[str, Raw]) -> dict[str, Raw]:
+    """The encoded fields of a chat with `allowed_tools` applied, for a protocol without a list of them. Raises
+    `CallerError`."""
+    if b"allowed_tools" not in bytes(fields.get("tool_choice", b"")):
+        return fields
+    try:
+        given: dict[str, Any] = {name: _any(fields[name]) for name in ("tools", "tool_choice") if name in fields}
+    except msgspec.DecodeError as error:
+        raise CallerError(f"`tool_choice` is not valid: {error}.", param="tool_choice") from None
+    return fields | {name: Raw(_encode(value)) for name, value in allowed_tools(given).items()}
 
 
 def _name_of(tool: Any) -> str | None:

@@ -3,6 +3,7 @@
 openai/              OpenAI's API
 responses/           OpenAI's Responses
 anthropic/           Anthropic's Messages
+gemini/              Google's Gemini
 bedrock/             Amazon Bedrock
 oip/                 the Open Inference Protocol over HTTP and gRPC
 tfserving/           TensorFlow Serving, and KServe's v1
@@ -17,6 +18,7 @@ form.py              `multipart/form-data`, to read and replace the model's name
 sse.py               server-sent events
 compression.py       compressed bodies, with a bound on the result
 decoding.py          decodes upstream responses and texts; any malformed response raises the same error
+quota_headers.py     the quotas that providers report in headers, under every provider's names
 reported_usage.py    the token counts that servers report, under every server's names
 canonical.py         cache keys
 field_names.py       errors with the field names of each front door

@@ -191,6 +191,8 @@ _CONTENT = re.compile(
     r"|\b(input|prompt|message|image|content|request)\b.{0,40}\b(blocked|rejected|refused|inappropriate)",
     re.IGNORECASE,
 )
+_DENIED = re.compile(r"not authorized to perform", re.IGNORECASE)
+"""AWS's words for a role without the right, which name the model too."""
 _PLACE = re.compile(r"\b(country|countries|region|territory|location)\b|unsupported_country", re.IGNORECASE)
 _MODEL = re.compile(r"model|deployment|no (allowed )?(endpoints|providers)", re.IGNORECASE)
 _NO_MODEL = re.compile(
@@ -269,7 +271,8 @@ def _class(status: int, reported: ErrorBody, retry_after: float | None) -> Infer
         return _worded(error, reported)
     if status in (403, 404) and reported.message and _CONTENT.search(words):
         return _callers(status, reported)
-    if status == 404 or (status == 403 and _MODEL.search(words)) or (of_the_request and _NO_MODEL.search(words)):
+    names_model = status == 403 and _MODEL.search(words) and not _DENIED.search(words)
+    if status == 404 or names_model or (of_the_request and _NO_MODEL.search(words)):
         return _not_found(reported, words)
     if of_the_request and _WRONG_KEY.match(reported.message or ""):
         return credential_refused()

@@ -21,7 +21,7 @@ from gateway.state.insist import Outages
 
 _log = logging.getLogger(__name__)
 _READING = "reading the database"
-POLL_INTERVAL = 0.2
+POLL_INTERVAL = 0.1
 """Seconds between two reads of the epoch. With the reading of what changed, a revocation takes little longer."""
 _FULL_LOOK = 5.0
 """Seconds after which the epoch is read although the database's file appears unchanged."""
@@ -209,7 +209,7 @@ class KeyWatcher:
             self._on_change(self._table)
 
     def _may_have_moved(self) -> bool:
-        """Check the file's stamp first: opening a SQLite database four times a second would dominate an idle gateway's
+        """Check the file's stamp first: opening a SQLite database ten times a second would dominate an idle gateway's
         CPU.
         """
         if self._renewed and time.monotonic() - self._looked > _RENEWING:

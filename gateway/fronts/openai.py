@@ -13,6 +13,7 @@ from adapters.wire.responses.requests import decode_chat
 from gateway.auth.keys import Principal
 from gateway.fronts import decoding, errors
 from gateway.fronts.door import STREAMED, Door, DoorPath
+from gateway.fronts.model_facts import PublishedFacts
 from gateway.telemetry import Record
 from policies.routing import rules
 
@@ -30,6 +31,7 @@ class OpenAIFront:
         self._door = door
         self._core = door.core
         self._created = created
+        self._facts = PublishedFacts()
         generate = partial(partial, self._generate)
         self._routes = {
             b"/v1/chat/completions": DoorPath("/v1/chat/completions", generate("chat", decode_chat)),
@@ -69,9 +71,10 @@ class OpenAIFront:
 
     async def _models(self, principal: Principal, http: Request, record: Record) -> Response:
         visible = self._door.visible(principal)
-        tensor_models = self._core.snapshot.tensor_models
+        tensor_models, facts = self._core.snapshot.tensor_models, await self._facts.of(self._core.snapshot.config)
         models = [
             wire.model(name, self._created, "tensor" if model.name in tensor_models else "llm")
+            | facts.get(model.name, {})
             for model in visible
             for name, _, _ in rules.names(model)
         ]

@@ -56,6 +56,14 @@ _STATE_OF_BATCHES: dict[str, tuple[str, ...]] = {
     "/v1/messages/batches/{id}/cancel": _POST,
     "/v1/messages/batches/{id}/results": _GET,
 }
+_VERTEX = "/v1/projects/{project}/locations/{location}/publishers/anthropic/models"
+_OF_CLOUDS = (
+    f"{_VERTEX}/{{model}}:rawPredict",
+    f"{_VERTEX}/{{model}}:streamRawPredict",
+    f"{_VERTEX}/count-tokens:rawPredict",
+    "/model/{model}/invoke",
+    "/model/{model}/invoke-with-response-stream",
+)
 CLIENT: dict[str, ClientRight] = {
     "/v1/chat/completions": ClientRight(_POST, "chat", "inference"),
     "/v1/completions": ClientRight(_POST, "text_completion", "inference"),
@@ -64,6 +72,7 @@ CLIENT: dict[str, ClientRight] = {
     "/v1/responses/input_tokens": ClientRight(_POST, "chat", "inference"),
     "/v1/messages": ClientRight(_POST, "chat", "inference"),
     "/v1/messages/count_tokens": ClientRight(_POST, "chat", "inference"),
+    **{path: ClientRight(_POST, "chat", "inference") for path in _OF_CLOUDS},
     "/v1/models": ClientRight(_GET, "models"),
     "/v1/models/{model}": ClientRight(_GET, "models"),
     "/v1/models/{model}/metadata": ClientRight(_GET, "models"),
@@ -136,6 +145,8 @@ ADMIN: dict[str, AdminRight] = {
     "POST /admin/tenants/{tenant}/keys": _ORDERS,
     "POST /admin/tenants/{tenant}/keys/{id}/rotate": _KEY_ORDERS,
     "DELETE /admin/tenants/{tenant}/keys/{id}": _KEY_ORDERS,
+    "PUT /admin/tenants/{tenant}/keys/{id}/block": _KEY_ORDERS,
+    "DELETE /admin/tenants/{tenant}/keys/{id}/block": _KEY_ORDERS,
     "PUT /admin/tenants/{tenant}/keys/{id}/team": _KEY_ORDERS,
     "GET /admin/tenants/{tenant}/teams": _ADMINS,
     "PUT /admin/tenants/{tenant}/teams/{team}": _ORDERS,

@@ -92,7 +92,7 @@ STORED = (
 )  # fmt: skip
 CREDENTIAL = (
     _("missing_api_key", (401,), "The request has no credential.", "Send `Authorization: Bearer hr-…`."),
-    _("invalid_api_key", (401,), "The credential is wrong, unknown, revoked or expired: one answer for all.",
+    _("invalid_api_key", (401,), "The credential is wrong, unknown, revoked, blocked or expired: one answer for all.",
       "Find its 12 characters after `hr-` in `headrace keys list --config FILE`."),
     _("not_in_scope", (403,), "The key is valid, but its scopes do not name this operation.",
       "Issue a key with this `--fronts`, or without scopes."),
@@ -124,6 +124,8 @@ SERVERS = (
     _("sequence_lost", (503,), "The server that had the sequence is gone.", "Begin the sequence again."),
     _("instance_lost", (503,), "The copy of the model that computed the request died.",
       "Look for the request in the runtime's log before you repeat it: it may be the cause."),
+    _("upstream_rate_limited", (429,), "Every account of the pool has used the quota of its provider.",
+      "Wait for `retry-after` seconds, the earliest reset; add another key, or a `fallback`."),
     _("upstream_quota_exhausted", (503,), "The account at the provider has no credit or quota.",
       "Add credit, another key, or a `fallback`."),
     _("upstream_unreachable", (502,), "The connection to the server failed: address, TLS, or a reset.", _LOOK),
@@ -189,7 +191,7 @@ ADMIN = (
     _("requests_not_stored", (404,), "The YAML file has no section `requests`.", "Add `requests: {}`."),
     _("no_record", (409,), "No traffic is recorded.", "Add `record` to the YAML file."),
     _("not_installed", (501,), "A package is missing.", "Install the extra that the message names."),
-    _("key_ended", (409,), "The key is revoked, expired or replaced already.", "Issue another key."),
+    _("key_ended", (409,), "The key is revoked, expired, blocked or replaced already.", "Issue another key."),
     _("too_many_keys", (409,), "The tenant has as many valid keys as it may.",
       "Revoke one, or raise `auth.keys_per_tenant`."),
     _("team_conflict", (409,), "The team's limits or keys do not allow the change.", "Read the message."),

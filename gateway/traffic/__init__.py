@@ -14,6 +14,7 @@ load.py           the load of a set of pools
 queue.py          requests that wait for a slot in a full pool
 sequences.py      the endpoint that has the state of a sequence
 endpoint.py       one server address: health, breaker, load
+accounts/         what the accounts at a provider may still send, and their pauses
 fleet/            all endpoints, preserved across reloads
 discovery/        endpoints from DNS, a file or Kubernetes
 standing.py       the measurements and the state of pools that processes exchange

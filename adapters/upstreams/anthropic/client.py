@@ -17,7 +17,7 @@ from adapters.requests import ChatRequest, ModelRequest
 from adapters.stream import OnePiece
 from adapters.types import ANTHROPIC, OPENAI, Usage
 from adapters.upstreams import dial, health
-from adapters.upstreams.anthropic.hosts import Body, host_of
+from adapters.upstreams.anthropic.hosts import AwsHost, Body, FoundryHost, MessagesHost, VertexHost
 from adapters.upstreams.anthropic.streams import ChatStream, MessageStream
 from adapters.upstreams.failed_status import MAX_ERROR_BODY, error_body, is_answer, retry_after
 from adapters.wire import decoding, error_table, sse
@@ -53,6 +53,16 @@ def make(pool: PoolConfig, address: Address) -> "AnthropicAdapter":
     return AnthropicAdapter(client, options=options, **dial.names(pool), **dial.probe_path(pool))
 
 
+def _host_of(options: AnthropicProtocol, base: str) -> MessagesHost:
+    """The host of a pool's servers. `base` is the path of the endpoint's URL."""
+    if options.at == "bedrock":
+        from adapters.upstreams.anthropic.bedrock import BedrockHost
+
+        return BedrockHost(options, base)
+    kinds: dict[str | None, type[MessagesHost]] = {"vertex": VertexHost, "aws": AwsHost, "foundry": FoundryHost}
+    return kinds.get(options.at, MessagesHost)(options, base)
+
+
 class AnthropicAdapter:
     """Adapter of one endpoint. `model` is the endpoint's own name of the model, if clients use another name."""
 
@@ -68,7 +78,7 @@ class AnthropicAdapter:
         self._client = client
         self._model = model
         self._max_tokens = options.max_tokens
-        self._host = host = host_of(options, client.base_path)
+        self._host = host = _host_of(options, client.base_path)
         health_path = probe or host.health
         self._probe_target = f"{host.base}{health_path or '/'}".encode()
         self._only_reaches = health_path is None

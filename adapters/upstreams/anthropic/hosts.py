@@ -210,13 +210,3 @@ def _without_scope(raw: bytes) -> Raw:
     if raw[:1] == b"{":
         return Raw(_encode({name: _in_block(name, each) for name, each in _object(raw).items()}))
     return Raw(raw)
-
-
-def host_of(options: AnthropicProtocol, base: str) -> MessagesHost:
-    """Return the host of a pool's servers. `base` is the path of the endpoint's URL."""
-    if options.at == "bedrock":
-        from adapters.upstreams.anthropic.bedrock import BedrockHost
-
-        return BedrockHost(options, base)
-    kinds: dict[str | None, type[MessagesHost]] = {"vertex": VertexHost, "aws": AwsHost, "foundry": FoundryHost}
-    return kinds.get(options.at, MessagesHost)(options, base)

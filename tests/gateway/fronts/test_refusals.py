@@ -83,6 +83,7 @@ CASES = {
         {"limits": {"per": "key", "requests": "1/h"}},
     ),
     "revoked": Case(401, "revoked", ended(revoked=True), {"key": "KEY", "tenant": "acme"}),
+    "blocked": Case(401, "blocked", ended(blocked=True), {"key": "KEY", "tenant": "acme"}),
     "rotated": Case(401, "rotated", ended(expires_at=1.0, successor="b" * 12), {"key": "KEY", "rotated_to": "b" * 12}),
     "expired": Case(401, "expired", ended(expires_at=1.0), {"key": "KEY"}),
     "tenant_removed": Case(401, "tenant_removed", ended(), {"key": "KEY"}),
