@@ -12,7 +12,7 @@ from msgspec import Raw
 from adapters.errors import CallerError
 from adapters.ignored_fields import NOT_STORED, IgnoredFields
 from adapters.wire import decoding
-from adapters.wire.openai import bounds
+from adapters.wire.openai import bounds, kept_signatures
 from adapters.wire.openai.history import complete_thoughts
 
 # Translates the parts of an item's content into those of a chat message.
@@ -168,7 +168,7 @@ class _Step:
             return []
         for call in message.get("tool_calls", ()):
             if (extra := extras.get(call["id"])) is not None:
-                call["extra_content"] = extra
+                kept_signatures.restore(message, call, extra)
         message.setdefault("content", None)  # servers require an explicit null
         return [message, *self.results, *([{"role": "user", "content": self.files}] if self.files else ())]
 
