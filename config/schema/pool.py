@@ -360,7 +360,9 @@ class PoolConfig(Section):
     @model_validator(mode="after")
     def _caches(self) -> Self:
         if self.prompt_cache is not None and self.protocol.name not in _CACHING:
-            raise ValueError(f"prompt_cache has no effect on the protocol {self.protocol.name}: it is for anthropic and bedrock")
+            raise ValueError(
+                f"prompt_cache has no effect on the protocol {self.protocol.name}: it is for anthropic and bedrock"
+            )
         return self
 
     @model_validator(mode="after")
