@@ -38,8 +38,9 @@ from adapters.upstreams.scrubbing import scrubber
 from adapters.upstreams.text.one_kind import OneKind
 from adapters.upstreams.text.prompts import prompts
 from adapters.wire import decoding, error_table, internal_headers
-from adapters.wire.anthropic.message_request import MessagesRequest, TokenCount
+from adapters.wire.anthropic.message_request import TokenCount
 from adapters.wire.failure_text import Scrubber
+from adapters.wire.native_chat import NativeChat
 from adapters.wire.openai import chat as wire
 from adapters.wire.openai import embeddings
 from adapters.wire.openai.chat import events_of
@@ -160,12 +161,12 @@ class OpenAIAdapter:
                 fields += _STRICT
         salted = self._dialect.salts and not self._share_prefixes
         added = {}
-        if isinstance(request, MessagesRequest):
+        if isinstance(request, NativeChat):
             await messages.translate(request, call.ignored)
-            native = request.payload.native
-            added = thinking_of_message(native, request.fields, self._dialect.thinking)
-            if "thinking" in native and not self._dialect.thinking:
-                call.ignored.sift({"thinking": native["thinking"]}, ())
+            wish = request.payload.thinking
+            added = thinking_of_message(wish, request.fields, self._dialect.thinking)
+            if wish and not self._dialect.thinking:
+                call.ignored.sift(wish, ())
         salt = call.salt if salted else ""
         body = wire.upstream_body(request, self._model, self._dialect, salt, added, call.ignored)
         target = self._paths.call(request.path, self._model or request.model)
