@@ -108,7 +108,7 @@ class GatewaySettings:
                 breaker.setdefault("failures", int(value) + 1)
             elif value is not None and value > 0:
                 breaker.setdefault("open_for", duration(value))
-        several = [pool for pool in self._draft.pools.values() if len(pool["endpoints"]) > 1]
+        several = [pool for pool in self._draft.pools.values() if len(pool.get("endpoints", ())) > 1]
         if breaker and several and self._draft.error(BreakerConfig, breaker) is None:
             for pool in several:
                 pool["breaker"] = dict(breaker)
