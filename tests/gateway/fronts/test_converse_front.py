@@ -172,7 +172,7 @@ S3 = {"format": "png", "source": {"s3Location": {"uri": "s3://a/b"}}}
         ({"toolConfig": {"tools": [{"systemTool": {"name": "nova_grounding"}}]}}, "toolConfig.tools.0"),
     ],
 )
-async def test_what_has_no_equivalent_is_refused_with_the_name_of_its_field(fields: Object, name: str) -> None:
+async def test_a_block_without_an_equivalent_is_refused_by_the_name_of_its_field(fields: Object, name: str) -> None:
     async with opened() as client:
         with pytest.raises(ClientError) as refused:
             await client.converse(**{"messages": HELLO, **fields})
