@@ -78,7 +78,7 @@ class BedrockFront:
         return [("x-amzn-requestid", record.request_id), *self._anthropic.headers(record)]
 
 
-class Frames(Protocol):
+class FrameEncoder(Protocol):
     """Encodes events as frames."""
 
     def take(self, piece: bytes) -> bytes:
@@ -92,7 +92,7 @@ class FramedBody(MessageBody):
     __slots__ = ("_frames",)
 
     def __init__(
-        self, answer: Answer, events: MessageEvents | None, request_id: str, frames: Frames | None = None
+        self, answer: Answer, events: MessageEvents | None, request_id: str, frames: FrameEncoder | None = None
     ) -> None:
         super().__init__(answer, events, request_id)
         self._frames = frames or EventFrames()
