@@ -68,7 +68,7 @@ class Stage(NamedTuple):
 
     async def response(self, given: Any, **fields: Any) -> list[Any]:
         """The items of a Response with tools."""
-        tools = [{"type": "function", "strict": False, **one["function"]} for one in _functions()]
+        tools: list[Any] = [{"type": "function", "strict": False, **one["function"]} for one in _functions()]
         answer = await self.door.openai.responses.create(model="chat", input=given, tools=tools, **fields)
         return [item.model_dump(exclude_none=True) for item in answer.output]
 
