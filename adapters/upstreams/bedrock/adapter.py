@@ -26,7 +26,7 @@ from adapters.upstreams.failed_status import MAX_ERROR_BODY
 from adapters.upstreams.text.one_kind import OneKind
 from adapters.upstreams.text.prompts import Prompts
 from adapters.wire import decoding
-from adapters.wire.anthropic.answers import completion_of, read_message
+from adapters.wire.anthropic.answers import ReadMessage, completion_of, read_message
 from adapters.wire.anthropic.chat_to_message import message_fields
 from adapters.wire.anthropic.message_request import MessagesRequest, TokenCount
 from adapters.wire.anthropic.open_blocks import events_of_message, new_message
@@ -113,7 +113,7 @@ class BedrockAdapter:
         if _streams(request, response):
             stream = ConverseStream(response, request, start, MessageWriter(), ANTHROPIC, names)
             return await stream.begun(call.deadline.first_byte)
-        message, usage = await _whole(request, response, start, names)
+        message, _, usage = await _whole(request, response, start, names)
         if request.stream:
             return OnePiece(events_of_message(message), content_type="text/event-stream", usage=usage, form=ANTHROPIC)
         return Answer(content_type="application/json", body=message, usage=usage, form=ANTHROPIC)
@@ -134,8 +134,8 @@ class BedrockAdapter:
             chunks = ChatChunks(created, include_usage=request.include_usage)
             stream = ConverseStream(response, request, start, chunks, OPENAI, names)
             return await stream.begun(call.deadline.first_byte)
-        message, usage = await _whole(request, response, start, names)
-        completion = completion_of(read_message(message), created)
+        _, message, usage = await _whole(request, response, start, names)
+        completion = completion_of(message, created)
         if request.stream:
             events = events_of(completion, include_usage=request.include_usage)
             return OnePiece(events, content_type="text/event-stream", usage=usage, form=OPENAI)
@@ -193,13 +193,14 @@ def _streams(request: ChatRequest, response: ClientResponse) -> bool:
 
 async def _whole(
     request: ChatRequest, response: ClientResponse, start: MessageStart, names: OwnNames
-) -> tuple[bytes, Usage]:
-    """The answer as a message, and its usage, which is estimated if Bedrock reports none."""
+) -> tuple[bytes, ReadMessage, Usage]:
+    """The answer as a message, encoded and decoded, and its usage, which is estimated if Bedrock reports none."""
     body = await response.read()
     message = message_of(body, start.id, start.model, names)
-    reported = read_message(message).reported
+    decoded = read_message(message)
+    reported = decoded.reported
     usage = (reported and reported.usage) or Usage()
     usage.bytes = len(body)
     if not usage.exact:
         usage.estimate(request.prompt_tokens)
-    return message, usage
+    return message, decoded, usage

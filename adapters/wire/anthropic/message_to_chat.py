@@ -197,6 +197,8 @@ def _from_assistant(content: str | list[blocks.Block], ignored: IgnoredFields) -
     if thoughts := "".join([block.thinking for block in content if isinstance(block, blocks.ThinkingBlock)]):
         message["reasoning_content"] = thoughts
     extras = dict(_call_extras(content, ignored))
+    if (own := extras.pop("", None)) is not None:
+        message["extra_content"] = own
     calls = [block.call() for block in content if isinstance(block, blocks.ToolUseBlock)]
     for call in calls:
         if (extra := extras.get(call["id"])) is not None:
@@ -208,8 +210,8 @@ def _from_assistant(content: str | list[blocks.Block], ignored: IgnoredFields) -
 
 
 def _call_extras(content: Iterable[blocks.Block], ignored: IgnoredFields) -> Iterator[tuple[str, Raw]]:
-    """The fields of calls that the gateway has put into thoughts that nobody can read. Those of Anthropic's are left
-    out."""
+    """The fields of calls that the gateway has put into thoughts that nobody can read, and those of the message itself
+    without an id. Those of Anthropic's are left out."""
     for block in content:
         if isinstance(block, blocks.RedactedThinkingBlock):
             if (extra := kept_signatures.decode(block.data)) is not None:

@@ -13,6 +13,7 @@ from adapters.wire.openai.chat import DONE
 from adapters.wire.reported_usage import chat_fields
 
 _NULL = Raw(b"null")
+_TEXT = b'data: %b,"choices":[{"index":0,"delta":{"content":%b},"logprobs":null,"finish_reason":null}]%b}\n\n'
 
 
 class MessageStart(msgspec.Struct):
@@ -114,9 +115,13 @@ class ChatChunks:
             return self._chunk({"thinking_blocks": [raw]})
         return self._more(MessageDelta(f"{block.type}_delta", block.text, block.thinking))
 
+    def text(self, index: int, text: str) -> bytes:
+        """A piece of an answer's text as a chunk: most events are one."""
+        return _TEXT % (self._opening(), _encode(text), b',"usage":null' if self._include_usage else b"")
+
     def _more(self, delta: MessageDelta) -> bytes:
         if delta.type == "text_delta":
-            return self._chunk({"content": delta.text}) if delta.text else b""
+            return self.text(0, delta.text) if delta.text else b""
         if delta.type == "thinking_delta":
             return self._chunk({"reasoning_content": delta.thinking}) if delta.thinking else b""
         if delta.type == "signature_delta":

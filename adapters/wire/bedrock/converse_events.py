@@ -57,6 +57,10 @@ _stop = msgspec.json.Decoder(_Stop).decode
 _metadata = msgspec.json.Decoder(_Metadata).decode
 _encode = msgspec.json.Encoder().encode
 
+_TEXT_DELTA = (
+    b"event: content_block_delta\n"
+    b'data: {"type":"content_block_delta","index":%d,"delta":{"type":"text_delta","text":%b}}\n\n'
+)
 _OPENINGS = {
     "text": Raw(b'{"type":"text","text":""}'),
     "thinking": Raw(b'{"type":"thinking","thinking":"","signature":""}'),
@@ -68,7 +72,6 @@ class ConverseEvents:
 
     __slots__ = (
         "_end",
-        "_index",
         "_kind",
         "_name_of",
         "_place",
@@ -76,6 +79,7 @@ class ConverseEvents:
         "_signature",
         "characters",
         "has_stopped",
+        "index",
         "is_over",
         "report",
     )
@@ -87,7 +91,8 @@ class ConverseEvents:
         """The type of the open block; empty without one."""
         self._place = -1
         """The open block's index in Converse, where blocks without an equivalent count too."""
-        self._index = -1
+        self.index = -1
+        """The open block's index in the message."""
         self._signature = list[str]()
         self._redacted = list[str]()
         self._end: Object = {}
@@ -97,6 +102,15 @@ class ConverseEvents:
         """Whether the model has ended its answer, and whether the stream has."""
         self.report: Any = None
         """The `usage` of Converse."""
+
+    def more_text(self, payload: bytes) -> str | None:
+        """The text of a `contentBlockDelta` that continues the open text; None for any other. Most events are one."""
+        piece = decoding.decode(_block_delta, payload, "stream")
+        text = piece.delta.text
+        if not text or self._kind != "text" or self._place != piece.contentBlockIndex:
+            return None
+        self.characters += len(text)
+        return text
 
     def take(self, frame: StreamFrame) -> list[MessageEvent]:
         """The events of a message for one event of Converse. Raises `BackendError` for one that cannot be read."""
@@ -142,7 +156,7 @@ class ConverseEvents:
             text = delta.toolUse.input
             self.characters += len(text)
             given = MessageDelta("input_json_delta", partial_json=text)
-            return [MessageEvent("content_block_delta", index=self._index, delta=given)]
+            return [MessageEvent("content_block_delta", index=self.index, delta=given)]
         if (thought := delta.reasoningContent) is None:
             return []
         if thought.redactedContent:
@@ -164,12 +178,12 @@ class ConverseEvents:
         """Add to the block of this kind and place, which begins here if it is not open."""
         self.characters += length
         opened = [] if self._is_open(kind, place) else self._open(kind, place, _OPENINGS[kind])
-        return [*opened, MessageEvent("content_block_delta", index=self._index, delta=delta)] if length else opened
+        return [*opened, MessageEvent("content_block_delta", index=self.index, delta=delta)] if length else opened
 
     def _open(self, kind: str, place: int, opening: Raw) -> list[MessageEvent]:
         closed = self._close()
-        self._kind, self._place, self._index = kind, place, self._index + 1
-        return [*closed, MessageEvent("content_block_start", index=self._index, content_block=opening)]
+        self._kind, self._place, self.index = kind, place, self.index + 1
+        return [*closed, MessageEvent("content_block_start", index=self.index, content_block=opening)]
 
     def _close(self) -> list[MessageEvent]:
         """End the open block. A signature and redacted thoughts are sent whole, so they come here."""
@@ -177,15 +191,15 @@ class ConverseEvents:
         if not kind:
             return []
         if kind == "redacted":
-            self._index += 1
+            self.index += 1
             opening = {"type": "redacted_thinking", "data": _joined(self._redacted)}
             self._redacted.clear()
-            events.append(MessageEvent("content_block_start", index=self._index, content_block=Raw(_encode(opening))))
+            events.append(MessageEvent("content_block_start", index=self.index, content_block=Raw(_encode(opening))))
         elif self._signature:
             delta = MessageDelta("signature_delta", signature="".join(self._signature))
             self._signature.clear()
-            events.append(MessageEvent("content_block_delta", index=self._index, delta=delta))
-        return [*events, MessageEvent("content_block_stop", index=self._index)]
+            events.append(MessageEvent("content_block_delta", index=self.index, delta=delta))
+        return [*events, MessageEvent("content_block_stop", index=self.index)]
 
 
 def _joined(pieces: list[str]) -> str:
@@ -202,6 +216,10 @@ class MessageWriter:
     """Encodes the events of a message for a client of Messages."""
 
     __slots__ = ()
+
+    def text(self, index: int, text: str) -> bytes:
+        """Encode a piece of a text."""
+        return _TEXT_DELTA % (index, _encode(text))
 
     def take(self, given: MessageEvent, usage: Usage) -> bytes:
         """Encode one event. `usage` applies if the server reports none."""

@@ -169,10 +169,8 @@ def _conversation(
     turns = list[Object]()
     own = without_own_thoughts(native) if "messages" in native else native
     for i, turn in enumerate(field(own, "messages", _turns.reporting(ignored), required=True) or ()):
-        try:
-            _check_role(turn)
-        except blocks.Untranslatable as error:
-            raise CallerError(f"`messages[{i}].content` {error}", param="messages") from None
+        if not isinstance(turn.content, str):
+            _check_blocks(turn, i)
         encoded = content.of(turn.content, turn.role)
         if turn.role == "system" and family != "anthropic":
             system += encoded
@@ -181,7 +179,8 @@ def _conversation(
         elif encoded or turn.role == "user":
             turns.append({"role": turn.role, "content": encoded})
     for each in turns:
-        each["content"] = _ordered(each["content"]) or [{"text": NO_TEXT}]
+        if len(each["content"]) != 1:
+            each["content"] = _ordered(each["content"]) or [{"text": NO_TEXT}]
     if turns and _given(native, "cache_control"):
         turns[-1]["content"] += cache_point(field(native, "cache_control", _any))
     return system, turns
@@ -199,8 +198,12 @@ _ALLOWED: dict[str, tuple[type, ...]] = {
 }
 
 
-def _check_role(turn: _Turn) -> None:
-    blocks.only(turn.content, *_ALLOWED[turn.role])
+def _check_blocks(turn: _Turn, i: int) -> None:
+    """Check that a turn has only blocks of its role. Raises `CallerError`."""
+    try:
+        blocks.only(turn.content, *_ALLOWED[turn.role])
+    except blocks.Untranslatable as error:
+        raise CallerError(f"`messages[{i}].content` {error}", param="messages") from None
 
 
 def _ordered(content: list[Object]) -> list[Object]:

@@ -286,8 +286,10 @@ def error_in_body(error: ErrorBody, otherwise: str = failure_text.FAILED) -> Inf
 
 
 def encode_error(error: InferenceError, type_: str) -> bytes:
-    """Encode OpenAI's error object, with all four keys."""
+    """Encode OpenAI's error object, with all four keys, and Azure's verdict of its filter if there is one."""
     body: dict[str, Any] = {"message": error.message, "type": type_, "param": error.param, "code": error.code}
+    if isinstance(error, CallerError) and error.inner is not None:
+        body["innererror"] = error.inner
     return _encode({"error": body})
 
 

@@ -205,7 +205,10 @@ class ChatMessages:
         self._assistant("reasoning_content").message["reasoning_content"] = text
 
     def sign(self, call_id: str, extra: Raw) -> None:
-        """What a server demands back with one of its calls."""
+        """What a server demands back with one of its calls, or, without an id, with its text."""
+        if not call_id:
+            self._assistant("extra_content").message["extra_content"] = extra
+            return
         self._extras[bounds.call_id(call_id)] = extra
 
     def call(self, call_id: str, name: str, arguments: str) -> None:

@@ -80,7 +80,7 @@ async def _with_client(work: Any, model: str = CLAUDE) -> Any:
         return await asyncio.to_thread(run, server.url)
 
 
-def asking(text: str) -> dict[str, Any]:
+def chat_with(text: str) -> dict[str, Any]:
     return {"modelId": CLAUDE, "messages": [{"role": "user", "content": [{"text": text}]}]}
 
 
@@ -89,19 +89,19 @@ async def test_botocore_reads_the_stand_in() -> None:
     """What the stand-in answers is what AWS's library expects; its signatures are right, too."""
 
     def work(client: Any) -> None:
-        answer = client.converse(**asking("hi there"))
+        answer = client.converse(**chat_with("hi there"))
         assert answer["output"]["message"]["content"] == [{"text": "hi there"}]
-        events = list(client.converse_stream(**asking("hi there"))["stream"])
+        events = list(client.converse_stream(**chat_with("hi there"))["stream"])
         assert [next(iter(event)) for event in events] == [
             "messageStart", "contentBlockDelta", "contentBlockDelta", "contentBlockStop", "messageStop", "metadata",
         ]  # fmt: skip
         assert events[-1]["metadata"]["usage"] == answer["usage"]
-        assert client.count_tokens(modelId=CLAUDE, input={"converse": {"messages": asking("hi there")["messages"]}})
+        assert client.count_tokens(modelId=CLAUDE, input={"converse": {"messages": chat_with("hi there")["messages"]}})
         with pytest.raises(client.exceptions.ThrottlingException):
-            client.converse(**asking("!ThrottlingException"))
+            client.converse(**chat_with("!ThrottlingException"))
         with pytest.raises(ClientError, match="ServiceQuotaExceededException"):
-            client.converse(**asking("!ServiceQuotaExceededException"))
+            client.converse(**chat_with("!ServiceQuotaExceededException"))
         with pytest.raises(EventStreamError, match="modelStreamErrorException"):
-            list(client.converse_stream(**asking("!mid ModelStreamErrorException b c"))["stream"])
+            list(client.converse_stream(**chat_with("!mid ModelStreamErrorException b c"))["stream"])
 
     await _with_client(work)
