@@ -22,6 +22,7 @@ discovery/        endpoints from DNS, a file or Kubernetes
 standing.py       the measurements and the state of pools that processes exchange
 pool_state.py     measurements of a pool, preserved across reloads
 spans.py          the spans of a traced request: waits in queues, attempts
+arm_states.py     what is measured of pools, for the arms of balanced splits
 arm.py            counts the end of each request at its arm; an arm that is another model
 answer_refusals.py  whether the answer of a language model refuses
 generated_text.py  values of generated texts, whole and streamed
