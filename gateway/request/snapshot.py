@@ -20,7 +20,7 @@ from gateway.auth.tokens import Tokens
 from gateway.request.observers import observers_of
 from gateway.request.route_plan import RoutePlan
 from gateway.request.spine import Observer
-from gateway.traffic.arm_states import PoolStates
+from gateway.traffic.load import PoolStates
 from gateway.traffic.plan import Composer
 from gateway.traffic.plan_state import PlanState
 from gateway.traffic.pool import Pool

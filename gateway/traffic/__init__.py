@@ -12,7 +12,7 @@ resume.py         continues a broken stream at another endpoint
 cache.py          the response cache; coalesce.py: one upstream call shared by its readers
 coalesce.py       one upstream call for simultaneous identical requests
 pool.py           filters, picks and leases an endpoint; queue.py: the wait for a free slot
-load.py           the load of a set of pools
+load.py           the load of a set of pools, and what is measured of the arms of balanced splits
 queue.py          requests that wait for a slot in a full pool
 sequences.py      the endpoint that has the state of a sequence
 endpoint.py       one server address: health, breaker, load
@@ -22,7 +22,6 @@ discovery/        endpoints from DNS, a file or Kubernetes
 standing.py       the measurements and the state of pools that processes exchange
 pool_state.py     measurements of a pool, preserved across reloads
 spans.py          the spans of a traced request: waits in queues, attempts
-arm_states.py     what is measured of pools, for the arms of balanced splits
 arm.py            counts the end of each request at its arm; an arm that is another model
 answer_refusals.py  whether the answer of a language model refuses
 generated_text.py  values of generated texts, whole and streamed
