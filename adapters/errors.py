@@ -38,6 +38,7 @@
 A message is for the client: it never contains a secret, a path of this machine or the address of an upstream.
 """
 
+from collections.abc import Mapping
 from math import inf
 from typing import ClassVar, Literal, Self
 
@@ -118,6 +119,8 @@ class CallerError(InferenceError):
 
     kind = "caller"
     code = "invalid_request"
+    inner: Mapping[str, object] | None = None
+    """The verdict of the upstream's filter of content, for clients of OpenAI's API."""
 
 
 class NotFound(CallerError):

@@ -16,6 +16,7 @@ CREDENTIALS: Mapping[str, str] = {
     "unknown": "No key has this id. A key of another gateway or database looks like this too.",
     "wrong_secret": "The id is that of a key, but the secret is not, or the hash was made with another pepper.",
     "revoked": "The key was revoked.",
+    "blocked": "The key is blocked: an administrator may unblock it.",
     "expired": "The key has expired.",
     "rotated": "The key was replaced by the key `rotated_to`, and its overlap has ended.",
     "tenant_removed": "The tenant of the credential is not in the configuration.",

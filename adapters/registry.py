@@ -14,6 +14,9 @@ from config.schema.protocols.catalogue import InstalledProtocol, installed, load
 MODULES = {
     "openai": "adapters.upstreams.openai.client",
     "anthropic": "adapters.upstreams.anthropic.client",
+    "gemini": "adapters.upstreams.gemini.client",
+    "vertex": "adapters.upstreams.gemini.client",
+    "bedrock": "adapters.upstreams.bedrock.adapter",
     "oip-http": "adapters.upstreams.oip.http_client",
     "oip-grpc": "adapters.upstreams.oip.grpc_client",
     "tfserving": "adapters.upstreams.tfserving.rest_client",

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 Feature = Literal["tools", "json_schema", "vision"]
 """A capability of a model in addition to text that a request may require."""
 TensorWire = Literal["oip-http", "oip-grpc", "predict-v1", "tfserving-grpc"]
-Wire = Literal["openai", "oip-http", "oip-grpc", "predict-v1", "tfserving-grpc", "app", "anthropic"]
+Wire = Literal["openai", "oip-http", "oip-grpc", "predict-v1", "tfserving-grpc", "app", "anthropic", "gemini"]
 InferKind = Literal["infer", "infer_stream", "generate", "generate_stream"]
 """One response or a stream of responses, for tensors or (`oip-http` only) for a prompt in a JSON object."""
 Verb = Literal["predict", "explain", "classify", "regress"]
@@ -75,6 +75,7 @@ TFSERVING_GRPC = Form("tfserving-grpc")
 APP = Form("app")
 """The app's own format."""
 ANTHROPIC = Form("anthropic")
+GEMINI = Form("gemini")
 
 
 class Deadline(NamedTuple):

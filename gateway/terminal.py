@@ -29,7 +29,14 @@ INTERVAL = 0.1
 
 def plain(value: object) -> Text:
     """A foreign text as it is: without control characters, and its markup is no markup."""
-    return Text("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(value)))
+    return Text(printable(str(value)))
+
+
+def printable(text: str) -> str:
+    """A foreign text without control characters."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def show(table: RenderableType) -> None:

@@ -3,6 +3,7 @@
 openai/              OpenAI's API
 responses/           OpenAI's Responses
 anthropic/           Anthropic's Messages
+gemini/              Google's Gemini
 bedrock/             Amazon Bedrock
 oip/                 the Open Inference Protocol over HTTP and gRPC
 tfserving/           TensorFlow Serving, and KServe's v1
@@ -12,6 +13,7 @@ media/               pictures and sound as tensors
 protos/              the published gRPC messages
 torchserve.py        TorchServe: errors, the management API, and gRPC messages
 cloudevents.py       events of message brokers
+native_chat.py       requests of other protocols that all other code treats as chats
 body.py              a JSON object decoded one level deep
 form.py              `multipart/form-data`, to read and replace the model's name
 sse.py               server-sent events

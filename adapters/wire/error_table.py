@@ -56,6 +56,8 @@ MAX_TEXT = 2_000
 """Characters of a plain text at most."""
 MAX_DEPTH = 3
 """Errors within errors at most."""
+MAX_INNER = 8 * 1024
+"""Bytes of a filter's verdict at most."""
 
 
 class ErrorBody(msgspec.Struct):
@@ -65,9 +67,12 @@ class ErrorBody(msgspec.Struct):
     type: str | None = None
     param: str | None = None
     code: str | int | None = None
+    inner: dict[str, Any] | None = None
+    """Azure's `innererror`: the verdict of its filter of content."""
 
 
 _decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
 
 
 def decode_error(body: bytes, depth: int = 0) -> ErrorBody:
@@ -115,7 +120,9 @@ def _of_object(body: dict[str, Any], depth: int) -> ErrorBody:
     kind = _text_or_none(body.get("type")) or _text_or_none(body.get("status"))
     if kind is None and (kind := _text_or_none(body.get("__type"))) is not None:
         kind = kind.rpartition("#")[2]
-    return ErrorBody(message, kind, _text_or_none(body.get("param")) or param, error_code)
+    verdict = body.get("innererror")
+    verdict = verdict if isinstance(verdict, dict) and len(_encode(verdict)) <= MAX_INNER else None
+    return ErrorBody(message, kind, _text_or_none(body.get("param")) or param, error_code, verdict)
 
 
 def _message_of(value: Any, depth: int) -> tuple[str | None, str | None]:
@@ -178,7 +185,7 @@ STATUS_OF = {
 
 _ACCOUNT = re.compile(
     r"\binsufficient[_ ](quota|balance|credits?|funds)|credit balance|\bbilling|requires more credits|out of credits?"
-    r"|API usage limits|payment required|exceeded_current_quota|arrear"
+    r"|used all .{0,20}credits|API usage limits|payment required|exceeded_current_quota|arrear"
     r"|account .{0,30}(suspended|deactivated|not active)"
     r"|quota .{0,20}exhausted|exhausted .{0,20}(credit|balance)",
     re.IGNORECASE,
@@ -192,6 +199,8 @@ _CONTENT = re.compile(
     r"|\b(input|prompt|message|image|content|request)\b.{0,40}\b(blocked|rejected|refused|inappropriate)",
     re.IGNORECASE,
 )
+_DENIED = re.compile(r"not authorized to perform", re.IGNORECASE)
+"""AWS's words for a role without the right, which name the model too."""
 _FLAGGED = re.compile(
     r"\bflagged\b|content (management|filtering) policy|safety system|ResponsibleAIPolicy|usage polic(y|ies)"
     r"|inappropriate content|data_inspection_failed",
@@ -207,6 +216,8 @@ _NO_MODEL = re.compile(
 )
 _AGAIN = re.compile(r"lock|time(d )?out|concurren|try again|retry|temporar|too early", re.IGNORECASE)
 _KEY = re.compile(r"invalid token|api key|unauthori[sz]ed|expired", re.IGNORECASE)
+_WRONG_KEY = re.compile(r"(incorrect|invalid) api key|api key not valid", re.IGNORECASE)
+"""How a text begins by which some servers refuse a key with 400 (xAI, Gemini). Later words may repeat the request."""
 _WAIT = re.compile(r"(?:retry|try again) (?:in|after) (\d{1,5}(?:\.\d{1,9})?) ?(ms|s)\b", re.IGNORECASE)
 
 
@@ -274,8 +285,11 @@ def _class(status: int, reported: ErrorBody, retry_after: float | None) -> Infer
         return _worded(error, reported)
     if status in (403, 404) and reported.message and _CONTENT.search(words):
         return _callers(status, reported)
-    if status == 404 or (status == 403 and _MODEL.search(words)) or (of_the_request and _NO_MODEL.search(words)):
+    names_model = status == 403 and _MODEL.search(words) and not _DENIED.search(words)
+    if status == 404 or names_model or (of_the_request and _NO_MODEL.search(words)):
         return _not_found(reported, words)
+    if of_the_request and _WRONG_KEY.match(reported.message or ""):
+        return credential_refused()
     if status == 401 or status == 403 or (status == 498 and _KEY.search(words)):
         return _callers(status, reported) if status == 403 and _PLACE.search(words) else credential_refused()
     if status in _FULL or (status in (409, 425) and (status == 425 or _AGAIN.search(words))):
@@ -301,7 +315,9 @@ def _callers(status: int, reported: ErrorBody) -> CallerError:
     if status == 413:
         return TooLarge(_own(reported), param=reported.param)
     kind = ContentRefused if _refuses_content(status, reported) else CallerError
-    return kind(_own(reported), param=reported.param, code=code)
+    error = kind(_own(reported), param=reported.param, code=code)
+    error.inner = reported.inner
+    return error
 
 
 def _refuses_content(status: int, reported: ErrorBody) -> bool:

@@ -17,7 +17,7 @@ from config.schema.section import Section, ShortSection
 from config.schema.text import KeyHeader, Name, ProbePath, Secret
 from config.schema.units import Duration, Rate, Size
 
-_OF_TEXT = ("openai", "anthropic", "tgi", "triton-generate", "auto")
+_OF_TEXT = ("openai", "anthropic", "gemini", "vertex", "bedrock", "tgi", "triton-generate", "auto")
 PLACES = 8
 """Requests at the same time of a replica of a runtime that states no number."""
 
@@ -179,7 +179,7 @@ class PoolConfig(Section):
     max_answer: Size = 64 * 1024**2
     """Bytes of the longest answer of text, and of the longest event of a stream: a streamed image is one event. An
     endpoint that sends more has failed. Each open stream may hold that much. For the protocols ``openai``,
-    ``anthropic``, ``tgi``, ``triton-generate`` and ``auto``."""
+    ``anthropic``, ``gemini``, ``vertex``, ``bedrock``, ``tgi``, ``triton-generate`` and ``auto``."""
     queue: QueueConfig | None = None
     """Queue for requests that find every endpoint full. Without one they are refused at once."""
     prompt_cache: PromptCacheConfig | None = None
@@ -315,6 +315,18 @@ class PoolConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _made_credentials(self) -> Self:
+        if self.credentials is None:
+            return self
+        if self.key is not None:
+            raise ValueError("a pool has one credential: give `key` or `credentials`")
+        if self.key_header is not None and self.credentials.kind not in ("oauth", "command"):
+            raise ValueError(f"key_header has no effect on credentials of the kind {self.credentials.kind}")
+        if self.runtime is not None or self.protocol.name == "bus" or self.protocol.name.endswith("-grpc"):
+            raise ValueError("credentials are for endpoints over HTTP, not for gRPC, brokers and runtimes")
+        return self
+
+    @model_validator(mode="after")
     def _own_headers(self) -> Self:
         for pool in (self, *(self.at(endpoint) for endpoint in self.endpoints if endpoint.is_account)):
             names = [header.name.lower() for header in pool.headers]
@@ -348,17 +360,9 @@ class PoolConfig(Section):
     @model_validator(mode="after")
     def _caches(self) -> Self:
         if self.prompt_cache is not None and self.protocol.name not in _CACHING:
-            raise ValueError(f"prompt_cache has no effect on the protocol {self.protocol.name}: it is for anthropic")
-        return self
-
-    @model_validator(mode="after")
-    def _made_credentials(self) -> Self:
-        if self.credentials is None:
-            return self
-        if self.key is not None:
-            raise ValueError("a pool has one credential: give `key` or `credentials`")
-        if self.runtime is not None or self.protocol.name == "bus" or self.protocol.name.endswith("-grpc"):
-            raise ValueError("credentials are for endpoints over HTTP, not for gRPC, brokers and runtimes")
+            raise ValueError(
+                f"prompt_cache has no effect on the protocol {self.protocol.name}: it is for anthropic and bedrock"
+            )
         return self
 
     @model_validator(mode="after")

@@ -6,13 +6,14 @@ written by a release without this table.
 """
 
 import secrets
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from sqlalchemy import Connection, delete, func, insert, or_, select, update
 
 from gateway.auth.schema import key_changes, state
 
+V = TypeVar("V")
 EPOCH_BITS = 62
 MOST_STORED = 10_000
 """Changes that the database has. A process that missed more reads all keys."""
@@ -20,6 +21,8 @@ MOST_READ = 1_000
 """Changes that are followed: beyond that it is cheaper to read all keys."""
 TEAMS_CHANGED = ""
 """In place of a key's id."""
+MOST_CHANGES = 1000
+"""Changes beside the large mapping; more are merged into a copy of it."""
 
 
 class Position(NamedTuple):
@@ -77,3 +80,50 @@ def has_history_of(connection: Connection, seen: Position) -> bool:
 
 def _newest(connection: Connection) -> int:
     return connection.execute(select(func.max(key_changes.c.number))).scalar() or 0
+
+
+class Overlay(Mapping[str, V]):
+    """A large mapping of which a few entries change at a time. It stays as it is: a change makes another one.
+
+    It is the mapping `under`, with other values of some of its keys; None stands for an absent key.
+
+    A change costs a copy of the latest changes, and not one of the mapping, however large it is.
+    """
+
+    __slots__ = ("_over", "_size", "_under")
+
+    def __init__(self, under: Mapping[str, V]) -> None:
+        self._under = under
+        self._over: Mapping[str, V | None] = {}
+        self._size = len(under)
+
+    def changed(self, changes: Mapping[str, V | None]) -> "Overlay[V]":
+        """This mapping with other values, None for a key that is removed."""
+        over = {**self._over, **changes}
+        if len(over) > MOST_CHANGES:
+            whole = {**self._under, **over}
+            return Overlay({key: value for key, value in whole.items() if value is not None})
+        other: Overlay[V] = Overlay.__new__(Overlay)
+        other._under, other._over = self._under, over
+        other._size = self._size + sum((value is not None) - (key in self) for key, value in changes.items())
+        return other
+
+    def __getitem__(self, key: str) -> V:
+        over = self._over
+        value = over[key] if key in over else self._under[key]
+        if value is None:
+            raise KeyError(key)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        over = self._over
+        yield from (key for key in self._under if key not in over)
+        yield from (key for key, value in over.items() if value is not None)
+
+    def __len__(self) -> int:
+        return self._size
+
+
+def overlay(mapping: Mapping[str, V]) -> Overlay[V]:
+    """A mapping as one whose changes are cheap; it must not be changed itself any more."""
+    return mapping if isinstance(mapping, Overlay) else Overlay(mapping)

@@ -1,4 +1,4 @@
-"""`headrace keys`: issue, list, revoke and rotate API keys.
+"""`headrace keys`: issue, list, block, revoke and rotate API keys.
 
 Standard output holds a new key's plaintext alone, or the list; everything else goes to standard error.
 """
@@ -14,12 +14,12 @@ from config.schema.identity import GrantConfig
 from gateway.auth.errors import WrongGrant
 from gateway.auth.grants import check_label, check_tenant, parse_end, parse_grant, parse_overlap
 from gateway.auth.keys import digest, new_key
-from gateway.auth.listing import as_json, listed, show_table, utc
+from gateway.auth.listing import listed, show_json, show_table, utc
 from gateway.auth.pepper import load_pepper, pepper_path
 from gateway.auth.teams.limits import check_team_of_key
 from gateway.auth.terminal import ConfigFile, open_store, plain_errors, print_status, settings_of, stop, terminal_user
 
-app = typer.Typer(name="keys", help="Issue, list, revoke and rotate API keys.", no_args_is_help=True)
+app = typer.Typer(name="keys", help="Issue, list, block, revoke and rotate API keys.", no_args_is_help=True)
 
 KeyId = Annotated[str, typer.Argument(metavar="ID", help="The 12 characters after `hr-`.")]
 Names = list[str]
@@ -42,6 +42,9 @@ def create(
     ] = None,
     labels: Annotated[Names | None, typer.Option(help="NAME=VALUE for routes to match. May be repeated.")] = None,
     team: Annotated[str | None, typer.Option(help="Team of the tenant, whose limits apply too.")] = None,
+    aws: Annotated[
+        bool, typer.Option("--aws", help="Print its access key for clients of AWS too, in two more lines.")
+    ] = False,
     yaml: Annotated[bool, typer.Option("--yaml", help="Store nothing; print an entry for the YAML file.")] = False,
     config: ConfigFile = None,
 ) -> None:
@@ -57,13 +60,28 @@ def create(
         if grant.team is not None:
             check_team_of_key(owner, grant.team, () if yaml else open_store(settings).teams.read_all(tenant))
         if yaml:
-            _create_yaml(settings, tenant, label, ends, grant)
+            key_id = _create_yaml(settings, tenant, label, ends, grant)
+            if aws:
+                _print_aws(settings, key_id)
             return
         store = open_store(settings)
         most = settings.auth.keys_per_tenant
         key = store.create(tenant, label, by=terminal_user(), now=now, expires_at=ends, grant=grant, most=most)
     print_status(f"Key {key.id} for tenant {tenant}{f', until {utc(ends)}' if ends else ''}. It is shown only once:")
     typer.echo(key.plaintext)
+    if aws:
+        _print_aws(settings, key.id)
+
+
+@app.command("aws")
+def aws_key(key_id: KeyId, config: ConfigFile = None) -> None:
+    """Print the access key for clients of AWS that belongs to a key, as variables of the environment."""
+    with plain_errors():
+        settings = settings_of(config)
+        written = any(key.id == key_id for tenant in settings.tenants for key in tenant.keys)
+        if not written and not any(key.id == key_id for key in open_store(settings).read_all()):
+            stop(f"there is no key {key_id}: `headrace keys list` shows them")
+    _print_aws(settings, key_id)
 
 
 @app.command("list")
@@ -76,12 +94,10 @@ def list_keys(
     """List every key, issued or stored in the YAML file."""
     with plain_errors():
         settings = settings_of(config)
-        issued = open_store(settings).read_all(tenant, newest=limit)
-        keys = [key for key in listed(settings, issued, time.time()) if tenant in (None, key.tenant)]
-    if json:
-        typer.echo(as_json(keys))
-    else:
-        show_table(keys)
+        store = open_store(settings)
+        issued = store.walk(tenant) if limit is None else store.read_all(tenant, newest=limit)
+        keys = (key for key in listed(settings, issued, time.time()) if tenant in (None, key.tenant))
+        (show_json if json else show_table)(keys)
 
 
 @app.command()
@@ -92,6 +108,26 @@ def revoke(key_id: KeyId, config: ConfigFile = None) -> None:
         _check_issued(settings, key_id)
         open_store(settings).revoke(key_id, by=terminal_user(), now=time.time())
     print_status(f"Key {key_id} is revoked.")
+
+
+@app.command()
+def block(key_id: KeyId, config: ConfigFile = None) -> None:
+    """Refuse a key, and all keys that it replaced or that replaced it, until `unblock`."""
+    with plain_errors():
+        settings = settings_of(config)
+        _check_issued(settings, key_id)
+        ids = open_store(settings).block(key_id, by=terminal_user(), now=time.time())
+    print_status(f"Blocked: {', '.join(ids)}.")
+
+
+@app.command()
+def unblock(key_id: KeyId, config: ConfigFile = None) -> None:
+    """Accept a blocked key again, and all keys that it replaced or that replaced it."""
+    with plain_errors():
+        settings = settings_of(config)
+        _check_issued(settings, key_id)
+        ids = open_store(settings).unblock(key_id, by=terminal_user(), now=time.time())
+    print_status(f"No longer blocked: {', '.join(ids)}.")
 
 
 @app.command()
@@ -116,7 +152,7 @@ def rotate(
     typer.echo(key.plaintext)
 
 
-def _create_yaml(settings: Config, tenant: str, label: str, ends: float | None, grant: GrantConfig) -> None:
+def _create_yaml(settings: Config, tenant: str, label: str, ends: float | None, grant: GrantConfig) -> str:
     key = new_key()
     # The file knows days only: a key that ends within a day is good until that day is over.
     until = f', expires: "{utc(ends - 1)[:10]}"' if ends else ""
@@ -128,6 +164,13 @@ def _create_yaml(settings: Config, tenant: str, label: str, ends: float | None, 
         print_status(f"It is valid only with the pepper in {path}; set auth.pepper to share it between machines.")
     print_status("The key itself, shown only once:")
     typer.echo(key.plaintext)
+    return key.id
+
+
+def _print_aws(settings: Config, key_id: str) -> None:
+    from gateway.auth.aws import lines  # AWS's signatures are not needed before
+
+    typer.echo(lines(load_pepper(settings), key_id))
 
 
 def _written(role: str, scopes: dict[str, Names | None], labels: Names | None) -> dict[str, Any]:

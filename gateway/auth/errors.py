@@ -5,7 +5,7 @@
     │   └── KeyConfigError  the configuration of keys cannot work
     ├── WrongGrant          the requested rights of a new key, or limits of a team, are not possible
     ├── NoSuchKey           no key has this id
-    ├── KeyEnded            the key is revoked, expired or replaced already
+    ├── KeyEnded            the key is revoked, expired, blocked or replaced already
     ├── TooManyKeys         the tenant has as many keys as it may have
     ├── NoSuchTeam          no team of the database has this name
     └── TeamConflict        the team has keys, or the tenant too many teams

@@ -70,7 +70,7 @@ class ApiKey:
 class KeyRecord:
     """A stored key: its principal, its 32-byte hash, and its expiry in Unix seconds.
 
-    `successor` is the id of the key that replaces it, if it was rotated.
+    `successor` is the id of the key that replaces it, if it was rotated. A blocked key may be accepted again.
     """
 
     principal: Principal
@@ -78,6 +78,7 @@ class KeyRecord:
     expires_at: float = math.inf
     successor: str = ""
     revoked: bool = False
+    blocked: bool = False
 
 
 def granted(tenant: str, key_id: str, grant: GrantConfig) -> Principal:

@@ -1,10 +1,11 @@
 """The table of `headrace keys list`. Contains no hash and no secret."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
-from itertools import chain
+from itertools import chain, islice
+from textwrap import indent
 
 from config.schema.config import Config, KeyConfig
 from gateway.auth.keys import end_of_day
@@ -35,23 +36,27 @@ class ListedKey:
     lineage: str | None = None
     old_pepper: bool = False
     """Whether it was not used since the pepper was rotated."""
+    blocked: str | None = None
 
 
 _FIELDS = tuple(each.name for each in fields(ListedKey))
 
 
-def listed(config: Config, issued: Iterable[StoredKey], now: float) -> list[ListedKey]:
-    """Issued keys, oldest first, then those of the file. Raises `StateConfigError`."""
-    lines = [
-        ListedKey(
-            key.id, key.tenant, key.label, key.status(now), "database",
-            utc(key.created_at), _moment(key.expires_at), _moment(key.revoked_at), key.replaced_by,
-            key.role, key.scopes, key.labels, key.team, key.lineage, bool(key.pepper),
-        )
-        for key in issued
-    ]  # fmt: skip
+def listed(config: Config, issued: Iterable[StoredKey], now: float) -> Iterator[ListedKey]:
+    """Issued keys in their order, then those of the file. Raises `StateConfigError`."""
     written_keys(config)  # raises for keys that can never be used
-    return lines + [_written(tenant.name, key, now) for tenant in config.tenants for key in tenant.keys]
+    return chain(
+        (_issued(key, now) for key in issued),
+        (_written(tenant.name, key, now) for tenant in config.tenants for key in tenant.keys),
+    )
+
+
+def _issued(key: StoredKey, now: float) -> ListedKey:
+    return ListedKey(
+        key.id, key.tenant, key.label, key.status(now), "database",
+        utc(key.created_at), _moment(key.expires_at), _moment(key.revoked_at), key.replaced_by,
+        key.role, key.scopes, key.labels, key.team, key.lineage, bool(key.pepper), _moment(key.blocked_at),
+    )  # fmt: skip
 
 
 def _written(tenant: str, key: KeyConfig, now: float) -> ListedKey:
@@ -59,46 +64,51 @@ def _written(tenant: str, key: KeyConfig, now: float) -> ListedKey:
     status: Status = "active" if ends is None or ends > now else "expired"
     scopes = {} if key.scopes is None else key.scopes.model_dump(mode="json", exclude_none=True)
     moment = _moment(ends)
-    grant = key.role, scopes, key.labels, key.team or ""
+    grant = key.role, scopes, key.labels, key.team or "", key.lineage
     return ListedKey(key.id, tenant, "", status, "file", None, moment, None, None, *grant)
 
 
-def as_json(keys: Iterable[ListedKey]) -> str:
-    """A JSON array of objects with the fields of `ListedKey`."""
-    return json.dumps([{name: getattr(key, name) for name in _FIELDS} for key in keys], indent=2)
+def show_json(keys: Iterable[ListedKey]) -> None:
+    """Print a JSON array of objects with the fields of `ListedKey`, as they come."""
+    before = "["
+    for key in keys:
+        text = json.dumps({name: getattr(key, name) for name in _FIELDS}, indent=2)
+        print(before + "\n" + indent(text, "  "), end="")
+        before = ","
+    print("[]" if before == "[" else "\n]")
 
 
 def show_table(keys: Iterable[ListedKey]) -> None:
-    """Print for people, on a terminal of 80 columns too: days without times, and rare attributes of keys in `notes`."""
+    """Print for people, on a terminal of 80 columns too: days without times, and rare attributes of keys in `notes`.
+
+    Many keys are lines that are printed as they come: to fit them to a terminal takes minutes.
+    """
     from rich.table import Column, Table  # 40 ms, which a start of the gateway does not need
 
     from gateway.terminal import plain, show
 
-    keys = list(keys)
-    if len(keys) > MOST_FITTED:
-        _show_lines(keys)
+    keys = iter(keys)
+    first = list(islice(keys, MOST_FITTED + 1))
+    if len(first) > MOST_FITTED:
+        widths = [12, min(24, max(len(key.tenant) for key in first)), 8, 10, 10, 0]
+        lines = map(_cells, chain(first, keys))
+        for cells in chain([("id", "tenant", "status", "created", "expires", "notes")], lines):
+            print("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip())
         return
     table = Table(Column("id", no_wrap=True), Column("tenant", overflow="fold"), box=None, pad_edge=False)
     for name in ("status", "created", "expires"):
         table.add_column(name, no_wrap=True)
     table.add_column("notes", overflow="fold")
-    for key in keys:
+    for key in first:
         table.add_row(*map(plain, _cells(key)))
     show(table)
 
 
-def _show_lines(keys: Sequence[ListedKey]) -> None:
-    """One line for each key, however long: to fit many rows to a terminal takes minutes."""
-    widths = [12, min(24, max(len(key.tenant) for key in keys)), 8, 10, 10, 0]
-    for cells in chain([("id", "tenant", "status", "created", "expires", "notes")], map(_cells, keys)):
-        print("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip())
-
-
 def _cells(key: ListedKey) -> tuple[str, ...]:
-    from gateway.terminal import plain  # with rich
+    from gateway.terminal import printable  # with rich
 
     created = (key.created or "").partition("T")[0]
-    tenant, notes = (str(plain(text)) for text in (key.tenant, _notes(key)))
+    tenant, notes = printable(key.tenant), printable(_notes(key))
     return key.id, tenant, key.status, created, _last_day(key.expires), notes
 
 

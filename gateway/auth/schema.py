@@ -2,7 +2,20 @@
 
 import secrets
 
-from sqlalchemy import BigInteger, Column, Connection, Double, Integer, String, Text, insert, inspect, select, update
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Double,
+    Index,
+    Integer,
+    String,
+    Text,
+    insert,
+    inspect,
+    select,
+    update,
+)
 
 from gateway.state.schema import SCHEMA_VERSION, TableGroup, complete, exclude_schema_changes
 
@@ -27,7 +40,11 @@ keys = KEYS.table(
     Column("pepper", String(16), nullable=False, server_default=""),
     # The first key of a rotated one's lineage; null for a key that replaces none, and from an earlier release.
     Column("lineage", String(12)),
+    # Null unless the lineage of the key is blocked, which an operator may take back.
+    Column("blocked_at", Double),
 )
+# The newest keys of a tenant, page by page.
+Index("keys_of_tenant", keys.c.tenant, keys.c.created_at, keys.c.id)
 # Limits are JSON, as in the file.
 teams = TEAMS.table(
     "teams",

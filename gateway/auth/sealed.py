@@ -20,9 +20,8 @@ from sqlalchemy import make_url
 from config.schema.identity import USER
 from gateway.auth.changes import Position
 from gateway.auth.keys import NO_LABELS, KeyRecord, Principal
-from gateway.auth.pepper import previous_of
+from gateway.auth.pepper import BrokenSeal, Seal, previous_of
 from gateway.auth.scope import Scope
-from gateway.auth.seal import BrokenSeal, Seal
 from gateway.auth.store import LiveKeys
 from gateway.auth.teams.store import StoredTeam
 from gateway.state.private_folder import make_private
@@ -49,6 +48,7 @@ class _Key(msgspec.Struct, array_like=True):
     successor: str
     revoked: bool
     lineage: str = ""
+    blocked: bool = False
 
 
 class _Content(msgspec.Struct):
@@ -143,7 +143,7 @@ def _packed(record: KeyRecord) -> _Key:
     scopes = None if principal.scope is None else {kind: list(names) for kind, names in principal.scope.names.items()}
     return _Key(
         principal.key_id, principal.tenant, record.digest, expires, role, principal.team, dict(principal.labels),
-        scopes, record.successor, record.revoked, principal.lineage,
+        scopes, record.successor, record.revoked, principal.lineage, record.blocked,
     )  # fmt: skip
 
 
@@ -153,4 +153,4 @@ def _record(key: _Key) -> KeyRecord:
     scope = None if key.scopes is None else Scope(**key.scopes)
     principal = Principal(key.tenant, key.id, roles, labels, scope, key.team, lineage=key.lineage)
     end = math.inf if key.expires_at is None else key.expires_at
-    return KeyRecord(principal, key.hash, end, key.successor, key.revoked)
+    return KeyRecord(principal, key.hash, end, key.successor, key.revoked, key.blocked)

@@ -6,8 +6,8 @@ read the changed keys when the epoch differs from that of their last reading.
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
@@ -17,7 +17,16 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, ins
 from config.schema.identity import USER, GrantConfig
 from gateway.auth import audit
 from gateway.auth.audit import Act, Actor, AuditEntry, Verdict
-from gateway.auth.changes import MOST_STORED, TEAMS_CHANGED, Position, changed_since, has_history_of, position
+from gateway.auth.changes import (
+    MOST_STORED,
+    TEAMS_CHANGED,
+    Position,
+    changed_since,
+    has_history_of,
+    overlay,
+    position,
+    record_change,
+)
 from gateway.auth.errors import KeyEnded, NoSuchKey, TooManyKeys
 from gateway.auth.keys import NO_LABELS, ApiKey, KeyRecord, Principal, digest, new_key
 from gateway.auth.pepper import previous_of
@@ -26,8 +35,9 @@ from gateway.auth.scope import Scope
 from gateway.auth.state import StateDatabase, mark, pepper_check
 from gateway.auth.teams.store import StoredTeam, TeamStore, join_team, read_teams, team_of
 from gateway.state.database import Stamp, stamp
+from gateway.state.statements import in_parts
 
-Status = Literal["active", "replaced", "expired", "revoked"]
+Status = Literal["active", "replaced", "blocked", "expired", "revoked"]
 _NOTHING = GrantConfig()
 MOST_ENDED = 10_000
 """Ended keys that a gateway reads: a database may have any number of them."""
@@ -52,6 +62,7 @@ class StoredKey:
     """The mark of the pepper of its hash; empty for the present one."""
     lineage: str | None = None
     """The id of the first key that this one replaces."""
+    blocked_at: float | None = None
 
     def status(self, now: float) -> Status:
         """`replaced` is a key that was rotated and still works until its overlap ends."""
@@ -59,17 +70,19 @@ class StoredKey:
             return "revoked"
         if self.expires_at is not None and self.expires_at <= now:
             return "expired"
+        if self.blocked_at is not None:
+            return "blocked"
         return "replaced" if self.replaced_by is not None else "active"
 
 
 class LiveKeys(NamedTuple):
-    """The keys that are neither revoked nor expired, by id, the teams, and the position at which they were read."""
+    """The keys that are accepted until their expiry, by id, the teams, and the position at which they were read."""
 
     position: Position
     records: Mapping[str, KeyRecord]
     teams: tuple[StoredTeam, ...] = ()
     ended: tuple[KeyRecord, ...] = ()
-    """The keys that ended last, by which a refusal names its reason."""
+    """The keys that ended or were blocked last, by which a refusal names its reason."""
     changed: frozenset[str] | None = None
     """The ids of the keys that are not as in the reading before; None if all were read."""
     is_other: bool = False
@@ -122,6 +135,35 @@ class KeyStore:
             connection.execute(update(keys).where(keys.c.id == key_id).values(revoked_at=now))
             self._audit(connection, Act(by, "key.revoke", f"{key.tenant}/{key_id}"), now)
 
+    def block(self, key_id: str, *, by: Actor, now: float, tenant: str | None = None) -> tuple[str, ...]:
+        """Accept no key of a key's lineage until `unblock`. Returns the ids of these keys; blocking again does nothing.
+
+        Raises `NoSuchKey`, and `KeyEnded` for a key that has ended.
+        """
+        return self._set_block(key_id, now, Act(by, "key.block", ""), now, tenant)
+
+    def unblock(self, key_id: str, *, by: Actor, now: float, tenant: str | None = None) -> tuple[str, ...]:
+        """Accept the keys of a key's lineage again, as far as they have not ended. Raises what `block` raises."""
+        return self._set_block(key_id, None, Act(by, "key.unblock", ""), now, tenant)
+
+    def _set_block(self, key_id: str, at: float | None, act: Act, now: float, tenant: str | None) -> tuple[str, ...]:
+        with self._database.change(moves_epoch=False) as connection:
+            key = _find(connection, key_id, tenant)
+            if (status := key.status(now)) in ("revoked", "expired"):
+                raise KeyEnded(f"key {key_id} is {status} already")
+            first = key.lineage or key.id
+            own = or_(keys.c.id == first, keys.c.lineage == first) & (keys.c.tenant == key.tenant)
+            rows = connection.execute(
+                select(keys.c.id, keys.c.blocked_at).where(own, keys.c.revoked_at.is_(None))
+            ).all()
+            changed = [row.id for row in rows if (row.blocked_at is None) != (at is None)]
+            if changed:
+                record_change(connection, changed)
+                connection.execute(update(keys).where(keys.c.id.in_(changed)).values(blocked_at=at))
+            detail = {"keys": changed}
+            self._audit(connection, replace(act, target=f"{key.tenant}/{key_id}", detail=detail), now)
+        return tuple(row.id for row in rows)
+
     def rotate(
         self,
         key_id: str,
@@ -137,7 +179,7 @@ class KeyStore:
         is earlier.
 
         Without `expires_at` the new key has the expiry of the old one. Role, scopes, labels, team and lineage stay.
-        Raises `NoSuchKey`, `KeyEnded` when the old one is revoked, expired or replaced already, and `TooManyKeys`.
+        Raises `NoSuchKey`, `KeyEnded` when the old one is not active, and `TooManyKeys`.
         """
         new = new_key()
         with self._database.change(moves_epoch=True, keys=(key_id, new.id)) as connection:
@@ -183,6 +225,17 @@ class KeyStore:
             read = _read(connection, *(() if tenant is None else (keys.c.tenant == tenant,)), newest=newest)
         return read if newest is None else read[::-1]
 
+    def walk(self, tenant: str | None = None) -> Iterator[StoredKey]:
+        """What `read_all` returns, read in parts as they are needed, each in a transaction of its own."""
+        where = () if tenant is None else (keys.c.tenant == tenant,)
+        with self._database.transaction() as connection:
+            order = select(keys.c.id).where(*where).order_by(keys.c.created_at, keys.c.id)
+            ids = connection.execute(order).scalars().all()
+        for part in in_parts(ids):
+            with self._database.transaction() as connection:
+                read = _read(connection, keys.c.id.in_(part))
+            yield from read
+
     def read_page(self, tenant: str, limit: int, after: str | None = None, text: str = "") -> tuple[StoredKey, ...]:
         """The newest keys of a tenant, newest first; only those that are older than the key `after`, and whose id
         begins with a text or whose label contains it. Raises `NoSuchKey` for an `after` of no key of the tenant."""
@@ -198,8 +251,7 @@ class KeyStore:
 
     def read_epoch(self) -> int:
         """A number that changes with every change of a key."""
-        with self._database.transaction() as connection:
-            return self._database.checked_epoch(connection)
+        return self._database.read_epoch()
 
     @property
     def is_open(self) -> bool:
@@ -211,7 +263,7 @@ class KeyStore:
         return stamp(self._url, now)
 
     def read_live(self, now: float) -> LiveKeys:
-        """The keys that are neither revoked nor expired."""
+        """The keys that are neither revoked, blocked nor expired."""
         with self._database.transaction() as connection:
             return self._read_live(connection, now)
 
@@ -229,14 +281,12 @@ class KeyStore:
                 other = not has_history_of(connection, seen.position)
                 return self._read_live(connection, now)._replace(is_other=other)
             at, ids = changes
-            records = dict(seen.records)
-            for key_id in ids:
-                records.pop(key_id, None)
-            records.update(_records(connection, _live(now).where(keys.c.id.in_(ids))))
+            valid = _records(connection, _live(now).where(keys.c.id.in_(ids)))
+            changed = ids - {TEAMS_CHANGED}
+            records = overlay(seen.records).changed({key_id: valid.get(key_id) for key_id in changed})
             stored_teams = read_teams(connection) if TEAMS_CHANGED in ids else seen.teams
             ended = _ended(connection, now, keys.c.id.in_(ids))
             ended += tuple(record for record in seen.ended if record.principal.key_id not in ids)
-            changed = ids - {TEAMS_CHANGED}
             return LiveKeys(at, records, stored_teams, ended[:MOST_ENDED], changed, all_at=seen.all_at)
 
     def _read_live(self, connection: Connection, now: float) -> LiveKeys:
@@ -316,14 +366,17 @@ def _read(connection: Connection, *where: ColumnElement[bool], newest: int | Non
 
 def _live(now: float) -> Select[Any]:
     return _with_team(*keys.c).where(
-        keys.c.revoked_at.is_(None), or_(keys.c.expires_at.is_(None), keys.c.expires_at > now)
+        keys.c.revoked_at.is_(None),
+        keys.c.blocked_at.is_(None),
+        or_(keys.c.expires_at.is_(None), keys.c.expires_at > now),
     )
 
 
 def _ended(connection: Connection, now: float, *tests: ColumnElement[bool]) -> tuple[KeyRecord, ...]:
-    """The keys that ended last, at most `MOST_ENDED`."""
-    query = _with_team(*keys.c).where(or_(keys.c.revoked_at.is_not(None), keys.c.expires_at <= now), *tests)
-    end = func.coalesce(keys.c.revoked_at, keys.c.expires_at)
+    """The keys that ended or were blocked last, at most `MOST_ENDED`."""
+    ended = or_(keys.c.revoked_at.is_not(None), keys.c.blocked_at.is_not(None), keys.c.expires_at <= now)
+    query = _with_team(*keys.c).where(ended, *tests)
+    end = func.coalesce(keys.c.revoked_at, keys.c.blocked_at, keys.c.expires_at)
     return tuple(map(_record, connection.execute(query.order_by(end.desc()).limit(MOST_ENDED))))
 
 
@@ -358,7 +411,8 @@ def _record(row: Row[Any]) -> KeyRecord:
     rights = roles, _labels(row.labels), _scope(row.scopes), row.team
     principal = Principal(row.tenant, row.id, *rights, lineage=row.lineage or "")
     end = math.inf if row.expires_at is None else row.expires_at
-    return KeyRecord(principal, bytes.fromhex(row.hash), end, row.replaced_by or "", row.revoked_at is not None)
+    ends = row.revoked_at is not None, row.blocked_at is not None
+    return KeyRecord(principal, bytes.fromhex(row.hash), end, row.replaced_by or "", *ends)
 
 
 # Many keys have the same attributes.

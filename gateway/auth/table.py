@@ -4,11 +4,13 @@ import hmac
 import math
 import secrets
 from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import replace
 from hashlib import blake2b
 from types import MappingProxyType
 
 from adapters.errors import CapacityError, CredentialError
 from config.schema.config import Config
+from gateway.auth.changes import overlay
 from gateway.auth.errors import KeyConfigError
 from gateway.auth.keys import ApiKey, KeyRecord, Principal, digest, end_of_day, granted, id_of, is_id
 from gateway.auth.pepper import previous_of
@@ -38,22 +40,22 @@ class KeyTable:
     def __init__(
         self,
         pepper: bytes,
-        records: dict[str, KeyRecord],
+        records: Mapping[str, KeyRecord],
         teams: tuple[StoredTeam, ...] = (),
         ended: Mapping[str, KeyRecord] = NONE_ENDED,
         tenants: Container[str] = (),
         *,
         is_complete: bool = True,
     ) -> None:
-        """`ended` has keys that are no longer accepted, so that a refusal can name its reason; `tenants` are those of
+        """`ended` has keys that are not accepted, so that a refusal can name its reason; `tenants` are those of
         the configuration."""
         self._pepper = pepper
         self._is_complete = is_complete
         self._tenants = tenants
-        self._ended = ended
+        self._ended = overlay(ended)
         self.teams = teams
         """The teams of the database."""
-        self._records = records
+        self._records = overlay(records)
         self._accepted: dict[bytes, KeyRecord] = {}
         self.on_old_pepper: Callable[[str, bytes], object] = lambda _id, _hash: None
         """Receives the id and the new hash of a key whose hash is under the previous pepper."""
@@ -72,7 +74,7 @@ class KeyTable:
     ) -> "KeyTable":
         """Combine the keys of the file, of the database (`issued`) and the demo key, and the teams of the database.
 
-        `ended` are keys of the database that are revoked or expired.
+        `ended` are keys of the database that are revoked, blocked or expired.
 
         An issued key whose tenant is not in the file is not accepted; if the file and the database have the same id,
         the file takes precedence. Without `is_complete`, the keys of the database are not read yet. Raises
@@ -96,23 +98,22 @@ class KeyTable:
     ) -> "KeyTable":
         """The table with other records of some keys of the database, None for an ended one, which `ended` may have.
 
-        `config` is that of `build`. The cost is that of a copy, however many keys there are.
+        `config` is that of `build`. The cost is that of the changes, however many keys there are.
         """
         tenants = {tenant.name for tenant in config.tenants}
         written = {key.id for tenant in config.tenants for key in tenant.keys}
-        former = {record.principal.key_id: record for record in ended}
-        records, gone = dict(self._records), dict(self._ended)
+        former = {r.principal.key_id: r for r in ended if r.principal.key_id in issued}
+        records, gone = dict[str, KeyRecord | None](), dict[str, KeyRecord | None]()
         for key_id, record in issued.items():
-            gone.pop(key_id, None)
+            gone[key_id] = None
             if key_id in written:
                 continue
-            if record is not None and record.principal.tenant in tenants:
-                records[key_id] = record
-                continue
-            records.pop(key_id, None)
-            if (last := record or former.get(key_id)) is not None:
-                gone[key_id] = last
-        table = KeyTable(self._pepper, records, teams, gone, frozenset(tenants))
+            is_valid = record is not None and record.principal.tenant in tenants
+            records[key_id] = record if is_valid else None
+            if not is_valid:
+                gone[key_id] = record or former.get(key_id)
+        now = self._records.changed(records), teams, self._ended.changed(gone)
+        table = KeyTable(self._pepper, *now, frozenset(tenants))
         table.on_old_pepper = self.on_old_pepper
         return table
 
@@ -135,6 +136,26 @@ class KeyTable:
         if record is None:
             record = self._accepted[fingerprint] = self._check(token)
         if now_utc >= record.expires_at:
+            raise self._refused(record)
+        return record.principal
+
+    def signer(self, key_id: str, fits: Callable[[str], bool], now_utc: float) -> Principal:
+        """The principal of a request that is signed with the secret access key of a key. `fits` checks the signature
+        with a secret.
+
+        Raises `CredentialError`, and `CapacityError` for a key that may be one of the database, which is not read yet.
+        """
+        from gateway.auth.aws import secret_of  # few gateways have clients that sign
+
+        record = self._records.get(key_id) or self._ended.get(key_id, _NO_RECORD)
+        peppers = [pepper for pepper in (self._pepper, previous_of(self._pepper)) if pepper is not None]
+        if not any(fits(secret_of(pepper, key_id)) for pepper in peppers):
+            if not self._is_complete and record is _NO_RECORD:
+                raise CapacityError(_NOT_READ, code="key_database_unavailable", retry_after=1.0)
+            raise CredentialError(REFUSED).because("unknown" if record is _NO_RECORD else "wrong_secret", key=key_id)
+        if record is _NO_RECORD:
+            raise CredentialError(REFUSED).because("unknown", key=key_id)
+        if key_id not in self._records or now_utc >= record.expires_at:
             raise self._refused(record)
         return record.principal
 
@@ -170,6 +191,8 @@ class KeyTable:
         holder, error = record.principal, CredentialError(REFUSED)
         if record.revoked:
             cause = "revoked"
+        elif record.blocked:
+            cause = "blocked"
         elif record.successor:
             cause = "rotated"
         else:
@@ -197,7 +220,10 @@ def written_keys(config: Config) -> dict[str, KeyRecord]:
             if key.id in records:
                 problems.append(f"{where}: tenant {records[key.id].principal.tenant} has a key of the same id")
             end = end_of_day(key.expires) if key.expires else math.inf
-            records[key.id] = KeyRecord(granted(tenant.name, key.id, key), bytes.fromhex(key.hash), end)
+            if key.lineage is not None and not is_id(key.lineage):
+                problems.append(f"{where}: `lineage` is the id of the first key that this one replaces, 12 characters")
+            holder = replace(granted(tenant.name, key.id, key), lineage=key.lineage or "")
+            records[key.id] = KeyRecord(holder, bytes.fromhex(key.hash), end)
     if problems:
         raise KeyConfigError("\n".join(problems))
     return records

@@ -92,7 +92,7 @@ STORED = (
 )  # fmt: skip
 CREDENTIAL = (
     _("missing_api_key", (401,), "The request has no credential.", "Send `Authorization: Bearer hr-…`."),
-    _("invalid_api_key", (401,), "The credential is wrong, unknown, revoked or expired: one answer for all.",
+    _("invalid_api_key", (401,), "The credential is wrong, unknown, revoked, blocked or expired: one answer for all.",
       "Find its 12 characters after `hr-` in `headrace keys list --config FILE`."),
     _("not_in_scope", (403,), "The key is valid, but its scopes do not name this operation.",
       "Issue a key with this `--fronts`, or without scopes."),
@@ -191,7 +191,7 @@ ADMIN = (
     _("requests_not_stored", (404,), "The YAML file has no section `requests`.", "Add `requests: {}`."),
     _("no_record", (409,), "No traffic is recorded.", "Add `record` to the YAML file."),
     _("not_installed", (501,), "A package is missing.", "Install the extra that the message names."),
-    _("key_ended", (409,), "The key is revoked, expired or replaced already.", "Issue another key."),
+    _("key_ended", (409,), "The key is revoked, expired, blocked or replaced already.", "Issue another key."),
     _("too_many_keys", (409,), "The tenant has as many valid keys as it may.",
       "Revoke one, or raise `auth.keys_per_tenant`."),
     _("team_conflict", (409,), "The team's limits or keys do not allow the change.", "Read the message."),

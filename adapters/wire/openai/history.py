@@ -95,7 +95,7 @@ def _thought(turn: Fields) -> Raw | None:
 def _with_chunk(thought: Raw, content: Raw) -> Raw:
     """A content whose first part is a thought, in Mistral's form."""
     parts: list[Any] = [{"type": "thinking", "thinking": [{"type": "text", "text": thought}]}]
-    if bytes(content[:1]) == b"[":
+    if bytes(memoryview(content)[:1]) == b"[":
         parts += _parts(content)
     elif content not in _EMPTY:
         parts.append({"type": "text", "text": content})

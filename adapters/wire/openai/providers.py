@@ -111,7 +111,8 @@ HOSTED = {
     ),
     "fireworks": OpenAIDialect(
         (MODELS,), root="/inference/v1", owners=frozenset({"fireworks"}), refuses=_all_but(_CONTENT),
-        system="Fireworks", hosts=("api.fireworks.ai",), thinking="budget", thoughts=_CONTENT, rates=_RATES,
+        system="Fireworks", hosts=("api.fireworks.ai",), thinking="budget", thoughts=_CONTENT,
+        errors={"412": "billing_error"}, rates=_RATES,
     ),
     "cerebras": OpenAIDialect(
         (MODELS,), TO_MAX_COMPLETION_TOKENS, owners=frozenset({"Cerebras"}), refuses=_all_but(_REASONING),

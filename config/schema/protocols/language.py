@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from config.schema.embeddings import TensorName
 from config.schema.protocols.base import ProtocolConfig
+from config.schema.protocols.google import vertex_host
 from config.schema.text import ProbePath, Shape
 
 Template = Annotated[
@@ -27,7 +28,7 @@ class PromptProtocol(ProtocolConfig):
     """Beginning-of-text token for the template. Empty, because servers add it to every prompt."""
 
 
-Call = Literal["rerank", "score", "tokenize", "audio", "images", "moderations"]
+Call = Literal["rerank", "score", "tokenize", "audio", "images", "moderations", "classify", "ocr"]
 
 
 class OpenAIProtocol(ProtocolConfig):
@@ -110,12 +111,6 @@ Beta = Annotated[str, Shape(r"[A-Za-z0-9._-]{1,64}", "the name of a beta, such a
 
 Part = Annotated[str, Shape(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}", "a name, without spaces and slashes")]
 _VERSIONS = {"vertex": "vertex-2023-10-16", "bedrock": "bedrock-2023-05-31"}
-_VERTEX_HOSTS = {
-    "global": "aiplatform.googleapis.com",
-    "us": "aiplatform.us.rep.googleapis.com",
-    "eu": "aiplatform.eu.rep.googleapis.com",
-}
-"""The hosts of locations that are not one region."""
 _OWN_FIELDS = {"project": "vertex", "location": "vertex", "workspace": "aws"}
 
 
@@ -164,7 +159,7 @@ class AnthropicProtocol(ProtocolConfig):
     @property
     def url(self) -> str | None:
         if self.at == "vertex":
-            return f"https://{_VERTEX_HOSTS.get(self.place) or f'{self.place}-aiplatform.googleapis.com'}"
+            return f"https://{vertex_host(self.place)}"
         if self.at == "bedrock" and self.region is not None:
             return f"https://bedrock-runtime.{self.region}.amazonaws.com"
         if self.at == "aws" and self.region is not None:

@@ -50,6 +50,8 @@ class Tenants:
             web.get(keys, self._keys),
             web.post(keys, self._create),
             web.post(f"{keys}/{{id}}/rotate", self._rotate),
+            web.put(f"{keys}/{{id}}/block", self._block),
+            web.delete(f"{keys}/{{id}}/block", self._block),
             web.delete(f"{keys}/{{id}}", self._revoke),
             web.get("/admin/audit", self._audit),
         ]
@@ -143,6 +145,14 @@ class Tenants:
         await self._in_thread(partial(revoke, tenant=tenant.name))
         recorded(request)
         return web.json_response({"id": key_id, "tenant": tenant.name, "status": "revoked"})
+
+    async def _block(self, request: web.Request) -> web.Response:
+        tenant, key_id = tenant_of(request, self._backend.config), request.match_info["id"]
+        store, blocks = self._backend.store, request.method == "PUT"
+        work = partial(store.block if blocks else store.unblock, key_id, by=visit(request).actor, now=time.time())
+        ids = await self._in_thread(partial(work, tenant=tenant.name))
+        recorded(request)
+        return web.json_response({"id": key_id, "tenant": tenant.name, "blocked": blocks, "keys": ids})
 
     def _check_labels(self, request: web.Request, tenant: TenantConfig, labels: Mapping[str, str]) -> None:
         """Reject labels from a tenant-admin, as labels select the routes of requests. Only routes of models that the

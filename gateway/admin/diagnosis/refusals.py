@@ -34,6 +34,7 @@ class Alike(NamedTuple):
 _KEY, _POOL = ("key",), ("pool",)
 KINDS: Mapping[str, Alike] = {
     "revoked": Alike(_KEY, "A client still uses the key {key}, which was revoked."),
+    "blocked": Alike(_KEY, "A client uses the key {key}, which is blocked."),
     "expired": Alike(_KEY, "A client still uses the key {key}, which has expired."),
     "rotated": Alike(("key", "rotated_to"), "A client still uses the key {key}, which the key {rotated_to} replaced."),
     "tenant_removed": Alike(("tenant",), "The configuration has no tenant {tenant} any more, and its clients go on."),

@@ -22,6 +22,10 @@ STEPS: Mapping[str, tuple[str, ...]] = {
         "if the pepper is lost, issue new keys: hashes cannot be converted",
     ),
     "revoked": (_FIND_CLIENT, "see who revoked it: `headrace audit list`"),
+    "blocked": (
+        "see who blocked it: `headrace audit list`",
+        "if the client may go on: `headrace keys unblock {key}`",
+    ),
     "expired": (_FIND_CLIENT, "issue a key that ends later: `headrace keys create --tenant TENANT --expires 90d`"),
     "rotated": (_FIND_CLIENT, "next time rotate with a longer overlap: `headrace keys rotate ID --overlap 30d`"),
     "tenant_removed": ("add the tenant to the file again, or revoke its keys",),

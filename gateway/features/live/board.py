@@ -12,7 +12,7 @@ import msgspec
 
 from config.schema.config import Config
 from gateway.features.live.frames import ReplicaView, summary_of
-from gateway.features.live.history import columns_of, sums_of
+from gateway.features.live.history import Sums, columns_of, sums_of
 from gateway.features.live.store import LiveStore
 from gateway.state.insist import Outages
 from gateway.state.opened import Opened
@@ -77,9 +77,8 @@ class LiveBoard:
         self._others: list[ReplicaView] = []
         self._looked = -_SILENT
         self._looking: asyncio.Task[None] | None = None
-        self._past: dict[int, FigureSet] = {}
-        self._past_end = 0
-        """The minutes before it are complete in `_past`."""
+        self._past: dict[Dimension | None, tuple[int, dict[int, Sums]]] = {}
+        """By what a page has charted: minutes that are complete, and where they end."""
         self._reading = Lock()
 
     @property
@@ -166,14 +165,14 @@ class LiveBoard:
         end = int(self._wall() - RETAINED - 2 * PERIOD) // MINUTE  # a later minute may not be stored yet
         first, store = end - hours * MINUTE, self._opened()
         if replica is not None:
-            return columns_of(sums_of(store.minutes_from(first, replica)), first, end, by)
+            return columns_of(sums_of(store.minutes_from(first, replica), by), first, end, by)
         with self._reading:
             oldest, settled = end - HISTORY_HOURS * MINUTE, end - _SETTLED
-            read = sums_of(store.minutes_from(max(oldest, self._past_end), None))
-            self._past |= {minute: figures for minute, figures in read.items() if minute < settled}
-            self._past = {minute: figures for minute, figures in self._past.items() if minute >= oldest}
-            self._past_end = max(self._past_end, settled)
-            sums = {minute: figures for minute, figures in (self._past | read).items() if first <= minute < end}
+            past_end, past = self._past.get(by, (0, {}))
+            whole = past | sums_of(store.minutes_from(max(oldest, past_end), None), by)
+            stays = {minute: figures for minute, figures in whole.items() if oldest <= minute < settled}
+            self._past[by] = max(past_end, settled), stays
+            sums = {minute: figures for minute, figures in whole.items() if first <= minute < end}
         return columns_of(sums, first, end, by)
 
 

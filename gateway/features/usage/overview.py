@@ -5,17 +5,16 @@ Ended days come from their roll-ups by one label, or with other tests from their
 
 import operator
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    RowMapping,
+    Row,
     Select,
     Table,
-    and_,
     case,
     func,
     literal,
@@ -33,7 +32,7 @@ METHOD = "spent until yesterday, and the mean of the last 7 whole days for each 
 MOST_ROWS = 1000
 _COUNTS = ("requests", "failures", "prompt_tokens", "completion_tokens", "rows")
 _SPANS = ("now", "before", "month", "ended", "week")
-_OWNED = ("team", "key")
+_OWNED = ("team", "key", "user")
 """Labels whose values belong to a tenant."""
 
 
@@ -149,7 +148,7 @@ def _money(rows: Any) -> tuple[ColumnElement[Any], ColumnElement[Any]]:
     return operator.floordiv(rows.picos, PART) + rows.picos_high, operator.mod(rows.picos, PART)
 
 
-def _open_days(connection: Connection, query: OverviewQuery, ended: _Days) -> list[RowMapping]:
+def _open_days(connection: Connection, query: OverviewQuery, ended: _Days) -> list[Row[Any]]:
     """The sums of the days that have not ended, by day, value and currency, from their hours."""
     columns = hours.c
     groups = [columns.day, _owner(columns.tenant, query), columns[query.by].label("value"), columns.currency]
@@ -159,7 +158,7 @@ def _open_days(connection: Connection, query: OverviewQuery, ended: _Days) -> li
     statement = select(*groups, *sums).where(columns.day.in_(ended.open), *_tests(hours, query))
     owner = [columns.tenant] if query.by in _OWNED else []
     names = [columns.day, *owner, columns[query.by], columns.currency]
-    return list(connection.execute(statement.group_by(*names)).mappings())
+    return list(connection.execute(statement.group_by(*names)))
 
 
 def _owner(tenant: ColumnElement[Any], query: OverviewQuery) -> ColumnElement[Any]:
@@ -172,25 +171,26 @@ def _owner(tenant: ColumnElement[Any], query: OverviewQuery) -> ColumnElement[An
 
 
 def _grouped(
-    connection: Connection, query: OverviewQuery, ended: _Days, recent: list[RowMapping]
+    connection: Connection, query: OverviewQuery, ended: _Days, recent: list[Row[Any]]
 ) -> list[dict[str, Any]]:
     """The sums by value and currency. Keys and teams belong to a tenant, so these have one too."""
     made: dict[tuple[str, ...], dict[str, Any]] = {}
     if source := _source(query, ended, query.by):
         rows = union_all(*source).subquery().c
-        groups = [_owner(rows.tenant, query), rows.value, rows.currency]
-        within = {span: and_(rows.day >= begin, rows.day < end) for span, (begin, end) in _spans(query).items()}
-        sums = [func.sum(case((within["now"], rows[name]), else_=0)).label(name) for name in _COUNTS]
-        sums.append(func.sum(case((within["before"], rows.requests), else_=0)).label("requests_before"))
-        for span in _SPANS:
-            for name, part in zip(("high", "low"), _money(rows), strict=True):
-                sums.append(func.sum(case((within[span], part), else_=0)).label(f"{span}_{name}"))
-        for row in connection.execute(select(*groups, *sums).group_by(*groups)).mappings():
-            made[row["tenant"], row["value"], row["currency"]] = _whole(row)
-    for row in recent:
-        place = row["tenant"], row["value"], row["currency"]
-        _add_day(made.setdefault(place, _nothing(*place)), row, _spans(query))
+        part = _part(rows.day, query).label("day")
+        sums = [func.sum(each).label(name) for name, each in zip(("high", "low"), _money(rows), strict=True)]
+        sums += [func.sum(rows[name]).label(name) for name in _COUNTS]
+        groups = [part, *([rows.tenant] if query.by in _OWNED else []), rows.value, rows.currency]
+        statement = select(part, _owner(rows.tenant, query), rows.value, rows.currency, *sums).group_by(*groups)
+        _add(made, connection.execute(statement), query)
+    _add(made, recent, query)
     return list(made.values())
+
+
+def _part(day: ColumnElement[Any], query: OverviewQuery) -> ColumnElement[Any]:
+    """The first day of the part of all spans that a day is in: a part is in a span or beside it, and is summed once."""
+    begins = sorted({each for span in _spans(query).values() for each in span}, reverse=True)
+    return case(*[(day >= begin, begin) for begin in begins], else_="")
 
 
 def _spans(query: OverviewQuery) -> dict[str, tuple[str, str]]:
@@ -206,29 +206,28 @@ def _spans(query: OverviewQuery) -> dict[str, tuple[str, str]]:
     return {name: (begin.isoformat(), end.isoformat()) for name, (begin, end) in spans.items()}
 
 
-def _whole(row: RowMapping) -> dict[str, Any]:
-    made = {name: row[name] for name in ("tenant", "value", "currency")}
-    made |= {name: int(row[name]) for name in (*_COUNTS, "requests_before")}
-    return made | {span: int(row[f"{span}_high"]) * PART + int(row[f"{span}_low"]) for span in _SPANS}
-
-
 def _nothing(tenant: str, value: str, currency: str) -> dict[str, Any]:
     named = {"tenant": tenant, "value": value, "currency": currency}
     return named | dict.fromkeys((*_COUNTS, "requests_before", *_SPANS), 0)
 
 
-def _add_day(sums: dict[str, Any], row: RowMapping, spans: Mapping[str, tuple[str, str]]) -> None:
-    """Add a day that has not ended to the spans that it is in."""
-    picos = int(row["high"]) * PART + int(row["low"])
-    for span, (begin, end) in spans.items():
-        if not begin <= row["day"] < end:
-            continue
-        sums[span] += picos
-        if span == "before":
-            sums["requests_before"] += int(row["requests"])
-        elif span == "now":
-            for name in _COUNTS:
-                sums[name] += int(row[name])
+def _add(made: dict[tuple[str, ...], dict[str, Any]], rows: Iterable[Sequence[Any]], query: OverviewQuery) -> None:
+    """Add the sums of days, or of parts of spans, to the spans that they are in."""
+    spans, within = _spans(query), dict[str, list[str]]()
+    for day, tenant, value, currency, high, low, *counts in rows:
+        if (own := within.get(day)) is None:
+            own = within[day] = [span for span, (begin, end) in spans.items() if begin <= day < end]
+        place = tenant, value, currency
+        if (sums := made.get(place)) is None:
+            sums = made[place] = _nothing(*place)
+        picos = int(high) * PART + int(low)
+        for span in own:
+            sums[span] += picos
+            if span == "before":
+                sums["requests_before"] += int(counts[0])
+            elif span == "now":
+                for name, count in zip(_COUNTS, counts, strict=True):
+                    sums[name] += int(count)
 
 
 def _summed(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -257,24 +256,22 @@ def _shown(row: Mapping[str, Any], of: Mapping[str, Any], query: OverviewQuery) 
     return made
 
 
-def _by_day(
-    connection: Connection, query: OverviewQuery, ended: _Days, recent: list[RowMapping]
-) -> list[dict[str, Any]]:
+def _by_day(connection: Connection, query: OverviewQuery, ended: _Days, recent: list[Row[Any]]) -> list[dict[str, Any]]:
     begin, end = _spans(query)["now"]
     made: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
-    read: list[RowMapping] = []
+    read: list[Row[Any]] = []
     # The roll-up with the fewest rows: one of a tenant, or the models of all.
     if source := _source(query, ended, "tenant" if query.tests else "model"):
         rows = union_all(*source).subquery().c
         sums = [func.sum(part).label(name) for name, part in zip(("high", "low"), _money(rows), strict=True)]
         groups = [rows.day, rows.currency]
         statement = select(*groups, *sums, func.sum(rows.requests).label("requests")).where(rows.day >= begin)
-        read += connection.execute(statement.group_by(*groups)).mappings()
+        read += connection.execute(statement.group_by(*groups))
     for row in (*read, *recent):
-        if begin <= row["day"] < end:
-            of = made[row["day"], row["currency"]]
-            of[0] += int(row["high"]) * PART + int(row["low"])
-            of[1] += int(row["requests"])
+        if begin <= row.day < end:
+            of = made[row.day, row.currency]
+            of[0] += int(row.high) * PART + int(row.low)
+            of[1] += int(row.requests)
     return [
         {"day": day, "currency": currency, "amount": picos / PICOS, "requests": requests}
         for (day, currency), (picos, requests) in sorted(made.items())

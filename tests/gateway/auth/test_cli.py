@@ -7,6 +7,7 @@ import sqlite3
 import stat
 import time
 from collections import Counter
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,13 @@ from typer.testing import CliRunner, Result
 
 from adapters.errors import CredentialError
 from config.loader import load
+from gateway.auth.audit import Actor
 from gateway.auth.audit_cli import app as audit_app
 from gateway.auth.cli import app
 from gateway.auth.keys import id_of
-from gateway.auth.listing import ListedKey, show_table
+from gateway.auth.listing import ListedKey, listed, show_json, show_table
 from gateway.auth.pepper import load_pepper
-from gateway.auth.store import KeyStore
+from gateway.auth.store import KeyStore, StoredKey
 from gateway.auth.table import KeyTable
 
 CONFIG = """\
@@ -95,6 +97,19 @@ def test_create_prints_the_key_alone_and_it_works(keys: Keys, tmp_path: Path) ->
     listed = keys.listed()[key_id]
     assert (listed["tenant"], listed["label"], listed["status"], listed["expires"]) == ("acme", "ci", "active", None)
     assert {stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "state").iterdir()} == {0o600}
+
+
+def test_the_access_key_for_aws_is_printed_with_a_key_and_again(keys: Keys) -> None:
+    plain, *lines = keys.ok("create", "--tenant", "acme", "--aws").splitlines()
+    key_id = id_of(plain)
+    assert key_id is not None
+    assert lines[0] == f"AWS_ACCESS_KEY_ID=HRAK{key_id.upper()}"
+    assert re.fullmatch(r"AWS_SECRET_ACCESS_KEY=[A-Za-z0-9_-]{40}", lines[1])
+    assert keys.ok("aws", key_id).splitlines() == lines
+    assert "there is no key" in keys.run("aws", "a" * 12).stderr
+    secret = lines[1].partition("=")[2]
+    assert secret not in plain
+    assert secret not in "".join(str(record) for record in keys.listed().values())
 
 
 def test_create_until_a_day(keys: Keys) -> None:
@@ -364,3 +379,28 @@ def test_many_keys_are_lines_and_a_limit_takes_the_newest(keys: Keys, monkeypatc
     ]
     assert [key["id"] for key in json.loads(keys.ok("list", "--json", "--limit", "2"))] == ids[1:]
     assert [key["id"] for key in json.loads(keys.ok("list", "--json", "--tenant", "acme"))] == [ids[0], ids[2]]
+
+
+def test_a_list_begins_before_all_keys_are_read(
+    keys: Keys, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Keys without a bound neither delay the first line nor are in memory at once."""
+    config = load(keys.file)
+    store = KeyStore(config.state.database, load_pepper(config))
+    for number in range(6):
+        store.create("acme", f"key {number}", by=Actor("test"), now=float(number))
+    monkeypatch.setattr("gateway.auth.listing.MOST_FITTED", 2)
+    monkeypatch.setattr("gateway.auth.store.in_parts", lambda ids: ([each] for each in ids))
+    printed: list[int] = []
+
+    def counted() -> Iterator[StoredKey]:
+        for key in store.walk():
+            printed.append(capsys.readouterr().out.count("\n"))
+            yield key
+
+    for show in (show_table, show_json):
+        printed.clear()
+        capsys.readouterr()
+        show(listed(config, counted(), 9.0))
+        assert printed[0] == 0
+        assert sum(printed) > 0, "nothing was printed before the last key was read"

@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -10,11 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import event, insert
 from sqlalchemy.engine import make_url
 
 from config.schema.config import Config
 from config.schema.identity import GrantConfig
-from gateway.auth import changes, store
+from gateway.auth import changes, schema, store
 from gateway.auth.errors import KeyEnded, NoSuchKey, TeamConflict
 from gateway.auth.store import KeyStore, LiveKeys
 from gateway.auth.table import KeyTable
@@ -28,7 +30,9 @@ if TYPE_CHECKING:
 Change = tuple[str, int]
 CHANGES = st.lists(
     st.tuples(
-        st.sampled_from(["create", "revoke", "rotate", "move", "team", "untold", "backup", "restore", "poll"]),
+        st.sampled_from(
+            ["create", "revoke", "block", "unblock", "rotate", "move", "team", "untold", "backup", "restore", "poll"]
+        ),
         st.integers(0, 5),
     ),
     max_size=25,
@@ -95,6 +99,8 @@ class Fleet:
                 self.issued.append(self.operator.create("acme", by=TESTER, now=NOW, grant=grant).id)
             elif verb == "revoke":
                 self.operator.revoke(key_id, by=TESTER, now=NOW)
+            elif verb in ("block", "unblock"):
+                getattr(self.operator, verb)(key_id, by=TESTER, now=NOW)
             elif verb == "rotate":
                 self.issued.append(self.operator.rotate(key_id, 60, by=TESTER, now=NOW).id)
             elif verb == "move":
@@ -205,6 +211,53 @@ def test_only_changed_keys_are_read(open_store: OpenStore, monkeypatch: pytest.M
     assert set(read) == {keys[3].id, new.id, keys[7].id}  # the revoked one too, for the reasons of its refusals
     assert live.changed == frozenset({keys[3].id, new.id, keys[7].id})
     assert live.records == written.read_live(NOW).records
+
+
+@pytest.mark.parametrize("verb", ["revoke", "rotate"])
+def test_a_change_costs_the_same_among_many_keys(open_store: OpenStore, make_config: MakeConfig, verb: str) -> None:
+    """The work of the database, in its own instructions, and of the table in memory, in entries that are copied."""
+    written, costs = open_store(), []
+    engine = written._database._engine
+    assert engine is not None
+    for many in (50, 5000):
+        add_keys(written, many)
+        keys = [written.create("acme", by=TESTER, now=NOW) for _ in range(2)]
+        live = written.read_live(NOW)
+        table = KeyTable.build(make_config(), PEPPER, live.records.values())
+        for key in keys:
+            steps = [0]
+
+            def step(steps: list[int] = steps) -> None:
+                steps[0] += 1
+
+            def watch(raw: sqlite3.Connection, _: object, step: Callable[[], None] = step) -> None:
+                raw.set_progress_handler(step, 1)
+
+            if verb == "revoke":
+                written.revoke(key.id, by=TESTER, now=NOW)
+            else:
+                written.rotate(key.id, 60, by=TESTER, now=NOW)
+            event.listen(engine, "connect", watch)
+            live = written.read_changes(live, NOW)
+            event.remove(engine, "connect", watch)
+            assert live.changed is not None
+            changed = {key_id: live.records.get(key_id) for key_id in live.changed}
+            after = table.changed(make_config(), changed, live.teams, live.ended)
+            assert after._records._under is table._records._under, "all keys were copied"
+            costs.append(steps[0])
+            table = after
+    assert costs[2] <= 1.3 * costs[0], costs
+    assert costs[3] <= 1.3 * costs[1], costs
+
+
+def add_keys(written: KeyStore, count: int) -> None:
+    """More keys, as one change."""
+    rows = [
+        {"id": f"k{count}n{number:06d}", "tenant": "acme", "label": "", "hash": "00" * 32, "created_at": NOW}
+        for number in range(count)
+    ]
+    with written._database.change(moves_epoch=True) as connection:
+        connection.execute(insert(schema.keys), rows)
 
 
 def test_beyond_the_stored_changes_all_keys_are_read(open_store: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,7 @@ def test_a_copy_has_all_of_the_keys_and_is_of_this_user_alone(open_store: OpenSt
     plain = store.create("acme", by=TESTER, now=NOW)
     store.rotate(store.create("acme", by=TESTER, now=NOW).id, 60, by=TESTER, now=NOW)
     store.revoke(store.create("acme", by=TESTER, now=NOW).id, by=TESTER, now=NOW)
+    store.block(store.create("acme", by=TESTER, now=NOW).id, by=TESTER, now=NOW)
     store.teams.put("acme", "red", {"requests": "1/h"}, by=TESTER, now=NOW)
     live = store.read_live(NOW)
     sealed.write(live, time.time())

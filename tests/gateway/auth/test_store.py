@@ -218,3 +218,35 @@ def test_a_tenant_has_a_bounded_number_of_keys_whatever_its_admin_does(store: Ke
         valid.append(store.create("acme", by=TESTER, now=now, most=most).id)
         assert live_ids(store, now) == {other.id, *valid}
     assert len(store.read_all("acme")) <= 2 * most + 1
+
+
+def test_a_block_counts_for_the_lineage_until_it_is_taken_back(store: KeyStore) -> None:
+    first = store.create("acme", by=TESTER, now=NOW)
+    second = store.rotate(first.id, 600, by=TESTER, now=NOW)
+    third = store.rotate(second.id, 600, by=TESTER, now=NOW)
+    other = store.create("acme", by=TESTER, now=NOW)
+    live = store.read_live(NOW)
+    lineage = {first.id, second.id, third.id}
+    for key in (second, first):  # the second time it changes nothing
+        assert set(store.block(key.id, by=TESTER, now=NOW)) == lineage
+    blocked = store.read_changes(live, NOW)
+    assert set(blocked.records) == {other.id}
+    assert {record.principal.key_id for record in blocked.ended if record.blocked} == lineage
+    assert {row.id: row.status(NOW) for row in store.read_all()} == dict.fromkeys(lineage, "blocked") | {
+        other.id: "active"
+    }
+    with pytest.raises(KeyEnded, match="is blocked already"):
+        store.rotate(third.id, 600, by=TESTER, now=NOW)
+    store.revoke(second.id, by=TESTER, now=NOW)
+    assert set(store.unblock(third.id, by=TESTER, now=NOW)) == {first.id, third.id}
+    after = store.read_changes(blocked, NOW)
+    assert set(after.records) == {first.id, third.id, other.id}
+    assert after.records == store.read_live(NOW).records
+    assert [record.principal.key_id for record in after.ended] == [second.id]
+    with pytest.raises(KeyEnded):
+        store.block(second.id, by=TESTER, now=NOW)
+    with pytest.raises(NoSuchKey):
+        store.block(first.id, by=TESTER, now=NOW, tenant="beta")
+    acts = [(entry.action, entry.target) for entry in store.read_audit(20)]
+    assert acts[0] == ("key.unblock", f"acme/{third.id}")
+    assert ("key.block", f"acme/{second.id}") in acts

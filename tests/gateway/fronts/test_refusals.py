@@ -83,6 +83,7 @@ CASES = {
         {"limits": {"per": "key", "requests": "1/h"}},
     ),
     "revoked": Case(401, "revoked", ended(revoked=True), {"key": "KEY", "tenant": "acme"}),
+    "blocked": Case(401, "blocked", ended(blocked=True), {"key": "KEY", "tenant": "acme"}),
     "rotated": Case(401, "rotated", ended(expires_at=1.0, successor="b" * 12), {"key": "KEY", "rotated_to": "b" * 12}),
     "expired": Case(401, "expired", ended(expires_at=1.0), {"key": "KEY"}),
     "tenant_removed": Case(401, "tenant_removed", ended(), {"key": "KEY"}),
@@ -135,6 +136,17 @@ async def test_the_reason_of_a_refusal_is_everywhere_the_same(name: str, path: s
         assert answer.status in (case.status, 529 if case.status == 503 else case.status)
         assert code_of(answer.headers, json.loads(await answer.read())) == line.code
         check(opened.rig, line, case)
+
+
+@pytest.mark.parametrize("headers", [{}, {"anthropic_version": "2023-06-01"}])
+async def test_a_description_of_a_model_out_of_scope_has_its_reason(headers: dict[str, str]) -> None:
+    async with door(FakeAdapter()) as opened:
+        other_model(opened.rig)
+        answer = await opened.send("GET", "/v1/models/chat", **headers)
+        line = opened.rig.log.lines[-1]
+    assert (answer.status, line.status) == (404, 404)
+    assert line.reason is not None
+    assert (line.reason["cause"], line.reason["model"]) == ("model_out_of_scope", "chat")
 
 
 def code_of(headers: Any, body: Any) -> str:

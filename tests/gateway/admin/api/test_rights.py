@@ -64,7 +64,7 @@ async def test_the_table_has_every_route_of_the_running_listeners_and_no_other(a
 
 def test_every_change_of_a_key_checks_its_role() -> None:
     changes = {row: right for row, right in ADMIN.items() if "/keys/{id}" in row and not row.startswith("GET ")}
-    assert len(changes) == 3
+    assert len(changes) == 5
     assert all(right.changes_key for right in changes.values())
     assert all(right.counts == "state" for row, right in ADMIN.items() if right.access == "tenant-admins"
                and not row.startswith(("GET ", "POST /admin/playground")))  # fmt: skip

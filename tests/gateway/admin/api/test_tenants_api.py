@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
+from adapters.errors import CredentialError
 from gateway.auth.keys import id_of
 from gateway.features.usage.labels import UsageLabels, UsageRow
 from gateway.features.usage.rows import hour_values
@@ -65,6 +66,20 @@ async def test_a_key_is_issued_listed_rotated_and_revoked(admin_door: OpenDoor) 
         assert statuses == {made["id"]: "replaced", new["id"]: "revoked"}
 
 
+async def test_a_blocked_key_is_refused_until_it_is_unblocked(admin_door: OpenDoor) -> None:
+    async with admin_door() as d:
+        made = await create(d)
+        path, blocked = f"{KEYS}/{made['id']}/block", {"id": made["id"], "tenant": "acme", "keys": [made["id"]]}
+        assert await d.send("PUT", path) == (200, {**blocked, "blocked": True})
+        (entry,) = (await d.send("GET", KEYS))[1]["keys"]
+        assert (entry["status"], bool(entry["blocked"])) == ("blocked", True)
+        with pytest.raises(CredentialError):
+            d.backend.authenticate(made["key"], None, time.time())
+        assert await d.send("DELETE", path) == (200, {**blocked, "blocked": False})
+        assert d.backend.authenticate(made["key"], None, time.time()).tenant == "acme"
+        assert (await d.send("PUT", f"{KEYS}/aaaaaaaaaaaa/block"))[0] == 404
+
+
 async def test_keys_and_acts_are_searched(admin_door: OpenDoor) -> None:
     async with admin_door() as d:
         made = {}
@@ -109,8 +124,11 @@ async def test_a_key_has_the_time_of_its_last_use(admin_door: OpenDoor, tmp_path
             rows = [(494_000, of_acme), (494_002, of_acme), (494_003, of_another)]
             values = [hour_values("s", hour, UsageRow(slot, of, (1,) * 8)) for slot, (hour, of) in enumerate(rows)]
             write_hours(connection, values)
+        status, new = await d.send("POST", f"{KEYS}/{ids[0]}/rotate", body={"overlap": "1h"})
+        assert status == 201
         shown = {key["id"]: key.get("last_used") for key in (await d.send("GET", KEYS))[1]["keys"]}
-        assert shown == {ids[0]: "2026-05-10T10:00Z", ids[1]: None}
+        # The usage of a lineage has the id of its first key.
+        assert shown == {ids[0]: "2026-05-10T10:00Z", new["id"]: "2026-05-10T10:00Z", ids[1]: None}
         await d.backend.usage.aclose()
 
 

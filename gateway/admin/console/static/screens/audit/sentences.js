@@ -9,6 +9,8 @@ const day = (seconds) => (seconds ? `, until ${new Date(seconds * 1000).toISOStr
 const ACTS = {
   "key.create": ({ target, detail }) => html`issued the key ${name(tail(target))} for ${name(head(target))}${detail.label ? html` (${detail.label})` : ""}${detail.role ? `, with the role ${detail.role}` : ""}${day(detail.expires_at)}`,
   "key.revoke": ({ target }) => html`revoked the key ${name(tail(target))} of ${name(head(target))}`,
+  "key.block": ({ target }) => html`blocked the key ${name(tail(target))} of ${name(head(target))}`,
+  "key.unblock": ({ target }) => html`unblocked the key ${name(tail(target))} of ${name(head(target))}`,
   "key.rotate": ({ target, detail }) => html`replaced the key ${name(tail(target))} of ${name(head(target))} by ${name(detail.replaced_by ?? "another one")}`,
   "key.move": ({ target, detail }) => html`moved the key ${name(tail(target))} of ${name(head(target))} ${detail.team ? html`to the team ${name(detail.team)}` : "out of its team"}`,
   "team.create": ({ target }) => html`added the team ${name(tail(target))} of ${name(head(target))}`,

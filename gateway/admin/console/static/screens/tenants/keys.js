@@ -1,11 +1,11 @@
-// The keys of a tenant: issue, rotate, revoke. The plaintext of a new key is on the page once and nowhere else.
+// The keys of a tenant: issue, rotate, block, revoke. The plaintext of a new key is on the page once and nowhere else.
 import { html, useState } from "../../html.js";
 import { get, post, put, remove } from "../../api.js";
 import { Badge, Field, Notice, Time, To } from "../../parts.js";
 import { Pages } from "../../table.js";
 import { Form, only } from "./form.js";
 
-const STATES = { active: "good", expired: "warn", revoked: "bad", replaced: "warn" };
+const STATES = { active: "good", expired: "warn", revoked: "bad", replaced: "warn", blocked: "bad" };
 const PAGE = 50;
 
 export function Keys({ url, teams, session, again }) {
@@ -34,6 +34,8 @@ export function Keys({ url, teams, session, again }) {
     ${dialog?.kind === "issue" && html`<${Issue} url=${url} teams=${teams} session=${session} close=${close} />`}
     ${dialog?.kind === "rotate" && html`<${Rotate} url=${url} id=${dialog.id} close=${close} />`}
     ${dialog?.kind === "move" && html`<${Move} url=${url} id=${dialog.id} teams=${teams} close=${close} />`}
+    ${dialog?.kind === "block" && html`<${Block} url=${url} id=${dialog.id} close=${close} />`}
+    ${dialog?.kind === "unblock" && html`<${Unblock} url=${url} id=${dialog.id} close=${close} />`}
     ${dialog?.kind === "revoke" && html`<${Revoke} url=${url} id=${dialog.id} close=${close} />`}`;
 }
 
@@ -67,8 +69,10 @@ function Changes({ stored, open, teams }) {
   if (stored.status === "revoked" || stored.status === "expired") return "";
   const button = (kind, title, look) =>
     html`<button type="button" class=${look} aria-label=${`${title} ${stored.id}`} onClick=${() => open({ kind, id: stored.id })}>${title}</button>`;
-  return html`${!stored.replaced_by && button("rotate", "Rotate", "small")}
-    ${teams.length > 0 && button("move", "Move", "small")} ${button("revoke", "Revoke", "small danger")}`;
+  return html`${!stored.replaced_by && stored.status !== "blocked" && button("rotate", "Rotate", "small")}
+    ${teams.length > 0 && button("move", "Move", "small")}
+    ${stored.status === "blocked" ? button("unblock", "Unblock", "small") : button("block", "Block", "small")}
+    ${button("revoke", "Revoke", "small danger")}`;
 }
 
 const Team = ({ teams }) => html`<${Field} label="Team" name="team">
@@ -110,6 +114,25 @@ const Rotate = ({ url, id, close }) => html`<${Form}
 >
   <p>A new key takes the place of this key. Both work until the overlap ends.</p>
   <${Field} label="Overlap" name="overlap" defaultValue="24h" autocomplete="off" />
+<//>`;
+
+const Block = ({ url, id, close }) => html`<${Form}
+  title=${`Block key ${id}`}
+  button="Block"
+  danger=${true}
+  send=${() => put(`${url}/keys/${encodeURIComponent(id)}/block`)}
+  close=${close}
+>
+  <p>Requests with this key, and with keys that it replaced or that replaced it, are refused until it is unblocked.</p>
+<//>`;
+
+const Unblock = ({ url, id, close }) => html`<${Form}
+  title=${`Unblock key ${id}`}
+  button="Unblock"
+  send=${() => remove(`${url}/keys/${encodeURIComponent(id)}/block`)}
+  close=${close}
+>
+  <p>Requests with this key, and with keys that it replaced or that replaced it, are accepted again.</p>
 <//>`;
 
 const Revoke = ({ url, id, close }) => html`<${Form}

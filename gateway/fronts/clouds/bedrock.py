@@ -43,7 +43,8 @@ class BedrockFront:
         """Answer one request."""
         match = _CALL.fullmatch(http.target)
         route = None if match is None else self._routes[match[2]]
-        return await self._door.serve(http, route, _NOT_FOUND, _refusal, self._headers)
+        door = self._door
+        return await door.serve(http, route, _NOT_FOUND, _refusal, self._headers, authenticating=door.signed)
 
     async def _message(self, principal: Principal, http: Request, record: Record) -> Response:
         require_json(http)
