@@ -101,7 +101,7 @@ def of_chat(messages: list[Object]) -> list[Any]:
 
 def of_converse(body: Object) -> list[Any]:
     """The same of a request for Converse, whose arguments have the client's bytes."""
-    out = [("system", "text", block["text"]) for block in body.get("system", ())]
+    out: list[Any] = [("system", "text", block["text"]) for block in body.get("system", ())]
     for message in body["messages"]:
         role = message["role"]
         for block in message["content"]:
