@@ -13,8 +13,8 @@ from config.schema.protocols.credentials import CommandCredentials
 
 MAX_OUTPUT = 256 * 1024
 _TOKENS = ("token", "access_token", "accessToken", "id_token")
-_EXPIRIES = ("expirationTimestamp", "expires_on", "expires_at", "expiry", "expiration", "token_expiry", "expiresOn")
-"""Names of the time of the expiry. `expires_on` of az is in Unix seconds, and precedes its `expiresOn`, local time."""
+_EXPIRIES = ("expirationTimestamp", "expires_on", "expires_at", "expiry", "expiration", "token_expiry")
+"""Names of the time of the expiry. The `expiresOn` of az is a local time, and `expires_on` Unix seconds."""
 
 
 async def printed_token(config: CommandCredentials) -> Issued[str]:
@@ -43,16 +43,17 @@ def _lifetime(answer: Mapping[str, Any], name: str, lasts: float) -> float:
     return lasts if expiry is None else seconds_until(expiry, name)
 
 
-async def run(arguments: tuple[str, ...], timeout: float) -> bytes:
+async def run(arguments: tuple[str, ...], timeout: float, variables: Mapping[str, str] | None = None) -> bytes:
     """Return what a program prints. It has no shell, no input, and a process group of its own, which ends with it.
 
-    Raises `RenewalError`. What it prints to its standard error is dropped, as it may be a secret.
+    `variables` are added to the environment. What it prints to its standard error is dropped, as it may be a secret.
+    Raises `RenewalError`.
     """
     name = os.path.basename(arguments[0])
     try:
         process = await asyncio.create_subprocess_exec(
             *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL, start_new_session=True,
+            stderr=asyncio.subprocess.DEVNULL, start_new_session=True, env={**os.environ, **(variables or {})},
         )  # fmt: skip
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or type(error).__name__

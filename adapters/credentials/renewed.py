@@ -4,12 +4,12 @@ import asyncio
 import logging
 import random
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextvars import Context
 from typing import Generic, NamedTuple, TypeVar
 
 from adapters.errors import Unavailable
-from adapters.wire.failure_text import for_log
+from adapters.wire.failure_text import MADE, for_log
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -46,10 +46,13 @@ class Renewed(Generic[T]):
     """A value of one event loop. It stays in use until it expires, also if it cannot be renewed.
 
     The first value is made when it is needed. From then on each is made ahead of the expiry of the one before, as long
-    as this object is referenced. `label` names the source in the log.
+    as this object is referenced. `label` names the source in the log; `secrets` are those of a value.
     """
 
-    def __init__(self, label: str, make: Callable[[], Awaitable[Issued[T]]]) -> None:
+    def __init__(
+        self, label: str, make: Callable[[], Awaitable[Issued[T]]], secrets: Callable[[T], Iterable[str]]
+    ) -> None:
+        self._secrets = secrets
         self._label = label
         self._make = make
         self.loop = asyncio.get_running_loop()
@@ -122,6 +125,8 @@ class Renewed(Generic[T]):
                 log.info("credentials of %s: renewed again", self._label)
             self._issued, self.failure, self._pause = issued.value, "", FIRST_PAUSE
             self._since = self.loop.time()
+            for secret in self._secrets(issued.value):
+                MADE.add(secret)
             lasts = LONGEST if issued.seconds is None else issued.seconds
             self._until = self._since + lasts if issued.seconds is not None else float("inf")
             if issued.seconds is not None:

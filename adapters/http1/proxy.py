@@ -10,6 +10,8 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from config.schema.protocols.egress import DIRECT, ProxyConfig
+
 MAX_HEAD = 16 * 1024
 
 
@@ -67,13 +69,17 @@ class Proxy(NamedTuple):
             raise OSError(f"CONNECT was answered with {status!r}")
 
 
-# The proxy of the environment, by curl's rules for `NO_PROXY`.
+# The proxy to a server: the configured one, or that of the environment, by curl's rules for `NO_PROXY`.
 
 _INTERNAL = (".localhost", ".local", ".internal", ".svc")
 
 
-def environment_proxy(url: str, environment: Mapping[str, str] = os.environ) -> Proxy | None:
-    """The proxy to a server; None for a direct connection. One that is not an http:// URL is not used."""
+def proxy_of(config: ProxyConfig | None, url: str, environment: Mapping[str, str] = os.environ) -> Proxy | None:
+    """The proxy to a server; None for a direct connection. A proxy of the environment that is not an http:// URL is
+    not used."""
+    if config is not None:
+        user = None if config.user is None else config.user.get_secret_value()
+        return None if config.url == DIRECT else Proxy.of(config.url, user)
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or _is_internal(parts.hostname or ""):
         return None

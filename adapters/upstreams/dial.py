@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
 import ssl
 from collections import Counter
-from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,12 +15,11 @@ from pydantic import SecretStr
 from adapters.certificates import load_pair, read_pair, read_roots
 from adapters.http1.client import Client
 from adapters.http1.message import encode_fields
-from adapters.http1.proxy import Proxy, environment_proxy
+from adapters.http1.proxy import proxy_of
 from adapters.http1.signing import Credential
 from adapters.registry import Address
 from adapters.upstreams.deferral import DeferringClient
 from config.schema.config import PoolConfig, UpstreamTls
-from config.schema.protocols.egress import DIRECT, ProxyConfig
 
 if TYPE_CHECKING:
     from adapters.http2.channel import Channel  # needs an extra
@@ -60,7 +57,7 @@ def credential_of(pool: PoolConfig, url: str) -> Credential | None:
         return None
     from adapters.credentials.making import make
 
-    return make(pool.credentials, pool.name, url, pool.key_header, getattr(pool.protocol, "region", None))
+    return make(pool.credentials, pool, url)
 
 
 def http1_client(pool: PoolConfig, address: Address) -> Client:
@@ -196,14 +193,3 @@ def client_certificate(tls: UpstreamTls) -> tuple[float | None, int]:
     """The expiry of the client certificate in use, in Unix seconds, and the number of loads that failed."""
     expiries = [loaded.expiry for (config, _), loaded in _in_use.items() if config == tls and loaded.expiry is not None]
     return min(expiries, default=None), _failed[tls]
-
-
-# The proxy to a server: the pool's own, or that of the environment.
-
-
-def proxy_of(config: ProxyConfig | None, url: str, environment: Mapping[str, str] = os.environ) -> Proxy | None:
-    """The proxy to a server; None for a direct connection."""
-    if config is None:
-        return environment_proxy(url, environment)
-    user = None if config.user is None else config.user.get_secret_value()
-    return None if config.url == DIRECT else Proxy.of(config.url, user)

@@ -120,7 +120,9 @@ def _row(name: str, provider: Any, profile: Mapping[str, Any], today: date) -> d
 def _price(model: Any, today: date) -> dict[str, Any] | None:
     """The price of today; None for one that is no exact number of picos."""
     prices = _of_today(model.prices, today)
-    base = {ours: getattr(prices, theirs) for ours, theirs in _RATES.items() if getattr(prices, theirs, None) is not None}
+    base = {
+        ours: getattr(prices, theirs) for ours, theirs in _RATES.items() if getattr(prices, theirs, None) is not None
+    }
     if "prompt" not in base or any(amount is None for amount in base.values()):
         return None
     starts = sorted({tier.start for amount in base.values() for tier in getattr(amount, "tiers", ())})
@@ -128,7 +130,11 @@ def _price(model: Any, today: date) -> dict[str, Any] | None:
     made.setdefault("completion", "0")
     if starts:
         made["tiers"] = [
-            {"above": start, "completion": "0", **{name: _written(_at(amount, start + 1)) for name, amount in base.items()}}
+            {
+                "above": start,
+                "completion": "0",
+                **{name: _written(_at(amount, start + 1)) for name, amount in base.items()},
+            }
             for start in starts
         ]
     if batch := _batch(model, base):
@@ -152,7 +158,9 @@ def _of_today(prices: Any, today: date) -> Any:
 
 def _at(amount: Any, tokens: int) -> Decimal:
     """The price for a prompt of some tokens."""
-    tiers = [tier.price for tier in sorted(getattr(amount, "tiers", ()), key=lambda tier: tier.start) if tokens > tier.start]
+    tiers = [
+        tier.price for tier in sorted(getattr(amount, "tiers", ()), key=lambda tier: tier.start) if tokens > tier.start
+    ]
     return Decimal(tiers[-1] if tiers else getattr(amount, "base", amount))
 
 
@@ -161,7 +169,9 @@ def _batch(model: Any, base: Mapping[str, Any]) -> str:
     variants = [each for each in model.price_variants or () if each.when == {"processing": "batch"}]
     if len(variants) != 1:
         return ""
-    pairs = [(getattr(variants[0].prices, _RATES[name]), base[name]) for name in ("prompt", "completion") if name in base]
+    pairs = [
+        (getattr(variants[0].prices, _RATES[name]), base[name]) for name in ("prompt", "completion") if name in base
+    ]
     if any(cheap is None or hasattr(cheap, "tiers") or not _at(full, 0) for cheap, full in pairs):
         return ""
     shares = {Decimal(cheap) * 100 / _at(full, 0) for cheap, full in pairs}

@@ -59,7 +59,9 @@ class ModelCatalogue:
 
     def all(self) -> Iterator[ModelFacts]:
         """Every model."""
-        return (ModelFacts.of(provider, name, row) for provider, rows in self._rows.items() for name, row in rows.items())
+        return (
+            ModelFacts.of(provider, name, row) for provider, rows in self._rows.items() for name, row in rows.items()
+        )
 
 
 def _common(hits: list[ModelFacts]) -> ModelFacts | None:

@@ -93,7 +93,9 @@ def _lacks(doc: Document, place: Place, route: RouteConfig, facts: ModelFacts) -
         return
     for kind in ("defaults", "force"):
         values: dict[str, Any] = getattr(route.rewrite, kind)
-        schema = isinstance(values.get("response_format"), dict) and values["response_format"].get("type") == "json_schema"
+        schema = (
+            isinstance(values.get("response_format"), dict) and values["response_format"].get("type") == "json_schema"
+        )
         for name, ability, given in (("response_format", "schema", schema), ("tools", "tools", "tools" in values)):
             if given and ability in facts.lacks:
                 message = f"asks {facts.name} for {_NOUNS[ability]}, which it does not support"

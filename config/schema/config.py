@@ -30,7 +30,14 @@ from config.schema.limits import LimitsConfig, QuotaConfig
 from config.schema.listen import HttpConfig, ListenConfig, ListenTls
 from config.schema.money import PriceConfig
 from config.schema.pipelines.parts import Place
-from config.schema.pool import AccountLimitsConfig, BreakerConfig, EndpointConfig, PoolConfig, ProbeConfig
+from config.schema.pool import (
+    AccountLimitsConfig,
+    BreakerConfig,
+    EndpointConfig,
+    PoolConfig,
+    ProbeConfig,
+    PromptCacheConfig,
+)
 from config.schema.rewrite import RewriteConfig
 from config.schema.rollout import EventConfig, RolloutArmConfig, RolloutConfig
 from config.schema.route import (
@@ -112,6 +119,7 @@ __all__ = [
     "Priority",
     "ProbeConfig",
     "ProgramRuntime",
+    "PromptCacheConfig",
     "QueueConfig",
     "QuotaConfig",
     "RecordConfig",

@@ -4,6 +4,7 @@ import hmac
 import math
 import secrets
 from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import replace
 from hashlib import blake2b
 from types import MappingProxyType
 
@@ -219,7 +220,10 @@ def written_keys(config: Config) -> dict[str, KeyRecord]:
             if key.id in records:
                 problems.append(f"{where}: tenant {records[key.id].principal.tenant} has a key of the same id")
             end = end_of_day(key.expires) if key.expires else math.inf
-            records[key.id] = KeyRecord(granted(tenant.name, key.id, key), bytes.fromhex(key.hash), end)
+            if key.lineage is not None and not is_id(key.lineage):
+                problems.append(f"{where}: `lineage` is the id of the first key that this one replaces, 12 characters")
+            holder = replace(granted(tenant.name, key.id, key), lineage=key.lineage or "")
+            records[key.id] = KeyRecord(holder, bytes.fromhex(key.hash), end)
     if problems:
         raise KeyConfigError("\n".join(problems))
     return records

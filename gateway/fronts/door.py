@@ -197,8 +197,9 @@ class Door:
             )
         headers = http.headers
         token = bearer(headers.get("authorization"))
-        if token is None:  # `api-key` is the header of Azure's clients
-            token = bearer(None, headers.get("x-api-key") or headers.get("api-key"))
+        if token is None:  # `api-key` is the header of Azure's clients, `x-goog-api-key` of Google's
+            given = headers.get("x-api-key") or headers.get("api-key") or headers.get("x-goog-api-key")
+            token = bearer(None, given)
         return self.principal(token, http.peer_certificate if token is None else None, record)
 
     def principal(self, token: str | None, certificate: Mapping[str, Any] | None, record: Record) -> Principal:

@@ -10,7 +10,7 @@ from adapters.http1.message import Request, Response
 from adapters.wire.openai.model_field import PASSTHROUGH
 from gateway.fronts.door import Door, DoorPath
 from gateway.fronts.openai import OpenAIFront
-from gateway.fronts.paths import APPS, MESSAGES, MODEL, MODELS, PROJECTS, RESPONSES, VERSION, readdressed
+from gateway.fronts.paths import APPS, GEMINI, MESSAGES, MODEL, MODELS, PROJECTS, RESPONSES, VERSION, readdressed
 
 PASSED = frozenset(path.encode() for path in PASSTHROUGH)
 GENERATION = frozenset({b"/v1/chat/completions", b"/v1/completions", b"/v1/embeddings"})
@@ -75,6 +75,7 @@ class Fronts:
             (RESPONSES, responses or LateFront("gateway.fronts.responses", "ResponsesFront", own)),
             *features,
             (MESSAGES, self._anthropic),
+            (GEMINI, LateFront("gateway.fronts.gemini", "GeminiFront", own)),
             (MODEL, LateFront("gateway.fronts.bedrock", "BedrockFront", own, created)),
             *((path, self._vertex) for path in PROJECTS),
         )

@@ -74,7 +74,7 @@ class OpenAIFront:
         tensor_models, facts = self._core.snapshot.tensor_models, await self._facts.of(self._core.snapshot.config)
         models = [
             wire.model(name, self._created, "tensor" if model.name in tensor_models else "llm")
-            | facts.get(model.name, {})
+            | dict(facts.get(model.name, {}))
             for model in visible
             for name, _, _ in rules.names(model)
         ]

@@ -84,7 +84,9 @@ def check(
 
 def _by_catalogue(config: Config | None, file: Path) -> tuple[Problem, ...]:
     """Warnings about hosted models, which need the catalogue."""
-    if config is None or not any(endpoint.url.startswith("https:") for pool in config.pools for endpoint in pool.endpoints):
+    if config is None or not any(
+        endpoint.url.startswith("https:") for pool in config.pools for endpoint in pool.endpoints
+    ):
         return ()
     from config.catalogue.reading import SHIPPED, CatalogueError, catalogue
     from config.checks.hosted import advise

@@ -3,7 +3,9 @@
 plan.py           composes the upstream of a decision: Fallback[Retry[Resume[Hedge[Pool]]]]
 plan_state.py     state of plans that outlives a reload: budgets, caches
 fallback.py       another upstream after a failure; a pool with a free slot first
+filtered.py       answers that a provider's filter ends before anything is written
 split.py          a choice between upstreams, inside a fallback
+prompt_cache.py   marks prompts for the cache of a provider
 retry.py          another attempt within a budget
 hedge.py          a second attempt while the first has not begun
 resume.py         continues a broken stream at another endpoint

@@ -14,6 +14,7 @@ from adapters.requests import ChatRequest
 from adapters.wire.anthropic import chat_turns as turns
 from adapters.wire.anthropic.tools import choice_of, tools_of
 from adapters.wire.body import field
+from adapters.wire.native_chat import NativeChat
 from adapters.wire.openai import bounds, thinking
 
 Object = dict[str, Any]
@@ -58,7 +59,8 @@ def message_fields(request: ChatRequest, model: str | None, max_tokens: int | No
 
     Fields without effect are added to `ignored`. Raises `CallerError`.
     """
-    fields = with_allowed_tools(request.fields)
+    wish = request.payload.thinking if isinstance(request, NativeChat) else {}
+    fields = with_allowed_tools({**wish, **request.fields})
     ignored.sift(fields, _TRANSLATABLE)
     system, messages = turns.turns_of(fields, ignored)
     body: Object = {name: fields[name] for name in _SAME if _is_given(fields, name)}

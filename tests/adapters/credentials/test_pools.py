@@ -2,11 +2,15 @@
 
 import asyncio
 import sys
+import time
 from datetime import UTC, datetime
+from email.utils import formatdate
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
+from adapters.credentials import renewed
 from adapters.credentials.sigv4 import AccessKey
 from adapters.errors import Unavailable
 from adapters.http1.client import Client
@@ -15,10 +19,12 @@ from adapters.http1.server import Server
 from adapters.registry import Address, make
 from adapters.types import Deadline
 from adapters.upstreams.dial import http1_client
+from adapters.wire import failure_text
+from adapters.wire.failure_text import Scrubber
 from config.schema.config import PoolConfig
 from tests.support.gateways import config
 from tests.support.providers import oauth
-from tests.support.providers.aws import KEY, botocores
+from tests.support.providers.aws import KEY, POD_TOKEN, REGION, SECRETS, AwsStub, aws_stub, botocores
 
 pytestmark = pytest.mark.realtime
 PATIENCE = 10.0
@@ -139,3 +145,96 @@ async def test_every_request_is_signed_for_aws() -> None:
         "bedrock", AccessKey("AKID", KEY, "FwoG"), "POST", "/model/a%3Ab/converse?x=1", fields, b"{}", stamp
     )
     assert received.headers["authorization"] == expected["authorization"]
+
+
+class Amazon(Service):
+    """Verifies signatures by a clock that is `ahead` seconds before this machine's, and refuses the keys in `ended`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ahead = 0.0
+        self.ended: set[str] = set()
+
+    async def __call__(self, http: Request) -> Response:
+        self.received.append(http)
+        now = time.time() + self.ahead
+        fields = [("date", formatdate(now, usegmt=True))]
+        if not AwsStub().verifies(http, "bedrock", await http.read(), now):
+            return Response(403, [*fields, ("x-amzn-errortype", "InvalidSignatureException:http://x")], b"{}")
+        if http.headers.get("x-amz-security-token") in self.ended:
+            return Response(403, [*fields, ("x-amzn-errortype", "ExpiredTokenException")], b"{}")
+        return Response(200, fields, b"ok")
+
+
+def of_amazon(service: Amazon, **keys: str) -> Client:
+    static = {"key_id": "AKIDSTATIC", "secret": SECRETS["AKIDSTATIC"]}
+    aws = {"region": REGION, "service": "bedrock", **(keys or static)}
+    return http1_client(pool(credentials={"aws": aws}), Address(service.url))
+
+
+@pytest.mark.parametrize("ahead", [-86400.0, -301.0, 0.0, 250.0, 3600.0])
+async def test_a_wrong_clock_is_corrected_by_the_server_s_own(ahead: float) -> None:
+    service = Amazon()
+    service.ahead = ahead
+    server = await service.listen()
+    client = of_amazon(service)
+    assert [await status_of(client) for _ in range(3)] == [200, 200, 200]
+    await client.aclose()
+    await server.aclose()
+    assert len(service.received) == 3 + (abs(ahead) > 300)
+
+
+async def test_a_wrong_secret_is_refused_once() -> None:
+    service = Amazon()
+    server = await service.listen()
+    client = of_amazon(service, key_id="AKIDSTATIC", secret="other")
+    assert await status_of(client) == 403
+    await client.aclose()
+    await server.aclose()
+    assert len(service.received) == 1
+
+
+async def test_a_key_that_ended_early_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(renewed, "DISCARD_AFTER", 0.0)
+    service = Amazon()
+    server = await service.listen()
+    async with aws_stub() as stub:
+        monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"{stub.url}/v1/credentials")
+        monkeypatch.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", POD_TOKEN)
+        for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+            monkeypatch.setenv(name, "/nonexistent")
+        client = of_amazon(service, session_name="gateway")
+        assert await status_of(client) == 200
+        service.ended, stub.session = {stub.session}, "another-session"
+        assert await status_of(client) == 200
+        await client.aclose()
+    await server.aclose()
+    assert [each.headers["x-amz-security-token"] for each in service.received] == [
+        "a-session", "a-session", "another-session",
+    ]  # fmt: skip
+
+
+def test_texts_of_servers_lose_credentials_that_were_made() -> None:
+    failure_text.MADE.add("opaque/token+of=an-issuer")
+    assert Scrubber().text("the token opaque/token+of=an-issuer is revoked") == "the token [secret] is revoked"
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"credentials": {}}, "one kind"),
+        ({"credentials": {"aws": {}, "command": "x"}}, "one kind"),
+        ({"credentials": {"command": "x"}, "key": "k"}, "one credential"),
+        ({"credentials": {"aws": {}}, "key_header": "x-key"}, "no effect"),
+        ({"credentials": {"command": "x"}, "protocol": "oip-grpc"}, "over HTTP"),
+        ({"credentials": {"aws": {"key_id": "k"}}}, "two parts"),
+        ({"credentials": {"aws": {"token_file": "f"}}}, "go with `role`"),
+        ({"credentials": {"aws": {"profile": "p", "key_id": "k", "secret": "s"}}}, "one source"),
+        ({"credentials": {"google": {"file": "f", "key": "k"}}}, "`file` or `key`"),
+        ({"credentials": {"azure": {"managed": True, "secret": "s"}}}, "one source"),
+        ({"credentials": {"command": {"run": []}}}, "at least 1 item"),
+    ],
+)
+def test_credentials_that_contradict_themselves(fields: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValidationError, match=text):
+        pool(**fields)

@@ -109,7 +109,7 @@ async def _with_client(work: Any, model: str = CLAUDE) -> Any:
         return await asyncio.to_thread(run, server.url)
 
 
-def converse_arguments(text: str) -> dict[str, Any]:
+def chat_with(text: str) -> dict[str, Any]:
     return {"modelId": CLAUDE, "messages": [{"role": "user", "content": [{"text": text}]}]}
 
 
@@ -118,21 +118,19 @@ async def test_botocore_reads_the_stand_in() -> None:
     """What the stand-in answers is what AWS's library expects; its signatures are right, too."""
 
     def work(client: Any) -> None:
-        answer = client.converse(**converse_arguments("hi there"))
+        answer = client.converse(**chat_with("hi there"))
         assert answer["output"]["message"]["content"] == [{"text": "hi there"}]
-        events = list(client.converse_stream(**converse_arguments("hi there"))["stream"])
+        events = list(client.converse_stream(**chat_with("hi there"))["stream"])
         assert [next(iter(event)) for event in events] == [
             "messageStart", "contentBlockDelta", "contentBlockDelta", "contentBlockStop", "messageStop", "metadata",
         ]  # fmt: skip
         assert events[-1]["metadata"]["usage"] == answer["usage"]
-        assert client.count_tokens(
-            modelId=CLAUDE, input={"converse": {"messages": converse_arguments("hi there")["messages"]}}
-        )
+        assert client.count_tokens(modelId=CLAUDE, input={"converse": {"messages": chat_with("hi there")["messages"]}})
         with pytest.raises(client.exceptions.ThrottlingException):
-            client.converse(**converse_arguments("!ThrottlingException"))
+            client.converse(**chat_with("!ThrottlingException"))
         with pytest.raises(ClientError, match="ServiceQuotaExceededException"):
-            client.converse(**converse_arguments("!ServiceQuotaExceededException"))
+            client.converse(**chat_with("!ServiceQuotaExceededException"))
         with pytest.raises(EventStreamError, match="modelStreamErrorException"):
-            list(client.converse_stream(**converse_arguments("!mid ModelStreamErrorException b c"))["stream"])
+            list(client.converse_stream(**chat_with("!mid ModelStreamErrorException b c"))["stream"])
 
     await _with_client(work)

@@ -47,7 +47,7 @@ PARTS = st.lists(
 def conversations(draw: st.DrawFn) -> tuple[list[Object], list[str]]:
     """Messages of a chat whose turns alternate, and the names of tools."""
     tools = draw(st.lists(NAMES, min_size=1, max_size=3, unique=True))
-    messages = [{"role": "system", "content": draw(TEXTS)}] if draw(st.booleans()) else []
+    messages: list[Object] = [{"role": "system", "content": draw(TEXTS)}] if draw(st.booleans()) else []
     for turn in range(draw(st.integers(1, 3))):
         messages.append({"role": "user", "content": draw(TEXTS | PARTS)})
         ids = draw(st.lists(NAMES, max_size=3, unique=True))
@@ -101,7 +101,7 @@ def of_chat(messages: list[Object]) -> list[Any]:
 
 def of_converse(body: Object) -> list[Any]:
     """The same of a request for Converse, whose arguments have the client's bytes."""
-    out: list[Any] = [("system", "text", block["text"]) for block in body.get("system", ())]
+    out: list[tuple[Any, ...]] = [("system", "text", block["text"]) for block in body.get("system", ())]
     for message in body["messages"]:
         role = message["role"]
         for block in message["content"]:
