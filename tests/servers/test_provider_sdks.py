@@ -22,7 +22,7 @@ CLIENTS = {
     "mistral": "mistralai==3.7.0",
     "openai": "openai==3.57.0",
 }
-OF = {name: name if name in CLIENTS else "openai" for name in PROVIDERS if name != "azure"}
+OF = {name: name if name in CLIENTS else "openai" for name in PROVIDERS if name not in ("azure", "converse")}
 """The client of each provider. Azure's sends its key in another header."""
 CALLS = (ToolCall("call_a1", "look", '{"a":"käse"}'), ToolCall("call_b2", "look", '{"a":"b"}'))
 COUNTS = Counts(20, 0, 9, 0)

@@ -47,7 +47,13 @@ async def test_a_message_loses_no_thoughts_signatures_cache_points_and_ids() -> 
     assert usage["cache_creation"] == {"ephemeral_1h_input_tokens": 21}
     prompt = usage["input_tokens"] + 26
     assert answer.usage == Usage(
-        prompt, usage["output_tokens"], exact=True, bytes=answer.usage.bytes, cached_tokens=5, cache_write_tokens=21
+        prompt,
+        usage["output_tokens"],
+        exact=True,
+        bytes=answer.usage.bytes,
+        cached_tokens=5,
+        cache_write_tokens=21,
+        cache_hour_tokens=21,
     )
 
 
