@@ -144,6 +144,10 @@ async def _dispatch(state: Bedrock, request: web.Request, raw_path: str) -> web.
             state.refused.append(wrong)
         raise invalid(wrong)
     state.bodies.append((parts[3], body))
+    if parts[3] == "count-tokens" and model != CLAUDE:
+        raise (
+            Refused.named("identifier") if model == PROFILE else invalid("This model doesn't support counting tokens.")
+        )
     if parts[3] == "count-tokens":
         return _json({"inputTokens": words(converse)})
     if state.play is not None:
