@@ -10,6 +10,7 @@ aws.py                 what AWS checks in a signed request, and the services tha
 oauth.py               token endpoints
 azure.py               Azure OpenAI
 bedrock.py             Amazon Bedrock
+bedrock_row.py         Bedrock's row in the table of abilities
 bedrock_shapes.py      what Bedrock refuses in a request
 bedrock_adapters.py    Bedrock's adapter before the stub
 issuers.py             the issuers of Google Cloud and of Microsoft Entra
