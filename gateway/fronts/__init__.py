@@ -17,7 +17,6 @@ pages.py             pages of lists
 passed.py            OpenAI's operations that are forwarded unchanged: rerank, audio, images
 anthropic.py         `/v1/messages`, `/v1/messages/count_tokens`
 clouds/              the APIs of clouds: Gemini, Vertex AI, Bedrock
-model_facts.py       what the catalogue has about the listed models
 oip_http.py          the Open Inference Protocol over HTTP
 predict_v1.py        KServe's v1 and TensorFlow Serving's REST API
 apps.py              HTTP apps, and TorchServe's paths
