@@ -187,7 +187,7 @@ def _same(on: Stage, calls: tuple[ToolCall, ...], *, has_thoughts: bool) -> None
     assert [(one.id, one.name, json.loads(one.arguments)) for one in turn.calls] == [
         (one.id, one.name, json.loads(one.arguments)) for one in calls
     ]
-    if has_thoughts and on.provider.demands_thoughts:
+    if has_thoughts and on.provider.replays_thoughts:
         assert turn.thoughts == THOUGHT
 
 
