@@ -16,6 +16,7 @@ MODULES = {
     "anthropic": "adapters.upstreams.anthropic.client",
     "gemini": "adapters.upstreams.gemini.client",
     "vertex": "adapters.upstreams.gemini.client",
+    "bedrock": "adapters.upstreams.bedrock.adapter",
     "oip-http": "adapters.upstreams.oip.http_client",
     "oip-grpc": "adapters.upstreams.oip.grpc_client",
     "tfserving": "adapters.upstreams.tfserving.rest_client",

@@ -1,11 +1,14 @@
 """The input of the policies: the properties of one request."""
 
 from collections.abc import Callable, Mapping
+from hashlib import sha256
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 Feature = Literal["tools", "json_schema", "vision"]
 """A capability of the model that a request requires."""
+MOST_USER = 128
+"""Characters of an end user; a longer text is replaced by its hash."""
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
@@ -34,6 +37,16 @@ class Facts(NamedTuple):
     lineage: str = ""  # the first key that this one replaces; empty for a key that replaces none
 
     @property
+    def end_user(self) -> str:
+        """The end user as limits and usage name it; empty without one."""
+        return bounded_user(self.user) if self.user else ""
+
+    @property
     def subject(self) -> str:
         """The identity for limits: a rotated key continues with the usage of the one before."""
         return self.lineage or self.key
+
+
+def bounded_user(user: str) -> str:
+    """The name of an end user, which is a text of the client: a long one is replaced by its hash."""
+    return user if len(user) <= MOST_USER else sha256(user.encode("utf-8", "surrogatepass")).hexdigest()

@@ -22,6 +22,8 @@ class Seen(NamedTuple):
 
     status: int
     body: bytes = b""
+    exception: str = ""
+    """The exception by which services of AWS refuse a request."""
 
     @property
     def json(self) -> Any:
@@ -80,7 +82,8 @@ class Look:
             response = await self._client.request(
                 method.encode(), target, fields + (_JSON if body else b""), body, deadline
             )
-            return Seen(response.status, await response.read(MAX_BODY))
+            exception = response.headers.get("x-amzn-errortype") or ""
+            return Seen(response.status, await response.read(MAX_BODY), exception)
         except (TransportError, BackendError):
             if not self._seen:
                 raise

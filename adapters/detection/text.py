@@ -1,5 +1,6 @@
 """Detects servers of text models. Most list models in OpenAI's form; other responses distinguish the systems."""
 
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -44,6 +45,7 @@ SIGNS = {
     "/props": ("total_slots", OWNERS["llamacpp"]),
 }
 """A path that only one system has, a field of its response, and the system: the owner of a model may be its author."""
+_OF_BEDROCK = re.compile(r"(^|\.)bedrock-runtime(-fips)?\.")
 KEY_REQUIRED = "It lists its models only with a key: give --key."
 _OTHER = _Kind("a server that speaks OpenAI", "openai")
 
@@ -57,6 +59,23 @@ async def tgi(look: Look) -> Detection | None:
     context = f"context {info['max_total_tokens']} tokens" if isinstance(info["max_total_tokens"], int) else ""
     detected = pool("tgi", speaking("tgi"), DetectedModel(name, "text", context))
     return Detection("Text Generation Inference", text(info.get("version")), (detected,))
+
+
+async def bedrock(look: Look) -> Detection | None:
+    """Detect Bedrock by its host: below a path of another API the address is that API."""
+    return None if names_root(look.base_path) or not _OF_BEDROCK.search(look.host) else _bedrock(look)
+
+
+async def bedrock_elsewhere(look: Look) -> Detection | None:
+    """Detect Bedrock behind another host by its refusal of an empty conversation."""
+    seen = await look.at("/model/headrace.probe/converse", b'{"messages":[]}')
+    return _bedrock(look) if seen.exception else None
+
+
+def _bedrock(look: Look) -> Detection:
+    models = [DetectedModel(name, "text") for name in look.names]
+    notes = () if models else ("Its models are not listed here: name those of the account with --model.",)
+    return Detection("Amazon Bedrock", "", (pool("bedrock", "bedrock", *models),), notes)
 
 
 async def openai(look: Look) -> Detection | None:

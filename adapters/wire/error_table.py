@@ -3,7 +3,7 @@
     words                             statuses              error               breaker  retry      fallback
     prompt too long                   of the request        ContextTooLong      no       no         own class
     credit, balance, quota            402, 429; 400, 403    AccountRefused      rest; no elsewhere  capacity
-    input refused, moderation         403, 451; caller's    CallerError         no       no         no
+    input refused, moderation         403, 451; caller's    ContentRefused      no       no         own class
     country, region                   403                   CallerError         no       no         no
     a model, its access               400, 403, 404         upstream_model_…    yes      yes        backend
     –                                 401, other 403        upstream_credential yes      yes        backend
@@ -32,6 +32,7 @@ from adapters.errors import (
     BackendError,
     CallerError,
     CapacityError,
+    ContentRefused,
     ContextTooLong,
     InferenceError,
     NotFound,
@@ -55,6 +56,8 @@ MAX_TEXT = 2_000
 """Characters of a plain text at most."""
 MAX_DEPTH = 3
 """Errors within errors at most."""
+MAX_INNER = 8 * 1024
+"""Bytes of a filter's verdict at most."""
 
 
 class ErrorBody(msgspec.Struct):
@@ -64,9 +67,12 @@ class ErrorBody(msgspec.Struct):
     type: str | None = None
     param: str | None = None
     code: str | int | None = None
+    inner: dict[str, Any] | None = None
+    """Azure's `innererror`: the verdict of its filter of content."""
 
 
 _decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
 
 
 def decode_error(body: bytes, depth: int = 0) -> ErrorBody:
@@ -114,7 +120,9 @@ def _of_object(body: dict[str, Any], depth: int) -> ErrorBody:
     kind = _text_or_none(body.get("type")) or _text_or_none(body.get("status"))
     if kind is None and (kind := _text_or_none(body.get("__type"))) is not None:
         kind = kind.rpartition("#")[2]
-    return ErrorBody(message, kind, _text_or_none(body.get("param")) or param, error_code)
+    verdict = body.get("innererror")
+    verdict = verdict if isinstance(verdict, dict) and len(_encode(verdict)) <= MAX_INNER else None
+    return ErrorBody(message, kind, _text_or_none(body.get("param")) or param, error_code, verdict)
 
 
 def _message_of(value: Any, depth: int) -> tuple[str | None, str | None]:
@@ -191,6 +199,14 @@ _CONTENT = re.compile(
     r"|\b(input|prompt|message|image|content|request)\b.{0,40}\b(blocked|rejected|refused|inappropriate)",
     re.IGNORECASE,
 )
+_DENIED = re.compile(r"not authorized to perform", re.IGNORECASE)
+"""AWS's words for a role without the right, which name the model too."""
+_FLAGGED = re.compile(
+    r"\bflagged\b|content (management|filtering) policy|safety system|ResponsibleAIPolicy|usage polic(y|ies)"
+    r"|inappropriate content|data_inspection_failed",
+    re.IGNORECASE,
+)
+"""The texts of filters in a 400."""
 _PLACE = re.compile(r"\b(country|countries|region|territory|location)\b|unsupported_country", re.IGNORECASE)
 _MODEL = re.compile(r"model|deployment|no (allowed )?(endpoints|providers)", re.IGNORECASE)
 _NO_MODEL = re.compile(
@@ -269,7 +285,8 @@ def _class(status: int, reported: ErrorBody, retry_after: float | None) -> Infer
         return _worded(error, reported)
     if status in (403, 404) and reported.message and _CONTENT.search(words):
         return _callers(status, reported)
-    if status == 404 or (status == 403 and _MODEL.search(words)) or (of_the_request and _NO_MODEL.search(words)):
+    names_model = status == 403 and _MODEL.search(words) and not _DENIED.search(words)
+    if status == 404 or names_model or (of_the_request and _NO_MODEL.search(words)):
         return _not_found(reported, words)
     if of_the_request and _WRONG_KEY.match(reported.message or ""):
         return credential_refused()
@@ -297,7 +314,18 @@ def _callers(status: int, reported: ErrorBody) -> CallerError:
     code = reported.code if isinstance(reported.code, str) and not reported.code.isdigit() else None
     if status == 413:
         return TooLarge(_own(reported), param=reported.param)
-    return CallerError(_own(reported), param=reported.param, code=code)
+    kind = ContentRefused if _refuses_content(status, reported) else CallerError
+    error = kind(_own(reported), param=reported.param, code=code)
+    error.inner = reported.inner
+    return error
+
+
+def _refuses_content(status: int, reported: ErrorBody) -> bool:
+    named, message = f"{reported.code or ''} {reported.type or ''}", reported.message or ""
+    if status in (403, 404, 451):
+        return _CONTENT.search(f"{named} {message}") is not None
+    # A server may repeat a part of the request in a 400.
+    return _CONTENT.search(named) is not None or _FLAGGED.search(message) is not None
 
 
 def _not_found(reported: ErrorBody, words: str) -> BackendError:

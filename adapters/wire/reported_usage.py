@@ -27,6 +27,7 @@ _NAMES: dict[str, str | dict[str, str]] = {
     "prompt_cache_hit_tokens": "cached",  # DeepSeek's
     "cache_read_input_tokens": "cached",  # Anthropic's
     "cache_creation_input_tokens": "written",
+    "cache_creation": {"ephemeral_1h_input_tokens": "hour"},
     "cacheReadInputTokens": "cached",  # Bedrock's
     "cacheWriteInputTokens": "written",
     "completion_tokens_details": {"reasoning_tokens": "reasoning"},
@@ -49,6 +50,7 @@ class UsageReport(NamedTuple):
     total: int | None = None
     cached: int | None = None
     written: int | None = None
+    hour: int | None = None
     reasoning: int | None = None
     beside: bool = False
     """Whether tokens of the cache are counted beside the prompt's, as in Anthropic's messages."""
@@ -65,6 +67,7 @@ class UsageReport(NamedTuple):
             _later(self.total, before.total),
             _later(self.cached, before.cached),
             _later(self.written, before.written),
+            _later(self.hour, before.hour),
             _later(self.reasoning, before.reasoning),
             self.beside,
             self.apart or before.apart,
@@ -93,6 +96,7 @@ class UsageReport(NamedTuple):
         usage = Usage(prompt, completion, exact=True)
         usage.cached_tokens = min(cached, prompt)
         usage.cache_write_tokens = min(written, prompt - usage.cached_tokens)
+        usage.cache_hour_tokens = min(self.hour or 0, usage.cache_write_tokens)
         usage.reasoning_tokens = min(reasoning, completion)
         return usage
 

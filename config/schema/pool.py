@@ -17,7 +17,7 @@ from config.schema.section import Section, ShortSection
 from config.schema.text import KeyHeader, Name, ProbePath, Secret
 from config.schema.units import Duration, Rate, Size
 
-_OF_TEXT = ("openai", "anthropic", "gemini", "vertex", "tgi", "triton-generate", "auto")
+_OF_TEXT = ("openai", "anthropic", "gemini", "vertex", "bedrock", "tgi", "triton-generate", "auto")
 PLACES = 8
 """Requests at the same time of a replica of a runtime that states no number."""
 
@@ -38,6 +38,31 @@ class AccountLimitsConfig(Section):
         return self
 
 
+class PromptCacheConfig(Section):
+    """Marks the beginnings of prompts that the provider keeps in its cache: at most four. A request with marks of its
+    own is left as it is."""
+
+    system: bool = True
+    """Mark the end of the system prompt."""
+    tools: bool = True
+    """Mark the end of the tools."""
+    turns: int = Field(1, ge=0, le=4)
+    """Mark so many of the user's last turns, as far as four marks suffice."""
+    ttl: Literal["5m", "1h"] = "5m"
+    """How long the provider keeps a beginning after its last use."""
+    min_tokens: int = Field(1024, ge=1)
+    """Estimated tokens of the shortest beginning that is marked. Providers keep none below 1024, some none below 4096.
+    """
+
+    @model_validator(mode="after")
+    def _of_something(self) -> Self:
+        if not (self.system or self.tools or self.turns):
+            raise ValueError("marks nothing: give system, tools or turns")
+        return self
+
+
+_CACHING = ("anthropic", "bedrock")
+"""The protocols with marks of caches. The others have no caches, or find repeated prompts by themselves."""
 ACCOUNT_FIELDS = ("name", "key", "credentials", "key_header", "headers", "model", "region", "limits")
 """The fields of an endpoint by which it has an account, a model or limits of its own."""
 _REGIONS = ("region", "location")
@@ -157,9 +182,11 @@ class PoolConfig(Section):
     max_answer: Size = 64 * 1024**2
     """Bytes of the longest answer of text, and of the longest event of a stream: a streamed image is one event. An
     endpoint that sends more has failed. Each open stream may hold that much. For the protocols ``openai``,
-    ``anthropic``, ``gemini``, ``vertex``, ``tgi``, ``triton-generate`` and ``auto``."""
+    ``anthropic``, ``gemini``, ``vertex``, ``bedrock``, ``tgi``, ``triton-generate`` and ``auto``."""
     queue: QueueConfig | None = None
     """Queue for requests that find every endpoint full. Without one they are refused at once."""
+    prompt_cache: PromptCacheConfig | None = None
+    """Marks prompts for the cache of the provider, for the protocols ``anthropic`` and ``bedrock``."""
     resume: Literal["text", "tokens"] | None = None
     """Continue a broken stream on another endpoint. ``text`` uses vLLM's ``continue_final_message``, which SGLang
     supports too. ``tokens`` continues exactly, on Headrace's own runtime only."""
@@ -331,6 +358,14 @@ class PoolConfig(Section):
             type(self.protocol).model_fields
         ):
             raise ValueError(f"the protocol {self.protocol.name} has no region: its URL names the server")
+        return self
+
+    @model_validator(mode="after")
+    def _caches(self) -> Self:
+        if self.prompt_cache is not None and self.protocol.name not in _CACHING:
+            raise ValueError(
+                f"prompt_cache has no effect on the protocol {self.protocol.name}: it is for anthropic and bedrock"
+            )
         return self
 
     @model_validator(mode="after")

@@ -115,6 +115,9 @@ class UsageConfig(Section):
     """How long the amounts of each hour are retained."""
     days: Duration = 1096 * 86400.0
     """How long the amounts of each day are retained."""
+    users: int = Field(0, ge=0, le=10_000)
+    """Most end users of a tenant that each gateway counts separately in an hour; further ones share `(others)`. 0
+    counts none. A user is the `user` of OpenAI's requests or the `metadata.user_id` of Anthropic's."""
 
 
 def _no_credential(name: str) -> str:

@@ -65,6 +65,8 @@ class KeyConfig(GrantConfig):
     """Hash of the key. The key cannot be derived from it."""
     expires: Date | None = None
     """Last day on which the key is accepted, in UTC."""
+    lineage: Name | None = None
+    """Id of the first key that this one replaces: for limits and usage, all keys of one lineage are one."""
 
 
 class TeamConfig(Section):

@@ -30,6 +30,8 @@ class Identity:
         on_change: Callable[[KeyTable], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
         lent: Path | None = None,
+        *,
+        is_worker: bool = False,
     ) -> None:
         """`on_change` is called when the keys have changed, but not when the configuration has. `lent` is a sealed copy
         of the keys that the supervisor has written for this process, which writes none itself."""
@@ -41,6 +43,7 @@ class Identity:
         """The demo key, if there is one."""
         self._on_change = on_change
         self._lent = lent
+        self._is_worker = is_worker
         self._watcher: KeyWatcher
         self._pepper = b""
 
@@ -58,6 +61,7 @@ class Identity:
             self._watcher = KeyWatcher(
                 self.store, pepper, self._config, self._changed, demo=self.demo,
                 own=self._sealed(own), lent=self._sealed(self._lent),
+                warns=not self._is_worker,
             )  # fmt: skip
             self.keys = await self._watcher.load()
         except BaseException:

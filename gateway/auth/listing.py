@@ -64,7 +64,7 @@ def _written(tenant: str, key: KeyConfig, now: float) -> ListedKey:
     status: Status = "active" if ends is None or ends > now else "expired"
     scopes = {} if key.scopes is None else key.scopes.model_dump(mode="json", exclude_none=True)
     moment = _moment(ends)
-    grant = key.role, scopes, key.labels, key.team or ""
+    grant = key.role, scopes, key.labels, key.team or "", key.lineage
     return ListedKey(key.id, tenant, "", status, "file", None, moment, None, None, *grant)
 
 

@@ -4,6 +4,7 @@ import hmac
 import math
 import secrets
 from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import replace
 from hashlib import blake2b
 from types import MappingProxyType
 
@@ -138,6 +139,26 @@ class KeyTable:
             raise self._refused(record)
         return record.principal
 
+    def signer(self, key_id: str, fits: Callable[[str], bool], now_utc: float) -> Principal:
+        """The principal of a request that is signed with the secret access key of a key. `fits` checks the signature
+        with a secret.
+
+        Raises `CredentialError`, and `CapacityError` for a key that may be one of the database, which is not read yet.
+        """
+        from gateway.auth.aws import secret_of  # few gateways have clients that sign
+
+        record = self._records.get(key_id) or self._ended.get(key_id, _NO_RECORD)
+        peppers = [pepper for pepper in (self._pepper, previous_of(self._pepper)) if pepper is not None]
+        if not any(fits(secret_of(pepper, key_id)) for pepper in peppers):
+            if not self._is_complete and record is _NO_RECORD:
+                raise CapacityError(_NOT_READ, code="key_database_unavailable", retry_after=1.0)
+            raise CredentialError(REFUSED).because("unknown" if record is _NO_RECORD else "wrong_secret", key=key_id)
+        if record is _NO_RECORD:
+            raise CredentialError(REFUSED).because("unknown", key=key_id)
+        if key_id not in self._records or now_utc >= record.expires_at:
+            raise self._refused(record)
+        return record.principal
+
     def holder(self, key_id: str, now_utc: float) -> Principal | None:
         """The principal of a key; None if the key is not here, or has expired."""
         record = self._records.get(key_id)
@@ -199,7 +220,10 @@ def written_keys(config: Config) -> dict[str, KeyRecord]:
             if key.id in records:
                 problems.append(f"{where}: tenant {records[key.id].principal.tenant} has a key of the same id")
             end = end_of_day(key.expires) if key.expires else math.inf
-            records[key.id] = KeyRecord(granted(tenant.name, key.id, key), bytes.fromhex(key.hash), end)
+            if key.lineage is not None and not is_id(key.lineage):
+                problems.append(f"{where}: `lineage` is the id of the first key that this one replaces, 12 characters")
+            holder = replace(granted(tenant.name, key.id, key), lineage=key.lineage or "")
+            records[key.id] = KeyRecord(holder, bytes.fromhex(key.hash), end)
     if problems:
         raise KeyConfigError("\n".join(problems))
     return records

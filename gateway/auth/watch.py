@@ -4,7 +4,8 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -33,6 +34,8 @@ CONFIRM_INTERVAL = 60.0
 """Seconds after which a sealed copy without a change is marked as still right."""
 SEAL_PAUSE = 1.0
 """Shortest pause between two writes of the sealed copy, in seconds."""
+_MOST_NAMED = 5
+"""Tenants of one line in the log."""
 _PATIENCE = 10.0
 """Seconds after which a database that neither answers nor fails counts as unavailable."""
 
@@ -54,8 +57,12 @@ class KeyWatcher:
         demo: ApiKey | None = None,
         own: SealedKeys | None = None,
         lent: SealedKeys | None = None,
+        warns: bool = True,
     ) -> None:
-        """`own` is the sealed copy that `seal` writes, and `lent` one of another process of this gateway."""
+        """`own` is the sealed copy that `seal` writes, and `lent` one of another process of this gateway. With `warns`,
+        keys of tenants that a configuration does not have are logged."""
+        self._warns = warns
+        self._removed: Collection[str] = ()
         self._store = store
         self._pepper = pepper
         self._config = config
@@ -166,7 +173,22 @@ class KeyWatcher:
         """
         table = self._build(config)
         self._config, self._table = config, table
+        if self._warns:
+            self._warn_of_removed(config)
         return table
+
+    def _warn_of_removed(self, config: Config) -> None:
+        """Log the tenants of valid keys that a configuration does not have."""
+        tenants = {tenant.name for tenant in config.tenants}
+        keys = self._live.records.values() if self._live is not None else ()
+        removed = Counter(r.principal.tenant for r in keys if r.principal.tenant not in tenants)
+        if removed and removed.keys() != self._removed:
+            named = ", ".join(f"{tenant} ({count})" for tenant, count in removed.most_common(_MOST_NAMED))
+            _log.warning(
+                "valid keys in the database belong to tenants that the file does not have: %s%s. They are refused: "
+                "add the tenants again, or revoke the keys", named, ", …" if len(removed) > _MOST_NAMED else "",
+            )  # fmt: skip
+        self._removed = removed.keys()
 
     async def run(self) -> None:
         """Poll until cancelled. An exception of `on_change` is that of `run`: a watcher never fails silently."""

@@ -3,7 +3,6 @@
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from hashlib import sha256
 from itertools import islice
 
 from config.schema.limits import LimitsConfig, Per
@@ -18,7 +17,6 @@ Store = Callable[[str, str, LimitsConfig, Spare | None, float, float], Allowance
 """Creates the allowance of a scope's subject; None without room if it has a `Spare`. Takes the time of both clocks."""
 MAX_SUBJECTS = 10_000
 SCANNED = 8
-MAX_NAME = 128
 WHOLE = "tenant"
 """The subject of a limit for the whole tenant."""
 _OTHERS = "others"
@@ -146,12 +144,7 @@ class Limit:
 
 def _user(facts: Facts, model: str) -> str:
     """A request without a user counts for its key, so that omitting the user evades no limit."""
-    user = facts.user
-    if not user:
-        return f"key:{facts.subject}"
-    if len(user) > MAX_NAME:  # the stored part of a client's text is bounded
-        user = sha256(user.encode("utf-8", "surrogatepass")).hexdigest()
-    return f"user:{user}"
+    return f"user:{user}" if (user := facts.end_user) else f"key:{facts.subject}"
 
 
 _SUBJECTS: dict[Per, Callable[[Facts, str], str]] = {

@@ -88,7 +88,10 @@ class DataPlane:
             self.fleet.account_memory = shared.accounts
         self.plan_state = PlanState()
         self.demo = shared.demo if shared else new_key() if config.auth.demo_key else None
-        self.identity = Identity(config, self.demo, self._keys_changed, self.clock, shared.keys if shared else None)
+        self.identity = Identity(
+            config, self.demo, self._keys_changed, self.clock, shared.keys if shared else None,
+            is_worker=shared is not None,
+        )  # fmt: skip
         self.listeners = ClientListeners(config, shared.certificate if shared else None)
         self.accepting = False
         self.playground_path: str | None = None

@@ -89,6 +89,8 @@ class ClientExchange(Exchange):
         if name != requested:
             request = request.codec.rename(request, name)
         self.facts = facts_of(principal, request, model, self.headers, record.request_id, self.time)
+        if request.user:
+            record.user = self.facts.end_user
         decision = model.rules.decide(self.facts, self.rng)
         if decision is None:
             raise unknown_model(requested, "no_route")

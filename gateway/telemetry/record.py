@@ -52,7 +52,7 @@ class Record:
         "allowances", "arm", "client", "cost", "decision", "draft", "draws", "early", "ended", "endpoint", "error",
         "explanation", "exported", "feedback_id", "ignored", "key", "lineage", "model", "of_batch", "operation", "pool",
         "reason", "relay", "request_id", "rng", "roles", "shadowed", "started", "status", "stored", "stream", "team",
-        "tenant", "time", "trace", "usage",
+        "tenant", "time", "trace", "usage", "user",
     )  # fmt: skip
 
     def __init__(self, request_id: str, operation: str, client: str, started: float) -> None:
@@ -66,6 +66,8 @@ class Record:
         self.lineage = ""
         """The first key that the key replaces; empty for a key that replaces none."""
         self.team = ""
+        self.user = ""
+        """The end user whom the client names, bounded. It may be a person: only usage has it, if it counts users."""
         self.roles = USER
         self.model = ""
         self.pool = ""

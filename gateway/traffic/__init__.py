@@ -3,14 +3,16 @@
 plan.py           composes the upstream of a decision: Fallback[Retry[Resume[Hedge[Pool]]]]
 plan_state.py     state of plans that outlives a reload: budgets, caches
 fallback.py       another upstream after a failure; a pool with a free slot first
+filtered.py       answers that a provider's filter ends before anything is written
 split.py          a choice between upstreams, inside a fallback
+prompt_cache.py   marks prompts for the cache of a provider
 retry.py          another attempt within a budget
 hedge.py          a second attempt while the first has not begun
 resume.py         continues a broken stream at another endpoint
 cache.py          the response cache; coalesce.py: one upstream call shared by its readers
 coalesce.py       one upstream call for simultaneous identical requests
 pool.py           filters, picks and leases an endpoint; queue.py: the wait for a free slot
-load.py           the load of a set of pools
+load.py           the load of a set of pools, and what is measured of the arms of balanced splits
 queue.py          requests that wait for a slot in a full pool
 sequences.py      the endpoint that has the state of a sequence
 endpoint.py       one server address: health, breaker, load

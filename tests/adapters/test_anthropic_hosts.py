@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 from urllib.parse import quote
 
+import anthropic as sdk
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from adapters.wire import sse
 from adapters.wire.anthropic import requests as messages
 from adapters.wire.openai import chat as openai
 from tests.servers.stand_ins.anthropic import MODEL
+from tests.support.doors import uncertified
 from tests.support.gateways import config
 from tests.support.openai_answers import within
 from tests.support.providers.anthropic_clouds import ARN, KEY, LOCATION, PROJECT, WORKSPACE, Clouds, chunk, clouds
@@ -248,3 +250,58 @@ def test_a_pool_without_endpoints_has_the_cloud_s_address(section: Object, url: 
 def test_fields_of_another_cloud_are_refused(section: Object, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         config(pools=[{"name": "main", "protocol": {"name": "anthropic", **section}}])
+
+
+# ── the official clients before the same server ───────────────────────────────────────────────────────────
+
+
+def official(at: str, url: str) -> Any:
+    own: Object = {"max_retries": 0, "http_client": uncertified()}
+    if at == "vertex":
+        return sdk.AsyncAnthropicVertex(
+            base_url=f"{url}/v1", region=LOCATION, project_id=PROJECT, access_token=KEY, **own
+        )
+    if at == "bedrock":
+        return sdk.AsyncAnthropicBedrock(base_url=url, aws_region="eu-west-1", api_key=KEY, **own)
+    if at == "aws":
+        return sdk.AsyncAnthropicAWS(base_url=url, api_key=KEY, workspace_id=WORKSPACE, **own)
+    return sdk.AsyncAnthropicFoundry(base_url=f"{url}/anthropic/", api_key=KEY, **own)
+
+
+@pytest.mark.parametrize("at", AT)
+async def test_the_official_client_of_each_cloud_accepts_the_server(at: str) -> None:
+    async with clouds() as server, official(at, server.url) as client:
+        turn = [{"role": "user", "content": "hi there"}]
+        answer = await client.messages.create(model=MODEL, max_tokens=9, messages=turn)
+        assert answer.content[0].text == "hi there"
+        async with client.messages.stream(model=MODEL, max_tokens=9, messages=turn) as stream:
+            assert (await stream.get_final_message()).content[0].text == "hi there"
+        if at == "vertex":
+            assert (await client.messages.count_tokens(model=MODEL, messages=turn)).input_tokens > 0
+        for text, raised in {"!rate": sdk.RateLimitError, "!long": sdk.BadRequestError}.items():
+            with pytest.raises(raised):
+                await client.messages.create(model=MODEL, max_tokens=9, messages=[{"role": "user", "content": text}])
+
+
+@pytest.mark.parametrize("at", AT)
+async def test_the_gateway_sends_the_bytes_of_the_official_client(at: str) -> None:
+    """The same path, and the same fields in the body and among those of the header that belong to the API."""
+    async with through(at) as (adapter, server), official(at, server.url) as client:
+        fields: Object = {"max_tokens": 9, "messages": [{"role": "user", "content": "hi"}], "stream": True}
+        betas = ["context-1m-2025-08-07"]
+        async for _ in await client.beta.messages.create(model=MODEL, betas=betas, **fields):
+            pass
+        theirs, own_headers = server.sent[-1], server.headers
+        body = json.dumps({"model": "ours", **fields}).encode()
+        await text_of(adapter, messages.decode_message(body, ",".join(betas)))
+        assert server.paths[1] == server.paths[0].partition("?")[0]
+        ours = server.sent[-1]
+        assert {**ours, "anthropic_version": ""} == {**theirs, "anthropic_version": ""}
+        assert ("anthropic_version" in ours) == ("anthropic_version" in theirs)
+        names = {"x-api-key", "api-key", "authorization", "anthropic-workspace-id", "anthropic-version"}
+        if at == "aws":  # an API key has two forms there, as at Anthropic's own API
+            names -= {"x-api-key", "authorization"}
+        sent = {name for name in names if name in server.headers}
+        assert sent == {name for name in names if name in own_headers}
+        if at != "bedrock":  # where the body has them, and the client sends them twice
+            assert server.headers.get("anthropic-beta") == own_headers.get("anthropic-beta")

@@ -12,6 +12,7 @@ from adapters.errors import CallerError, Unsupported
 from adapters.http1.client import Client, ClientResponse
 from adapters.http1.message import encode_fields
 from adapters.ignored_fields import COUNT
+from adapters.offload import messages
 from adapters.registry import Address
 from adapters.requests import ChatRequest, ModelRequest
 from adapters.stream import OnePiece
@@ -124,6 +125,7 @@ class AnthropicAdapter:
         return Answer(content_type="application/json", body=body, usage=usage, form=ANTHROPIC)
 
     async def _chat(self, request: ChatRequest, call: Call) -> Answer:
+        await messages.translate(request, call.ignored)
         fields = message_fields(request, self._model, self._max_tokens, call.ignored)
         betas = request.payload.betas if isinstance(request, MessagesRequest) else ""
         try:

@@ -38,12 +38,23 @@ from adapters.upstreams.scrubbing import scrubber
 from adapters.upstreams.text.one_kind import OneKind
 from adapters.upstreams.text.prompts import prompts
 from adapters.wire import decoding, error_table, internal_headers
-from adapters.wire.anthropic.message_request import MessagesRequest, TokenCount
+from adapters.wire.anthropic.message_request import TokenCount
 from adapters.wire.failure_text import Scrubber
+from adapters.wire.native_chat import NativeChat
 from adapters.wire.openai import chat as wire
 from adapters.wire.openai import embeddings
 from adapters.wire.openai.chat import events_of
-from adapters.wire.openai.dialects import AUTO, MODELS, OURS, PLAIN, REACHABLE, OpenAIDialect, of_host, of_owners
+from adapters.wire.openai.dialects import (
+    AUTO,
+    MODELS,
+    OURS,
+    PLAIN,
+    REACHABLE,
+    TO_MAX_TOKENS,
+    OpenAIDialect,
+    of_host,
+    of_owners,
+)
 from adapters.wire.openai.model_field import PASSTHROUGH, ListedModel, decode_models, usage_of, with_model
 from adapters.wire.openai.providers import DIALECTS, HOSTED
 from adapters.wire.openai.thinking import thinking_of_message
@@ -59,6 +70,8 @@ def refusal(status: int, headers: Headers, error: wire.ErrorBody) -> InferenceEr
 
 
 MAX_LIST = 1024 * 1024
+RENAMED_SINCE = "2024-09"
+"""Azure's versions before have `max_tokens` for every model, and no `stream_options`."""
 
 encode = msgspec.json.Encoder().encode
 _STRICT = encode_fields([(STRICT, "true")])
@@ -123,7 +136,10 @@ class OpenAIAdapter:
         self._counter = TokenCounter(client, self._paths.at_the_server("/tokenize"), self._post_fields, model)
 
     def _with_options(self, dialect: OpenAIDialect) -> OpenAIDialect:
-        """Return the dialect with the configured name of the field for the maximum length."""
+        """Return the dialect of the configured version, with the configured name of the length's field."""
+        version = self._options.api_version
+        if version is not None and version < RENAMED_SINCE:
+            dialect = dialect._replace(renames=TO_MAX_TOKENS, takes_stream_options=False)
         name = self._options.length
         if name is None:
             return dialect
@@ -145,12 +161,12 @@ class OpenAIAdapter:
                 fields += _STRICT
         salted = self._dialect.salts and not self._share_prefixes
         added = {}
-        if isinstance(request, MessagesRequest):
+        if isinstance(request, NativeChat):
             await messages.translate(request, call.ignored)
-            native = request.payload.native
-            added = thinking_of_message(native, request.fields, self._dialect.thinking)
-            if "thinking" in native and not self._dialect.thinking:
-                call.ignored.sift({"thinking": native["thinking"]}, ())
+            wish = request.payload.thinking
+            added = thinking_of_message(wish, request.fields, self._dialect.thinking)
+            if wish and not self._dialect.thinking:
+                call.ignored.sift(wish, ())
         salt = call.salt if salted else ""
         body = wire.upstream_body(request, self._model, self._dialect, salt, added, call.ignored)
         target = self._paths.call(request.path, self._model or request.model)

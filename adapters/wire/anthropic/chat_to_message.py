@@ -14,6 +14,7 @@ from adapters.requests import ChatRequest
 from adapters.wire.anthropic import chat_turns as turns
 from adapters.wire.anthropic.tools import choice_of, tools_of
 from adapters.wire.body import field
+from adapters.wire.native_chat import NativeChat
 from adapters.wire.openai import bounds, thinking
 
 Object = dict[str, Any]
@@ -52,19 +53,22 @@ class _ResponseFormat(msgspec.Struct):
 _response_format = msgspec.json.Decoder(_ResponseFormat | None)
 
 
-def message_fields(request: ChatRequest, model: str | None, max_tokens: int, ignored: IgnoredFields) -> Object:
-    """The fields of `/v1/messages`. `max_tokens` applies to a chat without a limit, since a message must have one.
+def message_fields(request: ChatRequest, model: str | None, max_tokens: int | None, ignored: IgnoredFields) -> Object:
+    """The fields of `/v1/messages`. `max_tokens` applies to a chat without a limit; with None it has none, although
+    Anthropic's own API demands one.
 
     Fields without effect are added to `ignored`. Raises `CallerError`.
     """
-    fields = with_allowed_tools(request.fields)
+    wish = request.payload.thinking if isinstance(request, NativeChat) else {}
+    fields = with_allowed_tools({**wish, **request.fields})
     ignored.sift(fields, _TRANSLATABLE)
     system, messages = turns.turns_of(fields, ignored)
     body: Object = {name: fields[name] for name in _SAME if _is_given(fields, name)}
     body["model"] = request.model if model is None else model
     body["messages"] = messages
     requested = field(fields, "max_completion_tokens", _count), field(fields, "max_tokens", _count)
-    body["max_tokens"] = next((most for most in requested if most is not None), max_tokens)
+    if (most := next((most for most in requested if most is not None), max_tokens)) is not None:
+        body["max_tokens"] = most
     if system:
         body["system"] = system
     if stops := ignored.stops(field(fields, "stop", _stop)):
@@ -99,7 +103,7 @@ def _output(fields: dict[str, Raw], body: Object) -> Object:
         config |= {"effort": word} if (word := _EFFORTS[effort]) else {}
     requested = field(fields, "response_format", _response_format)
     if requested is not None and requested.type == "json_object":
-        message = "This model's servers speak Anthropic's protocol, which requires a schema: use `json_schema`."
+        message = "`response_format` needs a schema with this model: use `json_schema`."
         raise CallerError(message, param="response_format", code="unsupported_parameter")
     if requested is not None and requested.type == "json_schema":
         if requested.json_schema is None:

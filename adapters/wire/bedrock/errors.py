@@ -1,11 +1,34 @@
 """Bedrock's errors: the exception in a header or in a frame's name, and its message as JSON."""
 
+import re
+from contextlib import suppress
+
 import msgspec
 
+from adapters.wire import decoding
 from adapters.wire.bedrock.event_stream import StreamFrame, encode_exception
 from adapters.wire.error_table import ErrorBody, decode_error
 
 TYPE_HEADER = "x-amzn-errortype"
+_TOO_LONG = re.compile(
+    r"(input|prompt) is too long|too many input tokens|max(imum)?\b.{0,60}\btokens?\b.{0,80}\b(input|prompt)"
+    r"|(input|prompt)\b.{0,80}\bexceeds?\b.{0,60}\b(tokens?|context|length)",
+    re.IGNORECASE | re.DOTALL,
+)
+_NO_MODEL = re.compile(
+    r"model identifier is invalid|on-demand throughput isn.t supported"
+    r"|model .{0,80}(end of its life|marked .{0,20}legacy)",
+    re.IGNORECASE,
+)
+
+
+class _Original(msgspec.Struct):
+    """The model's own error, behind Bedrock's."""
+
+    originalMessage: str | None = None  # noqa: N815
+
+
+_original = msgspec.json.Decoder(_Original).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -14,7 +37,7 @@ def decode(header: str | None, body: bytes) -> ErrorBody:
     reported = decode_error(body)
     if header:
         reported.type = header.partition(":")[0].rpartition("#")[2].strip()
-    return reported
+    return _specific(reported)
 
 
 def of_frame(frame: StreamFrame) -> ErrorBody:
@@ -25,6 +48,18 @@ def of_frame(frame: StreamFrame) -> ErrorBody:
     name = frame.headers.get(":exception-type", "")
     reported = decode_error(frame.payload)
     reported.type = name[:1].upper() + name[1:] or None
+    with suppress(*decoding.MALFORMED_JSON):
+        reported.message = _original(frame.payload).originalMessage or reported.message
+    return _specific(reported)
+
+
+def _specific(reported: ErrorBody) -> ErrorBody:
+    """Give a refusal the code of its reason. Bedrock has one exception for all reasons, and a text."""
+    if reported.type == "ValidationException" and (message := reported.message):
+        if _TOO_LONG.search(message):
+            reported.code = "context_length_exceeded"
+        elif _NO_MODEL.search(message):
+            reported.code = "model_not_found"
     return reported
 
 

@@ -7,7 +7,7 @@ from msgspec import Raw
 
 from adapters.errors import BackendError
 from adapters.types import Usage
-from adapters.wire import decoding
+from adapters.wire import decoding, sse
 
 _NONE = Raw(b"")
 
@@ -107,6 +107,7 @@ class ContentAnswer(msgspec.Struct):
 
 
 _answered = msgspec.json.Decoder(ContentAnswer).decode
+_raws = msgspec.json.Decoder(list[Raw]).decode
 _several = msgspec.json.Decoder(list[ContentAnswer]).decode
 
 STOP = "STOP"
@@ -131,6 +132,12 @@ def read_several(body: bytes) -> list[ContentAnswer]:
     if body.lstrip()[:1] == b"[":
         return decoding.decode(_several, body)
     return [read(body)]
+
+
+def whole_events(body: bytes) -> bytes:
+    """The events of a stream that came as one JSON array, or as one answer. Raises `BackendError`."""
+    entries = decoding.decode(_raws, body) if body.lstrip()[:1] == b"[" else [Raw(body)]
+    return b"".join([sse.encode(msgspec.json.format(bytes(entry), indent=-1)) for entry in entries])
 
 
 def finish_of(reason: str, *, has_calls: bool, has_content: bool) -> tuple[str, str | None]:

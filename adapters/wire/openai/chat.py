@@ -210,6 +210,8 @@ def usage_of_body(body: bytes, answered: str = "choices") -> Usage | None:
     whole = _read(body, "response")
     if whole.error != _NULL or whole.object == "error":
         raise error_in_body(decode_error(body))
+    if b'"error"' in body and (failure := _failed_choice(whole)):
+        raise error_in_body(decode_error(failure))
     if bytes(memoryview(whole.choices if answered == "choices" else whole.data)[:1]) != b"[":
         raise decoding.bad_response(f"The upstream's response has no `{answered}`.")
     reported = _reported(whole, body)
@@ -229,8 +231,28 @@ def read_event(data: bytes) -> ChatEvent:
     whole = _read(data, "stream")
     if whole.error != _NULL or whole.object == "error":
         raise error_in_body(decode_error(data), FAILED_MID_STREAM)
+    if b'"error"' in data and (failure := _failed_choice(whole)):
+        raise error_in_body(decode_error(failure), FAILED_MID_STREAM)
     has_choices = bytes(memoryview(whole.choices)) not in (b"null", b"[]")
     return ChatEvent(_reported(whole, data), whole.usage is not None and not has_choices)
+
+
+class _Failed(msgspec.Struct):
+    error: Raw = _NULL
+
+
+_failed = msgspec.json.Decoder(list[_Failed] | None).decode
+
+
+def _failed_choice(whole: _Whole) -> bytes:
+    """The error in a choice (OpenRouter), or in `x_groq`, as a body of its own; empty without any."""
+    if isinstance(whole.x_groq, dict) and (error := whole.x_groq.get("error")):
+        return _encode({"error": error})
+    try:
+        choices = _failed(whole.choices) or []
+    except decoding.MALFORMED_JSON:
+        return b""
+    return next((_encode({"error": choice.error}) for choice in choices if choice.error != _NULL), b"")
 
 
 def _reported(whole: _Whole, body: bytes) -> UsageReport | None:
@@ -264,8 +286,10 @@ def error_in_body(error: ErrorBody, otherwise: str = failure_text.FAILED) -> Inf
 
 
 def encode_error(error: InferenceError, type_: str) -> bytes:
-    """Encode OpenAI's error object, with all four keys."""
+    """Encode OpenAI's error object, with all four keys, and Azure's verdict of its filter if there is one."""
     body: dict[str, Any] = {"message": error.message, "type": type_, "param": error.param, "code": error.code}
+    if isinstance(error, CallerError) and error.inner is not None:
+        body["innererror"] = error.inner
     return _encode({"error": body})
 
 

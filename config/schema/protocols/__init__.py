@@ -3,6 +3,7 @@
 base.py         the base of every section
 language.py     language models: OpenAI's API and its dialects, Anthropic's Messages, TGI, Triton's generate extension
 google.py       Gemini, at the Gemini API and at Vertex AI
+bedrock.py      Amazon Bedrock
 tensors.py      tensors: the Open Inference Protocol, TensorFlow Serving, TorchServe; a declared tensor
 apps.py         apps: any HTTP app, BentoML, KServe's v1, Ray Serve
 bus.py          workers behind a message broker

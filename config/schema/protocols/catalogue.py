@@ -20,6 +20,7 @@ from config.schema.protocols.apps import (
     RayServeProtocol,
 )
 from config.schema.protocols.base import ProtocolConfig, Serves
+from config.schema.protocols.bedrock import BedrockProtocol
 from config.schema.protocols.bus import BusProtocol
 from config.schema.protocols.google import GeminiProtocol, VertexProtocol
 from config.schema.protocols.language import AnthropicProtocol, OpenAIProtocol, TgiProtocol, TritonGenerateProtocol
@@ -47,6 +48,7 @@ _SECTIONS: tuple[type[ProtocolConfig], ...] = (
     AnthropicProtocol,
     GeminiProtocol,
     VertexProtocol,
+    BedrockProtocol,
     OipHttpProtocol,
     OipGrpcProtocol,
     TfServingProtocol,

@@ -4,6 +4,7 @@ Every method blocks: call it in a thread from async code. Methods raise `StoreUn
 """
 
 import zlib
+from contextlib import suppress
 from typing import NamedTuple
 
 from sqlalchemy import (
@@ -19,11 +20,12 @@ from sqlalchemy import (
     func,
     insert,
     select,
+    update,
 )
 
 from gateway.admin.drafts.file import revision_of
 from gateway.auth.audit import Actor
-from gateway.auth.seal import BrokenSeal, Seal
+from gateway.auth.pepper import BrokenSeal, Seal, previous_of
 from gateway.auth.state import StateDatabase
 from gateway.state.opened import Opened
 from gateway.state.schema import TableGroup
@@ -66,7 +68,9 @@ class ConfigHistory:
 
     def __init__(self, url: str, pepper: bytes, file: str) -> None:
         self._file = file
-        self._seal = Seal(pepper, "configuration history")
+        self._seal, *self._earlier = (
+            Seal(each, "configuration history") for each in (pepper, previous_of(pepper)) if each is not None
+        )
         self._database = Opened(lambda: StateDatabase(url, pepper, VERSIONS))
 
     def add(self, text: str, now: float, cause: str, actor: Actor) -> None:
@@ -74,6 +78,7 @@ class ConfigHistory:
         data = text.encode()
         revision = revision_of(data)
         with self._database().change(moves_epoch=False) as connection:
+            self._seal_anew(connection)
             own = versions.c.file == self._file
             newest = select(versions.c.revision).where(own).order_by(versions.c.version.desc()).limit(1)
             if connection.execute(newest).scalar() == revision:
@@ -104,14 +109,26 @@ class ConfigHistory:
             ).one_or_none()
         if row is None:
             return None
-        try:
-            return zlib.decompress(self._seal.open(row.content, row.revision.encode())).decode()
-        except BrokenSeal:
-            raise UnreadableVersion(f"version {version} was stored under another pepper") from None
+        for seal in (self._seal, *self._earlier):
+            with suppress(BrokenSeal):
+                return zlib.decompress(seal.open(row.content, row.revision.encode())).decode()
+        raise UnreadableVersion(
+            f"version {version} was stored under another pepper: give that one as `auth.previous_pepper` to read it"
+        )
 
     def close(self) -> None:
         """Close the database."""
         self._database.close()
+
+    def _seal_anew(self, connection: Connection) -> None:
+        """While the pepper is rotated, seal the versions under the previous one anew, so that it can be forgotten."""
+        for earlier in self._earlier:
+            query = select(versions.c.version, versions.c.revision, versions.c.content)
+            for version, revision, content in connection.execute(query.where(versions.c.file == self._file)).all():
+                with suppress(BrokenSeal):
+                    data = earlier.open(content, revision.encode())
+                    sealed = self._seal.close(data, revision.encode())
+                    connection.execute(update(versions).where(versions.c.version == version).values(content=sealed))
 
     def _trim(self, connection: Connection) -> None:
         sizes = select(versions.c.version, func.length(versions.c.content)).where(versions.c.file == self._file)

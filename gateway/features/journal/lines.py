@@ -68,6 +68,8 @@ class RequestLine(msgspec.Struct, array_like=True, gc=False):
     """The first key that the key replaces; empty for a key that replaces none."""
     draws: tuple[Draw, ...] = ()
     """What the request has drawn from limits of long periods."""
+    user: str = ""
+    """The end user, if usage counts them."""
 
     @property
     def subject(self) -> str:
@@ -107,18 +109,18 @@ def summed(lines: Iterable[RequestLine]) -> list[RequestLine]:
     for line in (each for each in lines if each.counted):
         place = (
             line.at // HOUR_MICROS, line.tenant, line.subject, line.model, line.arm, line.error, line.currency,
-            line.team, line.is_failure,
+            line.team, line.is_failure, line.user,
         )  # fmt: skip
         amounts = (line.requests, line.cost, *line.usage)
         before = sums.get(place)
         sums[place] = list(amounts) if before is None else [a + b for a, b in zip(before, amounts, strict=True)]
     made = []
-    for (hour, tenant, key, model, arm, error, currency, team, failed), (requests, cost, *usage) in sums.items():
+    for (hour, tenant, key, model, arm, error, currency, team, failed, user), (requests, cost, *usage) in sums.items():
         billions, picos = split(cost)
         fields: dict[str, Any] = {
             "at": int(hour) * HOUR_MICROS, "tenant": tenant, "key": key, "model": model, "arm": arm, "error": error,
             "currency": currency, "team": team, "failed": bool(failed), "picos": picos, "billions": billions,
-            "usage": tuple(usage),
+            "usage": tuple(usage), "user": user,
         }  # fmt: skip
         made.append(RequestLine(**_EMPTY, **fields, counted=True, requests=requests))
     if draws := drawn(draw for line in lines for draw in line.draws):

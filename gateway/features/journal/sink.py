@@ -32,7 +32,7 @@ class RequestSink:
         """Requests that are lost for usage."""
         self.unrecorded = 0
         """Requests that are lost for the search."""
-        self._counts = False
+        self._counts = self._has_users = False
         self._reasons: Reasons | None = None
         self._excluded = GlobSet(())
         self._file: Journal | None = None
@@ -43,6 +43,7 @@ class RequestSink:
     def configure(self, config: Config) -> None:
         """Put a configuration in force."""
         self._counts = config.usage is not None
+        self._has_users = config.usage is not None and config.usage.users > 0
         self._reasons = None if config.requests is None else Reasons(config)
         self._excluded = GlobSet(() if config.requests is None else config.requests.exclude)
 
@@ -67,14 +68,19 @@ class RequestSink:
         line = b""
         if reasons is not None:
             try:
-                line = encode(line_of(record, reasons, counted=counted, draws=draws))
+                line = encode(self._with_user(record, line_of(record, reasons, counted=counted, draws=draws)))
             except Exception:  # a request ends whatever its record has, and counts
                 log.exception("journal: a request is not recorded")
                 self.unrecorded, reasons = self.unrecorded + 1, None
         if not line and (counted or draws):
-            line = encode(usage_line(record, counted=counted, draws=draws))
+            line = encode(self._with_user(record, usage_line(record, counted=counted, draws=draws)))
         if line:
             self._write(line, counted=counted or draws, recorded=reasons is not None)
+
+    def _with_user(self, record: Record, line: RequestLine) -> RequestLine:
+        if self._has_users and line.counted and record.user:
+            line.user = _text(record.user)
+        return line
 
     def _is_due(self, record: Record) -> bool:
         """Whether a refused credential is recorded: once a second for each, since no limit stops its holder."""

@@ -48,7 +48,9 @@ _readers: dict[Dimension, Callable[[str], Any]] = {
     by: msgspec.json.Decoder(msgspec.defstruct("Minute", [("of", list[_Stored], [])], rename={"of": by})).decode
     for by in DIMENSIONS
 }
-_read_whole: Callable[[str], Any] = msgspec.json.Decoder(msgspec.defstruct("Minute", [("all", _Stored, _Stored())])).decode
+_read_whole: Callable[[str], Any] = msgspec.json.Decoder(
+    msgspec.defstruct("Minute", [("all", _Stored, _Stored())])
+).decode
 
 
 def sums_of(rows: Iterable[tuple[int, str]], by: Dimension | None) -> dict[int, Sums]:

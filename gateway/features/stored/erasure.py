@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from sqlalchemy import Connection, Table, delete, select
+from sqlalchemy import Connection, Table, delete, func, select, update
 
 from gateway.auth.audit import Act, Actor, append
 from gateway.auth.grants import check_tenant
@@ -14,6 +14,8 @@ from gateway.auth.pepper import derived, load_pepper
 from gateway.auth.state import StateDatabase
 from gateway.auth.terminal import ConfigFile, plain_errors, print_status, settings_of, terminal_user
 from gateway.features.stored.store import STORED, conversations, items, responses
+from gateway.features.usage.schema import USAGE, days, hours
+from policies.facts import bounded_user
 
 _PAGE = 500
 """Rows of a read, and of a deletion."""
@@ -27,6 +29,8 @@ class Erased(NamedTuple):
     responses: int
     conversations: int
     items: int
+    usage: int
+    """Rows of usage, which stay without the user: the sums of the tenant are right."""
 
 
 def erase(
@@ -35,11 +39,11 @@ def erase(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Delete nothing; count what belongs to the user.")] = False,
     config: ConfigFile = None,
 ) -> None:
-    """Delete the stored responses and conversations of an end user. The audit log notes it without the name."""
+    """Delete what is stored of an end user, and take the name out of usage. The audit log has no name."""
     with plain_errors():
         settings = settings_of(config)
         check_tenant(settings, tenant)
-        database = StateDatabase(settings.state.database, load_pepper(settings), STORED)
+        database = StateDatabase(settings.state.database, load_pepper(settings), STORED, USAGE)
         erased = erase_user(database, tenant, user, by=terminal_user(), now=time.time(), only_count=dry_run)
     print_status("Nothing is deleted:" if dry_run else "Deleted:")
     typer.echo(json.dumps(erased._asdict()))
@@ -48,7 +52,7 @@ def erase(
 def erase_user(
     database: StateDatabase, tenant: str, user: str, *, by: Actor, now: float, only_count: bool = False
 ) -> Erased:
-    """Delete all rows of a user and write the entry of the audit log, in one transaction.
+    """Delete all rows of a user, take the name out of usage, and write the entry of the audit log, in one transaction.
 
     A response belongs to the user whom its request names. A conversation does so if its metadata names the user, or if
     one of its responses belongs to the user.
@@ -68,6 +72,7 @@ def erase_user(
             _delete(connection, tenant, responses, "id", own_responses, only_count=only_count),
             _delete(connection, tenant, conversations, "id", talks, only_count=only_count),
             _delete(connection, tenant, items, "conversation", talks, only_count=only_count),
+            _forget(connection, tenant, user, only_count=only_count),
         )
         if not only_count:
             # The log cannot be changed, so it has a keyed digest: only who has the name can recognize it.
@@ -75,6 +80,18 @@ def erase_user(
             act = Act(by, "user.erase", f"{tenant}/{digest}", detail=erased._asdict())
             append(connection, database.pepper, act, now)
     return erased
+
+
+def _forget(connection: Connection, tenant: str, user: str, *, only_count: bool) -> int:
+    """Take the name of a user out of usage. Returns the number of rows."""
+    count = 0
+    for table in (hours, days):
+        own = table.c.tenant == tenant, table.c.user == bounded_user(user)
+        if only_count:
+            count += connection.execute(select(func.count()).select_from(table).where(*own)).scalar_one()
+        else:
+            count += connection.execute(update(table).where(*own).values(user="")).rowcount
+    return count
 
 
 def _objects(

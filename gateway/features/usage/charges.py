@@ -22,7 +22,8 @@ class Charge(NamedTuple):
 def charge_of(line: RequestLine, currency: str) -> Charge:
     """The charge of a line. `currency` is that of requests without a cost, such as failed ones."""
     prompt, completion, _, _, rows, size, device = line.usage
-    labels = UsageLabels(line.tenant, line.subject, line.model, line.arm, line.currency or currency, line.team)
+    currency = line.currency or currency
+    labels = UsageLabels(line.tenant, line.subject, line.model, line.arm, currency, line.team, line.user)
     failures = line.requests if line.is_failure else 0
     amounts = [line.cost, line.requests, failures, prompt, completion, rows, size, device]
     return Charge(line.at // HOUR_MICROS, labels, amounts)

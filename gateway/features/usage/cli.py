@@ -33,7 +33,7 @@ def list_usage(
     begin: Begin = None,
     end: End = None,
     tenant: Tenant = None,
-    by: Annotated[str, typer.Option("--by", help="Labels: tenant, team, key, model, arm, currency.")] = "tenant",
+    by: Annotated[str, typer.Option("--by", help="Labels: tenant, team, key, model, user, arm, currency.")] = "tenant",
     per: Annotated[str | None, typer.Option("--per", help="hour, day or month.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     config: ConfigFile = None,

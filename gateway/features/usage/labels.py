@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-LABELS: Final = ("tenant", "key", "model", "arm", "currency", "team")
+LABELS: Final = ("tenant", "key", "model", "arm", "currency", "team", "user")
 COUNTERS: Final = (
     "picos", "requests", "failures", "prompt_tokens", "completion_tokens", "rows", "bytes", "device_us",
 )  # fmt: skip
@@ -21,6 +21,8 @@ class UsageLabels(NamedTuple):
     arm: str
     currency: str
     team: str = ""
+    user: str = ""
+    """The end user; empty without one, and where they are not counted."""
 
 
 class UsageRow(NamedTuple):

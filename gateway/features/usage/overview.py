@@ -32,7 +32,7 @@ METHOD = "spent until yesterday, and the mean of the last 7 whole days for each 
 MOST_ROWS = 1000
 _COUNTS = ("requests", "failures", "prompt_tokens", "completion_tokens", "rows")
 _SPANS = ("now", "before", "month", "ended", "week")
-_OWNED = ("team", "key")
+_OWNED = ("team", "key", "user")
 """Labels whose values belong to a tenant."""
 
 

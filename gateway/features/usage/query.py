@@ -13,10 +13,10 @@ from gateway.features.usage.overview import MOST_ROWS as LARGEST_OVERVIEW
 from gateway.features.usage.overview import OverviewQuery
 from gateway.features.usage.report import MOST_ROWS, Label, Period, UsageQuery, groups_of
 
-PARAMETERS = ("from", "to", "by", "per", "tenant", "limit", "after", "team", "model", "key")
-OVERVIEW = ("from", "to", "by", "tenant", "limit", "team", "model", "key")
+PARAMETERS = ("from", "to", "by", "per", "tenant", "limit", "after", "team", "model", "key", "user")
+OVERVIEW = ("from", "to", "by", "tenant", "limit", "team", "model", "key", "user")
 """The parameters of an overview."""
-_TESTED: tuple[Label, ...] = ("team", "model", "key")
+_TESTED: tuple[Label, ...] = ("team", "model", "key", "user")
 _MOST_DAYS = 1100
 _after = msgspec.json.Decoder(list[str | int])
 
@@ -50,7 +50,7 @@ def overview_query(texts: Mapping[str, str], within: str | None = None) -> Overv
     query = query_of({**texts, "by": by, "limit": "1"}, within)
     labels = _labels(by)
     if len(labels) != 1 or labels == ("currency",):
-        raise BadQuery("by", "must be one of tenant, team, model, key, arm")
+        raise BadQuery("by", "must be one of tenant, team, model, key, user, arm")
     for name, hour in (("from", query.begin), ("to", query.end)):
         if name in texts and hour % 24:
             raise BadQuery(name, "must be a day such as 2026-11-01")

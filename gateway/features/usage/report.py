@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Connection, and_, func, literal, select, t
 from gateway.features.usage.labels import COUNTERS, LABELS, day_of
 from gateway.features.usage.schema import days, hours, summed
 
-Label = Literal["tenant", "key", "model", "arm", "currency", "team"]
+Label = Literal["tenant", "key", "model", "arm", "currency", "team", "user"]
 Period = Literal["hour", "day", "month"]
 PER_CHARGE: tuple[Label, ...] = ("tenant", "key", "model", "arm", "team")
 """The labels of a charge in an export."""

@@ -16,7 +16,10 @@ _MOST_ROWS = 50_000
 class WriterRows:
     """The slots of a writer since its begin. No other writer has the same ones."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_users: int = MOST_SLOTS) -> None:
+        """`most_users`: end users of a tenant that are counted separately in an hour."""
+        self.most_users = most_users
+        self._users: dict[tuple[int, str], set[str]] = {}
         self._source = secrets.token_hex(16)
         self._slots: dict[tuple[int, UsageLabels], list[int]] = {}
         """By hour and labels: the slot that is not full, and its picos."""
@@ -38,9 +41,17 @@ class WriterRows:
         return [row for (hour, labels), amounts in sums.items() for row in self._split(hour, labels, amounts)]
 
     def _shared(self, hour: int, labels: UsageLabels) -> UsageLabels:
+        if labels.user:
+            users = self._users.setdefault((hour, labels.tenant), set())
+            if labels.user not in users and len(users) >= self.most_users:
+                labels = labels._replace(user=OTHERS)
+            else:
+                users.add(labels.user)
+        if (hour, labels) not in self._slots and self._hours[hour] >= MOST_SLOTS // 2 and labels.user:
+            labels = labels._replace(user=OTHERS)  # clients invent users: these take no place of the keys
         if (hour, labels) not in self._slots and self._hours[hour] >= MOST_SLOTS:
             # Few of these: tenants, models and currencies are those of the configuration.
-            labels = labels._replace(key=OTHERS, arm="")
+            labels = labels._replace(key=OTHERS, arm="", user="")
         if (hour, labels) not in self._slots:
             self._slots[hour, labels] = self._slot()
             self._hours[hour] += 1

@@ -9,7 +9,7 @@ USAGE = TableGroup("usage")
 
 
 def _labels() -> list["Column[str]"]:
-    lengths = {"tenant": 128, "key": 512, "model": 512, "arm": 512, "currency": 8, "team": 128}
+    lengths = {"tenant": 128, "key": 512, "model": 512, "arm": 512, "currency": 8, "team": 128, "user": 256}
     return [Column(name, String(length), nullable=False, server_default="") for name, length in lengths.items()]
 
 

@@ -20,7 +20,7 @@ from gateway.features.usage.earlier import CountedFile
 from gateway.features.usage.labels import COUNTERS, HOUR, LABELS, day_of
 from gateway.features.usage.overview import OverviewQuery, overview_of
 from gateway.features.usage.report import PART, UsageQuery, rows_of
-from gateway.features.usage.rows import WriterRows, hour_values
+from gateway.features.usage.rows import MOST_SLOTS, WriterRows, hour_values
 from gateway.features.usage.schema import ROLLED, USAGE, days, hours, sources, summed, totals
 from gateway.state.statements import in_parts, insert_into
 
@@ -37,11 +37,15 @@ class UsageStore:
         self._rows = WriterRows()
         self._database = StateDatabase(url, pepper, USAGE)
 
-    def add(self, source: str, waiting: Sequence[WaitingLine], oldest: int, currency: str) -> None:
+    def add(
+        self, source: str, waiting: Sequence[WaitingLine], oldest: int, currency: str, most_users: int = MOST_SLOTS
+    ) -> None:
         """Add the usage and the draws of lines of one file, each exactly once.
 
         Usage before the hour `oldest` is no longer retained. `currency` is that of requests without a cost.
         """
+        if most_users != self._rows.most_users:
+            self._rows = WriterRows(most_users)
         try:
             with self._database.change(moves_epoch=False) as connection:
                 before = move_offset(connection, sources, source, waiting[-1].end)
@@ -53,10 +57,10 @@ class UsageStore:
                 _sum_again(connection, rows)
                 add_draws(connection, (d for end, line in waiting if end > before for d in line.draws), self._wall())
         except BaseException:
-            self._rows = WriterRows()  # the transaction may have been committed
+            self._rows = WriterRows(most_users)  # the transaction may have been committed
             raise
         if self._rows.is_long:
-            self._rows = WriterRows()
+            self._rows = WriterRows(most_users)
 
     def write(self, files: Iterable[CountedFile], oldest: int) -> None:
         """Write files of counters; those before the hour `oldest` are no longer retained."""

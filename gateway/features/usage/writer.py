@@ -78,7 +78,7 @@ class UsageWriter:
         try:
             for file, waiting in self._files.parts("usage"):
                 lines = [each for each in waiting if each.line.counted or each.line.draws]
-                _import(file.source, lines, partial(self._add, file.source, oldest, currency_of(config)))
+                _import(file.source, lines, partial(self._add, file.source, oldest, currency_of(config), usage.users))
             for counted in counted_files(usage_folder(config)):
                 rows = [counted._replace(rows=[row]) for row in counted.rows]
                 _import(counted.file.source, rows, lambda some: self.opened().write(some, oldest))
@@ -92,8 +92,8 @@ class UsageWriter:
             self._summed_at = now
             self.opened().sum_days(oldest, day_of(int(now - usage.days) // HOUR))
 
-    def _add(self, source: str, oldest: int, currency: str, lines: Sequence[WaitingLine]) -> None:
-        self.opened().add(source, lines, oldest, currency)
+    def _add(self, source: str, oldest: int, currency: str, users: int, lines: Sequence[WaitingLine]) -> None:
+        self.opened().add(source, lines, oldest, currency, users)
 
 
 def _import(source: str, items: Sequence[T], write: Callable[[Sequence[T]], None]) -> None:

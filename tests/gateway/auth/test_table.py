@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from adapters.errors import CredentialError
 from gateway.auth.errors import KeyConfigError
 from gateway.auth.keys import ApiKey, KeyRecord, Principal, digest, new_key
+from gateway.auth.listing import listed
 from gateway.auth.scope import Scope
 from gateway.auth.table import KeyTable
 from tests.gateway.auth.conftest import NOW, PEPPER, MakeConfig
@@ -47,6 +48,16 @@ def test_a_written_key_has_its_grant(make_config: MakeConfig) -> None:
     assert table.authenticate(held.plaintext, NOW).scope is principal.scope  # compiled once
     admin = KeyTable.build(make_config(acme=[written(plain, role="tenant-admin")]), PEPPER)
     assert admin.authenticate(plain.plaintext, NOW).roles == {"user", "tenant-admin"}
+
+
+def test_written_keys_of_one_lineage_are_one_subject(make_config: MakeConfig) -> None:
+    first, second = new_key(), new_key()
+    made = make_config(acme=[written(first), written(second, lineage=first.id)])
+    table = KeyTable.build(made, PEPPER)
+    assert {table.authenticate(key.plaintext, NOW).subject for key in (first, second)} == {first.id}
+    assert [key.lineage for key in listed(made, (), NOW)] == [None, first.id]
+    with pytest.raises(KeyConfigError, match="`lineage` is the id"):
+        KeyTable.build(make_config(acme=[written(second, lineage="hr-first")]), PEPPER)
 
 
 def test_one_message_for_every_bad_key(make_config: MakeConfig) -> None:

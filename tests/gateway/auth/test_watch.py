@@ -199,6 +199,18 @@ async def test_a_configuration_is_joined_with_later_changes(
     assert accepts(watched.tables[-1], other)
 
 
+async def test_valid_keys_of_a_removed_tenant_are_logged_once(
+    watched: Watched, store: KeyStore, make_config: MakeConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    for tenant in ("acme", "gone", "gone"):
+        store.create(tenant, by=TESTER, now=NOW)
+    store.revoke(store.create("ended", by=TESTER, now=NOW).id, by=TESTER, now=NOW)
+    await watched.watcher.load()
+    watched.watcher.configure(make_config())
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "the file does not have: gone (2). They are refused" in line
+
+
 async def test_an_invalid_configuration_does_not_replace_the_old_one(
     watched: Watched, store: KeyStore, make_config: MakeConfig
 ) -> None:

@@ -379,6 +379,7 @@ async def test_a_route_rewrites_by_openai_s_names() -> None:
     models = [{"name": "chat", "routes": [{"to": "main", "rewrite": rewrite}]}]
     async with opened(whole(), models=models) as d:
         status, _ = await post(d, message_body(stop_sequences=["x"], metadata={"user_id": "u"}))
+        assert d.rig.log.records[-1].user == "u"
         assert status == 200
     (call,) = d.fake.calls
     assert isinstance(call.request, MessagesRequest)

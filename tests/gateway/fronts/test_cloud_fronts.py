@@ -3,20 +3,28 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
+import aiohttp
 import anthropic
 import pytest
 from anthropic import AsyncAnthropicBedrock, AsyncAnthropicVertex
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from yarl import URL
 
 from adapters.errors import BackendError, CallerError, CapacityError, ContextTooLong, TransportError, Unsupported
 from adapters.fake import FakeAdapter, Script
 from adapters.types import Usage
 from adapters.wire.anthropic.message_request import MessagesRequest, TokenCount
 from adapters.wire.bedrock.event_stream import FrameSplitter
+from gateway.auth.aws import access_key_id, secret_of
 from tests.support.chats import DONE, USAGE, chunk, completion
 from tests.support.doors import Door, door, uncertified
+from tests.support.gateways import PEPPER
 
 Object = dict[str, Any]
 Client = AsyncAnthropicVertex | AsyncAnthropicBedrock
@@ -194,3 +202,88 @@ async def test_limits_and_scopes_are_those_of_every_door() -> None:
         assert (response.status, response.headers["x-amzn-errortype"]) == (429, "ThrottlingException")
         response = await d.send("POST", f"{VERTEX}:rawPredict", BODY)
         assert (response.status, (await response.json())["error"]["status"]) == (429, "RESOURCE_EXHAUSTED")
+
+
+# ── signed requests ───────────────────────────────────────────────────────────────────────────────────────
+
+
+class Signer:
+    """A client of AWS that signs as botocore does."""
+
+    def __init__(self, d: Door, path: str = f"{BEDROCK}/invoke") -> None:
+        self.door, self.path = d, path
+        self.id, self.secret = access_key_id(d.rig.key.id), secret_of(PEPPER, d.rig.key.id)
+        self.body, self.headers = json.dumps(BODY).encode(), {"content-type": "application/json", "x-own": "a  b"}
+        self.service, self.shift = "bedrock", 0.0
+
+    def signed(self) -> dict[str, str]:
+        request = AWSRequest("POST", f"{self.door.url}{self.path}", headers=dict(self.headers), data=self.body)
+        request.context["timestamp"] = (datetime.now(UTC) + timedelta(seconds=self.shift)).strftime("%Y%m%dT%H%M%SZ")
+        signer = SigV4Auth(Credentials(self.id, self.secret), self.service, "eu-west-1")
+        signer._modify_request_before_signing(request)
+        text = signer.string_to_sign(request, signer.canonical_request(request))
+        signer._inject_signature_to_request(request, signer.signature(text, request))
+        return dict(request.headers.items())
+
+    async def send(self, **changes: Any) -> aiohttp.ClientResponse:
+        headers = self.signed() | changes.pop("headers", {})
+        body, path = changes.pop("body", self.body), changes.pop("path", self.path)
+        url = URL(self.door.url + path, encoded=True)
+        response = await self.door.http.post(url, data=body, headers=headers)
+        await response.read()
+        return response
+
+
+async def test_a_request_that_is_signed_with_the_key_s_own_access_key_is_accepted() -> None:
+    async with opened("bedrock") as (d, _):
+        for path in (f"{BEDROCK}/invoke", f"/model/{quote(MODEL, safe='@:')}/invoke"):
+            response = await Signer(d, path).send()
+            assert response.status == 200, await response.text()
+        (record, _) = d.rig.log.records
+        assert (record.tenant, record.key) == ("acme", d.rig.key.id)
+
+
+CHANGES: list[Object] = [
+    {"body": json.dumps({**BODY, "max_tokens": 21}).encode()},
+    {"path": f"{BEDROCK}/invoke?a=1"},
+    {"path": f"/model/{quote(MODEL[:-1], safe='')}/invoke"},
+    {"headers": {"x-own": "c"}},
+    {"headers": {"Host": "elsewhere.example"}},
+    {"headers": {"x-amz-more": "unsigned"}},
+    {"headers": {"x-amz-date": "20200101T000000Z"}},
+    {"headers": {"x-amz-date": "soon"}},
+]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=repr)
+async def test_a_signature_covers_body_path_host_and_fields(change: Object) -> None:
+    async with opened("bedrock") as (d, _):
+        response = await Signer(d).send(**change)
+        assert (response.status, response.headers["x-amzn-errortype"]) == (403, "UnrecognizedClientException")
+        assert d.fake.calls == []
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"secret": "another"}, "not valid"),
+        ({"id": "AKIAIOSFODNN7EXAMPLE"}, "is not one of this gateway"),
+        ({"id": access_key_id("a" * 12)}, "not valid"),
+        ({"service": "s3"}, "sign the request for the service `bedrock`"),
+        ({"shift": -301.0}, "clock"),
+        ({"shift": 301.0}, "clock"),
+    ],
+)
+async def test_a_wrong_signature_is_refused_with_a_reason(change: Object, words: str) -> None:
+    async with opened("bedrock") as (d, _):
+        signer = Signer(d)
+        for name, value in change.items():
+            setattr(signer, name, value)
+        response = await signer.send()
+        assert response.status == 403
+        assert words in (await response.json())["message"]
+
+
+async def test_other_doors_take_no_signature() -> None:
+    async with opened("vertex") as (d, _):
+        assert (await Signer(d, f"{VERTEX}:rawPredict").send()).status == 401

@@ -138,6 +138,17 @@ async def test_the_reason_of_a_refusal_is_everywhere_the_same(name: str, path: s
         check(opened.rig, line, case)
 
 
+@pytest.mark.parametrize("headers", [{}, {"anthropic_version": "2023-06-01"}])
+async def test_a_description_of_a_model_out_of_scope_has_its_reason(headers: dict[str, str]) -> None:
+    async with door(FakeAdapter()) as opened:
+        other_model(opened.rig)
+        answer = await opened.send("GET", "/v1/models/chat", **headers)
+        line = opened.rig.log.lines[-1]
+    assert (answer.status, line.status) == (404, 404)
+    assert line.reason is not None
+    assert (line.reason["cause"], line.reason["model"]) == ("model_out_of_scope", "chat")
+
+
 def code_of(headers: Any, body: Any) -> str:
     """The code of an error, where the door has it."""
     if "x-headrace-error" in headers:

@@ -8,6 +8,10 @@ openai_like_errors.py  their errors
 accounts.py            several keys with a quota for each model, as OpenAI reports it
 aws.py                 what AWS checks in a signed request, and the services that issue its keys
 oauth.py               token endpoints
+azure.py               Azure OpenAI
+bedrock.py             Amazon Bedrock
+bedrock_shapes.py      what Bedrock refuses in a request
+bedrock_adapters.py    Bedrock's adapter before the stub
 issuers.py             the issuers of Google Cloud and of Microsoft Entra
 anthropic_clouds.py    Anthropic's Messages at Vertex AI, Bedrock, AWS and Foundry
 """

@@ -16,6 +16,7 @@ from gateway.telemetry import Record
 from tests.conformance.recorded import in_page
 from tests.support.doors import Before, Door, door_of
 from tests.support.gateways import Rig, config
+from tests.support.providers.openai_like import THOUGHT
 from tests.support.providers.script import Counts, Failure, Provider, Received, Reply, Script, ToolCall, Turn
 from tests.support.providers.table import PROVIDERS
 
@@ -65,6 +66,12 @@ class Stage(NamedTuple):
         async with self.door.anthropic.messages.stream(**fields) as stream:
             return await stream.get_final_message()
 
+    async def response(self, given: Any, **fields: Any) -> list[Any]:
+        """The items of a Response with tools."""
+        tools: Any = [{"type": "function", "strict": False, **one["function"]} for one in _functions()]
+        answer = await self.door.openai.responses.create(model="chat", input=given, tools=tools, **fields)
+        return [item.model_dump(exclude_none=True) for item in answer.output]
+
 
 @asynccontextmanager
 async def stage(provider: Provider) -> AsyncIterator[Stage]:
@@ -110,20 +117,21 @@ async def parallel_tools(on: Stage) -> None:
 
 
 async def _loop(on: Stage, calls: tuple[ToolCall, ...]) -> None:
-    """A loop over two doors, whole and streamed. The stub receives its own ids and arguments."""
+    """A loop over three doors, whole and streamed. The stub receives its own ids and arguments."""
     expected = [(call.name, json.loads(call.arguments)) for call in calls]
     results = tuple(Turn("tool", f"r{call.id}", call_id=call.id) for call in calls)
     for is_streamed in (False, True):
-        on.play(Reply("", calls=calls), Reply("done"))
+        on.play(Reply("", THOUGHT, calls), Reply("done"))
         turn = await _chat_turn(on, is_streamed)
         made = [(one["function"]["name"], json.loads(one["function"]["arguments"])) for one in turn["tool_calls"]]
         assert made == expected
         history = [USER, turn, *({"role": "tool", "tool_call_id": t.call_id, "content": t.text} for t in results)]
         answer = await on.chat(history, tools=_functions())
         assert answer.choices[0].message.content
-        assert on.last.turns[-len(results) - 1 :] == (on.last.turns[1]._replace(role="assistant"), *results)
-        _same(on.last.turns[1].calls, calls)
-        on.play(Reply("", calls=calls), Reply("done"))
+        assert [turn.role for turn in on.last.turns] == ["user", "assistant", *("tool" for _ in results)]
+        assert on.last.turns[2:] == results
+        _same(on, calls, has_thoughts=not is_streamed)
+        on.play(Reply("", THOUGHT, calls), Reply("done"))
         message = await on.message(tools=_message_tools(), tool_choice={"type": "any"}, stream=is_streamed)
         assert on.last.demand == "required"
         uses = [block for block in message.content if block.type == "tool_use"]
@@ -136,8 +144,19 @@ async def _loop(on: Stage, calls: tuple[ToolCall, ...]) -> None:
         blocks = [block.model_dump(exclude_none=True) for block in message.content]
         history = [USER, {"role": "assistant", "content": blocks}, {"role": "user", "content": given}]
         await on.message(history, tools=_message_tools())
-        assert on.last.turns[-len(results) :] == results
-        _same(on.last.turns[1].calls, calls)
+        assert on.last.turns[2:] == results
+        _same(on, calls, has_thoughts=True)
+    on.play(Reply("", THOUGHT, calls), Reply("done"))
+    items = await on.response("hi", tool_choice="required")
+    assert [(one["name"], json.loads(one["arguments"])) for one in items if one["type"] == "function_call"] == expected
+    outputs = [
+        {"type": "function_call_output", "call_id": item["call_id"], "output": f"r{item['call_id']}"}
+        for item in items
+        if item["type"] == "function_call"
+    ]
+    await on.response([USER, *items, *outputs])
+    assert on.last.turns[2:] == results
+    _same(on, calls, has_thoughts=True)
 
 
 async def _chat_turn(on: Stage, is_streamed: bool) -> Any:
@@ -162,10 +181,14 @@ async def _chat_turn(on: Stage, is_streamed: bool) -> Any:
     return {"role": "assistant", "tool_calls": list(calls.values())}
 
 
-def _same(received: tuple[ToolCall, ...], calls: tuple[ToolCall, ...]) -> None:
-    assert [(one.id, one.name, json.loads(one.arguments)) for one in received] == [
+def _same(on: Stage, calls: tuple[ToolCall, ...], *, has_thoughts: bool) -> None:
+    """The provider has received its own turn."""
+    turn = on.last.turns[1]
+    assert [(one.id, one.name, json.loads(one.arguments)) for one in turn.calls] == [
         (one.id, one.name, json.loads(one.arguments)) for one in calls
     ]
+    if has_thoughts and on.provider.replays_thoughts:
+        assert turn.thoughts == THOUGHT
 
 
 async def images(on: Stage) -> None:
@@ -189,7 +212,7 @@ async def thinking(on: Stage) -> None:
     """The wish to think, thoughts as blocks of a message, and the next turn."""
     for wish, thinks in (({"type": "enabled", "budget_tokens": 1024}, True), ({"type": "disabled"}, False)):
         for is_streamed in (False, True):
-            on.play(Reply("so", thoughts="hm hm"))
+            on.play(Reply("so", thoughts=THOUGHT))
             message = await on.message(thinking=wish, stream=is_streamed)
             assert on.last.thinks is thinks
             assert on.last.length == 4096
@@ -198,18 +221,18 @@ async def thinking(on: Stage) -> None:
             assert next(block["text"] for block in blocks if block["type"] == "text") == "so"
             await on.message([USER, {"role": "assistant", "content": blocks}, USER], thinking=wish)
             assert on.last.turns[1].text == "so"
-            assert on.last.turns[1].thoughts in (None, "", "hm hm")
+            assert on.last.turns[1].thoughts in (None, "", THOUGHT)
 
 
 def _thinks(on: Stage, message: Any) -> None:
     thoughts = [block.thinking for block in message.content if block.type == "thinking"]
-    assert thoughts == (["hm hm"] if on.provider.has_thoughts else [])
+    assert thoughts == ([THOUGHT] if on.provider.has_thoughts else [])
 
 
 async def _no_thinking(on: Stage) -> None:
     """The wish is left out and reported. Thoughts are blocks of a message."""
     for is_streamed in (False, True):
-        on.play(Reply("so", thoughts="hm hm"))
+        on.play(Reply("so", thoughts=THOUGHT))
         message = await on.message(thinking={"type": "enabled", "budget_tokens": 1024}, stream=is_streamed)
         _thinks(on, message)
         assert on.last.thinks is None

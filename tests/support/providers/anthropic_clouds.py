@@ -181,8 +181,8 @@ def _authorize(state: Clouds, request: web.Request, body: bytes) -> None:
 
 
 def _of_bedrock(state: Clouds, request: web.Request, raw: bytes) -> Object:
-    if request.headers.get("anthropic-beta") or "anthropic-version" in request.headers:
-        raise _refuse("betas and the version belong in the body")
+    if "anthropic-version" in request.headers:
+        raise _refuse("the version belongs in the body")
     sent = json.loads(raw)
     body = _check_body(sent, ["bedrock-2023-05-31"], ["model", "stream"])
     betas = sent.get("anthropic_beta", [])

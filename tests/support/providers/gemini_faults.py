@@ -11,6 +11,7 @@ from typing import Any
 Object = dict[str, Any]
 
 SKIPPED = "skip_thought_signature_validator"
+_SIGNED = base64.b64encode(b"gemini")[:8].decode()
 _FIELDS = {
     "": "model contents systemInstruction tools toolConfig safetySettings generationConfig cachedContent serviceTier "
     "store",
@@ -116,6 +117,8 @@ def _part(part: Object, of_vertex: bool) -> Iterator[str]:
         yield "required oneof field 'data' must have one initialized field"
     if part.get("text") == "" and "thoughtSignature" not in part:
         yield "Unable to submit request because it must have a text parameter"
+    if "text" in part and not part.get("thoughtSignature", _SIGNED).startswith(_SIGNED):
+        yield "Thought signature is not valid."
     if "inlineData" in part:
         yield from _unknown("blob", part["inlineData"])
         try:

@@ -19,6 +19,8 @@ from tests.support.providers.script import Counts, Failure, Provider, Received, 
 Object = dict[str, Any]
 KEY = "key-of-the-account"
 ID = "chatcmpl-1"
+THOUGHT = "hm hm"
+"""Of a turn that this stub has answered itself."""
 
 _COMMON = frozenset({
     "model", "messages", "stream", "stream_options", "temperature", "top_p", "stop", "tools", "tool_choice",
@@ -125,7 +127,7 @@ class Row:
     choices: frozenset[str] = frozenset({"auto", "none", "required", "named"})
     efforts: frozenset[str] | None = None
     thinks: Thinks = _no_switch
-    thoughts: Literal["", "reasoning", "reasoning_content", "chunks", "details"] = ""
+    thoughts: Literal["", "reasoning", "reasoning_content", "chunks", "summary", "details"] = ""
     """The form of thoughts in its answers."""
     back: frozenset[str] = frozenset()
     """The fields of thoughts that it takes back."""
@@ -160,6 +162,17 @@ def _all(turns: list[Object], _: str) -> Iterator[str]:
             for turn in calls
             if "reasoning_content" not in turn
         )
+
+
+def _details(turns: list[Object], _: str) -> Iterator[str]:
+    """OpenRouter: the details of a loop of tools go back unchanged."""
+    for turn in turns:
+        if (
+            turn.get("tool_calls")
+            and turn.get("reasoning") == THOUGHT
+            and turn.get("reasoning_details") != [detail(THOUGHT)]
+        ):
+            yield "reasoning_details were changed"
 
 
 def _filled(turns: list[Object], _: str) -> Iterator[str]:
@@ -197,7 +210,8 @@ ROWS = [
         length=_set("max_completion_tokens"), thoughts="reasoning_content", usage=_xai, calls="whole", model="grok-4",
         lacks=NO_SWITCH),
     Row("openrouter", "OpenRouter", "/api/v1", thinks=_openrouter_switch, thoughts="details",
-        back=_set("reasoning reasoning_details"), usage=_openrouter, comment=b": OPENROUTER PROCESSING\n\n"),
+        back=_set("reasoning reasoning_details"), replay=_details, usage=_openrouter,
+        comment=b": OPENROUTER PROCESSING\n\n"),
     Row("together", "Together", "/v1", refused=_set("max_completion_tokens"), length=_set("max_tokens"),
         thinks=lambda body: body.get("reasoning", {}).get("enabled"), thoughts="reasoning", usage=bare,
         lacks=TOO_PLAIN),
@@ -225,7 +239,7 @@ ROWS = [
         thoughts="reasoning_content", back=_set("reasoning_content"), lacks=NO_SWITCH),
     Row("github", "GitHub Models", "/inference", lacks=NO_SWITCH),
     Row("databricks", "Databricks", "/serving-endpoints", length=_set("max_tokens"), thinks=_typed,
-        refused=_set("max_completion_tokens"), usage=_databricks, thoughts="chunks"),
+        refused=_set("max_completion_tokens"), usage=_databricks, thoughts="summary"),
     Row("huggingface", "Hugging Face router", "/v1", usage=bare, lacks=TOO_PLAIN | NO_SWITCH),
     Row("cloudflare", "Cloudflare", "/client/v4/accounts/A/ai/v1", length=_set("max_tokens"), usage=bare,
         refused=_set("max_completion_tokens"), lacks=TOO_PLAIN | NO_SWITCH),
@@ -312,9 +326,9 @@ def _turn(turn: Object) -> Turn:
 def whole(row: Row, reply: Reply) -> Object:
     """A whole answer."""
     message: Object = {"role": "assistant", "content": reply.text or None}
-    if reply.thoughts and row.thoughts == "chunks":
+    if reply.thoughts and row.thoughts in _PARTS:
         text = [{"type": "text", "text": reply.text}] if reply.text else []
-        message["content"] = [_thinking(reply.thoughts), *text]
+        message["content"] = [_PARTS[row.thoughts](reply.thoughts), *text]
     elif reply.thoughts and row.thoughts:
         message |= _thoughts(row, reply.thoughts)
     if reply.calls:
@@ -333,12 +347,12 @@ def events(row: Row, reply: Reply, *, usage: bool) -> Iterator[Object]:
     yield chunk({"role": "assistant", "content": ""})
     half = len(reply.thoughts) // 2
     for piece in (reply.thoughts[:half], reply.thoughts[half:]) if row.thoughts and reply.thoughts else ():
-        made = {"content": [_thinking(piece)]} if row.thoughts == "chunks" else _thoughts(row, piece)
+        made = {"content": [_PARTS[row.thoughts](piece)]} if row.thoughts in _PARTS else _thoughts(row, piece)
         yield chunk(made)
         if row.name == "xai":
             yield chunk(made)  # it may repeat a piece
     for piece in (reply.text[:2], reply.text[2:]) if reply.text else ():
-        yield chunk({"content": [{"type": "text", "text": piece}] if row.thoughts == "chunks" else piece})
+        yield chunk({"content": [{"type": "text", "text": piece}] if row.thoughts in _PARTS else piece})
     for at, call in enumerate(reply.calls):
         first = _call(row, call, at) | {"index": 0 if row.calls == "objects" else at}
         if row.calls != "pieces":
@@ -368,6 +382,14 @@ def _thinking(text: str) -> Object:
     return {"type": "thinking", "thinking": [{"type": "text", "text": text}]}
 
 
+def _summary(text: str) -> Object:
+    return {"type": "reasoning", "summary": [{"type": "summary_text", "text": text, "signature": ""}]}
+
+
+_PARTS: dict[str, Callable[[str], Object]] = {"chunks": _thinking, "summary": _summary}
+"""Thoughts as parts of the content."""
+
+
 def _thoughts(row: Row, text: str) -> Object:
     if row.thoughts == "details":
         return {"reasoning": text, "reasoning_details": [detail(text)]}
@@ -385,7 +407,7 @@ def _call(row: Row, call: ToolCall, at: int) -> Object:
 
 
 def _envelope(kind: str, **fields: Any) -> Object:
-    return {"id": ID, "object": kind, "created": 1, "model": "m", **fields}
+    return {"id": ID, "object": kind, "created": 1, "model": "m", "system_fingerprint": "fp_1", **fields}
 
 
 # ── server ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -459,4 +481,5 @@ def provider(row: Row) -> Provider:
         row.lacks,
         row.model,
         bool(row.thoughts),
+        bool(row.back and row.thoughts) or row.name == "mistral",
     )  # fmt: skip

@@ -124,8 +124,11 @@ async def test_a_key_has_the_time_of_its_last_use(admin_door: OpenDoor, tmp_path
             rows = [(494_000, of_acme), (494_002, of_acme), (494_003, of_another)]
             values = [hour_values("s", hour, UsageRow(slot, of, (1,) * 8)) for slot, (hour, of) in enumerate(rows)]
             write_hours(connection, values)
+        status, new = await d.send("POST", f"{KEYS}/{ids[0]}/rotate", body={"overlap": "1h"})
+        assert status == 201
         shown = {key["id"]: key.get("last_used") for key in (await d.send("GET", KEYS))[1]["keys"]}
-        assert shown == {ids[0]: "2026-05-10T10:00Z", ids[1]: None}
+        # The usage of a lineage has the id of its first key.
+        assert shown == {ids[0]: "2026-05-10T10:00Z", new["id"]: "2026-05-10T10:00Z", ids[1]: None}
         await d.backend.usage.aclose()
 
 

@@ -18,7 +18,7 @@ from gateway.admin.api.endings import ENDINGS, PAUSE_SECONDS, SessionEndings
 from gateway.admin.api.sessions import RENEWALS, SessionAdmission, SessionOver, Sessions, sealed_text
 from gateway.admin.console.front import read_assets
 from gateway.auth.keys import Principal
-from gateway.auth.seal import Seal
+from gateway.auth.pepper import Seal
 from gateway.auth.state import StateDatabase
 from gateway.state.errors import StoreUnavailable
 from tests.gateway.admin.conftest import AdminDoor, OpenDoor
@@ -245,6 +245,28 @@ async def test_a_sign_out_has_effect_on_every_replica(admin_door: OpenDoor) -> N
                 thief.cookie = stolen
                 status, body = await thief.send("GET", "/admin/state")
                 assert (status, body["error"]["code"]) == (401, "session_over")
+
+
+@pytest.mark.parametrize("path", ["/console/api/session", "/console/api/sessions"])
+async def test_a_sign_out_counts_as_long_as_the_cookie_would(
+    admin_door: OpenDoor, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    now = time.time()
+    monkeypatch.setattr(front, "SessionAdmission", partial(SessionAdmission, clock=lambda: now))
+    async with admin_door(required=True) as door:
+        with as_public(door, idle=12 * 3600.0, longest=12 * 3600.0):
+            key, b = door.backend.key(role="operator"), Browser(door)
+            await b.sign_in(key)
+            begun, stolen = now, b.cookie
+            now += 60
+            assert (await b.send("DELETE", path, **SAME))[0] == 200
+            thief, now = Browser(door), now + 1
+            while now < begun + 13 * 3600:
+                await b.sign_in(key)  # endings that matter no longer are deleted with each new one
+                assert (await b.send("DELETE", "/console/api/session", **SAME))[0] == 200
+                thief.cookie = stolen
+                assert (await thief.send("GET", "/admin/state"))[0] == 401, now - begun
+                now += 3599
 
 
 async def test_signing_out_everywhere_ends_each_session_of_the_person(admin_door: OpenDoor) -> None:

@@ -7,6 +7,7 @@ import pytest
 from gateway.admin.drafts import history
 from gateway.admin.drafts.history import ConfigHistory, UnreadableVersion
 from gateway.auth.audit import Actor
+from gateway.auth.pepper import Pepper
 from gateway.auth.store import KeyStore
 
 PEPPER, OTHER = b"p" * 32, b"q" * 32
@@ -54,3 +55,18 @@ def test_versions_of_another_pepper_are_reported(tmp_path: Path) -> None:
     with pytest.raises(UnreadableVersion, match="another pepper"):
         two.text(two.read(1)[0].version)
     two.close()
+
+
+def test_versions_are_readable_over_a_rotation_of_the_pepper(tmp_path: Path) -> None:
+    one = opened(tmp_path)
+    one.add("a", 0.0, "start", ACTOR)
+    one.close()
+    rotated = Pepper(OTHER)
+    rotated.previous = PEPPER
+    two = opened(tmp_path, pepper=rotated)
+    assert two.text(1) == "a"
+    two.add("a", 1.0, "start", ACTOR)  # each start, also with the same file
+    two.close()
+    after = opened(tmp_path, pepper=OTHER)
+    assert after.text(1) == "a"
+    after.close()

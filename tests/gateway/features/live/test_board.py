@@ -86,6 +86,12 @@ async def test_a_replica_that_was_killed_is_silent_and_then_gone(any_database: s
     for _ in range(60):
         await rounds((a, one))
     assert len(await a.views()) == 1
+    assert [row.replica for row in a._opened().others(a.replica)] == [b.replica]
+    for _ in range(2):
+        await rounds((a, one), seconds=3600)
+        await rounds((a, one))
+        await a.views()
+    assert a._opened().others(a.replica) == [], "its row is forgotten"
     await a.aclose()
     b._published = False
     await b.aclose()

@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -13,6 +15,7 @@ from typer.testing import CliRunner
 
 from gateway.auth.audit import Actor, read, verify
 from gateway.auth.state import StateDatabase
+from gateway.features.stored import erasure
 from gateway.features.stored.erasure import Erased, erase_user
 from gateway.features.stored.store import (
     STORED,
@@ -24,6 +27,10 @@ from gateway.features.stored.store import (
     items,
     responses,
 )
+from gateway.features.usage.labels import UsageLabels, UsageRow
+from gateway.features.usage.rows import hour_values
+from gateway.features.usage.schema import USAGE, days, hours
+from gateway.features.usage.store import UsageStore, write_hours
 from gateway.process.commands import app
 from tests.support.stored_responses import NOW, response
 
@@ -33,7 +40,7 @@ BY = Actor("tests")
 
 @pytest.fixture
 def database(any_database: str) -> Iterator[StateDatabase]:
-    opened = StateDatabase(any_database, PEPPER, STORED)
+    opened = StateDatabase(any_database, PEPPER, STORED, USAGE)
     yield opened
     opened.close()
 
@@ -58,6 +65,48 @@ def present(database: StateDatabase) -> set[tuple[str, str, str]]:
         }
 
 
+def used(url: str, tenant: str, *names: str) -> None:
+    """Usage of users, in an hour and in its day."""
+    rows = [
+        hour_values(
+            f"of {tenant}", 100, UsageRow(slot, UsageLabels(tenant, "k", "m", "", "", "", name), (0, 1) + (0,) * 6)
+        )
+        for slot, name in enumerate(names)
+    ]
+    with closing(UsageStore(url, PEPPER)) as store:
+        with store._database.change(moves_epoch=False) as connection:
+            write_hours(connection, rows)
+        store.sum_days(0, "")
+
+
+def users(database: StateDatabase) -> dict[tuple[str, str], int]:
+    """Requests of hours and of days by tenant and user."""
+    sums: dict[tuple[str, str], int] = {}
+    with database.transaction() as connection:
+        for table in (hours, days):
+            for tenant, name, requests in connection.execute(select(table.c.tenant, table.c.user, table.c.requests)):
+                sums[tenant, name] = sums.get((tenant, name), 0) + requests
+    return sums
+
+
+def test_a_count_locks_no_writer_out(
+    any_database: str, database: StateDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored(any_database, "acme", "1", user="u1")
+    other, forget, written = StateDatabase(any_database, PEPPER, STORED), erasure._forget, list[int]()
+
+    def write(*given: Any, **named: Any) -> int:
+        """Another process writes while the rows are counted."""
+        with other.change(moves_epoch=True):
+            written.append(1)
+        return forget(*given, **named)
+
+    monkeypatch.setattr(erasure, "_forget", write)
+    assert erase_user(database, "acme", "u1", by=BY, now=NOW, only_count=True).responses == 1
+    assert written == [1]
+    other.close()
+
+
 def test_all_of_one_user_and_nothing_else(any_database: str, database: StateDatabase) -> None:
     stored(any_database, "acme", "1", user="zoë@example.org")
     stored(any_database, "acme", "2", safety_identifier="zoë@example.org")
@@ -66,11 +115,13 @@ def test_all_of_one_user_and_nothing_else(any_database: str, database: StateData
     stored(any_database, "acme", "5", talk="named", talk_metadata={"user": "zoë@example.org"}, user="other")
     stored(any_database, "acme", "6", talk="his", user="other", output="I know zoë@example.org")
     stored(any_database, "beta", "7", user="zoë@example.org")
+    used(any_database, "acme", "zoë@example.org", "other")
+    used(any_database, "beta", "zoë@example.org")
     before = present(database)
     counted = erase_user(database, "acme", "zoë@example.org", by=BY, now=NOW, only_count=True)
     assert present(database) == before
     erased = erase_user(database, "acme", "zoë@example.org", by=BY, now=NOW)
-    assert erased == counted == Erased(responses=4, conversations=2, items=2)
+    assert erased == counted == Erased(responses=4, conversations=2, items=2, usage=2)
     assert present(database) == {
         ("stored_responses", "acme", "5"),
         ("stored_responses", "acme", "6"),
@@ -78,13 +129,14 @@ def test_all_of_one_user_and_nothing_else(any_database: str, database: StateData
         ("stored_items", "acme", "item-his"),
         ("stored_responses", "beta", "7"),
     }
+    assert users(database) == {("acme", ""): 2, ("acme", "other"): 2, ("beta", "zoë@example.org"): 2}
     with database.transaction() as connection:
         (entry,) = read(connection, 9)
         assert verify(connection, PEPPER).problem == ""
     assert (entry.action, json.loads(entry.detail)) == ("user.erase", erased._asdict())
     assert entry.target.startswith("acme/")
     assert "zo" not in entry.target
-    assert erase_user(database, "acme", "zoë@example.org", by=BY, now=NOW) == Erased(0, 0, 0)
+    assert erase_user(database, "acme", "zoë@example.org", by=BY, now=NOW) == Erased(0, 0, 0, 0)
 
 
 @given(names=st.lists(st.text(min_size=1, max_size=6).filter(lambda text: text.isprintable()), min_size=2, unique=True))
@@ -92,7 +144,7 @@ def test_each_user_is_erased_alone(tmp_path_factory: pytest.TempPathFactory, nam
     url = f"sqlite:///{tmp_path_factory.mktemp('state')}/state.db"
     for number, name in enumerate(names):
         stored(url, "acme", f"r{number}", user=name)
-    database = StateDatabase(url, PEPPER, STORED)
+    database = StateDatabase(url, PEPPER, STORED, USAGE)
     assert erase_user(database, "acme", names[0], by=BY, now=NOW).responses == 1
     assert {id_ for _, _, id_ in present(database)} == {f"r{number}" for number in range(1, len(names))}
     database.close()
@@ -108,7 +160,8 @@ def test_the_command(tmp_path: Path) -> None:
     arguments = ["erase", "--tenant", "acme", "--user", "u1", "--config", str(config)]
     counted = CliRunner().invoke(app, [*arguments, "--dry-run"])
     done = CliRunner().invoke(app, arguments)
-    assert json.loads(counted.stdout) == json.loads(done.stdout) == {"responses": 1, "conversations": 0, "items": 0}
+    erased = {"responses": 1, "conversations": 0, "items": 0, "usage": 0}
+    assert json.loads(counted.stdout) == json.loads(done.stdout) == erased
     assert json.loads(CliRunner().invoke(app, arguments).stdout)["responses"] == 0
     wrong = CliRunner().invoke(app, ["erase", "--tenant", "acm", "--user", "u1", "--config", str(config)])
     assert (wrong.exit_code, "acm" in wrong.stderr) == (2, True)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from gateway.features.usage import rows as rows_module
 from gateway.features.usage.charges import Charge
 from gateway.features.usage.export import FOCUS, csv_of, focus_of, invoice, month_of
 from gateway.features.usage.labels import HOUR, LABELS, OTHERS, UsageLabels, day_of
+from gateway.features.usage.overview import OverviewQuery
 from gateway.features.usage.query import BadQuery, query_of
 from gateway.features.usage.report import PER_LINE, UsageQuery
 from gateway.features.usage.rows import WriterRows
@@ -223,8 +225,54 @@ def test_labels_beyond_an_hour_share_a_row(monkeypatch: pytest.MonkeyPatch) -> N
     assert sum(row["requests"] for row in made) == 60
 
 
-def _charge(key: str) -> Charge:
-    return Charge(5, UsageLabels("acme", key, "m", "", "usd"), [7, 1, 0, 0, 0, 0, 0, 0])
+def _charge(key: str, user: str = "", tenant: str = "acme") -> Charge:
+    return Charge(5, UsageLabels(tenant, key, "m", "", "usd", "", user), [7, 1, 0, 0, 0, 0, 0, 0])
+
+
+@given(
+    requests=st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["", *"uvwxyz"])), max_size=60),
+    most=st.integers(0, 4),
+)
+def test_users_beyond_the_setting_share_a_row(requests: list[tuple[str, str]], most: int) -> None:
+    rows, sums = WriterRows(most), Counter[tuple[str, str]]()
+    for tenant, user in requests:
+        for row in rows.of([_charge("k", user, tenant)]):
+            sums[row["tenant"], row["user"]] += row["requests"]
+    for tenant in "ab":
+        own = [user for each, user in requests if each == tenant]
+        first = list(dict.fromkeys(user for user in own if user))[:most]
+        expected = Counter(user if not user or user in first else OTHERS for user in own)
+        assert {user: count for (each, user), count in sums.items() if each == tenant} == expected
+
+
+def test_invented_users_take_no_place_of_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_module, "MOST_SLOTS", 10)
+    rows = WriterRows(1000)
+    rows.of(_charge("k", f"u{number}") for number in range(50))
+    assert {row["key"] for row in rows.of(_charge(f"k{number}") for number in range(4))} == {f"k{n}" for n in range(4)}
+
+
+async def test_usage_has_users_if_it_is_set(tmp_path: Path, any_database: str) -> None:
+    for setting, expected in ((0, {"": 3}), (1000, {"": 4, "zoë": 2})):
+        one = Host(tmp_path / f"counts{setting}", any_database)
+        one.config = config(state={"database": any_database}, usage={"folder": str(one.folder), "users": setting})
+        counter = counting(one.folder)
+        counter.configure(one.config)
+        for user in ("", "zoë", "zoë"):
+            counter.put(record(user=user))
+        await one.writer.write()
+        rows = await one.rows(by=("user",))
+        assert {row["user"]: row["requests"] for row in rows} == expected
+        (row,) = await one.rows(by=("tenant",), tests=(("user", "zoë"),)) or [{"requests": 0}]
+        assert row["requests"] == expected.get("zoë", 0)
+        store = await one.writer.store()
+        query = OverviewQuery(date(2026, 11, 1), date(2026, 11, 3), date(2026, 11, 3), "user")
+        for _ in range(2):
+            assert {row["value"]: row["requests"] for row in store.overview(query)["rows"]} == expected
+            one.now = NOVEMBER + 3 * 86400.0
+            store.sum_days(0, "")
+        counter.close()
+        await one.writer.aclose()
 
 
 def test_a_full_disk_costs_usage_and_no_request(
@@ -329,7 +377,7 @@ def test_a_focus_file_has_exact_charges_and_no_formula() -> None:
     assert charge["BillingAccountId"] == "'=HYPERLINK(1)"
     assert charge["Tags"] == "{}"
     assert focus_of([{**ROW, "team": "search"}]).splitlines()[1].count('"{""team"": ""search""}"') == 1
-    assert csv_of(LABELS, [ROW]).splitlines()[1] == "'=HYPERLINK(1),k,m,,usd,"
+    assert csv_of(LABELS, [ROW]).splitlines()[1] == "'=HYPERLINK(1),k,m,,usd,,"
 
 
 def test_lines_of_an_invoice_add_up() -> None:

@@ -6,11 +6,11 @@ import { Chart } from "../chart.js";
 import { Sorted } from "../table.js";
 
 const DAY = 86400000;
-const LABELS = { tenant: "tenant", team: "team", model: "model", key: "key", arm: "arm" };
-const NONE = { tenant: "(no tenant)", team: "(no team)", model: "(no model)", key: "(no key)", arm: "(no arm)" };
+const LABELS = { tenant: "tenant", team: "team", model: "model", key: "key", user: "user", arm: "arm" };
+const NONE = { tenant: "(no tenant)", team: "(no team)", model: "(no model)", key: "(no key)", user: "(no user)", arm: "(no arm)" };
 const OTHERS = "(others)";
 // The label that a click on a value leads to.
-const NEXT = { tenant: "model", team: "model", model: "key", key: "model", arm: "model" };
+const NEXT = { tenant: "model", team: "model", model: "key", key: "model", user: "model", arm: "model" };
 const date = (time) => new Date(time).toISOString().slice(0, 10);
 const month = (back) => {
   const now = new Date();
