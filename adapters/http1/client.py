@@ -1,8 +1,8 @@
 """HTTP/1.1 client with a pool of connections to one endpoint."""
 
 import asyncio
+import random
 import ssl
-import zlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
@@ -26,9 +26,12 @@ from adapters.http1.signing import REFUSED, Credential, OutgoingRequest
 from adapters.http1.sweeper import sweeper
 from adapters.types import Deadline
 from adapters.wire import decoding
-from adapters.wire.compression import Inflater
+from adapters.wire.compression import MALFORMED, Inflater
 
 # Decompresses responses: some servers and proxies compress although the client asks for no coding.
+
+
+_UNREADABLE: tuple[type[Exception], ...] = (*MALFORMED, TooLarge)
 
 
 class BodyDecoder:
@@ -55,7 +58,7 @@ class BodyDecoder:
             if piece:
                 return self._inflater.feed(piece)
             self._inflater.finish()
-        except (zlib.error, TooLarge):
+        except _UNREADABLE:
             raise decoding.bad_response(f"The upstream's response is not valid {self._coding[:32]}.") from None
         return b""
 
@@ -70,6 +73,8 @@ def decoder_of(headers: Headers) -> BodyDecoder | None:
 
 
 KEEPALIVE_SECONDS = 60.0
+AGE_JITTER = 0.2
+"""The share of its highest age by which a connection may be replaced earlier."""
 FRESH_SECONDS = 0.5
 """Idle time up to which a connection is used without a look at its socket."""
 IDEMPOTENT = frozenset({b"GET", b"HEAD", b"PUT", b"DELETE", b"OPTIONS"})
@@ -188,7 +193,8 @@ class Client:
     queue with a bound and a policy. `server_name` is the name that the server's certificate must have, if this is not
     the host of the URL. Every request carries `fields`, for example a key, and what `credential` makes for it. A
     response has at most `max_answer` bytes, and so has each event of a stream. `read` receives the head of each
-    response. An empty URL is that of a server that has no address yet.
+    response. A connection has new requests until it is `max_age` seconds old, so that another address of the host's
+    name takes effect. An empty URL is that of a server that has no address yet.
     """
 
     def __init__(
@@ -203,10 +209,12 @@ class Client:
         proxy: Proxy | None = None,
         max_answer: int = MAX_ANSWER,
         credential: Credential | None = None,
+        max_age: float | None = None,
         read: Callable[[Headers], None] | None = None,
     ) -> None:
         self.max_answer = max_answer
         self._credential = credential
+        self._max_age = max_age
         self._read = read
         self._own_fields = fields
         self._proxy = proxy
@@ -292,7 +300,7 @@ class Client:
                 raise DeadlineError("The request's deadline has passed.") from None
             exchange = await self._exchanged(method, target, fields + applied, body, deadline)
             response = self._response(exchange, decodes)
-            if again or response.status not in REFUSED:
+            if again or response.status not in REFUSED or RELAY.get() is not None:  # a relay sends a request once
                 break
             if not credential.corrects(applied, response.status, response.headers):
                 break
@@ -364,6 +372,9 @@ class Client:
             raise _undelivered(TransportError("The upstream could not be reached."), self._reason(failure)) from None
         finally:
             self._connecting -= 1
+        if self._max_age is not None:
+            # The connections of a burst have the same age: they are not replaced at the same moment.
+            exchange.retires_at = self._loop.time() + self._max_age * random.uniform(1 - AGE_JITTER, 1)
         self._open.add(exchange)
         self._sweeper.watch(self._open)
         return exchange
@@ -404,7 +415,7 @@ class Client:
         A 500 may be the last response of a connection, also if it does not say so: uvicorn closes it after an
         exception of the app. The next request would be lost with it.
         """
-        if exchange.reusable and exchange.status != 500 and not self._closed:
+        if exchange.reusable and exchange.status != 500 and not self._closed and not exchange.retires:
             exchange.rest(KEEPALIVE_SECONDS)
             self._idle.append(exchange)
         else:

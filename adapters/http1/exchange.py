@@ -42,7 +42,7 @@ class Exchange(Feeding):
     __slots__ = (
         "_arrived", "_chunks", "_deadline", "_error", "_fields", "_forward", "_framed", "_head_done", "_in_chunks",
         "_keep_alive", "_left", "_on_lost", "_overhead", "_parser", "_size", "answered", "complete", "deadline",
-        "rested_at", "status",
+        "rested_at", "retires_at", "status",
     )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_lost: "Callable[[Exchange], None]") -> None:
@@ -52,6 +52,7 @@ class Exchange(Feeding):
         self._arrived = Waiter(loop)
         self.deadline = NEVER
         self.rested_at = 0.0
+        self.retires_at = NEVER
         self._error: InferenceError | None = None
         self._begin(Deadline(NEVER, NEVER, NEVER))
         self.complete = True  # no request is in progress yet
@@ -281,10 +282,15 @@ class Exchange(Feeding):
         """Whether no response is awaited."""
         return self.complete
 
+    @property
+    def retires(self) -> bool:
+        """Whether the connection is too old for another request."""
+        return self.loop.time() >= self.retires_at
+
     def rest(self, seconds: float) -> None:
         """Mark the connection idle: it closes after `seconds` unless it is used again."""
         self.rested_at = self.loop.time()
-        self.deadline = self.rested_at + seconds
+        self.deadline = min(self.rested_at + seconds, self.retires_at)
 
     def expire(self) -> None:
         if self.complete:

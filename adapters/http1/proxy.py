@@ -1,17 +1,20 @@
 """A proxy between the gateway and an upstream: `CONNECT` for https, requests in absolute form for http."""
 
 import asyncio
+import logging
 import os
 import socket
 from base64 import b64encode
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from config.schema.protocols.egress import DIRECT, ProxyConfig
 
+log = logging.getLogger(__name__)
 MAX_HEAD = 16 * 1024
 
 
@@ -84,11 +87,20 @@ def proxy_of(config: ProxyConfig | None, url: str, environment: Mapping[str, str
     if parts.scheme not in ("http", "https") or _is_internal(parts.hostname or ""):
         return None
     proxy = _variable(environment, f"{parts.scheme}_proxy") or _variable(environment, "all_proxy")
-    if not proxy or _is_exempt(parts.hostname or "", _variable(environment, "no_proxy")):
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    if not proxy or _is_exempt(parts.hostname or "", port, _variable(environment, "no_proxy")):
         return None
-    with suppress(ValueError):
+    try:
         return Proxy.of(proxy)
-    return None
+    except ValueError:
+        _warn_of(parts.scheme)
+        return None
+
+
+@lru_cache(maxsize=8)
+def _warn_of(scheme: str) -> None:
+    """Log once that a variable is not used. Its value may have a password."""
+    log.warning("the proxy of the environment for %s:// is not an http:// URL: connections are direct", scheme)
 
 
 def _variable(environment: Mapping[str, str], name: str) -> str:
@@ -108,18 +120,24 @@ def _address(host: str) -> IPv4Address | IPv6Address | None:
     return None
 
 
-def _is_exempt(host: str, listed: str) -> bool:
-    """Whether `NO_PROXY` lists a host: `*`, a domain with all below it, an address, or a network."""
+def _is_exempt(host: str, port: int, listed: str) -> bool:
+    """Whether `NO_PROXY` lists a host: `*`, a domain with all below it, an address, or a network. An entry may have a
+    port, and a domain a star in front."""
     host, address = host.rstrip(".").lower(), _address(host)
     for entry in listed.replace(",", " ").lower().split():
         if entry == "*":
             return True
+        name, colon, number = entry.rpartition(":")
+        if colon and number.isdigit() and (":" not in name or name.endswith("]")):
+            if int(number) != port:
+                continue
+            entry = name
         if address is not None:
             with suppress(ValueError):
                 if address in ip_network(entry.strip("[]"), strict=False):
                     return True
         else:
-            domain = entry.strip(".")
+            domain = entry.removeprefix("*").strip(".")
             if domain and (host == domain or host.endswith(f".{domain}")):
                 return True
     return False

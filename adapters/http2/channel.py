@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import math
+import random
 import ssl
 from collections.abc import Mapping
 from functools import lru_cache
 from urllib.parse import urlsplit
 
 from adapters.errors import DeadlineError, TransportError, Unavailable, UpstreamTimeout
+from adapters.http1.client import AGE_JITTER
 from adapters.http1.sweeper import NEVER, sweeper
 from adapters.http2.connection import for_http2
 from adapters.http2.dialled import Dialled
@@ -69,7 +71,9 @@ class Channel:
         max_message: int = 64 * MiB,
         server_name: str | None = None,
         fields: bytes = b"",
+        max_age: float | None = None,
     ) -> None:
+        self._max_age = max_age
         self._unix_path = url.removeprefix("unix:") if url.startswith("unix:") else None
         parts = urlsplit("http://localhost" if self._unix_path else url)
         self._host = parts.hostname or ""
@@ -178,8 +182,11 @@ class Channel:
     # ── connections ───────────────────────────────────────────────────────────────────────────────────
 
     def _pick(self) -> Dialled | None:
-        for connection in self._usable:
-            if connection.has_room:
+        now = self._loop.time()
+        for connection in tuple(self._usable):
+            if now >= connection.retires_at:
+                connection.retire()  # calls in progress end on it
+            elif connection.has_room:
                 return connection
         return None
 
@@ -220,6 +227,8 @@ class Channel:
                     raise
             if connection.retired:
                 raise ConnectionResetError
+            if self._max_age is not None:
+                connection.retires_at = self._loop.time() + self._max_age * random.uniform(1 - AGE_JITTER, 1)
             self._usable.append(connection)
         finally:
             self._dialling = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Protocol
 
 from adapters.errors import TransportError
@@ -44,7 +45,7 @@ class ConnectionOwner(Protocol):
 class Dialled(Connection[AnswerHead]):
     """A client connection. `greeted` is done after the upstream's SETTINGS. If `retired`, it accepts no new call."""
 
-    __slots__ = ("_reads_before", "_max_streams", "_next_id", "_owner", "greeted", "retired")
+    __slots__ = ("_reads_before", "_max_streams", "_next_id", "_owner", "greeted", "retired", "retires_at")
     max_head = MAX_HEAD
     send_timeout = SEND_SECONDS
 
@@ -56,6 +57,8 @@ class Dialled(Connection[AnswerHead]):
         self.max_held = 2**62  # unbounded: the caller has set the limit of each call and the number of calls
         self.greeted: asyncio.Future[None] = loop.create_future()
         self.retired = False
+        self.retires_at = math.inf
+        """The time of the loop from which it is too old for another call."""
         self._greeting = b""
         self._owner = owner
         self._max_streams = max_streams

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import ssl
 from collections import Counter
+from contextlib import suppress
 from functools import lru_cache
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
@@ -83,6 +85,7 @@ def _options(pool: PoolConfig, address: Address) -> dict[str, Any]:
         "proxy": proxy_of(pool.proxy, address.url),
         "max_answer": pool.max_answer,
         "credential": credential_of(pool, address.url),
+        "max_age": max_age(pool, address.url),
         "read": address.read,
     }
 
@@ -115,7 +118,17 @@ def grpc_channel(pool: PoolConfig, address: Address, max_message: int) -> Channe
         max_message=max_message,
         server_name=_server_name(pool, address),
         fields=channel.encode_fields(fields_of(pool)),
+        max_age=max_age(pool, address.url),
     )
+
+
+def max_age(pool: PoolConfig, url: str) -> float | None:
+    """Return the age at which connections to `url` are replaced; None where no name may get another address."""
+    host = "" if url.startswith("unix:") else urlsplit(url).hostname or ""
+    with suppress(ValueError):
+        ip_address(host)
+        return None
+    return pool.connection_age if host else None
 
 
 def names(pool: PoolConfig) -> dict[str, Any]:

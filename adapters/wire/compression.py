@@ -41,88 +41,124 @@ def decompress(body: bytes, coding: str, limit: int) -> bytes:
         return body
     limit = min(limit, FREE_BYTES + MAX_RATIO * len(body))
     try:
-        if coding in _ZLIB_BITS:
-            return _inflate(body, coding, limit)
-        if coding == "zstd" and zstandard is not None:
-            return _unzstd(body, limit)
-        if coding == "br" and brotli is not None:
-            return _unbrotli(body, limit)
-    except (zlib.error, _ZSTD_ERROR, _BROTLI_ERROR):
+        inflater = Inflater(coding)
+    except KeyError:
+        raise CallerError(
+            f"The content-encoding `{coding[:32]}` is not supported. Send one of: {SUPPORTED}.",
+            code="unsupported_media_type",
+        ) from None
+    try:
+        out = inflater.feed(body, limit)
+        inflater.finish()
+    except MALFORMED:
         raise CallerError(f"The body is not valid {coding}.", code="invalid_encoding") from None
-    raise CallerError(
-        f"The content-encoding `{coding[:32]}` is not supported. Send one of: {SUPPORTED}.",
-        code="unsupported_media_type",
-    )
+    return out
 
 
-_BROTLI_ERROR: type[Exception] = brotli.error if brotli is not None else zlib.error
-_ZSTD_ERROR: type[Exception] = zstandard.ZstdError if zstandard is not None else zlib.error
+MALFORMED: tuple[type[Exception], ...] = (
+    zlib.error,
+    *([zstandard.ZstdError] if zstandard is not None else []),
+    *([brotli.error] if brotli is not None else []),
+)
+"""The errors of data that is not valid in its coding."""
 
 
 class Inflater:
-    """Decompresses gzip or deflate in pieces; some senders omit the header of deflate. Raises `zlib.error`."""
+    """Decompresses one body in pieces."""
 
     def __init__(self, coding: str) -> None:
-        """Raises `KeyError` for another coding."""
-        self._bits = _ZLIB_BITS[coding.strip().lower()]
-        self._inflater: Any = None
-        self._held = b""
+        """Raises `KeyError` for a coding that is not supported."""
+        coding = coding.strip().lower()
+        self._decoder: _Zlib | _Zstd | _Brotli
+        if coding == "zstd" and zstandard is not None:
+            self._decoder = _Zstd()
+        elif coding == "br" and brotli is not None:
+            self._decoder = _Brotli()
+        else:
+            self._decoder = _Zlib(_ZLIB_BITS[coding])
         self._fed = self._made = 0
 
     def feed(self, piece: bytes, limit: int | None = None) -> bytes:
-        """Decompress a piece. Raises `TooLarge` above `limit` bytes, by default what only a bomb exceeds."""
-        if self._inflater is None:
-            piece = self._held + piece
-            if len(piece) < 2:
-                self._held = piece
-                return b""
-            is_bare = self._bits == 15 and (piece[0] & 15 != 8 or int.from_bytes(piece[:2], "big") % 31)
-            self._inflater = zlib.decompressobj(-15 if is_bare else self._bits)
+        """Decompress a piece. Raises an error of `MALFORMED`.
+
+        Raises `TooLarge` above `limit` bytes, by default what only a bomb exceeds.
+        """
         self._fed += len(piece)
         left = FREE_BYTES + MAX_RATIO * self._fed - self._made if limit is None else limit
-        out: bytes = self._inflater.decompress(piece, min(left + 1, sys.maxsize))
+        out = self._decoder.feed(piece, left)
         if len(out) > left:
             raise _too_large(left)
         self._made += len(out)
         return out
 
     def finish(self) -> None:
-        """Check that the data is complete, and that nothing follows it."""
-        if self._inflater is None or not self._inflater.eof or self._inflater.unused_data:
+        """Check that the data is complete, and that nothing follows it. Raises an error of `MALFORMED`."""
+        if not self._decoder.ended:
             raise zlib.error("it ends too early or too late")
 
 
-def _inflate(body: bytes, coding: str, limit: int) -> bytes:
-    inflater = Inflater(coding)
-    out = inflater.feed(body, limit)
-    inflater.finish()
-    return out
+class _Zlib:
+    """gzip or deflate. Some senders omit the header of deflate."""
+
+    def __init__(self, bits: int) -> None:
+        self._bits = bits
+        self._inflater: Any = None
+        self._begin = b""
+
+    def feed(self, piece: bytes, left: int) -> bytes:
+        """At most `left + 1` bytes of the piece."""
+        if self._inflater is None:
+            piece = self._begin + piece
+            if len(piece) < 2:
+                self._begin = piece
+                return b""
+            is_bare = self._bits == 15 and (piece[0] & 15 != 8 or int.from_bytes(piece[:2], "big") % 31)
+            self._inflater = zlib.decompressobj(-15 if is_bare else self._bits)
+        out: bytes = self._inflater.decompress(piece, min(left + 1, sys.maxsize))
+        return out
+
+    @property
+    def ended(self) -> bool:
+        return self._inflater is not None and self._inflater.eof and not self._inflater.unused_data
 
 
-def _unzstd(body: bytes, limit: int) -> bytes:
-    """Decompress zstd in slices of at most a few megabytes: the decoder itself has no bound."""
-    inflater = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
-    pieces: list[bytes] = []
-    size = fed = 0
-    while fed < len(body) and not inflater.eof:
-        pieces.append(inflater.decompress(body[fed : fed + _SLICE]))
-        fed += _SLICE
-        size += len(pieces[-1])
-        if size > limit:
-            raise _too_large(limit)
-    if not inflater.eof or fed < len(body) or inflater.unused_data:
-        raise _ZSTD_ERROR("it ends too early or too late")
-    return b"".join(pieces)
+class _Zstd:
+    """zstd, in slices of at most a few megabytes: the decoder itself has no bound."""
+
+    def __init__(self) -> None:
+        self._inflater = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
+        self._follows = False
+
+    def feed(self, piece: bytes, left: int) -> bytes:
+        """More than `left` bytes of the piece only by one slice."""
+        out: list[bytes] = []
+        size = fed = 0
+        while fed < len(piece) and not self._inflater.eof and size <= left:
+            out.append(self._inflater.decompress(piece[fed : fed + _SLICE]))
+            fed += _SLICE
+            size += len(out[-1])
+        self._follows = self._follows or fed < len(piece)
+        return b"".join(out)
+
+    @property
+    def ended(self) -> bool:
+        return bool(self._inflater.eof and not self._inflater.unused_data and not self._follows)
 
 
-def _unbrotli(body: bytes, limit: int) -> bytes:
-    inflater = brotli.Decompressor()
-    out: bytes = inflater.process(body, output_buffer_limit=limit + 1)
-    if len(out) > limit:
-        raise _too_large(limit)
-    if not inflater.is_finished():
-        raise _BROTLI_ERROR("it ends too early or too late")
-    return out
+class _Brotli:
+    """Brotli."""
+
+    def __init__(self) -> None:
+        self._inflater = brotli.Decompressor()
+
+    def feed(self, piece: bytes, left: int) -> bytes:
+        """At most `left + 1` bytes of the piece."""
+        out: bytes = self._inflater.process(piece, output_buffer_limit=left + 1)
+        return out
+
+    @property
+    def ended(self) -> bool:
+        return bool(self._inflater.is_finished())
 
 
 def _too_large(limit: int) -> TooLarge:

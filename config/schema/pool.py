@@ -174,6 +174,9 @@ class PoolConfig(Section):
     """Ejection of endpoints that fail more often than the others; disabled when absent."""
     connect_timeout: Duration = 5.0
     """Longest time to open a connection."""
+    connection_age: Duration = 300.0
+    """Age at which a connection to a host name is replaced, once it is free. So another address of the name takes
+    effect. Each connection is replaced up to a fifth of this time earlier."""
     max_connections: int = Field(256, ge=1)
     """Connections to one endpoint. Beyond the bound, requests wait in the ``queue`` or are refused with 503."""
     max_answer: Size = 64 * 1024**2

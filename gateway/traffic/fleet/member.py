@@ -211,7 +211,8 @@ def source_of(pool: PoolConfig, target: DiscoveredEndpoint, times: FileTimes) ->
     return (
         target.url, target.server_name, pool.protocol, pool.model, pool.key, pool.key_header, pool.credentials,
         pool.headers, pool.proxy, pool.tls, times,
-        pool.provider_batches is None, pool.sleeps, pool.probe, pool.connect_timeout, pool.max_connections,
+        pool.provider_batches is None, pool.sleeps, pool.probe, pool.connect_timeout, pool.connection_age,
+        pool.max_connections,
         pool.runtime_spans, pool.has_accounts,
     )  # fmt: skip
 

@@ -39,3 +39,12 @@ def test_every_request_is_signed_as_botocore_signs(
         key, SigningScope(REGION, service), method, target, fields, body, seconds, states_hash=service == "s3"
     )
     assert {name: expected.get(name) for name, _ in made} == dict(made)
+
+
+def test_the_signature_is_that_of_amazon_s_example() -> None:
+    """GET Bucket Lifecycle, of "Examples: Signature Calculations" in the reference of S3."""
+    fields = [("host", "examplebucket.s3.amazonaws.com")]
+    key = AccessKey("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")
+    scope = SigningScope("us-east-1", "s3")
+    signed = signed_fields(key, scope, "GET", "/?lifecycle", fields, b"", 1369353600.0, states_hash=True)
+    assert dict(signed)["authorization"].endswith("fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543")

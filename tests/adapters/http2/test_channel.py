@@ -411,6 +411,28 @@ async def test_an_idle_connection_is_closed_in_the_end(monkeypatch: pytest.Monke
         assert await call_echo(channel) == b"!"
 
 
+async def test_a_connection_that_is_too_old_ends_its_calls_and_has_no_new_one() -> None:
+    methods = Methods()
+    async with serving(methods) as served:
+        channel = Channel(f"http://127.0.0.1:{served.port}", max_age=1000.0)
+        stream = await channel.stream(b"/test.Service/Talk", deadline=soon(channel))
+        (first,) = channel._open
+        now = asyncio.get_running_loop().time()
+        assert now + 700.0 < first.retires_at <= now + 1000.0
+        assert await call_echo(channel) == b"?"
+        assert len(channel._open) == 1
+        first.retires_at = now
+        assert await call_echo(channel) == b"?"
+        assert first.retired
+        assert len(channel._open) == 2
+        await stream.write(b"hello")
+        assert await stream.read() == b"hello"
+        stream.half_close()
+        assert await stream.read() is None
+        await until(lambda: first not in channel._open)
+        await channel.aclose()
+
+
 async def test_a_closed_channel_ends_pending_calls_and_answers_a_late_call() -> None:
     methods = Methods()
     async with serving(methods) as served:

@@ -2,25 +2,30 @@
 
 import asyncio
 import base64
+import importlib
+import random
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 from pydantic import ValidationError
 
-from adapters.errors import TransportError
+from adapters.errors import BackendError, TransportError
 from adapters.http1.client import Client
 from adapters.http1.proxy import Proxy, proxy_of
 from adapters.registry import Address
 from adapters.types import Deadline
-from adapters.upstreams.dial import fields_of, plain_client
+from adapters.upstreams.dial import fields_of, max_age, plain_client
 from config.schema.config import PoolConfig
 from config.schema.protocols.egress import ProxyConfig
-from tests.adapters.http1.scripted import OK, Peer, ReceivedRequest, scripted
+from tests.adapters.http1.scripted import OK, Peer, ReceivedRequest, Upstream, scripted
 from tests.support.gateways import config
 from tests.support.tls import client_side, make_certificate, server_side
 
+brotli: Any = importlib.import_module("brotli")  # which has no types
 OUT = {"HTTPS_PROXY": "http://out:3128", "HTTP_PROXY": "http://plain:3128"}
 PUBLIC, PLAIN = "https://api.openai.com/v1", "http://api.example.com:8000"
 SECURE, OPEN = Proxy("out", 3128), Proxy("plain", 3128)
@@ -43,6 +48,11 @@ USER = b"proxy-authorization: Basic %b\r\n" % base64.b64encode(b"ann:p@ss")
         (PUBLIC, {**OUT, "no_proxy": ".openai.com"}, None),
         (PUBLIC, {**OUT, "NO_PROXY": "api.openai.com."}, None),
         (PUBLIC, {**OUT, "NO_PROXY": "ai.com,penai.com"}, SECURE),
+        (PUBLIC, {**OUT, "NO_PROXY": "*.openai.com"}, None),
+        (PUBLIC, {**OUT, "NO_PROXY": "api.openai.com:443"}, None),
+        (PUBLIC, {**OUT, "NO_PROXY": "api.openai.com:80"}, SECURE),
+        ("https://[2600::1]:8443", {**OUT, "NO_PROXY": "[2600::1]:8443"}, None),
+        ("https://[2600::1]:8443", {**OUT, "NO_PROXY": "2600::1"}, None),
         ("https://8.8.8.8", {**OUT, "NO_PROXY": "8.8.0.0/16"}, None),
         ("https://8.8.8.8", {**OUT, "NO_PROXY": "8.8.8.8"}, None),
         ("https://8.8.8.8", {**OUT, "NO_PROXY": "8.8"}, SECURE),
@@ -196,3 +206,139 @@ def test_header_fields_of_a_pool() -> None:
 def test_a_way_that_cannot_be_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         PoolConfig.model_validate({"name": "main", "endpoints": ["http://127.0.0.1:9"], **fields})
+
+
+# ── a name that gets another address, and answers in codings that nobody requested ────────────────────────
+
+
+def resolves(monkeypatch: pytest.MonkeyPatch, addresses: list[str]) -> None:
+    """Let every name have the last of these addresses."""
+    loop = asyncio.get_running_loop()
+    resolve = loop.getaddrinfo
+
+    async def to_the_last(host: Any, port: Any, **more: Any) -> Any:
+        return await resolve(addresses[-1], port, **more)
+
+    monkeypatch.setattr(loop, "getaddrinfo", to_the_last)
+
+
+async def test_a_new_address_of_a_name_takes_effect_without_a_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stream that has begun ends where it began, and the next requests reach the new server."""
+    served: list[str] = []
+    ends = asyncio.Event()
+
+    async def old(peer: Peer) -> None:
+        while True:
+            received = await peer.request()
+            served.append("old")
+            if received.line.startswith("POST /stream"):
+                peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbe")
+                await ends.wait()
+                peer.send(b"st")
+            else:
+                peer.send(OK)
+
+    async def new(peer: Peer) -> None:
+        while True:
+            await peer.request()
+            served.append("new")
+            peer.send(OK)
+
+    addresses = ["127.0.0.1"]
+    async with scripted(old) as before:
+        listener = Upstream(new)
+        server = await asyncio.start_server(listener.met, "127.0.0.2", before.port)
+        resolves(monkeypatch, addresses)
+        client = plain_client(pool(), Address(f"http://api.example.com:{before.port}"))
+        deadline = Deadline(client.now() + 1000.0, 1000.0, 1000.0)
+        stream = await client.request(b"POST", b"/stream", b"", b"", deadline)
+        assert await (await client.request(b"POST", b"/x", b"", b"", deadline)).read() == b"ok"
+        addresses.append("127.0.0.2")
+        begun = client.now()
+        while "new" not in served:  # without the age, a connection that is used has no end
+            await asyncio.sleep(30.0)
+            assert await (await client.request(b"POST", b"/x", b"", b"", deadline)).read() == b"ok"
+        assert 240.0 <= client.now() - begun <= 330.0
+        ends.set()
+        assert await stream.read() == b"best"
+        assert client.connections == 1  # that of the stream was too old to be used again
+        await client.aclose()
+        server.close()
+        await listener.aclose()
+    assert served == ["old"] * served.count("old") + ["new"]
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://[::1]:1", "unix:/run/x"])
+def test_an_address_is_connected_to_as_long_as_it_is_used(url: str) -> None:
+    assert max_age(pool(), url) is None
+    assert max_age(pool(), "https://api.example.com") == 300.0
+
+
+def packed_by(coding: str, pieces: list[bytes]) -> list[bytes]:
+    """Pieces, each flushed, so that a reader can decode it before the next."""
+    if coding == "br":
+        encoder = brotli.Compressor(quality=5)
+        made = [encoder.process(piece) + encoder.flush() for piece in pieces]
+        return [*made, encoder.finish()]
+    if coding == "zstd":
+        zstd = zstandard.ZstdCompressor(write_checksum=True).compressobj()
+        flush = zstandard.COMPRESSOBJ_FLUSH_BLOCK
+        return [*[zstd.compress(piece) + zstd.flush(flush) for piece in pieces], zstd.flush()]
+    deflate = zlib.compressobj(wbits=31 if coding == "gzip" else 15)
+    return [*[deflate.compress(piece) + deflate.flush(zlib.Z_SYNC_FLUSH) for piece in pieces], deflate.flush()]
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd"])
+async def test_a_compressed_stream_is_decoded_piece_by_piece(coding: str) -> None:
+    """The next event is sent when the one before has been read: no decoder waits for more."""
+    events = [b"data: %d %b\n\n" % (number, b"x" * 7 * number) for number in range(20)]
+    pieces = packed_by(coding, events)
+    goes_on = asyncio.Semaphore(0)
+
+    async def play(peer: Peer) -> None:
+        assert (await peer.request()).headers["accept-encoding"] == "identity"
+        peer.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Encoding: %b\r\n\r\n" % coding.encode())
+        for piece in pieces:
+            for part in (piece[:3], piece[3:]):
+                if part:
+                    peer.send(b"%x\r\n%b\r\n" % (len(part), part))
+            await goes_on.acquire()
+        peer.send(b"0\r\n\r\n")
+
+    async with scripted(play) as upstream:
+        client = plain_client(pool(), Address(upstream.url))
+        response = await client.request(b"POST", b"/", b"", b"", Deadline(client.now() + 10.0, 10.0, 10.0))
+        assert "content-encoding" not in response.headers
+        for event in events:
+            text = b""
+            while len(text) < len(event):
+                text += await response.piece()
+            assert text == event
+            goes_on.release()
+        goes_on.release()
+        assert await response.piece() == b""
+        await client.aclose()
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd"])
+@pytest.mark.parametrize("damage", ["cut", "more", "changed", "bomb"])
+async def test_a_compressed_answer_that_is_damaged_fails(coding: str, damage: str) -> None:
+    body = bytes(40 * 1024 * 1024) if damage == "bomb" else random.Random(1).randbytes(2000).hex().encode()
+    data = b"".join(packed_by(coding, [body]))
+    if damage == "cut":
+        data = data[:-9]
+    elif damage == "more":
+        data += b"more"
+    elif damage == "changed":
+        data = data[:50] + bytes(60) + data[110:]
+
+    async def play(peer: Peer) -> None:
+        await peer.request()
+        head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nContent-Encoding: %b\r\n\r\n"
+        peer.send(head % (len(data), coding.encode()) + data)
+        await peer.left()
+
+    async with scripted(play) as upstream:
+        client = plain_client(pool(), Address(upstream.url))
+        with pytest.raises(BackendError):
+            await whole(client)

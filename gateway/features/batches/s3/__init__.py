@@ -1,6 +1,5 @@
 """The storage in a bucket of S3.
 
-storage.py    objects and logs
-client.py     sends requests
-signature.py  signs them
+storage.py  objects and logs
+client.py   sends signed requests
 """

@@ -10,9 +10,9 @@ from html import unescape
 from typing import NamedTuple
 from urllib.parse import quote, urlsplit
 
+from adapters.credentials.sigv4 import AccessKey, SigningScope, encoded_query, signed_fields
 from adapters.cursors import Cursors
 from config.schema.batches import S3Config
-from gateway.features.batches.s3.signature import S3Credentials, encoded_query, signed_headers
 from gateway.features.batches.storage import NoObject, StorageError
 
 ATTEMPTS = 3
@@ -49,8 +49,8 @@ class S3Client:
         self._secure = parts.scheme == "https"
         self._address = parts.netloc
         self._root = f"{parts.path.rstrip('/')}/{bucket}"
-        secret = config.secret.get_secret_value()
-        self._credentials = S3Credentials(config.key_id.get_secret_value(), secret, config.region)
+        self._key = AccessKey(config.key_id.get_secret_value(), config.secret.get_secret_value())
+        self._scope = SigningScope(config.region, "s3")
         self._timeout = config.timeout
 
     def send(
@@ -108,11 +108,13 @@ class S3Client:
         self, method: str, key: str, query: Mapping[str, str], body: bytes, headers: Mapping[str, str]
     ) -> S3Answer:
         path = quote(f"{self._root}/{key}" if key else self._root)
-        signed = signed_headers(self._credentials, method, self._address, path, query, body, time.time())
+        target = f"{path}?{encoded_query(query.items())}" if query else path
+        own = [("host", self._address)]
+        signed = signed_fields(self._key, self._scope, method, target, own, body, time.time(), states_hash=True)
+        fields = {**headers, **dict(own), **dict(signed), "content-length": str(len(body))}
         connection = self._connection()
         try:
-            target = f"{path}?{encoded_query(query)}" if query else path
-            connection.request(method, target, body or None, {**headers, **signed, "content-length": str(len(body))})
+            connection.request(method, target, body or None, fields)
             response = connection.getresponse()
             data = response.read(MAX_ANSWER + 1)
             if len(data) > MAX_ANSWER:

@@ -13,7 +13,6 @@ from pydantic import SecretStr
 from config.schema.batches import S3Config
 from gateway.features.batches.s3 import client as s3_client
 from gateway.features.batches.s3.client import ATTEMPTS, S3Answer
-from gateway.features.batches.s3.signature import S3Credentials, signed_headers
 from gateway.features.batches.s3.storage import S3Storage
 from gateway.features.batches.storage import NoObject, StorageError
 from tests.support.bad_answers import DEEP, DIGITS
@@ -218,12 +217,3 @@ def test_a_list_that_does_not_end_is_a_failure_and_foreign_keys_are_ignored() ->
     keys = listed(first, b"batches/x/0.1.log/0", b"batches/x/0.1.log/README", b"\xff", second)
     it = Canned(lambda _, key, query: S3Answer(200, {}, keys if query else key[-4:].encode()))
     assert it.storage.log("batches/x/0.1.log") == b"00000004"
-
-
-def test_the_signature_is_that_of_amazons_example() -> None:
-    """GET Bucket Lifecycle, of "Examples: Signature Calculations" in the reference of S3."""
-    credentials = S3Credentials("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "us-east-1")
-    host = "examplebucket.s3.amazonaws.com"
-    headers = signed_headers(credentials, "GET", host, "/", {"lifecycle": ""}, b"", 1369353600.0)
-    expected = "fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543"
-    assert headers["authorization"].endswith(f"Signature={expected}")
