@@ -203,7 +203,7 @@ _DENIED = re.compile(r"not authorized to perform", re.IGNORECASE)
 """AWS's words for a role without the right, which name the model too."""
 _FLAGGED = re.compile(
     r"\bflagged\b|content (management|filtering) policy|safety system|ResponsibleAIPolicy|usage polic(y|ies)"
-    r"|inappropriate content|data_inspection_failed",
+    r"|inappropriate content|content exists risk|data_inspection_failed",
     re.IGNORECASE,
 )
 """The texts of filters in a 400."""

@@ -1,7 +1,7 @@
 """Reads the quota that a provider reports in the headers of an answer, in any of their dialects.
 
-OpenAI, Azure, Groq, Mistral    x-ratelimit-{limit,remaining,reset}-{requests,tokens}: 1s, 6m0s, 120ms, or seconds
-Cerebras                        the same with the period: …-requests-day, …-tokens-minute
+OpenAI, Azure, Groq             x-ratelimit-{limit,remaining,reset}-{requests,tokens}: 1s, 6m0s, 120ms, or seconds
+Cerebras, Mistral               the same with the period: …-requests-day, …-tokens-minute, …-req-minute
 Fireworks                       the same by direction: …-tokens-prompt, …-tokens-generated
 Anthropic                       anthropic-ratelimit-{requests,tokens,input-tokens,output-tokens}-{…}: RFC 3339
 Together and others             x-ratelimit-{limit,remaining,reset}: requests; the reset in seconds, or a Unix time
@@ -18,6 +18,7 @@ Unit = Literal["requests", "tokens", "prompt", "completion"]
 
 _SUFFIXES: tuple[tuple[str, Unit], ...] = (
     ("-requests", "requests"), ("-tokens", "tokens"), ("-requests-minute", "requests"), ("-tokens-minute", "tokens"),
+    ("-req-minute", "requests"),
     ("-requests-day", "requests"), ("-tokens-day", "tokens"), ("-tokens-prompt", "prompt"),
     ("-tokens-generated", "completion"), ("", "requests"),
 )  # fmt: skip

@@ -120,6 +120,8 @@ def _row(name: str, provider: Any, profile: Mapping[str, Any], today: date) -> d
 
 def _price(model: Any, today: date) -> dict[str, Any] | None:
     """The price of today; None for one that is no exact number of picos."""
+    if any(getattr(row.constraint, "start_time", None) is not None for row in _rows(model.prices)):
+        return None  # one price does not tell the times of the day
     prices = _of_today(model.prices, today)
     base = {
         ours: getattr(prices, theirs) for ours, theirs in _RATES.items() if getattr(prices, theirs, None) is not None
@@ -144,17 +146,17 @@ def _price(model: Any, today: date) -> dict[str, Any] | None:
     return made if all(_is_exact(amount) for amount in exact) else None
 
 
+def _rows(prices: Any) -> list[Any]:
+    """The prices with conditions; none for a price without."""
+    return prices if isinstance(prices, list) else []
+
+
 def _of_today(prices: Any, today: date) -> Any:
-    rows = prices if isinstance(prices, list) else None
-    if rows is None:
+    rows = _rows(prices)
+    if not rows:
         return prices
-    dated = [(getattr(row.constraint, "start_date", None), row) for row in rows]
-    usable = [
-        (start or date.min, row)
-        for start, row in dated
-        if row.constraint is None or (start is not None and start <= today)
-    ]
-    return max(usable, key=lambda pair: pair[0], default=(None, rows[0]))[1].prices
+    starts = [(getattr(row.constraint, "start_date", date.min), row) for row in rows]
+    return max(((start, row) for start, row in starts if start <= today), key=lambda pair: pair[0])[1].prices
 
 
 def _at(amount: Any, tokens: int) -> Decimal:

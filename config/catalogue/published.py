@@ -57,9 +57,9 @@ def facts_of(
 ) -> Iterator[ModelFacts]:
     """The facts about the model at each hosted pool of a route."""
     for pool in (pools[name] for name in route.pools()):
-        sent = pool.model_name or (route.rewrite.model if route.rewrite is not None else None) or model.name
-        providers = (facts.provider_at(endpoint.url) for endpoint in pool.endpoints[:1])
-        provider = next(providers, None)
-        published = None if provider is None or is_glob(sent) else facts.find(sent, provider)
-        if published is not None:
-            yield published
+        usual = pool.model_name or (route.rewrite.model if route.rewrite is not None else None) or model.name
+        for endpoint in pool.endpoints:
+            provider, sent = facts.provider_at(endpoint.url), endpoint.model or usual
+            published = None if provider is None or is_glob(sent) else facts.find(sent, provider)
+            if published is not None:
+                yield published

@@ -9,6 +9,9 @@ from urllib.parse import quote
 
 import anthropic as sdk
 import pytest
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -305,3 +308,32 @@ async def test_the_gateway_sends_the_bytes_of_the_official_client(at: str) -> No
         assert sent == {name for name in names if name in own_headers}
         if at != "bedrock":  # where the body has them, and the client sends them twice
             assert server.headers.get("anthropic-beta") == own_headers.get("anthropic-beta")
+
+
+def signed_as_botocore_does(request: Any, body: bytes) -> bool:
+    """Whether botocore makes the same signature for a request that has arrived."""
+    given = request.headers["authorization"]
+    names = given.partition("SignedHeaders=")[2].partition(",")[0].split(";")
+    scope = given.partition("Credential=")[2].partition(",")[0].split("/")
+    headers = {name: request.headers[name] for name in names if name not in ("host", "x-amz-date")}
+    made = AWSRequest("POST", f"http://{request.host}{request.raw_path}", headers=headers, data=body)
+    made.context["timestamp"] = request.headers["x-amz-date"]
+    signer = SigV4Auth(Credentials(scope[0], SECRET), scope[3], scope[2])
+    signer._modify_request_before_signing(made)
+    signature = signer.signature(signer.string_to_sign(made, signer.canonical_request(made)), made)
+    return given.endswith(f"Signature={signature}")
+
+
+SECRET = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
+
+
+@pytest.mark.parametrize(("at", "service"), [("bedrock", "bedrock"), ("aws", "aws-external-anthropic")])
+async def test_requests_are_signed_for_the_service_of_the_cloud(at: str, service: str) -> None:
+    key = {"key_id": "AKIDEXAMPLE", "secret": SECRET, "region": "eu-west-1", "service": service}
+    model = ARN if at == "bedrock" else MODEL
+    async with through(at, key=None, credentials={"aws": key}, model=model) as (adapter, server):
+        server.verify = signed_as_botocore_does
+        for stream in (False, True):
+            await text_of(adapter, messages.decode_message(message(stream=stream)))
+        scope = server.headers["authorization"].split("/")
+        assert scope[2:4] == ["eu-west-1", service]

@@ -12,6 +12,7 @@ from adapters.errors import (
     BackendError,
     CallerError,
     CapacityError,
+    ContentRefused,
     ContextTooLong,
     InferenceError,
     NotThere,
@@ -250,7 +251,7 @@ NO = {"loc": ["body", "n"], "msg": "no"}
 REFUSED: dict[str, tuple[int, Any, type[InferenceError], str | None]] = {
     "FastAPI": (422, {"detail": [NO]}, CallerError, "n"),
     "Mistral": (422, {"object": "error", "message": {"detail": [NO]}, "type": "t", "code": None}, CallerError, "n"),
-    "Azure's filter": (400, nested(param="prompt", code="content_filter"), CallerError, "prompt"),
+    "Azure's filter": (400, nested(param="prompt", code="content_filter"), ContentRefused, "prompt"),
     "llama.cpp, too long": (400, nested(code=400, type="exceed_context_size_error"), ContextTooLong, None),
     "llama.cpp, loading": (503, nested(code=503, type="unavailable_error"), CapacityError, None),
     "Groq, full": (498, nested(type="t", code="flex_tier_capacity_exceeded"), CapacityError, None),

@@ -10,7 +10,7 @@ import pytest
 from loadtests import venvs
 from tests.servers.programs import __path__ as programs
 from tests.support.providers.abilities import Stage, stage
-from tests.support.providers.openai_like import KEY
+from tests.support.providers.openai_like import KEY, ROWS
 from tests.support.providers.script import Counts, Reply, Script, ToolCall
 from tests.support.providers.table import PROVIDERS
 
@@ -22,8 +22,8 @@ CLIENTS = {
     "mistral": "mistralai==3.7.0",
     "openai": "openai==3.57.0",
 }
-OF = {name: name if name in CLIENTS else "openai" for name in PROVIDERS if name != "azure"}
-"""The client of each provider. Azure's sends its key in another header."""
+OF = {row.name: row.name if row.name in CLIENTS else "openai" for row in ROWS if row.name != "azure"}
+"""The client of each provider of OpenAI's family. Azure's sends its key in another header."""
 CALLS = (ToolCall("call_a1", "look", '{"a":"käse"}'), ToolCall("call_b2", "look", '{"a":"b"}'))
 COUNTS = Counts(20, 0, 9, 0)
 EXPECTED = [

@@ -4,6 +4,7 @@ A chat becomes a message, and a message a request for Converse. An answer of Con
 client of chats a chat.
 """
 
+import re
 import time
 from typing import Any
 
@@ -12,7 +13,7 @@ from msgspec import Raw
 
 from adapters.base import Answer
 from adapters.call import Call
-from adapters.errors import CallerError, Unsupported
+from adapters.errors import BackendError, CallerError, NotFound, Unsupported
 from adapters.http1.client import ClientResponse
 from adapters.registry import Address
 from adapters.requests import ChatRequest, CompletionRequest, EmbeddingRequest, Fields, ModelRequest
@@ -38,11 +39,13 @@ from adapters.wire.bedrock.converse_events import MessageWriter
 from adapters.wire.bedrock.converse_to_message import message_of
 from adapters.wire.bedrock.message_to_converse import ConverseOptions, converse_fields, counted_fields
 from adapters.wire.bedrock.models import Operation, family_of
+from adapters.wire.error_table import UNKNOWN_MODEL
 from adapters.wire.field_names import CHAT
 from adapters.wire.openai.chat import events_of
 from config.schema.config import PoolConfig
 from config.schema.protocols.bedrock import BedrockProtocol
 
+_NOT_COUNTED = re.compile(r"support.{0,30}\bcount", re.IGNORECASE)
 _encode = msgspec.json.Encoder().encode
 _fields = msgspec.json.Decoder(Fields).decode
 
@@ -145,7 +148,13 @@ class BedrockAdapter:
         chat = request.chat
         native = self._native(chat) if isinstance(chat, MessagesRequest) else self._of_chat(chat, None, call)
         body = _encode(counted_fields(self._converse(native, chat, call)))
-        response = await self._operations.post("count-tokens", request.model, body, call)
+        try:
+            response = await self._operations.post("count-tokens", request.model, body, call)
+        except (BackendError, CallerError) as error:
+            # Few models can be counted, and some profiles not at all: the gateway then estimates.
+            if error.code in (UNKNOWN_MODEL, NotFound.code) or _NOT_COUNTED.search(error.message):
+                raise Unsupported(f"The servers of `{request.model}` do not count tokens.") from None
+            raise
         counted = decoding.decode(_count, await response.read(MAX_ERROR_BODY))
         body = _encode({"input_tokens": counted.inputTokens})
         return Answer(content_type="application/json", body=body, usage=Usage(exact=True), form=ANTHROPIC)

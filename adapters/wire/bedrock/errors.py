@@ -60,6 +60,8 @@ def _specific(reported: ErrorBody) -> ErrorBody:
             reported.code = "context_length_exceeded"
         elif _NO_MODEL.search(message):
             reported.code = "model_not_found"
+    elif "INVALID_PAYMENT_INSTRUMENT" in (reported.message or ""):
+        reported.code = "insufficient_quota"
     return reported
 
 

@@ -31,17 +31,6 @@ class ModelReplay(NamedTuple):
     models: str = ""
 
 
-class RateHeaders(NamedTuple):
-    """The headers in which a provider reports its rate limits, in lower case; empty for none."""
-
-    limit_requests: str = ""
-    remaining_requests: str = ""
-    reset_requests: str = ""
-    limit_tokens: str = ""
-    remaining_tokens: str = ""
-    reset_tokens: str = ""
-
-
 class OpenAIDialect(NamedTuple):
     """The dialect of one server. Defaults are those of a server about which nothing else is clear."""
 
@@ -85,7 +74,6 @@ class OpenAIDialect(NamedTuple):
     """Its codes, types and statuses of errors whose meaning differs: a code of `error_table.STATUS_OF`."""
     repeats: bool = False
     """Whether its streams may repeat a piece of a thought."""
-    rates: RateHeaders = RateHeaders()
 
     def replay_of(self, model: str) -> Replay:
         """How a model receives the thoughts of earlier turns."""

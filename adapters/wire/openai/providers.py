@@ -14,7 +14,6 @@ from adapters.wire.openai.dialects import (
     Lack,
     ModelReplay,
     OpenAIDialect,
-    RateHeaders,
 )
 from adapters.wire.openai.history import EXTRA, OWN_FIELDS
 
@@ -31,9 +30,6 @@ _OF_OPENAI = frozenset({
 """Fields that only OpenAI has a use for; APIs with a closed list of fields refuse them."""
 _HIGH = Raw(b'"high"')
 _HIGH_OR_NONE = dict.fromkeys((b'"minimal"', b'"low"', b'"medium"', b'"xhigh"'), _HIGH)
-_RATES = RateHeaders(
-    *(f"x-ratelimit-{bound}-{of}" for of in ("requests", "tokens") for bound in ("limit", "remaining", "reset"))
-)
 
 
 def _all_but(*names: str) -> frozenset[str]:
@@ -48,11 +44,10 @@ def _lacks(*names: str) -> tuple[Lack, ...]:
 HOSTED = {
     "openai": OpenAIDialect(  # many servers report OpenAI as the owner
         (MODELS,), TO_MAX_COMPLETION_TOKENS, refuses=OWN_FIELDS, system="OpenAI", hosts=("api.openai.com",),
-        rates=_RATES,
     ),
     "azure": OpenAIDialect(
         (MODELS,), TO_MAX_COMPLETION_TOKENS, root="/openai/v1", refuses=OWN_FIELDS, system="Azure OpenAI",
-        hosts=("*.openai.azure.com", "*.services.ai.azure.com", "*.cognitiveservices.azure.com"), rates=_RATES,
+        hosts=("*.openai.azure.com", "*.services.ai.azure.com", "*.cognitiveservices.azure.com"),
     ),
     "mistral": OpenAIDialect(
         (MODELS,), {**TO_MAX_TOKENS, "seed": "random_seed"}, takes_stream_options=False,
@@ -61,14 +56,10 @@ HOSTED = {
         lacks=(Lack(_LOGPROBS | (_OF_OPENAI - {"metadata", "prediction"}) | {"logit_bias", "min_p", "top_k", "user"}),),
         words={"reasoning_effort": _HIGH_OR_NONE},
         thinking="effort", replays=(ModelReplay("chunks"),),
-        rates=RateHeaders(
-            "x-ratelimit-limit-req-minute", "x-ratelimit-remaining-req-minute", "",
-            "x-ratelimit-limit-tokens-minute", "x-ratelimit-remaining-tokens-minute",
-        ),
     ),
     "groq": OpenAIDialect(
         (MODELS,), root="/openai/v1", refuses=_all_but(_REASONING) | {"name"}, system="Groq", hosts=("api.groq.com",),
-        lacks=(Lack(_LOGPROBS | {"logit_bias", "n"}),), thoughts=_REASONING, rates=_RATES,
+        lacks=(Lack(_LOGPROBS | {"logit_bias", "n"}),), thoughts=_REASONING,
     ),
     "gemini": OpenAIDialect(
         (MODELS,), root="/v1beta/openai", owners=frozenset({"google"}), refuses=_all_but(EXTRA), signs=True,
@@ -97,31 +88,26 @@ HOSTED = {
             Lack(_PENALTIES | {"stop"}, r"grok-(4|code)(?!.*non-reasoning)"),
             Lack(frozenset({"reasoning_effort"}), r"grok-4(\.20|\b(?!\.))"),
         ),
-        repeats=True, rates=_RATES,
+        repeats=True,
     ),
     "openrouter": OpenAIDialect(
         (MODELS,), root="/api/v1", refuses=_all_but(_REASONING, "reasoning_details"), system="OpenRouter",
         hosts=("openrouter.ai",), thinking="reasoning", thoughts=_REASONING,
-        rates=RateHeaders("x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"),
     ),
     "together": OpenAIDialect(
         (MODELS,), TO_MAX_TOKENS, refuses=OWN_FIELDS, system="Together",
         hosts=("api.together.xyz", "api.together.ai"), lacks=_lacks("top_logprobs"),
-        words={"logprobs": {b"true": Raw(b"1"), b"false": None}}, thinking="switch", rates=_RATES,
+        words={"logprobs": {b"true": Raw(b"1"), b"false": None}}, thinking="switch",
     ),
     "fireworks": OpenAIDialect(
         (MODELS,), root="/inference/v1", owners=frozenset({"fireworks"}), refuses=_all_but(_CONTENT),
         system="Fireworks", hosts=("api.fireworks.ai",), thinking="budget", thoughts=_CONTENT,
-        errors={"412": "billing_error"}, rates=_RATES,
+        errors={"412": "billing_error"},
     ),
     "cerebras": OpenAIDialect(
         (MODELS,), TO_MAX_COMPLETION_TOKENS, owners=frozenset({"Cerebras"}), refuses=_all_but(_REASONING),
         system="Cerebras", hosts=("api.cerebras.ai",), lacks=(Lack(_PENALTIES | {"logit_bias", "n"}),),
         without=_NO_IMAGES, thoughts=_REASONING,
-        rates=RateHeaders(
-            "x-ratelimit-limit-requests-day", "x-ratelimit-remaining-requests-day", "x-ratelimit-reset-requests-day",
-            "x-ratelimit-limit-tokens-minute", "x-ratelimit-remaining-tokens-minute", "x-ratelimit-reset-tokens-minute",
-        ),
     ),
     "perplexity": OpenAIDialect(
         (REACHABLE,), TO_MAX_TOKENS, takes_stream_options=False, root="", refuses=OWN_FIELDS, system="Perplexity",
@@ -164,7 +150,6 @@ HOSTED = {
     ),
     "github": OpenAIDialect(
         (REACHABLE,), root="/inference", refuses=OWN_FIELDS, system="GitHub Models", hosts=("models.github.ai",),
-        rates=_RATES,
     ),
     "databricks": OpenAIDialect(
         (REACHABLE,), TO_MAX_TOKENS, root="/serving-endpoints", refuses=OWN_FIELDS, system="Databricks",

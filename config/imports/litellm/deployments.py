@@ -13,6 +13,7 @@ from config.imports.hosting import NO_PROVIDER, URL_EXAMPLE, Access, Secrets, Un
 from config.imports.price_list import PriceListError, price_of
 from config.imports.providers import OTHER_NAMES, guessed, provider_of
 from config.imports.survey import ForeignValue, plain
+from config.schema.pool import PoolConfig
 from config.schema.protocols.egress import HeaderConfig
 from config.schema.rewrite import RewriteConfig
 
@@ -119,6 +120,7 @@ class _Reader:
         made.pool = pool_of(access, self._draft)
         if (parallel := self._params["max_parallel_requests"].whole(1)) is not None:
             made.pool["max_connections"] = parallel
+        self._mark(self._params["cache_control_injection_points"])
         made.wish = f"{provider}-{access.model or 'models'}"
         self._bounds()
         self._values()
@@ -126,6 +128,27 @@ class _Reader:
         if made.price is None and access.model:
             self._publish(access)
         return made
+
+    def _mark(self, points: ForeignValue) -> None:
+        """Have the gateway mark prompts for the cache of the provider."""
+        marks = {"system": False, "tools": False, "turns": 0}
+        for point in points:
+            where, role, index = (point[name].value for name in ("location", "role", "index"))
+            if where == "tool_config":
+                marks["tools"] = True
+            elif where == "message" and role == "system" and index is None:
+                marks["system"] = True
+            elif where == "message" and role in (None, "user") and (role or index) in ("user", -1, "-1"):
+                marks["turns"] = 1
+            else:
+                points.leave("is not imported: `prompt_cache` marks the system prompt, the tools and the last turns")
+                return
+        pool = {**self._made.pool, "prompt_cache": marks}
+        if points and self._draft.error(PoolConfig, {"name": "pool", **pool}) is None:
+            self._made.pool = pool
+            points.use()
+        else:
+            points.leave("has no effect: `prompt_cache` is for the protocols anthropic and bedrock")
 
     def _model(self, written: str) -> tuple[str, str]:
         """The provider and its name of the model."""

@@ -18,8 +18,8 @@ STRATEGIES: Final = {
     "simple-shuffle": "random",
     "least-busy": "least_request",
     "latency-based-routing": "peak_ewma",
-    "usage-based-routing": "least_request",
-    "usage-based-routing-v2": "least_request",
+    "usage-based-routing": "quota",
+    "usage-based-routing-v2": "quota",
 }
 _LISTS: Final = (
     ("fallbacks", ANOTHER_MAY_DO),

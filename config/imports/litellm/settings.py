@@ -245,7 +245,7 @@ class GatewaySettings:
         if value <= 0 or not every:
             reason = "is no budget here: budgets are of an hour, a day or a month of the calendar"
         elif unpriced:
-            reason = f"is not imported: a budget needs a price of every model, and {', '.join(unpriced[:3])} has none"
+            reason = f"is not imported: a budget needs a price of every model, also of {', '.join(unpriced[:3])}"
         else:
             period.use()
             return {"spend": f"{_plain(value)} usd/{every}"}

@@ -1,7 +1,8 @@
-"""Bedrock's `InvokeModel` with Anthropic's messages, over every pool that serves chats."""
+"""Bedrock's `InvokeModel` with Anthropic's messages, and its `Converse`, over every pool that serves chats."""
 
 import re
-from collections.abc import Sequence
+from functools import partial
+from typing import Protocol
 from urllib.parse import unquote
 
 from adapters import statuses
@@ -10,7 +11,9 @@ from adapters.errors import InferenceError
 from adapters.http1.message import Request, Response
 from adapters.wire.anthropic import requests as wire
 from adapters.wire.anthropic.answers import MessageEvents
+from adapters.wire.bedrock import converse_answers, converse_requests
 from adapters.wire.bedrock import errors as bedrock_errors
+from adapters.wire.bedrock.converse_answers import ConverseFrames
 from adapters.wire.bedrock.event_stream import CONTENT_TYPE
 from adapters.wire.bedrock.invoked import EventFrames
 from adapters.wire.body import with_last_fields
@@ -22,8 +25,11 @@ from gateway.fronts.door import Door, DoorPath, Fields
 from gateway.fronts.openai import require_json
 from gateway.telemetry import Record
 
-_CALL = re.compile(rb"/model/([^/]+)/(invoke|invoke-with-response-stream)")
-_NOT_FOUND = "Unknown path. This gateway serves /model/MODEL/invoke and /model/MODEL/invoke-with-response-stream."
+_CALL = re.compile(rb"/model/([^/]+)/(invoke|invoke-with-response-stream|converse|converse-stream)")
+_NOT_FOUND = (
+    "Unknown path. This gateway serves /model/MODEL with /invoke, /invoke-with-response-stream, /converse and "
+    "/converse-stream."
+)
 
 
 class BedrockFront:
@@ -32,8 +38,13 @@ class BedrockFront:
     def __init__(self, door: Door, created: int) -> None:
         self._door = door
         self._anthropic = AnthropicFront(door, created)
-        paths = ("invoke", "invoke-with-response-stream")
-        self._routes = {path.encode(): DoorPath(f"/model/{{model}}/{path}", self._message) for path in paths}
+        answers = {
+            "invoke": self._message,
+            "invoke-with-response-stream": self._message,
+            "converse": self._converse,
+            "converse-stream": self._converse,
+        }
+        self._routes = {path.encode(): DoorPath(f"/model/{{model}}/{path}", answer) for path, answer in answers.items()}
 
     def routes(self) -> list[DoorPath]:
         """All routes."""
@@ -47,19 +58,32 @@ class BedrockFront:
         return await door.serve(http, route, _NOT_FOUND, _refusal, self._headers, authenticating=door.signed)
 
     async def _message(self, principal: Principal, http: Request, record: Record) -> Response:
-        require_json(http)
-        match = _CALL.fullmatch(http.target)
-        assert match is not None
-        own = {"model": unquote(match[1].decode("latin-1")), "stream": match[2] != b"invoke"}
-        body = with_last_fields(await http.read(), own)
-        read, anthropic = wire.decode_cloud_message, self._anthropic
-        response = await anthropic.message(principal, http, record, body, read, FramedBody)
-        if isinstance(response.body, FramedBody):
-            response.headers = _framed(response.headers)
-        return response
+        body, read = await _addressed(http), wire.decode_cloud_message
+        response = await self._anthropic.message(principal, http, record, body, read, FramedBody)
+        return _in_form(response, record)
+
+    async def _converse(self, principal: Principal, http: Request, record: Record) -> Response:
+        body, clock = await _addressed(http), self._door.core.clock
+
+        def milliseconds() -> int:
+            return int((clock() - record.started) * 1000)
+
+        stream_of = partial(FramedBody, frames=ConverseFrames(milliseconds))
+        response = await self._anthropic.message(principal, http, record, body, converse_requests.decode, stream_of)
+        if isinstance(response.body, bytes) and response.status == 200:
+            response.body = converse_answers.answer_of(response.body, milliseconds())
+        return _in_form(response, record)
 
     def _headers(self, record: Record) -> Fields:
         return [("x-amzn-requestid", record.request_id), *self._anthropic.headers(record)]
+
+
+class FrameEncoder(Protocol):
+    """Encodes events as frames."""
+
+    def take(self, piece: bytes) -> bytes:
+        """Return the frames of the events that a piece completes."""
+        ...
 
 
 class FramedBody(MessageBody):
@@ -67,9 +91,11 @@ class FramedBody(MessageBody):
 
     __slots__ = ("_frames",)
 
-    def __init__(self, answer: Answer, events: MessageEvents | None, request_id: str) -> None:
+    def __init__(
+        self, answer: Answer, events: MessageEvents | None, request_id: str, frames: FrameEncoder | None = None
+    ) -> None:
         super().__init__(answer, events, request_id)
-        self._frames = EventFrames()
+        self._frames = frames or EventFrames()
 
     async def _next(self) -> bytes:
         while not (frames := self._frames.take(await super()._next())):
@@ -80,9 +106,23 @@ class FramedBody(MessageBody):
         return bedrock_errors.encode_frame(statuses.http_status(error), error.message)
 
 
-def _framed(headers: Sequence[tuple[str, str]]) -> Fields:
-    own = [("content-type", CONTENT_TYPE), ("x-amzn-bedrock-content-type", "application/json")]
-    return [*own, *[field for field in headers if field[0] != "content-type"]]
+async def _addressed(http: Request) -> bytes:
+    """The body with the model of the path, and whether the path is that of a stream."""
+    require_json(http)
+    match = _CALL.fullmatch(http.target)
+    assert match is not None
+    own = {"model": unquote(match[1].decode("latin-1")), "stream": match[2].endswith(b"-stream")}
+    return with_last_fields(await http.read(), own)
+
+
+def _in_form(response: Response, record: Record) -> Response:
+    """The response with the headers of Bedrock's; a stream has the content type of frames."""
+    headers = [("x-amzn-requestid", record.request_id), *response.headers]
+    if isinstance(response.body, FramedBody):
+        own = [("content-type", CONTENT_TYPE), ("x-amzn-bedrock-content-type", "application/json")]
+        headers = [*own, *[field for field in headers if field[0] != "content-type"]]
+    response.headers = headers
+    return response
 
 
 def _refusal(error: InferenceError, headers: Fields) -> Response:

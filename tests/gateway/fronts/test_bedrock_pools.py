@@ -51,9 +51,9 @@ async def test_a_loop_of_tools_by_chats() -> None:
             assert choice.finish_reason == "tool_calls"
             assert [call.function.name for call in choice.message.tool_calls] == ["weather", "b"]
             assert json.loads(choice.message.tool_calls[1].function.arguments) == {"n": 1, "x": 1.0}
-            whole: Any = choice.message.model_dump(exclude_none=True)
+            whole = choice.message.model_dump(exclude_none=True)
             results = [{"role": "tool", "tool_call_id": each["id"], "content": "rain"} for each in whole["tool_calls"]]
-            turns: Any = [*messages, {k: v for k, v in whole.items() if k != "parsed"}, *results]
+            turns: Any = [*messages, {name: each for name, each in whole.items() if name != "parsed"}, *results]
             after = await d.openai.chat.completions.create(messages=turns, **fields)
             assert after.choices[0].message.content == "what the tool found"
         kinds = [[next(iter(block)) for block in each["content"]] for each in server.bodies[1][1]["messages"]]
@@ -94,14 +94,12 @@ async def test_a_loop_of_tools_by_messages_with_signed_thoughts_and_a_cache() ->
             model="chat", messages=messages, thinking=THINKING, tools=fields["tools"]
         )
         assert count.input_tokens == whole.usage.input_tokens
+    prompt = whole.usage.input_tokens + 12
     for record in d.rig.log.records[:2]:
-        assert record.usage is not None
-        assert (record.usage.prompt_tokens, record.usage.cached_tokens, record.usage.cache_write_tokens) == (
-            whole.usage.input_tokens + 12,
-            5,
-            7,
-        )
-        assert record.usage.exact
+        usage = record.usage
+        assert usage is not None
+        assert (usage.prompt_tokens, usage.cached_tokens, usage.cache_write_tokens) == (prompt, 5, 7)
+        assert usage.exact
 
 
 async def test_responses_completions_and_embeddings() -> None:

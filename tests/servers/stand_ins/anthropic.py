@@ -64,6 +64,7 @@ class Anthropic:
     raw: list[bytes] = field(default_factory=list)
     headers: dict[str, str] = field(default_factory=dict)
     running: int = 0
+    answer: Callable[[Object], Object] = lambda body: answered(body)
 
 
 @asynccontextmanager
@@ -151,7 +152,7 @@ def _check_turns(messages: list[Object]) -> None:
         for block in blocks:
             if block["type"] == "text" and not block["text"]:
                 raise Refused(400, "invalid_request_error", "messages: text content blocks must be non-empty")
-            if block["type"] == "thinking" and block["signature"] != _signature(block["thinking"]):
+            if block["type"] == "thinking" and block["signature"] != signature(block["thinking"]):
                 raise Refused(400, "invalid_request_error", f"messages.{i}: Invalid `signature` in `thinking` block")
         open_calls = {block["id"] for block in blocks if block["type"] == "tool_use"}
 
@@ -161,7 +162,8 @@ def _blocks(message: Object) -> list[Object]:
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
-def _signature(thought: str) -> str:
+def signature(thought: str) -> str:
+    """The signature of a thought."""
     return hashlib.sha256(thought.encode()).hexdigest()
 
 
@@ -182,25 +184,25 @@ def answered(body: Object) -> Object:
     content = list[Object]()
     if "think" in prompt and body.get("thinking", {}).get("type") in ("enabled", "adaptive"):
         thought = "Let me see."
-        content.append({"type": "thinking", "thinking": thought, "signature": _signature(thought)})
+        content.append({"type": "thinking", "thinking": thought, "signature": signature(thought)})
     if body.get("output_config", {}).get("format"):
         prompt = json.dumps({"said": prompt})
     for stop in body.get("stop_sequences", ()):
         if stop in prompt:
             text = prompt.partition(stop)[0]
-            return _message_of(body, [*content, {"type": "text", "text": text}], "stop_sequence", stop)
+            return message_of(body, [*content, {"type": "text", "text": text}], "stop_sequence", stop)
     if "call" in prompt and body.get("tools") and body.get("tool_choice", {}).get("type") != "none":
         calls = [
             {"type": "tool_use", "id": f"toolu_{i}", "name": tool["name"], "input": {"n": i} if i else {}}
             for i, tool in enumerate(body["tools"])
         ]
-        return _message_of(body, [*content, {"type": "text", "text": "One moment."}, *calls], "tool_use")
+        return message_of(body, [*content, {"type": "text", "text": "One moment."}, *calls], "tool_use")
     words = prompt.split(" ")
     reason = "max_tokens" if len(words) > body["max_tokens"] else "end_turn"
-    return _message_of(body, [*content, {"type": "text", "text": " ".join(words[: body["max_tokens"]])}], reason)
+    return message_of(body, [*content, {"type": "text", "text": " ".join(words[: body["max_tokens"]])}], reason)
 
 
-def _message_of(body: Object, content: list[Object], reason: str, sequence: str | None = None) -> Object:
+def message_of(body: Object, content: list[Object], reason: str, sequence: str | None = None) -> Object:
     cached = 5 if "cache_control" in json.dumps(body) else 0
     return {
         "id": "msg_stand_in",
@@ -224,8 +226,8 @@ async def _message(state: Anthropic, request: web.Request) -> web.StreamResponse
     state.running += 1
     try:
         if not body.get("stream"):
-            return web.json_response(answered(body), headers={"request-id": "req_stand_in"})
-        message = answered(body)
+            return web.json_response(state.answer(body), headers={"request-id": "req_stand_in"})
+        message = state.answer(body)
         response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
         await response.prepare(request)
         for event in events(message):

@@ -10,8 +10,10 @@ aws.py                 what AWS checks in a signed request, and the services tha
 oauth.py               token endpoints
 azure.py               Azure OpenAI
 bedrock.py             Amazon Bedrock
+bedrock_row.py         Bedrock's row in the table of abilities
 bedrock_shapes.py      what Bedrock refuses in a request
 bedrock_adapters.py    Bedrock's adapter before the stub
 issuers.py             the issuers of Google Cloud and of Microsoft Entra
+anthropic_script.py    Anthropic and its clouds, in the table of abilities
 anthropic_clouds.py    Anthropic's Messages at Vertex AI, Bedrock, AWS and Foundry
 """

@@ -152,7 +152,7 @@ async def _vertex(state: Clouds, request: web.Request) -> web.StreamResponse:
     if _last_text(body) == "!quota":
         error = {"code": 429, "message": "Quota exceeded for aiplatform.googleapis.com", "status": "RESOURCE_EXHAUSTED"}
         return web.json_response({"error": error}, status=429)
-    return await _answer(request, _checked(state, {**body, "model": model}))
+    return await _answer(state, request, _checked(state, {**body, "model": model}))
 
 
 def _last_text(body: Object) -> str:
@@ -160,14 +160,18 @@ def _last_text(body: Object) -> str:
     return content if isinstance(content, str) else str(content[-1].get("text"))
 
 
-async def _answer(request: web.Request, body: Object) -> web.StreamResponse:
-    message = own.answered(body)
+async def _answer(state: Clouds, request: web.Request, body: Object) -> web.StreamResponse:
+    message = state.answer(body)
     if not body.get("stream"):
         return web.json_response(message)
     response = web.StreamResponse(headers={"content-type": "text/event-stream"})
     await response.prepare(request)
     for event in own.events(message):
         await response.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
+        if "!broken" in event.get("delta", {}).get("text", ""):
+            error = own.FAILURES["overloaded"].body
+            await response.write(f"event: error\ndata: {json.dumps(error)}\n\n".encode())
+            return response
     return response
 
 
@@ -199,7 +203,7 @@ async def _bedrock(state: Clouds, request: web.Request) -> web.StreamResponse:
     raw = await request.read()
     _authorize(state, request, raw)
     body = _of_bedrock(state, request, raw)
-    message = own.answered(body)
+    message = state.answer(body)
     if not body.get("stream"):
         return web.json_response(message)
     response = web.StreamResponse(headers={"content-type": "application/vnd.amazon.eventstream"})
@@ -265,4 +269,4 @@ async def _aws(state: Clouds, request: web.Request) -> web.StreamResponse:
 async def _of_its_own(state: Clouds, request: web.Request) -> web.StreamResponse:
     if request.headers.get("anthropic-version") not in ("2023-06-01", ANTHROPIC_API_VERSION):
         raise _refuse("anthropic-version: header is required")
-    return await _answer(request, own.checked(state, await request.read()))
+    return await _answer(state, request, own.checked(state, await request.read()))

@@ -53,6 +53,7 @@ OTHERS: dict[str, tuple[int, str, str]] = {
     "tokens": (400, "ValidationException", "The maximum tokens you requested exceeds the model limit of the prompt"),
     "identifier": (400, "ValidationException", "The provided model identifier is invalid."),
     "access": (403, "AccessDeniedException", "You don't have access to the model with the specified model ID."),
+    "payment": (403, "AccessDeniedException", "Model access is denied due to INVALID_PAYMENT_INSTRUMENT: add one."),
     "content": (400, "ValidationException", "Output blocked by content filtering policy"),
 }
 
@@ -85,6 +86,10 @@ class Bedrock:
     cut: int | None = None
     piece: int = 0
     """Bytes of each write; 0 for one write a frame."""
+    play: Callable[[Object, bool], tuple[Object, str]] | None = None
+    """Gives the answer to a request, and the prompt that names a failure of its stream."""
+    refused: list[str] = field(default_factory=list)
+    """The faults of the requests that it has refused."""
     authorized: Callable[[web.Request, bytes], bool] = lambda request, body: (
         request.headers.get("authorization") == f"Bearer {KEY}"
     )
@@ -133,14 +138,21 @@ async def _dispatch(state: Bedrock, request: web.Request, raw_path: str) -> web.
         raise Refused.named("identifier")
     if parts[3] == "invoke":
         return _invoked(state, model, body)
-    for wrong in mistakes(_OPERATIONS[parts[3]], body):
-        raise invalid(wrong)
-    converse = body["input"]["converse"] if parts[3] == "count-tokens" else body
-    for wrong in faults(converse, model):
+    converse = body.get("input", {}).get("converse", {}) if parts[3] == "count-tokens" else body
+    for wrong in (*mistakes(_OPERATIONS[parts[3]], body), *faults(converse, model)):
+        if converse.get("messages"):  # no health check
+            state.refused.append(wrong)
         raise invalid(wrong)
     state.bodies.append((parts[3], body))
+    if parts[3] == "count-tokens" and model != CLAUDE:
+        raise (
+            Refused.named("identifier") if model == PROFILE else invalid("This model doesn't support counting tokens.")
+        )
     if parts[3] == "count-tokens":
         return _json({"inputTokens": words(converse)})
+    if state.play is not None:
+        answer, prompt = state.play(body, parts[3] == "converse-stream")
+        return await _streamed(state, request, answer, prompt) if parts[3] == "converse-stream" else _json(answer)
     answer = answer_of(converse, model)
     if parts[3] == "converse":
         if _prompt(converse).startswith("!mid"):

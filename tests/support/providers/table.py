@@ -1,6 +1,8 @@
 """Every provider of the table of abilities. A new one is one entry: its system, pool, stub, and lacks."""
 
+from tests.support.providers.anthropic_script import CLAUDE
+from tests.support.providers.bedrock_row import BEDROCK
 from tests.support.providers.openai_like import ROWS, provider
 from tests.support.providers.script import Provider
 
-PROVIDERS: dict[str, Provider] = {row.name: provider(row) for row in ROWS}
+PROVIDERS: dict[str, Provider] = {row.name: provider(row) for row in ROWS} | CLAUDE | {"converse": BEDROCK}

@@ -17,9 +17,10 @@ from botocore.exceptions import ClientError, EventStreamError
 from adapters.errors import BackendError
 from adapters.registry import Address, make
 from adapters.wire.openai import chat as openai
+from tests.servers.stand_ins.serving import serving
 from tests.support.gateways import config
 from tests.support.openai_answers import within
-from tests.support.providers.bedrock import CLAUDE, PROFILE, bedrock
+from tests.support.providers.bedrock import CLAUDE, KEY, PROFILE, bedrock
 from tests.support.providers.bedrock_adapters import chat
 
 KEY_ID, SECRET, REGION = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "eu-central-1"
@@ -65,6 +66,34 @@ async def test_a_signed_request_is_accepted_and_one_of_another_secret_is_not(mod
             finally:
                 await adapter.aclose()
         assert server.headers["host"] == server.url.removeprefix("http://")
+
+
+@pytest.mark.parametrize("signs", [True, False])
+async def test_the_openai_compatible_api_with_signatures_or_a_key(signs: bool) -> None:
+    requests = list[str]()
+
+    async def answer(request: web.Request) -> web.Response:
+        body = await request.read()
+        requests.append(request.path)
+        if not (is_signed(request, body) if signs else request.headers.get("authorization") == f"Bearer {KEY}"):
+            return web.json_response({"message": "The security token is invalid."}, status=403)
+        choice = {"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}
+        return web.json_response({"id": "x", "object": "chat.completion", "model": "m", "choices": [choice]})
+
+    app = web.Application()
+    app.add_routes([web.post("/openai/v1/chat/completions", answer)])
+    async with serving(app) as url:
+        signing = {"aws": {"region": REGION, "service": "bedrock", "key_id": KEY_ID, "secret": SECRET}}
+        credential: Any = {"credentials": signing} if signs else {"key": KEY}
+        protocol = {"name": "openai", "dialect": "bedrock"}
+        pool = {"name": "main", "endpoints": [url], "model": "openai.gpt-oss-120b-1:0", "protocol": protocol}
+        adapter = make(config(pools=[{**pool, **credential}]).pools[0], Address(url))
+        try:
+            reply = await adapter.call(openai.decode_chat(chat()), within())
+            assert b'"content":"hi"' in (reply.body or b"").replace(b": ", b":")
+        finally:
+            await adapter.aclose()
+    assert requests == ["/openai/v1/chat/completions"]
 
 
 async def _with_client(work: Any, model: str = CLAUDE) -> Any:

@@ -3,10 +3,14 @@
 import json
 from typing import Any
 
+import pytest
+
+from adapters.errors import Unsupported
 from adapters.types import Usage
 from adapters.wire.anthropic import requests as wire
 from adapters.wire.openai import chat as openai
 from tests.support.openai_answers import within
+from tests.support.providers.bedrock import NOVA, PROFILE
 from tests.support.providers.bedrock_adapters import adapting, chat, chatted, message, messaged
 from tests.support.providers.bedrock_shapes import signature
 
@@ -47,7 +51,13 @@ async def test_a_message_loses_no_thoughts_signatures_cache_points_and_ids() -> 
     assert usage["cache_creation"] == {"ephemeral_1h_input_tokens": 21}
     prompt = usage["input_tokens"] + 26
     assert answer.usage == Usage(
-        prompt, usage["output_tokens"], exact=True, bytes=answer.usage.bytes, cached_tokens=5, cache_write_tokens=21
+        prompt,
+        usage["output_tokens"],
+        exact=True,
+        bytes=answer.usage.bytes,
+        cached_tokens=5,
+        cache_write_tokens=21,
+        cache_hour_tokens=21,
     )
 
 
@@ -101,3 +111,11 @@ async def test_tokens_are_counted() -> None:
         assert server.bodies[0][1] == {
             "input": {"converse": {"messages": [{"role": "user", "content": [{"text": "hi there"}]}]}}
         }
+
+
+@pytest.mark.parametrize("model", [NOVA, PROFILE])
+async def test_a_model_that_cannot_be_counted_is_no_failure(model: str) -> None:
+    """The gateway then estimates the tokens."""
+    async with adapting(model=model) as (adapter, _):
+        with pytest.raises(Unsupported, match="do not count tokens"):
+            await adapter.call(wire.decode_count(message()), within())

@@ -262,6 +262,8 @@ READINGS = [
     ({"x-ratelimit-remaining-requests": "4", "x-ratelimit-reset-requests": "12"}, [("requests", 4.0, None, 12.0)]),
     ({"x-ratelimit-limit-requests-day": "100", "x-ratelimit-remaining-requests-day": "9"},
      [("requests", 9.0, 100.0, None)]),
+    ({"x-ratelimit-limit-req-minute": "60", "x-ratelimit-remaining-req-minute": "58"},
+     [("requests", 58.0, 60.0, None)]),
     ({"anthropic-ratelimit-input-tokens-limit": "1000", "anthropic-ratelimit-input-tokens-remaining": "0",
       "anthropic-ratelimit-input-tokens-reset": "2026-05-28T20:27:40Z"}, [("prompt", 0.0, 1000.0, 60.0)]),
     ({"x-ratelimit-remaining": "3", "x-ratelimit-reset": "1780000030000"}, [("requests", 3.0, None, 30.0)]),
