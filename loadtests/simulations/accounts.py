@@ -82,7 +82,7 @@ class Simulation:
         self.quotas = [Quota(limit) for limit in QUOTAS]
         table = AccountTable()
         endpoints: list[Endpoint] = [self._endpoint(number, table) for number in range(len(QUOTAS))]
-        self.learns = by != BLIND
+        self.reads = by != BLIND
         way = picker(BalanceConfig.model_validate({"by": by.partition(",")[0]}))
         self.pool = Pool(
             "p", endpoints, way, max_in_flight=1000, accounts=True, rng=Random(seed), clock=lambda: self.now
@@ -99,11 +99,11 @@ class Simulation:
         answered = refused = here = sent = 0
         for at, account, request, tokens in events:
             while ends and ends[0][0] <= at:
-                self.now, _, endpoint, asked, call, fits = heapq.heappop(ends)
-                self._end(endpoint, asked, call, fits=fits)
+                self.now, _, endpoint, ended, call, fits = heapq.heappop(ends)
+                self._end(endpoint, ended, call, fits=fits)
                 answered, refused = answered + fits, refused + (not fits)
                 if not fits and len(call.tried) < 2:
-                    here += not self._send(asked, call, ends, order)
+                    here += not self._send(ended, call, ends, order)
             self.now = at
             if request is None:
                 self.quotas[account].take(tokens, at)
@@ -136,7 +136,7 @@ class Simulation:
         assert isinstance(endpoint, AccountEndpoint)
         AccountEndpoint.sends(endpoint, request)
         quota = self.quotas[int(endpoint.id.partition("/")[2])]
-        if self.learns:
+        if self.reads:
             endpoint.account.read(quota.headers())
         AccountEndpoint.release(endpoint, request)
         needed = request.prompt_tokens + (request.max_tokens or 0)

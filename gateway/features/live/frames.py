@@ -10,6 +10,8 @@ from gateway.telemetry.recent import WINDOW
 
 MOST_ENDPOINTS = 500
 """Endpoints in a frame. Beyond them, healthy ones are left out first."""
+MOST_MODELS = 5
+"""Models at rest of an endpoint in a frame."""
 _FIELDS = ("endpoint", "address", "health", "probe_error", "breaker", "in_flight", "weight", "zone", "drained", "pid")
 _WORST = ("unhealthy", "unknown", "healthy")
 _MOST_OPEN = ("open", "half_open", "closed")
@@ -151,7 +153,19 @@ def _is_fine(endpoint: dict[str, Any]) -> bool:
 
 
 def _described(endpoint: dict[str, Any]) -> dict[str, Any]:
-    return {name: endpoint[name] for name in _FIELDS if endpoint.get(name) is not None}
+    described = {name: endpoint[name] for name in _FIELDS if endpoint.get(name) is not None}
+    return described | {"account": _account(models)} if (models := endpoint.get("models")) else described
+
+
+def _account(models: dict[str, Any]) -> dict[str, Any]:
+    """The longest pause of an account's models, the models at rest, and the smallest share that is left of a quota."""
+    resting = sorted(name for name, model in models.items() if model["rest_seconds"])
+    quotas = [quota for model in models.values() for quota in model["quotas"].values()]
+    return {
+        "rest_seconds": max(model["rest_seconds"] for model in models.values()),
+        "resting": resting[:MOST_MODELS],
+        "left": min((quota["left"] / quota["limit"] for quota in quotas), default=None),
+    }
 
 
 def _replicas(scale: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -48,6 +48,9 @@ MERGES: Mapping[str, Merge] = {
     "served_per_second": _total,
     "discovery": _most,
     "replica": lambda values: values[0],
+    "rest_seconds": _most,  # all workers read the same accounts
+    "reserved": _most,
+    "quotas": _least,
 }
 """The merge of a field and all fields in it. Other numbers are summed, else the first non-empty value is used."""
 NAMES = ("pool", "endpoint", "tenant", "team", "model", "issuer", "key", "name", "arm", "id")

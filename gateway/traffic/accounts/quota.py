@@ -217,5 +217,5 @@ class Quota:
             "rest_seconds": round(rest, 3),
             "cause": cause,
             "reserved": int(self._reserved().requests),
-            "quota": left,
+            "quotas": left,
         }

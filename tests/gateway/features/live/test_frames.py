@@ -78,3 +78,12 @@ def test_a_silent_replica_is_named_but_not_counted() -> None:
     frame = frame_of([a, b], None, 1.0)
     assert frame["rates"]["all"]["requests"] == 2.0
     assert [each["silent"] for each in frame["replicas"]] == [0.0, 30.0]
+
+
+def test_an_endpoint_with_an_account_has_its_pause_and_the_least_that_is_left() -> None:
+    quotas = {"requests": {"limit": 10, "left": 2}, "tokens": {"limit": 100, "left": 90}}
+    models = {"m1": {"rest_seconds": 7.5, "quotas": quotas}, "m2": {"rest_seconds": 0.0, "quotas": {}}}
+    endpoints = [endpoint(1, models=models), endpoint(2)]
+    (pool,) = summary_of({"accepting": True, "in_flight": 1, "endpoints": endpoints})["pools"]
+    accounts = [each.get("account") for each in pool["endpoints"]]
+    assert accounts == [{"rest_seconds": 7.5, "resting": ["m1"], "left": 0.2}, None]

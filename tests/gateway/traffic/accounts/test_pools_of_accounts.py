@@ -148,7 +148,7 @@ async def test_endpoints_are_named_and_no_key_is_shown(fleet: Fleet) -> None:
         described = describe_pools(fleet, asyncio.get_running_loop().time())
         assert "key-" not in repr(described)
         models = [endpoint["models"]["m"] for endpoint in described[0]["endpoints"]]
-        assert models[0]["quota"]["requests"]["limit"] == 60
+        assert models[0]["quotas"]["requests"]["limit"] == 60
         assert models[1]["cause"] == "upstream_account"
         assert models[1]["rest_seconds"] == pytest.approx(60, abs=1)
 

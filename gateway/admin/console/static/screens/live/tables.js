@@ -66,7 +66,7 @@ export function Pool({ pool, rate, own }) {
     <p class="dim">${facts.join(" · ")}</p>
     ${replicas && html`<p class="dim">${count(replicas.ready)} of ${count(replicas.replicas)} replicas ready, ${count(replicas.desired)} needed: ${replicas.reason}</p>`}
     ${replicas?.failure && html`<p><${Badge} kind="bad">failing<//> ${replicas.failure}</p>`}
-    <${Table} caption=${`Endpoints of ${pool.pool}`} columns=${own ? [...columns, CHANGE] : columns} rows=${pool.endpoints} id=${(endpoint) => endpoint.endpoint} />
+    <${Table} caption=${`Endpoints of ${pool.pool}`} columns=${columns_of(pool, own)} rows=${pool.endpoints} id=${(endpoint) => endpoint.endpoint} />
     ${omitted > 0 && html`<p class="dim">${count(omitted)} more endpoints.</p>`}`;
 }
 
@@ -78,6 +78,19 @@ const columns = [
   { title: "Weight", number: true, cell: (endpoint) => count(endpoint.weight) },
   { title: "Zone", cell: (endpoint) => endpoint.zone ?? "" },
 ];
+const ACCOUNT = { title: "Quota left", cell: (endpoint) => html`<${Account} account=${endpoint.account} />` };
+const columns_of = (pool, own) => [
+  ...columns,
+  ...(pool.endpoints.some((endpoint) => endpoint.account) ? [ACCOUNT] : []),
+  ...(own ? [CHANGE] : []),
+];
+
+const Account = ({ account }) =>
+  account &&
+  html`${account.left === null ? "–" : `${Math.round(100 * account.left)} %`}
+    ${account.resting.length > 0 && html` <${Badge} kind="warn">rests for ${seconds(Math.round(account.rest_seconds))}<//>
+      <br /><small>${account.resting.join(", ")}</small>`}`;
+
 const CHANGE = { title: "Change", cell: (endpoint) => html`<${Drain} endpoint=${endpoint} />` };
 
 const Health = ({ endpoint }) => html`<${Badge} kind=${KINDS[endpoint.health] ?? ""}>${endpoint.health}<//>
