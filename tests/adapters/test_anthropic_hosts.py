@@ -321,7 +321,7 @@ def signed_as_botocore_does(request: Any, body: bytes) -> bool:
     signer = SigV4Auth(Credentials(scope[0], SECRET), scope[3], scope[2])
     signer._modify_request_before_signing(made)
     signature = signer.signature(signer.string_to_sign(made, signer.canonical_request(made)), made)
-    return given.endswith(f"Signature={signature}")
+    return bool(given.endswith(f"Signature={signature}"))
 
 
 SECRET = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
