@@ -312,7 +312,7 @@ async def test_the_gateway_sends_the_bytes_of_the_official_client(at: str) -> No
 
 def signed_as_botocore_does(request: Any, body: bytes) -> bool:
     """Whether botocore makes the same signature for a request that has arrived."""
-    given = request.headers["authorization"]
+    given: str = request.headers["authorization"]
     names = given.partition("SignedHeaders=")[2].partition(",")[0].split(";")
     scope = given.partition("Credential=")[2].partition(",")[0].split("/")
     headers = {name: request.headers[name] for name in names if name not in ("host", "x-amz-date")}
