@@ -3,8 +3,8 @@
 models.json   the facts, with their date and their sources
 reading.py    finds a model in them
 entries.py    one model's facts, from the data and to a `price:`
-listing.py    LiteLLM's list of prices, as a catalogue
+published.py  the facts of a configuration's models
 build.py      writes models.json anew from two published packages
 
-Nothing here is imported by `serve` before somebody asks for a model's facts.
+`serve` reads no facts unless the file has `catalogue`.
 """

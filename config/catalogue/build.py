@@ -19,7 +19,7 @@ from config.catalogue.entries import ABILITIES
 from config.catalogue.reading import SHIPPED
 
 
-class Source(NamedTuple):
+class PublishedSource(NamedTuple):
     """Where the facts of one provider are, and its hosts."""
 
     prices: str
@@ -27,26 +27,27 @@ class Source(NamedTuple):
     hosts: tuple[str, ...] = ()
 
 
+_of = PublishedSource
 SOURCES = {
-    "openai": Source("openai", "openai", ("api.openai.com", "*.openai.azure.com", "*.cognitiveservices.azure.com")),
-    "anthropic": Source("anthropic", "anthropic", ("api.anthropic.com",)),
-    "google": Source("google", "google_genai", ("generativelanguage.googleapis.com", "*aiplatform.googleapis.com")),
-    "bedrock": Source("aws", "aws", ("bedrock-runtime.*.amazonaws.com", "bedrock-mantle.*.api.aws")),
-    "mistral": Source("mistral", "mistralai", ("api.mistral.ai", "codestral.mistral.ai")),
-    "groq": Source("groq", "groq", ("api.groq.com",)),
-    "deepseek": Source("deepseek", "deepseek", ("api.deepseek.com",)),
-    "xai": Source("x-ai", "xai", ("api.x.ai", "*.api.x.ai")),
-    "openrouter": Source("openrouter", "openrouter", ("openrouter.ai",)),
-    "together": Source("together", "", ("api.together.xyz", "api.together.ai")),
-    "fireworks": Source("fireworks", "fireworks", ("api.fireworks.ai",)),
-    "cerebras": Source("cerebras", "", ("api.cerebras.ai",)),
-    "perplexity": Source("perplexity", "perplexity", ("api.perplexity.ai",)),
-    "cohere": Source("cohere", "", ("api.cohere.ai", "api.cohere.com")),
-    "moonshot": Source("moonshotai", "", ("api.moonshot.ai", "api.moonshot.cn")),
-    "zai": Source("zai", "", ("api.z.ai", "open.bigmodel.cn")),
-    "voyage": Source("voyageai", "", ("api.voyageai.com",)),
-    "databricks": Source("databricks", "", ("*.cloud.databricks.com", "*.azuredatabricks.net", "*.gcp.databricks.com")),
-    "cloudflare": Source("cloudflare", "", ("api.cloudflare.com", "gateway.ai.cloudflare.com")),
+    "openai": _of("openai", "openai", ("api.openai.com", "*.openai.azure.com", "*.cognitiveservices.azure.com")),
+    "anthropic": _of("anthropic", "anthropic", ("api.anthropic.com",)),
+    "google": _of("google", "google_genai", ("generativelanguage.googleapis.com", "*aiplatform.googleapis.com")),
+    "bedrock": _of("aws", "aws", ("bedrock-runtime.*.amazonaws.com", "bedrock-mantle.*.api.aws")),
+    "mistral": _of("mistral", "mistralai", ("api.mistral.ai", "codestral.mistral.ai")),
+    "groq": _of("groq", "groq", ("api.groq.com",)),
+    "deepseek": _of("deepseek", "deepseek", ("api.deepseek.com",)),
+    "xai": _of("x-ai", "xai", ("api.x.ai", "*.api.x.ai")),
+    "openrouter": _of("openrouter", "openrouter", ("openrouter.ai",)),
+    "together": _of("together", "", ("api.together.xyz", "api.together.ai")),
+    "fireworks": _of("fireworks", "fireworks", ("api.fireworks.ai",)),
+    "cerebras": _of("cerebras", "", ("api.cerebras.ai",)),
+    "perplexity": _of("perplexity", "perplexity", ("api.perplexity.ai",)),
+    "cohere": _of("cohere", "", ("api.cohere.ai", "api.cohere.com")),
+    "moonshot": _of("moonshotai", "", ("api.moonshot.ai", "api.moonshot.cn")),
+    "zai": _of("zai", "", ("api.z.ai", "open.bigmodel.cn")),
+    "voyage": _of("voyageai", "", ("api.voyageai.com",)),
+    "databricks": _of("databricks", "", ("*.cloud.databricks.com", "*.azuredatabricks.net", "*.gcp.databricks.com")),
+    "cloudflare": _of("cloudflare", "", ("api.cloudflare.com", "gateway.ai.cloudflare.com")),
 }
 _RATES = {
     "prompt": "input_mtok",
@@ -85,7 +86,7 @@ def build(folder: Path) -> str:
     return _text(data, providers)
 
 
-def _profiles(folder: Path, source: Source) -> Mapping[str, Mapping[str, Any]]:
+def _profiles(folder: Path, source: PublishedSource) -> Mapping[str, Mapping[str, Any]]:
     path = folder / f"langchain_{source.abilities}" / "data" / "_profiles.py"
     if not path.exists():
         return {}

@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any, Final
 
 from config.catalogue.entries import ModelFacts
+from config.catalogue.published import facts_of
 from config.catalogue.reading import ModelCatalogue
 from config.document import Document, parse_text
 from config.place import Place
 from config.problem import Problem
 from config.schema.config import ClientModelConfig, Config, PoolConfig, RouteConfig
 from config.schema.rewrite import twins
-from config.schema.text import is_glob
 
 _WHEN: Final = {"vision": "vision", "json_schema": "schema", "tools": "tools"}
 _NOUNS: Final = {"vision": "images", "schema": "answers by a JSON schema", "tools": "tools"}
@@ -27,19 +27,6 @@ def advise(config: Config, file: str, facts: ModelCatalogue) -> Iterator[Problem
     for index, model in enumerate(config.models):
         for problem in _of_model(doc, ("models", index), model, pools, facts):
             yield replace(problem, is_warning=True)
-
-
-def facts_of(
-    model: ClientModelConfig, route: RouteConfig, pools: dict[str, PoolConfig], facts: ModelCatalogue
-) -> Iterator[ModelFacts]:
-    """The facts about the model at each hosted pool of a route."""
-    for pool in (pools[name] for name in route.pools()):
-        sent = pool.model_name or (route.rewrite.model if route.rewrite is not None else None) or model.name
-        providers = (facts.provider_at(endpoint.url) for endpoint in pool.endpoints[:1])
-        provider = next(providers, None)
-        published = None if provider is None or is_glob(sent) else facts.find(sent, provider)
-        if published is not None:
-            yield published
 
 
 def _of_model(

@@ -44,7 +44,7 @@ _FIREWORKS = ProviderRow("https://api.fireworks.ai", "FIREWORKS_AI_API_KEY", _fa
 PROVIDERS: Mapping[str, ProviderRow] = {
     "openai": _OPENAI,
     "anthropic": ProviderRow("https://api.anthropic.com", "ANTHROPIC_API_KEY", "anthropic"),
-    "gemini": ProviderRow("https://generativelanguage.googleapis.com", "GEMINI_API_KEY", _family("gemini")),
+    "gemini": ProviderRow("https://generativelanguage.googleapis.com", "GEMINI_API_KEY", "gemini"),
     "mistral": ProviderRow("https://api.mistral.ai", "MISTRAL_API_KEY", _family("mistral")),
     "codestral": ProviderRow("https://codestral.mistral.ai", "CODESTRAL_API_KEY", _family("mistral")),
     "groq": ProviderRow("https://api.groq.com", "GROQ_API_KEY", _family("groq"), passes=("audio",)),

@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 from pydantic.json_schema import JsonSchemaValue
 
+from config.schema.money import PriceRowConfig
 from config.schema.section import Conflict, Section, ShortSection
 from config.schema.text import Name, Shape
 
@@ -46,6 +47,10 @@ class SplitConfig(Section):
     sticky: Sticky = "request"
     """Subject that keeps its arm: ``user`` (the request's user field, else the key), ``key``, ``tenant`` or
     ``header:NAME``; or ``request``, a new random choice for each request."""
+    by: Literal["latency", "load", "price"] | None = None
+    """Choose the arm at the time of each request instead of by weight alone. ``latency``: the shortest expected wait
+    for the first byte. ``load``: the smallest share of taken places. ``price``: the lowest cost, by each arm's
+    ``price``. The value is divided by the weight of the arm. An arm without a free place is passed over."""
     arms: tuple[ArmConfig, ...] = Field(min_length=2)
     """Targets with their weights."""
 
@@ -53,6 +58,19 @@ class SplitConfig(Section):
     def _weights(self) -> Self:
         if not any(arm.weight for arm in self.arms):
             raise ValueError("all weights are 0: give at least one arm a share")
+        return self
+
+    @model_validator(mode="after")
+    def _priced(self) -> Self:
+        if self.by == "price" and any(arm.price is None or arm.price.prompt is None for arm in self.arms):
+            raise ValueError("a split by price needs the price of each arm: give prompt and completion")
+        if self.by != "price" and any(arm.price is not None for arm in self.arms):
+            raise ValueError("the price of an arm has no effect: the split is not by price")
+        currencies = {arm.price.prompt.currency for arm in self.arms if arm.price is not None and arm.price.prompt}
+        if len(currencies) > 1:
+            raise ValueError("the prices of the arms have one currency")
+        if self.by is not None and self.sticky != "request":
+            raise ValueError("a split has `by` or `sticky`: a subject cannot keep its arm while the arm is chosen anew")
         return self
 
 
@@ -85,12 +103,21 @@ class ArmConfig(TargetConfig):
     it."""
     weight: float = Field(ge=0)
     """Share of the requests, relative to the other arms; 0 disables an arm."""
+    price: PriceRowConfig | None = None
+    """What a request costs at this arm, for a split by ``price``. Clients pay the price of the model."""
 
     @model_validator(mode="after")
     def _named(self) -> Self:
         if self.pool is None and self.name is None:
             raise ValueError("an arm that is a split needs a name")
         return self
+
+    def first_pools(self) -> tuple[str, ...]:
+        """The pools that receive requests before any fallback."""
+        if self.pool is not None:
+            return (self.pool,)
+        arms = self.split.arms if self.split is not None else ()
+        return tuple(dict.fromkeys(pool for arm in arms for pool in arm.first_pools()))
 
     @property
     def label(self) -> str:

@@ -16,9 +16,7 @@ input_tokens.py      `/v1/responses/input_tokens`
 pages.py             pages of lists
 passed.py            OpenAI's operations that are forwarded unchanged: rerank, audio, images
 anthropic.py         `/v1/messages`, `/v1/messages/count_tokens`
-gemini.py            Gemini's API, `/v1beta/models/NAME:generateContent`
-vertex.py            Anthropic's models at the paths of Vertex AI
-bedrock.py           Bedrock's InvokeModel with Anthropic's messages
+clouds/              the APIs of clouds: Gemini, Vertex AI, Bedrock
 oip_http.py          the Open Inference Protocol over HTTP
 predict_v1.py        KServe's v1 and TensorFlow Serving's REST API
 apps.py              HTTP apps, and TorchServe's paths

@@ -69,10 +69,10 @@ class AnthropicFront:
         record: Record,
         body: bytes,
         read: Callable[[bytes], MessagesRequest],
-        stream_of: type["MessageBody"] | None = None,
+        stream_of: Callable[[Answer, MessageEvents | None, str], "MessageBody"] | None = None,
     ) -> Response:
-        """Answer a message. `read` is a function of a module, which decodes the body. `stream_of` is the class of a
-        streamed body, if that has another wire."""
+        """Answer a message. `read` is a function of a module, which decodes the body. `stream_of` makes a streamed
+        body, if that has another wire."""
         request = await decoding.decode(self._core.snapshot, read, body, route_names)
         answer = await self._core.handle(principal, request, http.headers, record)
         request = answer.routed(request)

@@ -68,15 +68,15 @@ class Fronts:
         self._openai = OpenAIFront(door, now)
         self._anthropic = LateFront("gateway.fronts.anthropic", "AnthropicFront", own, created)
         self._oip = LateFront("gateway.fronts.oip_http", "OipFront", own, lambda: ready)
-        self._vertex = LateFront("gateway.fronts.vertex", "VertexFront", own, created)
+        self._vertex = LateFront("gateway.fronts.clouds.vertex", "VertexFront", own, created)
         self._fronts: tuple[tuple[bytes, Front], ...] = (
             (b"/v2", self._oip),
             (b"/v1/models/", LateFront("gateway.fronts.predict_v1", "PredictFront", own, created)),
             (RESPONSES, responses or LateFront("gateway.fronts.responses", "ResponsesFront", own)),
             *features,
             (MESSAGES, self._anthropic),
-            (GEMINI, LateFront("gateway.fronts.gemini", "GeminiFront", own)),
-            (MODEL, LateFront("gateway.fronts.bedrock", "BedrockFront", own, created)),
+            (GEMINI, LateFront("gateway.fronts.clouds.gemini", "GeminiFront", own)),
+            (MODEL, LateFront("gateway.fronts.clouds.bedrock", "BedrockFront", own, created)),
             *((path, self._vertex) for path in PROJECTS),
         )
         self._apps = LateFront("gateway.fronts.apps", "AppsFront", own)

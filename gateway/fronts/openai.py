@@ -10,10 +10,10 @@ from adapters.requests import GenerateRequest
 from adapters.wire import sse
 from adapters.wire.openai import chat as wire
 from adapters.wire.responses.requests import decode_chat
+from config.catalogue.published import PublishedFacts
 from gateway.auth.keys import Principal
 from gateway.fronts import decoding, errors
 from gateway.fronts.door import STREAMED, Door, DoorPath
-from gateway.fronts.model_facts import PublishedFacts
 from gateway.telemetry import Record
 from policies.routing import rules
 
@@ -73,8 +73,10 @@ class OpenAIFront:
         visible = self._door.visible(principal)
         tensor_models, facts = self._core.snapshot.tensor_models, await self._facts.of(self._core.snapshot.config)
         models = [
-            wire.model(name, self._created, "tensor" if model.name in tensor_models else "llm")
-            | dict(facts.get(model.name, {}))
+            {
+                **wire.model(name, self._created, "tensor" if model.name in tensor_models else "llm"),
+                **facts.get(model.name, {}),
+            }
             for model in visible
             for name, _, _ in rules.names(model)
         ]

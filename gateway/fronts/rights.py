@@ -65,6 +65,8 @@ _OF_CLOUDS = (
     f"{_VERTEX}/count-tokens:rawPredict",
     "/model/{model}/invoke",
     "/model/{model}/invoke-with-response-stream",
+    "/model/{model}/converse",
+    "/model/{model}/converse-stream",
 )
 CLIENT: dict[str, ClientRight] = {
     "/v1/chat/completions": ClientRight(_POST, "chat", "inference"),

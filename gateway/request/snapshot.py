@@ -20,6 +20,7 @@ from gateway.auth.tokens import Tokens
 from gateway.request.observers import observers_of
 from gateway.request.route_plan import RoutePlan
 from gateway.request.spine import Observer
+from gateway.traffic.load import PoolStates
 from gateway.traffic.plan import Composer
 from gateway.traffic.plan_state import PlanState
 from gateway.traffic.pool import Pool
@@ -182,7 +183,8 @@ def build(
     plan_state = plan_state or PlanState()
     plan_state.retain(config)
     configs = {pool.name: pool for pool in config.pools}
-    catalogue = Catalogue(config.models, rollouts, shadows)
+    states = PoolStates(pools, clock)
+    catalogue = Catalogue(config.models, rollouts, shadows, states)
     models = {model.name: model for model in config.models}
     tensor_models = frozenset(name for name in models if _takes_tensors(name, catalogue, models, configs))
 
@@ -217,7 +219,7 @@ def build(
         shared_models=frozenset(m.name for m in config.models if _users(m, allowed) > 1),
         explainers={model.name: model.explainer for model in config.models if model.explainer is not None},
         pipelines=graphs.pipelines(config, takes_tensors, takes_json, outputs_of, clock),
-        composer=Composer(pools, configs, plan_state, rng, clock),
+        composer=Composer(pools, configs, plan_state, rng, clock, states),
         graphs=graphs,
         watches=watches,
     )

@@ -12,7 +12,7 @@ resume.py         continues a broken stream at another endpoint
 cache.py          the response cache; coalesce.py: one upstream call shared by its readers
 coalesce.py       one upstream call for simultaneous identical requests
 pool.py           filters, picks and leases an endpoint; queue.py: the wait for a free slot
-load.py           the load of a set of pools
+load.py           the load of a set of pools, and what is measured of the arms of balanced splits
 queue.py          requests that wait for a slot in a full pool
 sequences.py      the endpoint that has the state of a sequence
 endpoint.py       one server address: health, breaker, load

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
+from typing import TYPE_CHECKING
 
 from adapters.base import Upstream
 from config.schema.config import PoolConfig
@@ -14,6 +15,9 @@ from gateway.traffic.pool import Pool
 from gateway.traffic.retry import Retry
 from gateway.traffic.split import SplitUpstream
 from policies.routing.decision import Decision, Target
+
+if TYPE_CHECKING:  # for splits that are balanced
+    from policies.routing.arm_balance import ArmStates
 
 
 class Composer:
@@ -29,7 +33,9 @@ class Composer:
         plan_state: PlanState,
         rng: Random,
         clock: Callable[[], float],
+        states: "ArmStates | None" = None,
     ) -> None:
+        self._states = states
         self._pools = pools
         self._configs = configs
         self._state = plan_state
@@ -73,7 +79,7 @@ class Composer:
             assert target.split is not None
             arms = target.split.targets.items()
             sides = {arm: self._upstream(decision, side, branches, last=last and not steps) for arm, side in arms}
-            first = SplitUpstream(target.split, sides, self._rng)
+            first = SplitUpstream(target.split, sides, self._rng, self._states)
         others = [
             FallbackStep(step.on, self._upstream(decision, step.target, branches, last=last and step is steps[-1]))
             for step in steps

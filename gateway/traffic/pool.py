@@ -173,10 +173,14 @@ class Pool:
 
     def spare(self, subject: RefusalKey, tried: Sequence[str]) -> bool:
         """Whether an endpoint outside `tried` has a free slot now. Requests in the queue come first."""
+        return any(endpoint.id not in tried for endpoint in self.free(subject, self._clock()))
+
+    def free(self, subject: RefusalKey, now: float) -> list[Endpoint]:
+        """The endpoints with a free slot that accept such a request. None while others wait."""
         if self._queue is not None and self._queue.line.size:
-            return False
-        now, limit = self._clock(), self._max_in_flight
-        return any(e.id not in tried and e.in_flight < limit and e.allows(subject, now) for e in self._alive())
+            return []
+        limit = self._max_in_flight
+        return [e for e in self._alive() if e.in_flight < limit and e.allows(subject, now)]
 
     async def _wait(self, request: ModelRequest, call: Call, now: float) -> QueuedRequest:
         """Wait for a slot. Raises `Unavailable` at once without a queue, and if another pool must be tried first."""

@@ -1,6 +1,7 @@
 """Policies of the gateway on simulated servers and virtual time.
 
 ``balancing``        balancing policies among servers of the ``fleet``: `python -m loadtests.simulations.balancing`
+``accounts``         several keys of one provider: `python -m loadtests.simulations.accounts`
 ``fleet``            simulated servers, and their clock
 ``rollouts``         false alarms and power of the tests of rollouts: `python -m loadtests.simulations.rollouts`
 ``experiments``      false winners and power of experiments: `python -m loadtests.simulations.experiments`

@@ -20,8 +20,9 @@ from config.schema.config import (
 from config.schema.telemetry import TraceContentConfig
 from policies.routing.rewrite import Rewrite
 
-if TYPE_CHECKING:  # for routes that compare
+if TYPE_CHECKING:  # for routes that compare or balance
     from policies.rollouts.live import LiveComparison
+    from policies.routing.arm_balance import ArmBalance
     from policies.shadowing.live import LiveShadow
 
 
@@ -32,6 +33,8 @@ class Split(NamedTuple):
     salt: str
     arms: tuple[tuple[str, float], ...]
     targets: Mapping[str, Target]
+    balance: ArmBalance | None = None
+    """How the arm is chosen at the time of a request; None by weight."""
 
 
 class FallbackTarget(NamedTuple):
@@ -84,7 +87,12 @@ def _is_plain(target: Target) -> bool:
 
 def _split(config: SplitConfig, salt: str) -> Split:
     arms = tuple((arm.label, arm.weight) for arm in config.arms)
-    return Split(config.sticky, salt, arms, {arm.label: compiled(arm, f"{salt}/{arm.label}") for arm in config.arms})
+    targets = {arm.label: compiled(arm, f"{salt}/{arm.label}") for arm in config.arms}
+    if config.by is None:
+        return Split(config.sticky, salt, arms, targets)
+    from policies.routing.arm_balance import ArmBalance
+
+    return Split(config.sticky, salt, arms, targets, ArmBalance.of(config))
 
 
 def _step(config: FallbackConfig, salt: str) -> FallbackTarget:

@@ -20,12 +20,13 @@ from policies.facts import Facts
 from policies.globs import GlobSet, GlobTable
 from policies.limits.price import Price
 from policies.routing.conditions import Condition, conditions
-from policies.routing.decision import Decision, FallbackTarget, Target, chain, compiled
+from policies.routing.decision import Decision, FallbackTarget, Split, Target, chain, compiled
 from policies.routing.rewrite import Rewrite
-from policies.splits import arm_choice
+from policies.splits import ArmChoice, arm_choice
 
-if TYPE_CHECKING:  # imported for files that compare
+if TYPE_CHECKING:  # imported for files that compare or balance
     from policies.rollouts.live import LiveComparison
+    from policies.routing.arm_balance import ArmStates
     from policies.shadowing.live import LiveShadow
 
 Pick = Callable[[Facts, Random], Decision]
@@ -47,10 +48,14 @@ class Rules:
     __slots__ = ("_routes", "dropped", "model", "price")
 
     def __init__(
-        self, model: ClientModelConfig, rollouts: Rollouts = NO_ROLLOUTS, shadows: Shadows = NO_SHADOWS
+        self,
+        model: ClientModelConfig,
+        rollouts: Rollouts = NO_ROLLOUTS,
+        shadows: Shadows = NO_SHADOWS,
+        states: "ArmStates | None" = None,
     ) -> None:
-        """A rollout that is not among `rollouts` stays with its first arm, and a shadow not among `shadows` has no
-        copies."""
+        """`states` measure the arms of balanced splits; without them the weights decide. A rollout that is not among
+        `rollouts` stays with its first arm, and a shadow not among `shadows` has no copies."""
         self.model = model.name
         """The name as configured: a glob for a family, so that metrics can have it as a label."""
         self.price = None if model.price is None else Price(model.price)
@@ -61,7 +66,7 @@ class Rules:
             self._routes: tuple[tuple[tuple[Condition, ...], Pick], ...] = (((), lambda _facts, _rng: decision),)
             return
         self._routes = tuple(
-            (conditions(route.when, self.price), _pick(model.name, index, route, target, rollouts, shadows))
+            (conditions(route.when, self.price), _pick(model.name, index, route, target, rollouts, shadows, states))
             for index, (route, target) in enumerate(zip(model.routes, targets(model), strict=True))
         )
 
@@ -94,9 +99,13 @@ class Catalogue(GlobTable["ResolvedModel"]):
     __slots__ = ()
 
     def __init__(
-        self, models: Sequence[ClientModelConfig], rollouts: Rollouts = NO_ROLLOUTS, shadows: Shadows = NO_SHADOWS
+        self,
+        models: Sequence[ClientModelConfig],
+        rollouts: Rollouts = NO_ROLLOUTS,
+        shadows: Shadows = NO_SHADOWS,
+        states: "ArmStates | None" = None,
     ) -> None:
-        super().__init__(entry for model in models for entry in _entries(model, rollouts, shadows))
+        super().__init__(entry for model in models for entry in _entries(model, rollouts, shadows, states))
 
 
 class ModelList(GlobSet):
@@ -151,8 +160,10 @@ def _rewrites(model: ClientModelConfig) -> Iterator[RewriteConfig]:
         yield from (rewrite for rewrite in (route.rewrite, *(arm.rewrite for arm in arms)) if rewrite is not None)
 
 
-def _entries(model: ClientModelConfig, rollouts: Rollouts, shadows: Shadows) -> Iterator[tuple[str, ResolvedModel]]:
-    rules = Rules(model, rollouts, shadows)
+def _entries(
+    model: ClientModelConfig, rollouts: Rollouts, shadows: Shadows, states: "ArmStates | None"
+) -> Iterator[tuple[str, ResolvedModel]]:
+    rules = Rules(model, rollouts, shadows, states)
     if is_glob(model.name):
         yield model.name, ResolvedModel(rules)
         return
@@ -168,7 +179,15 @@ def _of_pipeline(name: str, pipeline: PipelineConfig) -> Decision:
     return Decision(0, None, target, None, None, RetryConfig(), timeout, model=name, calls_models=True)
 
 
-def _pick(model: str, index: int, route: RouteConfig, target: Target, rollouts: Rollouts, shadows: Shadows) -> Pick:
+def _pick(
+    model: str,
+    index: int,
+    route: RouteConfig,
+    target: Target,
+    rollouts: Rollouts,
+    shadows: Shadows,
+    states: "ArmStates | None",
+) -> Pick:
     """The function that selects one of a route's decisions. Each arm has a decision."""
     if route.comparison is not None:
         return _compared(model, index, route, route.comparison, target, rollouts, shadows)
@@ -179,13 +198,22 @@ def _pick(model: str, index: int, route: RouteConfig, target: Target, rollouts: 
         steps = (*target.fallback, *later)
         if (split := target.split) is not None:
             picks = [inner(split.targets[arm], (*arms, arm), steps) for arm, _ in split.arms]
-            choose = arm_choice(split.sticky, split.salt, split.arms)
+            choose = choice_of(split, states)
             return lambda facts, rng: picks[choose(facts, facts, rng)](facts, rng)
         decision = _decision(model, index, route, chain(target.pool or "", steps), ARM_SIGN.join(arms) or None, rewrite)
         decision = replace(decision, shadow=shadow)
         return lambda _facts, _rng: decision
 
     return inner(target, (), ())
+
+
+def choice_of(split: Split, states: "ArmStates | None") -> ArmChoice:
+    """The choice between the arms of a split."""
+    if split.balance is None:
+        return arm_choice(split.sticky, split.salt, split.arms)
+    from policies.routing.arm_balance import balanced_choice
+
+    return balanced_choice(split.sticky, split.salt, split.arms, split.balance, states)
 
 
 def _compared(

@@ -284,7 +284,7 @@ async def test_the_official_client_of_each_cloud_accepts_the_server(at: str) -> 
 
 
 @pytest.mark.parametrize("at", AT)
-async def test_the_gateway_sends_what_the_official_client_sends(at: str) -> None:
+async def test_the_gateway_sends_the_bytes_of_the_official_client(at: str) -> None:
     """The same path, and the same fields in the body and among those of the header that belong to the API."""
     async with through(at) as (adapter, server), official(at, server.url) as client:
         fields: Object = {"max_tokens": 9, "messages": [{"role": "user", "content": "hi"}], "stream": True}

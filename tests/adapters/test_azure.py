@@ -92,7 +92,7 @@ async def test_versions_before_the_new_name_of_the_length() -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-async def test_a_prompt_that_the_filter_refuses_keeps_the_verdict(form: str) -> None:
+async def test_the_verdict_of_the_filter_comes_with_a_refused_prompt(form: str) -> None:
     async with through(form) as (adapter, _):
         with pytest.raises(CallerError) as refused:
             await adapter.call(openai.decode_chat(chat("!hate")), within())

@@ -78,6 +78,14 @@ def decode_cloud_message(body: bytes, betas: str | None = None) -> MessagesReque
     return request_codec.evaluated_features(_request(fields, named, len(body)))
 
 
+def message_of_fields(fields: Fields, size: int, ignored: tuple[str, ...] = ()) -> MessagesRequest:
+    """A message that was translated from another API, whose length may be missing. `ignored` are fields of that API
+    without effect. Raises `CallerError`."""
+    fields, named = _without_cloud_fields(fields, None)
+    request = _request(fields, named, size)
+    return request_codec.evaluated_features(replace(request, ignored=(*request.ignored, *ignored)))
+
+
 def decode_cloud_count(body: bytes, betas: str | None = None) -> TokenCount:
     """A count in the form of Vertex AI and Bedrock. Raises `CallerError`."""
     fields, named = _without_cloud_fields(open_body(body), betas)

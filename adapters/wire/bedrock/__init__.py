@@ -9,4 +9,6 @@ embeddings.py           embeddings of Titan and Cohere
 event_stream.py         AWS's event stream: frames with two checksums, both ways
 errors.py               exceptions, in a header or in a frame
 invoked.py              Anthropic's events as frames
+converse_requests.py     requests of Converse's clients as messages
+converse_answers.py      messages as answers of Converse
 """

@@ -4,13 +4,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import cache
 from typing import Any, Final
 
+from config.catalogue.reading import ModelCatalogue, catalogue
 from config.imports.draft import Blueprint
 from config.imports.hosting import NO_PROVIDER, URL_EXAMPLE, Access, Secrets, Unreachable, pool_of
 from config.imports.price_list import PriceListError, price_of
 from config.imports.providers import OTHER_NAMES, guessed, provider_of
 from config.imports.survey import ForeignValue, plain
+from config.schema.pool import PoolConfig
 from config.schema.protocols.egress import HeaderConfig
 from config.schema.rewrite import RewriteConfig
 
@@ -31,6 +34,21 @@ _CALLS: Final = {
 }
 _FROM_KEYS: Final = {"api_base", "base_url", "api_key", "api_version"}
 _AWS: Final = {"aws_access_key_id": "key_id", "aws_secret_access_key": "secret", "aws_session_token": "session_token"}
+_AWS_PLAIN: Final = {
+    "aws_profile_name": "profile",
+    "aws_role_name": "role",
+    "aws_session_name": "session_name",
+    "aws_external_id": "external_id",
+}
+_PUBLISHERS: Final = {
+    "azure": "openai",
+    "azure_text": "openai",
+    "bedrock": "bedrock",
+    "bedrock_converse": "bedrock",
+    "vertex_ai": "google",
+    "vertex_ai_beta": "google",
+}
+"""Clouds whose address does not name the provider of the catalogue."""
 _COST: Final = re.compile(r"cost|pricing")
 
 
@@ -54,8 +72,8 @@ class Deployment:
     rewrite: dict[str, Any] = field(default_factory=dict)
     strict: bool | None = None
     price: dict[str, Any] | None = None
-    listed_as: str = ""
-    """Provider and model, for the catalogue."""
+    published: str = ""
+    """The day of the catalogue from which the price is; empty for a price of the file."""
 
 
 def read(
@@ -102,12 +120,35 @@ class _Reader:
         made.pool = pool_of(access, self._draft)
         if (parallel := self._params["max_parallel_requests"].whole(1)) is not None:
             made.pool["max_connections"] = parallel
+        self._mark(self._params["cache_control_injection_points"])
         made.wish = f"{provider}-{access.model or 'models'}"
-        made.listed_as = f"{provider}/{access.model}"
         self._bounds()
         self._values()
         self._prices()
+        if made.price is None and access.model:
+            self._publish(access)
         return made
+
+    def _mark(self, points: ForeignValue) -> None:
+        """Have the gateway mark prompts for the cache of the provider."""
+        marks = {"system": False, "tools": False, "turns": 0}
+        for point in points:
+            where, role, index = (point[name].value for name in ("location", "role", "index"))
+            if where == "tool_config":
+                marks["tools"] = True
+            elif where == "message" and role == "system" and index is None:
+                marks["system"] = True
+            elif where == "message" and role in (None, "user") and (role or index) in ("user", -1, "-1"):
+                marks["turns"] = 1
+            else:
+                points.leave("is not imported: `prompt_cache` marks the system prompt, the tools and the last turns")
+                return
+        pool = {**self._made.pool, "prompt_cache": marks}
+        if points and self._draft.error(PoolConfig, {"name": "pool", **pool}) is None:
+            self._made.pool = pool
+            points.use()
+        else:
+            points.leave("has no effect: `prompt_cache` is for the protocols anthropic and bedrock")
 
     def _model(self, written: str) -> tuple[str, str]:
         """The provider and its name of the model."""
@@ -186,6 +227,7 @@ class _Reader:
             if (match := re.match(r"([a-z]{2}(-gov)?-[a-z]+-\d)/(.+)", access.model)) is not None:
                 access.region, access.model = access.region or match[1], match[3]
             pair = {ours: self._secrets.reference(self._of(name), name.upper()) for name, ours in _AWS.items()}
+            pair |= {ours: self._secrets.text(self._params[name], "role") for name, ours in _AWS_PLAIN.items()}
             if given := {name: value for name, value in pair.items() if value}:
                 access.credentials = {"aws": given}
         access.project = self._secrets.text(params["vertex_project"], "project")
@@ -253,6 +295,17 @@ class _Reader:
             dropped.leave("cannot be dropped by a route: only whole fields can")
         self._made.rewrite = rewrite
 
+    def _publish(self, access: Access) -> None:
+        """Take the price from the catalogue, as LiteLLM takes it from its own list."""
+        base = self._info["base_model"]
+        name = str(base.value).rpartition("/")[2] if isinstance(base.value, str) else access.model
+        url = next(iter(self._made.pool.get("endpoints", ())), "")
+        provider = _PUBLISHERS.get(access.provider) or _book().provider_at(url)
+        facts = _book().find(name, provider) if provider is not None else None
+        if facts is not None and facts.price is not None:
+            self._made.price, self._made.published = facts.written_price(), _book().date
+            base.use()
+
     def _prices(self) -> None:
         costs = {
             part.name: part for section in (self._info, self._params) for part in section if _COST.search(part.name)
@@ -274,6 +327,11 @@ _READ_COSTS: Final = frozenset({
     "input_cost_per_token", "output_cost_per_token", "cache_read_input_token_cost", "cache_creation_input_token_cost",
     "output_cost_per_reasoning_token", "input_cost_per_token_batches", "output_cost_per_token_batches",
 })  # fmt: skip
+
+
+@cache
+def _book() -> ModelCatalogue:
+    return catalogue()
 
 
 def _is_provider(slug: str) -> bool:

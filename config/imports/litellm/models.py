@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from config.imports.draft import Blueprint
 from config.imports.litellm.deployments import Deployment
-from config.schema.config import EndpointConfig
+from config.schema.config import PoolConfig
 from config.schema.text import is_glob
 
-_OF_ENDPOINT: Final = ("key", "model", "headers")
+_OF_ENDPOINT: Final = ("key", "credentials", "model", "headers")
 """Fields that endpoints of one pool may have for themselves."""
 
 Target = dict[str, Any]
@@ -22,6 +22,7 @@ class DeploymentGroup:
     def __init__(self, name: str, deployments: Sequence[Deployment], draft: Blueprint, balance: str | None) -> None:
         self.name = name
         self.deployments = deployments
+        self._draft = draft
         orders = sorted({each.order for each in deployments})
         self.tiers = [_tier([each for each in deployments if each.order == order], draft, balance) for order in orders]
 
@@ -47,6 +48,8 @@ class DeploymentGroup:
     def limits(self) -> dict[str, str]:
         """Requests and tokens of a minute of all deployments together, if each has a bound."""
         made: dict[str, str] = {}
+        if any(len(self._draft.pools[name].get("endpoints", ())) > 1 for name in self.pools()):
+            return made  # endpoints of one pool have limits of their own
         for field, ours in (("rpm", "requests"), ("tpm", "tokens")):
             values = [getattr(each, field) for each in self.deployments]
             if all(values):
@@ -67,17 +70,25 @@ def _tier(deployments: Sequence[Deployment], draft: Blueprint, balance: str | No
     groups: list[list[tuple[Deployment, Decimal]]] = []
     for deployment, weight in zip(deployments, weights, strict=True):
         for group in groups:
-            if _shared(group[0][0].pool) == _shared(deployment.pool) and _can_join(group, deployment):
+            attempt = [*group, (deployment, weight)]
+            if (
+                _shared(group[0][0].pool) == _shared(deployment.pool)
+                and _can_join(group, deployment)
+                and draft.error(PoolConfig, {"name": "pool", **_joined(attempt, balance)}) is None
+            ):
                 group.append((deployment, weight))
                 break
         else:
             groups.append([(deployment, weight)])
-    names = [_add(group, draft, balance) for group in groups]
     shares: dict[str, Decimal] = {}
-    for name, group in zip(names, groups, strict=True):
+    for group in groups:
+        first = group[0][0]
+        name = (
+            draft.pool(first.wish, first.pool) if len(group) == 1 else draft.pool(first.name, _joined(group, balance))
+        )
         shares[name] = shares.get(name, Decimal(0)) + sum((weight for _, weight in group), Decimal(0))
     if len(shares) == 1:
-        return {"pool": names[0]}
+        return {"pool": next(iter(shares))}
     if not any(shares.values()):
         shares = dict.fromkeys(shares, Decimal(1))
     arms = [
@@ -104,48 +115,39 @@ def _number(value: Decimal) -> int | float:
     return int(value) if value == value.to_integral_value() else float(value)
 
 
-def _accounts() -> bool:
-    """Whether endpoints of one pool may differ in their keys and models."""
-    return "key" in EndpointConfig.model_fields
-
-
 def _shared(pool: Mapping[str, Any]) -> dict[str, Any]:
-    own = {"endpoints", *(_OF_ENDPOINT if _accounts() else ())}
-    return {name: value for name, value in pool.items() if name not in own}
+    return {name: value for name, value in pool.items() if name not in ("endpoints", *_OF_ENDPOINT)}
 
 
 def _can_join(group: Iterable[tuple[Deployment, Decimal]], deployment: Deployment) -> bool:
     """Endpoints of a pool have different addresses or accounts, and all of them have a model or none has."""
+    if "endpoints" not in deployment.pool:
+        return False
     rows = [_own(each.pool) for each, _ in group]
     mine = _own(deployment.pool)
     return mine not in rows and all(set(row) == set(mine) for row in rows)
 
 
 def _own(pool: Mapping[str, Any]) -> dict[str, Any]:
-    fields = _OF_ENDPOINT if _accounts() else ()
-    return {"url": pool["endpoints"][0], **{name: pool[name] for name in fields if name in pool}}
+    return {"url": pool["endpoints"][0], **{name: pool[name] for name in _OF_ENDPOINT if name in pool}}
 
 
-def _add(group: Sequence[tuple[Deployment, Decimal]], draft: Blueprint, balance: str | None) -> str:
-    """Add the pool of deployments that differ only in their endpoints."""
-    first = group[0][0]
-    if len(group) == 1:
-        return draft.pool(first.wish, first.pool)
+def _joined(group: Sequence[tuple[Deployment, Decimal]], balance: str | None) -> dict[str, Any]:
+    """The pool of deployments that differ only in their endpoints."""
     weighted = len({weight for _, weight in group}) > 1 and all(weight > 0 for _, weight in group)
     rows = [_own(each.pool) for each, _ in group]
     common = {name: value for name, value in rows[0].items() if all(row.get(name) == value for row in rows)}
+    common.pop("url", None)
     endpoints: list[Any] = []
     for row, (each, weight) in zip(rows, group, strict=True):
-        entry = {name: value for name, value in row.items() if name == "url" or name not in common}
+        entry = {name: value for name, value in row.items() if name not in common}
         if weighted:
             entry["weight"] = _number(weight)
-        if _accounts() and (limits := _limits(each)):
+        if limits := _limits(each):
             entry["limits"] = limits
         endpoints.append(entry if len(entry) > 1 else entry["url"])
-    fields = {**_shared(first.pool), "endpoints": endpoints, **{k: v for k, v in common.items() if k != "url"}}
-    if balance is not None:
-        fields["balance"] = {"by": balance}
-    return draft.pool(first.name, fields)
+    fields = {**_shared(group[0][0].pool), **common, "endpoints": endpoints}
+    return fields if balance is None else {**fields, "balance": {"by": balance}}
 
 
 def _limits(deployment: Deployment) -> dict[str, str]:

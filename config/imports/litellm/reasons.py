@@ -33,7 +33,6 @@ REASONS: tuple[tuple[str, str], ...] = (
         "has no equivalent: budgets are of tenants, teams, keys, models and users",
     ),
     ("model_list.*.litellm_params.budget_duration", "has no equivalent"),
-    ("model_list.*.litellm_params.cache_control_injection_points", "has no equivalent"),
     ("model_list.*.litellm_params.use_in_pass_through", "has no equivalent: forward paths with `protocol: http`"),
     (
         "litellm_settings.*callback*",

@@ -18,8 +18,8 @@ STRATEGIES: Final = {
     "simple-shuffle": "random",
     "least-busy": "least_request",
     "latency-based-routing": "peak_ewma",
-    "usage-based-routing": "least_request",
-    "usage-based-routing-v2": "least_request",
+    "usage-based-routing": "quota",
+    "usage-based-routing-v2": "quota",
 }
 _LISTS: Final = (
     ("fallbacks", ANOTHER_MAY_DO),
@@ -102,6 +102,9 @@ class Routing:
                 written["price"] = prices[0]
                 if any(price != prices[0] for price in prices):
                     self._draft.note("models", model.name, "Its deployments have different prices: this is the first.")
+            days = [each.published for each in model.deployments if each.published]
+            if days and written["price"] == prices[0]:
+                self._draft.note("models", model.name, f"Its price is from the catalogue of {days[0]}: check it.")
             if limits := model.limits():
                 written["limits"] = limits
             if (error := self._draft.error(ClientModelConfig, written)) is not None:

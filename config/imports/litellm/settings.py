@@ -108,7 +108,7 @@ class GatewaySettings:
                 breaker.setdefault("failures", int(value) + 1)
             elif value is not None and value > 0:
                 breaker.setdefault("open_for", duration(value))
-        several = [pool for pool in self._draft.pools.values() if len(pool["endpoints"]) > 1]
+        several = [pool for pool in self._draft.pools.values() if len(pool.get("endpoints", ())) > 1]
         if breaker and several and self._draft.error(BreakerConfig, breaker) is None:
             for pool in several:
                 pool["breaker"] = dict(breaker)
@@ -245,7 +245,7 @@ class GatewaySettings:
         if value <= 0 or not every:
             reason = "is no budget here: budgets are of an hour, a day or a month of the calendar"
         elif unpriced:
-            reason = f"is not imported: a budget needs a price of every model, and {', '.join(unpriced[:3])} has none"
+            reason = f"is not imported: a budget needs a price of every model, also of {', '.join(unpriced[:3])}"
         else:
             period.use()
             return {"spend": f"{_plain(value)} usd/{every}"}

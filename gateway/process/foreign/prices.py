@@ -110,7 +110,7 @@ def _catalogue(path: Path | None) -> "ModelCatalogue":
 
 
 def _write_catalogue(file: Path, output: Path) -> None:
-    from config.catalogue.listing import catalogue_of
+    from config.imports.model_list import catalogue_of
 
     day = datetime.fromtimestamp(file.stat().st_mtime, UTC).date().isoformat() if file.exists() else ""
     data = catalogue_of(_entries(file), day, file.name, _catalogue(None).hosts)

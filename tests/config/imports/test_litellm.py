@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -280,6 +280,7 @@ CONFIGS = st.fixed_dictionaries(
 
 
 @given(CONFIGS)
+@settings(max_examples=60)
 def test_any_configuration_passes_the_check_or_ends_with_a_message(data: dict[str, Any]) -> None:
     environment = dict(os.environ)
     try:

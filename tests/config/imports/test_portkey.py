@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -173,6 +173,7 @@ TREES = st.recursive(
 
 
 @given(TREES)
+@settings(max_examples=60)
 def test_any_config_passes_the_check_or_ends_with_a_message(data: Any) -> None:
     try:
         draft, left = convert(parse_text(json.dumps(data), "config.json"), "*")

@@ -94,11 +94,11 @@ def _text(content: Any) -> str:
 def main(client: str, url: str, key: str, model: str) -> None:
     create = CLIENTS[client](url, key)
     common: Any = {"model": model, "messages": USER}
-    asked = {"stream_options": {"include_usage": True}} if client in ("openai", "openrouter") else {}
+    options = {"stream_options": {"include_usage": True}} if client in ("openai", "openrouter") else {}
     answers = [
         _read([create(**common)]),
         _read([create(**common, tools=TOOLS)]),
-        _read(create(**common, tools=TOOLS, stream=True, **asked)),
+        _read(create(**common, tools=TOOLS, stream=True, **options)),
     ]
     print(json.dumps(answers))
 

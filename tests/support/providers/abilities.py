@@ -68,7 +68,7 @@ class Stage(NamedTuple):
 
     async def response(self, given: Any, **fields: Any) -> list[Any]:
         """The items of a Response with tools."""
-        tools = [{"type": "function", "strict": False, **one["function"]} for one in _functions()]
+        tools: Any = [{"type": "function", "strict": False, **one["function"]} for one in _functions()]
         answer = await self.door.openai.responses.create(model="chat", input=given, tools=tools, **fields)
         return [item.model_dump(exclude_none=True) for item in answer.output]
 
@@ -187,7 +187,7 @@ def _same(on: Stage, calls: tuple[ToolCall, ...], *, has_thoughts: bool) -> None
     assert [(one.id, one.name, json.loads(one.arguments)) for one in turn.calls] == [
         (one.id, one.name, json.loads(one.arguments)) for one in calls
     ]
-    if has_thoughts and on.provider.wants_thoughts:
+    if has_thoughts and on.provider.replays_thoughts:
         assert turn.thoughts == THOUGHT
 
 

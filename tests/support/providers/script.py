@@ -91,5 +91,5 @@ class Provider:
     model: str = "m"
     has_thoughts: bool = True
     """Whether its answers have thoughts."""
-    wants_thoughts: bool = False
+    replays_thoughts: bool = False
     """Whether it wants them back within a loop of tools."""

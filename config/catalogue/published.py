@@ -1,11 +1,16 @@
-"""Facts of hosted models for the list of models: read once for a configuration that has `catalogue`."""
+"""The facts of a configuration's hosted models. The catalogue is read for a configuration that has `catalogue`."""
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
-from config.schema.config import Config
+from config.catalogue.entries import ModelFacts
+from config.schema.config import ClientModelConfig, Config, PoolConfig, RouteConfig
+from config.schema.text import is_glob
+
+if TYPE_CHECKING:
+    from config.catalogue.reading import ModelCatalogue
 
 log = logging.getLogger(__name__)
 Facts = Mapping[str, Mapping[str, Any]]
@@ -30,7 +35,6 @@ class PublishedFacts:
 
 def _read(config: Config) -> Facts:
     from config.catalogue.reading import SHIPPED, CatalogueError, catalogue
-    from config.checks.hosted import facts_of
 
     try:
         book = catalogue(config.catalogue_file or SHIPPED)
@@ -46,3 +50,16 @@ def _read(config: Config) -> Facts:
             if first is not None:
                 facts[name] = first.as_fields()
     return facts
+
+
+def facts_of(
+    model: ClientModelConfig, route: RouteConfig, pools: dict[str, PoolConfig], facts: "ModelCatalogue"
+) -> Iterator[ModelFacts]:
+    """The facts about the model at each hosted pool of a route."""
+    for pool in (pools[name] for name in route.pools()):
+        usual = pool.model_name or (route.rewrite.model if route.rewrite is not None else None) or model.name
+        for endpoint in pool.endpoints:
+            provider, sent = facts.provider_at(endpoint.url), endpoint.model or usual
+            published = None if provider is None or is_glob(sent) else facts.find(sent, provider)
+            if published is not None:
+                yield published
