@@ -201,8 +201,8 @@ def test_the_signature_of_a_text_returns_through_each_door(door: str) -> None:
         body = {"model": "m", "max_tokens": 9, "messages": history}
         fields = messages.decode_message(json.dumps(body).encode()).fields
     elif door == "responses":
-        _, body, names_ = responses.decode(json.dumps({"model": "m", "input": "q"}).encode())
-        output = json.loads(whole(completion, Shell(body, names_), Usage()))["output"]
+        _, response_body, names_ = responses.decode(json.dumps({"model": "m", "input": "q"}).encode())
+        output = json.loads(whole(completion, Shell(response_body, names_), Usage()))["output"]
         sent = json.dumps({"model": "m", "input": [question, *output, question]}).encode()
         fields = responses.decode(sent)[0].fields
     else:
