@@ -39,8 +39,10 @@ async def calls(url: str, key: str, model: str, kind: str) -> Any:
     return json.loads(out)
 
 
-def configuration(url: str, **pool: Any) -> dict[str, Any]:
-    """A gateway whose one model is at this address."""
+def configuration(folder: Path, url: str, key: str, **pool: Any) -> dict[str, Any]:
+    """A gateway whose one model is at this address. The key of its pool is in a file."""
+    (folder / "provider.key").write_text(key)
+    pool["key"] = f"file:{folder / 'provider.key'}"
     return {
         "auth": {"demo_key": True},
         "pools": [{"name": "up", "endpoints": [url], **pool}],
@@ -58,13 +60,14 @@ async def test_the_stand_in_is_google_s_to_its_own_library() -> None:
 async def test_the_library_works_over_google_s_models(cloud: str, tmp_path: Path) -> None:
     async with gemini() as server:
         protocol = {"name": "vertex", "project": PROJECT, "location": LOCATION} if cloud == "vertex" else cloud
-        pool = {"protocol": protocol, "key": TOKEN if cloud == "vertex" else KEY, "model": MODEL}
-        async with gateway(tmp_path, configuration(server.url, **pool)) as g:
+        key = TOKEN if cloud == "vertex" else KEY
+        settings = configuration(tmp_path, server.url, key, protocol=protocol, model=MODEL)
+        async with gateway(tmp_path, settings) as g:
             assert await calls(g.url, await g.demo_key(), "chat", "all") == ALL
 
 
 async def test_the_library_works_over_another_provider(tmp_path: Path) -> None:
     async with anthropic() as server:
-        pool = {"protocol": "anthropic", "key": CLAUDE_KEY, "model": CLAUDE}
-        async with gateway(tmp_path, configuration(server.url, **pool)) as g:
+        settings = configuration(tmp_path, server.url, CLAUDE_KEY, protocol="anthropic", model=CLAUDE)
+        async with gateway(tmp_path, settings) as g:
             assert await calls(g.url, await g.demo_key(), "chat", "chats") == CHATS
