@@ -23,7 +23,7 @@ SECONDS = 20.0
 MAX_MESSAGE = 1024 * 1024
 
 SYSTEMS = (
-    text.bedrock, oip.oip, text.tgi, text.openai, apps.kserve_v1, apps.tfserving,
+    text.bedrock, text.gemini, oip.oip, text.tgi, text.openai, text.gemini_elsewhere, apps.kserve_v1, apps.tfserving,
     apps.bentoml, apps.ray_serve, apps.torchserve, text.bedrock_elsewhere,
 )  # fmt: skip
 """The detectors in their order, which matters: some systems also have paths of another system."""

@@ -46,6 +46,9 @@ SIGNS = {
 }
 """A path that only one system has, a field of its response, and the system: the owner of a model may be its author."""
 _OF_BEDROCK = re.compile(r"(^|\.)bedrock-runtime(-fips)?\.")
+_OF_GOOGLE = re.compile(
+    r"generativelanguage\.googleapis\.com|(?P<vertex>([a-z0-9-]+-)?aiplatform(\.[a-z]+\.rep)?\.googleapis\.com)"
+)
 KEY_REQUIRED = "It lists its models only with a key: give --key."
 _OTHER = _Kind("a server that speaks OpenAI", "openai")
 
@@ -76,6 +79,41 @@ def _bedrock(look: Look) -> Detection:
     models = [DetectedModel(name, "text") for name in look.names]
     notes = () if models else ("Its models are not listed here: name those of the account with --model.",)
     return Detection("Amazon Bedrock", "", (pool("bedrock", "bedrock", *models),), notes)
+
+
+async def gemini(look: Look) -> Detection | None:
+    """Detect Google's own APIs by their hosts: below a path of another API the address is that API."""
+    if names_root(look.base_path) or not (match := _OF_GOOGLE.fullmatch(look.host)):
+        return None
+    if match["vertex"]:
+        notes = ("Its models are not listed here: name the project and a model.",)
+        detected = [pool("vertex", "vertex", *[DetectedModel(name, "text") for name in look.names])]
+        return Detection("Vertex AI", "", tuple(detected), () if look.names else notes)
+    return _gemini(await look.at("/v1beta/models"))
+
+
+async def gemini_elsewhere(look: Look) -> Detection | None:
+    """Detect the Gemini API behind another host, by its list of models."""
+    seen = await look.at("/v1beta/models")
+    return _gemini(seen) if contents_models(seen.object()) else None
+
+
+def contents_models(body: dict[str, Any]) -> list[DetectedModel]:
+    """The models of a response in Gemini's form."""
+    listing = body.get("models")
+    detected = list[DetectedModel]()
+    for one in listing[:MOST_MODELS] if isinstance(listing, list) else ():
+        name = text(one.get("name")).removeprefix("models/") if isinstance(one, dict) else ""
+        if name and "supportedGenerationMethods" in one:
+            limit = one.get("inputTokenLimit")
+            detected.append(DetectedModel(name, "text", f"context {limit} tokens" if isinstance(limit, int) else ""))
+    return detected
+
+
+def _gemini(seen: Seen) -> Detection:
+    models = contents_models(seen.object())
+    notes = () if models else ("It lists its models only with --key and --key-header x-goog-api-key.",)
+    return Detection("Gemini", "", (pool("gemini", "gemini", *models),), notes)
 
 
 async def openai(look: Look) -> Detection | None:
@@ -149,6 +187,9 @@ def _keyed(seen: Seen, path: str, again: Seen) -> Detection | None:
         models = listed(again.object()) or []
         notes = () if models else ("It lists its models only with --key and --key-header x-api-key.",)
         return Detection("Anthropic", "", (pool("anthropic", "anthropic", *models),), notes)
+    error = body.get("error") if isinstance(body, dict) else None
+    if isinstance(error, dict) and isinstance(error.get("status"), str) and isinstance(error.get("code"), int):
+        return _gemini(seen)
     if isinstance(body, dict) and ("error" in body or "detail" in body or body.get("object") == "error"):
         return Detection(_OTHER.system, "", (pool(_OTHER.name, "openai", path=path),), (KEY_REQUIRED,))
     return None

@@ -92,6 +92,11 @@ def fate(status: int, words: str, text: str) -> Fate:
     }.get(status, Fate("backend", "upstream_error", blamed=True, again=True))
 
 
+def is_whole(error: InferenceError) -> bool:
+    """Whether an account refuses, and not words in a request that the server repeats."""
+    return error.scope == "server"
+
+
 def observed(error: InferenceError) -> Fate:
     """What an endpoint of several models does with the error."""
     endpoint = Endpoint("e", FakeAdapter(), Breaker(1, 10.0))
@@ -102,8 +107,11 @@ def observed(error: InferenceError) -> Fate:
     assert endpoint.allows(RefusalKey("other", "t"), 0.0) is not (
         endpoint.breaker.is_open or endpoint.breaker.rests(0.0) > 0
     )
-    is_limit = isinstance(error, CapacityError) and not isinstance(error, AccountRefused)
-    assert bool(endpoint.refusals.held) is is_limit
+    is_account = isinstance(error, AccountRefused)
+    assert bool(endpoint.refusals.held) is (isinstance(error, CapacityError) and (not is_account or is_whole(error)))
+    if is_account:  # one model rests; a second one is the evidence that the whole account does
+        endpoint.begin(0.0, second := RefusalKey("second", "t"))
+        endpoint.end(error, 0.0, second)
     rests = endpoint.breaker.rests(0.0) > 0
     return Fate(error.kind, error.code, endpoint.breaker.is_open, rests, error.retryable)
 

@@ -161,8 +161,11 @@ class GeminiAdapter:
             usage = _usage(request, answered, whole)
             completion = completion_of(answered, usage, created, model, names)
             return Answer(content_type="application/json", body=completion, usage=usage)
-        events = b"".join([chunks.take(answered) for answered in read_several(whole)])
-        usage = (chunks.counts and chunks.counts.usage) or Usage()
+        answers, counts = read_several(whole), None
+        for answered in answers:
+            counts = answered.usageMetadata.over(counts) if answered.usageMetadata is not None else counts
+        events = b"".join([chunks.take(answered) for answered in answers])
+        usage = (counts and counts.usage) or Usage()
         return OnePiece(events + chunks.end(usage), content_type="text/event-stream", usage=usage, form=OPENAI)
 
     async def _chat_fields(self, request: ChatRequest, call: Call) -> Fields:

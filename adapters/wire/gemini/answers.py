@@ -62,9 +62,12 @@ class Counts(msgspec.Struct):
     def over(self, before: "Counts | None") -> "Counts":
         """Merge with an earlier report. Counts grow, and a later chunk may leave some out."""
         if before is not None:
-            for name in _COUNTS:
-                if not getattr(self, name):
-                    setattr(self, name, getattr(before, name))
+            self.promptTokenCount = self.promptTokenCount or before.promptTokenCount
+            self.candidatesTokenCount = self.candidatesTokenCount or before.candidatesTokenCount
+            self.thoughtsTokenCount = self.thoughtsTokenCount or before.thoughtsTokenCount
+            self.cachedContentTokenCount = self.cachedContentTokenCount or before.cachedContentTokenCount
+            self.toolUsePromptTokenCount = self.toolUsePromptTokenCount or before.toolUsePromptTokenCount
+            self.totalTokenCount = self.totalTokenCount or before.totalTokenCount
         return self
 
     @property
@@ -81,9 +84,6 @@ class Counts(msgspec.Struct):
         usage.cached_tokens = min(self.cachedContentTokenCount or 0, prompt)
         usage.reasoning_tokens = thoughts
         return usage
-
-
-_COUNTS = Counts.__struct_fields__
 
 
 class Feedback(msgspec.Struct):

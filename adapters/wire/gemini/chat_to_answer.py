@@ -4,11 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from msgspec import Raw
 
 from adapters.types import Usage
 from adapters.wire import sse
 from adapters.wire.anthropic.chat_turns import arguments
-from adapters.wire.gemini import carried
+from adapters.wire.gemini import carried, signatures
 from adapters.wire.openai.chat import DONE
 from adapters.wire.openai.chat_reader import AnsweredCall, CallPiece, ChatReader, Part, Signed, Text
 
@@ -38,7 +39,11 @@ class AnswerParts:
         if isinstance(part, CallPiece):
             self._calls.setdefault(part.call, []).append(part.arguments)
         elif isinstance(part, Signed):
-            self._blocks.append(part.block)
+            own, _ = signatures.of_blocks([Raw(_encode(part.block))])
+            if own is None:
+                self._blocks.append(part.block)
+            else:
+                self._parts.append({"text": "", "thoughtSignature": own})
         elif part.kind != "thought":
             self._parts.append({"text": part.text, **_likely(part)})
         elif self._shows_thoughts:

@@ -10,7 +10,7 @@ from msgspec import Raw
 from adapters.types import Usage
 from adapters.wire import decoding, sse
 from adapters.wire.gemini import signatures
-from adapters.wire.gemini.answers import AnswerCandidate, ContentAnswer, ContentPart, Counts, finish_of, logprobs_of
+from adapters.wire.gemini.answers import AnswerCandidate, ContentAnswer, ContentPart, finish_of, logprobs_of
 from adapters.wire.openai.chat import DONE
 from adapters.wire.reported_usage import chat_fields
 
@@ -34,7 +34,7 @@ class ContentChunks:
     """One answer. `created` is in Unix seconds. `name_of` returns the client's name of a function."""
 
     __slots__ = (
-        "_choices", "_created", "_head", "_include_usage", "_model", "_name_of", "_token", "counts", "is_ended",
+        "_choices", "_created", "_head", "_include_usage", "_model", "_name_of", "_token", "is_ended",
     )  # fmt: skip
 
     def __init__(self, created: int, model: str, *, include_usage: bool, name_of: Callable[[str], str] = str) -> None:
@@ -46,15 +46,12 @@ class ContentChunks:
         self._head = b""
         self._token = secrets.token_hex(6)
         self._choices: dict[int, _Choice] = {}
-        self.counts: Counts | None = None
         self.is_ended = False
         """Whether a candidate has the reason of its end, or the prompt is refused."""
 
     def take(self, answered: ContentAnswer) -> bytes:
         """The chunks of a chunk, possibly none."""
         opening = b"" if self._head else self._open(answered)
-        if answered.usageMetadata is not None:
-            self.counts = answered.usageMetadata.over(self.counts)
         if answered.candidates:
             chunks = [self._candidate(candidate) for candidate in answered.candidates]
             return opening + (chunks[0] if len(chunks) == 1 else b"".join(chunks))
@@ -87,8 +84,12 @@ class ContentChunks:
         if candidate.finishReason:
             choice.reason = candidate.finishReason
             self.is_ended = True
+        parts = candidate.parts
+        is_plain = len(parts) == 1 and candidate.logprobsResult is None and not out
+        if is_plain and (text := parts[0].text) and not parts[0].thoughtSignature:  # most chunks
+            return self._chunk(index, _text_delta(parts[0], text, choice))
         likely = logprobs_of(candidate.logprobsResult) if candidate.logprobsResult is not None else None
-        for part in candidate.parts:
+        for part in parts:
             for delta in deltas_of(part, choice, self._token, index, self._name_of):
                 out += self._chunk(index, delta, b"null" if likely is None else _encode(likely))
                 likely = None
@@ -112,9 +113,7 @@ def deltas_of(
     signature = part.thoughtSignature
     if (text := part.text) is not None:
         if text:
-            choice.has_content = choice.has_content or not part.thought
-            name = b"reasoning_content" if part.thought else b"content"
-            yield b'{"%b":%b}' % (name, _encode(text))
+            yield _text_delta(part, text, choice)
         if signature:
             yield _encode(_signed(signature))
     elif (call := part.functionCall) is not None:
@@ -131,6 +130,13 @@ def deltas_of(
         yield _encode({"images": [{"type": "image_url", "image_url": {"url": url}}]} | _signed(signature))
     elif signature:
         yield _encode(_signed(signature))
+
+
+def _text_delta(part: ContentPart, text: str, choice: _Choice) -> bytes:
+    if part.thought:
+        return b'{"reasoning_content":%b}' % _encode(text)
+    choice.has_content = True
+    return b'{"content":%b}' % _encode(text)
 
 
 def _signed(signature: str | None) -> Object:

@@ -8,6 +8,7 @@ from msgspec import Raw
 from adapters.errors import CallerError
 from adapters.ignored_fields import IgnoredFields
 from adapters.requests import Fields
+from adapters.wire.anthropic.blocks import INVALID
 from adapters.wire.anthropic.chat_turns import NO_TEXT, arguments
 from adapters.wire.body import field
 from adapters.wire.gemini import signatures
@@ -68,6 +69,12 @@ class ContentTurns(NamedTuple):
 
     system: list[Object]
     contents: list[Object]
+
+
+def _args(text: str) -> Any:
+    """The arguments as they are; malformed ones as an object that holds the text."""
+    decoded = arguments(text)
+    return decoded if INVALID in decoded or not text else Raw(text.encode())
 
 
 class _Calls:
@@ -181,7 +188,7 @@ class _Translation:
         id_, signature = call.own()
         name = own_name(call.function.name)
         self._calls.add(call.id, name, place)
-        function: Object = {"name": name, "args": arguments(call.function.arguments)}
+        function: Object = {"name": name, "args": _args(call.function.arguments)}
         if self._has_ids:
             function["id"] = id_
         if place == 0 and signature is None:

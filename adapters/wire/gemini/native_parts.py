@@ -47,8 +47,17 @@ class Media(msgspec.Struct, rename="camel"):
 
 class NativeCall(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     name: str
-    args: dict[str, Raw] | None = None
+    args: Raw = Raw(b"{}")
     id: str | None = None
+
+    @property
+    def arguments(self) -> str:
+        """The arguments of a chat's call. Raises `ValueError`."""
+        if bytes(memoryview(self.args)[:1]) == b"n":
+            return "{}"
+        if bytes(memoryview(self.args)[:1]) != b"{":
+            raise ValueError("has a `functionCall` whose `args` is not an object.")
+        return bytes(msgspec.json.format(bytes(self.args), indent=-1)).decode()
 
 
 class NativeResult(msgspec.Struct, rename="camel", forbid_unknown_fields=True):

@@ -28,6 +28,8 @@ _TRANSLATED = frozenset({
 _CONFIG = (
     "temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty", "max_output_tokens",
 )  # fmt: skip
+_DEFAULTS = {"top_p": 0.95, "top_k": 64}
+"""The defaults of Google's models, which its clients always send. Other providers refuse one of the two, or both."""
 _NOT_STORED = "`cachedContent` is not possible with this model: no contents are stored here, so send them in full."
 
 _encode = msgspec.json.Encoder().encode
@@ -68,6 +70,10 @@ def _config(native: Fields, ignored: IgnoredFields) -> Object:
     named = {name: getattr(config, name) for name in _CONFIG}
     named["max_tokens"] = named.pop("max_output_tokens")
     chat: Object = {name: value for name, value in named.items() if value is not None}
+    if all(chat.get(name) == value for name, value in _DEFAULTS.items()):
+        for name in _DEFAULTS:
+            del chat[name]
+            ignored.ignore(name)
     if stops := ignored.stops(config.stop_sequences):
         chat["stop"] = stops
     if config.response_logprobs:
@@ -132,8 +138,10 @@ class _Conversation:
         own = list[Object]()
         for part in parts:
             if (result := part.function_response) is not None:
-                id_ = self._id_of(result.name, result.id)
-                self.messages.append({"role": "tool", "tool_call_id": id_, "content": result.text})
+                if (id_ := self._id_of(result.name, result.id)) is None:
+                    own.append({"type": "text", "text": result.text})
+                else:
+                    self.messages.append({"role": "tool", "tool_call_id": id_, "content": result.text})
                 own += [media.part() for each in result.parts or () if (media := each.inline_data or each.file_data)]
         own += [inner for part in parts for inner in self._part(part)]
         if own:
@@ -184,13 +192,14 @@ class _Conversation:
         assert call is not None
         id_ = bounds.call_id(call.id or otherwise)
         self._open.append((call.name, call.id, id_))
-        function = {"name": bounds.tool_name(call.name), "arguments": _encode(call.args or {}).decode()}
+        function = {"name": bounds.tool_name(call.name), "arguments": call.arguments}
         return {"id": id_, "type": "function", "function": function}
 
-    def _id_of(self, name: str, id_: str | None) -> str:
-        """The chat's id of the call that a result belongs to: by its id, or the first that waits by its name."""
+    def _id_of(self, name: str, id_: str | None) -> str | None:
+        """The chat's id of the call that a result belongs to: by its id, or the first that waits by its name. None for
+        a result without its call, which becomes a text of the user: clients count the tokens of such turns."""
         for i, (called, own, in_chat) in enumerate(self._open):
             if (own == id_) if id_ and own else called == name:
                 del self._open[i]
                 return in_chat
-        raise ValueError(f"has a `functionResponse` of {name[:64]}, which was not called before.")
+        return None

@@ -135,6 +135,20 @@ SYSTEMS = [
         },
     ),
     System(
+        "Gemini",
+        {"name": "gemini"},
+        ["gemini-3-flash"],
+        {"/v1beta/models": {"models": [
+            {"name": "models/gemini-3-flash", "inputTokenLimit": 9, "supportedGenerationMethods": ["generateContent"]},
+        ]}},
+    ),
+    System(
+        "Gemini",
+        {"name": "gemini"},
+        [],
+        {"/v1/models": (403, {"error": {"code": 403, "message": "no key", "status": "PERMISSION_DENIED"}})},
+    ),
+    System(
         "Text Generation Inference",
         {**OPENAI, "dialect": "tgi"},
         ["a/b"],

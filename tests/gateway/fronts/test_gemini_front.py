@@ -194,10 +194,7 @@ async def test_models_and_unknown_paths() -> None:
         ({"contents": contents(), "cachedContent": "cachedContents/1"}, "cachedContent"),
         ({"contents": contents(), "generationConfig": {"candidateCount": 2}}, "candidateCount"),
         ({"contents": contents(), "generationConfig": {"temperature": "hot"}}, "generationConfig"),
-        (
-            {"contents": [{"role": "user", "parts": [{"functionResponse": {"name": "x", "response": {}}}]}]},
-            "contents[0]",
-        ),
+        ({"contents": [{"role": "user", "parts": [{"functionCall": {"name": "x"}}]}]}, "contents[0]"),
     ],
 )
 async def test_a_field_that_changes_the_answer_is_refused_by_name(body: Object, place: str) -> None:

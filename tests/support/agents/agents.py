@@ -68,6 +68,14 @@ def _codex(task: str) -> list[str]:
     return ["codex", "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", task]
 
 
+def gemini_cli(url: str, key: str, model: str, task: str) -> Start:
+    """Gemini CLI, by Gemini's door."""
+    settings = {"security": {"auth": {"selectedType": "gemini-api-key"}}}
+    variables = {"GOOGLE_GEMINI_BASE_URL": url, "GEMINI_API_KEY": key, "GEMINI_CLI_TRUST_WORKSPACE": "true"}
+    files = {".gemini/settings.json": json.dumps(settings)}
+    return Start(["gemini", "--yolo", "-m", model, "-p", task], variables, files)
+
+
 def opencode(url: str, key: str, model: str, task: str) -> Start:
     """opencode, by the door of chats."""
     images = {"attachment": True, "modalities": {"input": ["text", "image"], "output": ["text"]}}
@@ -127,6 +135,7 @@ AGENTS: Mapping[str, Agent] = MappingProxyType(
         "codex": Agent("codex", codex),
         "codex-openai": Agent("codex", codex_openai),
         "opencode": Agent("opencode", opencode),
+        "gemini-cli": Agent("gemini-cli", gemini_cli),
         "qwen-code": Agent("qwen-code", qwen_code),
         "cline": Agent("cline", cline),
         "continue": Agent("continue", continue_),

@@ -28,6 +28,7 @@ MODELS: Mapping[str, Sequence[str]] = {
     "codex": (PLAIN, THINKING, SEEING, "gpt-5.5", "gpt-6-sol"),
     "codex-openai": (PLAIN,),
     "opencode": (PLAIN, THINKING, SEEING),
+    "gemini-cli": (PLAIN, THINKING, SEEING, "gemini-3-pro-preview"),
     "qwen-code": (PLAIN, THINKING),
     "ai-sdk-openai": (PLAIN,),
     "ai-sdk-openai-chat": (PLAIN,),

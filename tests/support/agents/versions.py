@@ -9,6 +9,7 @@ NPM: Mapping[str, tuple[str, ...]] = {
     "claude-code": ("@anthropic-ai/claude-code@2.1.332",),
     "codex": ("@openai/codex@0.171.0",),
     "opencode": ("opencode-ai@1.18.33",),
+    "gemini-cli": ("@google/gemini-cli@0.61.0",),
     "qwen-code": ("@qwen-code/qwen-code@0.24.4",),
     "cline": ("cline@3.0.65",),
     "continue": ("@continuedev/cli@1.5.47",),
@@ -21,6 +22,7 @@ NPM: Mapping[str, tuple[str, ...]] = {
 
 PIP: Mapping[str, tuple[str, ...]] = {
     "aider": ("aider-chat==0.86.2",),
+    "google-genai": ("google-genai==3.6.1",),
     "langchain": ("langchain-openai==1.7.4", "langchain-anthropic==1.7.10"),
 }
 """Packages of Python, each agent in an environment of its own."""

@@ -31,6 +31,9 @@ _PLACE = re.compile(
 )
 
 
+_OPAQUE = {"args", "response", "properties", "parametersJsonSchema", "responseJsonSchema", "instances", "parameters"}
+
+
 class Refused(Exception):
     """An error of the API."""
 
@@ -130,11 +133,11 @@ async def _call(state: Gemini, request: web.Request) -> web.StreamResponse:
     model, of_vertex = place["model"] or place["endpoint"], "publishers" in request.path or place["vertex"] is not None
     if place["vertex"] not in (None, f"/projects/{PROJECT}/locations/{LOCATION}"):
         raise Refused(403, "PERMISSION_DENIED", "Permission denied on resource project.")
-    if "missing" in model:
+    if place["endpoint"] is None and not model.startswith(("gemini", "gemma", "text-")):
         raise Refused(404, "NOT_FOUND", f"models/{model} is not found for API version v1beta")
     raw = await request.read()
     try:
-        body: Object = json.loads(raw)
+        body: Object = _camel(json.loads(raw))
     except ValueError:
         raise Refused(400, "INVALID_ARGUMENT", "Invalid JSON payload received. Expected a value.") from None
     answer = _VERBS.get(place["verb"])
@@ -147,6 +150,16 @@ async def _call(state: Gemini, request: web.Request) -> web.StreamResponse:
         return await answer(state, request, body, model, of_vertex)
     finally:
         state.running -= 1
+
+
+def _camel(value: Any) -> Any:
+    """The value with names in camel case: Google's parser takes both cases."""
+    if isinstance(value, list):
+        return [_camel(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    renamed = {re.sub("_([a-z])", lambda match: match[1].upper(), name): inner for name, inner in value.items()}
+    return {name: inner if name in _OPAQUE else _camel(inner) for name, inner in renamed.items()}
 
 
 def _checked(body: Object, model: str, of_vertex: bool) -> None:

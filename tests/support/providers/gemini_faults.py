@@ -102,13 +102,18 @@ def _turns(contents: list[Object], model: str, of_vertex: bool) -> Iterator[str]
 
 def _signatures(parts: list[Object]) -> Iterator[str]:
     for place, part in enumerate(part for part in parts if "functionCall" in part):
-        given, right = part.get("thoughtSignature"), signature(part["functionCall"]["name"])
+        given, right = _standard(part.get("thoughtSignature")), signature(part["functionCall"]["name"])
         if place == 0 and given is None:
             yield "Function call is missing a thought_signature in functionCall parts."
-        elif place == 0 and given not in (right, SKIPPED, base64.b64encode(SKIPPED.encode()).decode()):
+        elif place == 0 and given not in (right, _standard(SKIPPED), base64.b64encode(SKIPPED.encode()).decode()):
             yield "Thought signature is not valid."
         elif place and given is not None:
             yield "Corrupted thought signature."
+
+
+def _standard(text: str | None) -> str | None:
+    """Base64 in the standard alphabet: Google's parser takes both."""
+    return None if text is None else text.replace("-", "+").replace("_", "/")
 
 
 def _part(part: Object, of_vertex: bool) -> Iterator[str]:

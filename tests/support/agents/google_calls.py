@@ -1,0 +1,77 @@
+"""Calls of google-genai, whose results are printed as JSON.
+
+    python google_calls.py MODEL KIND
+
+Run in google-genai's own environment. KIND is `chats` for a model of chats, or `all` for one of Gemini's.
+"""
+
+import json
+import os
+import sys
+from typing import Any
+
+from google import genai
+from google.genai import errors, types
+
+URL, KEY = os.environ["HEADRACE_URL"], os.environ["HEADRACE_KEY"]
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}}
+PICTURE = types.Part.from_bytes(data=b"\x89PNG\r\n\x1a\n", mime_type="image/png")
+
+
+def looped(client: genai.Client, model: str) -> list[Any]:
+    """The names of the calls of two turns with a picture, with the results returned."""
+    declared = [types.FunctionDeclaration(name=name, parameters_json_schema=SCHEMA) for name in ("weather", "time")]
+    config = types.GenerateContentConfig(
+        tools=[types.Tool(function_declarations=declared)],
+        automatic_function_calling=types.AutomaticFunctionCallingConfig(disable=True),
+        thinking_config=types.ThinkingConfig(include_thoughts=True),
+        max_output_tokens=4096,
+    )
+    history = [types.Content(role="user", parts=[PICTURE, types.Part(text="please call")])]
+    names = []
+    for _ in range(2):
+        answer = client.models.generate_content(model=model, contents=history, config=config)
+        calls = answer.function_calls or []
+        names.append([call.name for call in calls])
+        results = [types.FunctionResponse(id=call.id, name=call.name, response={"output": call.name}) for call in calls]
+        history += [
+            answer.candidates[0].content,
+            types.Content(role="user", parts=[types.Part(function_response=result) for result in results]),
+            types.Content(role="user", parts=[types.Part(text="call again")]),
+        ]
+    return names
+
+
+def failure(client: genai.Client, model: str, text: str) -> list[Any]:
+    """The status of a failure, and its word."""
+    try:
+        client.models.generate_content(model=model, contents=text)
+    except errors.APIError as error:
+        return [error.code, error.status]
+    return []
+
+
+if __name__ == "__main__":
+    model, kind = sys.argv[1:]
+    client = genai.Client(api_key=KEY, http_options=types.HttpOptions(base_url=URL))
+    whole = client.models.generate_content(model=model, contents="hi there")
+    streamed = [chunk.text or "" for chunk in client.models.generate_content_stream(model=model, contents="a b c")]
+    printed: dict[str, Any] = {
+        "text": whole.text,
+        "finish": whole.candidates[0].finish_reason.value,
+        "counts": whole.usage_metadata.total_token_count > 0,
+        "stream": "".join(streamed),
+        "calls": looped(client, model),
+        "count": client.models.count_tokens(model=model, contents="hi there").total_tokens > 0,
+    }
+    if kind == "all":
+        size = types.EmbedContentConfig(output_dimensionality=2)
+        config = types.GenerateContentConfig(response_mime_type="application/json", response_json_schema=SCHEMA)
+        vectors = client.models.embed_content(model=model, contents=["a", "bb"], config=size).embeddings
+        printed |= {
+            "vectors": [vector.values for vector in vectors],
+            "schema": client.models.generate_content(model=model, contents="hi", config=config).parsed,
+            "quota": failure(client, model, "!quota"),
+            "long": failure(client, model, "!long"),
+        }
+    print(json.dumps(printed))
