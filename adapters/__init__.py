@@ -16,6 +16,7 @@ reason.py          why a request is refused: the causes and their descriptions
 statuses.py        the one table from errors to HTTP statuses, gRPC codes and OpenAI's types
 wire/              codecs: bytes ↔ types, without I/O
 brokers/           clients of message brokers
+credentials/       credentials that the gateway makes for servers: signatures, and tokens that it renews
 upstreams/         clients of model servers, one folder for each family
 dataflow.py        runs a graph of steps (`config.graph`), each as soon as its inputs are there
 registry.py        the adapter of a pool's protocol

@@ -113,6 +113,7 @@ def total(first: Usage | None, second: Usage) -> Usage:
         first.cached_tokens + second.cached_tokens,
         first.reasoning_tokens + second.reasoning_tokens,
         first.cache_write_tokens + second.cache_write_tokens,
+        first.cache_hour_tokens + second.cache_hour_tokens,
     )
 
 

@@ -6,6 +6,7 @@
     │   │   └── NotThere      caller      no                   yes    this endpoint has no model of the client's name
     │   ├── TooLarge          caller      no                   no     a body or a prompt exceeds its limit
     │   ├── ContentFiltered   caller      no                   no     a guard of a pipeline blocked the content
+    │   ├── ContentRefused    caller      no                   no     the provider refuses the content
     │   ├── ContextTooLong    caller      no                   no     prompt longer than the model's context
     │   └── Unsupported       caller      no                   no     the model's servers lack the operation
     ├── CredentialError       credential  no                   no     the key is missing, wrong, revoked or expired
@@ -20,6 +21,7 @@
     │       ├── ModelNotReady capacity    no                   yes    the healthy endpoint has not loaded the model
     │       ├── NonePermitted capacity    no                   yes    a proxy permits no endpoint that may be selected
     │       ├── Resting       capacity    no                   yes    every endpoint requires a pause
+    │       │   └── AccountsRest                                      every account of the provider is exhausted
     │       └── Overloaded    capacity    no                   yes    all eligible endpoints and the queue are full
     ├── BackendError          backend     yes                  yes    the upstream failed, or its response is unreadable
     │   ├── StepFailed        backend     no                   no     a step of a pipeline got bad input from another
@@ -36,6 +38,7 @@
 A message is for the client: it never contains a secret, a path of this machine or the address of an upstream.
 """
 
+from collections.abc import Mapping
 from math import inf
 from typing import ClassVar, Literal, Self
 
@@ -116,6 +119,8 @@ class CallerError(InferenceError):
 
     kind = "caller"
     code = "invalid_request"
+    inner: Mapping[str, object] | None = None
+    """The verdict of the upstream's filter of content, for clients of OpenAI's API."""
 
 
 class NotFound(CallerError):
@@ -154,6 +159,10 @@ class ContentFiltered(CallerError):
     """A guard of a pipeline blocked the request or its answer."""
 
     code = "content_filter"
+
+
+class ContentRefused(CallerError):
+    """The provider refuses the content. Another provider may accept it: a route decides whether that one is asked."""
 
 
 class Unsupported(CallerError):
@@ -327,6 +336,13 @@ class Resting(Unavailable):
     def __init__(self, message: str, *, retry_after: float) -> None:
         super().__init__(message)
         self.retry_after: float = retry_after
+
+
+class AccountsRest(Resting):
+    """No account of the pool may send the request now; `retry_after` is the earliest reset."""
+
+    code = "upstream_rate_limited"
+    cause = "upstream_quota"
 
 
 class Overloaded(Unavailable):

@@ -77,6 +77,7 @@ _IMAGE = _COMMON | {
     "background", "moderation", "n", "output_compression", "output_format", "partial_images", "prompt", "quality",
     "response_format", "size", "stream", "style",
 }  # fmt: skip
+_CLASSIFY = _COMMON | {"add_special_tokens", "input", "messages", "priority", "truncate_prompt_tokens"}
 _TRANSCRIPTION = frozenset({
     "chunking_strategy", "file", "hotwords", "include", "known_speaker_names", "known_speaker_references", "language",
     "model", "prompt", "response_format", "seed", "stream", "temperature", "timestamp_granularities",
@@ -103,6 +104,14 @@ _TABLE: dict[str, frozenset[str]] = {
     "/v1/images/edits": _IMAGE | {"image", "input_fidelity", "mask"},
     "/v1/images/variations": frozenset({"image", "model", "n", "response_format", "size", "user"}),
     "/v1/moderations": frozenset({"input", "model"}),
+    "/v1/chat/moderations": frozenset({"input", "model"}),
+    "/v1/classify": _CLASSIFY,
+    "/classify": _CLASSIFY,
+    "/v1/classifications": frozenset({"input", "model"}),
+    "/v1/ocr": frozenset({
+        "bbox_annotation_format", "document", "document_annotation_format", "extract_footer", "extract_header", "id",
+        "image_limit", "image_min_size", "include_image_base64", "model", "pages", "table_format",
+    }),
 }  # fmt: skip
 """The operation of each path: the API's paths for text, and the gateway's for passed operations."""
 FIELDS = frozenset().union(COUNT, *_TABLE.values())
@@ -136,6 +145,8 @@ LONGEST_NEUTRAL = 64
 """Bytes, with white space."""
 OTHER = "other"
 """The name of a field whose own name no header or label may have."""
+_any = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
 _SAFE = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _LABELS = FIELDS | {
     "betas", "client_metadata", "citations", "compaction", "container", "diagnostics", "inference_geo",
@@ -285,6 +296,18 @@ def allowed_tools(fields: dict[str, Any]) -> dict[str, Any]:
         name = sorted(map(str, missing))[0]
         raise CallerError(f"`tool_choice` allows {name[:64]}, which `tools` does not have.", param="tool_choice")
     return {**fields, "tools": tools, "tool_choice": mode}
+
+
+def with_allowed_tools(fields: dict[str, Raw]) -> dict[str, Raw]:
+    """The encoded fields of a chat with `allowed_tools` applied, for a protocol without a list of them. Raises
+    `CallerError`."""
+    if b"allowed_tools" not in bytes(fields.get("tool_choice", b"")):
+        return fields
+    try:
+        given: dict[str, Any] = {name: _any(fields[name]) for name in ("tools", "tool_choice") if name in fields}
+    except msgspec.DecodeError as error:
+        raise CallerError(f"`tool_choice` is not valid: {error}.", param="tool_choice") from None
+    return fields | {name: Raw(_encode(value)) for name, value in allowed_tools(given).items()}
 
 
 def _name_of(tool: Any) -> str | None:

@@ -77,6 +77,7 @@ CAPACITY: Mapping[str, str] = {
     "upstream_account": "The provider's account of the pool's key has no credit or quota left.",
     "upstream_overloaded": "The upstream reports that it is overloaded.",
     "upstream_lost": "A runtime lost the copy of the model that computed the request.",
+    "upstream_credentials": "The gateway has no valid credential for the servers of the pool.",
     "upstream_connections": "Every connection to the endpoint is in use.",
     "detecting": "The protocol of the endpoint is not detected yet.",
     "no_workers": "No worker reads the topic of the requests, or too many requests wait for them.",

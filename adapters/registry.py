@@ -6,13 +6,17 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from adapters.base import Adapter
+from adapters.http1.message import Headers
 from config.installing import installing
 from config.schema.config import PoolConfig
 from config.schema.protocols.catalogue import InstalledProtocol, installed, load
 
 MODULES = {
     "openai": "adapters.upstreams.openai.client",
-    "anthropic": "adapters.upstreams.anthropic",
+    "anthropic": "adapters.upstreams.anthropic.client",
+    "gemini": "adapters.upstreams.gemini.client",
+    "vertex": "adapters.upstreams.gemini.client",
+    "bedrock": "adapters.upstreams.bedrock.adapter",
     "oip-http": "adapters.upstreams.oip.http_client",
     "oip-grpc": "adapters.upstreams.oip.grpc_client",
     "tfserving": "adapters.upstreams.tfserving.rest_client",
@@ -43,6 +47,8 @@ class Address:
     """The name that the endpoint's certificate must have, if it is not the host of the URL."""
     tls: ssl.SSLContext | None = None
     """The TLS context for `https://`."""
+    read: Callable[[Headers], None] | None = None
+    """Receives the head of each answer, for an endpoint whose account is observed."""
 
 
 Make = Callable[[PoolConfig, Address], Adapter]

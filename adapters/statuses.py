@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from adapters.errors import (
     UPGRADE_REQUIRED,
+    AccountsRest,
     BackendError,
     CallerError,
     CapacityError,
@@ -48,6 +49,7 @@ CLASSES: dict[type[InferenceError], ErrorStatus] = {
     CredentialError: ErrorStatus(401, 401, Code.UNAUTHENTICATED, "authentication_error"),
     Forbidden: ErrorStatus(403, 403, Code.PERMISSION_DENIED, "permission_error"),
     LimitExceeded: ErrorStatus(429, 429, Code.RESOURCE_EXHAUSTED, "rate_limit_error"),
+    AccountsRest: ErrorStatus(429, 429, Code.RESOURCE_EXHAUSTED, "rate_limit_error"),
     CapacityError: ErrorStatus(503, 503, Code.UNAVAILABLE, _SERVER),
     UpstreamTimeout: ErrorStatus(504, 504, Code.DEADLINE_EXCEEDED, _SERVER),
     DeadlineError: ErrorStatus(504, 504, Code.DEADLINE_EXCEEDED, _SERVER),

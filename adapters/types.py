@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 Feature = Literal["tools", "json_schema", "vision"]
 """A capability of a model in addition to text that a request may require."""
 TensorWire = Literal["oip-http", "oip-grpc", "predict-v1", "tfserving-grpc"]
-Wire = Literal["openai", "oip-http", "oip-grpc", "predict-v1", "tfserving-grpc", "app", "anthropic"]
+Wire = Literal["openai", "oip-http", "oip-grpc", "predict-v1", "tfserving-grpc", "app", "anthropic", "gemini"]
 InferKind = Literal["infer", "infer_stream", "generate", "generate_stream"]
 """One response or a stream of responses, for tensors or (`oip-http` only) for a prompt in a JSON object."""
 Verb = Literal["predict", "explain", "classify", "regress"]
@@ -41,6 +41,8 @@ class Usage:
     """The part of the completion that the server reports as reasoning."""
     cache_write_tokens: int = 0
     """The part of the prompt that the server reports as written to its cache."""
+    cache_hour_tokens: int = 0
+    """The part of those that the cache keeps for an hour."""
 
     @property
     def total_tokens(self) -> int:
@@ -49,7 +51,7 @@ class Usage:
     def estimate(self, prompt_tokens: int) -> None:
         """Replace the server's count of tokens by an estimate from the bytes of the answer."""
         self.prompt_tokens, self.completion_tokens, self.exact = prompt_tokens, self.bytes // BYTES_PER_TOKEN, False
-        self.cached_tokens = self.reasoning_tokens = self.cache_write_tokens = 0
+        self.cached_tokens = self.reasoning_tokens = self.cache_write_tokens = self.cache_hour_tokens = 0
 
 
 class Form(NamedTuple):
@@ -73,6 +75,7 @@ TFSERVING_GRPC = Form("tfserving-grpc")
 APP = Form("app")
 """The app's own format."""
 ANTHROPIC = Form("anthropic")
+GEMINI = Form("gemini")
 
 
 class Deadline(NamedTuple):

@@ -1,6 +1,7 @@
 """The configuration: a strict reader of the YAML file, which reports every mistake with its line.
 
 schema/          the file: sections, fields, defaults, and the types of quantities and texts; protocols, runtimes
+catalogue/       the facts of hosted models by name
 imports/         configurations of other servers
 checks/          rules between sections, each with the line of the mistake
 expressions/     the typed expressions in conditions of pipelines

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -22,8 +23,8 @@ SECONDS = 20.0
 MAX_MESSAGE = 1024 * 1024
 
 SYSTEMS = (
-    oip.oip, text.tgi, text.openai, apps.kserve_v1, apps.tfserving,
-    apps.bentoml, apps.ray_serve, apps.torchserve,
+    text.bedrock, oip.oip, text.tgi, text.openai, apps.kserve_v1, apps.tfserving,
+    apps.bentoml, apps.ray_serve, apps.torchserve, text.bedrock_elsewhere,
 )  # fmt: skip
 """The detectors in their order, which matters: some systems also have paths of another system."""
 
@@ -51,7 +52,7 @@ async def detect(
 async def _over_http(pool: PoolConfig, address: Address, until: float, names: tuple[str, ...]) -> Detection | None:
     client = http1_client(pool, address)
     try:
-        look = Look(client, until, names)
+        look = Look(client, until, names, urlsplit(address.url).hostname or "")
         for recognised in SYSTEMS:
             if (detection := await recognised(look)) is not None:
                 return detection

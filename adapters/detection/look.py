@@ -22,6 +22,8 @@ class Seen(NamedTuple):
 
     status: int
     body: bytes = b""
+    exception: str = ""
+    """The exception by which services of AWS refuse a request."""
 
     @property
     def json(self) -> Any:
@@ -47,8 +49,9 @@ NOTHING = Seen(0)
 class Look:
     """Requests each path at most once. `names` are models given by the user: not every server lists its models."""
 
-    def __init__(self, client: Client, until: float, names: tuple[str, ...] = ()) -> None:
+    def __init__(self, client: Client, until: float, names: tuple[str, ...] = (), host: str = "") -> None:
         self.names = names
+        self.host = host
         self._client = client
         self._until = until
         self._seen: dict[tuple[str, str, bytes], Seen] = {}
@@ -79,7 +82,8 @@ class Look:
             response = await self._client.request(
                 method.encode(), target, fields + (_JSON if body else b""), body, deadline
             )
-            return Seen(response.status, await response.read(MAX_BODY))
+            exception = response.headers.get("x-amzn-errortype") or ""
+            return Seen(response.status, await response.read(MAX_BODY), exception)
         except (TransportError, BackendError):
             if not self._seen:
                 raise

@@ -1,11 +1,14 @@
 """Detects servers of text models. Most list models in OpenAI's form; other responses distinguish the systems."""
 
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from adapters.detection.look import DetectedModel, Detection, Look, Seen, pool, text
 from adapters.http1.message import encode_fields
 from adapters.upstreams.openai.paths import names_root
+from adapters.wire.openai.dialects import OpenAIDialect, of_host
+from adapters.wire.openai.providers import HOSTED
 
 MOST_MODELS = 256
 ROOTS = ("/v1", "/openai/v1", "/v3")
@@ -42,6 +45,7 @@ SIGNS = {
     "/props": ("total_slots", OWNERS["llamacpp"]),
 }
 """A path that only one system has, a field of its response, and the system: the owner of a model may be its author."""
+_OF_BEDROCK = re.compile(r"(^|\.)bedrock-runtime(-fips)?\.")
 KEY_REQUIRED = "It lists its models only with a key: give --key."
 _OTHER = _Kind("a server that speaks OpenAI", "openai")
 
@@ -57,13 +61,41 @@ async def tgi(look: Look) -> Detection | None:
     return Detection("Text Generation Inference", text(info.get("version")), (detected,))
 
 
+async def bedrock(look: Look) -> Detection | None:
+    """Detect Bedrock by its host: below a path of another API the address is that API."""
+    return None if names_root(look.base_path) or not _OF_BEDROCK.search(look.host) else _bedrock(look)
+
+
+async def bedrock_elsewhere(look: Look) -> Detection | None:
+    """Detect Bedrock behind another host by its refusal of an empty conversation."""
+    seen = await look.at("/model/headrace.probe/converse", b'{"messages":[]}')
+    return _bedrock(look) if seen.exception else None
+
+
+def _bedrock(look: Look) -> Detection:
+    models = [DetectedModel(name, "text") for name in look.names]
+    notes = () if models else ("Its models are not listed here: name those of the account with --model.",)
+    return Detection("Amazon Bedrock", "", (pool("bedrock", "bedrock", *models),), notes)
+
+
 async def openai(look: Look) -> Detection | None:
     """Detect a server that lists models or rejects a missing key in OpenAI's form, at any of its usual paths."""
+    if (name := of_host(look.host, HOSTED)) is not None:
+        return await _hosted(look, name, HOSTED[name])
     roots = ("",) if names_root(look.base_path) else ROOTS
     for root in roots:
         if (detection := await _at(look, root)) is not None:
             return detection
     return None
+
+
+async def _hosted(look: Look, name: str, dialect: OpenAIDialect) -> Detection:
+    """A hosted API, which its host identifies; some have no list of models, or one without the usual object."""
+    is_root = names_root(look.base_path) or (dialect.root != "" and look.base_path.endswith(dialect.root))
+    seen = await look.at("/models" if is_root else f"{dialect.root}/models")
+    models = listed(seen.object() or {"data": seen.json}) or []
+    notes = () if models else (KEY_REQUIRED if seen.status in (401, 403) else "It lists no models.",)
+    return Detection(dialect.system, "", (pool(name, speaking(name), *models),), notes)
 
 
 async def _at(look: Look, root: str) -> Detection | None:

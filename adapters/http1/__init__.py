@@ -12,6 +12,7 @@ budget.py            limits on the bytes that requests hold at once
 client.py            pooled connections to one endpoint
 exchange.py          one connection of the client: request and response
 proxy.py             a proxy between the client and the upstream
+signing.py           the interface of credentials that depend on the request
 relay.py             an exchange of the client that a proxy carries
 sweeper.py           one timer for all deadlines of a loop
 greeting.py          selects HTTP/1.1 or HTTP/2 by the first bytes of a connection

@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 import zlib
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -22,6 +22,7 @@ from adapters.http1.message import Headers
 from adapters.http1.message import encode_fields as encode_fields  # part of the interface of clients
 from adapters.http1.proxy import Proxy
 from adapters.http1.relay import RELAY
+from adapters.http1.signing import REFUSED, Credential, OutgoingRequest
 from adapters.http1.sweeper import sweeper
 from adapters.types import Deadline
 from adapters.wire import decoding
@@ -185,9 +186,9 @@ class Client:
 
     At most `max_connections` are open. A request above this limit fails with `Unavailable`: waiting belongs in a
     queue with a bound and a policy. `server_name` is the name that the server's certificate must have, if this is not
-    the host of the URL. Every request carries `fields`, for example credentials. A response has at most `max_answer`
-    bytes, and so has each event of a stream. An empty URL is that of a server that
-    has no address yet.
+    the host of the URL. Every request carries `fields`, for example a key, and what `credential` makes for it. A
+    response has at most `max_answer` bytes, and so has each event of a stream. `read` receives the head of each
+    response. An empty URL is that of a server that has no address yet.
     """
 
     def __init__(
@@ -201,8 +202,12 @@ class Client:
         fields: bytes = b"",
         proxy: Proxy | None = None,
         max_answer: int = MAX_ANSWER,
+        credential: Credential | None = None,
+        read: Callable[[Headers], None] | None = None,
     ) -> None:
         self.max_answer = max_answer
+        self._credential = credential
+        self._read = read
         self._own_fields = fields
         self._proxy = proxy
         parts = self._locate(url)
@@ -223,6 +228,7 @@ class Client:
         self.base_path = parts.path.rstrip("/")
         self._host = parts.hostname or ""
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
+        self._host_name = parts.netloc
         self._host_field = f"host: {parts.netloc}\r\n".encode("latin-1") + self._own_fields
         self._origin = b""
         """What precedes the path in a request, for a proxy that forwards it."""
@@ -262,23 +268,58 @@ class Client:
         decodes = b"accept-encoding:" not in fields
         if decodes:
             fields += IDENTITY
+        if self._credential is not None:
+            return await self._authenticated(self._credential, method, target, fields, body, deadline, decodes)
+        return self._response(await self._exchanged(method, target, fields, body, deadline), decodes)
+
+    async def _authenticated(
+        self,
+        credential: Credential,
+        method: bytes,
+        target: bytes,
+        fields: bytes,
+        body: bytes,
+        deadline: Deadline,
+        decodes: bool,
+    ) -> ClientResponse:
+        """Send a request with what the credential makes for it, and once more if it corrects a refusal."""
+        outgoing = OutgoingRequest(method, self._host_name, target, self._own_fields + fields, body)
+        for again in (False, True):
+            try:
+                async with asyncio.timeout_at(deadline.at):
+                    applied = await credential.apply(outgoing)
+            except TimeoutError:
+                raise DeadlineError("The request's deadline has passed.") from None
+            exchange = await self._exchanged(method, target, fields + applied, body, deadline)
+            response = self._response(exchange, decodes)
+            if again or response.status not in REFUSED:
+                break
+            if not credential.corrects(applied, response.status, response.headers):
+                break
+            response.close()
+        return response
+
+    async def _exchanged(
+        self, method: bytes, target: bytes, fields: bytes, body: bytes, deadline: Deadline
+    ) -> Exchange:
         if (relay := RELAY.get()) is not None:
-            relayed = await relay.exchange(method, target, self._own_fields + fields, body, deadline)
-            return self._response(relayed, decodes)
+            return await relay.exchange(method, target, self._own_fields + fields, body, deadline)
         head = b"%b %b%b HTTP/1.1\r\n%b%bcontent-length: %d\r\n\r\n" % (
             method, self._origin, target, self._host_field, fields, len(body),
         )  # fmt: skip
         exchange = self._idle_exchange()
         if exchange is not None:
             try:
-                return self._response(await self._send(exchange, head, body, deadline), decodes)
+                return await self._send(exchange, head, body, deadline)
             except TransportError as error:
                 if method not in IDEMPOTENT or exchange.answered or isinstance(error, UpstreamTimeout):
                     raise
-        return self._response(await self._send(await self._connect(deadline), head, body, deadline), decodes)
+        return await self._send(await self._connect(deadline), head, body, deadline)
 
     def _response(self, exchange: Exchange, decodes: bool) -> ClientResponse:
         headers = exchange.headers
+        if self._read is not None:
+            self._read(headers)
         coded = decodes and b"content-encoding" in headers.raw
         return ClientResponse(self, exchange, headers, decoder_of(headers) if coded else None)
 

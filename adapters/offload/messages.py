@@ -6,18 +6,19 @@ from adapters.ignored_fields import IgnoredFields
 from adapters.offload.worker_queue import LARGE, parse, run
 from adapters.requests import ChatRequest
 from adapters.wire.anthropic import requests as anthropic
-from adapters.wire.anthropic.message_request import MessagePayload, MessagesRequest, TokenCount
+from adapters.wire.anthropic.message_request import TokenCount
+from adapters.wire.native_chat import NativeChat, NativePayload
 from adapters.wire.responses import requests as responses
 
 
 async def translate(request: ChatRequest, ignored: IgnoredFields) -> None:
-    """Translate a message into the fields of a chat, and record the fields without effect. Raises `CallerError`."""
-    if not isinstance(request, MessagesRequest):
+    """Translate a request of another protocol to a chat, and record the fields without effect. Raises `CallerError`."""
+    if not isinstance(request, NativeChat):
         return
     payload = request.payload
     if payload.chat is None and request.size >= LARGE:
         largest = max([memoryview(raw) for raw in payload.native.values()], key=len)
-        payload.chat, payload.left_out = await parse(largest, MessagePayload.translated, payload)
+        payload.chat, payload.left_out = await parse(largest, NativePayload.translated, payload)
     payload.report(ignored)
 
 

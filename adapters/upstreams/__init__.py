@@ -1,7 +1,9 @@
 """Adapters of model servers: one folder for each family, and the modules that all families share.
 
 openai/               OpenAI and compatible servers
-anthropic.py          Anthropic's Messages: forwards messages, converts chats
+anthropic/            Anthropic's Messages, its own and those of clouds: forwards messages, converts chats
+gemini/               Gemini, at the Gemini API and at Vertex AI
+bedrock/              Amazon Bedrock: chats by Converse, embeddings by InvokeModel
 oip/                  the Open Inference Protocol over HTTP and gRPC
 tfserving/            TensorFlow Serving, and KServe's v1
 torchserve/           TorchServe over HTTP and gRPC

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import logging
-import os
 import ssl
 from collections import Counter
-from collections.abc import Mapping
-from contextlib import suppress
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
@@ -19,11 +15,11 @@ from pydantic import SecretStr
 from adapters.certificates import load_pair, read_pair, read_roots
 from adapters.http1.client import Client
 from adapters.http1.message import encode_fields
-from adapters.http1.proxy import Proxy
+from adapters.http1.proxy import proxy_of
+from adapters.http1.signing import Credential
 from adapters.registry import Address
 from adapters.upstreams.deferral import DeferringClient
 from config.schema.config import PoolConfig, UpstreamTls
-from config.schema.protocols.egress import DIRECT, ProxyConfig
 
 if TYPE_CHECKING:
     from adapters.http2.channel import Channel  # needs an extra
@@ -41,8 +37,9 @@ def credentials(pool: PoolConfig, other: SecretStr | None = None) -> list[tuple[
     secret = other or pool.key
     if secret is None:
         return []
-    name, key = pool.key_header or pool.protocol.key_header, secret.get_secret_value()
-    return [(name.lower(), f"Bearer {key}" if name.lower() == "authorization" else key)]
+    key = secret.get_secret_value()
+    names = pool.protocol.key_headers if pool.key_header is None else (pool.key_header.lower(),)
+    return [(name, f"Bearer {key}" if name == "authorization" else key) for name in names]
 
 
 def fields_of(pool: PoolConfig) -> list[tuple[str, str]]:
@@ -52,6 +49,15 @@ def fields_of(pool: PoolConfig) -> list[tuple[str, str]]:
         for header in pool.headers
     ]
     return [*own, *credentials(pool)]
+
+
+def credential_of(pool: PoolConfig, url: str) -> Credential | None:
+    """Return the credential that the gateway makes for a pool's requests to `url`; None for a pool without one."""
+    if pool.credentials is None:
+        return None
+    from adapters.credentials.making import make
+
+    return make(pool.credentials, pool, url)
 
 
 def http1_client(pool: PoolConfig, address: Address) -> Client:
@@ -76,6 +82,8 @@ def _options(pool: PoolConfig, address: Address) -> dict[str, Any]:
         "fields": encode_fields(fields_of(pool)),
         "proxy": proxy_of(pool.proxy, address.url),
         "max_answer": pool.max_answer,
+        "credential": credential_of(pool, address.url),
+        "read": address.read,
     }
 
 
@@ -185,59 +193,3 @@ def client_certificate(tls: UpstreamTls) -> tuple[float | None, int]:
     """The expiry of the client certificate in use, in Unix seconds, and the number of loads that failed."""
     expiries = [loaded.expiry for (config, _), loaded in _in_use.items() if config == tls and loaded.expiry is not None]
     return min(expiries, default=None), _failed[tls]
-
-
-# The proxy to a server: the pool's own, or that of the environment, by curl's rules for `NO_PROXY`.
-
-_INTERNAL = (".localhost", ".local", ".internal", ".svc")
-
-
-def proxy_of(config: ProxyConfig | None, url: str, environment: Mapping[str, str] = os.environ) -> Proxy | None:
-    """The proxy to a server; None for a direct connection. A proxy of the environment that is not an http:// URL is
-    not used."""
-    if config is not None:
-        user = None if config.user is None else config.user.get_secret_value()
-        return None if config.url == DIRECT else Proxy.of(config.url, user)
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or _is_internal(parts.hostname or ""):
-        return None
-    proxy = _variable(environment, f"{parts.scheme}_proxy") or _variable(environment, "all_proxy")
-    if not proxy or _is_exempt(parts.hostname or "", _variable(environment, "no_proxy")):
-        return None
-    with suppress(ValueError):
-        return Proxy.of(proxy)
-    return None
-
-
-def _variable(environment: Mapping[str, str], name: str) -> str:
-    return environment.get(name) or environment.get(name.upper()) or ""
-
-
-def _is_internal(host: str) -> bool:
-    """Whether a host is certainly inside: a private or local address, or a name without a domain or of a cluster."""
-    if (address := _address(host)) is not None:
-        return not address.is_global
-    return "." not in host.rstrip(".") or f".{host.rstrip('.').lower()}".endswith(_INTERNAL)
-
-
-def _address(host: str) -> IPv4Address | IPv6Address | None:
-    with suppress(ValueError):
-        return ip_address(host)
-    return None
-
-
-def _is_exempt(host: str, listed: str) -> bool:
-    """Whether `NO_PROXY` lists a host: `*`, a domain with all below it, an address, or a network."""
-    host, address = host.rstrip(".").lower(), _address(host)
-    for entry in listed.replace(",", " ").lower().split():
-        if entry == "*":
-            return True
-        if address is not None:
-            with suppress(ValueError):
-                if address in ip_network(entry.strip("[]"), strict=False):
-                    return True
-        else:
-            domain = entry.strip(".")
-            if domain and (host == domain or host.endswith(f".{domain}")):
-                return True
-    return False

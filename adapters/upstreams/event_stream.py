@@ -66,9 +66,15 @@ class EventStream(ForwardedBody):
     If so, a failure in the same piece as the first event belongs to a stream that has begun: the call is not retried.
     """
 
-    def __init__(self, response: ClientResponse, usage: Usage, form: Form = OPENAI) -> None:
+    def __init__(
+        self,
+        response: ClientResponse,
+        usage: Usage,
+        form: Form = OPENAI,
+        splitter: sse.EventSplitter | None = None,
+    ) -> None:
         super().__init__(response, content_type="text/event-stream", usage=usage, form=form)
-        self._splitter = sse.Splitter(response.max_answer)
+        self._splitter = splitter or sse.Splitter(response.max_answer)
         self._begun = False
         self._started = True
         """Whether the model's output has begun. A subclass that recognises opening events begins with False."""

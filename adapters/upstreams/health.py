@@ -25,6 +25,14 @@ async def check(client: Client, target: bytes, fields: bytes, timeout: float) ->
         raise ill(status)
 
 
+async def reach(client: Client, target: bytes, fields: bytes, timeout: float) -> None:
+    """Raise `InferenceError` if a server does not answer a GET, or with a failure of its own. Providers without a path
+    for health checks refuse it with a status below 500."""
+    status, _, _ = await look(client, target, fields, timeout)
+    if status >= 500:
+        raise ill(status)
+
+
 def ill(status: int) -> BackendError:
     """Return the error of an endpoint with an unhealthy status."""
     return BackendError(f"The health check answered {status}.")

@@ -21,7 +21,8 @@ def scrubber(pool: PoolConfig, *addresses: str) -> Scrubber:
     """The scrubber of a pool's server at these addresses."""
     fields = [value for _, value in pool.protocol]
     own = [header.secret for header in pool.headers]
-    secrets = [pool.key, *own, getattr(getattr(pool.runtime, "ray", None), "key", None), *fields]
+    made = () if pool.credentials is None else pool.credentials.secrets
+    secrets = [pool.key, *made, *own, getattr(getattr(pool.runtime, "ray", None), "key", None), *fields]
     others = [field for field in fields if isinstance(field, str) and "://" in field]  # such as an explainer
     return Scrubber([one.get_secret_value() for one in secrets if isinstance(one, SecretStr)], (*addresses, *others))
 

@@ -1,7 +1,7 @@
 """Decodes a JSON body one level deep: values stay encoded until they are read."""
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -18,6 +18,7 @@ MAX_FIELDS = 1024
 """More than any API has. Later stages copy and check the fields of a body on the event loop."""
 
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_encode = msgspec.json.Encoder().encode
 
 
 def open_body(body: bytes) -> dict[str, Raw]:
@@ -44,6 +45,16 @@ def open_body(body: bytes) -> dict[str, Raw]:
             message = f"`{name}` is not a field. Write `{name.casefold()}`: some servers would read one as the other."
             raise CallerError(message, param=name, code="unknown_parameter")
     return fields
+
+
+def with_last_fields(body: bytes, fields: dict[str, Any]) -> bytes:
+    """Add fields behind those of a JSON object, where they replace fields of the same names. The rest is not read: a
+    body that is no object stays as it is, and its decoder reports that."""
+    end = body.rstrip(b" \t\r\n")
+    if not end.endswith(b"}"):
+        return body
+    rest = end[:-1].rstrip(b" \t\r\n")
+    return b"%b%b%b" % (rest, b"" if rest.endswith(b"{") else b",", _encode(fields)[1:])
 
 
 def mended(decoder: Callable[[bytes], T], body: bytes) -> T:

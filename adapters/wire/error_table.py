@@ -3,7 +3,7 @@
     words                             statuses              error               breaker  retry      fallback
     prompt too long                   of the request        ContextTooLong      no       no         own class
     credit, balance, quota            402, 429; 400, 403    AccountRefused      rest; no elsewhere  capacity
-    input refused, moderation         403, 451; caller's    CallerError         no       no         no
+    input refused, moderation         403, 451; caller's    ContentRefused      no       no         own class
     country, region                   403                   CallerError         no       no         no
     a model, its access               400, 403, 404         upstream_model_…    yes      yes        backend
     –                                 401, other 403        upstream_credential yes      yes        backend
@@ -22,6 +22,7 @@ error (`by_client`).
 """
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -31,6 +32,7 @@ from adapters.errors import (
     BackendError,
     CallerError,
     CapacityError,
+    ContentRefused,
     ContextTooLong,
     InferenceError,
     NotFound,
@@ -54,6 +56,8 @@ MAX_TEXT = 2_000
 """Characters of a plain text at most."""
 MAX_DEPTH = 3
 """Errors within errors at most."""
+MAX_INNER = 8 * 1024
+"""Bytes of a filter's verdict at most."""
 
 
 class ErrorBody(msgspec.Struct):
@@ -63,9 +67,12 @@ class ErrorBody(msgspec.Struct):
     type: str | None = None
     param: str | None = None
     code: str | int | None = None
+    inner: dict[str, Any] | None = None
+    """Azure's `innererror`: the verdict of its filter of content."""
 
 
 _decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
 
 
 def decode_error(body: bytes, depth: int = 0) -> ErrorBody:
@@ -108,12 +115,14 @@ def _of_object(body: dict[str, Any], depth: int) -> ErrorBody:
     if depth < MAX_DEPTH and isinstance(metadata, dict) and (raw := _text_or_none(metadata.get("raw"))):
         inner = decode_error(raw.encode("utf-8", "replace"), depth + 1).message or raw[:MAX_TEXT]
         message = f"{message}: {inner}" if message else inner
-    code = body.get("code")
+    code = body.get("code", body.get("error_code"))  # Databricks'
     error_code = code if isinstance(code, str | int) and not isinstance(code, bool) else None
     kind = _text_or_none(body.get("type")) or _text_or_none(body.get("status"))
     if kind is None and (kind := _text_or_none(body.get("__type"))) is not None:
         kind = kind.rpartition("#")[2]
-    return ErrorBody(message, kind, _text_or_none(body.get("param")) or param, error_code)
+    verdict = body.get("innererror")
+    verdict = verdict if isinstance(verdict, dict) and len(_encode(verdict)) <= MAX_INNER else None
+    return ErrorBody(message, kind, _text_or_none(body.get("param")) or param, error_code, verdict)
 
 
 def _message_of(value: Any, depth: int) -> tuple[str | None, str | None]:
@@ -168,13 +177,15 @@ STATUS_OF = {
     "request_too_large": 413, "rate_limit_error": 429, "rate_limit_exceeded": 429, "RESOURCE_EXHAUSTED": 429,
     "RateLimitError": 429, "ThrottlingException": 429, "TooManyRequestsException": 429, "api_error": 500,
     "server_error": 500, "INTERNAL": 500, "InternalServerException": 500, "overloaded_error": 529, "UNAVAILABLE": 503,
-    "ServiceUnavailableException": 503, "service_unavailable": 503, "server_overloaded": 503,
+    "content_filter": 400, "ServiceUnavailableException": 503, "service_unavailable": 503, "server_overloaded": 503,
+    "ModelErrorException": 424, "ModelStreamErrorException": 424, "ModelNotReadyException": 429,
+    "ServiceQuotaExceededException": 429,
 }  # fmt: skip
 """The statuses that types and codes of errors stand for."""
 
 _ACCOUNT = re.compile(
     r"\binsufficient[_ ](quota|balance|credits?|funds)|credit balance|\bbilling|requires more credits|out of credits?"
-    r"|API usage limits|payment required|exceeded_current_quota|arrear"
+    r"|used all .{0,20}credits|API usage limits|payment required|exceeded_current_quota|arrear"
     r"|account .{0,30}(suspended|deactivated|not active)"
     r"|quota .{0,20}exhausted|exhausted .{0,20}(credit|balance)",
     re.IGNORECASE,
@@ -188,13 +199,25 @@ _CONTENT = re.compile(
     r"|\b(input|prompt|message|image|content|request)\b.{0,40}\b(blocked|rejected|refused|inappropriate)",
     re.IGNORECASE,
 )
+_DENIED = re.compile(r"not authorized to perform", re.IGNORECASE)
+"""AWS's words for a role without the right, which name the model too."""
+_FLAGGED = re.compile(
+    r"\bflagged\b|content (management|filtering) policy|safety system|ResponsibleAIPolicy|usage polic(y|ies)"
+    r"|inappropriate content|data_inspection_failed",
+    re.IGNORECASE,
+)
+"""The texts of filters in a 400."""
 _PLACE = re.compile(r"\b(country|countries|region|territory|location)\b|unsupported_country", re.IGNORECASE)
 _MODEL = re.compile(r"model|deployment|no (allowed )?(endpoints|providers)", re.IGNORECASE)
 _NO_MODEL = re.compile(
-    r"model[ _]not[ _](exist|found)|(unknown|invalid)[ _]model\b|model .{0,80}(does not exist|not found)", re.IGNORECASE
+    r"model[ _]not[ _](exist|found)|(unknown|invalid)[ _]model\b|model .{0,80}(does not exist|not found)"
+    r"|model identifier is invalid",
+    re.IGNORECASE,
 )
 _AGAIN = re.compile(r"lock|time(d )?out|concurren|try again|retry|temporar|too early", re.IGNORECASE)
 _KEY = re.compile(r"invalid token|api key|unauthori[sz]ed|expired", re.IGNORECASE)
+_WRONG_KEY = re.compile(r"(incorrect|invalid) api key|api key not valid", re.IGNORECASE)
+"""How a text begins by which some servers refuse a key with 400 (xAI, Gemini). Later words may repeat the request."""
 _WAIT = re.compile(r"(?:retry|try again) (?:in|after) (\d{1,5}(?:\.\d{1,9})?) ?(ms|s)\b", re.IGNORECASE)
 
 
@@ -211,6 +234,17 @@ def judged(status: int | None, reported: ErrorBody, retry_after: float | None = 
     words = f"{reported.type or ''} {reported.code or ''}".strip() if error.kind == "caller" else reported.message
     error.detail = f"{exact}: {failure_text.for_log(words)}" if words else str(exact)
     return error
+
+
+def standard(status: int, reported: ErrorBody, meanings: Mapping[str, str]) -> tuple[int, ErrorBody]:
+    """The status and the error in standard words, of a server with meanings of its own.
+
+    `meanings` are codes of `STATUS_OF` by the server's code, type or status.
+    """
+    for own in (reported.code, reported.type, status):
+        if (code := meanings.get(str(own))) is not None:
+            return STATUS_OF[code], ErrorBody(reported.message, None, reported.param, code)
+    return status, reported
 
 
 def by_client(error: InferenceError, status: int | None, model: str) -> InferenceError:
@@ -251,8 +285,11 @@ def _class(status: int, reported: ErrorBody, retry_after: float | None) -> Infer
         return _worded(error, reported)
     if status in (403, 404) and reported.message and _CONTENT.search(words):
         return _callers(status, reported)
-    if status == 404 or (status == 403 and _MODEL.search(words)) or (of_the_request and _NO_MODEL.search(words)):
+    names_model = status == 403 and _MODEL.search(words) and not _DENIED.search(words)
+    if status == 404 or names_model or (of_the_request and _NO_MODEL.search(words)):
         return _not_found(reported, words)
+    if of_the_request and _WRONG_KEY.match(reported.message or ""):
+        return credential_refused()
     if status == 401 or status == 403 or (status == 498 and _KEY.search(words)):
         return _callers(status, reported) if status == 403 and _PLACE.search(words) else credential_refused()
     if status in _FULL or (status in (409, 425) and (status == 425 or _AGAIN.search(words))):
@@ -277,7 +314,18 @@ def _callers(status: int, reported: ErrorBody) -> CallerError:
     code = reported.code if isinstance(reported.code, str) and not reported.code.isdigit() else None
     if status == 413:
         return TooLarge(_own(reported), param=reported.param)
-    return CallerError(_own(reported), param=reported.param, code=code)
+    kind = ContentRefused if _refuses_content(status, reported) else CallerError
+    error = kind(_own(reported), param=reported.param, code=code)
+    error.inner = reported.inner
+    return error
+
+
+def _refuses_content(status: int, reported: ErrorBody) -> bool:
+    named, message = f"{reported.code or ''} {reported.type or ''}", reported.message or ""
+    if status in (403, 404, 451):
+        return _CONTENT.search(f"{named} {message}") is not None
+    # A server may repeat a part of the request in a 400.
+    return _CONTENT.search(named) is not None or _FLAGGED.search(message) is not None
 
 
 def _not_found(reported: ErrorBody, words: str) -> BackendError:

@@ -81,6 +81,30 @@ def for_clients(text: str) -> str:
     return _OPAQUE.sub("[secret]", text)[:MAX_TEXT]
 
 
+class MadeSecrets:
+    """Credentials that the process has made for servers, the newest `MOST`: they are in no file."""
+
+    MOST = 64
+
+    def __init__(self) -> None:
+        self._secrets: dict[str, None] = {}
+
+    def add(self, secret: str) -> None:
+        """Note one."""
+        if len(secret) >= LEAST:
+            self._secrets.pop(secret, None)
+            self._secrets[secret] = None
+            while len(self._secrets) > self.MOST:
+                del self._secrets[next(iter(self._secrets))]
+
+    def without(self, text: str) -> str:
+        """The text without them."""
+        for secret in self._secrets:
+            text = text.replace(secret, "[secret]")
+        return text
+
+
+MADE = MadeSecrets()
 E = TypeVar("E", bound=BaseException)
 LEAST = 6
 """Characters of the shortest credential that is found by its value: a shorter one occurs in ordinary words."""
@@ -136,6 +160,7 @@ class Scrubber:
 
     def without_values(self, text: str) -> str:
         """The text without credentials and addresses."""
+        text = MADE.without(text)
         if self._values is not None:
             text = self._values.sub(lambda match: "[secret]" if match["secret"] else "[address]", text)
         for secret in self._secrets:

@@ -92,6 +92,43 @@ RESPONSES = FieldNames(
     {"reasoning_content": "reasoning", "tool_call_id": "call_id", "tool_calls": "function_call"},
 )
 """The fields of chats, for a client of Responses."""
+CONTENTS = FieldNames(
+    {
+        "add_generation_prompt": "contents",
+        "continue_final_message": "contents",
+        "frequency_penalty": "generationConfig.frequencyPenalty",
+        "input": "requests",
+        "logprobs": "generationConfig.responseLogprobs",
+        "max_completion_tokens": "generationConfig.maxOutputTokens",
+        "max_tokens": "generationConfig.maxOutputTokens",
+        "messages": "contents",
+        "n": "generationConfig.candidateCount",
+        "parallel_tool_calls": "toolConfig",
+        "presence_penalty": "generationConfig.presencePenalty",
+        "prompt": "contents",
+        "reasoning_effort": "generationConfig.thinkingConfig",
+        "response_format": "generationConfig.responseSchema",
+        "seed": "generationConfig.seed",
+        "service_tier": "serviceTier",
+        "stop": "generationConfig.stopSequences",
+        "stream_options": "contents",
+        "system": "systemInstruction",
+        "temperature": "generationConfig.temperature",
+        "thinking": "generationConfig.thinkingConfig",
+        "tool_choice": "toolConfig",
+        "top_k": "generationConfig.topK",
+        "top_logprobs": "generationConfig.logprobs",
+        "top_p": "generationConfig.topP",
+    },
+    {
+        "file_data": "inlineData",
+        "image_url": "inlineData",
+        "reasoning_content": "thought",
+        "tool_call_id": "functionResponse",
+        "tool_calls": "functionCall",
+    },
+)
+"""The fields of chats, for a client of Gemini's API."""
 CHAT = FieldNames(
     {
         "output_config": "response_format",

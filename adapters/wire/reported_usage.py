@@ -27,6 +27,7 @@ _NAMES: dict[str, str | dict[str, str]] = {
     "prompt_cache_hit_tokens": "cached",  # DeepSeek's
     "cache_read_input_tokens": "cached",  # Anthropic's
     "cache_creation_input_tokens": "written",
+    "cache_creation": {"ephemeral_1h_input_tokens": "hour"},
     "cacheReadInputTokens": "cached",  # Bedrock's
     "cacheWriteInputTokens": "written",
     "completion_tokens_details": {"reasoning_tokens": "reasoning"},
@@ -34,6 +35,9 @@ _NAMES: dict[str, str | dict[str, str]] = {
     "reasoning_tokens": "reasoning",
 }
 """Every server's names of a count. Of several names for one count, the first that is not zero applies."""
+
+_SEARCHES = "num_search_queries"
+"""A count that only Perplexity reports."""
 
 _any = msgspec.json.Decoder().decode
 
@@ -46,9 +50,12 @@ class UsageReport(NamedTuple):
     total: int | None = None
     cached: int | None = None
     written: int | None = None
+    hour: int | None = None
     reasoning: int | None = None
     beside: bool = False
     """Whether tokens of the cache are counted beside the prompt's, as in Anthropic's messages."""
+    apart: bool = False
+    """Whether reasoning is in no other count, as in Perplexity's."""
 
     def over(self, before: "UsageReport | None") -> "UsageReport":
         """Merge with an earlier report. Counts grow, so a zero or an absent count replaces no other."""
@@ -60,8 +67,10 @@ class UsageReport(NamedTuple):
             _later(self.total, before.total),
             _later(self.cached, before.cached),
             _later(self.written, before.written),
+            _later(self.hour, before.hour),
             _later(self.reasoning, before.reasoning),
             self.beside,
+            self.apart or before.apart,
         )
 
     @property
@@ -72,16 +81,22 @@ class UsageReport(NamedTuple):
         if self.prompt is None and self.total is not None:
             prompt = max(self.total - completion, 0)
         hidden = (self.total or 0) - prompt - completion
-        if self.beside or (hidden > 0 and hidden == cached + written):
-            prompt += cached + written
-        elif hidden > 0 and self.completion is not None:
+        in_cache = cached + written
+        missing = (in_cache, in_cache + reasoning) if cached > prompt else (in_cache,)
+        if self.beside or (hidden > 0 and hidden != reasoning and hidden in missing):
+            prompt += in_cache
+            hidden -= in_cache
+        if hidden > 0 and self.completion is not None and not self.beside:
             completion += hidden  # thoughts of xAI and Gemini, which the completion's count leaves out
             reasoning = max(reasoning, hidden)
+        elif self.apart:
+            completion += reasoning
         if not prompt + completion:
             return None
         usage = Usage(prompt, completion, exact=True)
         usage.cached_tokens = min(cached, prompt)
         usage.cache_write_tokens = min(written, prompt - usage.cached_tokens)
+        usage.cache_hour_tokens = min(self.hour or 0, usage.cache_write_tokens)
         usage.reasoning_tokens = min(reasoning, completion)
         return usage
 
@@ -111,7 +126,7 @@ def read(given: Any, *, beside: bool = False) -> UsageReport | None:
         if total < counts.get(other, MAX_TOKENS + 1):
             return None
         counts[missing] = total - counts[other]
-    return UsageReport(**counts, beside=beside)
+    return UsageReport(**counts, beside=beside, apart=_SEARCHES in given)
 
 
 def of_chat(body: dict[str, Any]) -> UsageReport | None:

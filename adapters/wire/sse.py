@@ -1,5 +1,7 @@
 """Server-sent events (WHATWG HTML 9.2): `data` lines, which inference servers use."""
 
+from typing import Protocol
+
 MAX_EVENT = 64 * 1024 * 1024
 """Bytes of an event by default: pictures are events of many megabytes."""
 _LF = ord("\n")
@@ -28,6 +30,19 @@ def count_json_lines(piece: bytes) -> int:
         return 0
     count = piece.count(b"\n\n")
     return count if piece.count(b"\n") == 2 * count and piece.count(b"\n\ndata: {") == count - 1 else 0
+
+
+class EventSplitter(Protocol):
+    """Splits the pieces of a stream into events."""
+
+    @property
+    def halfway(self) -> bool:
+        """Whether an event is incomplete."""
+        ...
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the events that `data` completes, each without its final blank line."""
+        ...
 
 
 class Splitter:

@@ -228,7 +228,9 @@ def _protocol(doc: Document, pool: Node) -> Iterator[Problem]:
 
 
 def _key(doc: Document, pool: Node) -> Iterator[Problem]:
-    if "key_header" in pool and doc.value(pool["key"].place) is None:
+    sections = (pool, *pool["endpoints"])
+    keyed = any(doc.value(each[name].place) is not None for each in sections for name in ("key", "credentials"))
+    if "key_header" in pool and not keyed:
         yield doc.problem_with_key(pool["key_header"].place, "has no effect without key")
 
 

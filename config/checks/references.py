@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from config.addresses import may_be_public
 from config.document import Document, Node, names
 from config.problem import Problem, closest
+from config.schema.pool import ACCOUNT_FIELDS
 from config.schema.route import DefaultModelsConfig
 from config.schema.text import covers, is_glob, may_overlap
 
@@ -57,7 +58,9 @@ def _given_twice(doc: Document, root: Node) -> Iterator[Problem]:
         yield from _unique(doc, (entry["name"] for entry in root[section]))
     yield from _unique(doc, (name for model in root["models"] for name in (model["name"], *model["aliases"])))
     for pool in root["pools"]:
-        yield from _unique(doc, (_url(endpoint) for endpoint in pool["endpoints"]))
+        # One address with several keys or models is several accounts.
+        plain = (endpoint for endpoint in pool["endpoints"] if not any(name in endpoint for name in ACCOUNT_FIELDS))
+        yield from _unique(doc, (_url(endpoint) for endpoint in plain))
     for model in root["models"]:
         yield from _unique(doc, (route["name"] for route in model["routes"]))
         yield from _unique(doc, model["versions"])

@@ -178,9 +178,12 @@ def _numbers(doc: Document, when: Node) -> Iterator[Problem]:
 def _model_sent(doc: Document, pools: dict[str, Node], route: Node) -> Iterator[Problem]:
     """Report a rewrite of `model` for pools that set the name of their model themselves."""
     reached = [pools[pool.text] for pool in targets(route) if pool.text in pools]
-    if "model" in route["rewrite"] and reached and all(map(_names_its_model, reached)):
-        message = "has no effect: every pool that this route reaches has its own name for the model"
-        yield doc.problem_with_key(route["rewrite"]["model"].place, message)
+    if not reached or not all(map(_names_its_model, reached)):
+        return
+    for name in ("model", "strip"):
+        if name in route["rewrite"]:
+            message = "has no effect: every pool that this route reaches has its own name for the model"
+            yield doc.problem_with_key(route["rewrite"][name].place, message)
 
 
 def _fallback(doc: Document, target: Node, passed: frozenset[str] = frozenset()) -> Iterator[Problem]:

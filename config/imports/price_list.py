@@ -18,6 +18,7 @@ _FIELDS = {
     "completion": "output_cost_per_token",
     "cached": "cache_read_input_token_cost",
     "cache_write": "cache_creation_input_token_cost",
+    "cache_write_hour": "cache_creation_input_token_cost_above_1hr",
     "reasoning": "output_cost_per_reasoning_token",
 }
 _ABOVE = re.compile(r"_above_(\d{1,6})k_tokens")

@@ -63,13 +63,14 @@ class SignalsConfig(Section):
 class BalanceConfig(Section):
     """Selection of an endpoint by a pool."""
 
-    by: Literal["round_robin", "random", "least_request", "peak_ewma", "load", "hash", "prefix_affinity"] = (
+    by: Literal["round_robin", "random", "least_request", "peak_ewma", "load", "hash", "prefix_affinity", "quota"] = (
         "least_request"
     )
     """``least_request``: the less loaded of two random endpoints. ``round_robin``: in turn, by weight. ``random``: at
     random, by weight. ``peak_ewma``: the faster of two, by latency and load. ``load``: the less busy of two, by the
     load that the servers report. ``hash``: the same endpoint for the same `key`. ``prefix_affinity``: the endpoint that
-    has computed the beginning of the prompt."""
+    has computed the beginning of the prompt. ``quota``: the endpoint whose provider has the largest share of its quota
+    left, by the headers of its answers and the endpoint's ``limits``."""
     key: HashKey | None = None
     """With ``hash``: ``user`` (the request's user field), ``key``, ``tenant`` or ``header:NAME``. Requests without it
     are balanced by ``least_request``."""

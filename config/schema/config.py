@@ -4,6 +4,7 @@ A section checks its own rules; ``config.checks`` check the rules between sectio
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, PrivateAttr
@@ -29,7 +30,14 @@ from config.schema.limits import LimitsConfig, QuotaConfig
 from config.schema.listen import HttpConfig, ListenConfig, ListenTls
 from config.schema.money import PriceConfig
 from config.schema.pipelines.parts import Place
-from config.schema.pool import BreakerConfig, EndpointConfig, PoolConfig, ProbeConfig
+from config.schema.pool import (
+    AccountLimitsConfig,
+    BreakerConfig,
+    EndpointConfig,
+    PoolConfig,
+    ProbeConfig,
+    PromptCacheConfig,
+)
 from config.schema.rewrite import RewriteConfig
 from config.schema.rollout import EventConfig, RolloutArmConfig, RolloutConfig
 from config.schema.route import (
@@ -57,12 +65,13 @@ from config.schema.state import StateConfig, StoredResponsesConfig
 from config.schema.target import ArmConfig, Failure, FallbackConfig, SplitConfig, TargetConfig
 from config.schema.telemetry import MetricsConfig, RecordConfig, RequestsConfig, TracesConfig, UsageConfig
 from config.schema.tenant import KeyConfig, TenantConfig, WebhookConfig
-from config.schema.text import Glob, Name, Secret, Shape, Url, is_glob
+from config.schema.text import Glob, LocalFile, Name, Secret, Shape, Url, is_glob
 from config.schema.units import Delay
 from config.schema.when import MatchConfig, TimeConfig
 
 __all__ = [
     "AccessLogConfig",
+    "AccountLimitsConfig",
     "AdminAuthConfig",
     "AnyRuntime",
     "ArmConfig",
@@ -71,6 +80,7 @@ __all__ = [
     "BatchesConfig",
     "BreakerConfig",
     "CacheConfig",
+    "CatalogueConfig",
     "CertificateConfig",
     "ClaimsConfig",
     "ClientModelConfig",
@@ -109,6 +119,7 @@ __all__ = [
     "Priority",
     "ProbeConfig",
     "ProgramRuntime",
+    "PromptCacheConfig",
     "QueueConfig",
     "QuotaConfig",
     "RecordConfig",
@@ -176,6 +187,14 @@ class LogConfig(Section):
     """The least level that is written."""
 
 
+class CatalogueConfig(Section):
+    """Facts of hosted models at ``/v1/models``: context, longest answer, price and abilities."""
+
+    file: LocalFile | None = None
+    """Catalogue that ``headrace prices import --catalogue`` wrote, relative to this file's folder, also for the
+    warnings of ``headrace check``. The shipped catalogue when absent."""
+
+
 class Config(Section):
     """The whole file."""
 
@@ -228,6 +247,8 @@ class Config(Section):
     """Model names that clients request, and their routes or pipelines."""
     feedback: tuple[FeedbackMetricConfig, ...] = Field((), max_length=MOST_METRICS)
     """Metrics that clients report with ``POST /v1/feedback``, for experiments and rollouts."""
+    catalogue: CatalogueConfig | None = None
+    """Facts of hosted models at ``/v1/models``; no facts there when absent."""
     default_models: DefaultModelsConfig = DefaultModelsConfig()
     """Models of requests that name none."""
     tenants: tuple[TenantConfig, ...] = Field(min_length=1)
@@ -244,6 +265,11 @@ class Config(Section):
         self._source = source
         self._text = text
         return self
+
+    @property
+    def catalogue_file(self) -> Path | None:
+        """The configured catalogue; None for the shipped one."""
+        return None if self.catalogue is None or self.catalogue.file is None else Path(self.catalogue.file)
 
     @property
     def near_zones(self) -> frozenset[str]:

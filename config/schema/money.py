@@ -129,12 +129,14 @@ class TokenRatesConfig(Section):
     """Price of the prompt tokens that the server reports as read from its cache; that of ``prompt`` when absent."""
     cache_write: PerTokens | None = None
     """Price of the prompt tokens that the server reports as written to its cache; that of ``prompt`` when absent."""
+    cache_write_hour: PerTokens | None = None
+    """Price of those of them that the cache keeps for an hour; that of ``cache_write`` when absent."""
     reasoning: PerTokens | None = None
     """Price of the completion tokens that the server reports as reasoning; that of ``completion`` when absent."""
 
     @model_validator(mode="after")
     def _together(self) -> Self:
-        parts = (self.cached, self.cache_write, self.reasoning)
+        parts = (self.cached, self.cache_write, self.cache_write_hour, self.reasoning)
         rates = (self.prompt, self.completion, *parts)
         if any(rate is not None and rate.picos * 10**6 > MOST * PICOS for rate in rates):
             raise ValueError(f"a price of tokens is at most {MOST} for 1M tokens: write it in another currency")
@@ -225,5 +227,6 @@ class PriceConfig(PriceRowConfig):
     def _parts(self) -> Iterator[Money]:
         for row in (self, *self.changes):
             for rates in (row, *row.tiers):
-                parts = (rates.prompt, rates.completion, rates.cached, rates.cache_write, rates.reasoning)
-                yield from (part for part in (*parts, getattr(rates, "request", None)) if part is not None)
+                tokens = (rates.prompt, rates.completion, rates.cached, rates.reasoning)
+                parts = (*tokens, rates.cache_write, rates.cache_write_hour, getattr(rates, "request", None))
+                yield from (part for part in parts if part is not None)

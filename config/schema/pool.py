@@ -9,20 +9,68 @@ from config.schema.batches import ProviderBatchesConfig
 from config.schema.bus import EndpointUrl, UpstreamTls, is_broker
 from config.schema.discovery import DiscoverConfig
 from config.schema.protocols import AnyProtocol, Serves
+from config.schema.protocols.credentials import CredentialsConfig
 from config.schema.protocols.egress import HeaderConfig, ProxyConfig
-from config.schema.protocols.language import OpenAIProtocol
+from config.schema.protocols.language import AnthropicProtocol, OpenAIProtocol
 from config.schema.runtimes import AnyRuntime, EndpointScaleConfig, LlmRuntime, ScaleConfig, VllmRuntime
 from config.schema.section import Section, ShortSection
 from config.schema.text import KeyHeader, Name, ProbePath, Secret
-from config.schema.units import Duration, Size
+from config.schema.units import Duration, Rate, Size
 
-_OF_TEXT = ("openai", "anthropic", "tgi", "triton-generate", "auto")
+_OF_TEXT = ("openai", "anthropic", "gemini", "vertex", "bedrock", "tgi", "triton-generate", "auto")
 PLACES = 8
 """Requests at the same time of a replica of a runtime that states no number."""
 
 
+class AccountLimitsConfig(Section):
+    """The amounts that the workers of this host together send to each model of an endpoint."""
+
+    requests: Rate | None = None
+    """Requests per period."""
+    tokens: Rate | None = None
+    """Prompt and completion tokens per period. A request reserves its prompt and its ``max_tokens``, or 256, until its
+    answer reports the exact number."""
+
+    @model_validator(mode="after")
+    def _of_something(self) -> Self:
+        if self.requests is None and self.tokens is None:
+            raise ValueError("limits nothing: give requests, tokens or both")
+        return self
+
+
+class PromptCacheConfig(Section):
+    """Marks the beginnings of prompts that the provider keeps in its cache: at most four. A request with marks of its
+    own is left as it is."""
+
+    system: bool = True
+    """Mark the end of the system prompt."""
+    tools: bool = True
+    """Mark the end of the tools."""
+    turns: int = Field(1, ge=0, le=4)
+    """Mark so many of the user's last turns, as far as four marks suffice."""
+    ttl: Literal["5m", "1h"] = "5m"
+    """How long the provider keeps a beginning after its last use."""
+    min_tokens: int = Field(1024, ge=1)
+    """Estimated tokens of the shortest beginning that is marked. Providers keep none below 1024, some none below 4096.
+    """
+
+    @model_validator(mode="after")
+    def _of_something(self) -> Self:
+        if not (self.system or self.tools or self.turns):
+            raise ValueError("marks nothing: give system, tools or turns")
+        return self
+
+
+_CACHING = ("anthropic", "bedrock")
+"""The protocols with marks of caches. The others have no caches, or find repeated prompts by themselves."""
+ACCOUNT_FIELDS = ("name", "key", "credentials", "key_header", "headers", "model", "region", "limits")
+"""The fields of an endpoint by which it has an account, a model or limits of its own."""
+_REGIONS = ("region", "location")
+"""The fields of protocols that name a region of the provider."""
+
+
 class EndpointConfig(ShortSection):
-    """One server address. A URL alone is short for ``{url: URL}``."""
+    """One server address, with an account of its own if it has a ``key``. A URL alone is short for ``{url: URL}``."""
 
     short = "url"
 
@@ -32,6 +80,28 @@ class EndpointConfig(ShortSection):
     """Share of the requests, relative to the pool's other endpoints."""
     zone: Name | None = None
     """Zone of the endpoint. Endpoints in the gateway's own ``zone`` are preferred."""
+    name: Name | None = None
+    """Name of the endpoint in metrics, logs and the console. Endpoints with the same URL are numbered without it."""
+    key: Secret | None = None
+    """Credential for this endpoint alone; the pool's when absent."""
+    credentials: CredentialsConfig | None = None
+    """Credentials that are made for this endpoint alone, instead of ``key``; the pool's when absent."""
+    key_header: KeyHeader | None = None
+    """Header that carries ``key``; the pool's when absent."""
+    headers: tuple[HeaderConfig, ...] = Field((), max_length=32)
+    """Header fields of every request to this endpoint, beside the pool's. One of the same name replaces the pool's."""
+    model: str | None = Field(None, min_length=1)
+    """Name of the model at this endpoint; the pool's when absent."""
+    region: str | None = Field(None, min_length=1, max_length=64)
+    """Region of the provider for this endpoint, in place of the ``region`` or ``location`` of the protocol."""
+    limits: AccountLimitsConfig | None = None
+    """What the gateway may send to each model of this endpoint. What the provider reports in its headers applies in any
+    case."""
+
+    @property
+    def is_account(self) -> bool:
+        """Whether it has an account, a model or limits of its own."""
+        return any(self.has(field) for field in ACCOUNT_FIELDS)
 
 
 class ProbeConfig(Section):
@@ -70,7 +140,7 @@ class PoolConfig(Section):
     protocol: AnyProtocol = OpenAIProtocol()
     """Protocol of the endpoints: a name, or a name with options."""
     endpoints: tuple[EndpointConfig, ...] = ()
-    """Addresses of servers that already run."""
+    """Addresses of servers that already run. A protocol of one provider has the provider's address when absent."""
     discover: DiscoverConfig | None = None
     """Source of endpoints while the gateway runs, alone or beside ``endpoints``."""
     runtime: AnyRuntime | None = None
@@ -82,6 +152,8 @@ class PoolConfig(Section):
     """Name of the model at the endpoints, if it differs from the name that clients use."""
     key: Secret | None = None
     """Credential that the gateway sends to the endpoints. A ``file:`` is read again when it changes."""
+    credentials: CredentialsConfig | None = None
+    """Credentials that the gateway makes and renews, in place of ``key``: see ``docs/credentials.md``."""
     key_header: KeyHeader | None = None
     """Header that carries ``key``: ``authorization`` as a Bearer token, any other (``api-key``, ``x-api-key``) as the
     bare key. The protocol's own header when absent."""
@@ -107,9 +179,11 @@ class PoolConfig(Section):
     max_answer: Size = 64 * 1024**2
     """Bytes of the longest answer of text, and of the longest event of a stream: a streamed image is one event. An
     endpoint that sends more has failed. Each open stream may hold that much. For the protocols ``openai``,
-    ``anthropic``, ``tgi``, ``triton-generate`` and ``auto``."""
+    ``anthropic``, ``gemini``, ``vertex``, ``bedrock``, ``tgi``, ``triton-generate`` and ``auto``."""
     queue: QueueConfig | None = None
     """Queue for requests that find every endpoint full. Without one they are refused at once."""
+    prompt_cache: PromptCacheConfig | None = None
+    """Marks prompts for the cache of the provider, for the protocols ``anthropic`` and ``bedrock``."""
     resume: Literal["text", "tokens"] | None = None
     """Continue a broken stream on another endpoint. ``text`` uses vLLM's ``continue_final_message``, which SGLang
     supports too. ``tokens`` continues exactly, on Headrace's own runtime only."""
@@ -124,6 +198,33 @@ class PoolConfig(Section):
     def model_name(self) -> str | None:
         """The servers' name of the model; None for the client's name or the route's rewrite."""
         return self.name if isinstance(self.runtime, LlmRuntime | VllmRuntime) else self.model
+
+    @property
+    def has_credential(self) -> bool:
+        """Whether requests to the endpoints carry a credential of the gateway."""
+        return self.key is not None or self.credentials is not None
+
+    @property
+    def has_accounts(self) -> bool:
+        """Whether the pauses and the quota of each endpoint and model are observed."""
+        return self.balance.by == "quota" or any(endpoint.is_account for endpoint in self.endpoints)
+
+    def at(self, endpoint: EndpointConfig | None) -> Self:
+        """The pool as it applies to one endpoint: the endpoint's own fields replace the pool's."""
+        if endpoint is None or not endpoint.is_account:
+            return self
+        names = ("key", "credentials", "key_header", "model")
+        own: dict[str, object] = {name: getattr(endpoint, name) for name in names if endpoint.has(name)}
+        if "key" in own or "credentials" in own:
+            own = {"key": None, "credentials": None, **own}
+        if endpoint.headers:
+            replaced = {header.name.lower() for header in endpoint.headers}
+            others = (header for header in self.headers if header.name.lower() not in replaced)
+            own["headers"] = (*others, *endpoint.headers)
+        if endpoint.region is not None:
+            named = {name: endpoint.region for name in _REGIONS if name in type(self.protocol).model_fields}
+            own["protocol"] = self.protocol.model_copy(update=named)
+        return self.model_copy(update=own)
 
     @property
     def serves(self) -> frozenset[Serves]:
@@ -178,6 +279,13 @@ class PoolConfig(Section):
         return self.runtime.max_num_seqs if isinstance(self.runtime, LlmRuntime) else PLACES
 
     @model_validator(mode="after")
+    def _at_its_provider(self) -> Self:
+        if self.runtime is None and not self.endpoints and self.discover is None and self.protocol.url is not None:
+            # The field stays unset: the file has no address.
+            self.__dict__["endpoints"] = (EndpointConfig(url=self.protocol.url),)
+        return self
+
+    @model_validator(mode="after")
     def _auto_needs_probe(self) -> Self:
         if self.probe is None and self.protocol.name == "auto":
             raise ValueError("protocol auto needs the probe: health checks detect the protocol of an endpoint")
@@ -197,19 +305,64 @@ class PoolConfig(Section):
             return self
         protocol = self.protocol
         is_openai = isinstance(protocol, OpenAIProtocol) and protocol.dialect != "azure" and protocol.only is None
-        if not is_openai and protocol.name != "anthropic":
-            raise ValueError("provider_batches needs the protocol openai (not Azure's, without `only`) or anthropic")
+        if not is_openai and not (isinstance(protocol, AnthropicProtocol) and protocol.at in (None, "aws")):
+            raise ValueError(
+                "provider_batches needs the protocol openai (not Azure's, without `only`) or anthropic, of Anthropic "
+                "itself or `at: aws`"
+            )
         if len(self.endpoints) != 1 or self.discover is not None:
             raise ValueError("provider_batches needs one endpoint: a batch and its results are at one address")
         return self
 
     @model_validator(mode="after")
-    def _own_headers(self) -> Self:
-        names = [header.name.lower() for header in self.headers]
+    def _made_credentials(self) -> Self:
+        if self.credentials is None:
+            return self
         if self.key is not None:
-            names.append((self.key_header or self.protocol.key_header).lower())
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"the header {twice[0]} is sent once: it is in `headers` twice, or carries the key")
+            raise ValueError("a pool has one credential: give `key` or `credentials`")
+        if self.key_header is not None and self.credentials.kind not in ("oauth", "command"):
+            raise ValueError(f"key_header has no effect on credentials of the kind {self.credentials.kind}")
+        if self.runtime is not None or self.protocol.name == "bus" or self.protocol.name.endswith("-grpc"):
+            raise ValueError("credentials are for endpoints over HTTP, not for gRPC, brokers and runtimes")
+        return self
+
+    @model_validator(mode="after")
+    def _own_headers(self) -> Self:
+        for pool in (self, *(self.at(endpoint) for endpoint in self.endpoints if endpoint.is_account)):
+            names = [header.name.lower() for header in pool.headers]
+            if pool.key is not None:
+                names += pool.protocol.key_headers if pool.key_header is None else [pool.key_header.lower()]
+            if pool.credentials is not None:
+                names.append((pool.key_header or "authorization").lower())
+            if twice := sorted({name for name in names if names.count(name) > 1}):
+                raise ValueError(f"the header {twice[0]} is sent once: it is in `headers` twice, or carries the key")
+        return self
+
+    @model_validator(mode="after")
+    def _accounts(self) -> Self:
+        if not self.has_accounts:
+            return self
+        if self.protocol.name == "bus" or self.protocol.name.endswith("-grpc"):
+            raise ValueError("accounts of endpoints, and the balance by quota, are for protocols over HTTP")
+        if self.runtime is not None:
+            raise ValueError("the balance by quota is for servers of a provider: a runtime has no quota")
+        if any(endpoint.key is not None and endpoint.credentials is not None for endpoint in self.endpoints):
+            raise ValueError("an endpoint has one credential: give `key` or `credentials`")
+        named = [endpoint.name for endpoint in self.endpoints if endpoint.name is not None]
+        if twice := sorted({name for name in named if named.count(name) > 1}):
+            raise ValueError(f"two endpoints have the name {twice[0]}")
+        if any(endpoint.region for endpoint in self.endpoints) and not set(_REGIONS) & set(
+            type(self.protocol).model_fields
+        ):
+            raise ValueError(f"the protocol {self.protocol.name} has no region: its URL names the server")
+        return self
+
+    @model_validator(mode="after")
+    def _caches(self) -> Self:
+        if self.prompt_cache is not None and self.protocol.name not in _CACHING:
+            raise ValueError(
+                f"prompt_cache has no effect on the protocol {self.protocol.name}: it is for anthropic and bedrock"
+            )
         return self
 
     @model_validator(mode="after")

@@ -64,6 +64,9 @@ class RewriteConfig(Section):
 
     model: str | None = Field(None, min_length=1, max_length=256)
     """Name of the model for pools that set none."""
+    strip: str | None = Field(None, min_length=1, max_length=128)
+    """Beginning of the requested name that the servers' names do not have: with ``openai/``, a request for
+    ``openai/gpt-4o`` is sent as ``gpt-4o``. For pools that set no name."""
     defaults: dict[FieldName, JsonValue] = Field({})
     """Values of fields that the client leaves out."""
     caps: dict[FieldName, Number] = Field({})
@@ -99,8 +102,10 @@ class RewriteConfig(Section):
 
     @model_validator(mode="after")
     def _something(self) -> Self:
-        if not (self.model or self.defaults or self.caps or self.force or self.drop):
-            raise ValueError("rewrites nothing: give model, defaults, caps, force or drop")
+        if self.model is not None and self.strip is not None:
+            raise ValueError("strip has no effect: model replaces the whole name")
+        if not (self.model or self.strip or self.defaults or self.caps or self.force or self.drop):
+            raise ValueError("rewrites nothing: give model, strip, defaults, caps, force or drop")
         return self
 
 

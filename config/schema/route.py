@@ -104,6 +104,10 @@ class DefaultModelsConfig(Section):
     """For ``/v1/score`` and ``/score``."""
     tokenize: Name | None = None
     """For ``/tokenize`` and ``/detokenize``."""
+    classify: Name | None = None
+    """For ``/v1/classify`` and its other paths."""
+    ocr: Name | None = None
+    """For ``/v1/ocr``."""
 
     def of(self, operation: str) -> str | None:
         """The default of one operation."""

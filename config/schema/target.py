@@ -22,7 +22,7 @@ Sticky = Annotated[
         "user, key, tenant, request or header:NAME",
     ),
 ]
-Failure = Literal["capacity", "backend", "transport", "timeout", "context_length"]
+Failure = Literal["capacity", "backend", "transport", "timeout", "context_length", "filtered"]
 ANOTHER_MAY_DO: tuple[Failure, ...] = ("capacity", "backend", "transport")
 
 
@@ -107,8 +107,9 @@ class FallbackConfig(ShortSection, TargetConfig):
     on: tuple[Failure, ...] = Field(ANOTHER_MAY_DO, min_length=1)
     """Failures after which it is tried. ``capacity``: full, or no healthy endpoint. ``backend``: the server failed.
     ``transport``: unreachable or broken. ``timeout``: silent. ``transport`` includes a timeout, unless the server may
-    still write a text. ``context_length``: the prompt is too long for the model. Other errors of the client, such as
-    refused content, never fall back."""
+    still write a text. ``context_length``: the prompt is too long for the model. ``filtered``: the provider refuses
+    the content, or its filter ends the answer before anything is written. Other errors of the client never fall back.
+    """
 
     def conflicts(self) -> Iterator[Conflict]:
         if {"transport", "timeout"} <= set(self.on):

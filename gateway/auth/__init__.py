@@ -5,8 +5,8 @@ identity.py      the credentials that one process accepts, kept up to date
 errors.py        errors of keys and teams
 table.py         keys in memory, replaced whole
 keys.py          the form of a key, and its hash
-pepper.py        the secret that is mixed into hashes
-seal.py          bytes that only processes with the pepper can read
+aws.py           access keys for clients that sign their requests
+pepper.py        the secret that is mixed into hashes, and seals under it
 tokens.py        verifies JSON Web Tokens
 jwks.py          fetches an issuer's public keys
 certificates.py  the tenant of a client certificate

@@ -42,6 +42,9 @@ def create(
     ] = None,
     labels: Annotated[Names | None, typer.Option(help="NAME=VALUE for routes to match. May be repeated.")] = None,
     team: Annotated[str | None, typer.Option(help="Team of the tenant, whose limits apply too.")] = None,
+    aws: Annotated[
+        bool, typer.Option("--aws", help="Print its access key for clients of AWS too, in two more lines.")
+    ] = False,
     yaml: Annotated[bool, typer.Option("--yaml", help="Store nothing; print an entry for the YAML file.")] = False,
     config: ConfigFile = None,
 ) -> None:
@@ -57,13 +60,28 @@ def create(
         if grant.team is not None:
             check_team_of_key(owner, grant.team, () if yaml else open_store(settings).teams.read_all(tenant))
         if yaml:
-            _create_yaml(settings, tenant, label, ends, grant)
+            key_id = _create_yaml(settings, tenant, label, ends, grant)
+            if aws:
+                _print_aws(settings, key_id)
             return
         store = open_store(settings)
         most = settings.auth.keys_per_tenant
         key = store.create(tenant, label, by=terminal_user(), now=now, expires_at=ends, grant=grant, most=most)
     print_status(f"Key {key.id} for tenant {tenant}{f', until {utc(ends)}' if ends else ''}. It is shown only once:")
     typer.echo(key.plaintext)
+    if aws:
+        _print_aws(settings, key.id)
+
+
+@app.command("aws")
+def aws_key(key_id: KeyId, config: ConfigFile = None) -> None:
+    """Print the access key for clients of AWS that belongs to a key, as variables of the environment."""
+    with plain_errors():
+        settings = settings_of(config)
+        written = any(key.id == key_id for tenant in settings.tenants for key in tenant.keys)
+        if not written and not any(key.id == key_id for key in open_store(settings).read_all()):
+            stop(f"there is no key {key_id}: `headrace keys list` shows them")
+    _print_aws(settings, key_id)
 
 
 @app.command("list")
@@ -134,7 +152,7 @@ def rotate(
     typer.echo(key.plaintext)
 
 
-def _create_yaml(settings: Config, tenant: str, label: str, ends: float | None, grant: GrantConfig) -> None:
+def _create_yaml(settings: Config, tenant: str, label: str, ends: float | None, grant: GrantConfig) -> str:
     key = new_key()
     # The file knows days only: a key that ends within a day is good until that day is over.
     until = f', expires: "{utc(ends - 1)[:10]}"' if ends else ""
@@ -146,6 +164,13 @@ def _create_yaml(settings: Config, tenant: str, label: str, ends: float | None, 
         print_status(f"It is valid only with the pepper in {path}; set auth.pepper to share it between machines.")
     print_status("The key itself, shown only once:")
     typer.echo(key.plaintext)
+    return key.id
+
+
+def _print_aws(settings: Config, key_id: str) -> None:
+    from gateway.auth.aws import lines  # AWS's signatures are not needed before
+
+    typer.echo(lines(load_pepper(settings), key_id))
 
 
 def _written(role: str, scopes: dict[str, Names | None], labels: Names | None) -> dict[str, Any]:

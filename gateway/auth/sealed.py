@@ -20,9 +20,8 @@ from sqlalchemy import make_url
 from config.schema.identity import USER
 from gateway.auth.changes import Position
 from gateway.auth.keys import NO_LABELS, KeyRecord, Principal
-from gateway.auth.pepper import previous_of
+from gateway.auth.pepper import BrokenSeal, Seal, previous_of
 from gateway.auth.scope import Scope
-from gateway.auth.seal import BrokenSeal, Seal
 from gateway.auth.store import LiveKeys
 from gateway.auth.teams.store import StoredTeam
 from gateway.state.private_folder import make_private

@@ -139,6 +139,26 @@ class KeyTable:
             raise self._refused(record)
         return record.principal
 
+    def signer(self, key_id: str, fits: Callable[[str], bool], now_utc: float) -> Principal:
+        """The principal of a request that is signed with the secret access key of a key. `fits` checks the signature
+        with a secret.
+
+        Raises `CredentialError`, and `CapacityError` for a key that may be one of the database, which is not read yet.
+        """
+        from gateway.auth.aws import secret_of  # few gateways have clients that sign
+
+        record = self._records.get(key_id) or self._ended.get(key_id, _NO_RECORD)
+        peppers = [pepper for pepper in (self._pepper, previous_of(self._pepper)) if pepper is not None]
+        if not any(fits(secret_of(pepper, key_id)) for pepper in peppers):
+            if not self._is_complete and record is _NO_RECORD:
+                raise CapacityError(_NOT_READ, code="key_database_unavailable", retry_after=1.0)
+            raise CredentialError(REFUSED).because("unknown" if record is _NO_RECORD else "wrong_secret", key=key_id)
+        if record is _NO_RECORD:
+            raise CredentialError(REFUSED).because("unknown", key=key_id)
+        if key_id not in self._records or now_utc >= record.expires_at:
+            raise self._refused(record)
+        return record.principal
+
     def holder(self, key_id: str, now_utc: float) -> Principal | None:
         """The principal of a key; None if the key is not here, or has expired."""
         record = self._records.get(key_id)

@@ -16,6 +16,7 @@ input_tokens.py      `/v1/responses/input_tokens`
 pages.py             pages of lists
 passed.py            OpenAI's operations that are forwarded unchanged: rerank, audio, images
 anthropic.py         `/v1/messages`, `/v1/messages/count_tokens`
+clouds/              the APIs of clouds: Gemini, Vertex AI, Bedrock
 oip_http.py          the Open Inference Protocol over HTTP
 predict_v1.py        KServe's v1 and TensorFlow Serving's REST API
 apps.py              HTTP apps, and TorchServe's paths

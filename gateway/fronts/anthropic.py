@@ -1,6 +1,7 @@
 """Anthropic's API: `/v1/messages` over every pool that serves chats."""
 
 import time
+from collections.abc import Callable
 from functools import partial
 
 import msgspec
@@ -13,7 +14,7 @@ from adapters.offload import messages
 from adapters.wire.anthropic import errors as anthropic_errors
 from adapters.wire.anthropic import requests as wire
 from adapters.wire.anthropic.answers import MessageEvents, message_of
-from adapters.wire.anthropic.message_request import MessagesRequest, route_names
+from adapters.wire.anthropic.message_request import MessagesRequest, TokenCount, route_names
 from adapters.wire.field_names import MESSAGES
 from gateway.auth.keys import Principal
 from gateway.fronts import decoding, errors, rate_limits
@@ -55,38 +56,52 @@ class AnthropicFront:
         route = self._routes.get(http.target)
         if route is None and http.target.startswith(MODELS + b"/"):
             route = self._one
-        return await self._door.serve(http, route, _NOT_FOUND, _refusal, self._headers, anthropic_errors.as_event)
+        return await self._door.serve(http, route, _NOT_FOUND, _refusal, self.headers, anthropic_errors.as_event)
 
     async def _message(self, principal: Principal, http: Request, record: Record) -> Response:
-        require_json(http)
-        body, betas = await http.read(), http.headers.get("anthropic-beta")
-        snapshot = self._core.snapshot
-        request = await decoding.decode(snapshot, partial(wire.decode_message, betas=betas), body, route_names)
+        read = partial(wire.decode_message, betas=http.headers.get("anthropic-beta"))
+        return await self.message(principal, http, record, await _body(http), read)
+
+    async def message(
+        self,
+        principal: Principal,
+        http: Request,
+        record: Record,
+        body: bytes,
+        read: Callable[[bytes], MessagesRequest],
+        stream_of: type["MessageBody"] | None = None,
+    ) -> Response:
+        """Answer a message. `read` is a function of a module, which decodes the body. `stream_of` is the class of a
+        streamed body, if that has another wire."""
+        request = await decoding.decode(self._core.snapshot, read, body, route_names)
         answer = await self._core.handle(principal, request, http.headers, record)
         request = answer.routed(request)
         record.ignored = tuple(map(MESSAGES.field, record.ignored))
-        headers = [("content-type", answer.content_type), *self._headers(record), *answer.headers]
+        headers = [("content-type", answer.content_type), *self.headers(record), *answer.headers]
         if answer.body is None:
             events = None
             if answer.form.wire != "anthropic":
                 events = MessageEvents(wire.stops(request), request.model, wire.names(request))
-            stream = MessageBody(answer, events, record.request_id)
+            stream = (stream_of or MessageBody)(answer, events, record.request_id)
             return Response(answer.status, [*headers, *STREAMED], stream)
         return Response(answer.status, headers, _whole(request, answer))
 
     async def _count(self, principal: Principal, http: Request, record: Record) -> Response:
+        read = partial(wire.decode_count, betas=http.headers.get("anthropic-beta"))
+        return await self.count(principal, http, record, await _body(http), read)
+
+    async def count(
+        self, principal: Principal, http: Request, record: Record, body: bytes, read: Callable[[bytes], TokenCount]
+    ) -> Response:
         """Count tokens by the model's own server; estimate if the server cannot count."""
-        require_json(http)
-        body = await http.read()
-        count = partial(wire.decode_count, betas=http.headers.get("anthropic-beta"))
-        request = await decoding.decode(self._core.snapshot, count, body, route_names)
+        request = await decoding.decode(self._core.snapshot, read, body, route_names)
         try:
             answer = await self._core.handle(principal, request, http.headers, record)
         except Unsupported:
             estimate = await messages.estimate(request.chat, request.size)
             response = self._respond(record, _encode({"input_tokens": estimate}))
             return Response(200, [*response.headers, ESTIMATED], response.body)
-        return Response(200, [("content-type", "application/json"), *self._headers(record)], answer.body or b"")
+        return Response(200, [("content-type", "application/json"), *self.headers(record)], answer.body or b"")
 
     async def _models(self, principal: Principal, http: Request, record: Record) -> Response:
         """All models that serve chats, on one page."""
@@ -102,14 +117,20 @@ class AnthropicFront:
 
     def _respond(self, record: Record, body: bytes) -> Response:
         self._core.end(record)
-        return Response(200, [("content-type", "application/json"), *self._headers(record)], body)
+        return Response(200, [("content-type", "application/json"), *self.headers(record)], body)
 
-    def _headers(self, record: Record) -> Fields:
+    def headers(self, record: Record) -> Fields:
+        """The headers of every response."""
         core = self._core
         now = core.clock()
         allowances = record.allowances or core.ledger.shown(record.tenant, now)
         limits = rate_limits.anthropic_headers(allowances, now, time.time())
         return [("request-id", record.request_id), *self._door.headers(record), *limits]
+
+
+async def _body(http: Request) -> bytes:
+    require_json(http)
+    return await http.read()
 
 
 def _whole(request: MessagesRequest, answer: Answer) -> bytes:
@@ -147,8 +168,11 @@ class MessageBody:
             MESSAGES.of(error)
             self._over = True
             self._answer.end(error)
-            type_ = errors.anthropic_type(statuses.http_status(error))
-            return anthropic_errors.encode_event(error, type_, self._request_id)
+            return self._failed(error)
+
+    def _failed(self, error: InferenceError) -> bytes:
+        type_ = errors.anthropic_type(statuses.http_status(error))
+        return anthropic_errors.encode_event(error, type_, self._request_id)
 
     async def _next(self) -> bytes:
         answer, events = self._answer, self._events

@@ -33,9 +33,10 @@ async def decode(
     body: bytes,
     words: Words = same,
     operation: str = "",
+    model: str = "",
 ) -> T:
     """Decode a request, without the invalid fields that a route of its model drops. A request without a model gets
-    the default model of its operation.
+    the default model of its operation. `model` is the name of a model that the body does not have.
 
     A large body with many values is decoded in another process, so `read` is a function of a module. It returns the
     request, or a tuple that begins with the request. The route is selected later: if it does not drop the field,
@@ -46,7 +47,7 @@ async def decode(
     except CallerError as error:
         default = snapshot.config.default_models.of(operation)
         if default is None or error.param != "model" or await offload.parse(body, named.names_model, "", body):
-            return await _without(snapshot, read, body, words, error)
+            return await _without(snapshot, read, body, words, error, model)
         filled = await offload.parse(body, named.with_model, "", body, default)
         return _changed(await decode(snapshot, read, filled, words), size=len(body))
 
@@ -69,13 +70,14 @@ async def _without(
     body: bytes,
     words: Words,
     refusal: CallerError,
+    name_of_model: str,
 ) -> T:
     """Remove one invalid field at a time until the rest is valid. Raises `refusal` for a field that no route drops."""
     if refusal.param is None:
         raise refusal
     fields = await offload.parse(body, open_body, body)
     error, removed = refusal, list[frozenset[str]]()
-    model = snapshot.catalogue.find(field(fields, "model", _string, required=True) or "")
+    model = snapshot.catalogue.find(name_of_model or field(fields, "model", _string, required=True) or "")
     while model is not None and error.param is not None:
         name = re.split(r"[.\[]", error.param, maxsplit=1)[0]
         names = frozenset((name, *words(name)))

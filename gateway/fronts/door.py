@@ -6,8 +6,10 @@ import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sized
+from functools import partial
 from typing import Any
 
+from adapters.assembly import LARGE
 from adapters.cut import survived
 from adapters.errors import UPGRADE_REQUIRED, CallerError, InferenceError
 from adapters.http1.message import Request, Response
@@ -41,6 +43,8 @@ HeadersOf = Callable[[Record], Fields]
 """The headers of a front's responses."""
 
 
+Authenticating = Callable[[Request, Record], Awaitable[Principal]]
+"""Finds the principal of a request whose credential depends on its body."""
 Answering = Callable[[Principal, Request, Record], Awaitable[Response]]
 
 
@@ -71,13 +75,15 @@ class Door:
         refusal: Shape,
         headers_of: HeadersOf | None = None,
         event_of: EventOf | None = None,
+        authenticating: Authenticating | None = None,
     ) -> Awaitable[Response]:
         """Answer one request, and report its end exactly once. `unknown` is the message for a path without a route.
 
-        `event_of` is for a front with event streams, which may begin with comments.
+        `event_of` is for a front with event streams, which may begin with comments; `authenticating` for one whose
+        clients sign their requests.
         """
         record = self.record(http.headers, route.operation if route else "unknown", http.peer)
-        answering = self._answer(http, route, unknown, refusal, headers_of or self.headers, record)
+        answering = self._answer(http, route, unknown, refusal, headers_of or self.headers, record, authenticating)
         patience = self.core.snapshot.config.http.stream_comments
         if patience is None or event_of is None:
             return answering
@@ -98,6 +104,7 @@ class Door:
         refusal: Shape,
         headers_of: HeadersOf,
         record: Record,
+        authenticating: Authenticating | None = None,
     ) -> Response:
         core = self.core
         try:
@@ -105,7 +112,10 @@ class Door:
                 raise CallerError("No path takes WebSockets: send the request over HTTP.", code=UPGRADE_REQUIRED)
             if http.target in _PROBES:
                 raise CallerError(unknown, code="unknown_url")
-            principal = self._authenticate(http, record)
+            if authenticating is None:
+                principal = self._authenticate(http, record)
+            else:
+                principal = await authenticating(http, record)
             if route is None:
                 raise CallerError(unknown, code="unknown_url")
             if http.method not in route.methods and not (http.method == "HEAD" and "GET" in route.methods):
@@ -162,6 +172,22 @@ class Door:
             tracer.begin(record, headers)
         return record
 
+    async def signed(self, http: Request, record: Record) -> Principal:
+        """The principal of a request that may be signed as for AWS. Raises `CredentialError`."""
+        from gateway.auth.aws import RequestSignature, is_signed
+
+        if not is_signed(http.headers.get("authorization")):
+            return self._authenticate(http, record)
+        core, now = self.core, time.time()
+        signature, keys = RequestSignature.of(http, now), core.snapshot.credentials.keys
+        if (holder := keys.holder(signature.key_id, now)) is not None:
+            http.charge_to(core.memory.of(holder.tenant))
+        body = await http.read_encoded() if holder is not None else b""
+        check = partial(keys.signer, signature.key_id, partial(signature.fits, http, body), now)
+        principal = check() if len(body) < LARGE else await asyncio.to_thread(check)  # a large body takes long to hash
+        record.hold(principal)
+        return principal
+
     def _authenticate(self, http: Request, record: Record) -> Principal:
         if http.query and _KEY_IN_URL.search(http.query):
             raise CallerError(
@@ -171,8 +197,9 @@ class Door:
             )
         headers = http.headers
         token = bearer(headers.get("authorization"))
-        if token is None:  # `api-key` is the header of Azure's clients
-            token = bearer(None, headers.get("x-api-key") or headers.get("api-key"))
+        if token is None:  # `api-key` is the header of Azure's clients, `x-goog-api-key` of Google's
+            given = headers.get("x-api-key") or headers.get("api-key") or headers.get("x-goog-api-key")
+            token = bearer(None, given)
         return self.principal(token, http.peer_certificate if token is None else None, record)
 
     def principal(self, token: str | None, certificate: Mapping[str, Any] | None, record: Record) -> Principal:

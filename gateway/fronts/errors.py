@@ -32,20 +32,20 @@ def openai_body(error: InferenceError) -> bytes:
 
 def openai_response(error: InferenceError, headers: list[tuple[str, str]]) -> Response:
     """OpenAI's error response, with `headers` and the headers that the error requires."""
-    fields = [("content-type", "application/json"), *headers, *_advice(error)]
+    fields = [("content-type", "application/json"), *headers, *advice(error)]
     return Response(statuses.http_status(error), fields, openai_body(error))
 
 
 def oip_response(error: InferenceError, headers: list[tuple[str, str]]) -> Response:
     """The error response of the fronts of tensors: the same for the Open Inference Protocol, KServe and TensorFlow
     Serving."""
-    fields = [("content-type", "application/json"), *headers, *_advice(error), (ERROR_CODE, error.code)]
+    fields = [("content-type", "application/json"), *headers, *advice(error), (ERROR_CODE, error.code)]
     return Response(statuses.http_status(error), fields, oip_responses.encode_error(error.message))
 
 
 def app_response(error: InferenceError, headers: list[tuple[str, str]]) -> Response:
     """The error response for apps, in TorchServe's form, as TorchServe's clients use this front too."""
-    fields = [("content-type", "application/json"), *headers, *_advice(error), (ERROR_CODE, error.code)]
+    fields = [("content-type", "application/json"), *headers, *advice(error), (ERROR_CODE, error.code)]
     status = statuses.http_status(error)
     return Response(status, fields, torchserve.encode_error(status, error.code, error.message))
 
@@ -61,7 +61,7 @@ def anthropic_response(error: InferenceError, headers: list[tuple[str, str]]) ->
     if status == 503:
         status = OVERLOADED
     body = anthropic.encode_error(error, anthropic_type(status), dict(headers).get("request-id"))
-    return Response(status, [("content-type", "application/json"), *headers, *_advice(error)], body)
+    return Response(status, [("content-type", "application/json"), *headers, *advice(error)], body)
 
 
 def openai_refusal(status: int, code: str, message: str, headers: Headers = NO_HEADERS) -> Response:
@@ -71,7 +71,7 @@ def openai_refusal(status: int, code: str, message: str, headers: Headers = NO_H
     return Response(status, [("content-type", "application/json")], wire.encode_error(error, type_))
 
 
-def _advice(error: InferenceError) -> list[tuple[str, str]]:
+def advice(error: InferenceError) -> list[tuple[str, str]]:
     """Headers that advise a client whether and when to retry.
 
     The gateway has already retried a failed upstream; further retries by clients would multiply the load on a

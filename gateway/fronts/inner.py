@@ -10,7 +10,7 @@ from adapters.http1.message import Headers, Request, Response
 from gateway.auth.keys import Principal
 from gateway.fronts.anthropic import AnthropicFront
 from gateway.fronts.comments import EventOf
-from gateway.fronts.door import Door, DoorPath, Fields, HeadersOf, Shape
+from gateway.fronts.door import Authenticating, Door, DoorPath, Fields, HeadersOf, Shape
 from gateway.fronts.oip_http import OipFront
 from gateway.fronts.openai import OpenAIFront
 from gateway.fronts.paths import MESSAGES, RESPONSES
@@ -52,6 +52,7 @@ class InnerDoor(Door):
         refusal: Shape,
         headers_of: HeadersOf | None = None,
         event_of: EventOf | None = None,
+        authenticating: Authenticating | None = None,
     ) -> Awaitable[Response]:
         assert isinstance(http, InnerRequest)
         record = self.record(http.headers, route.operation if route else "unknown", http.peer)

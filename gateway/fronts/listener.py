@@ -10,7 +10,7 @@ from adapters.http1.message import Request, Response
 from adapters.wire.openai.model_field import PASSTHROUGH
 from gateway.fronts.door import Door, DoorPath
 from gateway.fronts.openai import OpenAIFront
-from gateway.fronts.paths import APPS, MESSAGES, MODELS, RESPONSES, VERSION, readdressed
+from gateway.fronts.paths import APPS, GEMINI, MESSAGES, MODEL, MODELS, PROJECTS, RESPONSES, VERSION, readdressed
 
 PASSED = frozenset(path.encode() for path in PASSTHROUGH)
 GENERATION = frozenset({b"/v1/chat/completions", b"/v1/completions", b"/v1/embeddings"})
@@ -68,12 +68,16 @@ class Fronts:
         self._openai = OpenAIFront(door, now)
         self._anthropic = LateFront("gateway.fronts.anthropic", "AnthropicFront", own, created)
         self._oip = LateFront("gateway.fronts.oip_http", "OipFront", own, lambda: ready)
+        self._vertex = LateFront("gateway.fronts.clouds.vertex", "VertexFront", own, created)
         self._fronts: tuple[tuple[bytes, Front], ...] = (
             (b"/v2", self._oip),
             (b"/v1/models/", LateFront("gateway.fronts.predict_v1", "PredictFront", own, created)),
             (RESPONSES, responses or LateFront("gateway.fronts.responses", "ResponsesFront", own)),
             *features,
             (MESSAGES, self._anthropic),
+            (GEMINI, LateFront("gateway.fronts.clouds.gemini", "GeminiFront", own)),
+            (MODEL, LateFront("gateway.fronts.clouds.bedrock", "BedrockFront", own, created)),
+            *((path, self._vertex) for path in PROJECTS),
         )
         self._apps = LateFront("gateway.fronts.apps", "AppsFront", own)
         self._passed = LateFront("gateway.fronts.passed", "PassedFront", own)
@@ -98,5 +102,5 @@ class Fronts:
 
     def routes(self) -> Iterator[DoorPath]:
         """The routes of all fronts."""
-        for front in (self._openai, *(front for _, front in self._fronts), self._apps, self._passed):
+        for front in dict.fromkeys((self._openai, *(front for _, front in self._fronts), self._apps, self._passed)):
             yield from front.routes()

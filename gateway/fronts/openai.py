@@ -10,6 +10,7 @@ from adapters.requests import GenerateRequest
 from adapters.wire import sse
 from adapters.wire.openai import chat as wire
 from adapters.wire.responses.requests import decode_chat
+from config.catalogue.published import PublishedFacts
 from gateway.auth.keys import Principal
 from gateway.fronts import decoding, errors
 from gateway.fronts.door import STREAMED, Door, DoorPath
@@ -30,6 +31,7 @@ class OpenAIFront:
         self._door = door
         self._core = door.core
         self._created = created
+        self._facts = PublishedFacts()
         generate = partial(partial, self._generate)
         self._routes = {
             b"/v1/chat/completions": DoorPath("/v1/chat/completions", generate("chat", decode_chat)),
@@ -69,9 +71,12 @@ class OpenAIFront:
 
     async def _models(self, principal: Principal, http: Request, record: Record) -> Response:
         visible = self._door.visible(principal)
-        tensor_models = self._core.snapshot.tensor_models
+        tensor_models, facts = self._core.snapshot.tensor_models, await self._facts.of(self._core.snapshot.config)
         models = [
-            wire.model(name, self._created, "tensor" if model.name in tensor_models else "llm")
+            {
+                **wire.model(name, self._created, "tensor" if model.name in tensor_models else "llm"),
+                **facts.get(model.name, {}),
+            }
             for model in visible
             for name, _, _ in rules.names(model)
         ]

@@ -56,6 +56,16 @@ _STATE_OF_BATCHES: dict[str, tuple[str, ...]] = {
     "/v1/messages/batches/{id}/cancel": _POST,
     "/v1/messages/batches/{id}/results": _GET,
 }
+_CONTENT_VERBS = ("generateContent", "streamGenerateContent", "countTokens")
+_EMBED_VERBS = ("embedContent", "batchEmbedContents")
+_VERTEX = "/v1/projects/{project}/locations/{location}/publishers/anthropic/models"
+_OF_CLOUDS = (
+    f"{_VERTEX}/{{model}}:rawPredict",
+    f"{_VERTEX}/{{model}}:streamRawPredict",
+    f"{_VERTEX}/count-tokens:rawPredict",
+    "/model/{model}/invoke",
+    "/model/{model}/invoke-with-response-stream",
+)
 CLIENT: dict[str, ClientRight] = {
     "/v1/chat/completions": ClientRight(_POST, "chat", "inference"),
     "/v1/completions": ClientRight(_POST, "text_completion", "inference"),
@@ -64,6 +74,11 @@ CLIENT: dict[str, ClientRight] = {
     "/v1/responses/input_tokens": ClientRight(_POST, "chat", "inference"),
     "/v1/messages": ClientRight(_POST, "chat", "inference"),
     "/v1/messages/count_tokens": ClientRight(_POST, "chat", "inference"),
+    **{f"/v1beta/models/{{model}}:{verb}": ClientRight(_POST, "chat", "inference") for verb in _CONTENT_VERBS},
+    **{f"/v1beta/models/{{model}}:{verb}": ClientRight(_POST, "embeddings", "inference") for verb in _EMBED_VERBS},
+    "/v1beta/models": ClientRight(_GET, "models"),
+    "/v1beta/models/{model}": ClientRight(_GET, "models"),
+    **{path: ClientRight(_POST, "chat", "inference") for path in _OF_CLOUDS},
     "/v1/models": ClientRight(_GET, "models"),
     "/v1/models/{model}": ClientRight(_GET, "models"),
     "/v1/models/{model}/metadata": ClientRight(_GET, "models"),

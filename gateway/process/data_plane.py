@@ -46,6 +46,7 @@ from gateway.traffic.metrics.gauges import Gauges, IdentityGauges
 from gateway.traffic.metrics.queues import QueueMetrics
 from gateway.traffic.plan_state import PlanState
 from gateway.traffic.pool import Pool
+from gateway.traffic.standing import AccountMemory
 
 if TYPE_CHECKING:
     from gateway.admin.playground.listener import PlaygroundListener
@@ -65,6 +66,7 @@ class SharedResources:
     keys: Path
     """The path of a sealed copy of the keys."""
     certificate: ServerFiles | None
+    accounts: AccountMemory
 
 
 class DataPlane:
@@ -82,6 +84,8 @@ class DataPlane:
         self.memory = Memory(config.http)
         self.runtimes = shared.runtimes if shared else OwnRuntimes()
         self.fleet = Fleet(self.rng, self.clock, self.runtimes)
+        if shared is not None:
+            self.fleet.account_memory = shared.accounts
         self.plan_state = PlanState()
         self.demo = shared.demo if shared else new_key() if config.auth.demo_key else None
         self.identity = Identity(

@@ -124,6 +124,8 @@ SERVERS = (
     _("sequence_lost", (503,), "The server that had the sequence is gone.", "Begin the sequence again."),
     _("instance_lost", (503,), "The copy of the model that computed the request died.",
       "Look for the request in the runtime's log before you repeat it: it may be the cause."),
+    _("upstream_rate_limited", (429,), "Every account of the pool has used the quota of its provider.",
+      "Wait for `retry-after` seconds, the earliest reset; add another key, or a `fallback`."),
     _("upstream_quota_exhausted", (503,), "The account at the provider has no credit or quota.",
       "Add credit, another key, or a `fallback`."),
     _("upstream_unreachable", (502,), "The connection to the server failed: address, TLS, or a reset.", _LOOK),

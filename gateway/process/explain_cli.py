@@ -52,7 +52,7 @@ def check(
     """Print every error and warning of a configuration, and run its tests. Exit status 1 if one fails."""
     with working(f"reads {file}"):
         reading = read(file)
-    warnings = (*reading.warnings, *(reading.forgotten if strict else ()))
+    warnings = (*reading.warnings, *(reading.forgotten if strict else ()), *_by_catalogue(reading.config, file))
     for problem in (*reading.problems, *warnings, *reading.unchecked):
         typer.echo(str(problem))
     if reading.config is None or (strict and warnings):
@@ -80,6 +80,24 @@ def check(
     passed = "" if tests is None else f", {_counted(_run(policy, tests), 'test')} passed"
     warned = f", {_counted(len(reading.warnings), 'warning')}" if reading.warnings else ""
     typer.echo(f"{file}: ok{warned}{passed}")
+
+
+def _by_catalogue(config: Config | None, file: Path) -> tuple[Problem, ...]:
+    """Warnings about hosted models, which need the catalogue."""
+    if config is None or not any(
+        endpoint.url.startswith("https:") for pool in config.pools for endpoint in pool.endpoints
+    ):
+        return ()
+    from config.catalogue.reading import SHIPPED, CatalogueError, catalogue
+    from config.checks.hosted import advise
+
+    path = config.catalogue_file or SHIPPED
+    try:
+        return tuple(advise(config, str(file), catalogue(path)))
+    except OSError as error:
+        _stop(f"{path}: {error.strerror}")
+    except CatalogueError as error:
+        _stop(f"{path} {error}")
 
 
 def _durations(config: Config, rate: str, failures: str) -> list[str]:

@@ -126,6 +126,7 @@ def charge(price: PriceRow, usage: Usage) -> Money:
         usage.cached_tokens,
         usage.reasoning_tokens,
         usage.cache_write_tokens,
+        usage.cache_hour_tokens,
     )
 
 

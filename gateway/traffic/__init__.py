@@ -3,7 +3,9 @@
 plan.py           composes the upstream of a decision: Fallback[Retry[Resume[Hedge[Pool]]]]
 plan_state.py     state of plans that outlives a reload: budgets, caches
 fallback.py       another upstream after a failure; a pool with a free slot first
+filtered.py       answers that a provider's filter ends before anything is written
 split.py          a choice between upstreams, inside a fallback
+prompt_cache.py   marks prompts for the cache of a provider
 retry.py          another attempt within a budget
 hedge.py          a second attempt while the first has not begun
 resume.py         continues a broken stream at another endpoint
@@ -14,6 +16,7 @@ load.py           the load of a set of pools
 queue.py          requests that wait for a slot in a full pool
 sequences.py      the endpoint that has the state of a sequence
 endpoint.py       one server address: health, breaker, load
+accounts/         what the accounts at a provider may still send, and their pauses
 fleet/            all endpoints, preserved across reloads
 discovery/        endpoints from DNS, a file or Kubernetes
 standing.py       the measurements and the state of pools that processes exchange

@@ -54,13 +54,17 @@ class Endpoint:
 
     __slots__ = (
         "__weakref__", "_bad", "_good", "_since", "_slow_start", "_weight", "adapter", "address", "breaker", "health",
-        "id", "in_flight", "latency", "not_ready", "outliers", "probe_error", "provider", "refusal", "refusals",
-        "runtime", "scrubber", "several", "signal", "tally", "waiting", "warming", "weight", "zone",
+        "id", "in_flight", "latency", "not_ready", "outliers", "place", "probe_error", "provider", "refusal",
+        "refusals", "runtime", "scrubber", "several", "signal", "tally", "waiting", "warming", "weight", "zone",
     )  # fmt: skip
 
-    def __init__(self, id_: str, adapter: Adapter, breaker: Breaker, weight: float = 1.0, address: str = "") -> None:
+    def __init__(
+        self, id_: str, adapter: Adapter, breaker: Breaker, weight: float = 1.0, address: str = "", place: str = ""
+    ) -> None:
         self.id = id_
         self.address = address or id_
+        self.place = place or self.address
+        """The address, or the name of one of several accounts there: the same in every gateway and after a restart."""
         self.adapter = adapter
         self.breaker = breaker
         self.scrubber = Scrubber()
@@ -137,6 +141,10 @@ class Endpoint:
         """Seconds until `allows` may return true; 0 if it does now."""
         return max(self.breaker.retry_after(now), self.refusals.retry_after(*self._key(subject), now))
 
+    def share_left(self, model: str, now: float) -> float:
+        """The share that is left of the provider's quota for a model; 1 if none is known."""
+        return 1.0
+
     def _key(self, subject: RefusalKey) -> RefusalKey:
         return subject if self.several else RefusalKey("", subject.tenant)
 
@@ -173,13 +181,15 @@ class Endpoint:
 
     def _judge(self, error: BaseException | None, now: float, subject: RefusalKey, *, was_out: bool) -> None:
         failed = False
-        if error is None or _is_callers(error):
+        if error is None or is_callers(error):
             self.breaker.success(now)  # the endpoint works, even if the request was wrong
             if self.refusals.held:
                 self.refusals.answered(*self._key(subject), now)
         elif isinstance(error, AccountRefused) and error.scope == "server":
             self.breaker.abandoned(now)
-            self.breaker.rest(ACCOUNT_REST if error.retry_after is None else error.retry_after, now, ACCOUNT_REST)
+            wait = ACCOUNT_REST if error.retry_after is None else error.retry_after
+            if self.refusals.refused(*self._key(subject), wait, now, self.breaker, "server"):
+                self.breaker.rest(wait, now, ACCOUNT_REST)
             return
         elif isinstance(error, InferenceError) and error.blames_endpoint and self._is_to_blame(error, now, subject):
             self.breaker.failure(now)
@@ -232,5 +242,6 @@ class Endpoint:
         return self.health != before
 
 
-def _is_callers(error: BaseException) -> bool:
+def is_callers(error: BaseException) -> bool:
+    """Whether the endpoint works, and the request was wrong."""
     return isinstance(error, InferenceError) and error.kind == "caller" and not error.blames_endpoint

@@ -5,12 +5,13 @@ from typing import NamedTuple
 
 from adapters.base import Answer, Upstream
 from adapters.call import Call
-from adapters.errors import ContextTooLong, InferenceError, UpstreamSilent, UpstreamTimeout
+from adapters.errors import ContentRefused, ContextTooLong, InferenceError, UpstreamSilent, UpstreamTimeout
 from adapters.requests import ModelRequest
 from config.schema.config import Failure
 
 _NONE: frozenset[str] = frozenset()
 _TOO_LONG: frozenset[str] = frozenset({"context_length"})
+_FILTERED: frozenset[str] = frozenset({"filtered"})
 _SILENT: frozenset[str] = frozenset({"timeout"})
 _LATE = _SILENT | {"transport"}
 
@@ -28,18 +29,26 @@ class Fallback:
     def __init__(self, first: Upstream, steps: Sequence[FallbackStep]) -> None:
         self._first = first
         self._steps = steps
+        filters = [number for number, step in enumerate(steps, 1) if "filtered" in step.on]
+        self._filtered = max(filters, default=0)
+        """The number of the last step for answers that a filter ends; 0 without one."""
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
-        upstream, left = self._first, iter(self._steps)
+        upstream, tried = self._first, 0
         while True:
             try:
                 answer = await upstream.call(request, call)
+                if tried < self._filtered and call.repeatable and call.relay is None:
+                    from gateway.traffic.filtered import unless_filtered
+
+                    answer = await unless_filtered(answer)
             except InferenceError as error:
-                classes = _classes(request, error)
-                step = next((step for step in left if not step.on.isdisjoint(classes)), None)
-                if step is None or request.sequence or not call.again_after(error):
+                classes, number = _classes(request, error), tried
+                while number < len(self._steps) and self._steps[number].on.isdisjoint(classes):
+                    number += 1
+                if number == len(self._steps) or request.sequence or not call.again_after(error):
                     raise
-                upstream = step.upstream
+                upstream, tried = self._steps[number].upstream, number + 1
             else:
                 event = ("fallback", answer.pool)
                 if upstream is not self._first and event not in call.trace.events:  # an inner fallback has recorded it
@@ -56,6 +65,8 @@ def _classes(request: ModelRequest, error: InferenceError) -> frozenset[str]:
     """The classes of a failure; none for one that every upstream would repeat."""
     if isinstance(error, ContextTooLong):
         return _TOO_LONG
+    if isinstance(error, ContentRefused):
+        return _FILTERED
     if isinstance(error, UpstreamTimeout):
         return _SILENT if may_be_computed(request, error) else _LATE
     return frozenset({error.kind}) if error.retryable else _NONE

@@ -99,6 +99,10 @@ class Composer:
             again=retry.methods == "all",
             spare=self._pools[name].spare,
         )
+        if (prompt_cache := self._configs[name].prompt_cache) is not None:
+            from gateway.traffic.prompt_cache import PromptCache
+
+            upstream = PromptCache(upstream, prompt_cache)
         if (mode := self._configs[name].resume) is not None:
             from gateway.traffic.resume import Resume
 

@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
 from random import Random
+from typing import TYPE_CHECKING
 
 from adapters.base import Answer
 from adapters.call import Call
-from adapters.errors import InferenceError, ModelNotReady, NonePermitted, Overloaded, Resting, Unavailable
+from adapters.errors import AccountsRest, InferenceError, ModelNotReady, NonePermitted, Overloaded, Resting, Unavailable
 from adapters.http1.relay import Relay
 from adapters.requests import ModelRequest
 from adapters.types import Usage
@@ -22,6 +23,9 @@ from policies.balancing.balance import Picker
 from policies.balancing.stickiness import home_of
 from policies.health import panics
 from policies.queueing import BATCH
+
+if TYPE_CHECKING:  # for pools with accounts
+    from gateway.traffic.accounts.endpoint import AccountEndpoint
 
 RETRY_AFTER = 1.0
 MOST_UNSEEN = 2**20
@@ -42,6 +46,7 @@ class Pool:
         queue: PoolQueue | None = None,
         meter: PoolMeter | None = None,
         cold: ColdStart | None = None,
+        accounts: bool = False,
         rng: Random,
         clock: Callable[[], float],
     ) -> None:
@@ -55,6 +60,11 @@ class Pool:
         self._queue = queue
         self._meter = meter
         self._cold = cold
+        self._accounts: type[AccountEndpoint] | None = None
+        if accounts:
+            from gateway.traffic.accounts import endpoint
+
+            self._accounts = endpoint.AccountEndpoint
         self.leaving: Sequence[Endpoint] = ()
         """Endpoints that receive no new requests, except requests of sequences that started there."""
         if queue is not None:
@@ -118,15 +128,17 @@ class Pool:
         span: AttemptSpan | None = None
         if call.trace.spans is not None:
             call.span = span = AttemptSpan(call.trace.spans, request, call.step, endpoint, self.name, started)
-        relay = call.relay
+        relay, accounts = call.relay, self._accounts
         others: list[Endpoint] = []
         try:
+            if accounts is not None:
+                accounts.sends(endpoint, request)
             if relay is None:
                 answer = await endpoint.adapter.call(request, call)
             else:
-                others = alternatives(
-                    endpoint, self._ready(relay, subject_of(request, call), started), relay.alternatives
-                )
+                if accounts is None:  # another account has another key
+                    ready = self._ready(relay, subject_of(request, call), started)
+                    others = alternatives(endpoint, ready, relay.alternatives)
                 answer = await carried(relay, endpoint, others, request, call)
             if answer.status >= 400:
                 await clean(answer, endpoint.scrubber)
@@ -139,6 +151,8 @@ class Pool:
                 span.failed(error, now)
             if queue is not None:
                 queue.settle(request, call, waiter, _begun(request, error))
+            if accounts is not None:
+                accounts.release(endpoint, request)
             endpoint.failed_to_begin(error, now - started, now, subject_of(request, call), span)
             if isinstance(error, InferenceError):
                 error.note(pool=self.name, endpoint=endpoint.id)
@@ -147,6 +161,8 @@ class Pool:
         if relay is not None:
             endpoint = served(relay, endpoint, others, request, call, now)
         call.trace.returned(now)
+        if accounts is not None:
+            accounts.release(endpoint, request)
         endpoint.latency.answered(now - started, now)
         answer.pool = self.name
         answer.endpoint = endpoint.id
@@ -168,6 +184,10 @@ class Pool:
             call.full_pools.append(self.name)
         elif self._queue is not None:
             return await self._queue.wait(request, call)
+        if self._accounts is not None and (resting := self._accounts.resting(alive := self._alive(), request, now)):
+            wait, cause = resting
+            rests = AccountsRest(f"{self.name}: the provider accepts no more requests now.", retry_after=wait)
+            raise rests.because(cause, pool=self.name, endpoints=len(self._endpoints), resting=len(alive))
         raise self._full(subject_of(request, call), now)
 
     def _end(
@@ -186,6 +206,8 @@ class Pool:
             call.trace.event("implausible_usage", self.name)
         if self._queue is not None:
             self._queue.settle(request, call, waiter, answer.usage)
+        if self._accounts is not None:
+            self._accounts.settle(endpoint, request, answer.usage, now)
         if span is not None:
             span.answered(answer, error, now)
         endpoint.end(error, now, subject_of(request, call), span)
@@ -208,6 +230,8 @@ class Pool:
         for endpoint in alive:  # a loop: each request passes here, and a comprehension is a call
             if endpoint.in_flight < limit and endpoint.allows(subject, now):
                 ready.append(endpoint)  # noqa: PERF401
+        if self._accounts is not None:
+            ready = self._accounts.with_room(ready, request, now)
         if tried:
             ready = [e for e in ready if e.id not in tried] or ready
         if not ready:
@@ -219,7 +243,15 @@ class Pool:
                 endpoint.warm(now)
         endpoint = self._picker.pick(ready, request, call, now, self._rng)
         endpoint.begin(now, subject)
+        if self._accounts is not None:
+            self._accounts.hold(endpoint, request, now)
         return endpoint
+
+    def give_back(self, endpoint: Endpoint, request: ModelRequest, call: Call, error: InferenceError) -> None:
+        """End a lease whose request was not sent."""
+        if self._accounts is not None:
+            self._accounts.release(endpoint, request)
+        endpoint.failed_to_begin(error, 0.0, self._clock(), subject_of(request, call))
 
     def _permitted(self, relay: Relay, subject: RefusalKey, now: float) -> list[Endpoint]:
         """The endpoints that a relay can reach and permits. Raises `NonePermitted` without such an endpoint."""
@@ -266,6 +298,8 @@ class Pool:
         if home.in_flight >= self._max_in_flight:
             return None
         home.begin(now, subject_of(request, call))
+        if self._accounts is not None:
+            self._accounts.hold(home, request, now)
         return home
 
     def next_change(self, now: float) -> float:

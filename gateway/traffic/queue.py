@@ -39,6 +39,9 @@ class Places(Protocol):
     def lease(self, request: ModelRequest, call: Call, now: float) -> Endpoint | None:
         """An endpoint, with the request counted there; None when all are full. Raises `Unavailable`."""
 
+    def give_back(self, endpoint: Endpoint, request: ModelRequest, call: Call, error: InferenceError) -> None:
+        """End a lease whose request was not sent."""
+
     @property
     def is_cold(self) -> bool:
         """Whether requests wait for the first replica."""
@@ -215,12 +218,8 @@ class PoolQueue:
         """Release a request whose client disconnected while it waited or just after it received its slot."""
         if waiter.endpoint is not None:
             self.settle(waiter.request, waiter.call, waiter, None)
-            waiter.endpoint.failed_to_begin(
-                ClientGone("the client closed the connection"),
-                0.0,
-                self._clock(),
-                subject_of(waiter.request, waiter.call),
-            )
+            gone = ClientGone("the client closed the connection")
+            self.places.give_back(waiter.endpoint, waiter.request, waiter.call, gone)
         elif waiter in self.line:
             self.line.remove(waiter)
 

@@ -1,6 +1,18 @@
 """The measurements and the state of pools that the processes of a gateway exchange."""
 
+from typing import NamedTuple
+
 import msgspec
+
+
+class AccountMemory(NamedTuple):
+    """The memory in which processes share the pauses and quotas of accounts."""
+
+    fd: int = -1
+    """-1 for memory of this process alone."""
+    workers: int = 1
+    me: int = 0
+    """The number of this process among the workers."""
 
 
 class PoolDemand(msgspec.Struct, frozen=True, kw_only=True):

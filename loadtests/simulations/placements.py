@@ -26,7 +26,11 @@ class _View:
     """
 
     __slots__ = ("_moment", "_phase", "_signal", "in_flight", "now", "replica", "scraped")
-    address = ""
+    place = ""
+
+    def share_left(self, model: str, now: float) -> float:
+        return 1.0
+
     weight = 1.0
     zone = None
     latency = _UNMEASURED

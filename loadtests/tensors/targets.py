@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -132,13 +133,18 @@ def running_peer(peer: Peer, venv: Path, core: str, folder: Path) -> Iterator[Ta
 
 
 def checked(target: Target) -> Target:
-    """The target, once it has added and subtracted right.
+    """The target, once it has added and subtracted right. On a busy machine a server may refuse its first requests.
 
     Raises:
-        StartError: it has not.
+        StartError: a wrong answer, or none within ``START_TIMEOUT_S``.
     """
-    done = send(target.doors["http"].port, target.plain, list(target.inside))
-    if done.returncode != 0 or not is_right(done.stdout):
-        reason = done.stderr.decode(errors="replace") or repr(done.stdout[:300])
-        raise StartError(f"{target.name} does not add and subtract: {reason}")
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while (done := send(target.doors["http"].port, target.plain, list(target.inside))).returncode != 0:
+        if time.monotonic() > deadline:
+            reason = done.stderr.decode(errors="replace")
+            raise StartError(f"{target.name} does not add and subtract: {reason}")
+        print(f"{target.name} is not ready: {done.stderr.decode(errors='replace')}", file=sys.stderr)
+        time.sleep(POLL_S)
+    if not is_right(done.stdout):
+        raise StartError(f"{target.name} does not add and subtract: {done.stdout[:300]!r}")
     return target

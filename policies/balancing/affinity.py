@@ -99,8 +99,8 @@ class PrefixAffinity:
         picked = self._holder(candidates, steps, rng) if steps and len(candidates) > 1 else None
         if picked is None:
             picked = least_request(candidates, rng)
-        self._index.add(steps, picked.address)
-        self._count(picked.address, candidates)
+        self._index.add(steps, picked.place)
+        self._count(picked.place, candidates)
         return picked
 
     def _holder(self, candidates: Sequence[C], steps: list[bytes], rng: Random) -> C | None:
@@ -133,14 +133,14 @@ class PrefixAffinity:
             holders = self._index.holders(steps[place])
 
     def _is_cold(self, candidate: Candidate, candidates: Sequence[Candidate]) -> bool:
-        return self._recent.get(candidate.address, 0.0) * len(candidates) < COLD * self._total
+        return self._recent.get(candidate.place, 0.0) * len(candidates) < COLD * self._total
 
     def _count(self, address: str, candidates: Sequence[Candidate]) -> None:
         """Count a pick. Halving limits the counts to recent picks and drops removed endpoints."""
         self._recent[address] = self._recent.get(address, 0.0) + 1
         self._total += 1
         if self._total > 256 * len(candidates):
-            present = {c.address for c in candidates}
+            present = {c.place for c in candidates}
             self._recent = {a: picks / 2 for a, picks in self._recent.items() if a in present}
             self._total = sum(self._recent.values())
 
@@ -149,7 +149,7 @@ def _least_loaded(candidates: Sequence[C], holders: Sequence[str], limit: float)
     """The least loaded of the holders below the limit; among equals, the latest."""
     chosen, lowest = None, (inf, 0)
     for candidate in candidates:
-        address = candidate.address
+        address = candidate.place
         if address in holders and _fits(candidate, limit):
             load = ((candidate.in_flight + 1) / candidate.weight, holders.index(address))
             if load < lowest:

@@ -18,7 +18,7 @@ class Candidate(Protocol):
     """An endpoint that may be picked."""
 
     @property
-    def address(self) -> str: ...  # the same in every gateway and after a restart
+    def place(self) -> str: ...  # the same in every gateway and after a restart
     @property
     def in_flight(self) -> int: ...
     @property
@@ -29,6 +29,7 @@ class Candidate(Protocol):
     def signal(self) -> Signal: ...
     @property
     def zone(self) -> str | None: ...
+    def share_left(self, model: str, now: float) -> float: ...  # of the provider's quota for the model
 
 
 class RoutedRequest(Protocol):
@@ -114,6 +115,21 @@ class Drawn:
             if left < 0:
                 return candidate
         return candidates[-1]
+
+
+class MostLeft:
+    """The account of whose quota for the model the largest share is left; the less loaded of two where none is known.
+
+    Stateless: the shares include the requests in flight, so a burst goes to one account until another has more. Equal
+    shares run out at the same time, so that no quota refills in vain while another is exhausted.
+    """
+
+    __slots__ = ()
+
+    def pick(self, candidates: Sequence[C], request: RoutedRequest, caller: Caller, now: float, rng: Random) -> C:
+        shares = [candidate.share_left(request.model, now) for candidate in candidates]
+        most = max(shares, default=0.0)
+        return least_request([c for c, share in zip(candidates, shares, strict=True) if share == most], rng)
 
 
 class PeakEwmaTwoChoices:

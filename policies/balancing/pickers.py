@@ -10,6 +10,7 @@ from policies.balancing.balance import (
     Caller,
     Drawn,
     LeastRequest,
+    MostLeft,
     PeakEwmaTwoChoices,
     Picker,
     RoundRobin,
@@ -74,6 +75,8 @@ def _by(config: BalanceConfig) -> Picker:
             return RoundRobin()
         case "random":
             return Drawn()
+        case "quota":
+            return MostLeft()
         case "peak_ewma":
             return PeakEwmaTwoChoices()
         case "load":

@@ -70,7 +70,7 @@ def home_of(sequence: str, candidates: Sequence[C]) -> C:
 
 def _score(point: int, candidate: Candidate) -> float:
     """An exponential draw whose rate is the weight; it depends on the key and this endpoint alone."""
-    mixed = _mix(point ^ _seed(candidate.address))
+    mixed = _mix(point ^ _seed(candidate.place))
     return -log((mixed + 1) / 2**64) / candidate.weight
 
 

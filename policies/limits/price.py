@@ -46,6 +46,7 @@ class _Rates(NamedTuple):
     completion: int
     cached: int
     cache_write: int
+    cache_hour: int
     reasoning: int
 
 
@@ -63,10 +64,17 @@ class PriceRow:
         self._tiers = tuple(_rates(tier, tier.above, share) for tier in tiers)
 
     def cost(
-        self, prompt_tokens: int, completion_tokens: int, cached: int = 0, reasoning: int = 0, cache_write: int = 0
+        self,
+        prompt_tokens: int,
+        completion_tokens: int,
+        cached: int = 0,
+        reasoning: int = 0,
+        cache_write: int = 0,
+        cache_hour: int = 0,
     ) -> Money:
         """The cost of an answered request. Tokens that a cache had (`cached`) and those that are written to it
-        (`cache_write`) are parts of the prompt, reasoning of the completion."""
+        (`cache_write`) are parts of the prompt, reasoning of the completion. `cache_hour` is the part of the written
+        ones that the cache keeps for an hour."""
         rates = self._rates
         for tier in self._tiers:
             if prompt_tokens > tier.above:
@@ -75,7 +83,9 @@ class PriceRow:
         if cached or reasoning or cache_write:
             cached = min(cached, prompt_tokens)
             picos += cached * (rates.cached - rates.prompt)
-            picos += min(cache_write, prompt_tokens - cached) * (rates.cache_write - rates.prompt)
+            written = min(cache_write, prompt_tokens - cached)
+            picos += written * (rates.cache_write - rates.prompt)
+            picos += min(cache_hour, written) * (rates.cache_hour - rates.cache_write)
             picos += min(reasoning, completion_tokens) * (rates.reasoning - rates.completion)
         return Money(picos, self.currency)
 
@@ -117,5 +127,7 @@ def _rates(config: TokenRatesConfig, above: int, share: float) -> _Rates:
     completion = config.completion.picos if config.completion else 0
     cached = config.cached.picos if config.cached else prompt
     cache_write = config.cache_write.picos if config.cache_write else prompt
+    cache_hour = config.cache_write_hour.picos if config.cache_write_hour else cache_write
     reasoning = config.reasoning.picos if config.reasoning else completion
-    return _Rates(above, *[round(picos * share) for picos in (prompt, completion, cached, cache_write, reasoning)])
+    rates = (prompt, completion, cached, cache_write, cache_hour, reasoning)
+    return _Rates(above, *[round(picos * share) for picos in rates])

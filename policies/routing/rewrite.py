@@ -13,6 +13,7 @@ Takes = Callable[[str], bool]
 """Returns whether a request's operation has a field of this name."""
 _NULL = Raw(b"null")
 _number = msgspec.json.Decoder(int | float)
+_text = msgspec.json.Decoder(str)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -35,7 +36,7 @@ class Rewrite:
     forwarded: it would bypass the rule.
     """
 
-    __slots__ = ("_added", "_capped", "_defaults", "_governed", "gone")
+    __slots__ = ("_added", "_capped", "_defaults", "_governed", "_strip", "gone")
 
     def __init__(self, config: RewriteConfig) -> None:
         names = (*config.force, *config.drop)
@@ -51,6 +52,7 @@ class Rewrite:
                 self._defaults[name] = _raw(cap)
         if config.model is not None:
             self._added["model"] = _raw(config.model)
+        self._strip = config.strip
 
     def __call__(self, fields: Mapping[str, Raw], takes: Takes = _everything) -> Fields:
         """The fields to send. A field that the operation does not have is not added. Raises `NotANumber`."""
@@ -61,6 +63,8 @@ class Rewrite:
                 sent[name] = value
             elif exact == name and name not in self.gone:
                 sent[name] = self._at_most(name, value)
+        if self._strip is not None and (requested := sent.get("model")) is not None:
+            sent["model"] = _raw(_text.decode(requested).removeprefix(self._strip))
         for name, value in self._added.items():
             if (accepted := _accepted_name(name, takes)) is not None:
                 sent[accepted] = value

@@ -27,7 +27,7 @@ from adapters.http1.client import Client
 from adapters.registry import Address, make
 from adapters.requests import ModelRequest
 from adapters.types import ANTHROPIC, OPENAI, Usage
-from adapters.upstreams.anthropic import AnthropicAdapter
+from adapters.upstreams.anthropic.client import AnthropicAdapter
 from adapters.wire import sse
 from adapters.wire.anthropic import requests as wire
 from adapters.wire.openai import chat as openai

@@ -25,7 +25,7 @@ from adapters.types import Usage
 from adapters.upstreams.openai.client import OpenAIAdapter
 from adapters.wire.openai import chat as wire
 from adapters.wire.openai import model_field as named
-from adapters.wire.openai.dialects import DIALECTS
+from adapters.wire.openai.providers import DIALECTS
 from config.schema.protocols.language import OpenAIProtocol
 from tests.adapters.http1.scripted import Peer, ReceivedRequest, scripted
 from tests.support.openai_answers import (
@@ -308,8 +308,9 @@ async def test_a_server_is_detected_by_the_owner_of_its_models(owner: str, diale
         await adapter.call(chat(max_completion_tokens=3, seed=1), within())
         renamed = {"max_completion_tokens", "seed"}
     body = json.loads(received[-1].body)
-    renames = DIALECTS[dialect].renames
-    assert set(body) - {"model", "messages"} == {renames.get(name, name) for name in renamed}
+    renames, lacks = DIALECTS[dialect].renames, [name for lack in DIALECTS[dialect].lacks for name in lack.fields]
+    sent = {renames.get(name, name) for name in renamed - set(lacks)}
+    assert set(body) - {"model", "messages"} == sent
 
 
 @pytest.mark.parametrize("answer", [models("vllm", "mistralai"), models(), http(b"[]"), http(b"{}", "x", 500)])

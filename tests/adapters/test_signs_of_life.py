@@ -13,7 +13,7 @@ from adapters.base import Adapter
 from adapters.errors import DeadlineError, InferenceError, UpstreamSilent
 from adapters.http1.client import Client
 from adapters.requests import ModelRequest
-from adapters.upstreams.anthropic import AnthropicAdapter
+from adapters.upstreams.anthropic.client import AnthropicAdapter
 from adapters.upstreams.openai.chunk_stream import is_opening
 from adapters.upstreams.openai.client import OpenAIAdapter
 from adapters.wire.anthropic import requests as messages

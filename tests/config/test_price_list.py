@@ -26,7 +26,8 @@ EXCERPT = """{
   "painter": {"output_cost_per_image": 0.04},
   "caching": {"input_cost_per_token": 3e-06, "output_cost_per_token": 1.5e-05, "input_cost_per_token_batches": 1.5e-06,
     "output_cost_per_token_batches": 7.5e-06, "cache_creation_input_token_cost": 3.75e-06,
-    "cache_creation_input_token_cost_above_1hr": 6e-06, "input_cost_per_image": 0},
+    "cache_creation_input_token_cost_above_1hr": 6e-06, "input_cost_per_audio_token": 1e-05,
+    "input_cost_per_image": 0},
   "vast/tiny": {"input_cost_per_token": 1e-13, "output_cost_per_token": 0},
   "one/twin": {"input_cost_per_token": 1e-06}, "two/twin": {"input_cost_per_token": 2e-06}
 }"""
@@ -92,8 +93,9 @@ def test_the_command_prints_prices(tmp_path: Any) -> None:
     assert CliRunner().invoke(app, ["prices", "import", str(file), "x"]).exit_code == 2
     file.write_text(EXCERPT)
     done = CliRunner().invoke(app, ["prices", "import", str(file), "caching"])
-    assert '"caching": {prompt: 3 usd/1M, completion: 15 usd/1M, cache_write: 3.75 usd/1M, batch: 50%}' in done.output
-    assert "caching: not imported: cache_creation_input_token_cost_above_1hr." in done.output
+    written = "cache_write: 3.75 usd/1M, cache_write_hour: 6 usd/1M, batch: 50%"
+    assert f'"caching": {{prompt: 3 usd/1M, completion: 15 usd/1M, {written}}}' in done.output
+    assert "caching: not imported: input_cost_per_audio_token." in done.output
 
 
 @pytest.mark.parametrize(

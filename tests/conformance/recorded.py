@@ -74,13 +74,13 @@ def markdown(cells: Iterable[Cell], features: Sequence[str]) -> str:
     return "\n".join([*lines, "", *notes]) + "\n"
 
 
-def in_page(page: str, table: str) -> str:
+def in_page(page: str, table: str, begin: str = BEGIN, end: str = END) -> str:
     """Replace the text between the two marks of a page by the table. Raises `ValueError` if a mark is missing."""
-    before, begun, rest = page.partition(BEGIN)
-    _, ended, after = rest.partition(END)
+    before, begun, rest = page.partition(begin)
+    _, ended, after = rest.partition(end)
     if not (begun and ended):
         raise ValueError("the page has no place for the matrix")
-    return f"{before}{BEGIN}\n\n{table}\n{END}{after}"
+    return f"{before}{begin}\n\n{table}\n{end}{after}"
 
 
 def _mark(cell: Cell | None, reasons: dict[str, int]) -> str:

@@ -18,8 +18,9 @@ SESSIONS = [
 ]
 TURNS = {"aider": 0, SEEING: 2}
 """Turns of a session if they are not three. Aider has no tools: it writes the file of its first answer."""
-PROBES = {"claude-code": 404, "codex-openai": 426}
-"""Refusals that an agent goes on after: Claude Code asks for `/` without a key, Codex for a WebSocket."""
+PROBES = {"claude-code": 404, "claude-code-bedrock": 404, "codex-openai": 426}
+"""Refusals that an agent goes on after: Claude Code asks for `/` without a key, or for the list of Bedrock's inference
+profiles; Codex asks for a WebSocket."""
 
 
 @pytest.mark.parametrize(("agent", "model"), SESSIONS)

@@ -7,8 +7,9 @@ from policies.balancing.signals import PeakEwma, Signal
 
 
 class Candidate:
-    def __init__(self, address: str, weight: float = 1.0, in_flight: int = 0, zone: str | None = None) -> None:
-        self.address = address
+    def __init__(self, place: str, weight: float = 1.0, in_flight: int = 0, zone: str | None = None) -> None:
+        self.place = place
+        self.share = 1.0
         self.weight = weight
         self.in_flight = in_flight
         self.latency = PeakEwma()
@@ -16,7 +17,10 @@ class Candidate:
         self.zone = zone
 
     def __repr__(self) -> str:
-        return self.address
+        return self.place
+
+    def share_left(self, model: str, now: float) -> float:
+        return self.share
 
 
 def candidates(*weights: float) -> list[Candidate]:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from tests.support.providers import gemini_faults
+
 Object = dict[str, Any]
 
 _ID, _NAME = re.compile(r"[a-zA-Z0-9_-]+"), re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -187,8 +189,13 @@ def gemini(body: Object) -> Iterator[str]:
                 yield "Function call is missing a thought_signature"
 
 
+def google(body: Object) -> Iterator[str]:
+    """The faults of a request in Gemini's own protocol."""
+    yield from gemini_faults.faults(body, GOOGLE)
+
+
 class Strict(NamedTuple):
-    """A strict server: its faults of a request, and its dialect; None for Anthropic's protocol."""
+    """A strict server: its faults of a request, and its dialect; None for a protocol of its own."""
 
     faults: Callable[[Object], Iterator[str]]
     dialect: str | None
@@ -200,7 +207,10 @@ SERVERS = {
     "vllm": Strict(vllm, "vllm"),
     "gemini": Strict(gemini, "gemini"),
     "deepseek": Strict(deepseek, "auto"),
+    "google": Strict(google, None),
 }
+GOOGLE = "gemini-3-flash"
+"""The model of Gemini's own protocol."""
 
 
 # ── answers ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -223,6 +233,19 @@ def message_answer(calls: list[str], nth: int) -> Object:
     usage = {"input_tokens": 1, "output_tokens": 1}
     return {"id": f"msg_{nth}", "type": "message", "role": "assistant", "model": "m", "content": content,
             "stop_reason": reason, "stop_sequence": None, "usage": usage}  # fmt: skip
+
+
+def google_answer(calls: list[str], nth: int) -> Object:
+    """An answer of Gemini's with thoughts, a signed text or signed calls."""
+    parts: list[Object] = [{"text": f"hm {nth}", "thought": True}]
+    if nth % 2 or not calls:
+        parts += [{"text": f"said {nth}"}, {"text": "", "thoughtSignature": gemini_faults.signature(f"said {nth}")}]
+    for i, name in enumerate(calls):
+        part: Object = {"functionCall": {"name": name, "args": {"n": i}}}
+        parts.append(part if i else {**part, "thoughtSignature": gemini_faults.signature(name)})
+    usage = {"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2}
+    candidate = {"content": {"parts": parts, "role": "model"}, "finishReason": "STOP", "index": 0}
+    return {"candidates": [candidate], "usageMetadata": usage}
 
 
 def chat_answer(server: str, calls: list[str], nth: int) -> Object:

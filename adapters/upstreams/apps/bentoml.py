@@ -57,7 +57,7 @@ _task = msgspec.json.Decoder(_Task).decode
 
 def make(pool: PoolConfig, address: Address) -> BentoMLAdapter:
     """Return the adapter of one endpoint of a pool."""
-    protocol, keyed = pool.protocol, pool.key is not None
+    protocol, keyed = pool.protocol, pool.has_credential
     assert isinstance(protocol, BentoMLProtocol)
     return BentoMLAdapter(http1_client(pool, address), protocol, keyed=keyed, **names(pool), **probe_path(pool))
 

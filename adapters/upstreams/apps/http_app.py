@@ -30,7 +30,7 @@ def make(pool: PoolConfig, address: Address) -> HttpAppAdapter:
     protocol = pool.protocol
     assert isinstance(protocol, HttpProtocol)
     return HttpAppAdapter(
-        http1_client(pool, address), protocol, keyed=pool.key is not None, probe=probe_path(pool).get("probe")
+        http1_client(pool, address), protocol, keyed=pool.has_credential, probe=probe_path(pool).get("probe")
     )
 
 

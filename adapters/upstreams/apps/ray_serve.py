@@ -32,7 +32,7 @@ def make(pool: PoolConfig, address: Address) -> RayServeAdapter:
     assert isinstance(protocol, RayServeProtocol)
     port = protocol.dashboard_port
     dashboard = None if port is None else beside(pool, address, port, protocol.dashboard_token)
-    keyed = pool.key is not None
+    keyed = pool.has_credential
     return RayServeAdapter(
         http1_client(pool, address), protocol, dashboard, keyed=keyed, **names(pool), **probe_path(pool)
     )

@@ -19,6 +19,7 @@ from adapters.wire.responses import native
 
 _DATA = ord("d")
 _FINISHED = re.compile(rb'"finish_reason": ?"')
+_THOUGHT = re.compile(rb'"reasoning_content": ?"[^"]')
 _END = sse.encode(wire.DONE)
 
 
@@ -28,10 +29,11 @@ class ChunkStream(EventStream):
     A stream without `[DONE]` is complete if its last choice has finished.
     """
 
-    __slots__ = ("_alone", "_data", "_data_before", "_reported", "_swallow_usage")
+    __slots__ = ("_alone", "_data", "_data_before", "_reported", "_sse", "_swallow_usage")
 
     def __init__(self, response: ClientResponse, request: GenerateRequest) -> None:
-        super().__init__(response, Usage(prompt_tokens=request.prompt_tokens))
+        self._sse = sse.Splitter(response.max_answer)
+        super().__init__(response, Usage(prompt_tokens=request.prompt_tokens), splitter=self._sse)
         self._started = False
         self._swallow_usage = not request.include_usage
         self._data_before = self._data = b""
@@ -75,14 +77,14 @@ class ChunkStream(EventStream):
         if not piece and self._is_whole():
             self._done = True
             return self._held(_END)
-        if self._begun and self._splitter.is_between_events and (count := _count_plain(piece)):
+        if self._begun and self._sse.is_between_events and (count := _count_plain(piece)):
             self._pass_plain(piece, count)
             return piece
         return super()._read(piece)
 
     def write_to(self, writer: Callable[[bytes], bool]) -> None:
         def forward(piece: bytes) -> bool:
-            count = _count_plain(piece) if self._splitter.is_between_events else 0
+            count = _count_plain(piece) if self._sse.is_between_events else 0
             if not count or not writer(piece):
                 return False
             self._pass_plain(piece, count)
@@ -100,9 +102,28 @@ class ChunkStream(EventStream):
 
     def _is_whole(self) -> bool:
         """Whether only `[DONE]` or its blank line is missing. Only usage may follow a finish_reason."""
-        if sse.data_of(self._splitter.rest.strip(b"\n")) == wire.DONE:
+        if sse.data_of(self._sse.rest.strip(b"\n")) == wire.DONE:
             return True
         return self._alone and any(_FINISHED.search(data) for data in (self._data_before, self._data))
+
+
+class UnrepeatedStream(ChunkStream):
+    """A stream of a server that may send a piece of a thought twice, without the repetitions."""
+
+    __slots__ = ()
+
+    def _passes_on(self, event: bytes) -> bool:
+        """False for an event with thoughts that equals the event before it."""
+        data = sse.data_of(event)
+        if data == self._data and _THOUGHT.search(data):
+            return False
+        return super()._passes_on(event)
+
+    def _read(self, piece: bytes) -> bytes:
+        return EventStream._read(self, piece) if piece else super()._read(piece)
+
+    def write_to(self, writer: Callable[[bytes], bool]) -> None:
+        """Each event is examined: nothing is forwarded while this stream waits."""
 
 
 def _count_plain(piece: bytes) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from typing import NoReturn
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec.structs import replace
@@ -29,7 +30,7 @@ from adapters.types import OPENAI, Deadline, Usage
 from adapters.upstreams.apps.calls import AppCalls
 from adapters.upstreams.dial import http1_client, names, probe_path
 from adapters.upstreams.failed_status import MAX_ERROR_BODY, error_body, is_answer, retry_after
-from adapters.upstreams.openai.chunk_stream import ChunkStream, ResponsesStream
+from adapters.upstreams.openai.chunk_stream import ChunkStream, ResponsesStream, UnrepeatedStream
 from adapters.upstreams.openai.orders import call_of
 from adapters.upstreams.openai.paths import Paths
 from adapters.upstreams.openai.token_count import TokenCounter
@@ -37,13 +38,26 @@ from adapters.upstreams.scrubbing import scrubber
 from adapters.upstreams.text.one_kind import OneKind
 from adapters.upstreams.text.prompts import prompts
 from adapters.wire import decoding, error_table, internal_headers
-from adapters.wire.anthropic.message_request import MessagesRequest, TokenCount
+from adapters.wire.anthropic.message_request import TokenCount
 from adapters.wire.failure_text import Scrubber
+from adapters.wire.native_chat import NativeChat
 from adapters.wire.openai import chat as wire
-from adapters.wire.openai import dialects, embeddings
+from adapters.wire.openai import embeddings
 from adapters.wire.openai.chat import events_of
-from adapters.wire.openai.dialects import AUTO, DIALECTS, MODELS, OURS, PLAIN, OpenAIDialect, of_owners
+from adapters.wire.openai.dialects import (
+    AUTO,
+    MODELS,
+    OURS,
+    PLAIN,
+    REACHABLE,
+    TO_MAX_TOKENS,
+    OpenAIDialect,
+    of_host,
+    of_owners,
+)
 from adapters.wire.openai.model_field import PASSTHROUGH, ListedModel, decode_models, usage_of, with_model
+from adapters.wire.openai.providers import DIALECTS, HOSTED
+from adapters.wire.openai.thinking import thinking_of_message
 from adapters.wire.responses import native as responses_native
 from adapters.wire.responses.native import events_of_response
 from config.schema.config import PoolConfig
@@ -56,6 +70,8 @@ def refusal(status: int, headers: Headers, error: wire.ErrorBody) -> InferenceEr
 
 
 MAX_LIST = 1024 * 1024
+RENAMED_SINCE = "2024-09"
+"""Azure's versions before have `max_tokens` for every model, and no `stream_options`."""
 
 encode = msgspec.json.Encoder().encode
 _STRICT = encode_fields([(STRICT, "true")])
@@ -69,7 +85,8 @@ def make(pool: PoolConfig, address: Address) -> Adapter:
     section = pool.protocol
     assert isinstance(section, OpenAIProtocol)
     client, scrubbed = http1_client(pool, address), scrubber(pool, address.url)
-    adapter = OpenAIAdapter(client, options=section, scrubber=scrubbed, **names(pool), **probe_path(pool))
+    host = urlsplit(address.url).hostname or ""
+    adapter = OpenAIAdapter(client, host=host, options=section, scrubber=scrubbed, **names(pool), **probe_path(pool))
     if section.only is None:
         return adapter
     return OneKind(adapter, section.only, prompts(section), section.max_tokens)
@@ -78,7 +95,8 @@ def make(pool: PoolConfig, address: Address) -> Adapter:
 class OpenAIAdapter:
     """Adapter of one endpoint. `model` is the endpoint's own name of the model, if clients use another name.
 
-    Without `options` the endpoint has the plain dialect. `ours`: the endpoint is the bundled runtime, which receives
+    Without `options` the endpoint has the plain dialect. The dialect `auto` is that of the `host`, if it is a hosted
+    API's. `ours`: the endpoint is the bundled runtime, which receives
     the tenant and the priority of each request. Its queue is fair between tenants, and the time to the first token
     does not disclose the prompts of another tenant.
     """
@@ -87,6 +105,7 @@ class OpenAIAdapter:
         self,
         client: Client,
         *,
+        host: str = "",
         model: str | None = None,
         probe: str | None = None,
         options: OpenAIProtocol | None = None,
@@ -102,9 +121,11 @@ class OpenAIAdapter:
         self._options = options or OpenAIProtocol()
         self._passes = {"tokenize"} if ours else frozenset(self._options.passes)
         self._dialect = OURS if ours else PLAIN
+        self._unknown = False
         if options is not None:
-            self._dialect = self._with_options(DIALECTS.get(options.dialect, AUTO))
-        self._unknown = options is not None and options.dialect == "auto"
+            name = (of_host(host, HOSTED) or "auto") if options.dialect == "auto" else options.dialect
+            self._unknown = name == "auto"
+            self._dialect = self._with_options(DIALECTS.get(name, AUTO))
         self._paths = Paths(client.base_path, self._dialect.root, self._options.api_version, self._options.root)
         self._health = tuple(map(self._health_target, (probe,) if probe else self._dialect.health))
         self._may_sleep = True
@@ -115,7 +136,10 @@ class OpenAIAdapter:
         self._counter = TokenCounter(client, self._paths.at_the_server("/tokenize"), self._post_fields, model)
 
     def _with_options(self, dialect: OpenAIDialect) -> OpenAIDialect:
-        """Return the dialect with the configured name of the field for the maximum length."""
+        """Return the dialect of the configured version, with the configured name of the length's field."""
+        version = self._options.api_version
+        if version is not None and version < RENAMED_SINCE:
+            dialect = dialect._replace(renames=TO_MAX_TOKENS, takes_stream_options=False)
         name = self._options.length
         if name is None:
             return dialect
@@ -137,13 +161,14 @@ class OpenAIAdapter:
                 fields += _STRICT
         salted = self._dialect.salts and not self._share_prefixes
         added = {}
-        if isinstance(request, MessagesRequest):
+        if isinstance(request, NativeChat):
             await messages.translate(request, call.ignored)
-            native = request.payload.native
-            added = dialects.thinking_of_message(native, request.fields, self._dialect.thinking)
-            if "thinking" in native and not self._dialect.thinking:
-                call.ignored.sift({"thinking": native["thinking"]}, ())
-        body = wire.upstream_body(request, self._model, self._dialect, call.salt if salted else "", added)
+            wish = request.payload.thinking
+            added = thinking_of_message(wish, request.fields, self._dialect.thinking)
+            if wish and not self._dialect.thinking:
+                call.ignored.sift(wish, ())
+        salt = call.salt if salted else ""
+        body = wire.upstream_body(request, self._model, self._dialect, salt, added, call.ignored)
         target = self._paths.call(request.path, self._model or request.model)
         response = await self._client.request(b"POST", target, fields, body, call.deadline)
         if not is_answer(response.status):
@@ -154,7 +179,8 @@ class OpenAIAdapter:
         if request.stream and (kind == "text/event-stream" or kind in _VAGUE):
             if isinstance(request, ResponsesRequest):
                 return await ResponsesStream(response, request, self._scrubber).begun(call.deadline.first_byte)
-            return await ChunkStream(response, request).begun(call.deadline.first_byte)
+            kind_of_stream = UnrepeatedStream if self._dialect.repeats else ChunkStream
+            return await kind_of_stream(response, request).begun(call.deadline.first_byte)
         answer = _whole(request, kind, body := await response.read())
         if isinstance(request, EmbeddingRequest) and embeddings.has_other_form(request.fields, body):
             answer.body = await offload.run(len(body), embeddings.in_other_form, body)
@@ -169,6 +195,8 @@ class OpenAIAdapter:
         raise failure
 
     def _failure(self, request: ModelRequest, status: int, headers: Headers, error: wire.ErrorBody) -> InferenceError:
+        if self._dialect.errors:
+            status, error = error_table.standard(status, error, self._dialect.errors)
         failure = refusal(status, headers, error)
         return error_table.by_client(failure, status, request.model) if self._model is None else failure
 
@@ -230,7 +258,7 @@ class OpenAIAdapter:
             if status not in (404, 405) or len(self._health) == 1:
                 break
             self._health = self._health[1:]
-        if status != 200:
+        if status != 200 and not (self._dialect.health == (REACHABLE,) and status < 500 and status != 401):
             path = self._health[0].decode().partition("?")[0]
             raise BackendError(f"The health check of {path} answered {status}.")
         if self._unknown:
@@ -245,7 +273,7 @@ class OpenAIAdapter:
         """Detect the dialect once, from the owners of the listed models."""
         with suppress(BackendError, CapacityError):
             owners = {model.owned_by or "" for model in await self._listed(call)}
-            self._dialect = self._with_options(of_owners(owners) or PLAIN)
+            self._dialect = self._with_options(of_owners(owners, DIALECTS) or PLAIN)
         self._unknown = False
 
     async def _listed(self, call: Call) -> list[ListedModel]:
@@ -255,7 +283,7 @@ class OpenAIAdapter:
         return decode_models(body)
 
     def _health_target(self, path: str) -> bytes:
-        return self._paths.models() if path == MODELS else self._paths.at_the_server(path)
+        return self._paths.models() if path in (MODELS, REACHABLE) else self._paths.at_the_server(path)
 
     async def _get(self, target: bytes, call: Call) -> tuple[int, bytes]:
         response = await self._client.request(b"GET", target, self._fields, b"", call.deadline)

@@ -10,6 +10,10 @@ _API = re.compile(
 """Roots at the end of documented URLs: with a version (Gemini, DeepInfra), of Cloudflare, Vertex AI and Databricks."""
 
 
+_BESIDE = frozenset({"/responses"})
+"""Azure's operations whose model is in the body, beside the deployments."""
+
+
 def names_root(base: str) -> bool:
     """Whether the path of a URL ends with an API's root."""
     return _API.search(base) is not None
@@ -41,7 +45,8 @@ class Paths:
     def call(self, path: str, model: str) -> bytes:
         """Return the target of a path below the API's root. The few paths in use are cached."""
         if self._version is not None:
-            return f"{self._deployments}{segment(model)}{path}?api-version={self._version}".encode()
+            below = f"{self.server}/openai" if path in _BESIDE else f"{self._deployments}{segment(model)}"
+            return f"{below}{path}?api-version={self._version}".encode()
         target = self._fixed.get(path)
         if target is None:
             target = self._fixed[path] = (self.api + path).encode()

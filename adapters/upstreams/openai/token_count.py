@@ -10,8 +10,9 @@ from adapters.offload import messages
 from adapters.types import ANTHROPIC, Usage
 from adapters.upstreams.failed_status import is_answer, upstream_error
 from adapters.wire import decoding
-from adapters.wire.anthropic.message_request import MessagesRequest, TokenCount
-from adapters.wire.openai import dialects
+from adapters.wire.anthropic.message_request import TokenCount
+from adapters.wire.native_chat import NativeChat
+from adapters.wire.openai.thinking import thinking_of_message
 
 MAX_ANSWER = 16 * 1024 * 1024
 """Bytes of a response, which lists every token."""
@@ -52,8 +53,8 @@ class TokenCounter:
         fields = request.chat.fields
         model = _encode(self._model) if self._model is not None else bytes(fields["model"])
         body = {name: fields[name] for name in _PROMPT if name in fields} | {"model": msgspec.Raw(model)}
-        if thinks and isinstance(request.chat, MessagesRequest):
-            body |= dialects.thinking_of_message(request.chat.payload.native, fields, "template")
+        if thinks and isinstance(request.chat, NativeChat):
+            body |= thinking_of_message(request.chat.payload.thinking, fields, "template")
         response = await self._client.request(b"POST", self._target, self._fields, _encode(body), call.deadline)
         try:
             content = await response.read(MAX_ANSWER)

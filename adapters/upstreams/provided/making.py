@@ -14,9 +14,10 @@ from config.schema.protocols.language import AnthropicProtocol, OpenAIProtocol
 def make(pool: PoolConfig) -> ProviderBatches:
     """The batches of a pool with `provider_batches`, with the pool's address, key and TLS."""
     (endpoint,) = pool.endpoints
+    pool = pool.at(endpoint)
     checked = dial.tls_context(pool, pool.protocol.name) if endpoint.url.startswith("https://") else None
     client, scrubbed = plain_client(pool, Address(endpoint.url, tls=checked)), scrubber(pool, endpoint.url)
     if isinstance(pool.protocol, AnthropicProtocol):
-        return AnthropicBatches(client, pool.protocol.version, pool.protocol.betas, scrubbed)
+        return AnthropicBatches(client, pool.protocol.its_version, pool.protocol.betas, scrubbed)
     root = pool.protocol.root if isinstance(pool.protocol, OpenAIProtocol) else None
     return OpenAIBatches(client, scrubbed, root)

@@ -41,7 +41,7 @@ def make(pool: PoolConfig, address: Address) -> KserveV1Adapter:
     explainer = None
     if protocol.explainer is not None:
         explainer = http1_client(pool, Address(protocol.explainer, None, address.tls))
-    client, keyed = http1_client(pool, address), pool.key is not None
+    client, keyed = http1_client(pool, address), pool.has_credential
     return KserveV1Adapter(client, protocol, explainer=explainer, keyed=keyed, **names(pool), **probe_path(pool))
 
 

@@ -18,6 +18,7 @@ Object = dict[str, Any]
 STOP_REASONS = {
     "stop": "end_turn",
     "length": "max_tokens",
+    "model_length": "max_tokens",
     "tool_calls": "tool_use",
     "function_call": "tool_use",
     "content_filter": "refusal",
@@ -82,7 +83,7 @@ class _Block(msgspec.Struct):
     input: Raw = Raw(b"{}")
 
 
-class _Message(msgspec.Struct):
+class ReadMessage(msgspec.Struct):
     content: list[Raw]
     type: str = ""
     id: str = ""
@@ -97,11 +98,11 @@ class _Message(msgspec.Struct):
         return reported_by(self.usage)
 
 
-_message = msgspec.json.Decoder(_Message)
+_message = msgspec.json.Decoder(ReadMessage)
 _block = msgspec.json.Decoder(_Block)
 
 
-def read_message(body: bytes) -> _Message:
+def read_message(body: bytes) -> ReadMessage:
     """Decode a message. Raises `BackendError`."""
     message = decoding.decode(_message.decode, body)
     if message.type != "message":
@@ -109,7 +110,7 @@ def read_message(body: bytes) -> _Message:
     return message
 
 
-def completion_of(message: _Message, created: int, name_of: Callable[[str], str] = str) -> bytes:
+def completion_of(message: ReadMessage, created: int, name_of: Callable[[str], str] = str) -> bytes:
     """Encode a message as a chat completion. `name_of` returns the client's name of a tool."""
     with decoding.Checked():
         chat_message = _chat_message([(raw, _block.decode(raw)) for raw in message.content], name_of)

@@ -9,12 +9,13 @@ import msgspec
 from msgspec import Raw
 
 from adapters.errors import CallerError
-from adapters.ignored_fields import IgnoredFields, allowed_tools
+from adapters.ignored_fields import IgnoredFields, with_allowed_tools
 from adapters.requests import ChatRequest
 from adapters.wire.anthropic import chat_turns as turns
 from adapters.wire.anthropic.tools import choice_of, tools_of
 from adapters.wire.body import field
-from adapters.wire.openai import bounds, dialects
+from adapters.wire.native_chat import NativeChat
+from adapters.wire.openai import bounds, thinking
 
 Object = dict[str, Any]
 
@@ -25,7 +26,7 @@ _TRANSLATED = (
     "safety_identifier", "service_tier", "stop", "tool_choice", "tools", "user",
 )  # fmt: skip
 _TRANSLATABLE = frozenset((
-    *_SAME, *_TRANSLATED, *dialects.THINKING_FIELDS, "add_generation_prompt", "continue_final_message", "model",
+    *_SAME, *_TRANSLATED, *thinking.THINKING_FIELDS, "add_generation_prompt", "continue_final_message", "model",
     "stream_options",
 ))  # fmt: skip
 _EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": None, "xhigh": "xhigh"}
@@ -34,7 +35,6 @@ _MAX_USER = 256
 _TIERS = {"auto": "auto", "default": "standard_only"}
 
 _encode = msgspec.json.Encoder().encode
-_any = msgspec.json.Decoder()
 _string = msgspec.json.Decoder(str | None)
 _count = msgspec.json.Decoder(int | None)
 _stop = msgspec.json.Decoder(str | list[str] | None)
@@ -53,19 +53,22 @@ class _ResponseFormat(msgspec.Struct):
 _response_format = msgspec.json.Decoder(_ResponseFormat | None)
 
 
-def message_body(request: ChatRequest, model: str | None, max_tokens: int, ignored: IgnoredFields) -> bytes:
-    """The body of `/v1/messages`. `max_tokens` applies to a chat without a limit, since a message must have one.
+def message_fields(request: ChatRequest, model: str | None, max_tokens: int | None, ignored: IgnoredFields) -> Object:
+    """The fields of `/v1/messages`. `max_tokens` applies to a chat without a limit; with None it has none, although
+    Anthropic's own API demands one.
 
     Fields without effect are added to `ignored`. Raises `CallerError`.
     """
-    fields = _with_allowed_tools(request.fields)
+    wish = request.payload.thinking if isinstance(request, NativeChat) else {}
+    fields = with_allowed_tools({**wish, **request.fields})
     ignored.sift(fields, _TRANSLATABLE)
     system, messages = turns.turns_of(fields, ignored)
     body: Object = {name: fields[name] for name in _SAME if _is_given(fields, name)}
     body["model"] = request.model if model is None else model
     body["messages"] = messages
     requested = field(fields, "max_completion_tokens", _count), field(fields, "max_tokens", _count)
-    body["max_tokens"] = next((most for most in requested if most is not None), max_tokens)
+    if (most := next((most for most in requested if most is not None), max_tokens)) is not None:
+        body["max_tokens"] = most
     if system:
         body["system"] = system
     if stops := ignored.stops(field(fields, "stop", _stop)):
@@ -77,15 +80,7 @@ def message_body(request: ChatRequest, model: str | None, max_tokens: int, ignor
     if tools := tools_of(fields, ignored):
         body["tools"] = tools
         body |= choice_of(fields, ignored)
-    return _encode(body | _output(fields, body))
-
-
-def _with_allowed_tools(fields: dict[str, Raw]) -> dict[str, Raw]:
-    """A message has no list of allowed tools: it has only those tools. Raises `CallerError`."""
-    if b"allowed_tools" not in bytes(fields.get("tool_choice", b"")):
-        return fields
-    encoded = allowed_tools({name: field(fields, name, _any) for name in ("tools", "tool_choice") if name in fields})
-    return fields | {name: Raw(_encode(value)) for name, value in encoded.items()}
+    return body | _output(fields, body)
 
 
 def _is_given(fields: dict[str, Raw], name: str) -> bool:
@@ -96,7 +91,7 @@ def _output(fields: dict[str, Raw], body: Object) -> Object:
     """The effort of thinking, and the answer's form."""
     config: Object = {}
     encoded: Object = {}
-    if "thinking" not in body and (wish := dialects.thinking_of_chat(fields)) is not None:
+    if "thinking" not in body and (wish := thinking.thinking_of_chat(fields)) is not None:
         body["thinking"] = wish
     effort = field(fields, "reasoning_effort", _string)
     if effort == "none":
@@ -108,7 +103,7 @@ def _output(fields: dict[str, Raw], body: Object) -> Object:
         config |= {"effort": word} if (word := _EFFORTS[effort]) else {}
     requested = field(fields, "response_format", _response_format)
     if requested is not None and requested.type == "json_object":
-        message = "This model's servers speak Anthropic's protocol, which requires a schema: use `json_schema`."
+        message = "`response_format` needs a schema with this model: use `json_schema`."
         raise CallerError(message, param="response_format", code="unsupported_parameter")
     if requested is not None and requested.type == "json_schema":
         if requested.json_schema is None:

@@ -296,6 +296,7 @@ def _result(message: _Message, ids: _CallIds) -> Object:
 def _assistant_blocks(message: _Message, ids: _CallIds) -> list[Object | Any]:
     """Thoughts come first, and must be as they were."""
     texts: list[Any] = [_object.decode(raw) for raw in message.thinking_blocks or () if not is_own(raw)]
+    _complete(texts, message.reasoning_content)
     content = message.content if message.content is not None else message.refusal
     if content is not None:
         texts += _blocks(content)
@@ -305,6 +306,13 @@ def _assistant_blocks(message: _Message, ids: _CallIds) -> list[Object | Any]:
     if texts:
         _marked(texts[-1], message.cache_control)
     return texts
+
+
+def _complete(thoughts: list[dict[str, Raw]], text: Any) -> None:
+    """Give a signed thought its text. A stream has the text beside the signature, as `reasoning_content`."""
+    signed = [block for block in thoughts if "thinking" in block]
+    if len(signed) == 1 and isinstance(text, str) and bytes(signed[0]["thinking"]) == b'""':
+        signed[0]["thinking"] = Raw(_encode(text))
 
 
 def arguments(text: str) -> Any:

@@ -5,69 +5,36 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
-import msgspec
 from msgspec.structs import replace
 
-from adapters.errors import CallerError
-from adapters.ignored_fields import IgnoredFields
-from adapters.requests import ChatRequest, Fields, ModelRequest, TextPayload
+from adapters.requests import ChatRequest, Fields, ModelRequest
 from adapters.wire.anthropic.message_to_chat import chat_fields
+from adapters.wire.native_chat import NativeChat, NativePayload
 
 
-class MessagePayload(TextPayload, kw_only=True):
-    """The body of a message, and its translation to the fields of a chat, which the first access creates."""
+class MessagePayload(NativePayload, kw_only=True):
+    """The body of a message."""
 
-    native: Fields
-    """The client's fields, which are forwarded unchanged if the upstream speaks the same wire."""
-    stream: bool = False
     betas: str = ""
     """The value of the client's `anthropic-beta` header."""
-    added: Fields = msgspec.field(default_factory=dict)
-    """Fields that the route adds and for which the client's wire has no name."""
-    chat: Fields | None = None
-    left_out: tuple[str, ...] = ()
-    """Fields of the message without effect on a chat, set by the translation."""
-    reworded: bool = False
-    """Whether the fields of the chat were replaced, so that `native` is no longer equivalent."""
 
-    @property
-    def fields(self) -> Fields:
-        """The fields of the equivalent chat. Raises `CallerError` if no chat is equivalent."""
-        if self.chat is None:
-            try:
-                self.chat, self.left_out = chat_fields(self.native, self.added, stream=self.stream)
-            except CallerError as error:
-                error.own_words = True
-                raise
-        return self.chat
-
-    def translated(self) -> tuple[Fields, tuple[str, ...]]:
-        """Return `chat` and `left_out`. Raises `CallerError`."""
-        return self.fields, self.left_out
-
-    def report(self, ignored: IgnoredFields) -> None:
-        """Translate, and record the fields without effect. Raises `CallerError`, on a strict route for such a field."""
-        _ = self.fields
-        try:
-            for name in self.left_out:
-                ignored.ignore(name)
-        except CallerError as error:
-            error.own_words = True
-            raise
+    def _as_chat(self) -> tuple[Fields, tuple[str, ...]]:
+        return chat_fields(self.native, self.added, stream=self.stream)
 
     def with_model(self, encoded: Fields) -> MessagePayload:
         """Return the payload with another `model` field."""
         chat = None if self.chat is None else {**self.chat, **encoded}
         return replace(self, native={**self.native, **encoded}, chat=chat)
 
-    def with_fields(self, fields: Fields) -> MessagePayload:
-        return replace(self, chat=fields, reworded=True)
 
-
-class MessagesRequest(ChatRequest, frozen=True, kw_only=True):
-    """A request to Anthropic's `/v1/messages`, which all other code treats as a chat."""
+class MessagesRequest(NativeChat, frozen=True, kw_only=True):
+    """A request to Anthropic's `/v1/messages`."""
 
     payload: MessagePayload
+
+    @property
+    def native_path(self) -> str:
+        return "/v1/messages"
 
 
 class TokenCount(ModelRequest, frozen=True, kw_only=True):

@@ -197,20 +197,25 @@ def _from_assistant(content: str | list[blocks.Block], ignored: IgnoredFields) -
     if thoughts := "".join([block.thinking for block in content if isinstance(block, blocks.ThinkingBlock)]):
         message["reasoning_content"] = thoughts
     extras = dict(_call_extras(content, ignored))
+    if (own := extras.pop("", None)) is not None:
+        message["extra_content"] = own
     calls = [block.call() for block in content if isinstance(block, blocks.ToolUseBlock)]
+    for call in calls:
+        if (extra := extras.get(call["id"])) is not None:
+            kept_signatures.restore(message, call, extra)
     if calls:
-        message["tool_calls"] = [call | extras.get(call["id"], {}) for call in calls]
+        message["tool_calls"] = calls
     if texts or calls:
         yield message
 
 
-def _call_extras(content: Iterable[blocks.Block], ignored: IgnoredFields) -> Iterator[tuple[str, Object]]:
-    """The fields of calls that the gateway has put into thoughts that nobody can read. Those of Anthropic's are left
-    out."""
+def _call_extras(content: Iterable[blocks.Block], ignored: IgnoredFields) -> Iterator[tuple[str, Raw]]:
+    """The fields of calls that the gateway has put into thoughts that nobody can read, and those of the message itself
+    without an id. Those of Anthropic's are left out."""
     for block in content:
         if isinstance(block, blocks.RedactedThinkingBlock):
             if (extra := kept_signatures.decode(block.data)) is not None:
-                yield blocks.chat_id(extra.call_id), {"extra_content": extra.extra}
+                yield blocks.chat_id(extra.call_id), extra.extra
             elif not kept_signatures.is_own(block.data):
                 ignored.ignore("redacted_thinking")
 

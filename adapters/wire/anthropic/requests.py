@@ -34,6 +34,7 @@ _BETAS = re.compile(r"[A-Za-z0-9._-]+(?:\s*,\s*[A-Za-z0-9._-]+)*")
 
 _encode = msgspec.json.Encoder().encode
 _string = msgspec.json.Decoder(str)
+_optional_string = msgspec.json.Decoder(str | None)
 _array = msgspec.json.Decoder(list[Raw])
 _optional_array = msgspec.json.Decoder(list[Raw] | None)
 _system = msgspec.json.Decoder(str | list[Raw] | None)
@@ -67,6 +68,28 @@ def decode_message(body: bytes, betas: str | None = None) -> MessagesRequest:
 def decode_count(body: bytes, betas: str | None = None) -> TokenCount:
     """`/v1/messages/count_tokens`. Raises `CallerError` that names the field at fault."""
     return count_of(_request(open_body(body), betas, len(body)))
+
+
+def decode_cloud_message(body: bytes, betas: str | None = None) -> MessagesRequest:
+    """A message in the form of Vertex AI and Bedrock, which have the version and the betas in the body. Raises
+    `CallerError`."""
+    fields, named = _without_cloud_fields(open_body(body), betas)
+    field(fields, "max_tokens", _tokens, required=True)
+    return request_codec.evaluated_features(_request(fields, named, len(body)))
+
+
+def decode_cloud_count(body: bytes, betas: str | None = None) -> TokenCount:
+    """A count in the form of Vertex AI and Bedrock. Raises `CallerError`."""
+    fields, named = _without_cloud_fields(open_body(body), betas)
+    return count_of(_request(fields, named, len(body)))
+
+
+def _without_cloud_fields(fields: Fields, betas: str | None) -> tuple[Fields, str | None]:
+    """Remove the version, which selects nothing here, and add the betas of the body to those of the header."""
+    field(fields, "anthropic_version", _optional_string)
+    named = field(fields, "anthropic_beta", _stops) or []
+    left = {name: raw for name, raw in fields.items() if name not in ("anthropic_version", "anthropic_beta")}
+    return left, ",".join([*([betas] if betas else []), *named]) or None
 
 
 def count_of(request: ChatRequest) -> TokenCount:

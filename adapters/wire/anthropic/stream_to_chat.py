@@ -13,15 +13,16 @@ from adapters.wire.openai.chat import DONE
 from adapters.wire.reported_usage import chat_fields
 
 _NULL = Raw(b"null")
+_TEXT = b'data: %b,"choices":[{"index":0,"delta":{"content":%b},"logprobs":null,"finish_reason":null}]%b}\n\n'
 
 
-class _Started(msgspec.Struct):
+class MessageStart(msgspec.Struct):
     id: str = ""
     model: str = ""
     usage: Any = None
 
 
-class _Delta(msgspec.Struct):
+class MessageDelta(msgspec.Struct):
     """The delta of a block, or of the message."""
 
     type: str = ""
@@ -46,10 +47,10 @@ class MessageEvent(msgspec.Struct):
     """Any of them."""
 
     type: str
-    message: _Started | None = None
+    message: MessageStart | None = None
     index: int = 0
     content_block: Raw = _NULL
-    delta: _Delta | None = None
+    delta: MessageDelta | None = None
     usage: Any = None
 
 
@@ -98,7 +99,7 @@ class ChatChunks:
 
     # ── events ────────────────────────────────────────────────────────────────────────────────────────
 
-    def _start(self, message: _Started) -> bytes:
+    def _start(self, message: MessageStart) -> bytes:
         about = {"id": message.id, "object": "chat.completion.chunk", "created": self._created, "model": message.model}
         self._head = _encode(about)[:-1]
         return self._chunk({"role": "assistant", "content": ""})
@@ -112,11 +113,15 @@ class ChatChunks:
             return self._calling({"id": block.id, "type": "function", "function": function})
         if block.type == "redacted_thinking":
             return self._chunk({"thinking_blocks": [raw]})
-        return self._more(_Delta(f"{block.type}_delta", block.text, block.thinking))
+        return self._more(MessageDelta(f"{block.type}_delta", block.text, block.thinking))
 
-    def _more(self, delta: _Delta) -> bytes:
+    def text(self, index: int, text: str) -> bytes:
+        """A piece of an answer's text as a chunk: most events are one."""
+        return _TEXT % (self._opening(), _encode(text), b',"usage":null' if self._include_usage else b"")
+
+    def _more(self, delta: MessageDelta) -> bytes:
         if delta.type == "text_delta":
-            return self._chunk({"content": delta.text}) if delta.text else b""
+            return self.text(0, delta.text) if delta.text else b""
         if delta.type == "thinking_delta":
             return self._chunk({"reasoning_content": delta.thinking}) if delta.thinking else b""
         if delta.type == "signature_delta":

@@ -1,6 +1,7 @@
 """Tool definitions and tool choice, between Anthropic's and OpenAI's form."""
 
 from collections.abc import Mapping
+from functools import reduce
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -171,8 +172,9 @@ def _named(chosen: _Chosen) -> Object:
 class OwnNames:
     """The client's names of its tools, for the names that a server of the other protocol has received."""
 
-    def __init__(self, fields: Mapping[str, Raw], most: int) -> None:
-        """`fields` are the client's. The server's names have `most` characters."""
+    def __init__(self, fields: Mapping[str, Raw], *most: int) -> None:
+        """`fields` are the client's. The server's names have `most` characters; of several bounds, one after another
+        was applied."""
         self._fields = fields
         self._most = most
 
@@ -182,4 +184,4 @@ class OwnNames:
             return name
         kinds = [_kind.decode(raw) for raw in field(dict(self._fields), "tools", _list) or ()]
         names = [kind.name or (kind.function and kind.function.name) or "" for kind in kinds]
-        return next((own for own in names if bounds.tool_name(own, self._most) == name), name)
+        return next((own for own in names if reduce(bounds.tool_name, self._most, own) == name), name)

@@ -9,6 +9,9 @@ bounds.py           texts of other protocols within OpenAI's bounds
 known_fields.py     decodes values with fields that nobody knows yet
 kept_signatures.py  what a server demands back, in another protocol's opaque text
 history.py          the messages of a chat in the dialect of one server
-dialects.py         differences of compatible servers, as data, and their options for thinking
+dialects.py         differences of compatible servers, as data
+providers.py        the dialects of hosted APIs
+spelling.py         a chat's fields as one server spells them
+thinking.py         the fields that control thinking, between Messages and chats
 transcript.py       the text of a stream so far, and the request for the rest of a broken stream
 """

@@ -14,6 +14,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from adapters.errors import CallerError, InferenceError
+from adapters.ignored_fields import IgnoredFields
 from adapters.requests import (
     ChatRequest,
     CompletionRequest,
@@ -32,6 +33,7 @@ from adapters.wire.openai import request_codec
 from adapters.wire.openai.dialects import PLAIN, OpenAIDialect
 from adapters.wire.openai.history import in_dialect
 from adapters.wire.openai.request_codec import CODEC, OpenAIPayload, choices, max_tokens
+from adapters.wire.openai.spelling import renamed, spelled
 from adapters.wire.reported_usage import UsageReport
 
 DONE = b"[DONE]"
@@ -149,11 +151,13 @@ def upstream_body(
     dialect: OpenAIDialect = PLAIN,
     salt: str = "",
     added: Mapping[str, Raw] = MappingProxyType({}),
+    ignored: IgnoredFields | None = None,
 ) -> bytes:
     """Encode the upstream's body: the client's values, the upstream's model name, and a request for usage.
 
     `salt` separates tenants in the server's prefix cache. The client's own `cache_salt` divides the tenant's prompts
-    further and never reaches another tenant's. `added` fields for the server precede the client's.
+    further and never reaches another tenant's. `added` fields for the server precede the client's. Fields that the
+    server lacks are reported in `ignored`. Raises `CallerError` if the answer would be another one without them.
 
     The body is built from the fields, so that a duplicate key reaches the upstream once, with the authorised value.
     """
@@ -165,11 +169,12 @@ def upstream_body(
     if isinstance(request, ChatRequest):
         if not _OF_TOOLS.isdisjoint(fields):
             fields = _with_useful_tools(fields)
-        if dialect.renames:
-            fields = _renamed(fields, dialect.renames)
+        if dialect.lacks or dialect.without or dialect.words:
+            fields = spelled(fields, request, dialect, model or request.model, ignored or IgnoredFields())
+        elif dialect.renames:
+            fields = renamed(fields, dialect.renames)
         if dialect.refuses or dialect.signs:
-            messages = in_dialect(fields["messages"], dialect.refuses, signed=dialect.signs)
-            fields = {**fields, "messages": messages}
+            fields = {**fields, "messages": _messages_for(fields["messages"], dialect, model or request.model)}
     if not dialect.takes_stream_options:
         fields = {name: value for name, value in fields.items() if name != "stream_options"}
     elif request.stream and not request.include_usage:
@@ -182,6 +187,11 @@ def upstream_body(
     return _encode(fields)
 
 
+def _messages_for(messages: Raw, dialect: OpenAIDialect, model: str) -> Raw:
+    replay = dialect.replay_of(model) if dialect.replays else ""
+    return in_dialect(messages, dialect.refuses, signed=dialect.signs, thoughts=dialect.thoughts, replay=replay)
+
+
 def _with_useful_tools(fields: dict[str, Raw]) -> dict[str, Raw]:
     """Drop an empty list of tools, and what refers to it: servers refuse them. A choice that demands a call remains,
     so that the server explains its refusal."""
@@ -192,15 +202,6 @@ def _with_useful_tools(fields: dict[str, Raw]) -> dict[str, Raw]:
     return {name: value for name, value in fields.items() if name not in gone}
 
 
-def _renamed(fields: dict[str, Raw], renames: Mapping[str, str]) -> dict[str, Raw]:
-    """Rename fields for a server. A field that exists under the new name takes precedence."""
-    renamed = dict(fields)
-    for name, new_name in renames.items():
-        if (value := renamed.pop(name, None)) is not None and value != _NULL:
-            renamed.setdefault(new_name, value)
-    return renamed
-
-
 # ── responses ───────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -209,6 +210,8 @@ def usage_of_body(body: bytes, answered: str = "choices") -> Usage | None:
     whole = _read(body, "response")
     if whole.error != _NULL or whole.object == "error":
         raise error_in_body(decode_error(body))
+    if b'"error"' in body and (failure := _failed_choice(whole)):
+        raise error_in_body(decode_error(failure))
     if bytes(memoryview(whole.choices if answered == "choices" else whole.data)[:1]) != b"[":
         raise decoding.bad_response(f"The upstream's response has no `{answered}`.")
     reported = _reported(whole, body)
@@ -228,8 +231,28 @@ def read_event(data: bytes) -> ChatEvent:
     whole = _read(data, "stream")
     if whole.error != _NULL or whole.object == "error":
         raise error_in_body(decode_error(data), FAILED_MID_STREAM)
+    if b'"error"' in data and (failure := _failed_choice(whole)):
+        raise error_in_body(decode_error(failure), FAILED_MID_STREAM)
     has_choices = bytes(memoryview(whole.choices)) not in (b"null", b"[]")
     return ChatEvent(_reported(whole, data), whole.usage is not None and not has_choices)
+
+
+class _Failed(msgspec.Struct):
+    error: Raw = _NULL
+
+
+_failed = msgspec.json.Decoder(list[_Failed] | None).decode
+
+
+def _failed_choice(whole: _Whole) -> bytes:
+    """The error in a choice (OpenRouter), or in `x_groq`, as a body of its own; empty without any."""
+    if isinstance(whole.x_groq, dict) and (error := whole.x_groq.get("error")):
+        return _encode({"error": error})
+    try:
+        choices = _failed(whole.choices) or []
+    except decoding.MALFORMED_JSON:
+        return b""
+    return next((_encode({"error": choice.error}) for choice in choices if choice.error != _NULL), b"")
 
 
 def _reported(whole: _Whole, body: bytes) -> UsageReport | None:
@@ -263,8 +286,10 @@ def error_in_body(error: ErrorBody, otherwise: str = failure_text.FAILED) -> Inf
 
 
 def encode_error(error: InferenceError, type_: str) -> bytes:
-    """Encode OpenAI's error object, with all four keys."""
+    """Encode OpenAI's error object, with all four keys, and Azure's verdict of its filter if there is one."""
     body: dict[str, Any] = {"message": error.message, "type": type_, "param": error.param, "code": error.code}
+    if isinstance(error, CallerError) and error.inner is not None:
+        body["innererror"] = error.inner
     return _encode({"error": body})
 
 

@@ -10,7 +10,8 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec import Raw
 
-from adapters.wire import decoding, reported_usage
+from adapters.wire import decoding, failure_text, reported_usage
+from adapters.wire.openai import kept_signatures
 from adapters.wire.reported_usage import UsageReport
 
 # Assembles the tool calls of a chat from their pieces, as different servers cut and number them.
@@ -169,6 +170,10 @@ def _arguments(value: Any) -> str:
     return "" if value is None else _encode(value).decode()
 
 
+_GROWING = ("text", "summary", "data")
+"""The texts of a thought's details, which a stream cuts."""
+FAILED = frozenset({"error", "insufficient_system_resource"})
+"""The ends of an answer that a server could not complete (Mistral, OpenRouter, DeepSeek)."""
 Kind = Literal["thought", "text", "refusal"]
 Object = dict[str, Any]
 
@@ -202,11 +207,14 @@ class ChatReader:
     """Reads one answer. Its attributes are what the answer has reported so far."""
 
     __slots__ = (
-        "_calls", "_halves", "_is_odd", "_thinks", "finish", "has_calls", "has_choice", "matched", "model", "reported",
+        "_calls", "_details", "_halves", "_is_odd", "_thinks", "finish", "has_calls", "has_choice", "matched", "model",
+        "reported",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self._calls = CallAssembly()
+        self._details: list[Object] = []
+        """Thoughts in OpenRouter's form, until a call keeps them."""
         self._halves: dict[Any, str] = {}
         self._is_odd = False
         self._thinks = False
@@ -259,6 +267,8 @@ class ChatReader:
             if isinstance(choice, dict) and not choice.get("index"):
                 self.has_choice = True
                 if finish := _text(choice.get("finish_reason")):
+                    if finish in FAILED:
+                        raise failure_text.server_failure(None)
                     self.finish = finish
                     self.matched = (choice.get("stop_reason"), choice.get("matched_stop"))
                 return choice
@@ -269,6 +279,8 @@ class ChatReader:
         if content and len(message) == 1 and likely is None and isinstance(content, str) and not self._is_odd:
             return [Text("text", content)]  # most chunks
         parts = list[Part](self._thoughts(message, is_whole=is_whole))
+        if details := message.get("reasoning_details"):
+            _join_details(self._details, _objects(details))
         logprobs = _objects(likely.get("content")) if isinstance(likely, dict) else ()
         if isinstance(content, str) and not self._is_odd:
             if content:
@@ -287,6 +299,8 @@ class ChatReader:
         return parts
 
     def _piece(self, call: AnsweredCall) -> CallPiece:
+        if self._details and not (self.has_calls or call.extra):
+            call.extra = kept_signatures.with_details(self._details)
         self.has_calls = True
         text = call.take()
         return CallPiece(call, self._whole_characters(call, text) if self._is_odd else text)
@@ -323,6 +337,19 @@ class ChatReader:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
+def _join_details(joined: list[Object], pieces: list[Object]) -> None:
+    """Add the pieces of a chunk: the texts of one thought follow each other."""
+    for piece in pieces:
+        last = joined[-1] if joined else {}
+        if (last.get("type"), last.get("index")) != (piece.get("type"), piece.get("index")) or not last:
+            joined.append(dict(piece))
+            continue
+        for name, value in piece.items():
+            is_text = name in _GROWING and isinstance(value, str) and isinstance(last.get(name), str)
+            if value is not None:
+                last[name] = last[name] + value if is_text else value
+
+
 def answer_text(content: Any) -> str:
     """The text of a message's content, whatever its form."""
     return "".join(part.text for part in _content(content) if part.kind == "text")
@@ -337,12 +364,13 @@ def _content(content: Any) -> Iterator[Text]:
             yield Text("text", part)
         elif isinstance(part, dict):
             match part.get("type"):
-                case "text" | "output_text":
+                case "text" | "output_text" | "summary_text":
                     yield Text("text", _text(part.get("text")))
                 case "refusal":
                     yield Text("refusal", _text(part.get("refusal")))
                 case "thinking" | "reasoning" as name:
-                    thoughts = part.get(name) or part.get("text")  # a list is Mistral's
+                    # A list is Mistral's, a summary Databricks'.
+                    thoughts = part.get(name) or part.get("text") or part.get("summary")
                     yield Text("thought", "".join(inner.text for inner in _content(thoughts)))
 
 

@@ -1,71 +1,49 @@
 """The differences between servers of OpenAI's family, as data."""
 
+import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from fnmatch import fnmatchcase
+from typing import NamedTuple
 
-import msgspec
-from msgspec import Meta, Raw
+from msgspec import Raw
 
-from adapters.wire.body import field
-from adapters.wire.openai.history import EXTRA, OWN_FIELDS
-
-# Translates the fields that control thinking between APIs.
-
-Fields = dict[str, Raw]
-Way = Literal["", "template", "own"]
-"""The form in which a server accepts thinking options: not at all, as template variables, or in Anthropic's field
-`thinking`."""
-
-BUDGETS = ("thinking_token_budget", "thinking_budget", "max_thinking_tokens")
-"""Names of the thinking budget in a chat: vLLM's, Qwen's and another."""
-THINKING_FIELDS = frozenset((*BUDGETS, "enable_thinking"))
-"""Fields of a chat that correspond to a message's `thinking`."""
-
-
-class ChatThinking(msgspec.Struct, omit_defaults=True):
-    """Anthropic's field, with the values that other servers support."""
-
-    type: Literal["enabled", "disabled", "adaptive"]
-    budget_tokens: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
-
-
-_encode = msgspec.json.Encoder().encode
-_thinking = msgspec.json.Decoder(ChatThinking | None)
-_variables = msgspec.json.Decoder(dict[str, Any] | None)
-_flag = msgspec.json.Decoder(bool | None)
-_count = msgspec.json.Decoder(Annotated[int, Meta(ge=0, le=2**31 - 1)] | None)
-
-
-def thinking_of_message(native: Fields, fields: Fields, way: Way) -> Fields:
-    """Translate a message's `thinking` into fields of a chat for a server. Template variables have no budget. Raises
-    `CallerError`."""
-    thinking = field(native, "thinking", _thinking) if way else None
-    if thinking is None:
-        return {}
-    if way == "own":
-        return {"thinking": Raw(_encode(thinking))}
-    thinks = thinking.type != "disabled"
-    given = field(fields, "chat_template_kwargs", _variables) or {}
-    return {"chat_template_kwargs": Raw(_encode({"enable_thinking": thinks, "thinking": thinks, **given}))}
-
-
-def thinking_of_chat(fields: Fields) -> dict[str, Any] | None:
-    """Translate a chat's fields into a message's `thinking`; None if it has none. Raises `CallerError`."""
-    given = [budget for name in BUDGETS if (budget := field(fields, name, _count)) is not None]
-    enabled = field(fields, "enable_thinking", _flag)
-    if enabled is False or (given and min(given) == 0):
-        return {"type": "disabled"}
-    if given:
-        return {"type": "enabled", "budget_tokens": min(given)}
-    return {"type": "adaptive"} if enabled else None
-
+from adapters.types import Feature
+from adapters.wire.openai.history import EXTRA, Replay
+from adapters.wire.openai.thinking import Way
 
 MODELS = "models"
 """The list of models below the API's root, in the place of a health path."""
+REACHABLE = "reachable"
+"""In the place of a health path, for APIs without a list of models: any answer there except a failure and 401."""
+
+
+class Lack(NamedTuple):
+    """Fields of a chat that a server refuses. `models` is an expression for the models that do, empty for all."""
+
+    fields: frozenset[str]
+    models: str = ""
+
+
+class ModelReplay(NamedTuple):
+    """How the models with matching names receive the thoughts of earlier turns."""
+
+    replay: Replay
+    models: str = ""
+
+
+class RateHeaders(NamedTuple):
+    """The headers in which a provider reports its rate limits, in lower case; empty for none."""
+
+    limit_requests: str = ""
+    remaining_requests: str = ""
+    reset_requests: str = ""
+    limit_tokens: str = ""
+    remaining_tokens: str = ""
+    reset_tokens: str = ""
 
 
 class OpenAIDialect(NamedTuple):
-    """The dialect of one server. Defaults are OpenAI's."""
+    """The dialect of one server. Defaults are those of a server about which nothing else is clear."""
 
     health: tuple[str, ...] = ("/health",)
     """Health paths below the server's root; the first that exists is used."""
@@ -89,41 +67,48 @@ class OpenAIDialect(NamedTuple):
     """Whether it signs its calls in `extra_content`, and refuses a call without a signature."""
     thinking: Way = ""
     """The form in which a chat translated from a message enables thinking."""
+    system: str = ""
+    """The provider's official name, of a hosted API."""
+    hosts: tuple[str, ...] = ()
+    """Patterns of the hosts of a hosted API, which identify it."""
+    lacks: tuple[Lack, ...] = ()
+    without: frozenset[Feature] = frozenset()
+    """Features of a request that it has for no model."""
+    words: Mapping[str, Mapping[bytes, Raw | None]] = {}
+    """Fields of a chat whose values have other words in its dialect; None leaves the field out."""
+    names_tools: bool = True
+    """Whether `tool_choice` can name a tool. Without it, only that tool is sent, and any call demanded."""
+    thoughts: str = ""
+    """The field of a turn in which it takes thoughts back; empty if the field's name stays as it is."""
+    replays: tuple[ModelReplay, ...] = ()
+    errors: Mapping[str, str] = {}
+    """Its codes, types and statuses of errors whose meaning differs: a code of `error_table.STATUS_OF`."""
+    repeats: bool = False
+    """Whether its streams may repeat a piece of a thought."""
+    rates: RateHeaders = RateHeaders()
+
+    def replay_of(self, model: str) -> Replay:
+        """How a model receives the thoughts of earlier turns."""
+        for replay, models in self.replays:
+            if re.search(models, model):
+                return replay
+        return ""
 
 
-_TO_MAX_TOKENS = {"max_completion_tokens": "max_tokens"}
-_TO_MAX_COMPLETION_TOKENS = {"max_tokens": "max_completion_tokens"}
+TO_MAX_TOKENS = {"max_completion_tokens": "max_tokens"}
+TO_MAX_COMPLETION_TOKENS = {"max_tokens": "max_completion_tokens"}
 
 PLAIN = OpenAIDialect()
 OURS = OpenAIDialect(thinking="own", refuses=frozenset({EXTRA, "reasoning_details"}))
 """The bundled runtime."""
-DIALECTS = {
-    "openai": OpenAIDialect(
-        (MODELS,), _TO_MAX_COMPLETION_TOKENS, refuses=OWN_FIELDS
-    ),  # many servers report OpenAI as the owner
-    "azure": OpenAIDialect((MODELS,), _TO_MAX_COMPLETION_TOKENS, root="/openai/v1", refuses=OWN_FIELDS),
-    "mistral": OpenAIDialect(
-        (MODELS,),
-        {**_TO_MAX_TOKENS, "seed": "random_seed"},
-        takes_stream_options=False,
-        owners=frozenset({"mistralai"}),
-        refuses=OWN_FIELDS,
-    ),
-    "groq": OpenAIDialect((MODELS,), root="/openai/v1", refuses=OWN_FIELDS - {"reasoning"}),
-    "gemini": OpenAIDialect(
-        (MODELS,),
-        root="/v1beta/openai",
-        owners=frozenset({"google"}),
-        refuses=OWN_FIELDS - {EXTRA},
-        signs=True,
-    ),
+LOCAL = {
     "vllm": OpenAIDialect(owners=frozenset({"vllm"}), sleeps=True, salts=True, orders="vllm", thinking="template"),
     "sglang": OpenAIDialect(owners=frozenset({"sglang"}), salts=True, orders="sglang", thinking="template"),
     "llama.cpp": OpenAIDialect(owners=frozenset({"llamacpp"}), orders="llama.cpp", thinking="template"),
-    "ollama": OpenAIDialect(("/",), _TO_MAX_TOKENS, owners=frozenset({"library"}), orders="ollama"),
-    "lm-studio": OpenAIDialect((MODELS,), _TO_MAX_TOKENS, owners=frozenset({"organization_owner"})),
+    "ollama": OpenAIDialect(("/",), TO_MAX_TOKENS, owners=frozenset({"library"}), orders="ollama"),
+    "lm-studio": OpenAIDialect((MODELS,), TO_MAX_TOKENS, owners=frozenset({"organization_owner"})),
     "tensorrt-llm": OpenAIDialect(owners=frozenset({"tensorrt_llm"})),
-    "tgi": OpenAIDialect(renames=_TO_MAX_TOKENS),
+    "tgi": OpenAIDialect(renames=TO_MAX_TOKENS),
     "openvino": OpenAIDialect(("/v2/health/ready",), root="/v3", owners=frozenset({"OVMS"})),
     "kserve": OpenAIDialect(("/v2/health/ready",), root="/openai/v1"),
 }
@@ -131,9 +116,17 @@ AUTO = OpenAIDialect(("/health", MODELS))
 """A server that is not detected yet."""
 
 
-def of_owners(owners: set[str]) -> OpenAIDialect | None:
+def of_owners(owners: set[str], dialects: Mapping[str, OpenAIDialect]) -> OpenAIDialect | None:
     """The dialect of a server by the owners of its models; None if they identify no server."""
-    for dialect in DIALECTS.values():
+    for dialect in dialects.values():
         if owners and owners <= dialect.owners:
             return dialect
+    return None
+
+
+def of_host(host: str, dialects: Mapping[str, OpenAIDialect]) -> str | None:
+    """The name of the dialect of a hosted API by its host; None for any other host."""
+    for name, dialect in dialects.items():
+        if any(fnmatchcase(host, pattern) for pattern in dialect.hosts):
+            return name
     return None

@@ -6,7 +6,8 @@ its turns, and clients send them back to all.
 
 import re
 from collections.abc import Iterable
-from typing import Any
+from functools import cache
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Raw
@@ -21,25 +22,84 @@ EXTRA = "extra_content"
 UNSIGNED = Raw(b'{"google":{"thought_signature":"skip_thought_signature_validator"}}')
 """Gemini's own value for a call of another model."""
 _CALLS = "tool_calls"
-_FIELD = re.compile(rb'"(?:' + b"|".join(name.encode() for name in sorted(OWN_FIELDS)) + rb')"\s*:')
 _CALLED = re.compile(rb'"tool_calls"\s*:')
+_ANSWERED = re.compile(rb'"assistant"')
+
+Replay = Literal["", "loop", "all", "each", "chunks"]
+"""The thoughts of earlier turns that a server takes.
+
+    (empty)  as they come
+    loop     only those after the last turn of the user (DeepSeek before v4)
+    all      if one turn has thoughts, each turn with calls has some (Moonshot)
+    each     each turn of the model has some, if need be empty (DeepSeek from v4 on)
+    chunks   as parts of the content (Mistral)
+"""
+THOUGHTS = ("reasoning_content", "reasoning")
+_EMPTY = (Raw(b"null"), Raw(b'""'))
 
 _encode = msgspec.json.Encoder().encode
 _messages = msgspec.json.Decoder(list[Fields]).decode
 _calls = msgspec.json.Decoder(list[Fields] | None).decode
+_parts = msgspec.json.Decoder(list[Raw]).decode
 
 
-def in_dialect(messages: Raw, refused: frozenset[str], *, signed: bool) -> Raw:
+def in_dialect(messages: Raw, refused: frozenset[str], *, signed: bool, thoughts: str = "", replay: Replay = "") -> Raw:
     """The messages without the `refused` fields; the same bytes if they have none.
 
-    With `signed`, the first call of each turn has a signature. Malformed messages are left to the server."""
+    With `signed`, the first call of each turn has a signature. The server takes thoughts back in the field `thoughts`,
+    and those that `replay` says. Malformed messages are left to the server."""
     view = memoryview(messages)
-    if not ((refused and _FIELD.search(view)) or (signed and _CALLED.search(view))):
+    moves = (thoughts or replay) and (_ANSWERED if replay == "each" else _any_of(THOUGHTS)).search(view)
+    if not (moves or (refused and _any_of(refused).search(view)) or (signed and _CALLED.search(view))):
         return messages
     try:
-        return Raw(_encode([_turn(turn, refused, signed) for turn in _messages(messages)]))
+        turns = _messages(messages)
+        if moves:
+            turns = list(_replayed(turns, thoughts or THOUGHTS[0], replay))
+        return Raw(_encode([_turn(turn, refused, signed) for turn in turns]))
     except MALFORMED_JSON:
         return messages
+
+
+@cache
+def _any_of(names: Iterable[str]) -> re.Pattern[bytes]:
+    """An expression for a field with one of the names. Each dialect has one set of names."""
+    return re.compile(rb'"(?:' + b"|".join(name.encode() for name in sorted(names)) + rb')"\s*:')
+
+
+def _replayed(turns: list[Fields], name: str, replay: Replay) -> Iterable[Fields]:
+    """The turns, with their thoughts where the server takes them."""
+    last = max((at for at, turn in enumerate(turns) if turn.get("role") == Raw(b'"user"')), default=-1)
+    thoughts = [_thought(turn) for turn in turns]
+    for at, (turn, thought) in enumerate(zip(turns, thoughts, strict=True)):
+        if turn.get("role") != Raw(b'"assistant"'):
+            yield turn
+            continue
+        fields = _without(turn, THOUGHTS)
+        if replay == "each" or (replay == "all" and any(thoughts) and _CALLS in turn):
+            thought = thought or Raw(b'""')
+        elif replay == "loop" and at < last:
+            thought = None
+        if thought is not None and replay == "chunks":
+            fields["content"] = _with_chunk(thought, turn.get("content", _EMPTY[0]))
+        elif thought is not None:
+            fields[name] = thought
+        yield fields
+
+
+def _thought(turn: Fields) -> Raw | None:
+    """The thoughts of a turn; None without any."""
+    return next((turn[name] for name in THOUGHTS if turn.get(name, _EMPTY[0]) not in _EMPTY), None)
+
+
+def _with_chunk(thought: Raw, content: Raw) -> Raw:
+    """A content whose first part is a thought, in Mistral's form."""
+    parts: list[Any] = [{"type": "thinking", "thinking": [{"type": "text", "text": thought}]}]
+    if bytes(memoryview(content)[:1]) == b"[":
+        parts += _parts(content)
+    elif content not in _EMPTY:
+        parts.append({"type": "text", "text": content})
+    return Raw(_encode(parts))
 
 
 def complete_thoughts(messages: list[dict[str, Any]]) -> None:

@@ -5,6 +5,9 @@ without the signature. Messages and Responses have no field for it. Both have on
 return unchanged: the `data` of a `redacted_thinking` block, and the `encrypted_content` of a reasoning item. The
 gateway writes the call's id and its `extra_content` into that text, so that it needs no state.
 
+OpenRouter gives thoughts as `reasoning_details`, and wants them back unchanged in a loop of tools. They are kept in the
+same way, with the first call of their turn.
+
 The text is not secret and not signed: a client can write the same into a chat itself.
 """
 
@@ -54,6 +57,23 @@ def decode(text: str) -> CallExtra | None:
     except (ValueError, *MALFORMED_JSON):
         return None
     return CallExtra(call_id, extra) if is_extra(extra) else None
+
+
+DETAILS = "reasoning_details"
+"""A turn's thoughts in OpenRouter's form, which go back unchanged. They are kept with the turn's first call."""
+
+
+def with_details(details: list[Any]) -> Raw:
+    """The `extra_content` of a call that keeps its turn's thoughts."""
+    return Raw(_encode({DETAILS: details})) if details else Raw(b"")
+
+
+def restore(message: dict[str, Any], call: dict[str, Any], extra: Raw) -> None:
+    """Put back what a server gave with a call: into the call, or into its message."""
+    if (details := _object(extra).get(DETAILS)) is not None:
+        message[DETAILS] = details
+    else:
+        call["extra_content"] = extra
 
 
 def is_own(text: str) -> bool:

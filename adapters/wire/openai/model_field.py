@@ -136,7 +136,7 @@ def decode_models(body: bytes) -> list[ListedModel]:
 
 # OpenAI's operations beside text, and additions of its family: their bodies are forwarded unchanged.
 
-Kind = Literal["rerank", "score", "tokenize", "audio", "images", "moderations"]
+Kind = Literal["rerank", "score", "tokenize", "audio", "images", "moderations", "classify", "ocr"]
 
 
 class PassthroughOperation(NamedTuple):
@@ -163,5 +163,10 @@ PASSTHROUGH = {
     "/v1/images/edits": PassthroughOperation("images", "/images/edits"),
     "/v1/images/variations": PassthroughOperation("images", "/images/variations"),
     "/v1/moderations": PassthroughOperation("moderations", "/moderations"),
+    "/v1/chat/moderations": PassthroughOperation("moderations", "/chat/moderations"),
+    "/v1/classify": PassthroughOperation("classify", "/classify"),
+    "/classify": PassthroughOperation("classify", "/classify", "server"),
+    "/v1/classifications": PassthroughOperation("classify", "/classifications"),
+    "/v1/ocr": PassthroughOperation("ocr", "/ocr"),
 }
 """The operations by the gateway's path."""

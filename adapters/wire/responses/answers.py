@@ -131,7 +131,9 @@ def _format(request: ResponsesBody) -> dict[str, Any]:
 
 Item = dict[str, Any]
 
-_INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
+_INCOMPLETE = {
+    "length": "max_output_tokens", "model_length": "max_output_tokens", "content_filter": "content_filter",
+}  # fmt: skip
 _REPEATED = (
     "instructions", "max_output_tokens", "max_tool_calls", "metadata", "prompt_cache_key", "safety_identifier",
     "service_tier", "temperature", "top_p", "user",

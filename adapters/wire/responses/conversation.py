@@ -12,7 +12,7 @@ from msgspec import Raw
 from adapters.errors import CallerError
 from adapters.ignored_fields import NOT_STORED, IgnoredFields
 from adapters.wire import decoding
-from adapters.wire.openai import bounds
+from adapters.wire.openai import bounds, kept_signatures
 from adapters.wire.openai.history import complete_thoughts
 
 # Translates the parts of an item's content into those of a chat message.
@@ -168,7 +168,7 @@ class _Step:
             return []
         for call in message.get("tool_calls", ()):
             if (extra := extras.get(call["id"])) is not None:
-                call["extra_content"] = extra
+                kept_signatures.restore(message, call, extra)
         message.setdefault("content", None)  # servers require an explicit null
         return [message, *self.results, *([{"role": "user", "content": self.files}] if self.files else ())]
 
@@ -205,7 +205,10 @@ class ChatMessages:
         self._assistant("reasoning_content").message["reasoning_content"] = text
 
     def sign(self, call_id: str, extra: Raw) -> None:
-        """What a server demands back with one of its calls."""
+        """What a server demands back with one of its calls, or, without an id, with its text."""
+        if not call_id:
+            self._assistant("extra_content").message["extra_content"] = extra
+            return
         self._extras[bounds.call_id(call_id)] = extra
 
     def call(self, call_id: str, name: str, arguments: str) -> None:

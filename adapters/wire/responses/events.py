@@ -10,7 +10,7 @@ from adapters.types import Usage
 from adapters.wire import decoding, sse
 from adapters.wire.openai import kept_signatures
 from adapters.wire.openai.chat import DONE
-from adapters.wire.openai.chat_reader import AnsweredCall, CallPiece, ChatReader, Part, Text
+from adapters.wire.openai.chat_reader import AnsweredCall, CallPiece, ChatReader, Part, Signed, Text
 from adapters.wire.responses.answers import Shell, ending, usage_of
 from adapters.wire.responses.streamed_items import CallItem, Item, SignatureItem, StreamedPart, TextItem
 
@@ -126,6 +126,8 @@ class ResponseEvents:
         for part in parts:
             if isinstance(part, CallPiece):
                 self._call(part)
+            elif isinstance(part, Signed):
+                self._sign(part.block.get("data"))
             elif isinstance(part, Text):
                 self._write(_KINDS[part.kind], part.text, part.logprobs)
 
@@ -165,13 +167,19 @@ class ResponseEvents:
     def _new_call(self, call: AnsweredCall) -> CallItem:
         ids = self._shell.ids
         call_id = call.id or ids.item("call", len(self._items))
-        if (signed := kept_signatures.encode(call_id, call.extra)) is not None:
-            reasoning = SignatureItem(ids, len(self._items), signed)
-            self._open(reasoning)
-            self._close(reasoning, "completed")
+        self._sign(kept_signatures.encode(call_id, call.extra))
         item = CallItem(ids, len(self._items), call_id, self._shell.names.of_call(call.name))
         self._open(item)
         return item
+
+    def _sign(self, text: str | None) -> None:
+        """Add what the client returns with a call or a text. Signatures of other servers have no place here."""
+        if not isinstance(text, str) or not kept_signatures.is_own(text):
+            return
+        self._close_before_a_call()
+        reasoning = SignatureItem(self._shell.ids, len(self._items), text)
+        self._open(reasoning)
+        self._close(reasoning, "completed")
 
     def _write_call(self, call: CallItem, text: str) -> None:
         if text:

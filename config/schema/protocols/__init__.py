@@ -1,12 +1,15 @@
 """Protocols of a pool's endpoints: one section each, with its options.
 
-base.py       the base of every section
-language.py   language models: OpenAI's API and its dialects, Anthropic's Messages, TGI, Triton's generate extension
-tensors.py    tensors: the Open Inference Protocol, TensorFlow Serving, TorchServe; a declared tensor
-apps.py       apps: any HTTP app, BentoML, KServe's v1, Ray Serve
-bus.py        workers behind a message broker
-egress.py     the way to the endpoints: proxies and header fields
-catalogue.py  the sections by name, also those of other distributions; detection of the protocol
+base.py         the base of every section
+language.py     language models: OpenAI's API and its dialects, Anthropic's Messages, TGI, Triton's generate extension
+google.py       Gemini, at the Gemini API and at Vertex AI
+bedrock.py      Amazon Bedrock
+tensors.py      tensors: the Open Inference Protocol, TensorFlow Serving, TorchServe; a declared tensor
+apps.py         apps: any HTTP app, BentoML, KServe's v1, Ray Serve
+bus.py          workers behind a message broker
+egress.py       the way to the endpoints: proxies and header fields
+credentials.py  credentials that the gateway makes for the endpoints
+catalogue.py    the sections by name, also those of other distributions; detection of the protocol
 """
 
 from functools import reduce

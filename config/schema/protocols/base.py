@@ -32,9 +32,14 @@ class ProtocolConfig(ShortSection):
         return None
 
     @property
-    def key_header(self) -> str:
-        """The header of the pool's key, if the pool does not set another."""
-        return "authorization"
+    def key_headers(self) -> tuple[str, ...]:
+        """The headers of the pool's key, if the pool does not set another."""
+        return ("authorization",)
+
+    @property
+    def url(self) -> str | None:
+        """The address of the provider's own servers, for a pool without endpoints."""
+        return None
 
     @property
     def offers(self) -> frozenset[Serves]:

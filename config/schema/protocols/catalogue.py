@@ -20,7 +20,9 @@ from config.schema.protocols.apps import (
     RayServeProtocol,
 )
 from config.schema.protocols.base import ProtocolConfig, Serves
+from config.schema.protocols.bedrock import BedrockProtocol
 from config.schema.protocols.bus import BusProtocol
+from config.schema.protocols.google import GeminiProtocol, VertexProtocol
 from config.schema.protocols.language import AnthropicProtocol, OpenAIProtocol, TgiProtocol, TritonGenerateProtocol
 from config.schema.protocols.tensors import (
     OipGrpcProtocol,
@@ -44,6 +46,9 @@ class AutoProtocol(ProtocolConfig):
 _SECTIONS: tuple[type[ProtocolConfig], ...] = (
     OpenAIProtocol,
     AnthropicProtocol,
+    GeminiProtocol,
+    VertexProtocol,
+    BedrockProtocol,
     OipHttpProtocol,
     OipGrpcProtocol,
     TfServingProtocol,
@@ -87,8 +92,8 @@ class InstalledProtocol(ProtocolConfig):
         return self._options.offers
 
     @property
-    def key_header(self) -> str:
-        return self._options.key_header
+    def key_headers(self) -> tuple[str, ...]:
+        return self._options.key_headers
 
     @model_validator(mode="after")
     def _understood(self) -> "InstalledProtocol":

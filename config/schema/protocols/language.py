@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from config.schema.embeddings import TensorName
 from config.schema.protocols.base import ProtocolConfig
+from config.schema.protocols.google import vertex_host
 from config.schema.text import ProbePath, Shape
 
 Template = Annotated[
@@ -27,7 +28,7 @@ class PromptProtocol(ProtocolConfig):
     """Beginning-of-text token for the template. Empty, because servers add it to every prompt."""
 
 
-Call = Literal["rerank", "score", "tokenize", "audio", "images", "moderations"]
+Call = Literal["rerank", "score", "tokenize", "audio", "images", "moderations", "classify", "ocr"]
 
 
 class OpenAIProtocol(ProtocolConfig):
@@ -39,11 +40,13 @@ class OpenAIProtocol(ProtocolConfig):
     """Selects this protocol."""
     dialect: Literal[
         "auto", "openai", "azure", "mistral", "groq", "vllm", "sglang", "llama.cpp", "ollama", "lm-studio",
-        "tensorrt-llm", "tgi", "openvino", "kserve", "gemini",
+        "tensorrt-llm", "tgi", "openvino", "kserve", "gemini", "vertex", "bedrock", "deepseek", "xai", "openrouter",
+        "together", "fireworks", "cerebras", "perplexity", "cohere", "moonshot", "zai", "dashscope", "deepinfra",
+        "github", "databricks", "huggingface", "cloudflare",
     ] = "auto"  # fmt: skip
-    """Kind of server, which determines paths, health checks and names of fields. ``auto`` detects it from the list of
-    models, and uses the common form until then. OpenAI's own, Azure, Groq, TGI, KServe and OpenVINO cannot be detected
-    and must be named."""
+    """Kind of server, which determines paths, health checks and names of fields. ``auto`` recognises a hosted API by
+    its host and any other server by its list of models, and uses the common form until then. A hosted API behind
+    another host, TGI, KServe and OpenVINO must be named."""
     api_version: Annotated[str, Shape(r"[A-Za-z0-9.-]{1,64}", "a version such as 2024-10-21")] | None = None
     """With ``dialect: azure``: uses deployments, ``/openai/deployments/MODEL/…?api-version=``. When absent, models are
     under ``/openai/v1``."""
@@ -76,9 +79,9 @@ class OpenAIProtocol(ProtocolConfig):
     tokens."""
 
     @property
-    def key_header(self) -> str:
+    def key_headers(self) -> tuple[str, ...]:
         """Azure's is its own."""
-        return "api-key" if self.dialect == "azure" else "authorization"
+        return ("api-key",) if self.dialect == "azure" else ("authorization",)
 
     @model_validator(mode="after")
     def _of_azure(self) -> Self:
@@ -106,21 +109,73 @@ Version = Annotated[str, Shape(r"[A-Za-z0-9._-]{1,64}", "a version such as 2023-
 Beta = Annotated[str, Shape(r"[A-Za-z0-9._-]{1,64}", "the name of a beta, such as context-1m-2025-08-07")]
 
 
-class AnthropicProtocol(ProtocolConfig):
-    """Anthropic's Messages API, ``/v1/messages``. The pool's ``key`` is sent as ``x-api-key``."""
+Part = Annotated[str, Shape(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}", "a name, without spaces and slashes")]
+_VERSIONS = {"vertex": "vertex-2023-10-16", "bedrock": "bedrock-2023-05-31"}
+_OWN_FIELDS = {"project": "vertex", "location": "vertex", "workspace": "aws"}
 
-    @property
-    def key_header(self) -> str:
-        return "x-api-key"
+
+class AnthropicProtocol(ProtocolConfig):
+    """Anthropic's Messages API, ``/v1/messages``, of Anthropic itself or of a cloud. The pool's ``key`` is sent as
+    ``x-api-key``, to Vertex AI and Bedrock as a Bearer token."""
 
     name: Literal["anthropic"]
     """Selects this protocol."""
-    version: Version = "2023-06-01"
-    """Value of the header ``anthropic-version``."""
+    at: Literal["vertex", "bedrock", "aws", "foundry"] | None = None
+    """Cloud that serves the messages: Vertex AI, Bedrock, Claude Platform on AWS, or Microsoft Foundry. Anthropic's own
+    API when absent. Without ``endpoints`` the address follows from ``location`` or ``region``."""
+    project: Part | None = None
+    """With ``at: vertex``: the Google Cloud project."""
+    location: Part | None = None
+    """With ``at: vertex``: a region, ``us``, ``eu`` or ``global``, which is the default."""
+    region: Part | None = None
+    """With ``at: bedrock`` or ``at: aws``: the AWS region, such as ``us-east-1``."""
+    workspace: Part | None = None
+    """With ``at: aws``: the id of the workspace."""
+    version: Version | None = None
+    """Value of the header ``anthropic-version``, 2023-06-01 when absent. For Vertex AI and Bedrock the value of the
+    body's ``anthropic_version``, vertex-2023-10-16 and bedrock-2023-05-31 when absent."""
     betas: tuple[Beta, ...] = ()
-    """Values of ``anthropic-beta`` on every request, beside those of the client."""
+    """Betas of every request, beside those of the client. Betas of a client that the cloud is known to refuse are left
+    out; those written here are always sent."""
     max_tokens: int = Field(4096, ge=1)
     """Longest answer to a chat that sets no maximum; the API requires one."""
+
+    @property
+    def key_headers(self) -> tuple[str, ...]:
+        if self.at == "foundry":
+            return ("x-api-key", "api-key")
+        return ("authorization",) if self.at in ("vertex", "bedrock") else ("x-api-key",)
+
+    @property
+    def its_version(self) -> str:
+        """The version of the messages."""
+        return self.version or _VERSIONS.get(self.at or "", "2023-06-01")
+
+    @property
+    def place(self) -> str:
+        """Vertex AI's location."""
+        return self.location or "global"
+
+    @property
+    def url(self) -> str | None:
+        if self.at == "vertex":
+            return f"https://{vertex_host(self.place)}"
+        if self.at == "bedrock" and self.region is not None:
+            return f"https://bedrock-runtime.{self.region}.amazonaws.com"
+        if self.at == "aws" and self.region is not None:
+            return f"https://aws-external-anthropic.{self.region}.api.aws"
+        return None
+
+    @model_validator(mode="after")
+    def _of_its_cloud(self) -> Self:
+        for field, cloud in _OWN_FIELDS.items():
+            if self.has(field) and self.at != cloud:
+                raise ValueError(f"{field} needs `at: {cloud}`")
+        if self.region is not None and self.at not in ("bedrock", "aws"):
+            raise ValueError("region needs `at: bedrock` or `at: aws`")
+        if self.at == "vertex" and self.project is None:
+            raise ValueError("at: vertex needs the `project`, which is in the path of every request")
+        return self
 
 
 class TgiProtocol(PromptProtocol):

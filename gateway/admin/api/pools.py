@@ -1,11 +1,12 @@
 """`/admin/pools`: lists pools; adds, drains, removes and weighs endpoints. Orders of operators to load models."""
 
 import math
+import sys
 import time
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from aiohttp import web
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from adapters.detection.auto import AutoAdapter
 from adapters.types import Order
@@ -30,6 +31,12 @@ BODY_SECONDS = 60.0
 class _Addition(EndpointConfig):
     weight: float | None = Field(None, gt=0)  # type: ignore[assignment]  # absent leaves it as it is
     ttl: Duration | None = Field(None, le=LONGEST)
+
+    @model_validator(mode="after")
+    def _without_account(self) -> Self:
+        if self.is_account:
+            raise ValueError("an endpoint with an account, a model or limits of its own is written in the file")
+        return self
 
 
 class _Weighing(Section):
@@ -126,6 +133,9 @@ def describe_endpoint(member: PoolMember, now: float) -> dict[str, Any]:
     }
     if isinstance(endpoint.adapter, AutoAdapter):
         described["detected"] = detected(member)
+    accounts = sys.modules.get("gateway.traffic.accounts.endpoint")  # imported for a pool with accounts
+    if accounts is not None and isinstance(endpoint, accounts.AccountEndpoint):
+        described["models"] = endpoint.described(now)
     if scraper is not None:
         described["signals"] = {"age_seconds": endpoint.signal.age(now), "error": scraper.error, **_reported(scraper)}
     if member.runtime is not None:

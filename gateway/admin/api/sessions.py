@@ -26,7 +26,7 @@ from config.schema.units import format_duration
 from gateway.admin.api.backend import AdminBackend
 from gateway.admin.api.endings import ENDINGS, SessionEndings, ending
 from gateway.auth.keys import NO_LABELS, Principal
-from gateway.auth.seal import BrokenSeal, Seal
+from gateway.auth.pepper import BrokenSeal, Seal
 from gateway.auth.state import StateDatabase
 
 _PLAIN = "headrace-console"

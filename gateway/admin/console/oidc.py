@@ -45,7 +45,7 @@ from gateway.admin.api.sessions import (
 from gateway.admin.console.sign_in import SignIn
 from gateway.auth.jwks import MAX_BYTES, JwksError, fetch, parse
 from gateway.auth.keys import NO_LABELS, Principal, holder_id
-from gateway.auth.seal import BrokenSeal, Seal
+from gateway.auth.pepper import BrokenSeal, Seal
 from gateway.auth.tokens import check_types, claim_of, texts_of
 
 SECONDS = 10.0

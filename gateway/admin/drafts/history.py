@@ -25,8 +25,7 @@ from sqlalchemy import (
 
 from gateway.admin.drafts.file import revision_of
 from gateway.auth.audit import Actor
-from gateway.auth.pepper import previous_of
-from gateway.auth.seal import BrokenSeal, Seal
+from gateway.auth.pepper import BrokenSeal, Seal, previous_of
 from gateway.auth.state import StateDatabase
 from gateway.state.opened import Opened
 from gateway.state.schema import TableGroup

@@ -11,7 +11,7 @@ from adapters import offload
 from adapters.errors import InferenceError
 from adapters.requests import AppRequest, GenerateRequest, InferRequest, ModelRequest
 from adapters.types import Form
-from adapters.wire.anthropic.message_request import MessagesRequest
+from adapters.wire.native_chat import NativeChat
 from adapters.wire.oip.bodies import header_length
 from adapters.wire.tfserving.predict_v1 import PredictV1Payload
 from gateway.features.recording.entries import Content
@@ -80,8 +80,8 @@ async def content_of(draft: Draft, user: str, settings: Settings, *, whole: bool
 
 def source_of(request: ModelRequest) -> ResendSource:
     """The parts that a repeated request needs."""
-    if isinstance(request, MessagesRequest):
-        return ResendSource("/v1/messages", "POST", JSON, request.payload.native)
+    if isinstance(request, NativeChat):
+        return ResendSource(request.native_path, "POST", JSON, request.payload.native)
     if isinstance(request, GenerateRequest):
         return ResendSource(f"/v1{request.path}", "POST", JSON, request.fields)
     if isinstance(request, InferRequest):

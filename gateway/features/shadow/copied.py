@@ -14,7 +14,7 @@ from adapters.call import Call
 from adapters.errors import CallerError, CapacityError, InferenceError, Unavailable, UpstreamTimeout
 from adapters.requests import AppRequest, GenerateRequest, InferRequest, ModelRequest
 from adapters.wire import decoding
-from adapters.wire.anthropic.message_request import MessagesRequest
+from adapters.wire.native_chat import NativeChat
 from adapters.wire.oip.bodies import HttpPayload
 from adapters.wire.openai.model_field import CODEC as PASSED
 from config.schema.config import TimeoutConfig
@@ -68,7 +68,7 @@ def _of_tensors(request: InferRequest) -> str:
 
 def _of_text(request: GenerateRequest) -> str:
     try:
-        fields = request.payload.native if isinstance(request, MessagesRequest) else request.fields
+        fields = request.payload.native if isinstance(request, NativeChat) else request.fields
     except CallerError:
         return "operation"
     return exclusion_of_fields(fields)

@@ -35,6 +35,10 @@ class StartMessage(msgspec.Struct, frozen=True, kw_only=True):
     """Inherited file descriptors of both ends of the inboxes, by slot; none from a supervisor of an older version."""
     loads: int = -1
     """The file descriptor of the table of open connections."""
+    accounts: int = -1
+    """The file descriptor of the memory of accounts; none from a supervisor of an older version."""
+    account_slots: int = 1
+    """The most workers that share it."""
     control: str
     """The path of the worker's control socket."""
     demo: str | None

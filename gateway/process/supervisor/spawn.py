@@ -1,6 +1,7 @@
 """Starts worker processes, and releases their resources when they end."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -19,8 +20,9 @@ class Spawner:
     """`folder` holds the control sockets and a sealed copy of the keys: only this user may enter it."""
 
     def __init__(
-        self, folder: Path, sockets: Sockets, limit_slots: LimitSlots, loads: LoadTable, demo: str | None,
-        tally: SampleTally, certificate: Callable[[], ServerFiles | None], lend_keys: Callable[[Path], Awaitable[bool]],
+        self, folder: Path, sockets: Sockets, limit_slots: LimitSlots, loads: LoadTable, accounts: int,
+        demo: str | None, tally: SampleTally, certificate: Callable[[], ServerFiles | None],
+        lend_keys: Callable[[Path], Awaitable[bool]],
     ) -> None:  # fmt: skip
         self.overrides = b""
         """Changes to pools by operators, for workers to start with."""
@@ -31,6 +33,7 @@ class Spawner:
         self._sockets = sockets
         self._limit_slots = limit_slots
         self._loads = loads
+        self._accounts = accounts
         self._demo = demo
         self._tally = tally
         self._certificate = certificate
@@ -61,6 +64,8 @@ class Spawner:
             kinds=self._sockets.kinds,
             inboxes=self._sockets.inbox_numbers(),
             loads=self._loads.fd,
+            accounts=self._accounts,
+            account_slots=self._limit_slots.slots,
             control=f"{self._folder}/{slot}-{self._serial}.sock",
             demo=self._demo,
             keys=str(self._keys),
@@ -77,7 +82,7 @@ class Spawner:
             raise WorkerLost("cannot start: too many other workers are still draining")
         inherited = [fd for slot in (*self._sockets.numbers(), *self._sockets.inbox_numbers()) for fd in slot]
         try:
-            await worker.start(limit_slot, (*inherited, self._limit_slots.fd, self._loads.fd))
+            await worker.start(limit_slot, (*inherited, self._limit_slots.fd, self._loads.fd, self._accounts))
         finally:
             self._reaping.once(self._reap(worker, limit_slot), f"end of worker {worker.slot}")
 
@@ -85,6 +90,10 @@ class Spawner:
         if worker.has_started:
             await worker.ended()
         self._loads.clear(limit_slot)
+        if os.fstat(self._accounts).st_size:
+            from gateway.traffic.accounts.table import AccountTable
+
+            AccountTable.release(self._accounts, limit_slot, self._limit_slots.slots)
         self._tally.end(worker.serial)
         await self._limit_slots.release(limit_slot)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -60,12 +61,15 @@ class Supervisor:
         demo = self.demo.plaintext if self.demo else None
         self._limit_slots = LimitSlots(config.workers)
         self._loads = LoadTable.create(self._limit_slots.slots)
+        self._accounts = os.memfd_create("headrace-accounts", 0)  # empty until a pool has accounts
+        os.set_inheritable(self._accounts, True)
         folder = Path(self._folder.name)
         spawner = Spawner(
             folder,
             self._sockets,
             self._limit_slots,
             self._loads,
+            self._accounts,
             demo,
             self._tally,
             lambda: self._tls.files,
@@ -85,6 +89,7 @@ class Supervisor:
         self._exits = AsyncExitStack()
         self._exits.callback(self._folder.cleanup)
         self._exits.callback(self._loads.close)
+        self._exits.callback(os.close, self._accounts)
         self._exits.callback(self._limit_slots.close)
         self._exits.callback(self._backend.close)
         self._exits.push_async_callback(self.host.aclose)  # last: workers leave their counts to it

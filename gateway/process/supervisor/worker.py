@@ -20,7 +20,7 @@ from gateway.process.supervisor.share import share
 from gateway.telemetry.process_log import configure_log
 from gateway.traffic.fleet.fleet import Change
 from gateway.traffic.fleet.operations import adopt
-from gateway.traffic.standing import ScalingExchange
+from gateway.traffic.standing import AccountMemory, ScalingExchange
 
 
 class Worker:
@@ -31,9 +31,10 @@ class Worker:
         self._lent = SupervisorRuntimes(message.settings.runtimes)
         demo = ApiKey(id_of(message.demo) or "", message.demo) if message.demo else None
         table = SharedTable.attach(message.limits, worker=message.limit_slot)
+        accounts = AccountMemory(message.accounts, message.account_slots, max(0, message.limit_slot))
         self.plane = DataPlane(
             self._config(message.settings),
-            SharedResources(self._lent, demo, table, Path(message.keys), message.certificate),
+            SharedResources(self._lent, demo, table, Path(message.keys), message.certificate, accounts),
         )
         self._sockets = [[socket.socket(fileno=fd) for fd in slot] for slot in message.listeners]
         self._inboxes = [

@@ -1,8 +1,9 @@
 """A target: the address, weight and zone of an endpoint from any source."""
 
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from config.schema.config import EndpointConfig
@@ -38,10 +39,30 @@ class DiscoveredEndpoint:
     zone: str | None = None
     server_name: str | None = None
     """The name that its certificate must have, if the URL has an address instead of a name."""
+    account: EndpointConfig | None = None
+    """The endpoint's own fields of the file, if it has an account of its own."""
+    number: int = 1
+    """Its number among the accounts without a name that have the same URL."""
+
+    @property
+    def place(self) -> str:
+        """The URL, or the name of one of several accounts there: unique in its pool."""
+        if self.account is not None and self.account.name is not None:
+            return self.account.name
+        return self.url if self.number == 1 else f"{self.url}#{self.number}"
 
     @classmethod
     def of(cls, written: EndpointConfig) -> "DiscoveredEndpoint":
-        return cls(written.url, written.weight, written.zone)
+        return cls(written.url, written.weight, written.zone, account=written if written.is_account else None)
+
+    @classmethod
+    def listed(cls, endpoints: Iterable[EndpointConfig]) -> Iterator["DiscoveredEndpoint"]:
+        """The endpoints of the file. Accounts of one URL are numbered in the order of the file."""
+        numbers = Counter[str]()
+        for written in endpoints:
+            if written.name is None:
+                numbers[written.url] += 1
+            yield replace(cls.of(written), number=max(1, numbers[written.url]))
 
 
 Report = Callable[[Iterable[DiscoveredEndpoint]], None]

@@ -54,24 +54,24 @@ class Overrides:
 
 def desired(
     pool: PoolConfig,
-    name: Callable[[str], str],
+    name: Callable[[DiscoveredEndpoint], str],
     discovered: Iterable[DiscoveredEndpoint],
     overrides: Overrides,
     now: float,
     sleeping: Collection[str] = (),
 ) -> list[DesiredEndpoint]:
     """Each endpoint once: configured, then discovered, then added ones. Changes by operators override all others.
-    `name` returns the id of a URL. Endpoints with addresses in `sleeping` drain."""
+    `name` returns the id of an endpoint. Endpoints with addresses in `sleeping` drain."""
     added = (one.target for one in overrides.added.values() if now < one.until)
     sources = (
-        ("configuration", map(DiscoveredEndpoint.of, pool.endpoints)),
+        ("configuration", DiscoveredEndpoint.listed(pool.endpoints)),
         ("discovery", discovered),
         ("operator", added),
     )
     listed: dict[str, DesiredEndpoint] = {}
     for origin, targets in sources:
         for target in targets:
-            id_ = name(target.url)
+            id_ = name(target)
             if id_ in listed or id_ in overrides.removed:
                 continue
             weight = overrides.weights.get(id_, target.weight)

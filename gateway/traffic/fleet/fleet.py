@@ -7,13 +7,14 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from hashlib import blake2b
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from adapters.base import Adapter
 from config.schema.config import Config, PoolConfig
 from gateway.traffic.cold import ColdStart
-from gateway.traffic.discovery.target import DiscoveryError
+from gateway.traffic.discovery.target import DiscoveredEndpoint, DiscoveryError
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.fleet.desired import DesiredEndpoint, Overrides, desired
 from gateway.traffic.fleet.member import (
@@ -30,10 +31,12 @@ from gateway.traffic.meter import PoolMeter
 from gateway.traffic.pool import Pool
 from gateway.traffic.pool_state import PoolState, pool_state, several_models
 from gateway.traffic.queue import PoolQueue
-from gateway.traffic.standing import PoolStanding
+from gateway.traffic.standing import AccountMemory, PoolStanding
 
-if TYPE_CHECKING:  # for pools whose endpoints, or protocols, are discovered
+if TYPE_CHECKING:  # for pools with accounts, and for those whose endpoints, or protocols, are discovered
     from adapters.detection.auto import AutoAdapter
+    from gateway.traffic.accounts.account import ProviderAccount
+    from gateway.traffic.accounts.table import AccountTable
     from gateway.traffic.discovery.discoverer import Discoverer
 
 log = logging.getLogger(__name__)
@@ -115,10 +118,13 @@ class Fleet:
         self._sleeping: dict[str, frozenset[str]] = {}
         """Addresses of endpoints that sleep or will sleep, by pool."""
         self.clock = clock
+        self.account_memory = AccountMemory()
+        """Where the pauses and quotas of accounts are; shared by the workers of a gateway."""
+        self._accounts: AccountTable | None = None
         self.secret = secrets.token_bytes(32)
         """The key of the endpoints' ids. The deployment's own secret, once loaded, makes the ids stable."""
         self._rng = rng
-        self._members = Members(rng, runtimes or NoRuntimes())
+        self._members = Members(rng, runtimes or NoRuntimes(), self._account)
         self._states: dict[str, PoolState] = {}
         self._several: frozenset[str] = frozenset()
         """The pools that receive requests for several models."""
@@ -128,8 +134,22 @@ class Fleet:
         return iter(self._members)
 
     def endpoint_id(self, pool: str, url: str) -> str:
-        """The id of an endpoint of the pool at an address."""
-        return endpoint_id(self.secret, pool, url)
+        """The id of an endpoint of the pool at an address, without an account of its own."""
+        return endpoint_id(self.secret, pool, DiscoveredEndpoint(url))
+
+    def _account(self, pool: PoolConfig, id_: str) -> "ProviderAccount | None":
+        """The account of an endpoint; None in a pool without accounts. Another key has a quota of its own."""
+        if not pool.has_accounts:
+            return None
+        from gateway.traffic.accounts.account import ProviderAccount
+        from gateway.traffic.accounts.table import AccountTable
+
+        if self._accounts is None:
+            memory = self.account_memory
+            self._accounts = AccountTable(memory.fd, workers=memory.workers, me=memory.me)
+        key = repr(pool.credentials) if pool.key is None else pool.key.get_secret_value()
+        digest = blake2b(key.encode(), digest_size=8, key=self.secret).hexdigest()
+        return ProviderAccount(f"{id_}\0{digest}", self._accounts, self.clock)
 
     def members_of(self, pool: str) -> list[PoolMember]:
         """The members of one pool."""
@@ -272,6 +292,7 @@ class Fleet:
             queue=self._queues.get(config.name),
             meter=self.meters.get(config.name),
             cold=self.colds.get(config.name),
+            accounts=config.has_accounts,
             rng=self._rng,
             clock=self.clock,
         )
@@ -342,7 +363,7 @@ class Fleet:
     def _equip_listed(self, member: PoolMember, one: DesiredEndpoint, config: PoolConfig) -> None:
         if member.drained and not one.drained:
             member.endpoint.came_back()
-        member.origin, member.drained = one.origin, one.drained
+        member.origin, member.drained, member.account = one.origin, one.drained, one.target.account
         member.endpoint.zone = one.target.zone
         member.endpoint.configure(one.target.weight, config.balance.slow_start)
         watch(config.name, member, partial(self.members_of, config.name))
@@ -352,13 +373,19 @@ class Fleet:
         if member.runtime is not None:
             endpoint.configure(1.0, balance.slow_start)
         endpoint.outliers = self._states[config.name].outliers
-        endpoint.several = config.model_name is None and config.name in self._several
+        one_model = config.at(member.account).model_name is not None
+        endpoint.several = not one_model and config.name in self._several
+        if config.has_accounts:
+            from gateway.traffic.accounts.endpoint import AccountEndpoint
+
+            if isinstance(endpoint, AccountEndpoint):
+                endpoint.account.configure(None if member.account is None else member.account.limits)
         endpoint.breaker.failures, endpoint.breaker.open_for = config.breaker.failures, config.breaker.open_for
         member.scrape(balance.signals if balance.by == "load" else None, config, self._rng)
 
     def _desired(self, pool: PoolConfig, discoverer: "Discoverer | None") -> list[DesiredEndpoint]:
         targets = discoverer.targets if discoverer is not None else ()
-        name = partial(self.endpoint_id, pool.name)
+        name = partial(endpoint_id, self.secret, pool.name)
         sleeping = self._sleeping.get(pool.name, frozenset())
         return desired(pool, name, targets, self.overrides.get(pool.name, Overrides()), self.clock(), sleeping)
 

@@ -28,6 +28,7 @@ from adapters.upstreams.scrubbing import scrubber
 from adapters.wire.openai import chat as wire
 from config.schema.config import (
     CommandRuntime,
+    EndpointConfig,
     LlmRuntime,
     PoolConfig,
     ProbeConfig,
@@ -43,9 +44,10 @@ from gateway.traffic.fleet.runtime import CannotLaunch, MovingRuntime, Place, Ru
 from gateway.traffic.spans import provider_of
 from policies.breaker import Breaker
 
-if TYPE_CHECKING:  # for pools whose metrics are read
+if TYPE_CHECKING:  # for pools with accounts, or whose metrics are read
     import aiohttp
 
+    from gateway.traffic.accounts.account import ProviderAccount
     from gateway.traffic.fleet.signals import Scraper
 
 log = logging.getLogger(__name__)
@@ -132,6 +134,8 @@ class PoolMember:
     """The first probe of a replica that computes before it receives requests."""
     origin: str = "configuration"
     """The source of the endpoint: the configuration, discovery or an operator."""
+    account: EndpointConfig | None = None
+    """The endpoint's own fields of the file, if it has an account of its own."""
     drained: bool = False
     """Whether it receives no new requests: an operator drains it, or it sleeps."""
     wakes: bool = False
@@ -159,7 +163,8 @@ class PoolMember:
             from gateway.traffic.fleet.signals import Scraper
 
             address = self.endpoint.address if self.runtime is None else self.runtime.address
-            self.scraper = Scraper(self.endpoint, address, config, partial(session, pool, address), rng)
+            connect = partial(session, pool.at(self.account), address)
+            self.scraper = Scraper(self.endpoint, address, config, connect, rng)
             self.scraper.start()
 
     async def stop(self) -> None:
@@ -173,10 +178,12 @@ class PoolMember:
             await self.runtime.stop()
 
 
-def endpoint_id(secret: bytes, pool: str, url: str) -> str:
-    """The id that clients see. The `secret` prevents clients from guessing the address; the deployment's own secret
-    gives the same id in each process and after every restart."""
-    return f"{pool}/{blake2b(url.encode(), digest_size=5, key=secret).hexdigest()}"
+def endpoint_id(secret: bytes, pool: str, target: DiscoveredEndpoint) -> str:
+    """The id that clients see: its name in the file, or a digest of its URL. The `secret` prevents clients from
+    guessing the address; the deployment's own secret gives the same id in each process and after every restart."""
+    if target.account is not None and target.account.name is not None:
+        return f"{pool}/{target.account.name}"
+    return f"{pool}/{blake2b(target.place.encode(), digest_size=5, key=secret).hexdigest()}"
 
 
 class RuntimeSource(NamedTuple):
@@ -200,24 +207,34 @@ def source_of_replica(pool: PoolConfig, number: int, address: str) -> RuntimeSou
 
 def source_of(pool: PoolConfig, target: DiscoveredEndpoint, times: FileTimes) -> object:
     """Everything that the connections of a pool's endpoint depend on."""
+    pool = pool.at(target.account)
     return (
-        target.url, target.server_name, pool.protocol, pool.model, pool.key, pool.key_header, pool.headers, pool.proxy,
-        pool.tls, times,
+        target.url, target.server_name, pool.protocol, pool.model, pool.key, pool.key_header, pool.credentials,
+        pool.headers, pool.proxy, pool.tls, times,
         pool.provider_batches is None, pool.sleeps, pool.probe, pool.connect_timeout, pool.max_connections,
-        pool.runtime_spans,
+        pool.runtime_spans, pool.has_accounts,
     )  # fmt: skip
 
 
-def make(pool: PoolConfig, id_: str, target: DiscoveredEndpoint, source: object) -> PoolMember:
+def make(
+    pool: PoolConfig, id_: str, target: DiscoveredEndpoint, source: object, account: "ProviderAccount | None" = None
+) -> PoolMember:
     """Create an endpoint of the pool. Raises `FleetError`."""
+    pool = pool.at(target.account)
     try:
         checked = tls_of(pool, pool.protocol.name) if target.url.startswith("https://") else None
-        connect = partial(make_adapter, pool, Address(target.url, target.server_name, checked))
+        read = None if account is None else account.read
+        connect = partial(make_adapter, pool, Address(target.url, target.server_name, checked, read))
         adapter = connect()
     except Unmakeable as error:
         raise FleetError(f"pool {pool.name}: {error}") from None
     breaker = Breaker(pool.breaker.failures, pool.breaker.open_for)
-    endpoint = Endpoint(id_, adapter, breaker, address=target.url)
+    if account is None:
+        endpoint = Endpoint(id_, adapter, breaker, address=target.url, place=target.place)
+    else:
+        from gateway.traffic.accounts.endpoint import AccountEndpoint
+
+        endpoint = AccountEndpoint(id_, adapter, breaker, account, address=target.url, place=target.place)
     endpoint.scrubber = scrubber(pool, target.url)
     endpoint.provider = provider_of(pool)
     if pool.runtime_spans and not target.url.startswith("https://"):  # a discovered one may

@@ -2,8 +2,9 @@
 
 import asyncio
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
+from typing import TYPE_CHECKING
 
 from adapters.upstreams.dial import file_times
 from config.schema.config import PoolConfig
@@ -18,6 +19,9 @@ from gateway.traffic.fleet.member import (
 )
 from gateway.traffic.fleet.runtime import Runtimes
 
+if TYPE_CHECKING:  # for pools with accounts
+    from gateway.traffic.accounts.account import ProviderAccount
+
 POLL_SECONDS = 0.05
 NOTHING: Mapping[str, float] = {}
 
@@ -25,8 +29,12 @@ NOTHING: Mapping[str, float] = {}
 class Members:
     """Creates new members, retains existing ones, and drains the others."""
 
-    def __init__(self, rng: Random, runtimes: Runtimes) -> None:
+    def __init__(
+        self, rng: Random, runtimes: Runtimes, account: "Callable[[PoolConfig, str], ProviderAccount | None]"
+    ) -> None:
+        """`account` returns the account of an endpoint, from its pool as it applies to it and its id."""
         self._rng = rng
+        self._account = account
         self._runtimes = runtimes
         self._used: list[PoolMember] = []
         self._leaving: dict[PoolMember, asyncio.Task[None]] = {}
@@ -55,7 +63,8 @@ class Members:
                 if member is not None and member.source == source:
                     self._leaving.pop(member).cancel()
                 else:
-                    member = make(pool, one.id, one.target, source)
+                    account = self._account(pool.at(one.target.account), one.id)
+                    member = make(pool, one.id, one.target, source, account)
                     member.watch(self._rng)
                 new.append(member)
             gathered.append(member)

@@ -7,11 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.conformance.subject import pool
+from adapters.detection import text
 from adapters.detection.detect import detect
-from adapters.detection.look import MAX_BODY, MAX_LOOKS, Detection
+from adapters.detection.look import MAX_BODY, MAX_LOOKS, Detection, Look
 from adapters.errors import BackendError, DeadlineError, InferenceError, TransportError
+from adapters.http1.client import Client
 from adapters.http1.message import Response
 from adapters.registry import Address
+from adapters.wire.openai.providers import HOSTED
 from tests.adapters.detection import systems
 from tests.adapters.detection.paths import Paths, answering
 from tests.adapters.detection.systems import System
@@ -147,3 +150,25 @@ def test_whatever_a_path_answers_is_read_or_left(path: str, body: object) -> Non
             return
 
     asyncio.run(look())
+
+
+@pytest.mark.parametrize("name", HOSTED)
+async def test_a_hosted_api_is_recognised_by_its_host(name: str) -> None:
+    """With a list of models as an object, as a bare list, without one, and with a refused key."""
+    dialect, host = HOSTED[name], HOSTED[name].hosts[0].replace("*", "x")
+    models = systems.owned("somebody", "m")
+    for answer, expected in ((models, ["m"]), (models["data"], ["m"]), (None, [])):
+        paths: Paths = {} if answer is None else {f"{dialect.root}/models": answer}
+        for path in ("", dialect.root):
+            async with answering(paths) as url:
+                client = Client(url + path)
+                look = Look(client, asyncio.get_running_loop().time() + 300.0, (), host)
+                detection = await text.openai(look)
+                await client.aclose()
+            assert detection is not None
+            assert (detection.system, detection.pools[0].protocol) == (
+                dialect.system,
+                {"name": "openai", "dialect": name},
+            )
+            assert [model.name for model in detection.pools[0].models] == expected
+            assert bool(expected) != bool(detection.notes)

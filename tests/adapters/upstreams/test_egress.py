@@ -11,10 +11,10 @@ from pydantic import ValidationError
 
 from adapters.errors import TransportError
 from adapters.http1.client import Client
-from adapters.http1.proxy import Proxy
+from adapters.http1.proxy import Proxy, proxy_of
 from adapters.registry import Address
 from adapters.types import Deadline
-from adapters.upstreams.dial import fields_of, plain_client, proxy_of
+from adapters.upstreams.dial import fields_of, plain_client
 from config.schema.config import PoolConfig
 from config.schema.protocols.egress import ProxyConfig
 from tests.adapters.http1.scripted import OK, Peer, ReceivedRequest, scripted

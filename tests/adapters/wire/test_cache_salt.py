@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from adapters.requests import GenerateRequest
 from adapters.wire.openai import chat as wire
-from adapters.wire.openai.dialects import DIALECTS
+from adapters.wire.openai.providers import DIALECTS
 
 OWN = st.none() | st.text(max_size=5) | st.integers() | st.lists(st.text(max_size=2), max_size=2)
 VLLM = DIALECTS["vllm"]

@@ -99,6 +99,19 @@ def test_create_prints_the_key_alone_and_it_works(keys: Keys, tmp_path: Path) ->
     assert {stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "state").iterdir()} == {0o600}
 
 
+def test_the_access_key_for_aws_is_printed_with_a_key_and_again(keys: Keys) -> None:
+    plain, *lines = keys.ok("create", "--tenant", "acme", "--aws").splitlines()
+    key_id = id_of(plain)
+    assert key_id is not None
+    assert lines[0] == f"AWS_ACCESS_KEY_ID=HRAK{key_id.upper()}"
+    assert re.fullmatch(r"AWS_SECRET_ACCESS_KEY=[A-Za-z0-9_-]{40}", lines[1])
+    assert keys.ok("aws", key_id).splitlines() == lines
+    assert "there is no key" in keys.run("aws", "a" * 12).stderr
+    secret = lines[1].partition("=")[2]
+    assert secret not in plain
+    assert secret not in "".join(str(record) for record in keys.listed().values())
+
+
 def test_create_until_a_day(keys: Keys) -> None:
     day = datetime.now(UTC).date() + timedelta(days=10)
     key = keys.create("--expires", str(day))

@@ -27,9 +27,12 @@ CHAT = {
     "object": "chat.completion", "id": "1", "created": 1, "model": "m", "data": [], "results": [],
 }  # fmt: skip
 DEFAULTS = dict.fromkeys(
-    ("chat", "completions", "embeddings", "responses", "images", "moderations", "audio", "rerank", "score", "tokenize"),
+    (
+        "chat", "completions", "embeddings", "responses", "images", "moderations", "audio", "rerank", "score",
+        "tokenize", "classify", "ocr",
+    ),
     "chat",
-)
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -140,6 +143,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "/v1/embeddings": {"input": "a"},
     "/v1/responses": {"input": "a"},
     "/v1/moderations": {"input": "a"},
+    "/v1/classify": {"input": "a"},
+    "/v1/ocr": {"document": {"type": "document_url", "document_url": "https://a.b/c.pdf"}},
     "/v1/images/generations": {"prompt": "a"},
     "/v1/audio/speech": {"input": "a", "voice": "b"},
     "/v1/rerank": {"query": "a", "documents": []},

@@ -1,5 +1,6 @@
 """Requests that real clients send beside their chats: WebSockets, looks at the root, models with unusual names."""
 
+import asyncio
 import json
 from typing import Any
 from urllib.parse import quote
@@ -52,6 +53,37 @@ async def test_a_websocket_is_refused_with_426(path: str) -> None:
         assert "WebSocket" in await response.text()
         other = await d.send("POST", CHATS, {"model": "chat", "messages": HI}, connection="Upgrade", upgrade="h2c")
         assert other.status == 200
+
+
+async def test_an_opening_handshake_on_a_socket_gets_426() -> None:
+    """An agent dials `/v1/responses` by WebSocket first, and uses HTTP at once after this status alone."""
+    async with door(FakeAdapter()) as d:
+        host, _, port = d.url.removeprefix("http://").rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        fields = (
+            f"host: x\r\nauthorization: {d.keyed['authorization']}\r\nconnection: Upgrade\r\nupgrade: websocket\r\n"
+        )
+        handshake = "sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        writer.write(f"GET /v1/responses HTTP/1.1\r\n{fields}{handshake}".encode())
+        head = (await reader.readuntil(b"\r\n\r\n")).lower().splitlines()
+        assert head[0].startswith(b"http/1.1 426 ")
+        assert b"upgrade: http/1.1" in head
+        length = next(line for line in head if line.startswith(b"content-length:"))
+        assert json.loads(await reader.readexactly(int(length.split(b":")[1])))["error"]["code"] == "upgrade_required"
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_a_list_has_published_facts_if_the_file_has_a_catalogue() -> None:
+    hosted = {"name": "main", "endpoints": ["https://api.openai.com"], "probe": None}
+    models = [{"name": "gpt-4o", "routes": [{"to": "main"}]}, {"name": "own", "routes": [{"to": "main"}]}]
+    for catalogue, shown in (({}, 128000), (None, None)):
+        async with door(FakeAdapter(), pools=[hosted], models=models, catalogue=catalogue) as d:
+            data = {one["id"]: one for one in (await (await d.send("GET", "/v1/models")).json())["data"]}
+            assert data["gpt-4o"].get("context_window") == shown
+            assert data["gpt-4o"].keys() - data["own"].keys() == (
+                {"context_window", "max_output_tokens", "price", "abilities"} if shown else set()
+            )
 
 
 @pytest.mark.parametrize("path", ["/", "/api/hello"])

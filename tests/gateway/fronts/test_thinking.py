@@ -3,15 +3,18 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from adapters.fake import FakeAdapter, Script
 from adapters.ignored_fields import IgnoredFields
 from adapters.types import Usage
-from adapters.wire.anthropic.chat_to_message import message_body
+from adapters.wire.anthropic.chat_to_message import message_fields
 from adapters.wire.anthropic.requests import decode_message
 from adapters.wire.openai.chat import decode_chat, upstream_body
-from adapters.wire.openai.dialects import DIALECTS, OURS, PLAIN, OpenAIDialect, thinking_of_message
+from adapters.wire.openai.dialects import OURS, PLAIN, OpenAIDialect
+from adapters.wire.openai.providers import DIALECTS
+from adapters.wire.openai.thinking import thinking_of_message
 from tests.support.chats import DONE, chunk, completion
 from tests.support.doors import HI, door
 from tests.support.thoughts import ANSWER, MODEL, THOUGHT, chat, message, response
@@ -76,6 +79,6 @@ def test_a_message_s_thinking_as_each_server_of_chats_takes_it(
 )
 def test_a_chat_s_wishes_as_a_message_has_them(fields: Any, expected: Any) -> None:
     request = decode_chat(json.dumps({"model": "m", "messages": HI, **fields}).encode())
-    body = json.loads(message_body(request, None, 4096, IgnoredFields()))
+    body = json.loads(msgspec.json.encode(message_fields(request, None, 4096, IgnoredFields())))
     assert body.get("thinking") == expected
     assert not body.keys() & {"enable_thinking", "thinking_budget", "thinking_token_budget", "include_reasoning"}

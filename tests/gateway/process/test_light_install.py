@@ -27,6 +27,7 @@ for name in OVER_GRPC:
     raise AssertionError(f"{name} needs no extra")
 from adapters.wire import compression
 from adapters.wire.oip import bodies, generate, request_view, requests, responses
+assert not [name for name in sys.modules if name.startswith(("config.catalogue.reading", "config.imports"))]
 """
 
 

@@ -10,6 +10,7 @@ from adapters.errors import (
     BackendError,
     CallerError,
     CapacityError,
+    ContentRefused,
     ContextTooLong,
     DeadlineError,
     InferenceError,
@@ -38,6 +39,7 @@ ERRORS: dict[str, InferenceError] = {
     "silent": UpstreamSilent("x"),
     "too long": ContextTooLong("x"),
     "caller": CallerError("x", code="content_policy_violation"),
+    "content": ContentRefused("x", code="content_policy_violation"),
     "limit": LimitExceeded("x", limit="requests", retry_after=1.0),
     "deadline": DeadlineError("x"),
 }
@@ -65,6 +67,7 @@ async def falls_back(error: InferenceError, *on: str) -> bool:
         (("transport",), {"transport", "unaccepted"}),
         (("timeout",), {"unaccepted", "silent"}),
         (("context_length",), {"too long"}),
+        (("filtered",), {"content"}),
         ((*ANOTHER_MAY_DO, "context_length"), USUAL | {"too long"}),
     ],
 )

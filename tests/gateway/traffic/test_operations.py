@@ -202,7 +202,8 @@ def test_the_first_source_of_an_endpoint_is_its_origin() -> None:
     added = Overrides(
         added={"x": Added(DiscoveredEndpoint(C), float("inf")), "y": Added(DiscoveredEndpoint(B, 9.0), float("inf"))}
     )
-    endpoints = desired(pool, str, [DiscoveredEndpoint(A, 5.0), DiscoveredEndpoint(B, 2.0)], added, 0.0)
+    discovered = [DiscoveredEndpoint(A, 5.0), DiscoveredEndpoint(B, 2.0)]
+    endpoints = desired(pool, lambda target: target.url, discovered, added, 0.0)
     assert [(w.target.url, w.target.weight, w.origin) for w in endpoints] == [
         (A, 1.0, "configuration"), (B, 2.0, "discovery"), (C, 1.0, "operator"),
     ]  # fmt: skip

@@ -15,6 +15,8 @@ from adapters.wire.responses import native
 from adapters.wire.responses.answers import usage_of
 from config.schema.money import PriceConfig
 from policies.limits.price import Price
+from tests.support.providers.openai_like import ROWS, Row
+from tests.support.providers.script import Counts
 
 Object = dict[str, Any]
 RATES = {"prompt": 10, "cached": 1, "cache_write": 20, "completion": 100, "reasoning": 100}
@@ -36,6 +38,21 @@ SERVERS: dict[str, tuple[Object, Usage]] = {
     ),
     "xAI": (
         {"usage": {**U, "total_tokens": 1150, "completion_tokens_details": {"reasoning_tokens": 100}}},
+        THOUGHT,
+    ),
+    "xAI, as much reasoning as in its cache": (
+        {"usage": {**U, "total_tokens": 1150, "prompt_tokens_details": {"cached_tokens": 100},
+                   "completion_tokens_details": {"reasoning_tokens": 100}}},
+        Usage(1000, 150, exact=True, cached_tokens=100, reasoning_tokens=100),
+    ),
+    "xAI, more from its cache than the prompt": (
+        {"usage": {"prompt_tokens": 100, "completion_tokens": 50, "total_tokens": 1150,
+                   "prompt_tokens_details": {"cached_tokens": 900},
+                   "completion_tokens_details": {"reasoning_tokens": 100}}},
+        Usage(1000, 150, exact=True, cached_tokens=900, reasoning_tokens=100),
+    ),
+    "Perplexity": (
+        {"usage": {**U, "total_tokens": 1050, "citation_tokens": 20, "num_search_queries": 3, "reasoning_tokens": 100}},
         THOUGHT,
     ),
     "Gemini": ({"usage": {**U, "total_tokens": 1150}}, THOUGHT),
@@ -83,6 +100,19 @@ def test_each_servers_report_is_its_invoice(name: str) -> None:
     picos = 10 * (expected.prompt_tokens - expected.cached_tokens - expected.cache_write_tokens)
     picos += expected.cached_tokens + 20 * expected.cache_write_tokens + 100 * expected.completion_tokens
     assert cost(expected).picos == picos * 1_000_000
+
+
+@given(st.sampled_from(ROWS), *[st.integers(0, 10**6)] * 4)
+def test_each_provider_s_tokens_are_billed_once(row: Row, fresh: int, cached: int, shown: int, hidden: int) -> None:
+    """Prompt, completion and reasoning add up to the total, however a provider counts them."""
+    counts = Counts(fresh + cached, cached, shown + hidden + 1, hidden)
+    reported = reported_usage.read(row.usage(counts))
+    assert reported is not None
+    usage = reported.usage
+    assert usage is not None
+    assert (usage.prompt_tokens, usage.completion_tokens) == (counts.prompt, counts.completion)
+    assert usage.cached_tokens == (0 if "cache" in row.lacks else counts.cached)
+    assert usage.reasoning_tokens in (0, counts.reasoning)
 
 
 UNREADABLE: list[Any] = [None, 5, [], {}, {"prompt_tokens": -1, "completion_tokens": 5}, {"prompt_tokens": None}, "10",

@@ -111,7 +111,7 @@ def test_the_one_that_was_idle_a_moment_ago_gets_no_herd() -> None:
         for _ in range(200):
             chosen = LoadTwoChoices().pick(pool, ANYONE, ANYONE, 0.5, rng)
             chosen.in_flight += 1
-            loads[chosen.address] += 1
+            loads[chosen.place] += 1
     assert loads["e0"] < 0.12 * 4000
 
 

@@ -137,3 +137,12 @@ def test_a_request_without_rows_is_one() -> None:
     time = DeviceTime()
     time.record("m", 0, 3.0)
     assert time.expected("m", 0) == 3.0
+
+
+def test_tokens_that_are_written_for_an_hour_have_a_price_of_their_own() -> None:
+    rates = {"prompt": "3 usd/1M", "completion": "15 usd/1M", "cached": "0.3 usd/1M", "cache_write": "3.75 usd/1M"}
+    price = Price(PriceConfig.model_validate({**rates, "cache_write_hour": "6 usd/1M"}))
+    cost = price.cost(1_000_000, 0, cached=500_000, cache_write=300_000, cache_hour=100_000)
+    assert cost.picos == (200_000 * 3 + 500_000 * 0.3 + 200_000 * 3.75 + 100_000 * 6) * 10**6
+    same = Price(PriceConfig.model_validate(rates))
+    assert same.cost(1000, 0, cache_write=300, cache_hour=100) == same.cost(1000, 0, cache_write=300)

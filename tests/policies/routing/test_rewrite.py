@@ -26,6 +26,8 @@ CAP = {"caps": {"max_tokens": 100}}
 @pytest.mark.parametrize(
     ("rule", "body", "expected"),
     [
+        ({"strip": "openai/"}, {"model": "openai/gpt-4o", "n": 1}, {"model": "gpt-4o", "n": 1}),
+        ({"strip": "openai/"}, {"model": "gpt-4o"}, {"model": "gpt-4o"}),
         ({"defaults": {"temperature": 0.2}}, {}, {"temperature": 0.2}),
         ({"defaults": {"temperature": 0.2}}, {"temperature": None}, {"temperature": 0.2}),
         ({"defaults": {"temperature": 0.2}}, {"temperature": 1}, {"temperature": 1}),

@@ -112,6 +112,13 @@ async def _body_of(state: Anthropic, request: web.Request, kind: Any) -> Object:
     if request.content_type != "application/json":
         raise Refused(415, "invalid_request_error", "Unsupported media type")
     raw = await request.read()
+    state.raw.append(raw)
+    state.headers = {name.lower(): value for name, value in request.headers.items()}
+    return checked(state, raw, kind)
+
+
+def checked(state: Anthropic, raw: bytes, kind: Any = message_create_params.MessageCreateParams) -> Object:
+    """The fields of a body, if the library defines them all and the turns are in order."""
     try:
         body: Object = json.loads(raw)
     except ValueError:
@@ -124,8 +131,6 @@ async def _body_of(state: Anthropic, request: web.Request, kind: Any) -> Object:
         raise Refused(400, "invalid_request_error", "temperature: range: 0..1")
     _check_turns(body["messages"])
     state.bodies.append(body)
-    state.raw.append(raw)
-    state.headers = {name.lower(): value for name, value in request.headers.items()}
     return body
 
 
@@ -160,14 +165,16 @@ def _signature(thought: str) -> str:
     return hashlib.sha256(thought.encode()).hexdigest()
 
 
-def _words(body: Object) -> int:
+def words(body: Object) -> int:
+    """The tokens of a prompt."""
     return len(json.dumps([body.get("system"), body["messages"], body.get("tools")]).split())
 
 
 # ── answers ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _answered(body: Object) -> Object:
+def answered(body: Object) -> Object:
+    """The answer to a message."""
     last = [block for block in _blocks(body["messages"][-1]) if block["type"] == "text"]
     prompt = last[-1]["text"] if last else "what the tool found"
     if prompt.startswith("!") and (failure := FAILURES.get(prompt[1:])):
@@ -204,7 +211,7 @@ def _message_of(body: Object, content: list[Object], reason: str, sequence: str 
         "stop_reason": reason,
         "stop_sequence": sequence,
         "usage": {
-            "input_tokens": _words(body),
+            "input_tokens": words(body),
             "cache_read_input_tokens": cached,
             "cache_creation_input_tokens": 0,
             "output_tokens": sum(len(json.dumps(block).split()) for block in content),
@@ -217,11 +224,11 @@ async def _message(state: Anthropic, request: web.Request) -> web.StreamResponse
     state.running += 1
     try:
         if not body.get("stream"):
-            return web.json_response(_answered(body), headers={"request-id": "req_stand_in"})
-        message = _answered(body)
+            return web.json_response(answered(body), headers={"request-id": "req_stand_in"})
+        message = answered(body)
         response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
         await response.prepare(request)
-        for event in _events(message):
+        for event in events(message):
             await response.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
             text = event.get("delta", {}).get("text", "")
             if "!broken" in text:
@@ -241,7 +248,8 @@ _EMPTY: dict[str, Object] = {
 }
 
 
-def _events(message: Object) -> Iterator[Object]:
+def events(message: Object) -> Iterator[Object]:
+    """The events of its stream."""
     usage = {**message["usage"], "output_tokens": 1}
     begun = {**message, "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
     yield {"type": "message_start", "message": begun}
@@ -271,4 +279,4 @@ def _deltas(block: Object) -> Iterator[Object]:
 
 async def _count(state: Anthropic, request: web.Request) -> web.Response:
     body = await _body_of(state, request, message_count_tokens_params.MessageCountTokensParams)
-    return web.json_response({"input_tokens": _words(body)})
+    return web.json_response({"input_tokens": words(body)})

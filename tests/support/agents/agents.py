@@ -35,6 +35,21 @@ def claude_code(url: str, key: str, model: str, task: str) -> Start:
     return Start(["claude", "-p", task, "--allowedTools", "Bash,Read,Write"], variables)
 
 
+def claude_code_bedrock(url: str, key: str, model: str, task: str) -> Start:
+    """Claude Code for Bedrock, by the door of `InvokeModel`, with a key of the gateway as a key of Bedrock."""
+    place = {"CLAUDE_CODE_USE_BEDROCK": "1", "ANTHROPIC_BEDROCK_BASE_URL": url, "AWS_REGION": "eu-west-1"}
+    variables = {**place, "AWS_BEARER_TOKEN_BEDROCK": key, "ANTHROPIC_MODEL": model}
+    return Start(["claude", "-p", task, "--allowedTools", "Bash,Read,Write"], variables)
+
+
+def claude_code_vertex(url: str, key: str, model: str, task: str) -> Start:
+    """Claude Code for Vertex AI, by the door of `rawPredict`, with a key of the gateway as a token."""
+    place = {"CLAUDE_CODE_USE_VERTEX": "1", "ANTHROPIC_VERTEX_BASE_URL": f"{url}/v1", "CLOUD_ML_REGION": "global"}
+    own = {"ANTHROPIC_VERTEX_PROJECT_ID": "headrace", "CLAUDE_CODE_SKIP_VERTEX_AUTH": "1"}
+    variables = {**place, **own, "ANTHROPIC_AUTH_TOKEN": key, "ANTHROPIC_MODEL": model}
+    return Start(["claude", "-p", task, "--allowedTools", "Bash,Read,Write"], variables)
+
+
 def codex(url: str, key: str, model: str, task: str) -> Start:
     """Codex CLI, by the door of Responses, with the gateway as a provider of its own."""
     provider = f'name = "Headrace"\nbase_url = "{url}/v1"\nenv_key = "HEADRACE_KEY"\n'
@@ -107,6 +122,8 @@ def _langchain(provider: str, url: str, key: str, model: str, task: str) -> Star
 AGENTS: Mapping[str, Agent] = MappingProxyType(
     {
         "claude-code": Agent("claude-code", claude_code),
+        "claude-code-bedrock": Agent("claude-code", claude_code_bedrock),
+        "claude-code-vertex": Agent("claude-code", claude_code_vertex),
         "codex": Agent("codex", codex),
         "codex-openai": Agent("codex", codex_openai),
         "opencode": Agent("opencode", opencode),

@@ -23,6 +23,8 @@ NIGHTLY = ("aider", "cline", "continue", "langchain-openai", "langchain-response
 """Agents that only nightly tests run: all of them have 1.4 GB of packages."""
 MODELS: Mapping[str, Sequence[str]] = {
     "claude-code": (PLAIN, THINKING, SEEING, "claude-sonnet-4-6"),
+    "claude-code-bedrock": (PLAIN, THINKING, SEEING),
+    "claude-code-vertex": (PLAIN, THINKING, SEEING),
     "codex": (PLAIN, THINKING, SEEING, "gpt-5.5", "gpt-6-sol"),
     "codex-openai": (PLAIN,),
     "opencode": (PLAIN, THINKING, SEEING),

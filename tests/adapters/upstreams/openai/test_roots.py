@@ -2,8 +2,10 @@
 
 import json
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+from openai import AsyncOpenAI
 
 from adapters.call import Call
 from adapters.errors import InferenceError, Unavailable
@@ -16,9 +18,12 @@ from adapters.wire.anthropic import requests as messages
 from adapters.wire.anthropic.message_request import TokenCount
 from adapters.wire.failure_text import Scrubber
 from adapters.wire.openai import chat as wire
-from adapters.wire.openai.dialects import DIALECTS
+from adapters.wire.openai.dialects import of_host
+from adapters.wire.openai.providers import DIALECTS, HOSTED
 from adapters.wire.responses import requests as responses
 from config.schema.protocols.language import OpenAIProtocol
+from tests.adapters.detection.paths import answering
+from tests.support.openai_answers import BODY
 
 VERTEX = "/v1/projects/P/locations/L/endpoints/openapi"
 WRITTEN = {
@@ -90,3 +95,58 @@ async def test_a_path_that_names_a_root_is_the_root_and_any_other_is_a_prefix(di
         assert tokens == f"{server}/tokenize"
         if root_of == "/v1":
             assert batches == f"{api}/batches/b", (path, root)
+
+
+DOCUMENTED = {
+    "openai": "https://api.openai.com/v1",
+    "azure": "https://r.openai.azure.com/openai/v1/",
+    "mistral": "https://api.mistral.ai/v1",
+    "groq": "https://api.groq.com/openai/v1",
+    "gemini": "https://generativelanguage.googleapis.com/v1beta/openai/",
+    "vertex": f"https://l-aiplatform.googleapis.com{VERTEX}",
+    "bedrock": "https://bedrock-runtime.eu-west-1.amazonaws.com/openai/v1",
+    "deepseek": "https://api.deepseek.com/v1",
+    "xai": "https://api.x.ai/v1",
+    "openrouter": "https://openrouter.ai/api/v1",
+    "together": "https://api.together.xyz/v1",
+    "fireworks": "https://api.fireworks.ai/inference/v1",
+    "cerebras": "https://api.cerebras.ai/v1",
+    "perplexity": "https://api.perplexity.ai",
+    "cohere": "https://api.cohere.ai/compatibility/v1",
+    "moonshot": "https://api.moonshot.ai/v1",
+    "zai": "https://api.z.ai/api/paas/v4/",
+    "dashscope": "https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
+    "deepinfra": "https://api.deepinfra.com/v1/openai",
+    "github": "https://models.github.ai/inference",
+    "databricks": "https://w.cloud.databricks.com/serving-endpoints",
+    "huggingface": "https://router.huggingface.co/v1",
+    "cloudflare": "https://api.cloudflare.com/client/v4/accounts/A/ai/v1",
+}
+"""The `base_url` that each provider documents for OpenAI's client."""
+IN_THE_PATH = {"vertex": "/v1/projects/P/locations/L", "cloudflare": "/client/v4/accounts/A"}
+"""What precedes the API's root."""
+
+
+@pytest.mark.parametrize("name", HOSTED)
+async def test_the_documented_url_and_its_host_alone_are_called_as_by_openai_s_client(name: str) -> None:
+    lines: list[str] = []
+    documented = urlsplit(DOCUMENTED[name])
+    host, options = documented.hostname or "", OpenAIProtocol()
+    assert of_host(host, HOSTED) == name
+    called = f"POST {documented.path.rstrip('/')}/chat/completions"
+    async with answering({called: BODY.decode()}, lines) as url:
+        async with AsyncOpenAI(base_url=url + documented.path, api_key="k", max_retries=0) as sdk:
+            await sdk.chat.completions.create(model="m", messages=[{"role": "user", "content": "x"}])
+        for path in (documented.path, documented.path.rstrip("/"), IN_THE_PATH.get(name, "")):
+            adapter = OpenAIAdapter(client := Client(url + path), host=host, options=options)
+            await adapter.call(wire.decode_chat(CHAT), Call(Deadline(client.now() + 9, 9, 9)))
+            await adapter.aclose()
+    assert lines == [called] * 4
+
+
+def test_hosts_of_one_provider_are_of_no_other() -> None:
+    for name, dialect in HOSTED.items():
+        for host in dialect.hosts:
+            assert of_host(host.replace("*", "x"), HOSTED) == name
+    assert of_host("api.openai.com.example.com", HOSTED) is None
+    assert of_host("notapi.x.ai.example", HOSTED) is None

@@ -5,6 +5,7 @@ import re
 from contextlib import suppress
 from typing import Any, get_args
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from adapters.requests import ChatRequest
 from adapters.types import Feature
 from adapters.wire.anthropic import call_ids
 from adapters.wire.anthropic import requests as wire
-from adapters.wire.anthropic.chat_to_message import message_body
+from adapters.wire.anthropic.chat_to_message import message_fields
 from adapters.wire.anthropic.chat_turns import without_own_thoughts
 from adapters.wire.openai import chat as openai
 from adapters.wire.openai import kept_signatures
@@ -56,7 +57,7 @@ def turns(*content: Any, role: str = "user") -> list[Object]:
 def as_messages(**fields: Any) -> Object:
     body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], **fields}
     request = openai.decode_chat(json.dumps(body).encode())
-    decoded: Object = json.loads(message_body(request, None, 50, IgnoredFields()))
+    decoded: Object = json.loads(msgspec.json.encode(message_fields(request, None, 50, IgnoredFields())))
     return decoded
 
 
@@ -516,7 +517,7 @@ def test_a_message_survives_the_conversion_to_a_chat_and_back(body: Object) -> N
     chat = openai.decode_chat(
         json.dumps({name: json.loads(bytes(raw)) for name, raw in request.fields.items()}).encode()
     )
-    assert json.loads(message_body(chat, None, 1, IgnoredFields())) == body
+    assert json.loads(msgspec.json.encode(message_fields(chat, None, 1, IgnoredFields()))) == body
 
 
 @settings(max_examples=150, deadline=None)
@@ -532,7 +533,7 @@ def test_whatever_is_put_in_the_place_of_a_value_is_read_or_refused(body: Object
         for feature in FEATURES:
             request.uses_feature(feature)
         wire.estimate(wire.estimated_fields(request))
-        message_body(ChatRequest(model="m", payload=request.payload), None, 5, IgnoredFields())
+        message_fields(ChatRequest(model="m", payload=request.payload), None, 5, IgnoredFields())
 
 
 def _places(value: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from adapters.wire.openai import chat as wire
-from adapters.wire.openai.dialects import DIALECTS
+from adapters.wire.openai.providers import DIALECTS
 
 ABSENT = object()
 TOOL = {"type": "function", "function": {"name": "f"}}

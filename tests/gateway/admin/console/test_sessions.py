@@ -18,7 +18,7 @@ from gateway.admin.api.endings import ENDINGS, PAUSE_SECONDS, SessionEndings
 from gateway.admin.api.sessions import RENEWALS, SessionAdmission, SessionOver, Sessions, sealed_text
 from gateway.admin.console.front import read_assets
 from gateway.auth.keys import Principal
-from gateway.auth.seal import Seal
+from gateway.auth.pepper import Seal
 from gateway.auth.state import StateDatabase
 from gateway.state.errors import StoreUnavailable
 from tests.gateway.admin.conftest import AdminDoor, OpenDoor

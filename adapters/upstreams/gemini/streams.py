@@ -1,0 +1,110 @@
+"""Streams of Gemini's answers: forwarded unchanged, or transcoded to a chat's chunks.
+
+The stream has no last event. It ends with its connection, after a chunk with the reason of its end. An error arrives as
+an event, or as plain JSON in the place of an event.
+"""
+
+from adapters.errors import BackendError
+from adapters.http1.client import ClientResponse
+from adapters.requests import ChatRequest
+from adapters.types import BYTES_PER_TOKEN, OPENAI, Form, Usage
+from adapters.upstreams.event_stream import EventStream
+from adapters.wire import sse
+from adapters.wire.decoding import BAD_RESPONSE
+from adapters.wire.gemini import errors
+from adapters.wire.gemini.answers import ContentAnswer, Counts, read
+from adapters.wire.gemini.content_to_chat import ContentChunks
+
+ENVELOPE = 120
+"""Bytes of an event besides its text."""
+
+
+class GeminiStream(EventStream):
+    """A stream of Gemini's own chunks, forwarded unchanged."""
+
+    __slots__ = ("_counts", "_is_complete", "_prompt_tokens")
+
+    def __init__(self, response: ClientResponse, prompt_tokens: int, form: Form) -> None:
+        super().__init__(response, Usage(prompt_tokens=prompt_tokens), form=form)
+        self._counts: Counts | None = None
+        self._is_complete = False
+
+    def _passes_on(self, event: bytes) -> bool:
+        data = sse.data_of(event)
+        if not data:
+            if event[:1] in (b"{", b"["):
+                raise errors.typed(None, event)
+            return False
+        self._note(self._read_chunk(data), data)
+        return True
+
+    def _read_chunk(self, data: bytes) -> ContentAnswer:
+        answered = read(data, "stream")
+        if answered.error:
+            raise errors.typed(None, data)
+        return answered
+
+    def _note(self, answered: ContentAnswer, data: bytes) -> None:
+        """Count the tokens of a chunk, and note the end of the answer."""
+        usage = None
+        if answered.usageMetadata is not None:
+            self._counts = answered.usageMetadata.over(self._counts)
+            usage = self._counts.usage
+        if usage is None:
+            self.usage.completion_tokens += max((len(data) - ENVELOPE) // BYTES_PER_TOKEN, 1)
+        else:
+            usage.bytes = self.usage.bytes
+            self.usage = usage
+        if not self._is_complete:
+            is_ended = any(candidate.finishReason for candidate in answered.candidates or ())
+            self._is_complete = is_ended or answered.is_blocked
+
+    def _read(self, piece: bytes) -> bytes:
+        if piece:
+            return super()._read(piece)
+        last = self._trailing() if self._splitter.halfway else b""
+        if not self._is_complete:
+            self._over()
+        self._done = True
+        return last + self._ending()
+
+    def _trailing(self) -> bytes:
+        """The client's bytes of an event that ends with the connection. Raises the typed error of an error."""
+        try:
+            return super()._read(b"\n\n")
+        except BackendError as error:
+            if error.code == BAD_RESPONSE:  # a part of an event
+                self._over()
+            raise
+
+    def _ending(self) -> bytes:
+        """The last events for the client."""
+        return b""
+
+
+class GeminiChatStream(GeminiStream):
+    """A stream that transcodes each chunk to those of a chat."""
+
+    __slots__ = ("_chunks", "_words")
+
+    def __init__(self, response: ClientResponse, request: ChatRequest, chunks: ContentChunks) -> None:
+        super().__init__(response, request.prompt_tokens, OPENAI)
+        self._chunks = chunks
+        self._words = b""
+
+    rewords = True
+
+    def _passes_on(self, event: bytes) -> bool:
+        data = sse.data_of(event)
+        if not data:
+            return super()._passes_on(event)
+        answered = self._read_chunk(data)
+        self._note(answered, data)
+        self._words = self._chunks.take(answered)
+        return bool(self._words)
+
+    def _worded(self, event: bytes) -> bytes:
+        return self._words
+
+    def _ending(self) -> bytes:
+        return self._chunks.end(self.usage)

@@ -1,0 +1,261 @@
+"""Any chat becomes a request that Bedrock accepts and that has all its parts; any answer comes back whole."""
+
+import json
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters.errors import CallerError
+from adapters.ignored_fields import IgnoredFields
+from adapters.types import Usage
+from adapters.wire import sse
+from adapters.wire.anthropic.chat_to_message import message_fields
+from adapters.wire.anthropic.stream_to_chat import ChatChunks, MessageEvent, MessageStart
+from adapters.wire.bedrock.converse_events import ConverseEvents, MessageWriter
+from adapters.wire.bedrock.converse_to_message import message_of, usage_of
+from adapters.wire.bedrock.event_stream import FrameSplitter
+from adapters.wire.bedrock.message_to_converse import ConverseOptions, converse_fields
+from adapters.wire.field_names import CHAT
+from adapters.wire.openai.chat import decode_chat
+from tests.support.providers.bedrock import CLAUDE, NOVA, events, frame
+from tests.support.providers.bedrock_shapes import faults, mistakes, signature
+
+Object = dict[str, Any]
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=12).filter(str.strip)
+NAMES = st.from_regex(r"[a-zA-Z0-9_-]{1,64}", fullmatch=True)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXTS, inner, max_size=2),
+    max_leaves=5,
+)
+ARGUMENTS = st.dictionaries(TEXTS, VALUES, max_size=3).map(partial(json.dumps, ensure_ascii=False))
+DATA = "data:image/png;base64,iVBORw0KGgo="
+PARTS = st.lists(
+    TEXTS.map(lambda text: {"type": "text", "text": text})
+    | st.just({"type": "image_url", "image_url": {"url": DATA}})
+    | TEXTS.map(lambda name: {"type": "file", "file": {"filename": name, "file_data": "data:text/csv;base64,AAAA"}}),
+    min_size=1,
+    max_size=3,
+)
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> tuple[list[Object], list[str]]:
+    """Messages of a chat whose turns alternate, and the names of tools."""
+    tools = draw(st.lists(NAMES, min_size=1, max_size=3, unique=True))
+    messages: list[Object] = [{"role": "system", "content": draw(TEXTS)}] if draw(st.booleans()) else []
+    for turn in range(draw(st.integers(1, 3))):
+        messages.append({"role": "user", "content": draw(TEXTS | PARTS)})
+        ids = draw(st.lists(NAMES, max_size=3, unique=True))
+        functions = [{"name": draw(st.sampled_from(tools)), "arguments": draw(ARGUMENTS)} for _ in ids]
+        calls = [
+            {"id": f"{turn}{id_}"[:64], "type": "function", "function": function}
+            for id_, function in zip(ids, functions, strict=True)
+        ]
+        answer: Object = {"role": "assistant", "content": draw(TEXTS)}
+        if draw(st.booleans()):
+            thought = draw(TEXTS)
+            answer["thinking_blocks"] = [{"type": "thinking", "thinking": thought, "signature": signature(thought)}]
+        messages.append({**answer, "tool_calls": calls} if calls else answer)
+        messages += [{"role": "tool", "tool_call_id": call["id"], "content": draw(TEXTS)} for call in calls]
+    messages.append({"role": "user", "content": draw(TEXTS)})
+    return messages, tools
+
+
+def translated(model: str = CLAUDE, **fields: Any) -> tuple[Object, IgnoredFields]:
+    request = decode_chat(json.dumps({"model": "m", **fields}).encode())
+    ignored = IgnoredFields()
+    message = msgspec.json.decode(
+        msgspec.json.encode(message_fields(request, None, None, ignored)), type=dict[str, msgspec.Raw]
+    )
+    family: Any = "anthropic" if model == CLAUDE else "nova"
+    body = converse_fields(message, ConverseOptions(family), ignored, chat=request.fields)
+    return body, ignored
+
+
+def plain(arguments: str) -> str:
+    return msgspec.json.format(arguments.encode(), indent=-1).decode()
+
+
+def of_chat(messages: list[Object]) -> list[Any]:
+    """The parts of a conversation, in order."""
+    out = list[Any]()
+    for message in messages:
+        role = {"tool": "user"}.get(message["role"], message["role"])
+        for thought in message.get("thinking_blocks", ()):
+            out.append((role, "thought", thought["thinking"], thought["signature"]))
+        if message["role"] == "tool":
+            out.append((role, "result", message["tool_call_id"], message["content"]))
+            continue
+        content = message["content"]
+        for part in [{"type": "text", "text": content}] if isinstance(content, str) else content:
+            out.append((role, part["type"], part.get("text")))
+        for call in message.get("tool_calls", ()):
+            out.append((role, "call", call["id"], call["function"]["name"], plain(call["function"]["arguments"])))
+    return out
+
+
+def of_converse(body: Object) -> list[Any]:
+    """The same of a request for Converse, whose arguments have the client's bytes."""
+    out: list[tuple[Any, ...]] = [("system", "text", block["text"]) for block in body.get("system", ())]
+    for message in body["messages"]:
+        role = message["role"]
+        for block in message["content"]:
+            match block:
+                case {"text": "."}:
+                    continue  # Bedrock demands a text beside a document
+                case {"text": text}:
+                    out.append((role, "text", text))
+                case {"image": _}:
+                    out.append((role, "image_url", None))
+                case {"document": _}:
+                    out.append((role, "file", None))
+                case {"toolUse": call}:
+                    given = msgspec.json.format(msgspec.json.encode(call["input"]), indent=-1).decode()
+                    out.append((role, "call", call["toolUseId"], call["name"], given))
+                case {"toolResult": result}:
+                    out.append((role, "result", result["toolUseId"], result["content"][0]["text"]))
+                case {"reasoningContent": {"reasoningText": thought}}:
+                    out.append((role, "thought", thought["text"], thought["signature"]))
+    return out
+
+
+@given(conversations(), st.sampled_from([CLAUDE, NOVA]))
+def test_any_chat_has_its_roles_order_ids_and_arguments(sample: tuple[list[Object], list[str]], model: str) -> None:
+    messages, names = sample
+    tools = [{"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in names]
+    body, _ = translated(model, messages=messages, tools=tools)
+    sent = json.loads(msgspec.json.encode(body))
+    assert [*mistakes("Converse", sent), *faults(sent, model)] == []
+    expected = [part for part in of_chat(messages) if part[2:] != (".",)]
+    assert of_converse(body) == expected
+
+
+FIELDS = st.fixed_dictionaries(
+    {},
+    optional={
+        "temperature": st.floats(-1, 3),
+        "top_p": st.floats(-1, 2),
+        "max_tokens": st.integers(-1, 9),
+        "stop": TEXTS | st.lists(TEXTS, max_size=2),
+        "n": st.integers(1, 2),
+        "seed": st.integers(0, 9),
+        "logit_bias": st.dictionaries(st.just("1"), st.integers(-1, 1), max_size=1),
+        "user": TEXTS,
+        "service_tier": st.sampled_from(["auto", "default", "flex", "priority"]),
+        "reasoning_effort": st.sampled_from(["none", "minimal", "low", "medium", "high", "xhigh"]),
+        "tool_choice": st.sampled_from(["auto", "none", "required"]),
+        "parallel_tool_calls": st.booleans(),
+        "response_format": st.sampled_from([{"type": "text"}, {"type": "json_object"}]),
+        "top_k": st.integers(0, 9),
+    },
+)
+
+
+@given(FIELDS, st.sampled_from([CLAUDE, NOVA]))
+def test_any_fields_are_accepted_by_bedrock_or_refused_by_name(fields: Object, model: str) -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    refused: CallerError | None = None
+    try:
+        body, _ = translated(model, messages=[{"role": "user", "content": "hi"}], tools=[tool], **fields)
+    except CallerError as error:
+        refused = error
+    if refused is not None:
+        assert CHAT.field(refused.param or "") in fields
+        return
+    sent = json.loads(msgspec.json.encode(body))
+    assert [*mistakes("Converse", sent), *faults(sent, model)] == []
+
+
+# ── answers ───────────────────────────────────────────────────────────────────────────────────────────────
+
+COUNTS = st.integers(0, 10**6)
+USAGE = st.fixed_dictionaries(
+    {"inputTokens": COUNTS, "outputTokens": st.integers(1, 10**6)},
+    optional={"cacheReadInputTokens": COUNTS, "cacheWriteInputTokens": COUNTS},
+)
+REASONING = TEXTS.map(
+    lambda text: {"reasoningContent": {"reasoningText": {"text": text, "signature": signature(text)}}}
+) | st.just({"reasoningContent": {"redactedContent": "aGlkZGVu"}})
+CALLS = st.tuples(NAMES, NAMES, ARGUMENTS).map(
+    lambda call: {"toolUse": {"toolUseId": call[0], "name": call[1], "input": json.loads(call[2])}}
+)
+REASONS = ("end_turn", "tool_use", "max_tokens", "stop_sequence", "guardrail_intervened", "content_filtered")
+ANSWERS = st.builds(
+    lambda content, reason, usage: {
+        "output": {"message": {"role": "assistant", "content": content}},
+        "stopReason": reason,
+        "usage": {**usage, "totalTokens": sum(usage.values())},
+        "metrics": {"latencyMs": 1},
+    },
+    st.lists(TEXTS.map(lambda text: {"text": text}) | REASONING | CALLS, max_size=4),
+    st.sampled_from(REASONS),
+    USAGE,
+)
+
+
+def streamed(answer: Object, cuts: list[int]) -> list[MessageEvent]:
+    """The events of the answer's stream, cut at these places."""
+    stream = b"".join([frame(name, fields) for name, fields in events(answer)])
+    splitter, reader, out = FrameSplitter(), ConverseEvents(), list[MessageEvent]()
+    for a, b in pairwise(sorted({0, *[cut % len(stream) for cut in cuts], len(stream)})):
+        for each in splitter.feed(stream[a:b]):
+            out += reader.take(each)
+    assert reader.is_over
+    return out
+
+
+def assembled(sample: list[MessageEvent]) -> Object:
+    """The message that a client of Messages assembles from the events."""
+    written = b"".join([MessageWriter().take(each, Usage()) for each in sample]).strip().split(b"\n\n")
+    message: Object = {"content": []}
+    for event in [json.loads(sse.data_of(each)) for each in written]:
+        if event["type"] == "content_block_start":
+            assert event["index"] == len(message["content"])
+            message["content"].append(event["content_block"])
+            pieces = ""
+        elif event["type"] == "content_block_delta":
+            delta, block = event["delta"], message["content"][event["index"]]
+            name = next(name for name in delta if name != "type")
+            if name == "partial_json":
+                pieces += delta[name]
+                block["input"] = pieces
+            else:
+                block[name] += delta[name]
+        elif event["type"] == "content_block_stop":
+            block = message["content"][event["index"]]
+            if isinstance(block.get("input"), str):
+                block["input"] = json.loads(block["input"])
+        elif event["type"] == "message_delta":
+            message |= {**event["delta"], "usage": event["usage"]}
+    return message
+
+
+@given(ANSWERS, st.lists(st.integers(0, 10**4), max_size=6))
+def test_a_stream_cut_anywhere_is_the_whole_answer(answer: Object, cuts: list[int]) -> None:
+    whole = json.loads(message_of(json.dumps(answer).encode(), "id", "m"))
+    sample = streamed(answer, cuts)
+    assert assembled(sample) == {name: whole[name] for name in ("content", "stop_reason", "stop_sequence", "usage")}
+    chunks = ChatChunks(0, include_usage=True)
+    out = chunks.take(MessageEvent("message_start", message=MessageStart("id", "m")), Usage())
+    out += b"".join([chunks.take(each, usage_of(answer["usage"]) or Usage()) for each in sample])
+    assert out.endswith(b"data: [DONE]\n\n")
+
+
+@given(ANSWERS)
+def test_all_tokens_are_billed_once_and_by_their_kind(answer: Object) -> None:
+    usage, sample = usage_of(answer["usage"]), answer["usage"]
+    read, written = sample.get("cacheReadInputTokens", 0), sample.get("cacheWriteInputTokens", 0)
+    assert usage is not None
+    assert usage.prompt_tokens == sample["inputTokens"] + read + written
+    assert (usage.completion_tokens, usage.cached_tokens, usage.cache_write_tokens) == (
+        sample["outputTokens"],
+        read,
+        written,
+    )
+    assert usage.total_tokens == sample["totalTokens"]
+    assert usage.exact

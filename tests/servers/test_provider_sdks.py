@@ -1,0 +1,77 @@
+"""The official clients of hosted APIs, unchanged: before the stubs, which proves those, and before the gateway."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loadtests import venvs
+from tests.servers.programs import __path__ as programs
+from tests.support.providers.abilities import Stage, stage
+from tests.support.providers.openai_like import KEY
+from tests.support.providers.script import Counts, Reply, Script, ToolCall
+from tests.support.providers.table import PROVIDERS
+
+CLIENTS = {
+    "groq": "groq==1.7.0",
+    "together": "together==3.1.1",
+    "fireworks": "fireworks-ai==1.2.30",
+    "openrouter": "openrouter==1.3.84",
+    "mistral": "mistralai==3.7.0",
+    "openai": "openai==3.57.0",
+}
+OF = {name: name if name in CLIENTS else "openai" for name in PROVIDERS if name != "azure"}
+"""The client of each provider. Azure's sends its key in another header."""
+CALLS = (ToolCall("call_a1", "look", '{"a":"käse"}'), ToolCall("call_b2", "look", '{"a":"b"}'))
+COUNTS = Counts(20, 0, 9, 0)
+EXPECTED = [
+    {"text": "hello", "calls": []},
+    {"text": "", "calls": [[call.id, call.name, json.loads(call.arguments)] for call in CALLS]},
+    {"text": "so", "calls": [[call.id, call.name, json.loads(call.arguments)] for call in CALLS]},
+]
+
+
+def replies() -> list[Reply]:
+    return [Reply(text, calls=calls, counts=COUNTS) for text, calls in (("hello", ()), ("", CALLS), ("so", CALLS))]
+
+
+async def answers(name: str, url: str, key: str, model: str) -> Any:
+    """What the client reads, without the tokens, and the tokens of each answer."""
+    client = OF[name]
+    folder = await asyncio.to_thread(venvs.ensure, f"sdk-{client}", [CLIENTS[client]])
+    program = str(Path(programs[0]) / "provider_sdk.py")
+    process = await asyncio.create_subprocess_exec(
+        str(folder / "bin/python"), program, client, url, key, model,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, errors = await process.communicate()
+    assert process.returncode == 0, errors.decode()[-2000:]
+    read = json.loads(out)
+    return read, [answer.pop("tokens") for answer in read]
+
+
+@pytest.mark.parametrize("name", [name for name in OF if "tools" not in PROVIDERS[name].lacks])
+async def test_a_client_reads_the_stub_and_the_gateway_alike(name: str) -> None:
+    provider = PROVIDERS[name]
+    script = Script()
+    script.replies.extend(replies())
+    async with provider.serve(script) as url:
+        alone, tokens = await answers(name, url, KEY, provider.model)
+    assert script.refused == []
+    assert alone == EXPECTED
+    assert tokens[:2] == [[20, 9]] * 2
+    async with stage(provider) as on:
+        on.play(*replies())
+        through, counted = await answers(name, f"{on.door.url}/v1", on.door.rig.key.plaintext, "chat")
+        assert through == EXPECTED
+        assert counted == tokens
+        _billed(on)
+
+
+def _billed(on: Stage) -> None:
+    assert on.script.refused == []
+    for record in on.door.rig.log.records[-3:]:
+        assert record.usage is not None
+        assert (record.usage.prompt_tokens, record.usage.completion_tokens, record.usage.exact) == (20, 9, True)

@@ -1,0 +1,145 @@
+"""A reader of a page, who types its commands in their order and compares what they print."""
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+PATIENCE = 900.0
+"""Seconds for one command: the first `make serve` installs packages."""
+
+_BLOCK = re.compile(r"^```(console|sh|python|yaml)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_SERVICE = re.compile(r"^(make serve\b|(\S*/)?headrace serve\b)")
+_KEY = re.compile(r"hr-[a-z0-9]+-[\w-]+")
+_KEY_OF_A_PAGE = "hr-…"
+
+
+class Reader:
+    """In a folder, with the variables of a shell.
+
+    A YAML block is the file `FILE` of the later commands. `hr-…` is the key that was printed last. `…` in an output is
+    any text, and so is white space. A gateway runs until the page starts the next one, or until the end.
+
+    `stand_ins`: words of the page, and what is there in their place, such as the address of a server.
+    """
+
+    def __init__(self, folder: Path, environment: Mapping[str, str], stand_ins: Mapping[str, str]) -> None:
+        self.folder = folder
+        self.environment = dict(environment)
+        self.stand_ins = dict(stand_ins)
+        self.typed: list[str] = []
+        self._key = ""
+        self._service: asyncio.subprocess.Process | None = None
+        self._files = 0
+
+    async def follow(self, text: str) -> None:
+        """Do what each block of the text asks for."""
+        for kind, block in _BLOCK.findall(text):
+            if kind == "yaml":
+                self._files += 1
+                file = self.folder / f"page-{self._files}.yaml"
+                file.write_text(self._filled(block))
+                self.stand_ins["FILE"] = file.name
+            elif kind == "sh":
+                await self._run(block, "")
+            elif kind == "python":
+                await self._program(block)
+            else:
+                for command, expected in steps(block):
+                    await self._type(command, expected)
+
+    async def aclose(self) -> None:
+        """Stop the gateway."""
+        service, self._service = self._service, None
+        if service is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(service.pid, signal.SIGTERM)
+            await asyncio.wait_for(service.wait(), PATIENCE)
+
+    async def _program(self, program: str) -> None:
+        """A program in Python, with the packages of its `# pip install` comments and the outputs of `# for example`."""
+        for packages in re.findall(r"# pip install (.*)$", program, re.MULTILINE):
+            await self._run(f"pip install --quiet {packages}", "")
+        expected = "".join(re.findall(r"# (?:for example|prints) (.*)$", program, re.MULTILINE))
+        (self.folder / "page.py").write_text(self._filled(program))
+        await self._run("python page.py", expected or "…")
+
+    async def _type(self, command: str, expected: str) -> None:
+        if _SERVICE.match(command):
+            await self._serve(command, expected)
+        else:
+            await self._run(command, expected)
+
+    async def _run(self, command: str, expected: str) -> None:
+        async with asyncio.timeout(PATIENCE):
+            process = await self._started(command)
+            out, notes = await process.communicate()
+        text = out.decode(errors="replace")
+        failure = f"{command}\nended with {process.returncode}:\n{text}\n{notes.decode(errors='replace')}"
+        assert process.returncode == 0, failure
+        assert is_like(text, self._filled(expected)), f"{command}\nprinted:\n{text}\ninstead of:\n{expected}"
+        self._remember(text)
+
+    async def _serve(self, command: str, expected: str) -> None:
+        await self.aclose()
+        self._service = service = await self._started(command, subprocess.STDOUT)
+        assert service.stdout is not None
+        last = "hr-" if "prints a new demo key" in command else "Ready."
+        lines = (expected or last).splitlines()
+        text, until = "", f"…{'…'.join(lines)}…"  # other lines of the log stand between them
+        async with asyncio.timeout(PATIENCE):
+            while not is_like(text, until):
+                line = await service.stdout.readline()
+                assert line, f"{command}\nended without:\n{expected}\nIt printed:\n{text}"
+                text += line.decode(errors="replace")
+        self._remember(text)
+        self._drained = asyncio.create_task(service.stdout.read())
+
+    async def _started(self, command: str, notes: int = subprocess.PIPE) -> asyncio.subprocess.Process:
+        line = self._filled(command)
+        self.typed.append(line)
+        return await asyncio.create_subprocess_exec(
+            "bash", "-o", "pipefail", "-c", line, cwd=self.folder, env=self.environment, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=notes,
+        )  # fmt: skip
+
+    def _filled(self, text: str) -> str:
+        for word, own in self.stand_ins.items():
+            text = re.sub(rf"(?<![\w.]){re.escape(word)}(?!\w)", own.replace("\\", r"\\"), text)
+        return text.replace(_KEY_OF_A_PAGE, self._key) if self._key else text
+
+    def _remember(self, text: str) -> None:
+        if keys := _KEY.findall(text):
+            self._key = keys[-1]
+
+
+def steps(block: str) -> list[tuple[str, str]]:
+    """The commands of a console block, each with the output that the page shows; empty where it shows none."""
+    pairs: list[tuple[str, str]] = []
+    lines = iter(block.splitlines())
+    for line in lines:
+        if line.startswith("$ "):
+            command = line[2:]
+            while command.endswith("\\") or not _is_whole(command):
+                command += "\n" + next(lines)
+            pairs.append((command, ""))
+        else:
+            command, expected = pairs[-1]
+            pairs[-1] = command, f"{expected}{line}\n"
+    return pairs
+
+
+def is_like(text: str, expected: str) -> bool:
+    """Whether a text is the expected one, where `…` stands for any text. An empty one expects nothing."""
+    if not expected:
+        return True
+    parts = ("".join(part.split()) for part in expected.split("…"))
+    return re.fullmatch(".*".join(map(re.escape, parts)), "".join(text.split()), re.DOTALL) is not None
+
+
+def _is_whole(command: str) -> bool:
+    return command.count("'") % 2 == 0

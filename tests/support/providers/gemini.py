@@ -1,0 +1,366 @@
+"""The Gemini API and Vertex AI on loopback, as strict as Google's.
+
+The last text of the user decides the answer. `!NAME` causes the failure of that name, `think` adds thoughts where they
+are shown, `call` calls every tool; every other text is repeated.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from aiohttp import web
+
+from tests.servers.stand_ins.serving import serving
+from tests.support.providers.gemini_faults import faults, is_new, signature
+
+KEY = "AIzaGeminiStandIn"
+TOKEN = "ya29.stand-in"
+MODEL = "gemini-3-flash"
+PROJECT, LOCATION = "acme-1", "europe-west4"
+CONTEXT = 1000
+"""Words that a prompt may have."""
+Object = dict[str, Any]
+_PLACE = re.compile(
+    r"/(?P<version>v1|v1beta|v1beta1)(?P<vertex>/projects/[^/]+/locations/[^/]+)?"
+    r"(?:/(?:publishers/google/)?models/(?P<model>[^/:]+)|/endpoints/(?P<endpoint>[^/:]+)):(?P<verb>\w+)"
+)
+
+
+class Refused(Exception):
+    """An error of the API."""
+
+    def __init__(self, code: int, status: str, message: str, *details: Object) -> None:
+        super().__init__(message)
+        self.code = code
+        self.status = status
+        self.details = details
+
+    @property
+    def body(self) -> Object:
+        error: Object = {"code": self.code, "message": str(self), "status": self.status}
+        return {"error": error | ({"details": list(self.details)} if self.details else {})}
+
+
+_RETRY = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "17s"}
+FAILURES = {
+    "quota": Refused(429, "RESOURCE_EXHAUSTED", "You exceeded your current quota, please check your plan.", _RETRY),
+    "overloaded": Refused(503, "UNAVAILABLE", "The model is overloaded. Please try again later."),
+    "internal": Refused(500, "INTERNAL", "An internal error has occurred."),
+    "long": Refused(
+        400,
+        "INVALID_ARGUMENT",
+        "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+    ),
+    "slow-down": Refused(504, "DEADLINE_EXCEEDED", "The request timed out. Please try again."),
+    "denied": Refused(403, "PERMISSION_DENIED", "Generative Language API has not been used in project 7 before."),
+}
+FINISHES = {
+    "filtered": "SAFETY",
+    "recited": "RECITATION",
+    "malformed": "MALFORMED_FUNCTION_CALL",
+    "new": "A_NEW_REASON",
+}
+
+
+@dataclass
+class Gemini:
+    """A running one. `bodies` are the requests that it took, `headers` and `path` those of the last."""
+
+    url: str = ""
+    bodies: list[Object] = field(default_factory=list)
+    raw: list[bytes] = field(default_factory=list)
+    calls: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    path: str = ""
+    running: int = 0
+    gives_ids: bool = True
+
+
+@asynccontextmanager
+async def gemini() -> AsyncIterator[Gemini]:
+    """The stand-in on a free port."""
+    state = Gemini()
+    app = web.Application(middlewares=[_in_shape], client_max_size=64 * 1024**2)
+    app.router.add_get("/{version}/models", _models)
+    app.router.add_get("/v1beta1/publishers/google/models", _models)
+    app.router.add_post("/{rest:.*}", partial(_call, state))
+    async with serving(app) as state.url:
+        yield state
+
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@web.middleware
+async def _in_shape(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        given = request.headers.get("x-goog-api-key")
+        if given != KEY and request.headers.get("authorization") != f"Bearer {TOKEN}":
+            code = 401 if given is None else 400
+            raise Refused(code, "UNAUTHENTICATED" if code == 401 else "INVALID_ARGUMENT", "API key not valid.")
+        return await handler(request)
+    except Refused as error:
+        body: Any = error.body
+        if request.query.get("alt") != "sse" and "stream" in request.path:
+            body = [body]
+        return web.json_response(body, status=error.code)
+    except web.HTTPException as error:
+        return web.json_response(Refused(error.status, "NOT_FOUND", error.reason).body, status=error.status)
+
+
+async def _models(request: web.Request) -> web.Response:
+    names = {"name": f"models/{MODEL}", "version": "001", "displayName": "Stand-in"}
+    methods = ["generateContent", "countTokens", "createCachedContent", "batchGenerateContent"]
+    model = {**names, "inputTokenLimit": 1_048_576, "outputTokenLimit": 65_536, "supportedGenerationMethods": methods}
+    return web.json_response({"models": [model]})
+
+
+async def _call(state: Gemini, request: web.Request) -> web.StreamResponse:
+    place = _PLACE.fullmatch(request.path)
+    if place is None:
+        raise Refused(404, "NOT_FOUND", "Requested entity was not found.")
+    state.calls += 1
+    state.path = request.path
+    state.headers = {name.lower(): value for name, value in request.headers.items()}
+    model, of_vertex = place["model"] or place["endpoint"], "publishers" in request.path or place["vertex"] is not None
+    if place["vertex"] not in (None, f"/projects/{PROJECT}/locations/{LOCATION}"):
+        raise Refused(403, "PERMISSION_DENIED", "Permission denied on resource project.")
+    if "missing" in model:
+        raise Refused(404, "NOT_FOUND", f"models/{model} is not found for API version v1beta")
+    raw = await request.read()
+    try:
+        body: Object = json.loads(raw)
+    except ValueError:
+        raise Refused(400, "INVALID_ARGUMENT", "Invalid JSON payload received. Expected a value.") from None
+    answer = _VERBS.get(place["verb"])
+    if answer is None:
+        raise Refused(404, "NOT_FOUND", "Requested entity was not found.")
+    state.raw.append(raw)
+    state.bodies.append(body)
+    state.running += 1
+    try:
+        return await answer(state, request, body, model, of_vertex)
+    finally:
+        state.running -= 1
+
+
+def _checked(body: Object, model: str, of_vertex: bool) -> None:
+    for wrong in faults(body, model, of_vertex=of_vertex):
+        raise Refused(400, "INVALID_ARGUMENT", wrong)
+
+
+# ── answers ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def words(value: Any) -> int:
+    """The tokens of a prompt or an answer: words of the texts in it."""
+    if isinstance(value, dict):
+        value = [inner for name, inner in value.items() if name not in ("thoughtSignature", "data")]
+    if isinstance(value, list):
+        return sum(map(words, value))
+    return len(value.split()) if isinstance(value, str) else 0
+
+
+def parts_of(state: Gemini, body: Object, model: str) -> tuple[list[Object], str]:
+    """The parts of the answer, and the reason of its end."""
+    last = body["contents"][-1]["parts"]
+    texts = [part["text"] for part in last if "text" in part]
+    results = [part["functionResponse"]["response"] for part in last if "functionResponse" in part]
+    prompt = texts[-1] if texts else f"found {json.dumps(results)}"
+    if prompt.startswith("!") and (failure := FAILURES.get(prompt[1:])):
+        raise failure
+    config, parts = body.get("generationConfig", {}), list[Object]()
+    if config.get("thinkingConfig", {}).get("includeThoughts") and "think" in prompt:
+        parts += [{"text": "Let me ", "thought": True}, {"text": "see.", "thought": True}]
+    mode = body.get("toolConfig", {}).get("functionCallingConfig", {}).get("mode")
+    tools = [one for tool in body.get("tools", ()) for one in tool.get("functionDeclarations", ())]
+    if tools and mode != "NONE" and ("call" in prompt.split() or mode == "ANY"):
+        return [*parts, *_calls(state, tools, model)], "STOP"
+    if "responseJsonSchema" in config or "responseSchema" in config or config.get("responseMimeType"):
+        prompt = json.dumps({"said": prompt})
+    if prompt[:1] == "!" and prompt[1:] in FINISHES:
+        content = [] if prompt == "!malformed" else [{"text": "Part of it"}]
+        return content, FINISHES[prompt[1:]]
+    answer = prompt.split(" ")
+    most = config.get("maxOutputTokens", 10_000)
+    spoken = [{"text": f" {word}" if i else word} for i, word in enumerate(answer[:most])]
+    if is_new(model):
+        spoken.append({"text": "", "thoughtSignature": signature(prompt)})
+    return [*parts, *spoken], "MAX_TOKENS" if len(answer) > most else "STOP"
+
+
+def _calls(state: Gemini, tools: list[Object], model: str) -> list[Object]:
+    parts = list[Object]()
+    for i, tool in enumerate(tools):
+        call: Object = {"name": tool["name"], "args": {"n": i, "text": "π/2"} if i else {}}
+        if state.gives_ids:
+            call["id"] = f"fc-{len(state.bodies)}-{i}"
+        part: Object = {"functionCall": call}
+        if not i and is_new(model):
+            part["thoughtSignature"] = signature(tool["name"])
+        parts.append(part)
+    return parts
+
+
+def _usage(body: Object, parts: list[Object]) -> Object:
+    thoughts = words([part for part in parts if part.get("thought")])
+    answered = words([part for part in parts if not part.get("thought")])
+    prompt = words([body.get("systemInstruction"), body["contents"], body.get("tools")])
+    usage = {
+        "promptTokenCount": prompt,
+        "candidatesTokenCount": answered,
+        "totalTokenCount": prompt + answered + thoughts,
+    }
+    if thoughts:
+        usage["thoughtsTokenCount"] = thoughts
+    if prompt > 50:
+        usage["cachedContentTokenCount"] = 40
+    return usage
+
+
+def _answer(body: Object, model: str, parts: list[Object], reason: str | None, usage: Object | None) -> Object:
+    candidate: Object = {"content": {"parts": parts, "role": "model"}, "index": 0}
+    if reason is not None:
+        candidate["finishReason"] = reason
+    answer: Object = {"candidates": [candidate]}
+    if usage is not None:
+        answer["usageMetadata"] = usage
+    return answer | {"modelVersion": model, "responseId": "rsp-stand-in"}
+
+
+def _blocked(body: Object, model: str) -> Object | None:
+    texts = [part.get("text") for part in body["contents"][-1]["parts"]]
+    if "!blocked" not in texts:
+        return None
+    usage = {"promptTokenCount": words(body["contents"]), "totalTokenCount": words(body["contents"])}
+    feedback = {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "usageMetadata": usage}
+    return feedback | {"modelVersion": model, "responseId": "rsp-stand-in"}
+
+
+async def _generate(
+    state: Gemini, request: web.Request, body: Object, model: str, of_vertex: bool
+) -> web.StreamResponse:
+    _checked(body, model, of_vertex)
+    if (blocked := _blocked(body, model)) is not None:
+        return web.json_response(blocked)
+    parts, reason = parts_of(state, body, model)
+    merged = _merged(parts)
+    answer = _answer(body, model, merged, reason, _usage(body, parts))
+    return web.json_response(text=json.dumps(answer, ensure_ascii=False))
+
+
+def _merged(parts: list[Object]) -> list[Object]:
+    """The parts of a whole answer, which has neighbouring texts as one."""
+    merged = list[Object]()
+    for part in parts:
+        last = merged[-1] if merged else {}
+        if "text" in part and "text" in last and last.get("thought") == part.get("thought"):
+            merged[-1] = {**last, **part, "text": last["text"] + part["text"]}
+        else:
+            merged.append(part)
+    return merged
+
+
+def _chunks(body: Object, model: str, parts: list[Object], reason: str) -> Iterator[Object]:
+    usage = _usage(body, parts)
+    for i in range(len(parts)):
+        so_far = {**usage, "candidatesTokenCount": i, "totalTokenCount": usage["promptTokenCount"] + i}
+        yield _answer(body, model, [parts[i]], None, so_far)
+    # The last chunk may leave out what earlier ones had.
+    last = {name: count for name, count in usage.items() if name != "cachedContentTokenCount"}
+    yield _answer(body, model, [], reason, last) | ({} if parts else {"responseId": "rsp-stand-in"})
+
+
+async def _stream(state: Gemini, request: web.Request, body: Object, model: str, of_vertex: bool) -> web.StreamResponse:
+    _checked(body, model, of_vertex)
+    blocked = _blocked(body, model)
+    parts, reason = ([], "") if blocked else parts_of(state, body, model)
+    chunks = [blocked] if blocked else list(_chunks(body, model, parts, reason))
+    is_sse = request.query.get("alt") == "sse"
+    kind = "text/event-stream" if is_sse else "application/json; charset=UTF-8"
+    response = web.StreamResponse(headers={"content-type": kind})
+    await response.prepare(request)
+    text = json.dumps(body["contents"][-1], ensure_ascii=False)
+    for i, chunk in enumerate(chunks):
+        if i == 2 and "!cut" in text:
+            assert request.transport is not None
+            request.transport.close()
+            return response
+        if i == 2 and "!silent" in text:
+            break
+        if i == 2 and "!broken" in text:
+            await response.write(json.dumps(FAILURES["overloaded"].body, indent=2).encode())
+            return response
+        written = json.dumps(chunk, ensure_ascii=False).encode()
+        await response.write(b"data: %b\r\n\r\n" % written if is_sse else (b",\r\n" if i else b"[") + written)
+        await asyncio.sleep(0.05 if "slow" in text else 0)
+    if not is_sse:
+        await response.write(b"]")
+    return response
+
+
+async def _count(state: Gemini, request: web.Request, body: Object, model: str, of_vertex: bool) -> web.StreamResponse:
+    inner = body
+    if not of_vertex:
+        if set(body) - {"contents", "generateContentRequest"} or len(body) != 1:
+            raise Refused(400, "INVALID_ARGUMENT", "Only one of contents and generate_content_request may be set.")
+        inner = body.get("generateContentRequest", body)
+        if "generateContentRequest" in body and inner.get("model") != f"models/{model}":
+            raise Refused(400, "INVALID_ARGUMENT", "generate_content_request.model is required")
+    _checked(inner, model, of_vertex)
+    counted = words([inner.get("systemInstruction"), inner["contents"], inner.get("tools")])
+    return web.json_response({"totalTokens": counted})
+
+
+def _vector(text: str, size: int) -> list[float]:
+    return [round((len(text) + i) / 1000, 3) for i in range(size)]
+
+
+async def _embed(state: Gemini, request: web.Request, body: Object, model: str, of_vertex: bool) -> web.StreamResponse:
+    entries = body.get("requests", [body])
+    if len(entries) > 100:
+        raise Refused(400, "INVALID_ARGUMENT", "at most 100 requests can be in one batch")
+    vectors = list[Object]()
+    for one in entries:
+        if set(one) - {"model", "content", "taskType", "title", "outputDimensionality"}:
+            raise Refused(400, "INVALID_ARGUMENT", "Unknown name at 'requests[0]': Cannot find field.")
+        if "requests" in body and one.get("model") != f"models/{model}":
+            raise Refused(400, "INVALID_ARGUMENT", "model in the batch request must match the model in the path")
+        text = "".join(part["text"] for part in one["content"]["parts"])
+        vectors.append({"values": _vector(text, one.get("outputDimensionality", 4))})
+    return web.json_response({"embeddings": vectors} if "requests" in body else {"embedding": vectors[0]})
+
+
+async def _predict(
+    state: Gemini, request: web.Request, body: Object, model: str, of_vertex: bool
+) -> web.StreamResponse:
+    if not of_vertex or set(body) - {"instances", "parameters"}:
+        raise Refused(400, "INVALID_ARGUMENT", "Invalid request")
+    if len(body["instances"]) > (1 if model.startswith("gemini-embedding") else 250):
+        raise Refused(400, "INVALID_ARGUMENT", "too many instances")
+    size = body.get("parameters", {}).get("outputDimensionality", 4)
+    predictions = [
+        {
+            "embeddings": {
+                "values": _vector(one["content"], size),
+                "statistics": {"token_count": words(one["content"]), "truncated": False},
+            }
+        }
+        for one in body["instances"]
+    ]
+    return web.json_response({"predictions": predictions, "metadata": {"billableCharacterCount": 1}})
+
+
+_VERBS = {
+    "generateContent": _generate,
+    "streamGenerateContent": _stream,
+    "countTokens": _count,
+    "embedContent": _embed,
+    "batchEmbedContents": _embed,
+    "predict": _predict,
+}
