@@ -151,7 +151,7 @@ def test_times_are_exact() -> None:
 
 
 @pytest.mark.parametrize(("shown", "readers"), [(None, ""), ("operators", "operator"), ("tenant", "operator own")])
-async def test_recorded_content_is_for_those_whom_the_tenant_admits(
+async def test_recorded_content_is_for_readers_that_the_tenant_admits(
     admin_door: OpenDoor, tmp_path: Path, shown: str | None, readers: str
 ) -> None:
     recorded = recorder_rig(tmp_path / "records", answers=True)
