@@ -55,7 +55,7 @@ class RequestsFront:
 
     async def _show(self, request: web.Request) -> web.Response:
         """The newest request with an id; `at` selects another one, as clients may choose the same id again."""
-        row = await self._found(request)
+        row = await self._stored(request)
         body = timeline(row, of_tenant=visit(request).within is not None)
         if self._may_read(request, row["tenant"]):
             body["content"] = "recorded"  # if it is in the sample
@@ -63,7 +63,7 @@ class RequestsFront:
 
     async def _content(self, request: web.Request) -> web.Response:
         """The recorded prompt and answer, redacted. A change of nothing, but each view is in the audit log."""
-        row, record = await self._found(request), self._backend.config.record
+        row, record = await self._stored(request), self._backend.config.record
         acted(request, "content.view", f"{row['tenant']}/{row['id']}")
         if not self._may_read(request, row["tenant"]):
             raise AdminRefused(403, "content_hidden", "the tenant has not opted in: `tenants[].show_content`")
@@ -76,7 +76,7 @@ class RequestsFront:
         shown = {each.name: each.show_content for each in self._backend.config.tenants}.get(tenant)
         return shown is not None and (shown == "tenant" or visit(request).within is None)
 
-    async def _found(self, request: web.Request) -> dict[str, Any]:
+    async def _stored(self, request: web.Request) -> dict[str, Any]:
         at = query_parameters(request, ("at",)).get("at")
         with bad_queries():
             begin = {} if at is None else {"from": at}
