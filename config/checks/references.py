@@ -223,11 +223,14 @@ def _default_models(doc: Document, root: Node) -> Iterator[Problem]:
 
 
 def _excluded_from_record(doc: Document, root: Node) -> Iterator[Problem]:
-    """Each entry excludes a model from the record."""
+    """Each entry excludes a model from the record, and contents are shown only if there is one."""
     models = names(root["models"])
     for entry in root["record"]["exclude"]:
         if entry.text is not None and not any(may_overlap(entry.text, name) for name in models):
             yield doc.problem(entry.place, "excludes no model", closest(entry.text, models))
+    for tenant in root["tenants"]:
+        if tenant["show_content"].text is not None and "record" not in root:
+            yield doc.problem(tenant["show_content"].place, "has no effect without `record`: nothing is recorded")
 
 
 def check_webhooks(doc: Document, root: Node) -> Iterator[Problem]:

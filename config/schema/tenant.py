@@ -108,6 +108,9 @@ class TenantConfig(Section):
     priority: Priority = "normal"
     """Priority of the tenant's requests in a full pool. A request may lower its own with the header
     ``x-headrace-priority``, and cannot raise it."""
+    show_content: Literal["operators", "tenant"] | None = None
+    """Who may read the recorded prompts and answers of the tenant: operators, or its tenant-admins too. Nobody when
+    absent. Each view is in the audit log. Needs ``record``."""
     explain: bool = False
     """Whether the header ``x-headrace-explain: 1`` makes the response explain its route. The explanation names routes,
     pools and lines of this file."""

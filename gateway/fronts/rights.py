@@ -166,6 +166,7 @@ ADMIN: dict[str, AdminRight] = {
     "GET /admin/usage/overview": _ADMINS,
     "GET /admin/requests": _ADMINS,
     "GET /admin/requests/{id}": _ADMINS,
+    "POST /admin/requests/{id}/content": _ORDERS,
     "GET /admin/batches": _ADMINS,
     "GET /admin/batches/{id}": _ADMINS,
     "GET /admin/batches/{id}/failures": _ADMINS,

@@ -7,9 +7,10 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
+from config.schema.telemetry import RecordConfig
 from gateway.admin.api.backend import AdminBackend
 from gateway.admin.api.body import bad_queries, query_parameters
-from gateway.admin.api.guard import AdminRefused, visit
+from gateway.admin.api.guard import AdminRefused, acted, visit
 from gateway.features.journal.lines import HOUR_MICROS, MICROS, time_of
 from gateway.features.requests.query import PARAMETERS, query_of
 from gateway.features.requests.report import following, summary, timeline, total
@@ -27,7 +28,11 @@ class RequestsFront:
 
     def routes(self) -> list[web.RouteDef]:
         """All routes."""
-        return [web.get("/admin/requests", self._list), web.get("/admin/requests/{id}", self._show)]
+        return [
+            web.get("/admin/requests", self._list),
+            web.get("/admin/requests/{id}", self._show),
+            web.post("/admin/requests/{id}/content", self._content),
+        ]
 
     async def _list(self, request: web.Request) -> web.Response:
         texts = query_parameters(request, PARAMETERS)
@@ -50,6 +55,28 @@ class RequestsFront:
 
     async def _show(self, request: web.Request) -> web.Response:
         """The newest request with an id; `at` selects another one, as clients may choose the same id again."""
+        row = await self._stored(request)
+        body = timeline(row, of_tenant=visit(request).within is not None)
+        if self._may_read(request, row["tenant"]):
+            body["content"] = "recorded"  # if it is in the sample
+        return web.json_response(body)
+
+    async def _content(self, request: web.Request) -> web.Response:
+        """The recorded prompt and answer, redacted. A change of nothing, but each view is in the audit log."""
+        row, record = await self._stored(request), self._backend.config.record
+        acted(request, "content.view", f"{row['tenant']}/{row['id']}")
+        if not self._may_read(request, row["tenant"]):
+            raise AdminRefused(403, "content_hidden", "the tenant has not opted in: `tenants[].show_content`")
+        content = None if record is None else await asyncio.to_thread(_recorded, record, row)
+        if content is None:
+            raise AdminRefused(404, "content_not_recorded", "this replica has no recorded content of the request")
+        return web.json_response(content, headers={"Cache-Control": "no-store"})
+
+    def _may_read(self, request: web.Request, tenant: str) -> bool:
+        shown = {each.name: each.show_content for each in self._backend.config.tenants}.get(tenant)
+        return shown is not None and (shown == "tenant" or visit(request).within is None)
+
+    async def _stored(self, request: web.Request) -> dict[str, Any]:
         at = query_parameters(request, ("at",)).get("at")
         with bad_queries():
             begin = {} if at is None else {"from": at}
@@ -59,7 +86,7 @@ class RequestsFront:
         rows = await self._read(lambda store: store.search(query._replace(limit=1)))
         if not rows:
             raise AdminRefused(404, "no_such_request", "no request with this id is stored")
-        return web.json_response(timeline(rows[0], of_tenant=visit(request).within is not None))
+        return rows[0]
 
     async def _read(self, work: Callable[[RequestStore], T]) -> T:
         if self._backend.config.requests is None:
@@ -68,6 +95,12 @@ class RequestsFront:
         await writer.write()  # so that a search has the requests that wait in the journals
         store = await writer.store()
         return await asyncio.to_thread(work, store)
+
+
+def _recorded(record: RecordConfig, row: dict[str, Any]) -> dict[str, Any] | None:
+    from gateway.features.recording.views import recorded_content  # with cryptography
+
+    return recorded_content(record, row["tenant"], row["id"], row["at"] / MICROS)
 
 
 def _hours(query: RequestQuery) -> dict[str, str]:

@@ -6,6 +6,7 @@ policy.py       the decision of a configuration for a recorded request, and dige
 contents.py     redacted bodies and answers
 segments.py     the files of a folder: encrypted frames and their keys, written and read; retention and bounds
 recorder.py     the queue behind the requests, and the task that writes
+views.py        the prompt and the answer of one request, for a person who may read them
 metrics.py      metrics of records
 cli.py          `headrace record`
 

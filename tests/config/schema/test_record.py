@@ -51,6 +51,15 @@ def test_mistakes_are_refused(changes: dict[str, Any], reason: str, tmp_path: Pa
         read(tmp_path, **changes)
 
 
+def test_contents_are_shown_of_recorded_traffic_alone(tmp_path: Path) -> None:
+    file = tmp_path / "file.yaml"
+    tenants = "tenants: [{name: acme, models: ['*'], show_content: operators}]"
+    pools = "pools: [{name: p, endpoints: ['http://127.0.0.1:9']}]\nmodels: [{name: m, routes: [{to: p}]}]"
+    file.write_text(f"version: 1\n{pools}\n{tenants}\n")
+    with pytest.raises(ConfigError, match="has no effect without `record`"):
+        load(file)
+
+
 def test_a_key_is_never_written_in_the_file(tmp_path: Path) -> None:
     file = tmp_path / "file.yaml"
     file.write_text("version: 1\nrecord: {to: traffic, key: a secret in the file}\n")

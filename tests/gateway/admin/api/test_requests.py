@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -9,18 +10,21 @@ import pytest
 from gateway.features.journal.folders import spool_of
 from gateway.features.journal.lines import MICROS, time_of
 from gateway.features.journal.sink import RequestSink
+from gateway.features.recording.segments import remove_segment
 from tests.gateway.admin.conftest import AdminDoor, OpenDoor
-from tests.support.gateways import config
+from tests.support.gateways import chat, config
+from tests.support.recorded import SECRET, recorder_of, recorder_rig
 from tests.support.stored_requests import record
 from tests.support.usage_hosts import NOVEMBER
 
 pytestmark = pytest.mark.realtime  # the database has threads
 
 
-async def storing(door: AdminDoor, folder: Path) -> AdminDoor:
+async def storing(door: AdminDoor, folder: Path, shown: str | None = None, **sections: Any) -> AdminDoor:
     """The door, with stored requests of two tenants."""
     door.backend.config = made = config(
-        tenants=[{"name": name, "models": ["*"]} for name in ("acme", "beta")],
+        **sections,
+        tenants=[{"name": name, "models": ["*"], "show_content": shown} for name in ("acme", "beta")],
         auth={"admin": {"required": True}},
         state={"database": f"sqlite:///{folder}/requests.db"},
         requests={"retention": "3650d"},
@@ -144,3 +148,51 @@ async def test_without_the_section_nothing_is_stored(admin_door: OpenDoor) -> No
 
 def test_times_are_exact() -> None:
     assert int((NOVEMBER + 4 / 100) * MICROS) == NOVEMBER * MICROS + 40_000
+
+
+@pytest.mark.parametrize(("shown", "readers"), [(None, ""), ("operators", "operator"), ("tenant", "operator own")])
+async def test_recorded_content_is_for_readers_that_the_tenant_admits(
+    admin_door: OpenDoor, tmp_path: Path, shown: str | None, readers: str
+) -> None:
+    recorded = recorder_rig(tmp_path / "records", answers=True)
+    async with recorder_of(recorded):
+        for text in ("hello", "again"):
+            await recorded.send(chat(messages=[{"role": "user", "content": f"{text} ann@example.org"}]))
+    async with admin_door(required=True) as opened:
+        section = {"to": str(tmp_path / "records"), "key": SECRET, "answers": True}
+        d = await storing(opened, tmp_path, shown, record=section)
+        sink = RequestSink(spool_of(d.backend.config))
+        sink.configure(d.backend.config)
+        for id_, tenant in (("req-1", "acme"), ("req-3", "acme"), ("req-2", "beta")):
+            sink.put(record(id_, tenant, time.time(), 1))
+        sink.close()
+        keys = {
+            "operator": d.backend.key(role="operator"),
+            "own": d.backend.key(role="tenant-admin"),
+            "foreign": d.backend.key(role="tenant-admin", tenant="beta"),
+        }
+        for name, key in keys.items():
+            status, body = await d.send("POST", "/admin/requests/req-1/content", key, {})
+            if name == "foreign":
+                assert (status, body["error"]["code"]) == (404, "no_such_request")
+                continue
+            offered = (await d.send("GET", "/admin/requests/req-1", key))[1].get("content")
+            assert offered == ("recorded" if name in readers else None)
+            act = d.backend.acts[-1]
+            assert (act.action, act.target) == ("content.view", "acme/req-1")
+            if name not in readers:
+                assert (status, body["error"]["code"], act.outcome) == (403, "content_hidden", "refused")
+                continue
+            assert (status, act.outcome) == (200, "done")
+            assert "hello" in body["prompt"]
+            assert "again" not in body["prompt"]
+            assert body["answer"]
+            # One that was not in the sample, and the id of another tenant's record.
+            for id_ in ("req-3", "req-2") if name == "operator" else ("req-3",):
+                status, body = await d.send("POST", f"/admin/requests/{id_}/content", key, {})
+                assert (status, body["error"]["code"]) == (404, "content_not_recorded")
+        for path in (tmp_path / "records").glob("*.segment"):
+            remove_segment(path)  # as the retention does
+        status, body = await d.send("POST", "/admin/requests/req-1/content", keys["operator"], {})
+        assert (status, body["error"]["code"]) == ((404, "content_not_recorded") if shown else (403, "content_hidden"))
+        await d.backend.requests.aclose()

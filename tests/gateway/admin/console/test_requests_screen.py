@@ -5,6 +5,7 @@ import csv
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -87,3 +88,27 @@ async def saved(path: Path) -> str:
         while not await asyncio.to_thread(path.exists):
             await asyncio.sleep(0.05)
     return await asyncio.to_thread(path.read_text)
+
+
+async def test_recorded_content_is_shown_if_the_tenant_has_opted_in(console: OpenConsole, tmp_path: Path) -> None:
+    (tmp_path / "record.key").write_text("the key of these records")
+    record = {"to": str(tmp_path / "records"), "key": f"file:{tmp_path}/record.key", "share": "100%", "answers": True}
+    tenants = [{"name": name, "models": ["*"], "show_content": "operators"} for name in ("acme", "beta")]
+    made: dict[str, Any] = {"requests": {"flush": "100ms"}, "record": record, "tenants": tenants}
+    async with upstream() as up, console(settings(up.url, auth={}, **made)) as c:
+        assert (await c.chat())[0] == 200
+        await c.until_stored(1)
+        await c.open("/requests")
+        await c.page.until(f"{ROWS} === 1")
+        await c.page.evaluate("document.querySelector('tbody a').click()")
+        await c.page.shows("Prompt and answer")
+        assert "messages" not in await c.page.text("main")
+        # A record is written within a second of its request: until then the button has no effect.
+        button = (
+            "[...document.querySelectorAll('button:enabled')].find((b) => b.innerText === 'Show the recorded content')"
+        )
+        await c.page.until(f"({button}?.click(), document.querySelector('pre[aria-label=answer]') !== null)")
+        assert "messages" in await c.page.text("pre[aria-label=prompt]")
+        await check_accessibility(c.page)
+        await c.open("/audit")
+        await c.page.shows("read the recorded content of the request")

@@ -63,6 +63,18 @@ async def test_a_tenant_s_admin_issues_rotates_and_revokes_a_key(console: OpenCo
         await c.page.shows("it is shown once")
         second = await c.page.text("dialog pre")
         await c.page.click("Done")
+        successor = second.split("-")[1]
+        await c.page.click(f"Block {successor}")
+        await check_accessibility(c.page)
+        await c.page.click("Block", "dialog button")
+        await c.page.until(f"[...document.querySelectorAll('button')].some((b) => b.ariaLabel === 'Unblock {key_id}')")
+        for key in (first, second):
+            await until_answered(c, key, 401)
+        await c.page.click(f"Unblock {key_id}")
+        await c.page.click("Unblock", "dialog button")
+        await c.page.until(f"[...document.querySelectorAll('button')].some((b) => b.ariaLabel === 'Block {key_id}')")
+        for key in (first, second):
+            await until_answered(c, key, 200)
         await c.page.click(f"Revoke {key_id}")
         await c.page.click("Revoke", "dialog button")
         await c.page.until(f"![...document.querySelectorAll('button')].some((b) => b.ariaLabel === 'Revoke {key_id}')")

@@ -25,6 +25,7 @@ const ACTS = {
   "batch.cancel": ({ target }) => html`cancelled the batch ${name(target)}`,
   "budget.alert": ({ target }) => html`reported a budget of ${name(target)}`,
   "config.return": ({ target, detail }) => html`put version ${detail.version} of the file ${name(target)} in force again`,
+  "content.view": ({ target }) => html`read the recorded content of the request ${name(target)}`,
   "playground.call": ({ target }) => html`sent a request of the playground as ${name(target)}`,
   "gateway.drain": () => "began to drain",
   "gateway.stop": () => "stopped",

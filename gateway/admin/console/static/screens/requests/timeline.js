@@ -1,6 +1,7 @@
 // One request: why it went where it went, and what happened when.
-import { html } from "../../html.js";
-import { Badge, Code, Time, To, count, seconds } from "../../parts.js";
+import { html, useState } from "../../html.js";
+import { path, post } from "../../api.js";
+import { Action, Badge, Code, Time, To, count, seconds } from "../../parts.js";
 import { Table } from "../../table.js";
 
 export function Timeline({ request, cost, kind }) {
@@ -19,10 +20,23 @@ export function Timeline({ request, cost, kind }) {
     <${Moments} request=${request} />
     ${request.steps && html`<h3>Steps of the pipeline</h3><${Table} caption="Steps" columns=${STEPS} rows=${request.steps.map((step, at) => ({ ...step, at }))} id=${(step) => step.at} />
       <p><${To} to=${["pipelines", request.model, request.id]}>Its path in the graph<//></p>`}
+    ${request.content === "recorded" && html`<${Content} request=${request} />`}
     <details>
       <summary>Record</summary>
       <${Code} text=${JSON.stringify(request, null, 2)} label="record" />
     </details>`;
+}
+
+// What was recorded of the prompt and the answer, if the tenant has opted in. Each view is in the audit log.
+function Content({ request }) {
+  const [seen, setSeen] = useState(null);
+  const read = async () => setSeen(await post(`${path("admin", "requests", request.id)}/content?at=${encodeURIComponent(request.time)}`));
+  return html`<h3>Prompt and answer</h3>
+    ${!seen && html`<p><${Action} run=${read}>Show the recorded content<//> <span class="dim">The audit log notes it.</span></p>`}
+    ${seen?.redacted && html`<p class="dim">Parts are redacted.</p>`}
+    ${seen && html`<${Code} text=${seen.prompt} label="prompt" />`}
+    ${seen?.answer !== undefined && html`<${Code} text=${seen.answer} label="answer" />`}
+    ${seen?.truncated && html`<p class="dim">The answer is incomplete.</p>`}`;
 }
 
 const Facts = ({ facts }) => html`<dl class="facts">
