@@ -92,11 +92,6 @@ def fate(status: int, words: str, text: str) -> Fate:
     }.get(status, Fate("backend", "upstream_error", blamed=True, again=True))
 
 
-def is_whole(error: InferenceError) -> bool:
-    """Whether an account refuses, and not words in a request that the server repeats."""
-    return error.scope == "server"
-
-
 def observed(error: InferenceError) -> Fate:
     """What an endpoint of several models does with the error."""
     endpoint = Endpoint("e", FakeAdapter(), Breaker(1, 10.0))
@@ -108,7 +103,8 @@ def observed(error: InferenceError) -> Fate:
         endpoint.breaker.is_open or endpoint.breaker.rests(0.0) > 0
     )
     is_account = isinstance(error, AccountRefused)
-    assert bool(endpoint.refusals.held) is (isinstance(error, CapacityError) and (not is_account or is_whole(error)))
+    # A request may hold the words of a refused account: then nothing rests.
+    assert bool(endpoint.refusals.held) is (isinstance(error, CapacityError) and error.scope != "tenant")
     if is_account:  # one model rests; a second one is the evidence that the whole account does
         endpoint.begin(0.0, second := RefusalKey("second", "t"))
         endpoint.end(error, 0.0, second)

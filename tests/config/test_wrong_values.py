@@ -4,6 +4,7 @@ import copy
 import itertools
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -38,7 +39,8 @@ def _sections() -> list[tuple[Place, type[Section], dict[str, str]]]:
 
 def _file(place: Place, value: object) -> str:
     """A valid file with a value at a place, as JSON, which is YAML and thirty times faster to write."""
-    data = here = copy.deepcopy(RIGHT_DATA)
+    data = copy.deepcopy(RIGHT_DATA)
+    here: Any = data
     for step, following in itertools.pairwise(place):
         if isinstance(here, dict) and not isinstance(here.get(step), dict | list):
             here[step] = [{}] if isinstance(following, int) else {}

@@ -138,9 +138,17 @@ SYSTEMS = [
         "Gemini",
         {"name": "gemini"},
         ["gemini-3-flash"],
-        {"/v1beta/models": {"models": [
-            {"name": "models/gemini-3-flash", "inputTokenLimit": 9, "supportedGenerationMethods": ["generateContent"]},
-        ]}},
+        {
+            "/v1beta/models": {
+                "models": [
+                    {
+                        "name": "models/gemini-3-flash",
+                        "inputTokenLimit": 9,
+                        "supportedGenerationMethods": ["generateContent"],
+                    },
+                ]
+            }
+        },
     ),
     System(
         "Gemini",
