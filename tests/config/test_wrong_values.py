@@ -44,7 +44,7 @@ def _file(place: Place, value: object) -> str:
     for step, following in itertools.pairwise(place):
         if isinstance(here, dict) and not isinstance(here.get(step), dict | list):
             here[step] = [{}] if isinstance(following, int) else {}
-        elif isinstance(here, list) and isinstance(here[step], str):
+        elif isinstance(step, int) and isinstance(here[step], str):
             here[step] = {"url": here[step]}  # the long form of an endpoint
         here = here[step]
     here[place[-1]] = value
