@@ -9,7 +9,7 @@ from adapters import statuses
 from adapters.errors import CredentialError, InferenceError
 from adapters.reason import BY_CODE, CAPACITY, CAUSES, CREDENTIALS, LIMITS, MODELS, RIGHTS, reason
 
-OF_STATUS = {401: CREDENTIALS, 403: RIGHTS, 404: MODELS, 429: LIMITS, 503: CAPACITY}
+OF_STATUS = {401: CREDENTIALS, 403: RIGHTS, 404: MODELS, 429: {*LIMITS, "upstream_quota"}, 503: CAPACITY}
 SOURCES = [path for room in ("adapters", "gateway") for path in sorted(Path(room).rglob("*.py"))]
 TREES = {path: ast.parse(path.read_text()) for path in SOURCES}
 
