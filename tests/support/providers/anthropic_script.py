@@ -38,6 +38,7 @@ def play(script: Script, body: Object) -> Object:
         for call in reply.calls
     ]
     message = message_of(body, content, reply.finish or ("tool_use" if reply.calls else "end_turn"))
+    message["id"] = f"msg_{len(script.received)}"  # agents join messages of one id
     counts = reply.counts
     message["usage"] = {
         "input_tokens": counts.prompt - counts.cached, "cache_read_input_tokens": counts.cached,
@@ -57,6 +58,7 @@ def received(body: Object) -> Received:
         None if thinking is None else thinking != "disabled",
         body["max_tokens"],
         bool(body.get("stream")),
+        tuple({"name": tool["name"], "parameters": tool["input_schema"]} for tool in body.get("tools", ())),
     )
 
 
@@ -65,7 +67,7 @@ def _turns(message: Object) -> list[Turn]:
     content = message["content"]
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
     results = [
-        Turn("tool", _text(block["content"]), call_id=block["tool_use_id"])
+        Turn("tool", _text(block.get("content", "")), call_id=block["tool_use_id"], images=_images(block))
         for block in blocks
         if block["type"] == "tool_result"
     ]
@@ -78,8 +80,13 @@ def _turns(message: Object) -> list[Turn]:
         for block in rest
         if block["type"] == "tool_use"
     ]
-    images = sum(block["type"] == "image" for block in rest)
+    images = _images({"content": rest})
     return [*results, Turn(message["role"], _text(rest), "".join(thoughts) or None, tuple(calls), images=images)]
+
+
+def _images(block: Object) -> int:
+    content = block.get("content", "")
+    return 0 if isinstance(content, str) else sum(part["type"] == "image" for part in content)
 
 
 def _text(content: Any) -> str:

@@ -36,12 +36,16 @@ def _received(body: Object, stream: bool) -> Received:
     text = body.get("outputConfig", {}).get("textFormat")
     return Received(
         turns=tuple(turn for message in body["messages"] for turn in _turns(message)),
-        tools=tuple(tool["toolSpec"]["name"] for tool in config.get("tools", ())),
+        tools=tuple(tool["toolSpec"]["name"] for tool in config.get("tools", ()) if "toolSpec" in tool),
         demand="required" if "any" in choice else choice.get("tool", {}).get("name", ""),
         schema=json.loads(text["structure"]["jsonSchema"]["schema"]) if text else None,
         thinks=more["thinking"]["type"] != "disabled" if "thinking" in more else None,
         length=body.get("inferenceConfig", {}).get("maxTokens"),
         stream=stream,
+        functions=tuple(
+            {"name": spec["name"], "parameters": spec["inputSchema"]["json"]}
+            for spec in (tool["toolSpec"] for tool in config.get("tools", ()) if "toolSpec" in tool)
+        ),
     )
 
 
@@ -50,7 +54,9 @@ def _turns(message: Object) -> Iterator[Turn]:
     rest = list[Object]()
     for block in message["content"]:
         if (result := block.get("toolResult")) is not None:
-            yield Turn("tool", result["content"][0]["text"], call_id=result["toolUseId"])
+            parts = result["content"]
+            text, images = "".join(part.get("text", "") for part in parts), sum("image" in part for part in parts)
+            yield Turn("tool", text, call_id=result["toolUseId"], images=images)
         else:
             rest.append(block)
     if rest:

@@ -296,6 +296,7 @@ def received(row: Row, body: Object) -> Received:
         row.thinks(body),
         next((body[name] for name in sorted(row.length) if name in body), None),
         bool(body.get("stream")),
+        tuple(tool["function"] for tool in body.get("tools") or ()),
     )  # fmt: skip
 
 

@@ -40,6 +40,8 @@ class Received(NamedTuple):
     thinks: bool | None = None
     length: int | None = None
     stream: bool = False
+    functions: tuple[Mapping[str, Any], ...] = ()
+    """The tools with their `name` and `parameters`."""
 
 
 class Counts(NamedTuple):

@@ -1,0 +1,39 @@
+"""Coding agents over the stubs of several providers: a session with three calls and a picture, all by default."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.agents.agents import AGENTS
+from tests.support.agents.installed import installed
+from tests.support.agents.model import COPY, task
+from tests.support.agents.session_script import SessionScript
+from tests.support.agents.sessions import SEEING, Work, configuration
+from tests.support.processes import gateway
+from tests.support.providers.table import PROVIDERS
+
+OF = ("anthropic", "openai", "claude-vertex", "converse")
+AGENTS_OF_THE_TABLE = ("claude-code", "codex", "gemini-cli")
+PROBES = {"claude-code": 404}
+
+
+@pytest.mark.parametrize("provider", OF)
+@pytest.mark.parametrize("agent", AGENTS_OF_THE_TABLE)
+async def test_a_session_over_a_provider(agent: str, provider: str, tmp_path: Path) -> None:
+    programs, work, script = installed(AGENTS[agent].package), Work(tmp_path), SessionScript()
+    row = PROVIDERS[provider]
+    async with row.serve(script) as url:
+        pool = dict(row.pool(url))
+        (tmp_path / "provider.key").write_text(pool["key"])
+        pool["key"] = f"file:{tmp_path / 'provider.key'}"
+        settings = {**configuration(url), "pools": [{"name": "up", **pool}]}
+        async with gateway(tmp_path, settings) as g:
+            start = AGENTS[agent].start(g.url, await g.demo_key(), SEEING, task(work.folder))
+            ended = await work.run(start, programs)
+    lines = [json.loads(line) for line in (tmp_path / "access.log").read_text().splitlines()]
+    refused = [line for line in lines if line["status"] >= 400 and line["status"] != PROBES.get(agent)]
+    assert (script.refused, refused) == ([], []), ended
+    assert (ended.status, f"The word is {work.word}." in ended.output) == (0, True), ended
+    assert work.word in (work.folder / COPY).read_text()
+    assert script.turns == 4
