@@ -4,6 +4,7 @@ import asyncio
 import gzip
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 from adapters.errors import (
     BackendError,
@@ -13,8 +14,18 @@ from adapters.errors import (
     TransportError,
     UpstreamTimeout,
 )
+from adapters.wire import sse
+from adapters.wire.bedrock import event_stream
 from tests.hostile.server import Peer, http
 
+EVENTS, FRAMES = "text/event-stream", event_stream.CONTENT_TYPE
+_ENCODERS: dict[str, Callable[[bytes], bytes]] = {
+    EVENTS: sse.encode,
+    FRAMES: partial(event_stream.encode_event, "contentBlockDelta"),
+}
+"""How the streams of a type have an event."""
+_COMMENTS = {EVENTS: b": \n\n", FRAMES: event_stream.encode_event("unknown", b"{}")}
+"""Parts of a stream that clients skip."""
 Kinds = tuple[type[InferenceError], ...]
 BROKEN: Kinds = (TransportError, BackendError)
 GARBAGE: Kinds = (BackendError,)
@@ -27,7 +38,10 @@ class Right:
 
     body: bytes
     content_type: str
-    streams: bool = False
+
+    @property
+    def streams(self) -> bool:
+        return self.content_type in _ENCODERS
 
     @property
     def answer(self) -> bytes:
@@ -35,7 +49,8 @@ class Right:
 
     def other(self, body: bytes, *fields: str) -> bytes:
         """Something else, framed and typed as that is."""
-        return http(200, self.content_type, b"data: %b\n\n" % body if self.streams else body, *fields)
+        encode = _ENCODERS.get(self.content_type, bytes)
+        return http(200, self.content_type, encode(body), *fields)
 
     def head(self, framing: str) -> bytes:
         return f"HTTP/1.1 200 OK\r\ncontent-type: {self.content_type}\r\n{framing}\r\n\r\n".encode()
@@ -265,7 +280,9 @@ async def a_body_announced_as_endless(peer: Peer, right: Right) -> None:
 @attack((BackendError, DeadlineError), only="streams", floods=True)
 async def a_line_of_ten_megabytes(peer: Peer, right: Right) -> None:
     await peer.send(right.head("transfer-encoding: chunked"))
-    for piece in (b"data: ", *[b"a" * 65536] * 160, b"\n\n"):
+    event = _ENCODERS[right.content_type](b"a" * (160 * 65536))
+    for at in range(0, len(event), 65536):
+        piece = event[at : at + 65536]
         await peer.send(b"%x\r\n%b\r\n" % (len(piece), piece))
     await peer.left()
 
@@ -273,7 +290,8 @@ async def a_line_of_ten_megabytes(peer: Peer, right: Right) -> None:
 @attack((BackendError, *LATE), only="streams", may_pass=True)
 async def endless_comments(peer: Peer, right: Right) -> None:
     await peer.send(right.head("transfer-encoding: chunked"))
-    await peer.endless(b"4\r\n: \n\n\r\n", 0.01)
+    comment = _COMMENTS[right.content_type]
+    await peer.endless(b"%x\r\n%b\r\n" % (len(comment), comment), 0.01)
 
 
 # ── late ──────────────────────────────────────────────────────────────────────────────────────────────

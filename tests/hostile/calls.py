@@ -25,8 +25,8 @@ def _check(piece: bytes) -> None:
     oip_proto_answers.decode_infer_response(oip_proto_answers.split_stream_response(piece)[1])
 
 
-_CREATED = re.compile(rb'"created":\d+,')
-"""When it was answered, which is another second the next time."""
+_OWN = re.compile(rb'"created":\d+,|"id":"msg_[0-9a-f]{24}",')
+"""When it was answered, and the gateway's own id, which are others the next time."""
 
 
 class Outcome(NamedTuple):
@@ -55,5 +55,5 @@ async def outcome(adapter: Adapter, request: ModelRequest, times: Deadline) -> O
             await answer.aclose()
             assert answer.ended
     except InferenceError as error:
-        return Outcome(_CREATED.sub(b"", body), error)
-    return Outcome(_CREATED.sub(b"", body))
+        return Outcome(_OWN.sub(b"", body), error)
+    return Outcome(_OWN.sub(b"", body))

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from adapters.requests import ModelRequest
+from tests.hostile.attacks import EVENTS as EVENTS
+from tests.hostile.attacks import FRAMES as FRAMES
 from tests.hostile.attacks import Right
 from tests.hostile.server import http
 
-JSON, EVENTS = "application/json", "text/event-stream"
+JSON = "application/json"
 
 
 def on_shelf(plain: bool) -> tuple[pytest.MarkDecorator, ...]:
@@ -46,6 +48,8 @@ class Sample:
     """Responses to other requests, by path; they are never attacked: an adapter reads its model's metadata."""
     wrong: Mapping[str, bytes] = field(default_factory=dict)
     """Bodies that are well-formed, healthy and wrong, by their defect."""
+    unreadable: Mapping[str, bytes] = field(default_factory=dict)
+    """Right answers with a report that cannot be read, by its defect."""
     opaque: bool = False
     """Any bytes are right: they are an app's own business."""
     lenient: frozenset[str] = frozenset()
@@ -55,7 +59,7 @@ class Sample:
 
     @property
     def right(self) -> Right:
-        return Right(self.body, self.content_type, self.content_type == EVENTS)
+        return Right(self.body, self.content_type)
 
 
 def dump(**fields: Any) -> bytes:

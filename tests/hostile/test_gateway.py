@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from tests.hostile.attacks import ATTACKS, Right
-from tests.hostile.sample import JSON
+from tests.hostile.sample import EVENTS, JSON
 from tests.hostile.server import Hostile, Play, http, listening
 from tests.hostile.tensor_samples import ANSWERED, INFERENCE
 from tests.hostile.text_samples import CHAT, PIECES, STREAM
@@ -108,7 +108,7 @@ async def test_a_client_sees_one_error_in_its_door_s_shape(behind: Behind, name:
 
 async def test_a_client_of_a_broken_stream_receives_an_error(behind: Behind) -> None:
     body: dict[str, Any] = {"model": "chat", "messages": [{"role": "user", "content": "hi"}], "stream": True}
-    right = Right(STREAM, "text/event-stream", streams=True)
+    right = Right(STREAM, EVENTS)
     begun = right.head("transfer-encoding: chunked")
     first = b"data: %b\n\n" % PIECES[0]
     chunk = b"%x\r\n%b\r\n" % (len(first), first)

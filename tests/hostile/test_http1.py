@@ -22,8 +22,8 @@ from tests.hostile.server import Hostile, Peer, http, listening
 
 WITHOUT_A_SERVER = {"bus"}
 """Its endpoints are brokers, which the client libraries of the brokers call: `tests/adapters/brokers`."""
-READERS = {("openai", "chat"), ("openai", "chat stream"), ("http", "app")}
-"""A sample of each way to read an answer: JSON, events and any bytes. The plain shelf attacks these in memory."""
+READERS = {("openai", "chat"), ("openai", "chat stream"), ("bedrock", "chat stream"), ("http", "app")}
+"""A sample of each way to read an answer: JSON, events, frames, any bytes. The plain shelf attacks these in memory."""
 EACH = [
     pytest.param(name, sample, id=f"{name}-{sample.kind}", marks=on_shelf((name, sample.kind) in READERS))
     for name in MODULES
@@ -129,6 +129,25 @@ async def test_a_healthy_server_that_is_wrong(name: str, sample: Sample, body: b
         hostile.play = lambda peer: peer.send(http(200, sample.content_type, body))
         result = await outcome(adapter, sample.request(), LATER)
         assert result.error is not None, result.body
+
+
+UNREADABLE = [
+    pytest.param(name, sample, body, id=f"{name}-{sample.kind}-{mistake}")
+    for name in MODULES
+    for sample in SAMPLES.get(name, ())
+    for mistake, body in sample.unreadable.items()
+]
+
+
+@pytest.mark.parametrize(("name", "sample", "body"), UNREADABLE)
+async def test_a_report_that_cannot_be_read_fails_no_answer(name: str, sample: Sample, body: bytes) -> None:
+    """Counts only bill an answer, and likelihoods only explain it."""
+    async with attacked(name, sample) as (hostile, adapter, _):
+        hostile.reusable = True
+        hostile.play = lambda peer: peer.send(http(200, sample.content_type, body))
+        result = await outcome(adapter, sample.request(), LATER)
+        assert result.error is None, result.error
+        assert result.body
 
 
 @pytest.mark.parametrize(("name", "sample"), EACH)

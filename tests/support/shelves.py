@@ -37,8 +37,8 @@ FOLDERS: Mapping[str, str] = {
 }
 """The shelf of every test in a folder and below, if no mark names another one. Elsewhere it is the plain shelf."""
 
-FIXTURES: Mapping[str, str] = {"any_database": "processes"}
-"""Fixtures of which one value has a mark, and the shelf of that value."""
+FIXTURES: Mapping[str, str] = {"any_database": "processes", "on_shelf": "processes"}
+"""Fixtures, and functions for parameters, of which one value has a mark; and the shelf of that value."""
 
 PACKAGE = "torch"
 """Its tests import this package, on every shelf but the plain one."""

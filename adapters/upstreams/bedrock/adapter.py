@@ -6,10 +6,10 @@ client of chats a chat.
 
 import re
 import time
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Raw
+from msgspec import Meta, Raw
 
 from adapters.base import Answer
 from adapters.call import Call
@@ -42,6 +42,7 @@ from adapters.wire.bedrock.models import Operation, family_of
 from adapters.wire.error_table import UNKNOWN_MODEL
 from adapters.wire.field_names import CHAT
 from adapters.wire.openai.chat import events_of
+from adapters.wire.reported_usage import MAX_TOKENS
 from config.schema.config import PoolConfig
 from config.schema.protocols.bedrock import BedrockProtocol
 
@@ -51,7 +52,7 @@ _fields = msgspec.json.Decoder(Fields).decode
 
 
 class _Count(msgspec.Struct):
-    inputTokens: int  # noqa: N815
+    inputTokens: Annotated[int, Meta(ge=0, le=MAX_TOKENS)]  # noqa: N815
 
 
 _count = msgspec.json.Decoder(_Count).decode

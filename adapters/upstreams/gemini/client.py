@@ -1,10 +1,11 @@
 """Adapter of servers of Gemini's API: forwards the bytes of contents, and transcodes a chat."""
 
 import time
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec import Meta
 
 from adapters.base import Answer
 from adapters.call import Call
@@ -33,6 +34,7 @@ from adapters.wire.gemini.tools import ClientNames
 from adapters.wire.native_chat import NativeChat
 from adapters.wire.openai import embeddings
 from adapters.wire.openai.embeddings import Vector
+from adapters.wire.reported_usage import MAX_TOKENS
 from config.schema.config import PoolConfig
 from config.schema.protocols.google import GeminiProtocol, VertexProtocol, location_of
 
@@ -40,7 +42,7 @@ _STREAM = "streamGenerateContent?alt=sse"
 
 
 class _Count(msgspec.Struct):
-    totalTokens: int = 0  # noqa: N815 - the wire's own name
+    totalTokens: Annotated[int, Meta(ge=0, le=MAX_TOKENS)]  # noqa: N815 - the wire's own name
 
 
 _count = msgspec.json.Decoder(_Count).decode
@@ -101,8 +103,7 @@ class GeminiAdapter:
         if request.stream and content_type.startswith("text/event-stream"):
             return await GeminiStream(response, request.prompt_tokens, GEMINI).begun(call.deadline.first_byte)
         whole = await _json(response)
-        answers = read_several(whole)
-        usage = _usage(request, answers[-1] if answers else ContentAnswer(), whole)
+        usage = _usage(request, _answers(whole, several=request.stream)[-1], whole)
         if request.stream:
             entries = whole_events(whole)
             return OnePiece(entries, content_type="text/event-stream", usage=usage, form=GEMINI)
@@ -135,7 +136,7 @@ class GeminiAdapter:
         for body in calls.bodies():
             response = await self._post(calls.verb, request, body, call)
             whole = await _json(response)
-            with decoding.Checked():
+            with decoding.Checked(OverflowError):
                 vectors += calls.vectors(whole)
             size += len(whole)
         if len(vectors) != len(calls.fields.inputs):
@@ -156,14 +157,14 @@ class GeminiAdapter:
         if request.stream and content_type.startswith("text/event-stream"):
             return await GeminiChatStream(response, request, chunks).begun(call.deadline.first_byte)
         whole = await _json(response)
+        answers, counts = _answers(whole, several=request.stream), None
         if not request.stream:
-            answered = read(whole)
+            answered = answers[0]
             usage = _usage(request, answered, whole)
             completion = completion_of(answered, usage, created, model, names)
             return Answer(content_type="application/json", body=completion, usage=usage)
-        answers, counts = read_several(whole), None
         for answered in answers:
-            counts = answered.usageMetadata.over(counts) if answered.usageMetadata is not None else counts
+            counts = given.over(counts) if (given := answered.counts) is not None else counts
         events = b"".join([chunks.take(answered) for answered in answers])
         usage = (counts and counts.usage) or Usage()
         return OnePiece(events + chunks.end(usage), content_type="text/event-stream", usage=usage, form=OPENAI)
@@ -197,8 +198,21 @@ async def _json(response: ClientResponse) -> bytes:
     return body
 
 
+def _answers(body: bytes, *, several: bool) -> list[ContentAnswer]:
+    """The answers of a whole body. `several`: of a stream, which may be an array. Raises the typed error of an error,
+    and `BackendError` for a body without an answer."""
+    answers = read_several(body) if several else [read(body)]
+    for answered in answers:
+        if answered.error:
+            raise errors.typed(None, b'{"error":%b}' % answered.error)
+    if not any(answered.candidates or answered.is_blocked for answered in answers):
+        raise decoding.bad_response("The upstream's response has no candidates.")
+    return answers
+
+
 def _usage(request: ChatRequest, answered: ContentAnswer, body: bytes) -> Usage:
-    reported = answered.usageMetadata and answered.usageMetadata.usage
+    counts = answered.counts
+    reported = counts and counts.usage
     usage = reported or Usage()
     usage.bytes = len(body)
     if reported is None:

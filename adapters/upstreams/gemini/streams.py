@@ -47,8 +47,8 @@ class GeminiStream(EventStream):
     def _note(self, answered: ContentAnswer, data: bytes) -> None:
         """Count the tokens of a chunk, and note the end of the answer."""
         usage = None
-        if answered.usageMetadata is not None:
-            self._counts = answered.usageMetadata.over(self._counts)
+        if (counts := answered.counts) is not None:
+            self._counts = counts.over(self._counts)
             usage = self._counts.usage
         if usage is None:
             self.usage.completion_tokens += max((len(data) - ENVELOPE) // BYTES_PER_TOKEN, 1)

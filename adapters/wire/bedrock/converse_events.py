@@ -57,6 +57,8 @@ _stop = msgspec.json.Decoder(_Stop).decode
 _metadata = msgspec.json.Decoder(_Metadata).decode
 _encode = msgspec.json.Encoder().encode
 
+MOST_HELD = 16 * 1024 * 1024
+"""Characters of signatures and redacted thoughts of one block, which are held until its end."""
 _TEXT_DELTA = (
     b"event: content_block_delta\n"
     b'data: {"type":"content_block_delta","index":%d,"delta":{"type":"text_delta","text":%b}}\n\n'
@@ -72,6 +74,7 @@ class ConverseEvents:
 
     __slots__ = (
         "_end",
+        "_held",
         "_kind",
         "_name_of",
         "_place",
@@ -95,6 +98,8 @@ class ConverseEvents:
         """The open block's index in the message."""
         self._signature = list[str]()
         self._redacted = list[str]()
+        self._held = 0
+        """The characters of both."""
         self._end: Object = {}
         self.characters = 0
         """Characters of the answer so far."""
@@ -162,14 +167,20 @@ class ConverseEvents:
         if thought.redactedContent:
             opened = [] if self._is_open("redacted", place) else self._close()
             self._kind, self._place = "redacted", place
-            self._redacted.append(thought.redactedContent)
+            self._hold(self._redacted, thought.redactedContent)
             return opened
         events = self._continue(
             "thinking", place, MessageDelta("thinking_delta", thinking=thought.text), len(thought.text)
         )
         if thought.signature:
-            self._signature.append(thought.signature)
+            self._hold(self._signature, thought.signature)
         return events
+
+    def _hold(self, pieces: list[str], piece: str) -> None:
+        self._held += len(piece)
+        if self._held > MOST_HELD:
+            raise decoding.bad_response(f"A thought of the upstream's stream holds more than {MOST_HELD} characters.")
+        pieces.append(piece)
 
     def _is_open(self, kind: str, place: int) -> bool:
         return self._kind == kind and self._place == place
@@ -187,7 +198,7 @@ class ConverseEvents:
 
     def _close(self) -> list[MessageEvent]:
         """End the open block. A signature and redacted thoughts are sent whole, so they come here."""
-        kind, self._kind, events = self._kind, "", list[MessageEvent]()
+        kind, self._kind, self._held, events = self._kind, "", 0, list[MessageEvent]()
         if not kind:
             return []
         if kind == "redacted":

@@ -128,13 +128,17 @@ def _stop_sequence(more: Any) -> str | None:
 def usage_fields(usage: Any) -> Object:
     """A message's `usage`. Both wires count tokens of the cache beside those of the input."""
     given = usage if isinstance(usage, dict) else {}
-    fields = {own: given[name] for name, own in _USAGE.items() if isinstance(given.get(name), int)}
+    fields = {own: given[name] for name, own in _USAGE.items() if _is_count(given.get(name))}
     details = given.get("cacheDetails")
     written = dict[str, int]()
     for each in details if isinstance(details, list) else ():
-        if isinstance(each, dict) and each.get("ttl") in _CACHED and isinstance(each.get("inputTokens"), int):
+        if isinstance(each, dict) and str(each.get("ttl")) in _CACHED and _is_count(each.get("inputTokens")):
             written[_CACHED[each["ttl"]]] = each["inputTokens"]
     return {**fields, "cache_creation": written} if written else fields
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= reported_usage.MAX_TOKENS
 
 
 def usage_of(report: Any) -> Usage | None:

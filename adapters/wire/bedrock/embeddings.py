@@ -11,6 +11,7 @@ from adapters.wire import decoding
 from adapters.wire.bedrock.models import Family
 from adapters.wire.body import field
 from adapters.wire.openai.embeddings import EmbeddingFields, Vector
+from adapters.wire.reported_usage import MAX_TOKENS
 
 Object = dict[str, Any]
 
@@ -78,4 +79,5 @@ def vectors_of(body: bytes) -> tuple[list[Vector], int]:
     rows = several if several is not None else [answer.embedding] if answer.embedding is not None else []
     with decoding.Checked(OverflowError):
         vectors = [Vector(pack(f"<{len(row)}f", *row), row) for row in rows]
-    return vectors, answer.inputTextTokenCount or 0
+    tokens = answer.inputTextTokenCount or 0
+    return vectors, tokens if 0 <= tokens <= MAX_TOKENS else 0

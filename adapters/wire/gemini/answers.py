@@ -1,15 +1,18 @@
 """Reads Gemini's answers: candidates, their parts, the tokens, and the reasons of their end."""
 
-from typing import Any
+from contextlib import suppress
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Raw
+from msgspec import Meta, Raw
 
 from adapters.errors import BackendError
 from adapters.types import Usage
 from adapters.wire import decoding, sse
+from adapters.wire.reported_usage import MAX_TOKENS
 
 _NONE = Raw(b"")
+_Count = Annotated[int, Meta(ge=0, le=MAX_TOKENS)]
 
 
 class FunctionCall(msgspec.Struct):
@@ -39,7 +42,7 @@ class _Content(msgspec.Struct):
 
 class AnswerCandidate(msgspec.Struct):
     content: _Content | None = None
-    index: int | None = None
+    index: _Count | None = None
     finishReason: str | None = None  # noqa: N815
     finishMessage: str | None = None  # noqa: N815
     logprobsResult: Any = None  # noqa: N815
@@ -52,12 +55,12 @@ class AnswerCandidate(msgspec.Struct):
 class Counts(msgspec.Struct):
     """The tokens so far. Cached tokens are a part of the prompt's; thoughts are beside the candidates'."""
 
-    promptTokenCount: int | None = None  # noqa: N815
-    candidatesTokenCount: int | None = None  # noqa: N815
-    thoughtsTokenCount: int | None = None  # noqa: N815
-    cachedContentTokenCount: int | None = None  # noqa: N815
-    toolUsePromptTokenCount: int | None = None  # noqa: N815
-    totalTokenCount: int | None = None  # noqa: N815
+    promptTokenCount: _Count | None = None  # noqa: N815
+    candidatesTokenCount: _Count | None = None  # noqa: N815
+    thoughtsTokenCount: _Count | None = None  # noqa: N815
+    cachedContentTokenCount: _Count | None = None  # noqa: N815
+    toolUsePromptTokenCount: _Count | None = None  # noqa: N815
+    totalTokenCount: _Count | None = None  # noqa: N815
 
     def over(self, before: "Counts | None") -> "Counts":
         """Merge with an earlier report. Counts grow, and a later chunk may leave some out."""
@@ -95,10 +98,17 @@ class ContentAnswer(msgspec.Struct):
 
     candidates: list[AnswerCandidate] | None = None
     promptFeedback: Feedback | None = None  # noqa: N815
-    usageMetadata: Counts | None = None  # noqa: N815
+    usageMetadata: Raw = _NONE  # noqa: N815
     responseId: str = ""  # noqa: N815
     modelVersion: str = ""  # noqa: N815
     error: Raw = _NONE
+
+    @property
+    def counts(self) -> Counts | None:
+        """The tokens so far; None if they are not reported, or cannot be read."""
+        with suppress(*decoding.MALFORMED_JSON):
+            return _counts(self.usageMetadata) if self.usageMetadata else None
+        return None
 
     @property
     def is_blocked(self) -> bool:
@@ -106,6 +116,7 @@ class ContentAnswer(msgspec.Struct):
         return not self.candidates and self.promptFeedback is not None and bool(self.promptFeedback.blockReason)
 
 
+_counts = msgspec.json.Decoder(Counts | None).decode
 _answered = msgspec.json.Decoder(ContentAnswer).decode
 _raws = msgspec.json.Decoder(list[Raw]).decode
 _several = msgspec.json.Decoder(list[ContentAnswer]).decode
@@ -159,21 +170,32 @@ def failed(reason: str) -> BackendError:
     return decoding.bad_response(f"The model ended its answer without any content, for the reason {reason[:64]}.")
 
 
+class _Likely(msgspec.Struct):
+    token: str = ""
+    logProbability: float = 0.0  # noqa: N815
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        return {"token": self.token, "logprob": self.logProbability, "bytes": list(self.token.encode())}
+
+
+class _Top(msgspec.Struct):
+    candidates: list[_Likely] = []
+
+
+class _Likelihoods(msgspec.Struct):
+    chosenCandidates: list[_Likely]  # noqa: N815
+    topCandidates: list[_Top] = []  # noqa: N815
+
+
 def logprobs_of(result: Any) -> dict[str, Any] | None:
-    """A choice's `logprobs`."""
-    if not isinstance(result, dict):
-        return None
-    chosen, top = result.get("chosenCandidates"), result.get("topCandidates")
-    if not isinstance(chosen, list):
+    """A choice's `logprobs`; None if there are none, or none that can be read."""
+    try:
+        given = msgspec.convert(result, _Likelihoods)
+    except msgspec.ValidationError:
         return None
     content = []
-    for i, one in enumerate(chosen):
-        others = top[i].get("candidates", ()) if isinstance(top, list) and i < len(top) else ()
-        content.append({**_likely(one), "top_logprobs": [_likely(other) for other in others]})
+    for i, one in enumerate(given.chosenCandidates):
+        others = given.topCandidates[i].candidates if i < len(given.topCandidates) else []
+        content.append({**one.fields, "top_logprobs": [other.fields for other in others]})
     return {"content": content, "refusal": None}
-
-
-def _likely(one: Any) -> dict[str, Any]:
-    token = str(one.get("token", "")) if isinstance(one, dict) else ""
-    value = one.get("logProbability", 0.0) if isinstance(one, dict) else 0.0
-    return {"token": token, "logprob": value, "bytes": list(token.encode())}

@@ -177,8 +177,6 @@ def completion_of(
     if answered.is_blocked:
         message = {"role": "assistant", "content": "", "refusal": None}
         choices = [{"index": 0, "message": message, "logprobs": None, "finish_reason": "content_filter"}]
-    if not choices:
-        raise decoding.bad_response("The upstream's response has no candidates.")
     return _encode(
         {
             "id": answered.responseId or f"chatcmpl-{token}",

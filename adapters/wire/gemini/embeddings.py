@@ -11,6 +11,7 @@ from adapters.requests import Fields
 from adapters.wire.body import field
 from adapters.wire.openai import embeddings
 from adapters.wire.openai.embeddings import EmbeddingFields, Vector
+from adapters.wire.reported_usage import MAX_TOKENS
 
 Object = dict[str, Any]
 
@@ -108,12 +109,13 @@ class EmbeddingCalls:
         return {"requests": [{"model": self._resource, **content} for content in contents]}
 
     def vectors(self, body: bytes) -> list[Vector]:
-        """The vectors of one answer. Raises msgspec's errors."""
+        """The vectors of one answer. Raises msgspec's errors, and `OverflowError` for numbers that fit in no vector."""
         if not self._predicts:
             values = [_one(body).embedding] if self.verb == "embedContent" else _batch(body).embeddings
             return [_vector(each.values) for each in values]
         predictions = _predictions(body).predictions
-        self.tokens += sum(round(each.embeddings.statistics.token_count) for each in predictions)
+        counts = [each.embeddings.statistics.token_count for each in predictions]
+        self.tokens += sum(round(count) for count in counts if 0 <= count <= MAX_TOKENS)
         return [_vector(each.embeddings.values) for each in predictions]
 
 

@@ -6,15 +6,17 @@ from itertools import pairwise
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.errors import CallerError
+from adapters.errors import BackendError, CallerError
 from adapters.ignored_fields import IgnoredFields
 from adapters.types import Usage
 from adapters.wire import sse
 from adapters.wire.anthropic.chat_to_message import message_fields
 from adapters.wire.anthropic.stream_to_chat import ChatChunks, MessageEvent, MessageStart
+from adapters.wire.bedrock import converse_events
 from adapters.wire.bedrock.converse_events import ConverseEvents, MessageWriter
 from adapters.wire.bedrock.converse_to_message import message_of, usage_of
 from adapters.wire.bedrock.event_stream import FrameSplitter
@@ -259,3 +261,19 @@ def test_all_tokens_are_billed_once_and_by_their_kind(answer: Object) -> None:
     )
     assert usage.total_tokens == sample["totalTokens"]
     assert usage.exact
+
+
+@pytest.mark.parametrize("part", ["signature", "redactedContent"])
+def test_a_thought_that_never_ends_is_not_held(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(converse_events, "MOST_HELD", 100)
+    reader = ConverseEvents()
+
+    def take(index: int) -> None:
+        fields = {"contentBlockIndex": index, "delta": {"reasoningContent": {part: "QUJD" * 10}}}
+        for one in FrameSplitter().feed(frame("contentBlockDelta", fields)):
+            reader.take(one)
+
+    for index in (0, 0, 1, 1, 2, 2):
+        take(index)
+    with pytest.raises(BackendError, match="100 characters"):
+        take(2)
