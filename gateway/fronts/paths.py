@@ -1,4 +1,5 @@
-"""The paths of the fronts, and alternative ones of client libraries: Azure's paths, and a trailing slash."""
+"""The paths of the fronts, and alternative ones of client libraries: those of Azure, Gemini's other versions, and a
+trailing slash."""
 
 import re
 from collections.abc import AsyncIterator, Mapping
@@ -25,7 +26,12 @@ PROJECTS = (b"/v1/projects/", b"/projects/")
 RESPONSES = b"/v1/responses"
 VERSION = "anthropic-version"
 """The header of clients of Anthropic's API. The paths of its models are also OpenAI's."""
+GOOGLE_KEY = "x-goog-api-key"
+"""The header of clients of Gemini's API, with their key."""
 AZURE = b"/openai/"
+_ALPHA = b"/v1alpha/models"
+_GEMINI_CALL = re.compile(rb"/v1/models/.+:[a-z]+[A-Z][A-Za-z]*")
+"""Verbs of Gemini's API have several words, and those of tensors have one."""
 _DEPLOYMENT = re.compile(rb"/openai/deployments/([^/]{1,512})(/.*)")
 _VERSIONED = b"/openai/v1/"
 
@@ -70,9 +76,18 @@ def readdressed(http: Request) -> Request:
     if target.startswith(AZURE):
         target, model = _own_path(target)
         return Readdressed(http, _without_slash(target), model)
+    if target.startswith(_ALPHA) or (target.startswith(MODELS) and _is_for_gemini(http)):
+        return Readdressed(http, _without_slash(GEMINI + target[target.index(b"/models") + 7 :]), "")
     if target.endswith(b"/") and not target.startswith(APPS):
         return Readdressed(http, _without_slash(target), "")
     return http
+
+
+def _is_for_gemini(http: Request) -> bool:
+    """Whether a path of models, which several APIs have, is of Gemini's API."""
+    if http.method == "POST":
+        return _GEMINI_CALL.fullmatch(http.target) is not None
+    return GOOGLE_KEY in http.headers
 
 
 def _own_path(target: bytes) -> tuple[bytes, str]:

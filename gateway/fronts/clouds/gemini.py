@@ -25,10 +25,10 @@ from gateway.fronts import decoding, errors
 from gateway.fronts.anthropic import ESTIMATED
 from gateway.fronts.door import STREAMED, Answering, Door, DoorPath, Fields
 from gateway.fronts.openai import require_json
+from gateway.fronts.paths import GOOGLE_KEY
 from gateway.telemetry import Record
 from policies.routing import rules
 
-KEY = "x-goog-api-key"
 _PATH = re.compile(r"/v1beta/models(?:/([^:]+?)(?::([A-Za-z]+))?)?/?")
 _VERBS = ("generateContent", "streamGenerateContent", "countTokens", "embedContent", "batchEmbedContents")
 _NOT_FOUND = f"Unknown path. This gateway serves /v1beta/models, and below it {', '.join(_VERBS)}."
@@ -149,8 +149,8 @@ def _take_key(http: Request) -> None:
         return
     pairs = parse_qsl(http.query, keep_blank_values=True)
     http.query = urlencode([pair for pair in pairs if pair[0] != "key"])
-    if KEY not in http.headers and (key := next((value for name, value in pairs if name == "key"), "")):
-        http.headers.raw[KEY.encode()] = key.encode("latin-1", "replace")
+    if GOOGLE_KEY not in http.headers and (key := next((value for name, value in pairs if name == "key"), "")):
+        http.headers.raw[GOOGLE_KEY.encode()] = key.encode("latin-1", "replace")
 
 
 def _model_of(http: Request) -> str:

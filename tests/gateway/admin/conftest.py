@@ -163,7 +163,8 @@ def admin_door(tmp_path: Path) -> OpenDoor:
     async def open_door(
         add: Callable[[web.Application], None] = lambda _: None, **auth: bool
     ) -> AsyncIterator[AdminDoor]:
-        backend = StubBackend(config(tenants=TENANTS, auth={"admin": auth}), tmp_path)
+        state = {"database": f"sqlite:///{tmp_path}/state/state.db"}
+        backend = StubBackend(config(tenants=TENANTS, auth={"admin": auth}, state=state), tmp_path)
         app = make_app(backend)
         add(app)
         runner = web.AppRunner(app, access_log=None, lingering_time=0.5)  # of a body that is not read

@@ -186,6 +186,17 @@ async def test_models_and_unknown_paths() -> None:
             assert (status, answer["error"]["status"]) == (404, "NOT_FOUND")
 
 
+@pytest.mark.parametrize("version", ["v1", "v1alpha"])
+async def test_other_versions_are_the_same_api(version: str) -> None:
+    async with door(whole()) as d:
+        root, google_s = f"/{version}/models", {"x-goog-api-key": d.rig.key.plaintext}
+        assert (await post(d, {"contents": contents()}, f"{root}/chat:generateContent"))[0] == 200
+        status, answer = await post(d, {"contents": contents()}, f"{root}/chat:explodeContent")
+        assert (status, answer["error"]["status"]) == (404, "NOT_FOUND")
+        for path, shown in ((root, "models"), (f"{root}/chat", "name")):
+            assert shown in await (await d.send("GET", path, **google_s)).json(content_type=None)
+
+
 @pytest.mark.parametrize(
     ("body", "place"),
     [
