@@ -18,7 +18,7 @@ from adapters.wire.openai import kept_signatures
 
 Object = dict[str, Any]
 
-_BLOCKS = "thinking_blocks"
+_BLOCKS, _THOUGHTS = "thinking_blocks", "reasoning_content"
 _OWN = re.compile(rb'"thought_?[sS]ignature"\s*:\s*"aGVhZHJhY2UuMS[A-Za-z0-9+/=_-]*"')
 """A signature that this gateway wrote. In a text the quotes would be escaped."""
 _SKIPPED = b'"thoughtSignature":"%b"' % signatures.SKIPPED.encode()
@@ -28,17 +28,21 @@ _any = msgspec.json.Decoder().decode
 _list = msgspec.json.Decoder(list[dict[str, Any]]).decode
 
 
-def signature_of(extra: Raw, blocks: list[Object]) -> str | None:
-    """The signature of a call: that of its `extra_content`, or a text with it and with the blocks of thoughts."""
+def signature_of(extra: Raw, blocks: list[Object], thoughts: str) -> str | None:
+    """The signature of a call: that of its `extra_content`, or a text with it and with the thoughts before the call.
+
+    Clients of Gemini leave thoughts out of a history, and some servers of chats demand those of each call.
+    """
     if extra and not blocks and (own := signatures.in_extra(extra)) is not None:
         return own
-    fields: Object = ({"extra_content": extra} if extra else {}) | ({_BLOCKS: blocks} if blocks else {})
+    carried = {"extra_content": extra, _BLOCKS: blocks, _THOUGHTS: "" if blocks else thoughts}
+    fields: Object = {name: value for name, value in carried.items() if value}
     text = kept_signatures.encode("", Raw(_encode(fields))) if fields else None
     return None if text is None else b64encode(text.encode()).decode()
 
 
 def fields_of(signature: str) -> Object:
-    """The fields of a chat's call, and `thinking_blocks` of its message, for a signature."""
+    """The fields of a chat's call for a signature, and `thinking_blocks` and `reasoning_content` of its message."""
     try:
         text = b64decode(signature, altchars=b"-_" if {"-", "_"} & set(signature) else None).decode("ascii")
     except ValueError:
@@ -51,7 +55,7 @@ def fields_of(signature: str) -> Object:
         fields: Object = _any(own_extra.extra)
     except MALFORMED_JSON:
         return {}
-    return {name: fields[name] for name in ("extra_content", _BLOCKS) if name in fields}
+    return {name: fields[name] for name in ("extra_content", _BLOCKS, _THOUGHTS) if name in fields}
 
 
 def without_own(native: Fields) -> Fields:

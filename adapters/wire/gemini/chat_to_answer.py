@@ -24,7 +24,7 @@ _encode = msgspec.json.Encoder().encode
 class AnswerParts:
     """The parts of one answer. A call is a part when its arguments are whole."""
 
-    __slots__ = ("_blocks", "_calls", "_name_of", "_parts", "_shows_thoughts")
+    __slots__ = ("_blocks", "_calls", "_name_of", "_parts", "_shows_thoughts", "_thoughts")
 
     def __init__(self, name_of: Callable[[str], str], *, shows_thoughts: bool) -> None:
         self._name_of = name_of
@@ -33,6 +33,8 @@ class AnswerParts:
         self._calls: dict[AnsweredCall, list[str]] = {}
         self._blocks: list[Object] = []
         """Signed thoughts of another provider, which the next call carries."""
+        self._thoughts: list[str] = []
+        """Thoughts without a signature, likewise."""
 
     def add(self, part: Part) -> None:
         """Add a part of the chat's answer."""
@@ -46,8 +48,10 @@ class AnswerParts:
                 self._parts.append({"text": "", "thoughtSignature": own})
         elif part.kind != "thought":
             self._parts.append({"text": part.text, **_likely(part)})
-        elif self._shows_thoughts:
-            self._parts.append({"text": part.text, "thought": True})
+        else:
+            self._thoughts.append(part.text)
+            if self._shows_thoughts:
+                self._parts.append({"text": part.text, "thought": True})
 
     def take(self, *, is_last: bool = False) -> list[Object]:
         """The parts since the last call. Calls whose arguments are not whole wait until the end."""
@@ -62,8 +66,8 @@ class AnswerParts:
         function: Object = {"name": self._name_of(call.name), "args": arguments(text)}
         if call.id:
             function["id"] = call.id
-        signature = carried.signature_of(call.extra, self._blocks)
-        self._blocks = []
+        signature = carried.signature_of(call.extra, self._blocks, "".join(self._thoughts))
+        self._blocks, self._thoughts = [], []
         return {"functionCall": function} | ({"thoughtSignature": signature} if signature else {})
 
 

@@ -179,6 +179,8 @@ class _Conversation:
                 continue
             if blocks := extra.pop("thinking_blocks", None):
                 message["thinking_blocks"] = blocks
+            if (thought := extra.pop("reasoning_content", None)) and not thoughts:
+                message["reasoning_content"] = thought
             calls.append(self._call(part, f"call_{place}_{len(calls)}") | extra)
         if calls:
             message["tool_calls"] = calls

@@ -292,3 +292,19 @@ async def test_thoughts_of_claude_return_through_the_signatures_of_calls() -> No
         status, answer = await post(d, {"contents": history, "tools": TOOLS})
         assert status == 200, answer
         assert list(faults(other.bodies[0], MODEL)) == []
+
+
+async def test_unsigned_thoughts_return_through_the_signatures_of_calls() -> None:
+    """Clients leave thoughts out of a history, and some servers of chats demand them with each call."""
+    call = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+    server = whole(None, "tool_calls", reasoning_content="Let me see.", tool_calls=[call])
+    async with door(server) as d:
+        _, answer = await post(d, {"contents": contents(), "tools": TOOLS})
+        (called,) = [part for part in answer["candidates"][0]["content"]["parts"] if "functionCall" in part]
+        result = {"functionResponse": {"name": "weather", "id": "call_1", "response": {"output": "sunny"}}}
+        history = [*contents(), {"role": "model", "parts": [called]}, {"role": "user", "parts": [result]}]
+        status, _ = await post(d, {"contents": history, "tools": TOOLS})
+        assert status == 200
+        sent: Any = server.calls[1].request
+        turns = json.loads(bytes(sent.fields["messages"]))
+        assert [turn.get("reasoning_content") for turn in turns] == [None, "Let me see.", None]
