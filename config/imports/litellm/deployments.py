@@ -225,7 +225,9 @@ class _Reader:
         else:
             made = {"secret": self._secrets.reference(header, re.sub(r"\W", "_", header.name).upper())}
         field = {"name": header.name, **made}
-        if (error := self._draft.error(HeaderConfig, field)) is None:
+        if not all(field.values()):
+            header.leave("is no header of a pool: its value is no text")
+        elif (error := self._draft.error(HeaderConfig, field)) is None:
             access.headers.append(field)
         else:
             header.leave(f"is no header of a pool: {error}")
