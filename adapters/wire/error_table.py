@@ -4,6 +4,7 @@
     prompt too long                   of the request        ContextTooLong      no       no         own class
     credit, balance, quota            402, 429; 400, 403    AccountRefused      rest; no elsewhere  capacity
     input refused, moderation         403, 451; caller's    ContentRefused      no       no         own class
+    too large for a limit of rate     429                   AccountRefused      no       elsewhere  capacity
     country, region                   403                   CallerError         no       no         no
     a model, its access               400, 403, 404         upstream_model_…    yes      yes        backend
     –                                 401, other 403        upstream_credential yes      yes        backend
@@ -192,6 +193,8 @@ _ACCOUNT = re.compile(
 )
 _BILLED_BY_SIZE = re.compile(r"can only afford|fewer max_tokens", re.IGNORECASE)
 """A refusal of an account that a smaller request would not get."""
+_TOO_LARGE_FOR_QUOTA = "Request too large for"
+"""How a 429 begins that no pause helps: the request alone exceeds a limit of the account (OpenAI, Groq)."""
 _PER_MINUTE = re.compile(r"RESOURCE_EXHAUSTED|per (second|minute)|\b[RT]P[MS]\b")
 """A limit of rate, whose text may mention plans and billing (Gemini)."""
 _CONTENT = re.compile(
@@ -277,6 +280,9 @@ def _class(status: int, reported: ErrorBody, retry_after: float | None) -> Infer
     of_the_request = status in CALLER_STATUS
     if of_the_request and is_too_long(reported.message, reported.type, reported.code):
         return ContextTooLong(_own(reported), param=reported.param)
+    if status == 429 and (reported.message or "").startswith(_TOO_LARGE_FOR_QUOTA):
+        error = AccountRefused("The request exceeds a limit of the upstream's account.", scope="tenant")
+        return _worded(error.because("upstream_quota"), reported)
     if status == 402 or (status in (400, 403, 429) and _ACCOUNT.search(words) and not _PER_MINUTE.search(words)):
         # A server may repeat a part of the request in a 400 or 403: such words rest nothing.
         certain = status in (402, 429) or _ACCOUNT.search(f"{reported.code} {reported.type}")

@@ -18,6 +18,16 @@ _ROOT: Final = re.compile(
 """Roots that a pool recognises at the end of a URL."""
 _DEPLOYMENT: Final = re.compile(r"/openai(/deployments/[^/]+)?(/v1)?(/.*)?$")
 _DATED: Final = re.compile(r"\d{4}-\d{2}-\d{2}(-preview)?")
+_SECRET: Final = re.compile(r"key(?!word|board)|token|secret|passw|credential|auth(?!or)", re.IGNORECASE)
+_SECRET_IN_QUERY: Final = re.compile(r"[?&][^=&]*(key|token|secret|passw|sig)[^=&]*=", re.IGNORECASE)
+_NO_SECRETS: Final = frozenset({
+    "max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens", "max_tokens_to_sample", "min_tokens",
+    "min_new_tokens", "budget_tokens", "truncate_prompt_tokens", "skip_special_tokens", "add_special_tokens",
+    "spaces_between_special_tokens", "stop_token_ids", "return_token_ids", "return_tokens_as_token_ids",
+    "prompt_cache_key",
+})  # fmt: skip
+"""Fields of requests whose names only look like those of secrets."""
+UNSAFE: Final = "may be a secret: a file of Headrace has no secrets in it"
 URL_EXAMPLE: Final = "https://placeholder.invalid"
 NO_PROVIDER: Final = "is of a provider that has no equivalent"
 _AZURE: Final = frozenset({"azure", "azure_text", "azure-openai"})
@@ -182,7 +192,7 @@ class Secrets:
         self._draft = draft
         self._names: dict[str, str] = {}
 
-    def reference(self, part: ForeignValue, variable: str) -> str:
+    def reference(self, part: ForeignValue, variable: str, example: str = "secret") -> str:
         """The reference for a secret, which may itself be a reference: ``os.environ/NAME``. Empty without a value."""
         value = part.value
         if not isinstance(value, str | int) or isinstance(value, bool) or value == "":
@@ -190,7 +200,7 @@ class Secrets:
         part.use()
         text = str(value)
         if (name := environment(text)) is not None:
-            return self._draft.variable(name)
+            return self._draft.variable(name, example)
         chosen = self._names.get(text) or free(variable, self._draft.variables, "_")
         self._names[text] = chosen
         self._draft.task(
@@ -198,7 +208,7 @@ class Secrets:
             " no secrets in it. It was readable there, so change it.",
             chosen,
         )
-        return self._draft.variable(chosen)
+        return self._draft.variable(chosen, example)
 
     def text(self, part: ForeignValue, example: str = "placeholder") -> str:
         """A plain text, or the reference of one; empty without a value."""
@@ -207,6 +217,23 @@ class Secrets:
             return ""
         name = environment(value)
         return value if name is None else self._draft.variable(name, example)
+
+    def url(self, part: ForeignValue, variable: str, example: str) -> str:
+        """A URL, or the reference of one that has a password in it; empty without a value."""
+        match = re.search(r"://(?:[^:@]*:)?(.+)@", str(part.value))
+        if _SECRET_IN_QUERY.search(str(part.value)) or (match and not re.fullmatch(r"\$\{[A-Za-z_]\w*\}", match[1])):
+            return self.reference(part, variable, example)
+        return self.text(part, example)
+
+
+def may_be_secret(name: str, value: object) -> bool:
+    """Whether a field is a secret by its name, or has such a field in it. A mapping under such a name is none: the
+    schema of a tool may describe one."""
+    if isinstance(value, Mapping):
+        return any(may_be_secret(str(inner), each) for inner, each in value.items())
+    if isinstance(value, tuple):
+        return any(may_be_secret(name, each) for each in value)
+    return value is not None and _SECRET.search(name) is not None and name not in _NO_SECRETS
 
 
 def environment(text: str) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from config.document import Document
 from config.imports.draft import Blueprint, as_name
-from config.imports.hosting import NO_PROVIDER, Access, Secrets, Unreachable, pool_of
+from config.imports.hosting import NO_PROVIDER, UNSAFE, Access, Secrets, Unreachable, may_be_secret, pool_of
 from config.imports.providers import OTHER_NAMES, PROVIDERS, provider_of
 from config.imports.survey import ForeignValue, Survey, duration, plain
 from config.problem import ConfigError, Problem
@@ -229,6 +229,8 @@ class _Config:
                 f"is not imported: the provider `{slug}` has no equivalent" if str(error) == NO_PROVIDER else str(error)
             )
             return None
+        for value in [each for each in inherited.values() if may_be_secret(each.name, each.value)]:
+            inherited.pop(value.name).leave(UNSAFE)
         forced = {value.name: plain(value.value) for value in inherited.values()}
         if self._draft.error(RewriteConfig, {"force": forced}) is None:
             for value in inherited.values():

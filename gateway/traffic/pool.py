@@ -153,6 +153,8 @@ class Pool:
                 queue.settle(request, call, waiter, _begun(request, error))
             if accounts is not None:
                 accounts.release(endpoint, request)
+                if isinstance(error, InferenceError) and not error.delivered:
+                    accounts.settle(endpoint, request, Usage(), now)
             endpoint.failed_to_begin(error, now - started, now, subject_of(request, call), span)
             if isinstance(error, InferenceError):
                 error.note(pool=self.name, endpoint=endpoint.id)
@@ -253,9 +255,11 @@ class Pool:
 
     def give_back(self, endpoint: Endpoint, request: ModelRequest, call: Call, error: InferenceError) -> None:
         """End a lease whose request was not sent."""
+        now = self._clock()
         if self._accounts is not None:
             self._accounts.release(endpoint, request)
-        endpoint.failed_to_begin(error, 0.0, self._clock(), subject_of(request, call))
+            self._accounts.settle(endpoint, request, Usage(), now)
+        endpoint.failed_to_begin(error, 0.0, now, subject_of(request, call))
 
     def _permitted(self, relay: Relay, subject: RefusalKey, now: float) -> list[Endpoint]:
         """The endpoints that a relay can reach and permits. Raises `NonePermitted` without such an endpoint."""

@@ -445,6 +445,14 @@ async def test_a_call_is_forwarded_under_the_servers_name_and_its_answer_back(pa
     assert json.loads(received[0].body) == {"query": "q", "model": "theirs"}
 
 
+@pytest.mark.parametrize("base", ["", "/v1", "/compatibility/v1"])
+async def test_cohere_reranks_beside_its_api_for_chats(base: str) -> None:
+    async with adapting(http(b"{}"), base=base, dialect="cohere", passes=("rerank",)) as (adapter, received):
+        for path in ("/rerank", "/v1/rerank", "/v2/rerank"):
+            await adapter.call(passed(path), within())
+    assert lines(received) == ["POST /v1/rerank", "POST /v1/rerank", "POST /v2/rerank"]
+
+
 async def test_the_authorised_name_is_sent_whatever_the_body_has() -> None:
     async with adapting(http(b"{}"), passes=("rerank",)) as (adapter, received):
         await adapter.call(passed("/rerank", model="forbidden"), within())

@@ -223,8 +223,11 @@ class OpenAIAdapter:
         model = self._model or request.model
         body = await offload.scan(len(request.body), with_model, request.content_type, request.body, model)
         forwarded = replace(request, body=body, stale=False)
-        is_api = operation.below == "api"
-        target = self._paths.call(operation.path, model) if is_api else self._paths.at_the_server(operation.path)
+        path = self._dialect.beside.get(operation.path)
+        if path is None and operation.below == "api":
+            target = self._paths.call(operation.path, model)
+        else:
+            target = self._paths.at_the_server(path or operation.path)
         answer = await self._calls.call(forwarded, target, call)
         if answer.body is not None and (usage := usage_of(answer.body)) is not None:
             usage.bytes = answer.usage.bytes

@@ -23,15 +23,16 @@ class Paths:
     """The paths of one server.
 
     `base` is the path of the URL. The API's root is `own`, below the URL unless the URL ends with it; or else the root
-    at the end of the URL; or else `root`, below the URL. `version` is Azure's: models are then deployments, each with
-    paths of its own.
+    at the end of the URL, which may be `root`; or else `root`, below the URL. `version` is Azure's: models are then
+    deployments, each with paths of its own.
     """
 
     __slots__ = ("_deployments", "_fixed", "_version", "api", "server")
 
     def __init__(self, base: str, root: str, version: str | None = None, own: str | None = None) -> None:
         if own is None and (written := _API.search(base)) is not None:
-            root = written[0]
+            longer = len(root) > len(written[0]) and base.endswith(root)
+            root = root if longer else written[0]
         elif own is None:
             base = base.removesuffix("/openai")
         else:

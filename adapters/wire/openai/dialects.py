@@ -72,6 +72,8 @@ class OpenAIDialect(NamedTuple):
     replays: tuple[ModelReplay, ...] = ()
     errors: Mapping[str, str] = {}
     """Its codes, types and statuses of errors whose meaning differs: a code of `error_table.STATUS_OF`."""
+    beside: Mapping[str, str] = {}
+    """Calls outside its API: their paths below the server's root, by those below the API's."""
     repeats: bool = False
     """Whether its streams may repeat a piece of a thought."""
 

@@ -121,6 +121,7 @@ HOSTED = {
         lacks=(Lack(_OF_OPENAI | {"logit_bias", "n", "parallel_tool_calls", "top_logprobs", "user"}),),
         words={"reasoning_effort": _HIGH_OR_NONE, "tool_choice": {b'"auto"': None}}, names_tools=False,
         thinking="effort", errors={"498": "invalid_api_key", "499": "timeout_error"},
+        beside={"/rerank": "/v1/rerank"},
     ),
     "moonshot": OpenAIDialect(
         (MODELS,), TO_MAX_TOKENS, owners=frozenset({"moonshot"}), refuses=_all_but(_CONTENT), system="Moonshot",

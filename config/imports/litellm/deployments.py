@@ -9,7 +9,16 @@ from typing import Any, Final
 
 from config.catalogue.reading import ModelCatalogue, catalogue
 from config.imports.draft import Blueprint
-from config.imports.hosting import NO_PROVIDER, URL_EXAMPLE, Access, Secrets, Unreachable, pool_of
+from config.imports.hosting import (
+    NO_PROVIDER,
+    UNSAFE,
+    URL_EXAMPLE,
+    Access,
+    Secrets,
+    Unreachable,
+    may_be_secret,
+    pool_of,
+)
 from config.imports.price_list import PriceListError, price_of
 from config.imports.providers import OTHER_NAMES, guessed, provider_of
 from config.imports.survey import ForeignValue, plain
@@ -49,6 +58,8 @@ _PUBLISHERS: Final = {
     "vertex_ai_beta": "google",
 }
 """Clouds whose address does not name the provider of the catalogue."""
+_PLAIN_HEADERS: Final = re.compile(r"(openai|anthropic)-.+|http-referer|x-title|user-agent", re.IGNORECASE)
+"""Headers that are no credentials. Any other may be one."""
 _COST: Final = re.compile(r"cost|pricing")
 
 
@@ -209,12 +220,14 @@ class _Reader:
         if header.name.lower() == "anthropic-beta" and access.provider == "anthropic":
             access.betas = [beta.strip() for beta in self._secrets.text(header).split(",")]
             return
-        if re.search(r"auth|key|token|secret|cookie", header.name, re.IGNORECASE):
-            made = {"secret": self._secrets.reference(header, re.sub(r"\W", "_", header.name).upper())}
-        else:
+        if _PLAIN_HEADERS.fullmatch(header.name):
             made = {"value": self._secrets.text(header)}
+        else:
+            made = {"secret": self._secrets.reference(header, re.sub(r"\W", "_", header.name).upper())}
         field = {"name": header.name, **made}
-        if (error := self._draft.error(HeaderConfig, field)) is None:
+        if not all(field.values()):
+            header.leave("is no header of a pool: its value is no text")
+        elif (error := self._draft.error(HeaderConfig, field)) is None:
             access.headers.append(field)
         else:
             header.leave(f"is no header of a pool: {error}")
@@ -282,7 +295,9 @@ class _Reader:
         extra = self._params["extra_body"]
         for part in (*(each for each in self._params if each.name in _VALUES), *extra):
             attempt = {**rewrite.get("defaults", {}), part.name: plain(part.value)}
-            if self._draft.error(RewriteConfig, {"defaults": attempt}) is None:
+            if may_be_secret(part.name, part.value):
+                part.leave(UNSAFE)
+            elif self._draft.error(RewriteConfig, {"defaults": attempt}) is None:
                 rewrite["defaults"] = attempt
                 part.use()
             else:

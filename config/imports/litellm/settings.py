@@ -131,16 +131,13 @@ class GatewaySettings:
     def _shared_state(self) -> None:
         """Redis counts the limits that several gateways share."""
         router = self._router
-        url = self._secrets.text(router["redis_url"], "redis://localhost:6379/0")
+        url = self._secrets.url(router["redis_url"], "REDIS_URL", "redis://localhost:6379/0")
         if not url and router["redis_host"]:
             host = self._secrets.text(router["redis_host"], "localhost")
             port = self._secrets.text(router["redis_port"], "6379") or str(router["redis_port"].whole(1, 65535) or 6379)
             password = self._secrets.reference(router["redis_password"], "REDIS_PASSWORD")
             url = f"redis://{f':{password}@' if password else ''}{host}:{port}"
         if not url:
-            return
-        if "@" in url and "${" not in url:
-            router["redis_url"].leave("has a password in it: write it as `redis://:${REDIS_PASSWORD}@HOST:PORT`")
             return
         if self._draft.error(StateConfig, {"redis": url}) is not None:
             router["redis_url"].leave("is no Redis URL here")

@@ -100,10 +100,7 @@ class ProviderAccount:
         if (quota := self._find(model)) is not None:
             return quota
         row = self._table.claim(f"{self.name}\0{model}", now, lambda row: Quota(self._table, row).is_idle(now))
-        quota = self._remember(model, row)
-        if quota is not None:
-            quota.configure(self.limits, now)
-        return quota
+        return self._remember(model, row)
 
     def _remember(self, model: str, row: int | None) -> Quota | None:
         if row is None:
@@ -112,4 +109,5 @@ class ProviderAccount:
         if len(self._quotas) >= MOST_MODELS:
             del self._quotas[next(iter(self._quotas))]
         quota = self._quotas[model] = Quota(self._table, row)
+        quota.configure(self.limits, self._clock())  # the row may be older than the limits
         return quota

@@ -16,13 +16,23 @@ class AccountEndpoint(Endpoint):
     """`hold` reserves a request's part of the quota when the pool has picked the endpoint; `release` ends that as soon
     as the answer begins."""
 
-    __slots__ = ("account",)
+    __slots__ = ("account", "one_model")
 
     def __init__(
-        self, id_: str, adapter: Adapter, breaker: Breaker, account: ProviderAccount, address: str = "", place: str = ""
+        self,
+        id_: str,
+        adapter: Adapter,
+        breaker: Breaker,
+        account: ProviderAccount,
+        address: str = "",
+        place: str = "",
+        *,
+        one_model: bool = False,
     ) -> None:
+        """`one_model`: every request is for the model that the endpoint names."""
         super().__init__(id_, adapter, breaker, address=address, place=place)
         self.account = account
+        self.one_model = one_model
 
     # ── the quota of a request, at an endpoint of a pool whose endpoints all have accounts ────────────────
 
@@ -82,8 +92,9 @@ class AccountEndpoint(Endpoint):
         return {model or "*": quota.describe(now) for model, quota in self.account.quotas()}
 
     def own_model(self, model: str) -> str:
-        """The name of a model in the account: empty at an endpoint with one model."""
-        return model if self.several else ""
+        """The name of a model in the account: empty at an endpoint with one model. It never changes while the endpoint
+        runs, so what a request holds under it can be released under it."""
+        return "" if self.one_model else model
 
     # ── refusals ──────────────────────────────────────────────────────────────────────────────────────
 

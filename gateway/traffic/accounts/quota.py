@@ -89,10 +89,10 @@ class Quota:
         for bucket, rate in zip((_OWN_REQUESTS, _OWN_TOKENS), rates, strict=True):
             at, words = BUCKETS + 4 * bucket, self._words
             limit = 0.0 if rate is None else float(rate.amount)
-            if words[at + _LIMIT] != limit:
+            speed = 0.0 if rate is None else limit / rate.period
+            if (words[at + _LIMIT], words[at + _RATE]) != (limit, speed):
                 words[at + _LEFT], words[at + _AT] = limit, now
-                words[at + _RATE] = 0.0 if rate is None else limit / rate.period
-                words[at + _LIMIT] = limit
+                words[at + _RATE], words[at + _LIMIT] = speed, limit
 
     # ── requests ──────────────────────────────────────────────────────────────────────────────────────
 

@@ -147,8 +147,11 @@ class Fleet:
         if self._accounts is None:
             memory = self.account_memory
             self._accounts = AccountTable(memory.fd, workers=memory.workers, me=memory.me)
-        key = repr(pool.credentials) if pool.key is None else pool.key.get_secret_value()
-        digest = blake2b(key.encode(), digest_size=8, key=self.secret).hexdigest()
+        made = () if pool.credentials is None else pool.credentials.secrets
+        given = (pool.key, *made, *(header.secret for header in pool.headers))
+        # The text of credentials has all but their secrets.
+        parts = (repr(pool.credentials), *("" if each is None else each.get_secret_value() for each in given))
+        digest = blake2b("\0".join(parts).encode(), digest_size=8, key=self.secret).hexdigest()
         return ProviderAccount(f"{id_}\0{digest}", self._accounts, self.clock)
 
     def members_of(self, pool: str) -> list[PoolMember]:

@@ -235,7 +235,10 @@ def make(
     else:
         from gateway.traffic.accounts.endpoint import AccountEndpoint
 
-        endpoint = AccountEndpoint(id_, adapter, breaker, account, address=target.url, place=target.place)
+        one_model = pool.model_name is not None
+        endpoint = AccountEndpoint(
+            id_, adapter, breaker, account, address=target.url, place=target.place, one_model=one_model
+        )
     endpoint.scrubber = scrubber(pool, target.url)
     endpoint.provider = provider_of(pool)
     if pool.runtime_spans and not target.url.startswith("https://"):  # a discovered one may

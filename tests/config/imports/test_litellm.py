@@ -145,6 +145,33 @@ def test_inline_secrets_become_variables_of_their_own() -> None:
     assert text.count("Set OPENAI_API_KEY") == 3
 
 
+def test_no_secret_of_a_body_a_header_or_a_url_is_written() -> None:
+    body = {
+        "api_key": "s3cret-1",
+        "nested": {"accessToken": "s3cret-2"},
+        "thinking": {"budget_tokens": 9},
+        "min_tokens": 3,
+    }
+    headers = {
+        "X-Credential": "s3cret-3",
+        "Ocp-Apim-Subscription-Key": "s3cret-4",
+        "X-Other": "s3cret-5",
+        "X-Title": "app",
+    }
+    model = one(model="openai/a", api_key="s3cret-6", extra_body=body, headers=headers, max_tokens=7)
+    for url in ("redis://:s3cret-7@${HOST}:6379", "redis://u:s3cret-7@h:6379", "redis://h:6379/0?password=s3cret-7"):
+        teams = [{"team_alias": "t", "rpm_limit": 10}]
+        made, left, text = of(model, router_settings={"redis_url": url}, teams=teams)
+        assert made["state"] == {"redis": "${REDIS_URL}"}
+        assert "s3cret" not in text
+        assert "s3cret" not in "\n".join(map(str, left))
+        assert sum("may be a secret" in str(problem) for problem in left) == 2
+        assert made["models"][0]["routes"][0]["rewrite"]["defaults"] == {
+            "max_tokens": 7, "thinking": {"budget_tokens": 9}, "min_tokens": 3
+        }  # fmt: skip
+        assert {"name": "X-Title", "value": "app"} in made["pools"][0]["headers"]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -120,6 +120,14 @@ def test_trees_become_splits_and_fallbacks() -> None:
     assert fallback["cache"] == {"only": "all", "ttl": "3600s"}
 
 
+def test_no_secret_is_written_into_a_rewrite() -> None:
+    target = {**OPENAI, "override_params": {"model": "gpt-4o", "api_key": "s3cret", "max_tokens": 7}}
+    text, left = imported(target)
+    assert "s3cret" not in text + repr(left)
+    assert any("may be a secret" in each for each in left)
+    assert "max_tokens: 7" in text
+
+
 def test_conditions_become_routes() -> None:
     made = routes("conditional")
     assert [route.get("when") for route in made] == [

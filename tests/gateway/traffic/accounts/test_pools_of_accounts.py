@@ -182,6 +182,25 @@ async def test_a_reload_preserves_the_pauses_and_another_key_has_none(fleet: Fle
         assert provider.sent["key-new", "m"] == 1
 
 
+def test_accounts_differ_by_every_secret(fleet: Fleet) -> None:
+    def name(pool: dict[str, Any]) -> str:
+        made = config(pools=[{"name": "main", "endpoints": ["http://a:1"], "balance": {"by": "quota"}, **pool}])
+        account = fleet._account(made.pools[0], "main/a")
+        assert account is not None
+        return account.name
+
+    pools: list[dict[str, Any]] = [
+        *({"key": key} for key in ("key-a", "key-b")),
+        *({"credentials": {"aws": {"key_id": key, "secret": "s"}}} for key in ("key-a", "key-b")),
+        {"credentials": {"aws": {"key_id": "key-a", "secret": "s2"}}},
+        *({"headers": [{"name": "x-auth", "secret": key}]} for key in ("key-a", "key-b")),
+    ]
+    names = [name(pool) for pool in pools]
+    assert len(set(names)) == len(pools)
+    assert names == [name(pool) for pool in pools]
+    assert "key-" not in repr(names)
+
+
 def _reserved(pool: Pool) -> Sequence[float]:
     from gateway.traffic.accounts.endpoint import AccountEndpoint
 

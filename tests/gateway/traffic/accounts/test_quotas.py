@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from adapters.base import Answer
 from adapters.call import Call
 from adapters.errors import (
     AccountRefused,
@@ -17,12 +18,14 @@ from adapters.errors import (
     CallerError,
     CapacityError,
     InferenceError,
+    TransportError,
     Unavailable,
 )
 from adapters.fake import FakeAdapter
 from adapters.http1.message import Headers
 from adapters.requests import ModelRequest
 from adapters.wire import quota_headers
+from adapters.wire.error_table import ErrorBody, judged
 from adapters.wire.quota_headers import ReportedQuota
 from config.schema.config import AccountLimitsConfig, BalanceConfig
 from gateway.traffic.accounts.account import REQUESTED, ProviderAccount
@@ -118,6 +121,17 @@ class Provider:
         return sum(sum(self.table.reserved(row)[1]) for row in rows)
 
 
+class Failing(FakeAdapter):
+    """Answers every request with an error."""
+
+    def __init__(self, error: InferenceError) -> None:
+        super().__init__()
+        self.error = error
+
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
+        raise self.error
+
+
 def headers(event: Event) -> Headers:
     fields = {"limit": "5", "remaining": str(event.remaining), "reset": f"{event.reset:.3f}s"}
     return Headers({f"x-ratelimit-{name}-requests".encode(): value.encode() for name, value in fields.items()})
@@ -166,6 +180,27 @@ def test_a_request_that_waits_in_vain_leaves_nothing_reserved() -> None:
     provider.pool.give_back(endpoint, request, call, Unavailable("gone"))
     assert provider.reserved == 0
     assert endpoint.in_flight == 0
+
+
+async def test_tokens_of_requests_that_were_not_delivered_are_given_back() -> None:
+    provider = Provider("quota")
+    endpoint = provider.endpoints[0]
+    provider.pool.endpoints = [endpoint]
+    endpoint.account.configure(AccountLimitsConfig.model_validate({"tokens": "5000/hour"}))
+    request, call = chat("x", max_tokens=500), Call(FOREVER)
+    refused, lost = TransportError("refused"), TransportError("reset")
+    refused.delivered = False
+    for error, spent in ((refused, False), (CapacityError("full", retry_after=0.0), False), (lost, True)):
+        before = endpoint.account.share("x", provider.now)
+        endpoint.adapter = Failing(error)
+        with pytest.raises(InferenceError):
+            await provider.pool.call(request, call)
+        assert (endpoint.account.share("x", provider.now) < before) == spent
+    before = endpoint.account.share("x", provider.now)
+    leased = provider.pool.lease(request, call, provider.now)
+    assert leased is endpoint
+    provider.pool.give_back(endpoint, request, call, Unavailable("gone"))
+    assert endpoint.account.share("x", provider.now) == before
 
 
 @given(
@@ -249,8 +284,41 @@ def test_limits_of_the_file_follow_a_reload() -> None:
     assert account.wait("m", Need(), 3.0) == pytest.approx(30.0)
     account.configure(AccountLimitsConfig.model_validate({"requests": "10/min"}))
     assert not account.wait("m", Need(), 3.0)
+    for _ in range(10):
+        account.hold("m", Need(), 3.0)
+    account.configure(AccountLimitsConfig.model_validate({"requests": "10/hour"}))
+    assert not account.wait("m", Need(), 3.0)
+    for _ in range(10):
+        account.hold("m", Need(), 3.0)
+    assert account.wait("m", Need(), 3.0) == pytest.approx(360.0)  # the period alone has changed
     account.configure(None)
     assert account.share("m", 3.0) == 1.0
+
+
+def test_changed_limits_apply_to_the_rows_of_earlier_processes(memory: int) -> None:
+    for limit, process in ((2, 0), (5, 1), (1, 1)):
+        account = ProviderAccount("a", AccountTable(memory, workers=2, me=process), lambda: 3.0)
+        account.configure(AccountLimitsConfig.model_validate({"requests": f"{limit}/min"}))
+        for _ in range(limit):
+            assert not account.wait("m", Need(), 3.0)
+            account.hold("m", Need(), 3.0)
+        assert account.wait("m", Need(), 3.0) == pytest.approx(60.0 / limit)
+
+
+def test_a_reload_between_a_request_and_its_end_leaves_nothing_reserved() -> None:
+    """A reload may give the pool another model, or take one from it."""
+    provider = Provider("quota")
+    for several in (False, True):
+        for endpoint in provider.endpoints:
+            endpoint.several = several
+            endpoint.account.configure(AccountLimitsConfig.model_validate({"requests": "10/min"}))
+        leased = provider.pool.lease(request := chat("x"), call := Call(FOREVER), provider.now)
+        assert leased is not None
+        assert provider.reserved > 0
+        for endpoint in provider.endpoints:
+            endpoint.several = not several
+        provider.pool.give_back(leased, request, call, Unavailable("gone"))
+        assert provider.reserved == 0
 
 
 UTC = 1_780_000_000.0
@@ -295,7 +363,12 @@ def test_an_error_of_the_gateway_rests_no_account() -> None:
         CallerError("wrong"),
         InferenceError("odd"),
         AccountRefused("small", scope="tenant"),
+        *(
+            judged(429, ErrorBody(f"Request too large for gpt-4o {text}", "tokens", None, "rate_limit_exceeded"), 7.0)
+            for text in ("on tokens per min (TPM): Limit 30000, Requested 40000.", "on tokens per day. See billing.")
+        ),
     ):
         endpoint.begin(provider.now)
         endpoint.end(error, provider.now, subject_of(request, Call(FOREVER)))
         assert endpoint.allows(subject_of(request, Call(FOREVER)), provider.now)
+        assert not isinstance(error, AccountRefused) or error.elsewhere_only  # not sent to the same account again
