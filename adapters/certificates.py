@@ -38,6 +38,14 @@ def read_roots(path: str) -> str:
     return _read(path).decode("ascii", "ignore")  # comments may be in any encoding
 
 
+def modified(path: str) -> int:
+    """When a file was last modified, in nanoseconds; 0 without the file. A renewed file has the same path."""
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return 0
+
+
 def load_pair(context: ssl.SSLContext, pair: PemPair) -> float | None:
     """Load a pair into a context that nobody uses yet. Returns the expiry of its certificate, see `expiry_of`.
 

@@ -45,14 +45,12 @@ class AwsCredential:
         self._scope = scope
         self._ahead = 0.0
         """Seconds by which the server's clock is ahead of this machine's, if the server has reported that."""
-        self._key: AccessKey | None = None
         source.pools.add(pool)
 
     async def apply(self, request: OutgoingRequest) -> bytes:
         key = self._source.valid
         if key is None:
             key = await self._source.get(self._pool)
-        self._key = key
         fields = [("host", request.host), *_signable(request.fields)]
         sign = signed_fields
         arguments = (
@@ -65,7 +63,8 @@ class AwsCredential:
     def corrects(self, applied: bytes, status: int, headers: Headers) -> bool:
         """A signature is refused for a wrong clock, and for a key that ended before its expiry.
 
-        The server's own time is used once: a second refusal for the same clock has another cause.
+        The server's own time is used once: a second refusal for the same clock has another cause. A key that has been
+        replaced since the request was signed says nothing about its successor.
         """
         with suppress(KeyError, TypeError, ValueError, OverflowError):
             ahead = parsedate_to_datetime(headers["date"]).timestamp() - time.time()
@@ -73,7 +72,16 @@ class AwsCredential:
                 self._ahead = ahead
                 return True
         error = (headers.get("x-amzn-errortype") or "").partition(":")[0]
-        return error in EXPIRED and self._key is not None and self._source.discards(self._key)
+        if error not in EXPIRED:
+            return False
+        key = self._source.valid
+        return key is None or not _is_of(key, applied) or self._source.discards(key)
+
+
+def _is_of(key: AccessKey, applied: bytes) -> bool:
+    """Whether a key made these fields."""
+    token = f"x-amz-security-token: {key.session_token}\r\n" if key.session_token else ""
+    return f" Credential={key.id}/".encode() in applied and token.encode() in applied
 
 
 def _signable(fields: bytes) -> list[tuple[str, str]]:

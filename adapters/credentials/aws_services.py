@@ -29,7 +29,9 @@ CONTAINER_HOSTS = frozenset({"localhost", "169.254.170.2", "169.254.170.23", "fd
 """Hosts of a container's metadata over plain HTTP, besides loopback."""
 METADATA_SECONDS = 3.0
 TOKEN_SECONDS = 300
+SESSION_PATH = "/latest/api/token"
 _STS_FORM = ("content-type", "application/x-www-form-urlencoded; charset=utf-8")
+_ZONE = re.compile(r"([a-z]{2}(?:-[a-z]+)+-\d+)[a-z]")
 _FIELD = re.compile(rb"<(AccessKeyId|SecretAccessKey|SessionToken|Expiration)>([^<]{1,16384})</")
 
 
@@ -113,22 +115,16 @@ def _may_have_keys(url: str) -> bool:
 
 async def of_instance() -> Issued[AccessKey]:
     """The key of the EC2 instance, by version 2 of its metadata service. Raises `RenewalError`."""
-    environment = os.environ
-    if environment.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
+    if os.environ.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
         raise RenewalError("no source has an access key, and AWS_EC2_METADATA_DISABLED excludes that of the instance")
-    six = environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", "").lower() == "ipv6"
-    root = environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or (
-        "http://[fd00:ec2::254]" if six else "http://169.254.169.254"
-    )
-    base, host = f"{root.rstrip('/')}/latest", urlsplit(root).netloc
-    lifetime = [("x-aws-ec2-metadata-token-ttl-seconds", str(TOKEN_SECONDS))]
+    root = instance_root()
+    host = urlsplit(root).netloc
     try:
-        answer = await MACHINE.fetch("PUT", f"{base}/api/token", lifetime, seconds=METADATA_SECONDS)
+        fields = await _instance_fields(f"{root}{SESSION_PATH}")
     except RenewalError as error:
         hint = "outside of EC2 there is no such source; in a container the instance's hop limit must be 2"
         raise RenewalError(f"no source has an access key, nor the instance: {error} ({hint})") from None
-    fields = [("x-aws-ec2-metadata-token", token_text(answer.decode("latin-1").strip(), host))]
-    path = f"{base}/meta-data/iam/security-credentials/"
+    path = f"{root}/latest/meta-data/iam/security-credentials/"
     role = (await MACHINE.fetch("GET", path, fields, seconds=METADATA_SECONDS)).decode("latin-1").strip()
     if not role:
         raise RenewalError(f"{host}: the instance has no role")
@@ -137,3 +133,29 @@ async def of_instance() -> Issued[AccessKey]:
     if answer_of_role.get("Code", "Success") != "Success":
         raise RenewalError(f"{host}: the role of the instance gives no key ({str(answer_of_role['Code'])[:64]})")
     return key_of(answer_of_role, host)
+
+
+async def region_of_instance(zone_url: str, token_url: str | None = None) -> str:
+    """The region of the EC2 instance, by the URL of its zone, whose name is the region's with a letter. `token_url`
+    is that of the session's token; None for the instance's own. Raises `RenewalError`."""
+    fields = await _instance_fields(token_url or f"{instance_root()}{SESSION_PATH}")
+    text = await MACHINE.fetch("GET", zone_url, fields, seconds=METADATA_SECONDS)
+    if (zone := _ZONE.fullmatch(text.decode("latin-1").strip())) is None:
+        raise RenewalError(f"{urlsplit(zone_url).netloc}: the answer is no availability zone")
+    return zone[1]
+
+
+def instance_root() -> str:
+    """The URL of the instance's metadata, without a slash at its end."""
+    environment = os.environ
+    six = environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", "").lower() == "ipv6"
+    own = environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT")
+    return (own or ("http://[fd00:ec2::254]" if six else "http://169.254.169.254")).rstrip("/")
+
+
+async def _instance_fields(token_url: str) -> list[tuple[str, str]]:
+    """The fields with a token of a new session, which version 2 of the metadata service requires."""
+    lifetime = [("x-aws-ec2-metadata-token-ttl-seconds", str(TOKEN_SECONDS))]
+    answer = await MACHINE.fetch("PUT", token_url, lifetime, seconds=METADATA_SECONDS)
+    token = token_text(answer.decode("latin-1").strip(), urlsplit(token_url).netloc)
+    return [("x-aws-ec2-metadata-token", token)]

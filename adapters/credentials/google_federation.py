@@ -15,12 +15,14 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from adapters.credentials import aws_files, aws_keys
+from adapters.credentials.aws_services import region_of_instance
 from adapters.credentials.command import run
 from adapters.credentials.renewed import Issued, RenewalError
 from adapters.credentials.sigv4 import SigningScope, signed_fields
 from adapters.credentials.token_endpoint import (
     FORM,
     JSON,
+    MACHINE,
     TokenOutlet,
     form,
     issued_token,
@@ -30,6 +32,7 @@ from adapters.credentials.token_endpoint import (
     text_in,
     token_text,
 )
+from adapters.http1.proxy import is_internal
 from config.schema.protocols.credentials import AwsCredentials
 
 LIFETIME = 3600
@@ -79,6 +82,8 @@ async def _subject_token(info: Mapping[str, Any], outlet: TokenOutlet) -> str:
         text = await asyncio.to_thread(read_text, str(file), "the token")
     elif url := source.get("url"):
         fields = [(str(name), str(value)) for name, value in (source.get("headers") or {}).items()]
+        if is_internal(urlsplit(str(url)).hostname or ""):  # such as a machine's metadata: no proxy can reach it
+            outlet = outlet._replace(proxy=MACHINE.proxy)
         text = (await outlet.fetch("GET", str(url), fields)).decode("utf-8", "replace").strip()
     elif isinstance(program := source.get("executable"), dict):
         return await _printed_token(info, program)
@@ -119,7 +124,10 @@ async def _aws_token(info: Mapping[str, Any], source: Mapping[str, Any], outlet:
     """A signed request to AWS, which proves the identity of an access key."""
     region = await asyncio.to_thread(aws_files.region)
     if region is None:
-        raise RenewalError("the region of AWS is unknown: set AWS_REGION")
+        if not (zone_url := source.get("region_url")):
+            raise RenewalError("the region of AWS is unknown: set AWS_REGION")
+        token_url = source.get("imdsv2_session_token_url")
+        region = await region_of_instance(str(zone_url), None if token_url is None else str(token_url))
     key = (await aws_keys.access_key(AwsCredentials(), region, outlet)).value
     url = text_in(source, "regional_cred_verification_url", FILE).replace("{region}", region)
     parts = urlsplit(url)

@@ -13,7 +13,7 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from adapters.certificates import read_roots
+from adapters.certificates import modified, read_roots
 from adapters.credentials.renewed import Issued, RenewalError
 from adapters.errors import InferenceError
 from adapters.http1.client import Client
@@ -84,9 +84,17 @@ MACHINE = TokenOutlet(ProxyConfig(url=DIRECT))
 """The way to the metadata of the machine, which no proxy can reach."""
 
 
-@lru_cache(maxsize=16)
 def _context(ca: str | None) -> ssl.SSLContext:
-    """Reading the system's roots takes tens of milliseconds."""
+    """The context with a CA file as it is now. Raises `RenewalError`."""
+    try:
+        return _loaded(ca, 0 if ca is None else modified(ca))
+    except (OSError, ValueError) as error:
+        raise RenewalError(f"the CA file {ca}: {getattr(error, 'strerror', None) or error}") from None
+
+
+@lru_cache(maxsize=16)
+def _loaded(ca: str | None, time: int) -> ssl.SSLContext:
+    """Reading the system's roots takes tens of milliseconds. `time` is that of the file's last change."""
     made = ssl.create_default_context()
     if ca is not None:
         made.load_verify_locations(cadata=read_roots(ca))

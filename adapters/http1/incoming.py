@@ -173,7 +173,12 @@ class Incoming(Request):
         return not self.complete
 
     def charge_to(self, budget: Budget) -> None:
-        self.budget = budget
+        before, self.budget = self.budget, budget
+        if self._charged:  # the body was read before its tenant was known
+            before.give(self._charged)
+            charged, self._charged = self._charged, 0
+            budget.take(charged)
+            self._charged = charged
 
     def _pay(self, size: int) -> None:
         """Reserve memory for a body of `size` bytes. Raises `InferenceError`."""

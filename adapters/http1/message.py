@@ -73,6 +73,11 @@ class Request:
         return unquote(self.target.decode("latin-1"), errors="replace")
 
     @property
+    def received_target(self) -> bytes:
+        """The path as the client wrote and signed it."""
+        return self.target
+
+    @property
     def peer_certificate(self) -> Mapping[str, Any] | None:
         """The client's verified certificate, in the form of `ssl.SSLSocket.getpeercert`; None without a certificate."""
         return None
@@ -88,7 +93,10 @@ class Request:
         return b"content-encoding" in self.headers.raw
 
     def charge_to(self, budget: Budget) -> None:
-        """Charge the bytes of the body to `budget` until the end of the exchange."""
+        """Charge the bytes of the body to `budget` until the end of the exchange, also those that have been read.
+
+        Raises `InferenceError` if they do not fit.
+        """
 
     async def read(self) -> bytes:
         """Read the whole body and decode it.

@@ -84,7 +84,7 @@ def proxy_of(config: ProxyConfig | None, url: str, environment: Mapping[str, str
         user = None if config.user is None else config.user.get_secret_value()
         return None if config.url == DIRECT else Proxy.of(config.url, user)
     parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or _is_internal(parts.hostname or ""):
+    if parts.scheme not in ("http", "https") or is_internal(parts.hostname or ""):
         return None
     proxy = _variable(environment, f"{parts.scheme}_proxy") or _variable(environment, "all_proxy")
     port = parts.port or (443 if parts.scheme == "https" else 80)
@@ -107,7 +107,7 @@ def _variable(environment: Mapping[str, str], name: str) -> str:
     return environment.get(name) or environment.get(name.upper()) or ""
 
 
-def _is_internal(host: str) -> bool:
+def is_internal(host: str) -> bool:
     """Whether a host is certainly inside: a private or local address, or a name without a domain or of a cluster."""
     if (address := _address(host)) is not None:
         return not address.is_global

@@ -8,13 +8,12 @@ from collections import Counter
 from contextlib import suppress
 from functools import lru_cache
 from ipaddress import ip_address
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from adapters.certificates import load_pair, read_pair, read_roots
+from adapters.certificates import load_pair, modified, read_pair, read_roots
 from adapters.http1.client import Client
 from adapters.http1.message import encode_fields
 from adapters.http1.proxy import proxy_of
@@ -153,7 +152,7 @@ FileTimes = tuple[int, ...]
 def file_times(tls: UpstreamTls | None) -> FileTimes:
     """Return the modification times of the TLS files: a renewed certificate has the same path."""
     paths = [path for path in (tls.ca, tls.cert, tls.key) if path] if tls is not None else []
-    return tuple(Path(path).stat().st_mtime_ns if Path(path).exists() else 0 for path in paths)
+    return tuple(map(modified, paths))
 
 
 class _Loaded(NamedTuple):

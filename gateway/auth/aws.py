@@ -99,7 +99,7 @@ class RequestSignature(NamedTuple):
             return False
         fields = [(name, headers[name]) for name in self.names - _REMOVED]
         key = AccessKey("", secret, headers.get("x-amz-security-token") or "")
-        target = http.target.decode("latin-1") + (f"?{http.query}" if http.query else "")
+        target = http.received_target.decode("latin-1") + (f"?{http.query}" if http.query else "")
         scope = SigningScope(self.region, SERVICE)
         *_, (_, made) = signed_fields(key, scope, http.method, target, fields, body, self.signed_at)
         return hmac.compare_digest(made.rpartition("Signature=")[2], self.signature)

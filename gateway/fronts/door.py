@@ -43,8 +43,6 @@ HeadersOf = Callable[[Record], Fields]
 """The headers of a front's responses."""
 
 
-Authenticating = Callable[[Request, Record], Awaitable[Principal]]
-"""Finds the principal of a request whose credential depends on its body."""
 Answering = Callable[[Principal, Request, Record], Awaitable[Response]]
 
 
@@ -58,6 +56,11 @@ class DoorPath:
         self.path = path
         self.methods, self.operation, self.counts = client_right(path)
         self.answer = answer
+
+
+Authenticating = Callable[[Request, Record, Callable[[], DoorPath]], Awaitable[Principal]]
+"""Finds the principal of a request whose credential depends on its body. The last argument returns the route, and
+raises `CallerError` for a request that has none: before its body is read."""
 
 
 class Door:
@@ -115,11 +118,8 @@ class Door:
             if authenticating is None:
                 principal = self._authenticate(http, record)
             else:
-                principal = await authenticating(http, record)
-            if route is None:
-                raise CallerError(unknown, code="unknown_url")
-            if http.method not in route.methods and not (http.method == "HEAD" and "GET" in route.methods):
-                raise CallerError(f"This path takes {' or '.join(route.methods)} only.", code="method_not_allowed")
+                principal = await authenticating(http, record, partial(_served, route, http.method, unknown))
+            route = _served(route, http.method, unknown)
             if principal.scope is not None:
                 principal.scope.check_front(route.operation)
             http.charge_to(core.memory.of(principal.tenant))
@@ -172,17 +172,20 @@ class Door:
             tracer.begin(record, headers)
         return record
 
-    async def signed(self, http: Request, record: Record) -> Principal:
-        """The principal of a request that may be signed as for AWS. Raises `CredentialError`."""
+    async def signed(self, http: Request, record: Record, served: Callable[[], DoorPath]) -> Principal:
+        """The principal of a request that may be signed as for AWS. Raises `CredentialError`.
+
+        No tenant pays for a body before its signature is verified: the id of a key is no secret.
+        """
         from gateway.auth.aws import RequestSignature, is_signed
 
         if not is_signed(http.headers.get("authorization")):
             return self._authenticate(http, record)
         core, now = self.core, time.time()
         signature, keys = RequestSignature.of(http, now), core.snapshot.credentials.keys
-        if (holder := keys.holder(signature.key_id, now)) is not None:
-            http.charge_to(core.memory.of(holder.tenant))
-        body = await http.read_encoded() if holder is not None else b""
+        served()
+        http.charge_to(core.memory.unverified)
+        body = await http.read_encoded() if keys.holder(signature.key_id, now) is not None else b""
         check = partial(keys.signer, signature.key_id, partial(signature.fits, http, body), now)
         principal = check() if len(body) < LARGE else await asyncio.to_thread(check)  # a large body takes long to hash
         record.hold(principal)
@@ -265,3 +268,12 @@ class Door:
         if allowances := record.allowances or self.core.ledger.shown(record.tenant, now):
             headers += rate_limits.headers(allowances, now)
         return headers
+
+
+def _served(route: DoorPath | None, method: str, unknown: str) -> DoorPath:
+    """The route of a request. Raises `CallerError` without one, and for a method that it does not take."""
+    if route is None:
+        raise CallerError(unknown, code="unknown_url")
+    if method not in route.methods and not (method == "HEAD" and "GET" in route.methods):
+        raise CallerError(f"This path takes {' or '.join(route.methods)} only.", code="method_not_allowed")
+    return route

@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from adapters import offload
+from adapters.http1.budget import Budget
 from adapters.http1.message import Request
 from adapters.wire.openai.model_field import with_model
 
@@ -48,6 +49,10 @@ class Readdressed(Request):
         self._model = model
 
     @property
+    def received_target(self) -> bytes:
+        return self._received.received_target
+
+    @property
     def peer_certificate(self) -> Mapping[str, Any] | None:
         return self._received.peer_certificate
 
@@ -58,6 +63,16 @@ class Readdressed(Request):
     @property
     def size(self) -> int:  # type: ignore[override]
         return self._received.size
+
+    @property
+    def pending(self) -> bool:
+        return self._received.pending
+
+    def charge_to(self, budget: Budget) -> None:
+        self._received.charge_to(budget)
+
+    async def read_encoded(self) -> bytes:
+        return await self._received.read_encoded()
 
     def pieces(self) -> AsyncIterator[bytes]:
         return self._received.pieces()

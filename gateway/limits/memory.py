@@ -13,6 +13,8 @@ class Memory:
         self.process = Budget(http.held_by_all)
         self.tenants: dict[str, Budget] = {}
         self._most = http.held_by_tenant
+        self.unverified = Budget(self._most, self.process)
+        """Bodies that are read to verify their signature, together: they belong to no tenant yet."""
 
     def of(self, tenant: str) -> Budget:
         """A tenant's budget, which is a part of the process's."""

@@ -77,7 +77,8 @@ class GeminiFront:
         route = None
         if target is not None:
             route = self._verbs.get(target[2]) if target[2] else self._one if target[1] else self._all
-        return await self._door.serve(http, route, _NOT_FOUND, _refusal, None, sse.encode)
+        event_of = sse.encode if _has_events(http) else None  # an array of JSON has no room for comments
+        return await self._door.serve(http, route, _NOT_FOUND, _refusal, None, event_of)
 
     # ── contents ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -97,7 +98,7 @@ class GeminiFront:
         if answer.form.wire != "gemini":
             names, shown = FunctionNames(request.payload.native), shows_thoughts(request.payload.native)
             events = ContentEvents(record.request_id, request.model, names, shows_thoughts=shown)
-        is_array = "alt=sse" not in http.query.split("&")
+        is_array = not _has_events(http)
         kind = JSON if is_array else ("content-type", "text/event-stream")
         return Response(answer.status, [kind, *headers, *STREAMED], ContentBody(answer, events, is_array=is_array))
 
@@ -151,6 +152,11 @@ def _take_key(http: Request) -> None:
     http.query = urlencode([pair for pair in pairs if pair[0] != "key"])
     if GOOGLE_KEY not in http.headers and (key := next((value for name, value in pairs if name == "key"), "")):
         http.headers.raw[GOOGLE_KEY.encode()] = key.encode("latin-1", "replace")
+
+
+def _has_events(http: Request) -> bool:
+    """Whether the client takes a stream as events instead of an array."""
+    return "alt=sse" in http.query.split("&")
 
 
 def _model_of(http: Request) -> str:

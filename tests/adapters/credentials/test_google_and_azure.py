@@ -2,17 +2,23 @@
 
 import json
 import os
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
 from adapters.credentials.azure import COGNITIVE, FOUNDRY, entra_token, scope_of
 from adapters.credentials.google import fields_of, google_token
 from adapters.credentials.renewed import RenewalError
-from adapters.credentials.token_endpoint import TokenOutlet
+from adapters.credentials.token_endpoint import TokenOutlet, _context
+from adapters.http1.message import Request, Response
+from adapters.http1.server import Server
 from config.schema.protocols.credentials import AzureCredentials, GoogleCredentials
+from config.schema.protocols.egress import ProxyConfig
+from tests.support.providers.aws import REGION, aws_stub
 from tests.support.providers.issuers import (
     AUDIENCE,
     CLIENT,
@@ -26,6 +32,7 @@ from tests.support.providers.issuers import (
     google_files,
     issuers,
 )
+from tests.support.tls import make_certificate
 
 pytestmark = pytest.mark.realtime
 PREFIXES = "GOOGLE_", "GCE_", "AZURE_", "IDENTITY_", "AWS_", "CLOUDSDK_"
@@ -105,6 +112,43 @@ async def test_the_identity_of_aws_at_google(stub: Issuers, monkeypatch: pytest.
         "credential_source": {"environment_id": "aws1", "regional_cred_verification_url": url},
     }
     assert (await google(key=json.dumps(content)))[0]["authorization"] == "Bearer federated-aws"
+    # Without a region in the environment, the instance has it.
+    monkeypatch.delenv("AWS_REGION")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
+    async with aws_stub() as instance:
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", f"{instance.url}/")
+        content["credential_source"]["region_url"] = f"{instance.url}/latest/meta-data/placement/availability-zone"
+        assert (await google(key=json.dumps(content)))[0]["authorization"] == "Bearer federated-aws"
+    proof = json.loads(unquote(stub.granted[-1][1]["subject_token"]))
+    assert proof["url"].startswith(f"https://sts.{REGION}.amazonaws.com?")
+
+
+async def test_an_internal_issuer_is_reached_beside_the_proxy(stub: Issuers) -> None:
+    async def internal(http: Request) -> Response:
+        return Response(200, [], SUBJECT.encode())
+
+    server = Server(internal)
+    host, port = await server.listen_tcp("127.0.0.1", 0)
+    content = {
+        **google_files("http://sts.example.test", "")["federated"],
+        "credential_source": {"url": f"http://{host}:{port}/token"},
+    }
+    outlet = TokenOutlet(ProxyConfig(url=stub.url))  # the stub also serves as a proxy
+    assert (await google_token(GoogleCredentials(key=json.dumps(content)), outlet)).value.text == "federated"
+    await server.aclose()
+
+
+def test_a_ca_file_that_changes_is_read_again(tmp_path: Path) -> None:
+    ca = tmp_path / "ca.pem"
+    for time, name in enumerate(("one.test", "two.test"), 1):
+        ca.write_bytes((make_certificate(tmp_path / name, name) / "cert.pem").read_bytes())
+        os.utime(ca, (time, time))
+        context = _context(str(ca))
+        assert ssl.PEM_cert_to_DER_cert(ca.read_text()) in context.get_ca_certs(binary_form=True)
+        assert _context(str(ca)) is context
+    ca.unlink()
+    with pytest.raises(RenewalError, match=r"ca\.pem: No such file"):
+        _context(str(ca))
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,14 @@ import pytest
 from pydantic import ValidationError
 
 from adapters.credentials import renewed
-from adapters.credentials.sigv4 import AccessKey
+from adapters.credentials.aws import AwsCredential
+from adapters.credentials.renewed import Issued, Renewed
+from adapters.credentials.sigv4 import AccessKey, SigningScope
 from adapters.errors import Unavailable
 from adapters.http1.client import Client
-from adapters.http1.message import Request, Response
+from adapters.http1.message import Headers, Request, Response
 from adapters.http1.server import Server
+from adapters.http1.signing import OutgoingRequest
 from adapters.registry import Address, make
 from adapters.types import Deadline
 from adapters.upstreams.dial import http1_client
@@ -212,6 +215,28 @@ async def test_a_key_that_ended_early_is_made_again(monkeypatch: pytest.MonkeyPa
     assert [each.headers["x-amz-security-token"] for each in service.received] == [
         "a-session", "a-session", "another-session",
     ]  # fmt: skip
+
+
+async def test_a_refusal_of_an_older_key_spares_the_present_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(renewed, "DISCARD_AFTER", 0.0)
+    keys = [AccessKey("AKID", "s", f"token-{number}") for number in range(3)]
+    made = iter(keys)
+
+    async def make() -> Issued[AccessKey]:
+        return Issued(next(made), 3600.0)
+
+    source = Renewed("a test", make, lambda key: ())
+    credential = AwsCredential("main", source, SigningScope(REGION, "bedrock"))
+    request = OutgoingRequest(b"POST", "h", b"/", b"", b"")
+    ended = Headers({b"x-amzn-errortype": b"ExpiredTokenException"})
+    older = [await credential.apply(request), await credential.apply(request)]
+    for applied in older:  # two requests under way: the second refusal comes when the next key is there
+        assert credential.corrects(applied, 403, ended)
+        present = await credential.apply(request)
+        assert source.valid == keys[1]
+    assert credential.corrects(present, 403, ended)
+    await credential.apply(request)
+    assert source.valid == keys[2]
 
 
 def test_texts_of_servers_lose_credentials_that_were_made() -> None:

@@ -23,8 +23,8 @@ from adapters.wire.anthropic.message_request import MessagesRequest, TokenCount
 from adapters.wire.bedrock.event_stream import FrameSplitter
 from gateway.auth.aws import access_key_id, secret_of
 from tests.support.chats import DONE, USAGE, chunk, completion
-from tests.support.doors import Door, door, uncertified
-from tests.support.gateways import PEPPER
+from tests.support.doors import Door, door, door_of, uncertified
+from tests.support.gateways import PEPPER, Rig, config
 
 Object = dict[str, Any]
 Client = AsyncAnthropicVertex | AsyncAnthropicBedrock
@@ -282,6 +282,37 @@ async def test_a_wrong_signature_is_refused_with_a_reason(change: Object, words:
         response = await signer.send()
         assert response.status == 403
         assert words in (await response.json())["message"]
+
+
+async def test_the_path_is_verified_as_it_was_signed() -> None:
+    async with opened("bedrock") as (d, _):
+        assert (await Signer(d, f"{BEDROCK}/invoke/").send()).status == 200
+        assert (await Signer(d).send(path=f"{BEDROCK}/invoke/")).status == 403
+
+
+@pytest.mark.parametrize("end", ["", "/"])
+async def test_no_tenant_pays_for_a_body_with_a_wrong_signature(end: str) -> None:
+    async with door_of(Rig(config(models=MODELS), {"main": [fake()]}), max_body=2**20) as d:
+        memory, signer = d.rig.core.memory, Signer(d, f"{BEDROCK}/invoke{end}")
+        signer.body = json.dumps({**BODY, "system": "x" * 50_000}).encode()
+        assert (await signer.send(body=signer.body + b" ")).status == 403
+        assert (memory.of("acme").most, memory.unverified.most > 50_000) == (0, True)
+        assert (await signer.send()).status == 200
+        assert memory.of("acme").most > 50_000
+        memory.unverified.force(memory.unverified.limit)
+        assert (await signer.send()).status == 503
+        assert (await d.send("POST", f"{BEDROCK}/invoke", signer.body)).status == 200
+        memory.unverified.give(memory.unverified.limit)
+        assert (memory.of("acme").held, memory.unverified.held, memory.process.held) == (0, 0, 0)
+
+
+async def test_a_signed_request_without_a_route_is_refused_before_its_body() -> None:
+    async with opened("bedrock") as (d, _):
+        signer = Signer(d)
+        signer.secret = "another"
+        assert (await signer.send(path="/model/a/b")).status == 404
+        response = await d.http.put(f"{d.url}/model/a/invoke", headers=signer.signed(), data=signer.body)
+        assert "POST only" in (await response.json())["message"]
 
 
 async def test_other_doors_take_no_signature() -> None:

@@ -54,6 +54,17 @@ async def test_a_late_stream_begins_with_comments_and_is_whole_behind_them(path:
         assert [record.status for record in d.rig.log.records] == [200]
 
 
+async def test_only_events_of_gemini_s_door_have_comments() -> None:
+    path, body = "/v1beta/models/chat:streamGenerateContent", {"contents": [{"parts": [{"text": "hi"}]}]}
+    for fault in (None, TransportError("The upstream closed the connection.")):
+        async with door(Script(chunks=HELLO, latency=LATE, fault=fault)) as d:
+            response = await d.send("POST", path, body)
+            assert response.status == (200 if fault is None else 502)
+            assert isinstance(await response.json(), list if fault is None else dict)
+            response = await d.send("POST", f"{path}?alt=sse", body)
+            assert (await response.read()).startswith(COMMENT * 2)
+
+
 @EVERY_DOOR
 async def test_a_failure_after_comments_is_an_event_and_logged_with_its_status(path: str) -> None:
     failing = Script(latency=LATE, fault=TransportError("The upstream closed the connection."))

@@ -62,6 +62,9 @@ class AwsStub:
         place = http.method, http.path
         if place == ("PUT", "/latest/api/token"):
             return self._token(http)
+        if place == ("GET", "/latest/meta-data/placement/availability-zone"):
+            fits = http.headers.get("x-aws-ec2-metadata-token") == IMDS_TOKEN
+            return Response(200, [], f"{REGION}b".encode()) if fits else Response(401)
         if http.path.startswith("/latest/meta-data/iam/security-credentials/"):
             return self._instance(http)
         if place == ("GET", "/v1/credentials"):
