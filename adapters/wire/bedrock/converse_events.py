@@ -67,6 +67,12 @@ _OPENINGS = {
 }
 
 
+MOST_COLLECTED = 4 * 1024**2
+"""Bytes of a signature or of redacted thoughts, which are sent on whole."""
+_PIECE = 64
+"""Bytes of memory that a piece takes besides its text."""
+
+
 class ConverseEvents:
     """One stream. Texts and thoughts have no start here, and a message's end comes with the usage after it."""
 
@@ -77,6 +83,7 @@ class ConverseEvents:
         "_place",
         "_redacted",
         "_signature",
+        "_size",
         "characters",
         "has_stopped",
         "index",
@@ -95,6 +102,8 @@ class ConverseEvents:
         """The open block's index in the message."""
         self._signature = list[str]()
         self._redacted = list[str]()
+        self._size = 0
+        """Bytes of the pieces that are collected."""
         self._end: Object = {}
         self.characters = 0
         """Characters of the answer so far."""
@@ -162,14 +171,21 @@ class ConverseEvents:
         if thought.redactedContent:
             opened = [] if self._is_open("redacted", place) else self._close()
             self._kind, self._place = "redacted", place
-            self._redacted.append(thought.redactedContent)
+            self._collect(self._redacted, thought.redactedContent)
             return opened
         events = self._continue(
             "thinking", place, MessageDelta("thinking_delta", thinking=thought.text), len(thought.text)
         )
         if thought.signature:
-            self._signature.append(thought.signature)
+            self._collect(self._signature, thought.signature)
         return events
+
+    def _collect(self, pieces: list[str], piece: str) -> None:
+        """Add a piece of the open block. Raises `BackendError` for a block that does not end."""
+        self._size += len(piece) + _PIECE
+        if self._size > MOST_COLLECTED:
+            raise decoding.bad_response("The upstream's stream has thoughts or a signature of more than 4 MiB.")
+        pieces.append(piece)
 
     def _is_open(self, kind: str, place: int) -> bool:
         return self._kind == kind and self._place == place
@@ -188,6 +204,7 @@ class ConverseEvents:
     def _close(self) -> list[MessageEvent]:
         """End the open block. A signature and redacted thoughts are sent whole, so they come here."""
         kind, self._kind, events = self._kind, "", list[MessageEvent]()
+        self._size = 0
         if not kind:
             return []
         if kind == "redacted":
