@@ -23,7 +23,7 @@ from adapters.upstreams.gemini.streams import GeminiChatStream, GeminiStream
 from adapters.wire import decoding, error_table
 from adapters.wire.anthropic.message_request import TokenCount
 from adapters.wire.gemini import errors
-from adapters.wire.gemini.answers import ContentAnswer, read, read_several, whole_events
+from adapters.wire.gemini.answers import AnswerSoFar, ContentAnswer, Counts, read, read_several, whole_events
 from adapters.wire.gemini.carried import without_ids, without_own
 from adapters.wire.gemini.chat_to_content import content_fields, encoded
 from adapters.wire.gemini.content_request import ContentRequest
@@ -101,8 +101,7 @@ class GeminiAdapter:
         if request.stream and content_type.startswith("text/event-stream"):
             return await GeminiStream(response, request.prompt_tokens, GEMINI).begun(call.deadline.first_byte)
         whole = await _json(response)
-        answers = read_several(whole)
-        usage = _usage(request, answers[-1] if answers else ContentAnswer(), whole)
+        usage = _usage(request, _merged(read_several(whole), is_stream=request.stream).counts, whole)
         if request.stream:
             entries = whole_events(whole)
             return OnePiece(entries, content_type="text/event-stream", usage=usage, form=GEMINI)
@@ -135,7 +134,7 @@ class GeminiAdapter:
         for body in calls.bodies():
             response = await self._post(calls.verb, request, body, call)
             whole = await _json(response)
-            with decoding.Checked():
+            with decoding.Checked(OverflowError):  # a number out of the bounds of 32 bits
                 vectors += calls.vectors(whole)
             size += len(whole)
         if len(vectors) != len(calls.fields.inputs):
@@ -158,14 +157,12 @@ class GeminiAdapter:
         whole = await _json(response)
         if not request.stream:
             answered = read(whole)
-            usage = _usage(request, answered, whole)
+            usage = _usage(request, answered.usageMetadata, whole)
             completion = completion_of(answered, usage, created, model, names)
             return Answer(content_type="application/json", body=completion, usage=usage)
-        answers, counts = read_several(whole), None
-        for answered in answers:
-            counts = answered.usageMetadata.over(counts) if answered.usageMetadata is not None else counts
+        answers = read_several(whole)
+        usage = _usage(request, _merged(answers, is_stream=True).counts, whole)
         events = b"".join([chunks.take(answered) for answered in answers])
-        usage = (counts and counts.usage) or Usage()
         return OnePiece(events + chunks.end(usage), content_type="text/event-stream", usage=usage, form=OPENAI)
 
     async def _chat_fields(self, request: ChatRequest, call: Call) -> Fields:
@@ -197,8 +194,18 @@ async def _json(response: ClientResponse) -> bytes:
     return body
 
 
-def _usage(request: ChatRequest, answered: ContentAnswer, body: bytes) -> Usage:
-    reported = answered.usageMetadata and answered.usageMetadata.usage
+def _merged(answers: list[ContentAnswer], *, is_stream: bool) -> AnswerSoFar:
+    """All chunks of an answer. Raises `BackendError` for a stream without its end."""
+    so_far = AnswerSoFar()
+    for answered in answers:
+        so_far.add(answered)
+    if is_stream and not so_far.is_complete:
+        raise decoding.bad_response("The upstream's stream ended before the end of its answer.")
+    return so_far
+
+
+def _usage(request: ChatRequest, counts: Counts | None, body: bytes) -> Usage:
+    reported = counts and counts.usage
     usage = reported or Usage()
     usage.bytes = len(body)
     if reported is None:

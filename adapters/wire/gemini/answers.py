@@ -8,6 +8,8 @@ from msgspec import Raw
 from adapters.errors import BackendError
 from adapters.types import Usage
 from adapters.wire import decoding, sse
+from adapters.wire.gemini import errors
+from adapters.wire.reported_usage import count_of
 
 _NONE = Raw(b"")
 
@@ -50,14 +52,27 @@ class AnswerCandidate(msgspec.Struct):
 
 
 class Counts(msgspec.Struct):
-    """The tokens so far. Cached tokens are a part of the prompt's; thoughts are beside the candidates'."""
+    """The tokens so far. Cached tokens are a part of the prompt's; thoughts are beside the candidates'.
 
-    promptTokenCount: int | None = None  # noqa: N815
-    candidatesTokenCount: int | None = None  # noqa: N815
-    thoughtsTokenCount: int | None = None  # noqa: N815
-    cachedContentTokenCount: int | None = None  # noqa: N815
-    toolUsePromptTokenCount: int | None = None  # noqa: N815
-    totalTokenCount: int | None = None  # noqa: N815
+    A report with a count that is no number of tokens counts nothing.
+    """
+
+    promptTokenCount: Any = None  # noqa: N815
+    candidatesTokenCount: Any = None  # noqa: N815
+    thoughtsTokenCount: Any = None  # noqa: N815
+    cachedContentTokenCount: Any = None  # noqa: N815
+    toolUsePromptTokenCount: Any = None  # noqa: N815
+    totalTokenCount: Any = None  # noqa: N815
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            if (value := getattr(self, name)) is None:
+                continue
+            if (count := count_of(value)) is None:
+                for each in self.__struct_fields__:
+                    setattr(self, each, None)
+                return
+            setattr(self, name, count)
 
     def over(self, before: "Counts | None") -> "Counts":
         """Merge with an earlier report. Counts grow, and a later chunk may leave some out."""
@@ -106,9 +121,38 @@ class ContentAnswer(msgspec.Struct):
         return not self.candidates and self.promptFeedback is not None and bool(self.promptFeedback.blockReason)
 
 
+class AnswerSoFar:
+    """The tokens that the chunks of an answer report, and whether the answer is complete."""
+
+    __slots__ = ("_ended", "_is_blocked", "_open", "counts")
+
+    def __init__(self) -> None:
+        self.counts: Counts | None = None
+        self._open = set[int]()
+        self._ended = set[int]()
+        self._is_blocked = False
+
+    def add(self, answered: ContentAnswer) -> None:
+        """Note the tokens of a chunk, and the candidates that it begins or ends."""
+        if answered.usageMetadata is not None:
+            self.counts = answered.usageMetadata.over(self.counts)
+        for candidate in answered.candidates or ():
+            index = candidate.index or 0
+            if candidate.finishReason:
+                self._ended.add(index)
+                self._open.discard(index)
+            elif index not in self._ended:  # a last chunk with the usage may repeat a candidate
+                self._open.add(index)
+        self._is_blocked = self._is_blocked or answered.is_blocked
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every candidate has the reason of its end, or the prompt is refused."""
+        return self._is_blocked or (bool(self._ended) and not self._open)
+
+
 _answered = msgspec.json.Decoder(ContentAnswer).decode
 _raws = msgspec.json.Decoder(list[Raw]).decode
-_several = msgspec.json.Decoder(list[ContentAnswer]).decode
 
 STOP = "STOP"
 _FILTERED = frozenset({
@@ -123,21 +167,27 @@ _FAILED = frozenset({
 
 
 def read(data: bytes, subject: str = "response") -> ContentAnswer:
-    """Decode an answer or a chunk. Raises `BackendError`."""
-    return decoding.decode(_answered, data, subject)
+    """Decode an answer or a chunk. Raises `BackendError`, and the typed error of an error in its place."""
+    answered = decoding.decode(_answered, data, subject)
+    if answered.error and bytes(answered.error) != b"null":
+        raise errors.typed(None, data)
+    return answered
 
 
 def read_several(body: bytes) -> list[ContentAnswer]:
-    """Decode a stream that came as one JSON array, or one answer. Raises `BackendError`."""
-    if body.lstrip()[:1] == b"[":
-        return decoding.decode(_several, body)
-    return [read(body)]
+    """Decode a stream that came as one JSON array, or one answer. Raises as `read` does."""
+    return [read(entry) for entry in _entries(body)]
 
 
 def whole_events(body: bytes) -> bytes:
     """The events of a stream that came as one JSON array, or as one answer. Raises `BackendError`."""
-    entries = decoding.decode(_raws, body) if body.lstrip()[:1] == b"[" else [Raw(body)]
-    return b"".join([sse.encode(msgspec.json.format(bytes(entry), indent=-1)) for entry in entries])
+    return b"".join([sse.encode(msgspec.json.format(entry, indent=-1)) for entry in _entries(body)])
+
+
+def _entries(body: bytes) -> list[bytes]:
+    if body.lstrip()[:1] == b"[":
+        return [bytes(entry) for entry in decoding.decode(_raws, body)]
+    return [body]
 
 
 def finish_of(reason: str, *, has_calls: bool, has_content: bool) -> tuple[str, str | None]:
@@ -168,12 +218,14 @@ def logprobs_of(result: Any) -> dict[str, Any] | None:
         return None
     content = []
     for i, one in enumerate(chosen):
-        others = top[i].get("candidates", ()) if isinstance(top, list) and i < len(top) else ()
-        content.append({**_likely(one), "top_logprobs": [_likely(other) for other in others]})
+        others = top[i] if isinstance(top, list) and i < len(top) else None
+        others = others.get("candidates") if isinstance(others, dict) else None
+        tops = [_likely(other) for other in others] if isinstance(others, list) else []
+        content.append({**_likely(one), "top_logprobs": tops})
     return {"content": content, "refusal": None}
 
 
 def _likely(one: Any) -> dict[str, Any]:
     token = str(one.get("token", "")) if isinstance(one, dict) else ""
     value = one.get("logProbability", 0.0) if isinstance(one, dict) else 0.0
-    return {"token": token, "logprob": value, "bytes": list(token.encode())}
+    return {"token": token, "logprob": value if isinstance(value, int | float) else 0.0, "bytes": list(token.encode())}

@@ -2,11 +2,13 @@
 
 import base64
 import json
+import time
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from adapters.errors import CallerError
@@ -135,7 +137,7 @@ schemas = st.recursive(
 @given(schemas, schemas)
 def test_a_schema_for_an_older_model_has_its_words_only(schema: Any, node: Any) -> None:
     given_ = {"type": "object", "properties": {"x": schema}, "$defs": {"node": node}, "$schema": "s"}
-    assert list(schema_faults(reduced(given_), 0)) == []
+    assert list(schema_faults(reduced(given_, "tools"), 0)) == []
 
 
 def test_a_schema_for_a_newer_model_stays_as_it_is() -> None:
@@ -147,6 +149,78 @@ def test_a_schema_for_a_newer_model_stays_as_it_is() -> None:
         "type": "object",
         "properties": {"x": {"type": "string", "format": "enum", "enum": ["1"]}},
     }
+
+
+WORDS = (
+    "$ref", "allOf", "anyOf", "oneOf", "type", "properties", "items", "required", "format", "enum", "const", "$defs",
+    "nullable", "description", "minLength",
+)  # fmt: skip
+malformed = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([*WORDS, "object", "array", "#", "#/$defs/a"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([*WORDS, "a"]), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(malformed)
+@example({"format": []})
+@example({"required": 5})
+@example({"type": "object", "properties": {"a": {}}, "required": 5})
+@example({"properties": 5, "allOf": [{"properties": {}}]})
+@example({"$defs": {"a": {"properties": {"x": {"allOf": [{"$ref": "#/$defs/a"}]}}}}, "$ref": "#/$defs/a"})
+def test_a_malformed_schema_is_refused_or_read(schema: Any) -> None:
+    with suppress(CallerError):
+        assert isinstance(json.dumps(reduced(schema, "tools")), str)
+
+
+def nested(depth: int) -> Object:
+    schema: Object = {"type": "string"}
+    for _ in range(depth):
+        schema = {"type": "object", "properties": {"a": schema}}
+    return schema
+
+
+def bomb(width: int) -> Object:
+    around = {"a": "b", "b": "c", "c": "d", "d": "a"}
+    defs = {
+        name: {"type": "object", "properties": {f"p{i}": {"$ref": f"#/$defs/{other}"} for i in range(width)}}
+        for name, other in around.items()
+    }
+    return {"$ref": "#/$defs/a", "$defs": defs}
+
+
+def many_types(depth: int) -> Object:
+    schema: Object = {}
+    for _ in range(depth):
+        schema = {"type": ["array", "array"], "items": schema}
+    return {"properties": {"a": schema}}
+
+
+HUGE: Object = {
+    "$defs": {"a": {"type": "string", "enum": ["x" * 10**6]}, "b": {"type": "string", "description": "x" * 10**6}},
+    "properties": {f"p{i}": {"$ref": f"#/$defs/{'ab'[i % 2]}"} for i in range(1000)},
+}
+
+
+@pytest.mark.parametrize("field", ["tools", "response_format"])
+@pytest.mark.parametrize("schema", [nested(450), bomb(5), bomb(50), many_types(30), HUGE])
+def test_a_schema_that_grows_without_bounds_is_refused(schema: Object, field: str) -> None:
+    form: Object = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+    if field == "tools":
+        form = {"tools": [{"type": "function", "function": {"name": "f", "parameters": schema}}]}
+    fields = form if field == "tools" else {"response_format": form}
+    start = time.process_time()
+    with pytest.raises(CallerError, match=field) as raised:
+        encoded({"messages": [{"role": "user", "content": "q"}], **fields}, OLD)
+    assert raised.value.param == field
+    assert time.process_time() - start < 2
+
+
+def test_a_schema_in_itself_ends_at_some_depth() -> None:
+    node: Object = {"type": "object", "properties": {"a": {"type": "string"}, "next": {"allOf": [{"$ref": "#"}]}}}
+    inner = reduced(node, "tools")["properties"]["next"]
+    assert inner["properties"]["a"] == {"type": "string"}
 
 
 # ── signatures ────────────────────────────────────────────────────────────────────────────────────────────
