@@ -94,8 +94,8 @@ class _Reduction:
         return schema
 
     def _is_replaced(self, target: str, path: Path) -> bool:
-        is_known = target in self._defined and len(path) < MAX_DEPTH
-        return is_known and sum(target in each for each in path) < 2
+        is_defined = target in self._defined and len(path) < MAX_DEPTH
+        return is_defined and sum(target in each for each in path) < 2
 
     def _merged(self, given: Object, parts: list[Any], path: Path) -> tuple[Object, Path]:
         """One schema for all of `allOf`, and the path of what it has."""

@@ -315,7 +315,7 @@ def test_a_deep_request_is_refused_or_read(depth: int) -> None:
             decode(body)
 
 
-def test_a_document_keeps_its_context_and_citations() -> None:
+def test_a_document_has_its_context_and_citations() -> None:
     about: Object = {"context": "of 1999", "citations": {"enabled": True}}
     (block,) = json.loads(bytes(decode(converse(document(**about))).payload.native["messages"]))[0]["content"]
     assert {name: block.get(name) for name in about} == about

@@ -21,6 +21,7 @@ from adapters.wire.gemini.answers import read
 from adapters.wire.gemini.chat_to_answer import answer_of
 from adapters.wire.gemini.chat_to_content import content_fields
 from adapters.wire.gemini.content_to_chat import completion_of
+from adapters.wire.gemini.native_to_chat import chat_fields
 from adapters.wire.gemini.schemas import reduced
 from adapters.wire.openai import chat
 from adapters.wire.responses import requests as responses
@@ -320,3 +321,46 @@ def test_base64_of_a_signature_is_the_client_s() -> None:
     fields = contents.decode_content(json.dumps(body).encode(), "m", stream=False).fields
     call = json.loads(bytes(fields["messages"]))[1]["tool_calls"][0]
     assert call["extra_content"]["google"]["thought_signature"] == text
+
+
+def called(turns: list[Object]) -> tuple[list[Object], Any]:
+    request = contents.decode_content(json.dumps({"contents": turns}).encode(), "m", stream=False)
+    return json.loads(bytes(request.fields["messages"])), request
+
+
+def test_results_belong_to_the_first_open_call_of_their_id_or_name() -> None:
+    calls = [("f", None), ("g", "1"), ("f", "2"), ("f", None)]
+    results = [("f", "2"), ("f", "9"), ("g", None), ("f", None), ("f", None)]
+    parts = [
+        {kind: {"name": name} | ({"id": id_} if id_ else {})}
+        for kind, given_ in (("functionCall", calls), ("functionResponse", results))
+        for name, id_ in given_
+    ]
+    turns = [{"role": "model", "parts": parts[:4]}, {"role": "user", "parts": parts[4:]}]
+    messages, _ = called([{"role": "user", "parts": [{"text": "q"}]}, *turns])
+    ids = [call["id"] for call in messages[1]["tool_calls"]]
+    # "f" with the id 2 takes the first "f" without an id: it waits longer
+    answered = [message["tool_call_id"] for message in messages[2:] if message["role"] == "tool"]
+    assert answered == [ids[0], ids[3], ids[1], ids[2]]
+    assert messages[-1]["role"] == "user"
+
+
+def test_results_without_calls_take_time_by_their_number() -> None:
+    call = {"functionCall": {"name": "f", "id": "1"}}
+    result = {"functionResponse": {"name": "g", "id": "2", "response": {}}}
+    many = 10_000
+    turns = [{"role": "model", "parts": [call] * many}, {"role": "user", "parts": [result] * many}]
+    start = time.process_time()
+    called([{"role": "user", "parts": [{"text": "q"}]}, *turns])
+    assert time.process_time() - start < 3
+
+
+@pytest.mark.parametrize("part", ["inlineData", "fileData"])
+def test_media_of_the_model_are_reported(part: str) -> None:
+    media = {"inlineData": {"mimeType": "image/png", "data": "aGk="}, "fileData": {"fileUri": "https://a.test/b"}}
+    turns: list[Object] = [
+        {"role": "user", "parts": [{"text": "q"}]},
+        {"role": "model", "parts": [{"text": "a"}, {part: media[part]}]},
+    ]
+    _, request = called([*turns, turns[0]])
+    assert part in chat_fields(request.payload.native, {}, stream=False)[1]
