@@ -166,11 +166,12 @@ def _later(new: int | None, old: int | None) -> int | None:
 
 
 def _note(counts: dict[str, int], name: str, value: Any) -> None:
-    if (count := _count(value)) is not None and not counts.get(name):
+    if (count := count_of(value)) is not None and not counts.get(name):
         counts[name] = count
 
 
-def _count(value: Any) -> int | None:
+def count_of(value: Any) -> int | None:
+    """A count of tokens; None for any other value."""
     if type(value) is int and 0 <= value <= MAX_TOKENS:
         return value
     if isinstance(value, str):

@@ -24,7 +24,7 @@ from adapters.upstreams.gemini.streams import GeminiChatStream, GeminiStream
 from adapters.wire import decoding, error_table
 from adapters.wire.anthropic.message_request import TokenCount
 from adapters.wire.gemini import errors
-from adapters.wire.gemini.answers import ContentAnswer, read, read_several, whole_events
+from adapters.wire.gemini.answers import AnswerSoFar, ContentAnswer, Counts, read, read_several, whole_events
 from adapters.wire.gemini.carried import without_ids, without_own
 from adapters.wire.gemini.chat_to_content import content_fields, encoded
 from adapters.wire.gemini.content_request import ContentRequest
@@ -103,7 +103,8 @@ class GeminiAdapter:
         if request.stream and content_type.startswith("text/event-stream"):
             return await GeminiStream(response, request.prompt_tokens, GEMINI).begun(call.deadline.first_byte)
         whole = await _json(response)
-        usage = _usage(request, _answers(whole, several=request.stream)[-1], whole)
+        answers = read_several(whole) if request.stream else [read(whole)]
+        usage = _usage(request, _merged(answers, is_stream=request.stream).counts, whole)
         if request.stream:
             entries = whole_events(whole)
             return OnePiece(entries, content_type="text/event-stream", usage=usage, form=GEMINI)
@@ -136,7 +137,7 @@ class GeminiAdapter:
         for body in calls.bodies():
             response = await self._post(calls.verb, request, body, call)
             whole = await _json(response)
-            with decoding.Checked(OverflowError):
+            with decoding.Checked(OverflowError):  # a number out of the bounds of 32 bits
                 vectors += calls.vectors(whole)
             size += len(whole)
         if len(vectors) != len(calls.fields.inputs):
@@ -157,16 +158,14 @@ class GeminiAdapter:
         if request.stream and content_type.startswith("text/event-stream"):
             return await GeminiChatStream(response, request, chunks).begun(call.deadline.first_byte)
         whole = await _json(response)
-        answers, counts = _answers(whole, several=request.stream), None
         if not request.stream:
-            answered = answers[0]
-            usage = _usage(request, answered, whole)
+            answered = read(whole)
+            usage = _usage(request, _merged([answered], is_stream=False).counts, whole)
             completion = completion_of(answered, usage, created, model, names)
             return Answer(content_type="application/json", body=completion, usage=usage)
-        for answered in answers:
-            counts = given.over(counts) if (given := answered.counts) is not None else counts
+        answers = read_several(whole)
+        usage = _usage(request, _merged(answers, is_stream=True).counts, whole)
         events = b"".join([chunks.take(answered) for answered in answers])
-        usage = (counts and counts.usage) or Usage()
         return OnePiece(events + chunks.end(usage), content_type="text/event-stream", usage=usage, form=OPENAI)
 
     async def _chat_fields(self, request: ChatRequest, call: Call) -> Fields:
@@ -198,20 +197,19 @@ async def _json(response: ClientResponse) -> bytes:
     return body
 
 
-def _answers(body: bytes, *, several: bool) -> list[ContentAnswer]:
-    """The answers of a whole body. `several`: of a stream, which may be an array. Raises the typed error of an error,
-    and `BackendError` for a body without an answer."""
-    answers = read_several(body) if several else [read(body)]
-    for answered in answers:
-        if answered.error:
-            raise errors.typed(None, b'{"error":%b}' % answered.error)
+def _merged(answers: list[ContentAnswer], *, is_stream: bool) -> AnswerSoFar:
+    """All chunks of an answer. Raises `BackendError` for no answer, and for a stream without its end."""
     if not any(answered.candidates or answered.is_blocked for answered in answers):
         raise decoding.bad_response("The upstream's response has no candidates.")
-    return answers
+    so_far = AnswerSoFar()
+    for answered in answers:
+        so_far.add(answered)
+    if is_stream and not so_far.is_complete:
+        raise decoding.bad_response("The upstream's stream ended before the end of its answer.")
+    return so_far
 
 
-def _usage(request: ChatRequest, answered: ContentAnswer, body: bytes) -> Usage:
-    counts = answered.counts
+def _usage(request: ChatRequest, counts: Counts | None, body: bytes) -> Usage:
     reported = counts and counts.usage
     usage = reported or Usage()
     usage.bytes = len(body)

@@ -12,7 +12,7 @@ from adapters.upstreams.event_stream import EventStream
 from adapters.wire import sse
 from adapters.wire.decoding import BAD_RESPONSE
 from adapters.wire.gemini import errors
-from adapters.wire.gemini.answers import ContentAnswer, Counts, read
+from adapters.wire.gemini.answers import AnswerSoFar, ContentAnswer, read
 from adapters.wire.gemini.content_to_chat import ContentChunks
 
 ENVELOPE = 120
@@ -22,12 +22,11 @@ ENVELOPE = 120
 class GeminiStream(EventStream):
     """A stream of Gemini's own chunks, forwarded unchanged."""
 
-    __slots__ = ("_counts", "_is_complete", "_prompt_tokens")
+    __slots__ = ("_so_far",)
 
     def __init__(self, response: ClientResponse, prompt_tokens: int, form: Form) -> None:
         super().__init__(response, Usage(prompt_tokens=prompt_tokens), form=form)
-        self._counts: Counts | None = None
-        self._is_complete = False
+        self._so_far = AnswerSoFar()
 
     def _passes_on(self, event: bytes) -> bool:
         data = sse.data_of(event)
@@ -35,35 +34,27 @@ class GeminiStream(EventStream):
             if event[:1] in (b"{", b"["):
                 raise errors.typed(None, event)
             return False
-        self._note(self._read_chunk(data), data)
+        self._note(read(data, "stream"), data)
         return True
-
-    def _read_chunk(self, data: bytes) -> ContentAnswer:
-        answered = read(data, "stream")
-        if answered.error:
-            raise errors.typed(None, data)
-        return answered
 
     def _note(self, answered: ContentAnswer, data: bytes) -> None:
         """Count the tokens of a chunk, and note the end of the answer."""
-        usage = None
-        if (counts := answered.counts) is not None:
-            self._counts = counts.over(self._counts)
-            usage = self._counts.usage
+        so_far, usage = self._so_far, None
+        before = so_far.counts
+        so_far.add(answered)
+        if so_far.counts is not None and so_far.counts is not before:
+            usage = so_far.counts.usage
         if usage is None:
             self.usage.completion_tokens += max((len(data) - ENVELOPE) // BYTES_PER_TOKEN, 1)
         else:
             usage.bytes = self.usage.bytes
             self.usage = usage
-        if not self._is_complete:
-            is_ended = any(candidate.finishReason for candidate in answered.candidates or ())
-            self._is_complete = is_ended or answered.is_blocked
 
     def _read(self, piece: bytes) -> bytes:
         if piece:
             return super()._read(piece)
         last = self._trailing() if self._splitter.halfway else b""
-        if not self._is_complete:
+        if not self._so_far.is_complete:
             self._over()
         self._done = True
         return last + self._ending()
@@ -98,7 +89,7 @@ class GeminiChatStream(GeminiStream):
         data = sse.data_of(event)
         if not data:
             return super()._passes_on(event)
-        answered = self._read_chunk(data)
+        answered = read(data, "stream")
         self._note(answered, data)
         self._words = self._chunks.take(answered)
         return bool(self._words)

@@ -65,7 +65,8 @@ class ConverseBlocks:
         self._family = family
         self._ignored = ignored
         self._has_tools = has_tools
-        self._titles = set[str]()
+        self._titles = dict[str, int]()
+        """The number of the last document of each name."""
 
     def of(self, content: str | list[blocks.Block], role: str) -> list[Object]:
         """The blocks of one turn; may be empty. Raises `CallerError`."""
@@ -172,11 +173,13 @@ class ConverseBlocks:
         """A name in Bedrock's alphabet. No two documents of a request may have one name."""
         stem = (title or "").rpartition(".")[0] or title or ""
         plain = " ".join(_NOT_IN_A_NAME.sub(" ", stem).split())[:_MAX_TITLE].strip() or "document"
-        name, count = plain, 1
+        count = self._titles.get(plain, 0) + 1
+        name = plain if count == 1 else f"{plain} {count}"
         while name in self._titles:
             count += 1
             name = f"{plain} {count}"
-        self._titles.add(name)
+        self._titles[name] = 1
+        self._titles[plain] = count
         return name
 
 

@@ -57,8 +57,6 @@ _stop = msgspec.json.Decoder(_Stop).decode
 _metadata = msgspec.json.Decoder(_Metadata).decode
 _encode = msgspec.json.Encoder().encode
 
-MOST_HELD = 16 * 1024 * 1024
-"""Characters of signatures and redacted thoughts of one block, which are held until its end."""
 _TEXT_DELTA = (
     b"event: content_block_delta\n"
     b'data: {"type":"content_block_delta","index":%d,"delta":{"type":"text_delta","text":%b}}\n\n'
@@ -67,6 +65,12 @@ _OPENINGS = {
     "text": Raw(b'{"type":"text","text":""}'),
     "thinking": Raw(b'{"type":"thinking","thinking":"","signature":""}'),
 }
+
+
+MOST_COLLECTED = 4 * 1024**2
+"""Bytes of a signature or of redacted thoughts, which are sent on whole."""
+_PIECE = 64
+"""Bytes of memory that a piece takes besides its text."""
 
 
 class ConverseEvents:
@@ -80,6 +84,7 @@ class ConverseEvents:
         "_place",
         "_redacted",
         "_signature",
+        "_size",
         "characters",
         "has_stopped",
         "index",
@@ -98,8 +103,8 @@ class ConverseEvents:
         """The open block's index in the message."""
         self._signature = list[str]()
         self._redacted = list[str]()
-        self._held = 0
-        """The characters of both."""
+        self._size = 0
+        """Bytes of the pieces that are collected."""
         self._end: Object = {}
         self.characters = 0
         """Characters of the answer so far."""
@@ -167,19 +172,20 @@ class ConverseEvents:
         if thought.redactedContent:
             opened = [] if self._is_open("redacted", place) else self._close()
             self._kind, self._place = "redacted", place
-            self._hold(self._redacted, thought.redactedContent)
+            self._collect(self._redacted, thought.redactedContent)
             return opened
         events = self._continue(
             "thinking", place, MessageDelta("thinking_delta", thinking=thought.text), len(thought.text)
         )
         if thought.signature:
-            self._hold(self._signature, thought.signature)
+            self._collect(self._signature, thought.signature)
         return events
 
-    def _hold(self, pieces: list[str], piece: str) -> None:
-        self._held += len(piece)
-        if self._held > MOST_HELD:
-            raise decoding.bad_response(f"A thought of the upstream's stream holds more than {MOST_HELD} characters.")
+    def _collect(self, pieces: list[str], piece: str) -> None:
+        """Add a piece of the open block. Raises `BackendError` for a block that does not end."""
+        self._size += len(piece) + _PIECE
+        if self._size > MOST_COLLECTED:
+            raise decoding.bad_response("The upstream's stream has thoughts or a signature of more than 4 MiB.")
         pieces.append(piece)
 
     def _is_open(self, kind: str, place: int) -> bool:
@@ -198,7 +204,8 @@ class ConverseEvents:
 
     def _close(self) -> list[MessageEvent]:
         """End the open block. A signature and redacted thoughts are sent whole, so they come here."""
-        kind, self._kind, self._held, events = self._kind, "", 0, list[MessageEvent]()
+        kind, self._kind, events = self._kind, "", list[MessageEvent]()
+        self._size = 0
         if not kind:
             return []
         if kind == "redacted":

@@ -4,7 +4,6 @@ What has no equivalent is refused with the name of its field. Cache points becom
 """
 
 import base64
-import binascii
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from adapters.errors import CallerError
+from adapters.wire import decoding
 from adapters.wire.anthropic import requests as messages
 from adapters.wire.anthropic.message_request import MessagesRequest
 from adapters.wire.body import field, open_body
@@ -25,6 +25,7 @@ _INFERENCE = {
 }  # fmt: skip
 _IMAGES = frozenset({"png", "jpeg", "gif", "webp"})
 _TEXTS = frozenset({"csv", "html", "md", "txt"})
+_DOCUMENT = frozenset({"citations", "context", "format", "name", "source"})
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -36,6 +37,15 @@ def decode(body: bytes) -> MessagesRequest:
     that names the field at fault."""
     fields = {name: field(raw_fields, name, _any) for raw_fields in (open_body(body),) for name in raw_fields}
     model, stream = fields.pop("model", None), fields.pop("stream", False)
+    try:
+        message = _translated(fields) | {"model": model, "stream": stream}
+        encoded = {name: Raw(_encode(value)) for name, value in message.items()}
+    except RecursionError:
+        raise _own(CallerError("The request is nested too deeply.", code="invalid_json")) from None
+    return messages.message_of_fields(encoded, len(body), tuple(sorted(_HINTS.intersection(fields))))
+
+
+def _translated(fields: Object) -> Object:
     message: Object = {}
     for name, value in fields.items():
         if value is None:
@@ -44,8 +54,7 @@ def decode(body: bytes) -> MessagesRequest:
             message |= translate(value)
         elif name not in _HINTS:
             raise _unsupported(name)
-    encoded = {name: Raw(_encode(value)) for name, value in (message | {"model": model, "stream": stream}).items()}
-    return messages.message_of_fields(encoded, len(body), tuple(sorted(_HINTS.intersection(fields))))
+    return message
 
 
 def _unsupported(name: str) -> CallerError:
@@ -113,13 +122,16 @@ def _document(document: Object, name: str) -> Object:
         made = {"type": "text", "media_type": "text/plain", "data": text}
     else:
         raise _unsupported(name)
-    return {"type": "document", "source": made, "title": document["name"]}
+    if unknown := document.keys() - _DOCUMENT:
+        raise _unsupported(f"{name}.{min(unknown)}")
+    more = {key: document[key] for key in ("context", "citations") if document.get(key) is not None}
+    return {"type": "document", "source": made, "title": document["name"], **more}
 
 
 def _decoded(data: str, name: str) -> str:
     try:
         return base64.b64decode(data, validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:
         raise _shape(name) from None
 
 
@@ -209,7 +221,7 @@ def _output(value: Any) -> Object:
         case {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": {"schema": str(schema)}}}}:
             try:
                 made: Object = {"format": {"type": "json_schema", "schema": _decode(schema.encode())}}
-            except msgspec.DecodeError:
+            except decoding.MALFORMED_JSON:
                 raise _shape("outputConfig.textFormat.structure.jsonSchema.schema") from None
         case dict() if "textFormat" not in value:
             made = {}

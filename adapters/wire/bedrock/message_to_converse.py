@@ -218,7 +218,8 @@ def _ordered(content: list[Object]) -> list[Object]:
         for i, block in enumerate(content[: last + 1])
         if "toolResult" in block or ("cachePoint" in block and i and "toolResult" in content[i - 1])
     ]
-    return [*results, *[block for block in content if not any(block is result for result in results)]]
+    first = {id(block) for block in results}
+    return [*results, *[block for block in content if id(block) not in first]]
 
 
 # ── tools ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -9,6 +9,7 @@ from msgspec import Meta, Raw
 from adapters.errors import BackendError
 from adapters.types import Usage
 from adapters.wire import decoding, sse
+from adapters.wire.gemini import errors
 from adapters.wire.reported_usage import MAX_TOKENS
 
 _NONE = Raw(b"")
@@ -117,9 +118,40 @@ class ContentAnswer(msgspec.Struct):
 
 
 _counts = msgspec.json.Decoder(Counts | None).decode
+
+
+class AnswerSoFar:
+    """The tokens that the chunks of an answer report, and whether the answer is complete."""
+
+    __slots__ = ("_ended", "_is_blocked", "_open", "counts")
+
+    def __init__(self) -> None:
+        self.counts: Counts | None = None
+        self._open = set[int]()
+        self._ended = set[int]()
+        self._is_blocked = False
+
+    def add(self, answered: ContentAnswer) -> None:
+        """Note the tokens of a chunk, and the candidates that it begins or ends."""
+        if (counts := answered.counts) is not None:
+            self.counts = counts.over(self.counts)
+        for candidate in answered.candidates or ():
+            index = candidate.index or 0
+            if candidate.finishReason:
+                self._ended.add(index)
+                self._open.discard(index)
+            elif index not in self._ended:  # a last chunk with the usage may repeat a candidate
+                self._open.add(index)
+        self._is_blocked = self._is_blocked or answered.is_blocked
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every candidate has the reason of its end, or the prompt is refused."""
+        return self._is_blocked or (bool(self._ended) and not self._open)
+
+
 _answered = msgspec.json.Decoder(ContentAnswer).decode
 _raws = msgspec.json.Decoder(list[Raw]).decode
-_several = msgspec.json.Decoder(list[ContentAnswer]).decode
 
 STOP = "STOP"
 _FILTERED = frozenset({
@@ -134,21 +166,27 @@ _FAILED = frozenset({
 
 
 def read(data: bytes, subject: str = "response") -> ContentAnswer:
-    """Decode an answer or a chunk. Raises `BackendError`."""
-    return decoding.decode(_answered, data, subject)
+    """Decode an answer or a chunk. Raises `BackendError`, and the typed error of an error in its place."""
+    answered = decoding.decode(_answered, data, subject)
+    if answered.error and bytes(answered.error) != b"null":
+        raise errors.typed(None, data)
+    return answered
 
 
 def read_several(body: bytes) -> list[ContentAnswer]:
-    """Decode a stream that came as one JSON array, or one answer. Raises `BackendError`."""
-    if body.lstrip()[:1] == b"[":
-        return decoding.decode(_several, body)
-    return [read(body)]
+    """Decode a stream that came as one JSON array, or one answer. Raises as `read` does."""
+    return [read(entry) for entry in _entries(body)]
 
 
 def whole_events(body: bytes) -> bytes:
     """The events of a stream that came as one JSON array, or as one answer. Raises `BackendError`."""
-    entries = decoding.decode(_raws, body) if body.lstrip()[:1] == b"[" else [Raw(body)]
-    return b"".join([sse.encode(msgspec.json.format(bytes(entry), indent=-1)) for entry in entries])
+    return b"".join([sse.encode(msgspec.json.format(entry, indent=-1)) for entry in _entries(body)])
+
+
+def _entries(body: bytes) -> list[bytes]:
+    if body.lstrip()[:1] == b"[":
+        return [bytes(entry) for entry in decoding.decode(_raws, body)]
+    return [body]
 
 
 def finish_of(reason: str, *, has_calls: bool, has_content: bool) -> tuple[str, str | None]:
@@ -170,32 +208,23 @@ def failed(reason: str) -> BackendError:
     return decoding.bad_response(f"The model ended its answer without any content, for the reason {reason[:64]}.")
 
 
-class _Likely(msgspec.Struct):
-    token: str = ""
-    logProbability: float = 0.0  # noqa: N815
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        return {"token": self.token, "logprob": self.logProbability, "bytes": list(self.token.encode())}
-
-
-class _Top(msgspec.Struct):
-    candidates: list[_Likely] = []
-
-
-class _Likelihoods(msgspec.Struct):
-    chosenCandidates: list[_Likely]  # noqa: N815
-    topCandidates: list[_Top] = []  # noqa: N815
-
-
 def logprobs_of(result: Any) -> dict[str, Any] | None:
-    """A choice's `logprobs`; None if there are none, or none that can be read."""
-    try:
-        given = msgspec.convert(result, _Likelihoods)
-    except msgspec.ValidationError:
+    """A choice's `logprobs`."""
+    if not isinstance(result, dict):
+        return None
+    chosen, top = result.get("chosenCandidates"), result.get("topCandidates")
+    if not isinstance(chosen, list):
         return None
     content = []
-    for i, one in enumerate(given.chosenCandidates):
-        others = given.topCandidates[i].candidates if i < len(given.topCandidates) else []
-        content.append({**one.fields, "top_logprobs": [other.fields for other in others]})
+    for i, one in enumerate(chosen):
+        others = top[i] if isinstance(top, list) and i < len(top) else None
+        others = others.get("candidates") if isinstance(others, dict) else None
+        tops = [_likely(other) for other in others] if isinstance(others, list) else []
+        content.append({**_likely(one), "top_logprobs": tops})
     return {"content": content, "refusal": None}
+
+
+def _likely(one: Any) -> dict[str, Any]:
+    token = str(one.get("token", "")) if isinstance(one, dict) else ""
+    value = one.get("logProbability", 0.0) if isinstance(one, dict) else 0.0
+    return {"token": token, "logprob": value if isinstance(value, int | float) else 0.0, "bytes": list(token.encode())}

@@ -83,12 +83,17 @@ def _candidate(parts: list[Object], finish: str | None) -> Object:
     if likely:
         candidate["logprobsResult"] = {
             "chosenCandidates": [_token(one) for one in likely],
-            "topCandidates": [{"candidates": [_token(top) for top in one.get("top_logprobs", ())]} for one in likely],
+            "topCandidates": [{"candidates": [_token(top) for top in _tops(one)]} for one in likely],
         }
     return candidate
 
 
-def _token(one: Any) -> Object:
+def _tops(one: Object) -> list[Object]:
+    tops = one.get("top_logprobs")
+    return [top for top in tops if isinstance(top, dict)] if isinstance(tops, list) else []
+
+
+def _token(one: Object) -> Object:
     return {"token": one.get("token", ""), "logProbability": one.get("logprob", 0.0)}
 
 

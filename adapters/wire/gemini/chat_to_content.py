@@ -128,7 +128,7 @@ def _format(fields: Fields, generation: ModelGeneration) -> Object:
         if generation.json_schema:
             config["responseJsonSchema"] = requested.json_schema.schema
         else:
-            config["responseSchema"] = reduced(_any.decode(requested.json_schema.schema))
+            config["responseSchema"] = reduced(_any.decode(requested.json_schema.schema), "response_format")
     return config
 
 

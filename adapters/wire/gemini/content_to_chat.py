@@ -34,7 +34,7 @@ class ContentChunks:
     """One answer. `created` is in Unix seconds. `name_of` returns the client's name of a function."""
 
     __slots__ = (
-        "_choices", "_created", "_head", "_include_usage", "_model", "_name_of", "_token", "is_ended",
+        "_choices", "_created", "_head", "_include_usage", "_model", "_name_of", "_token",
     )  # fmt: skip
 
     def __init__(self, created: int, model: str, *, include_usage: bool, name_of: Callable[[str], str] = str) -> None:
@@ -46,8 +46,6 @@ class ContentChunks:
         self._head = b""
         self._token = secrets.token_hex(6)
         self._choices: dict[int, _Choice] = {}
-        self.is_ended = False
-        """Whether a candidate has the reason of its end, or the prompt is refused."""
 
     def take(self, answered: ContentAnswer) -> bytes:
         """The chunks of a chunk, possibly none."""
@@ -57,7 +55,6 @@ class ContentChunks:
             return opening + (chunks[0] if len(chunks) == 1 else b"".join(chunks))
         if answered.is_blocked:
             self._choices.setdefault(0, _Choice()).reason = "PROHIBITED_CONTENT"
-            self.is_ended = True
         return opening
 
     def end(self, usage: Usage) -> bytes:
@@ -83,7 +80,6 @@ class ContentChunks:
             out = self._chunk(index, b'{"role":"assistant","content":""}')
         if candidate.finishReason:
             choice.reason = candidate.finishReason
-            self.is_ended = True
         parts = candidate.parts
         is_plain = len(parts) == 1 and candidate.logprobsResult is None and not out
         if is_plain and (text := parts[0].text) and not parts[0].thoughtSignature:  # most chunks

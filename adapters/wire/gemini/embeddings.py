@@ -11,7 +11,7 @@ from adapters.requests import Fields
 from adapters.wire.body import field
 from adapters.wire.openai import embeddings
 from adapters.wire.openai.embeddings import EmbeddingFields, Vector
-from adapters.wire.reported_usage import MAX_TOKENS
+from adapters.wire.reported_usage import count_of
 
 Object = dict[str, Any]
 
@@ -114,8 +114,7 @@ class EmbeddingCalls:
             values = [_one(body).embedding] if self.verb == "embedContent" else _batch(body).embeddings
             return [_vector(each.values) for each in values]
         predictions = _predictions(body).predictions
-        counts = [each.embeddings.statistics.token_count for each in predictions]
-        self.tokens += sum(round(count) for count in counts if 0 <= count <= MAX_TOKENS)
+        self.tokens += sum(count_of(each.embeddings.statistics.token_count) or 0 for each in predictions)
         return [_vector(each.embeddings.values) for each in predictions]
 
 

@@ -4,6 +4,7 @@ Parts without an equivalent in a chat are left out and reported, as `ignored_fie
 itself are left out too.
 """
 
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,6 +31,8 @@ _CONFIG = (
 )  # fmt: skip
 _DEFAULTS = {"top_p": 0.95, "top_k": 64}
 """The defaults of Google's models, which its clients always send. Other providers refuse one of the two, or both."""
+_MEDIA = {"inline_data": "inlineData", "file_data": "fileData"}
+"""Parts that a chat's assistant cannot have."""
 _NOT_STORED = "`cachedContent` is not possible with this model: no contents are stored here, so send them in full."
 
 _encode = msgspec.json.Encoder().encode
@@ -117,12 +120,54 @@ def _conversation(native: Fields, ignored: IgnoredFields) -> list[Object]:
     return conversation.messages
 
 
+class _OpenCall:
+    """A call without a result: its id in the chat."""
+
+    __slots__ = ("id", "is_open", "place")
+
+    def __init__(self, id_: str, place: int) -> None:
+        self.id = id_
+        self.place = place
+        self.is_open = True
+
+
+class _OpenCalls:
+    """The calls without a result, in the order of their turns."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._by_key: dict[tuple[str, str | None], deque[_OpenCall]] = {}
+        """By name and id: of ("", id), of (name, "") for calls without an id, and of (name, None) for all."""
+
+    def add(self, name: str, own: str | None, id_: str) -> None:
+        """Add a call with its own id, and its id in the chat."""
+        self._count += 1
+        call = _OpenCall(id_, self._count)
+        for key in ((name, None), ("", own) if own else (name, "")):
+            self._by_key.setdefault(key, deque()).append(call)
+
+    def take(self, name: str, own: str | None) -> str | None:
+        """The chat's id of the first call with this id, or of this name if one of the two has no id."""
+        keys = [("", own), (name, "")] if own else [(name, None)]
+        calls = [call for key in keys if (call := self._first(key)) is not None]
+        if not calls:
+            return None
+        first = min(calls, key=lambda call: call.place)
+        first.is_open = False
+        return first.id
+
+    def _first(self, key: tuple[str, str | None]) -> _OpenCall | None:
+        waiting = self._by_key.get(key)
+        while waiting and not waiting[0].is_open:
+            waiting.popleft()
+        return waiting[0] if waiting else None
+
+
 class _Conversation:
     def __init__(self, ignored: IgnoredFields) -> None:
         self.messages: list[Object] = []
         self._ignored = ignored
-        self._open: list[tuple[str, str | None, str]] = []
-        """The name, the own id and the chat's id of each call without a result."""
+        self._open = _OpenCalls()
 
     def add(self, content: NativeContent, place: int) -> None:
         """Add a turn. Raises `ValueError`."""
@@ -138,7 +183,8 @@ class _Conversation:
         own = list[Object]()
         for part in parts:
             if (result := part.function_response) is not None:
-                if (id_ := self._id_of(result.name, result.id)) is None:
+                if (id_ := self._open.take(result.name, result.id)) is None:
+                    # clients count the tokens of turns whose calls are not among them
                     own.append({"type": "text", "text": result.text})
                 else:
                     self.messages.append({"role": "tool", "tool_call_id": id_, "content": result.text})
@@ -186,6 +232,9 @@ class _Conversation:
             message["tool_calls"] = calls
         if any(part.executable_code is not None or part.tool_call is not None for part in parts):
             self._ignored.ignore("executableCode")
+        for name, wire in _MEDIA.items():
+            if any(getattr(part, name) is not None for part in parts):
+                self._ignored.ignore(wire)
         if texts or calls:
             self.messages.append(message)
 
@@ -193,15 +242,6 @@ class _Conversation:
         call = part.function_call
         assert call is not None
         id_ = bounds.call_id(call.id or otherwise)
-        self._open.append((call.name, call.id, id_))
+        self._open.add(call.name, call.id, id_)
         function = {"name": bounds.tool_name(call.name), "arguments": call.arguments}
         return {"id": id_, "type": "function", "function": function}
-
-    def _id_of(self, name: str, id_: str | None) -> str | None:
-        """The chat's id of the call that a result belongs to: by its id, or the first that waits by its name. None for
-        a result without its call, which becomes a text of the user: clients count the tokens of such turns."""
-        for i, (called, own, in_chat) in enumerate(self._open):
-            if (own == id_) if id_ and own else called == name:
-                del self._open[i]
-                return in_chat
-        return None

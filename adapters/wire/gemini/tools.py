@@ -131,7 +131,7 @@ def _declaration(function: _Function, generation: ModelGeneration) -> Object:
     if generation.json_schema:
         declared["parametersJsonSchema"] = given
     else:
-        declared["parameters"] = reduced(_any(_encode(given)))
+        declared["parameters"] = reduced(_any(_encode(given)), "tools")
     return declared
 
 

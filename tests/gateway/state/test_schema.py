@@ -110,7 +110,7 @@ def test_a_table_of_an_earlier_release_gets_a_column(any_database: str, group: T
             connection.exec_driver_sql(f"DROP INDEX {index.name}")
         for trigger in ("insert", "update", "delete") if connection.dialect.name == "sqlite" else ():
             connection.exec_driver_sql(f"DROP TRIGGER IF EXISTS {table.name}_{trigger}_bytes")
-        connection.exec_driver_sql(f"ALTER TABLE {table.name} DROP COLUMN {column.name}")
+        connection.exec_driver_sql(f'ALTER TABLE {table.name} DROP COLUMN "{column.name}"')
         assert missing(connection, [table]) == [column]
         row = row_of(table)
         del row[column.name]

@@ -1,18 +1,29 @@
 """A stream in any pieces has the same events, and its usage is that of its chunks."""
 
 import json
+from collections.abc import Iterable
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from adapters.base import Answer
+from adapters.errors import BackendError, CapacityError, InferenceError, TransportError
 from adapters.http1.client import ClientResponse
+from adapters.requests import ChatRequest
 from adapters.types import Usage
+from adapters.upstreams.gemini.client import GeminiAdapter
+from adapters.upstreams.gemini.paths import GeminiPaths
 from adapters.upstreams.gemini.streams import GeminiChatStream
+from adapters.wire.gemini import requests as contents
+from adapters.wire.gemini.chat_to_answer import answer_of
 from adapters.wire.gemini.content_to_chat import ContentChunks
+from adapters.wire.openai.chat import decode_embedding
 from tests.support.gateways import chat
+from tests.support.openai_answers import within
 
 Object = dict[str, Any]
 
@@ -92,3 +103,95 @@ def test_tokens_are_billed_as_the_chunks_report_them(reports: list[Object]) -> N
         assert usage.reasoning_tokens == latest.get("thoughtsTokenCount", 0)
     reported = json.loads(out.split(b"\n\n")[-3].removeprefix(b"data: "))["usage"]
     assert reported["total_tokens"] == usage.total_tokens
+
+
+def candidate(text: str, *, index: int = 0, ends: bool = False) -> Object:
+    end = {"finishReason": "STOP"} if ends else {}
+    return {"content": {"parts": [{"text": text}], "role": "model"}, "index": index, **end}
+
+
+def sse_of(chunks: Iterable[Object]) -> bytes:
+    return b"".join([b"data: %b\n\n" % json.dumps(each).encode() for each in chunks])
+
+
+def test_each_candidate_has_an_end() -> None:
+    whole: list[Object] = [{"candidates": [candidate("a", ends=True)]}, {"candidates": [candidate("half", index=1)]}]
+    with pytest.raises(TransportError):
+        events([sse_of(whole)])
+    whole.append({"candidates": [candidate("", index=1, ends=True)]})
+    whole.append({"candidates": [candidate("", index=0)], "usageMetadata": {"totalTokenCount": 3}})
+    out, _ = events([sse_of(whole)])
+    assert out.count(b'"finish_reason":"stop"') == 2
+
+
+# ── bodies in the place of a stream ───────────────────────────────────────────────────────────────────────
+
+NATIVE = contents.decode_content(b'{"contents":[{"parts":[{"text":"q"}]}]}', "m", stream=True)
+CUT: Object = {"candidates": [candidate("half")]}
+ENDED: Object = {"candidates": [candidate("!", ends=True)]}
+FAILED: Object = {"error": {"code": 503, "message": "overloaded", "status": "UNAVAILABLE"}}
+
+
+async def answered(request: Any, body: Any, monkeypatch: pytest.MonkeyPatch) -> Answer:
+    """The answer for a server's body in JSON."""
+
+    async def read() -> bytes:
+        return json.dumps(body).encode()
+
+    async def post(*_: Any) -> Any:
+        return SimpleNamespace(headers={"content-type": "application/json"}, read=read)
+
+    monkeypatch.setattr(GeminiAdapter, "_post", post)
+    adapter = GeminiAdapter(cast(Any, SimpleNamespace(base_path="")), GeminiPaths("", "v1beta"), probe="/")
+    return await adapter.call(request, within())
+
+
+@pytest.mark.parametrize("request_", [chat(stream=True), NATIVE], ids=["chat", "native"])
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [([CUT, FAILED], CapacityError), ([CUT], BackendError), ([], BackendError), (FAILED, CapacityError)],
+)
+async def test_an_array_without_its_end_is_no_answer(
+    request_: ChatRequest, body: Any, kind: type[InferenceError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(kind):
+        await answered(request_, body, monkeypatch)
+
+
+@pytest.mark.parametrize("request_", [chat(stream=True), NATIVE], ids=["chat", "native"])
+async def test_an_array_is_billed_by_all_its_chunks(request_: ChatRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = {"promptTokenCount": 7, "candidatesTokenCount": 2, "cachedContentTokenCount": 3}
+    body: list[Object] = [CUT | {"usageMetadata": counts}, ENDED | {"usageMetadata": {"candidatesTokenCount": 4}}]
+    usage = (await answered(request_, body, monkeypatch)).usage
+    assert (usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.exact) == (7, 4, 3, True)
+    for report in (None, {"promptTokenCount": -7}, {"promptTokenCount": 10**22, "candidatesTokenCount": 1}):
+        usage = (
+            await answered(request_, [CUT, ENDED | ({"usageMetadata": report} if report else {})], monkeypatch)
+        ).usage
+        assert (usage.prompt_tokens, usage.exact) == (request_.prompt_tokens, False)
+        assert usage.completion_tokens > 0
+        assert usage.bytes > 0
+
+
+async def test_a_number_beyond_32_bits_is_no_embedding(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = decode_embedding(b'{"model":"m","input":"q"}')
+    with pytest.raises(BackendError):
+        await answered(request, {"embeddings": [{"values": [1e39]}]}, monkeypatch)
+
+
+@pytest.mark.parametrize("tops", [[None], [{"candidates": None}], [[]], [5], 5])
+async def test_odd_likelihoods_are_left_out(tops: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    likely = {"chosenCandidates": [{"token": "a", "logProbability": None}], "topCandidates": tops}
+    body: Object = {"candidates": [candidate("a", ends=True) | {"logprobsResult": likely}]}
+    answer = await answered(chat(), body, monkeypatch)
+    (content,) = json.loads(answer.body or b"")["choices"][0]["logprobs"]["content"]
+    assert (content["logprob"], content["top_logprobs"]) == (0.0, [])
+
+
+@pytest.mark.parametrize("tops", [None, [None], 5])
+def test_a_chat_s_odd_likelihoods_are_left_out(tops: Any) -> None:
+    likely = {"content": [{"token": "a", "logprob": -1, "top_logprobs": tops}]}
+    message = {"role": "assistant", "content": "a"}
+    body = {"choices": [{"index": 0, "message": message, "logprobs": likely, "finish_reason": "stop"}]}
+    answer = json.loads(answer_of(json.dumps(body).encode(), Usage(1, 1), "r", "m", str, shows_thoughts=False))
+    assert answer["candidates"][0]["logprobsResult"]["topCandidates"] == [{"candidates": []}]

@@ -1,6 +1,8 @@
 """Any chat becomes a request that Bedrock accepts and that has all its parts; any answer comes back whole."""
 
 import json
+import time
+from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -14,13 +16,15 @@ from adapters.errors import BackendError, CallerError
 from adapters.ignored_fields import IgnoredFields
 from adapters.types import Usage
 from adapters.wire import sse
+from adapters.wire.anthropic import blocks
 from adapters.wire.anthropic.chat_to_message import message_fields
 from adapters.wire.anthropic.stream_to_chat import ChatChunks, MessageEvent, MessageStart
-from adapters.wire.bedrock import converse_events
-from adapters.wire.bedrock.converse_events import ConverseEvents, MessageWriter
+from adapters.wire.bedrock.content import ConverseBlocks
+from adapters.wire.bedrock.converse_events import MOST_COLLECTED, ConverseEvents, MessageWriter
+from adapters.wire.bedrock.converse_requests import decode
 from adapters.wire.bedrock.converse_to_message import message_of, usage_of
 from adapters.wire.bedrock.event_stream import FrameSplitter
-from adapters.wire.bedrock.message_to_converse import ConverseOptions, converse_fields
+from adapters.wire.bedrock.message_to_converse import ConverseOptions, _ordered, converse_fields
 from adapters.wire.field_names import CHAT
 from adapters.wire.openai.chat import decode_chat
 from tests.support.providers.bedrock import CLAUDE, NOVA, events, frame
@@ -263,17 +267,68 @@ def test_all_tokens_are_billed_once_and_by_their_kind(answer: Object) -> None:
     assert usage.exact
 
 
-@pytest.mark.parametrize("part", ["signature", "redactedContent"])
-def test_a_thought_that_never_ends_is_not_held(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(converse_events, "MOST_HELD", 100)
-    reader = ConverseEvents()
+# ── hostile texts ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def take(index: int) -> None:
-        fields = {"contentBlockIndex": index, "delta": {"reasoningContent": {part: "QUJD" * 10}}}
-        for one in FrameSplitter().feed(frame("contentBlockDelta", fields)):
-            reader.take(one)
 
-    for index in (0, 0, 1, 1, 2, 2):
-        take(index)
-    with pytest.raises(BackendError, match="100 characters"):
-        take(2)
+@pytest.mark.parametrize("delta", [{"redactedContent": "AAAA"}, {"signature": "AAAA"}])
+def test_a_block_that_never_ends_is_not_collected_without_bounds(delta: Object) -> None:
+    reader, splitter = ConverseEvents(), FrameSplitter()
+    delta = {name: value * (MOST_COLLECTED // 16) for name, value in delta.items()}
+    (more,) = splitter.feed(frame("contentBlockDelta", {"delta": {"reasoningContent": delta}, "contentBlockIndex": 0}))
+    (stop,) = splitter.feed(frame("contentBlockStop", {"contentBlockIndex": 0}))
+    for _ in range(5):  # the bound is that of one block
+        for each in (more, more, stop):
+            reader.take(each)
+    for _ in range(3):
+        reader.take(more)
+    with pytest.raises(BackendError, match="4 MiB"):
+        reader.take(more)
+
+
+def converse(*content: Object, **fields: Any) -> bytes:
+    return json.dumps({"model": "m", "messages": [{"role": "user", "content": content}], **fields}).encode()
+
+
+def document(**fields: Any) -> Object:
+    return {"document": {"name": "d", "format": "txt", "source": {"bytes": "aGk="}, **fields}}
+
+
+def nested(depth: int) -> bytes:
+    schema = {"schema": "[" * depth + "]" * depth}
+    form = {"type": "json_schema", "structure": {"jsonSchema": schema}}
+    return converse({"text": "q"}, outputConfig={"textFormat": form})
+
+
+@pytest.mark.parametrize(
+    "body", [converse(document(source={"bytes": "é"})), converse(document(unknown=1)), nested(200_000)]
+)
+def test_a_malformed_request_is_refused(body: bytes) -> None:
+    with pytest.raises(CallerError):
+        decode(body)
+
+
+@given(st.integers(800, 1100))
+def test_a_deep_request_is_refused_or_read(depth: int) -> None:
+    more = converse({"text": "q"}, additionalModelRequestFields={"a": 0})
+    for body in (nested(depth), more.replace(b'"a": 0', b'"a": %b%b' % (b"[" * depth, b"]" * depth))):
+        with suppress(CallerError):
+            decode(body)
+
+
+def test_a_document_has_its_context_and_citations() -> None:
+    about: Object = {"context": "of 1999", "citations": {"enabled": True}}
+    (block,) = json.loads(bytes(decode(converse(document(**about))).payload.native["messages"]))[0]["content"]
+    assert {name: block.get(name) for name in about} == about
+
+
+def test_the_work_grows_with_the_request() -> None:
+    many = 20_000
+    content: list[Object] = [{"text": "a"}, *[{"toolResult": {"toolUseId": str(i)}} for i in range(many)]]
+    pages = [blocks.DocumentBlock(blocks.PlainText("x"), title="a") for _ in range(many)]
+    start = time.process_time()
+    assert _ordered(content) == [*content[1:], content[0]]
+    made = ConverseBlocks("anthropic", IgnoredFields(), has_tools=True).of(list(pages), "user")
+    assert time.process_time() - start < 3
+    names = [block["document"]["name"] for block in made if "document" in block]
+    assert names[:3] == ["a", "a 2", "a 3"]
+    assert len(set(names)) == many

@@ -2,11 +2,13 @@
 
 import base64
 import json
+import time
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from adapters.errors import CallerError
@@ -19,6 +21,7 @@ from adapters.wire.gemini.answers import read
 from adapters.wire.gemini.chat_to_answer import answer_of
 from adapters.wire.gemini.chat_to_content import content_fields
 from adapters.wire.gemini.content_to_chat import completion_of
+from adapters.wire.gemini.native_to_chat import chat_fields
 from adapters.wire.gemini.schemas import reduced
 from adapters.wire.openai import chat
 from adapters.wire.responses import requests as responses
@@ -135,7 +138,7 @@ schemas = st.recursive(
 @given(schemas, schemas)
 def test_a_schema_for_an_older_model_has_its_words_only(schema: Any, node: Any) -> None:
     given_ = {"type": "object", "properties": {"x": schema}, "$defs": {"node": node}, "$schema": "s"}
-    assert list(schema_faults(reduced(given_), 0)) == []
+    assert list(schema_faults(reduced(given_, "tools"), 0)) == []
 
 
 def test_a_schema_for_a_newer_model_stays_as_it_is() -> None:
@@ -147,6 +150,78 @@ def test_a_schema_for_a_newer_model_stays_as_it_is() -> None:
         "type": "object",
         "properties": {"x": {"type": "string", "format": "enum", "enum": ["1"]}},
     }
+
+
+WORDS = (
+    "$ref", "allOf", "anyOf", "oneOf", "type", "properties", "items", "required", "format", "enum", "const", "$defs",
+    "nullable", "description", "minLength",
+)  # fmt: skip
+malformed = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([*WORDS, "object", "array", "#", "#/$defs/a"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([*WORDS, "a"]), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(malformed)
+@example({"format": []})
+@example({"required": 5})
+@example({"type": "object", "properties": {"a": {}}, "required": 5})
+@example({"properties": 5, "allOf": [{"properties": {}}]})
+@example({"$defs": {"a": {"properties": {"x": {"allOf": [{"$ref": "#/$defs/a"}]}}}}, "$ref": "#/$defs/a"})
+def test_a_malformed_schema_is_refused_or_read(schema: Any) -> None:
+    with suppress(CallerError):
+        assert isinstance(json.dumps(reduced(schema, "tools")), str)
+
+
+def nested(depth: int) -> Object:
+    schema: Object = {"type": "string"}
+    for _ in range(depth):
+        schema = {"type": "object", "properties": {"a": schema}}
+    return schema
+
+
+def bomb(width: int) -> Object:
+    around = {"a": "b", "b": "c", "c": "d", "d": "a"}
+    defs = {
+        name: {"type": "object", "properties": {f"p{i}": {"$ref": f"#/$defs/{other}"} for i in range(width)}}
+        for name, other in around.items()
+    }
+    return {"$ref": "#/$defs/a", "$defs": defs}
+
+
+def many_types(depth: int) -> Object:
+    schema: Object = {}
+    for _ in range(depth):
+        schema = {"type": ["array", "array"], "items": schema}
+    return {"properties": {"a": schema}}
+
+
+HUGE: Object = {
+    "$defs": {"a": {"type": "string", "enum": ["x" * 10**6]}, "b": {"type": "string", "description": "x" * 10**6}},
+    "properties": {f"p{i}": {"$ref": f"#/$defs/{'ab'[i % 2]}"} for i in range(1000)},
+}
+
+
+@pytest.mark.parametrize("field", ["tools", "response_format"])
+@pytest.mark.parametrize("schema", [nested(450), bomb(5), bomb(50), many_types(30), HUGE])
+def test_a_schema_that_grows_without_bounds_is_refused(schema: Object, field: str) -> None:
+    form: Object = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+    if field == "tools":
+        form = {"tools": [{"type": "function", "function": {"name": "f", "parameters": schema}}]}
+    fields = form if field == "tools" else {"response_format": form}
+    start = time.process_time()
+    with pytest.raises(CallerError, match=field) as raised:
+        encoded({"messages": [{"role": "user", "content": "q"}], **fields}, OLD)
+    assert raised.value.param == field
+    assert time.process_time() - start < 2
+
+
+def test_a_schema_in_itself_ends_at_some_depth() -> None:
+    node: Object = {"type": "object", "properties": {"a": {"type": "string"}, "next": {"allOf": [{"$ref": "#"}]}}}
+    inner = reduced(node, "tools")["properties"]["next"]
+    assert inner["properties"]["a"] == {"type": "string"}
 
 
 # ── signatures ────────────────────────────────────────────────────────────────────────────────────────────
@@ -246,3 +321,46 @@ def test_base64_of_a_signature_is_the_client_s() -> None:
     fields = contents.decode_content(json.dumps(body).encode(), "m", stream=False).fields
     call = json.loads(bytes(fields["messages"]))[1]["tool_calls"][0]
     assert call["extra_content"]["google"]["thought_signature"] == text
+
+
+def called(turns: list[Object]) -> tuple[list[Object], Any]:
+    request = contents.decode_content(json.dumps({"contents": turns}).encode(), "m", stream=False)
+    return json.loads(bytes(request.fields["messages"])), request
+
+
+def test_results_belong_to_the_first_open_call_of_their_id_or_name() -> None:
+    calls = [("f", None), ("g", "1"), ("f", "2"), ("f", None)]
+    results = [("f", "2"), ("f", "9"), ("g", None), ("f", None), ("f", None)]
+    parts = [
+        {kind: {"name": name} | ({"id": id_} if id_ else {})}
+        for kind, given_ in (("functionCall", calls), ("functionResponse", results))
+        for name, id_ in given_
+    ]
+    turns = [{"role": "model", "parts": parts[:4]}, {"role": "user", "parts": parts[4:]}]
+    messages, _ = called([{"role": "user", "parts": [{"text": "q"}]}, *turns])
+    ids = [call["id"] for call in messages[1]["tool_calls"]]
+    # "f" with the id 2 takes the first "f" without an id: it waits longer
+    answered = [message["tool_call_id"] for message in messages[2:] if message["role"] == "tool"]
+    assert answered == [ids[0], ids[3], ids[1], ids[2]]
+    assert messages[-1]["role"] == "user"
+
+
+def test_results_without_calls_take_time_by_their_number() -> None:
+    call = {"functionCall": {"name": "f", "id": "1"}}
+    result = {"functionResponse": {"name": "g", "id": "2", "response": {}}}
+    many = 10_000
+    turns = [{"role": "model", "parts": [call] * many}, {"role": "user", "parts": [result] * many}]
+    start = time.process_time()
+    called([{"role": "user", "parts": [{"text": "q"}]}, *turns])
+    assert time.process_time() - start < 3
+
+
+@pytest.mark.parametrize("part", ["inlineData", "fileData"])
+def test_media_of_the_model_are_reported(part: str) -> None:
+    media = {"inlineData": {"mimeType": "image/png", "data": "aGk="}, "fileData": {"fileUri": "https://a.test/b"}}
+    turns: list[Object] = [
+        {"role": "user", "parts": [{"text": "q"}]},
+        {"role": "model", "parts": [{"text": "a"}, {part: media[part]}]},
+    ]
+    _, request = called([*turns, turns[0]])
+    assert part in chat_fields(request.payload.native, {}, stream=False)[1]
