@@ -30,8 +30,8 @@ def configuration(folder: Path, up: dict[str, Upstream], weight: int = 20, worke
             "redact": ["email"],
         },
         "pools": [
-            *({"name": name, "endpoints": [up[name].url]} for name in ("main", "next", "broken")),
-            {"name": "tensors", "protocol": "oip-http", "endpoints": [up["tensors"].url]},
+            *({"name": name, "endpoints": [up[name].url], "probe": None} for name in ("main", "next", "broken")),
+            {"name": "tensors", "protocol": "oip-http", "endpoints": [up["tensors"].url], "probe": None},
         ],
         "models": [
             {"name": "chat", "routes": [{"split": {"sticky": "user", "arms": arms}}]},
