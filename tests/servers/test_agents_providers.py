@@ -15,7 +15,8 @@ from tests.support.providers.table import PROVIDERS
 
 OF = ("anthropic", "openai", "claude-vertex", "converse")
 AGENTS_OF_THE_TABLE = ("claude-code", "codex", "gemini-cli")
-PROBES = {"claude-code": 404}
+PROBES = {"claude-code": (404, 400)}
+"""Refusals that an agent goes on after: Claude Code asks for `/`, and for a beta that the stubs do not have."""
 
 
 @pytest.mark.parametrize("provider", OF)
@@ -32,7 +33,7 @@ async def test_a_session_over_a_provider(agent: str, provider: str, tmp_path: Pa
             start = AGENTS[agent].start(g.url, await g.demo_key(), SEEING, task(work.folder))
             ended = await work.run(start, programs)
     lines = [json.loads(line) for line in (tmp_path / "access.log").read_text().splitlines()]
-    refused = [line for line in lines if line["status"] >= 400 and line["status"] != PROBES.get(agent)]
+    refused = [line for line in lines if line["status"] >= 400 and line["status"] not in PROBES.get(agent, ())]
     assert (script.refused, refused) == ([], []), ended
     assert (ended.status, f"The word is {work.word}." in ended.output) == (0, True), ended
     assert work.word in (work.folder / COPY).read_text()
