@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.agents.model import agent_model
 from tests.support.page_commands import section
 from tests.support.page_reader import Reader
-from tests.support.upstreams import upstream
 
 ROOT = Path(__file__).parents[2]
 README = Path("README.md")
@@ -45,7 +45,7 @@ async def test_a_new_user_follows_the_page(tmp_path: Path) -> None:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("127.0.0.1", port))  # the page has these ports
     folder = sources(tmp_path / "headrace")
-    async with upstream() as one, upstream() as other:
+    async with agent_model() as one, agent_model() as other:  # with a list of models, for `probe`
         stand_ins = {"http://10.0.0.5:8000": one.url, "http://10.0.0.6:8000": other.url}
         reader = Reader(folder, environment(folder), stand_ins)
         (folder / "openai.key").write_text("sk-of-a-reader")
