@@ -55,3 +55,4 @@ async def test_a_new_user_follows_the_page(tmp_path: Path) -> None:
             await reader.follow(section(README, "## Use your own servers"))
         finally:
             await reader.aclose()
+            shutil.rmtree(folder / ".venv", ignore_errors=True)  # more than a gigabyte
