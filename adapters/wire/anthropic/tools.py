@@ -12,6 +12,7 @@ from adapters.ignored_fields import IgnoredFields
 from adapters.wire import decoding
 from adapters.wire.body import field
 from adapters.wire.openai import bounds
+from adapters.wire.openai.chat_tools import CHOICE, TOOL, ChosenFunction, TranslatedTool
 from adapters.wire.openai.known_fields import DefinedFields
 
 MAX_NAME = 128
@@ -110,42 +111,16 @@ def choice_fields(native: dict[str, Raw], tools: list[Object], ignored: IgnoredF
 # ── and back ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-class _Function(msgspec.Struct, forbid_unknown_fields=True):
-    name: str
-    description: str | None = None
-    parameters: dict[str, Raw] | None = None
-    strict: bool | None = None
-
-
-class _FunctionTool(msgspec.Struct, forbid_unknown_fields=True):
-    function: _Function
-    type: Literal["function"] = "function"
-    cache_control: Any = None
-
-
-class _Named(msgspec.Struct, forbid_unknown_fields=True):
-    name: str
-
-
-class _Chosen(msgspec.Struct, forbid_unknown_fields=True):
-    function: _Named
-    type: Literal["function"] = "function"
-
-
-_function_tool = DefinedFields[_FunctionTool](_FunctionTool)
-_chosen = DefinedFields[Literal["auto", "none", "required"] | _Chosen | None](
-    Literal["auto", "none", "required"] | _Chosen | None
-)
 _bool = msgspec.json.Decoder(bool | None)
 _WORDS = {"auto": "auto", "required": "any", "none": "none"}
 
 
 def tools_of(fields: dict[str, Raw], ignored: IgnoredFields) -> list[Object]:
     """A message's `tools` for those of a chat. Raises `CallerError`."""
-    return [_tool_of(tool) for tool in _tools(fields, ("function",), _function_tool, ignored)]
+    return [_tool_of(tool) for tool in _tools(fields, ("function",), TOOL, ignored)]
 
 
-def _tool_of(tool: _FunctionTool) -> Object:
+def _tool_of(tool: TranslatedTool) -> Object:
     text = tool.function
     schema: Object = {"type": "object", **(text.parameters or {"properties": {}})}
     fields: Object = {"name": bounds.tool_name(text.name, MAX_NAME), "input_schema": schema}
@@ -155,17 +130,17 @@ def _tool_of(tool: _FunctionTool) -> Object:
 
 def choice_of(fields: dict[str, Raw], ignored: IgnoredFields) -> Object:
     """A message's `tool_choice` for a chat's. Raises `CallerError`."""
-    chosen = field(fields, "tool_choice", _chosen.reporting(ignored))
+    chosen = field(fields, "tool_choice", CHOICE.reporting(ignored))
     parallel = field(fields, "parallel_tool_calls", _bool)
     if chosen is None and parallel is None:
         return {}
-    encoded: Object = {"type": _WORDS[chosen or "auto"]} if not isinstance(chosen, _Chosen) else _named(chosen)
+    encoded: Object = {"type": _WORDS[chosen or "auto"]} if not isinstance(chosen, ChosenFunction) else _named(chosen)
     if parallel is not None and encoded["type"] != "none":
         encoded["disable_parallel_tool_use"] = not parallel
     return {"tool_choice": encoded}
 
 
-def _named(chosen: _Chosen) -> Object:
+def _named(chosen: ChosenFunction) -> Object:
     return {"type": "tool", "name": bounds.tool_name(chosen.function.name, MAX_NAME)}
 
 

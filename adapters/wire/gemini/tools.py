@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -15,7 +15,7 @@ from adapters.wire.body import field
 from adapters.wire.gemini.generations import ModelGeneration
 from adapters.wire.gemini.schemas import reduced
 from adapters.wire.openai import bounds
-from adapters.wire.openai.known_fields import DefinedFields
+from adapters.wire.openai.chat_tools import CHOICE, TOOL, ChosenFunction, TranslatedFunction, TranslatedTool
 
 Object = dict[str, Any]
 
@@ -24,37 +24,12 @@ MAX_NAME = 64
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
 
 
-class _Function(msgspec.Struct, forbid_unknown_fields=True):
-    name: str
-    description: str | None = None
-    parameters: dict[str, Raw] | None = None
-    strict: bool | None = None
-
-
-class _Tool(msgspec.Struct, forbid_unknown_fields=True):
-    function: _Function
-    type: Literal["function"] = "function"
-    cache_control: Any = None
-
-
-class _Named(msgspec.Struct, forbid_unknown_fields=True):
-    name: str
-
-
-class _Chosen(msgspec.Struct, forbid_unknown_fields=True):
-    function: _Named
-    type: Literal["function"] = "function"
-
-
 class _Kind(msgspec.Struct):
     type: str | None = None
 
 
-_Choice = Literal["auto", "none", "required"] | _Chosen | None
 _list = msgspec.json.Decoder(list[Raw] | None)
 _kind = msgspec.json.Decoder(_Kind).decode
-_tool = DefinedFields[_Tool](_Tool)
-_choice = DefinedFields[_Choice](_Choice)
 _parallel = msgspec.json.Decoder(bool | None)
 _any = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
@@ -95,7 +70,7 @@ def tools_of(fields: Fields, generation: ModelGeneration, ignored: IgnoredFields
         is_strict = is_strict or bool(tool.function.strict)
     if field(fields, "parallel_tool_calls", _parallel) is False:
         ignored.ignore("parallel_tool_calls")
-    chosen = field(fields, "tool_choice", _choice.reporting(ignored))
+    chosen = field(fields, "tool_choice", CHOICE.reporting(ignored))
     if not declared:
         if chosen not in (None, "auto", "none"):
             raise CallerError("`tool_choice` demands a call, and there are no tools.", param="tool_choice")
@@ -105,22 +80,22 @@ def tools_of(fields: Fields, generation: ModelGeneration, ignored: IgnoredFields
     return encoded | ({"toolConfig": {"functionCallingConfig": config}} if config else {})
 
 
-def _functions(fields: Fields, ignored: IgnoredFields) -> list[_Tool]:
+def _functions(fields: Fields, ignored: IgnoredFields) -> list[TranslatedTool]:
     """The functions. A tool of another type belongs to another provider: it is left out and reported."""
-    tools = list[_Tool]()
+    tools = list[TranslatedTool]()
     for i, raw in enumerate(field(fields, "tools", _list) or ()):
         try:
             kind = _kind(raw).type
             if kind not in (None, "function"):
                 ignored.ignore(str(kind))
             else:
-                tools.append(_tool.reporting(ignored).decode(raw))
+                tools.append(TOOL.reporting(ignored).decode(raw))
         except decoding.MALFORMED_JSON as error:
             raise CallerError(f"`tools[{i}]` is not valid: {error}.", param="tools") from None
     return tools
 
 
-def _declaration(function: _Function, generation: ModelGeneration) -> Object:
+def _declaration(function: TranslatedFunction, generation: ModelGeneration) -> Object:
     """A function. Without parameters the field is left out: the API refuses an object without properties."""
     declared: Object = {"name": own_name(function.name)}
     if function.description is not None:
@@ -136,7 +111,7 @@ def _declaration(function: _Function, generation: ModelGeneration) -> Object:
 
 
 def _config(chosen: Any, names: list[str], *, validates: bool) -> Object:
-    if isinstance(chosen, _Chosen):
+    if isinstance(chosen, ChosenFunction):
         name = own_name(chosen.function.name)
         if name not in names:
             message = f"`tool_choice` demands {name}, which is not one of the tools that this model can have."

@@ -6,6 +6,7 @@ chat_reader.py      a chat's answer, whole or streamed, for doors with another p
 embeddings.py       embeddings
 model_field.py      the model's name in JSON objects and forms; lists of models; operations that are forwarded unchanged
 bounds.py           texts of other protocols within OpenAI's bounds
+chat_tools.py       the tools of a chat, for translations into other protocols
 known_fields.py     decodes values with fields that nobody knows yet
 kept_signatures.py  what a server demands back, in another protocol's opaque text
 history.py          the messages of a chat in the dialect of one server
