@@ -12,7 +12,7 @@ from adapters.ignored_fields import IgnoredFields
 from adapters.wire import decoding
 from adapters.wire.body import field
 from adapters.wire.openai import bounds
-from adapters.wire.openai.chat_tools import CHOICE, TOOL, ChosenFunction, TranslatedTool
+from adapters.wire.openai.chat_tools import CHOICE, TOOL, TranslatedChoice, TranslatedTool
 from adapters.wire.openai.known_fields import DefinedFields
 
 MAX_NAME = 128
@@ -134,13 +134,13 @@ def choice_of(fields: dict[str, Raw], ignored: IgnoredFields) -> Object:
     parallel = field(fields, "parallel_tool_calls", _bool)
     if chosen is None and parallel is None:
         return {}
-    encoded: Object = {"type": _WORDS[chosen or "auto"]} if not isinstance(chosen, ChosenFunction) else _named(chosen)
+    encoded: Object = {"type": _WORDS[chosen or "auto"]} if not isinstance(chosen, TranslatedChoice) else _named(chosen)
     if parallel is not None and encoded["type"] != "none":
         encoded["disable_parallel_tool_use"] = not parallel
     return {"tool_choice": encoded}
 
 
-def _named(chosen: ChosenFunction) -> Object:
+def _named(chosen: TranslatedChoice) -> Object:
     return {"type": "tool", "name": bounds.tool_name(chosen.function.name, MAX_NAME)}
 
 

@@ -15,7 +15,7 @@ from adapters.wire.body import field
 from adapters.wire.gemini.generations import ModelGeneration
 from adapters.wire.gemini.schemas import reduced
 from adapters.wire.openai import bounds
-from adapters.wire.openai.chat_tools import CHOICE, TOOL, ChosenFunction, TranslatedFunction, TranslatedTool
+from adapters.wire.openai.chat_tools import CHOICE, TOOL, TranslatedChoice, TranslatedFunction, TranslatedTool
 
 Object = dict[str, Any]
 
@@ -111,7 +111,7 @@ def _declaration(function: TranslatedFunction, generation: ModelGeneration) -> O
 
 
 def _config(chosen: Any, names: list[str], *, validates: bool) -> Object:
-    if isinstance(chosen, ChosenFunction):
+    if isinstance(chosen, TranslatedChoice):
         name = own_name(chosen.function.name)
         if name not in names:
             message = f"`tool_choice` demands {name}, which is not one of the tools that this model can have."

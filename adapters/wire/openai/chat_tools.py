@@ -25,13 +25,13 @@ class FunctionName(msgspec.Struct, forbid_unknown_fields=True):
     name: str
 
 
-class ChosenFunction(msgspec.Struct, forbid_unknown_fields=True):
+class TranslatedChoice(msgspec.Struct, forbid_unknown_fields=True):
     """The one function that the model must call."""
 
     function: FunctionName
     type: Literal["function"] = "function"
 
 
-Choice = Literal["auto", "none", "required"] | ChosenFunction | None
+Choice = Literal["auto", "none", "required"] | TranslatedChoice | None
 TOOL = DefinedFields[TranslatedTool](TranslatedTool)
 CHOICE = DefinedFields[Choice](Choice)
