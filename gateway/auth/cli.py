@@ -102,7 +102,7 @@ def list_keys(
 
 @app.command()
 def revoke(key_id: KeyId, config: ConfigFile = None) -> None:
-    """Revoke a key. Every running gateway refuses it in about a quarter of a second."""
+    """Revoke a key. Every running gateway refuses it within a second."""
     with plain_errors():
         settings = settings_of(config)
         _check_issued(settings, key_id)

@@ -56,7 +56,7 @@ def set_team(
     limits: Annotated[str | None, typer.Option(help="All limits as JSON, in the form of the file.")] = None,
     config: ConfigFile = None,
 ) -> None:
-    """Create a team, or replace all of its limits. Running gateways apply them in about a quarter of a second."""
+    """Create a team, or replace all of its limits. Running gateways apply them within a second."""
     given = (requests, tokens, rows, bytes, device_ms, spend, concurrency)
     amounts: Any = {unit: value for unit, value in zip(_UNITS, given, strict=True) if value is not None}
     if limits is not None:
