@@ -27,8 +27,8 @@ def probe(
 ) -> None:
     """Identify a server and its models, and print a YAML file for `headrace serve`.
 
-    Sends GET requests and calls that list models; follows no redirect. Exit status 1 if the server is unknown or does
-    not answer.
+    Sends GET requests, calls that list models, and one empty chat that Bedrock refuses; follows no redirect. Exit
+    status 1 if the server is unknown or does not answer.
     """
     pool = pool_at(url, "auto", key, key_header, ca)
     try:
