@@ -285,7 +285,7 @@ class Exchange(Feeding):
     @property
     def retires(self) -> bool:
         """Whether the connection is too old for another request."""
-        return self.loop.time() >= self.retires_at
+        return self.retires_at != NEVER and self.loop.time() >= self.retires_at
 
     def rest(self, seconds: float) -> None:
         """Mark the connection idle: it closes after `seconds` unless it is used again."""

@@ -1,6 +1,6 @@
 """Decodes a JSON body one level deep: values stay encoded until they are read."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -19,6 +19,11 @@ MAX_FIELDS = 1024
 
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.Encoder().encode
+
+
+def is_given(fields: Mapping[str, Raw], name: str) -> bool:
+    """Whether a field is there and not null."""
+    return name in fields and bytes(fields[name]) != b"null"
 
 
 def open_body(body: bytes) -> dict[str, Raw]:

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from config.imports.draft import printable
 from config.imports.inference_graph import ROOT, GraphNode, InferenceGraph, InferenceGraphStep
 
 _MODEL_URL: Final = re.compile(r"/v[12]/models/(?P<model>[^/:]+)(?P<operation>:predict|/infer)?/?")
@@ -54,15 +55,10 @@ def convert(graph: InferenceGraph) -> tuple[dict[str, Any], list[str]]:
 def render(graph: InferenceGraph) -> str:
     """The YAML, with the differences as comments before it."""
     written, differences = convert(graph)
-    head = [f"# Imported from KServe's InferenceGraph {_printable(graph.name)}. It differs in these points:"]
+    head = [f"# Imported from KServe's InferenceGraph {printable(graph.name)}. It differs in these points:"]
     for difference in differences:
-        head += wrap(_printable(difference), 100, initial_indent="# - ", subsequent_indent="#   ")
+        head += wrap(printable(difference), 100, initial_indent="# - ", subsequent_indent="#   ")
     return "\n".join(head) + "\n" + yaml.safe_dump(written, sort_keys=False, width=100)
-
-
-def _printable(text: str) -> str:
-    """A text of the graph in a comment: a line break would end the comment."""
-    return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text)
 
 
 class _Conversion:

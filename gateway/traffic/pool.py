@@ -1,6 +1,6 @@
 """A set of endpoints that serve the same models: filter, pick, lease, call; a queue if all are full."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from math import inf
 from random import Random
@@ -177,12 +177,12 @@ class Pool:
         """Whether an endpoint outside `tried` has a free slot now. Requests in the queue come first."""
         return any(endpoint.id not in tried for endpoint in self.free(subject, self._clock()))
 
-    def free(self, subject: RefusalKey, now: float) -> list[Endpoint]:
+    def free(self, subject: RefusalKey, now: float) -> Iterator[Endpoint]:
         """The endpoints with a free slot that accept such a request. None while others wait."""
         if self._queue is not None and self._queue.line.size:
-            return []
+            return
         limit = self._max_in_flight
-        return [e for e in self._alive() if e.in_flight < limit and e.allows(subject, now)]
+        yield from (e for e in self._alive() if e.in_flight < limit and e.allows(subject, now))
 
     async def _wait(self, request: ModelRequest, call: Call, now: float) -> QueuedRequest:
         """Wait for a slot. Raises `Unavailable` at once without a queue, and if another pool must be tried first."""

@@ -13,7 +13,7 @@ from adapters.ignored_fields import IgnoredFields, with_allowed_tools
 from adapters.requests import ChatRequest
 from adapters.wire.anthropic import chat_turns as turns
 from adapters.wire.anthropic.tools import choice_of, tools_of
-from adapters.wire.body import field
+from adapters.wire.body import field, is_given
 from adapters.wire.native_chat import NativeChat
 from adapters.wire.openai import bounds, thinking
 
@@ -38,7 +38,6 @@ _encode = msgspec.json.Encoder().encode
 _string = msgspec.json.Decoder(str | None)
 _count = msgspec.json.Decoder(int | None)
 _stop = msgspec.json.Decoder(str | list[str] | None)
-_NULL = b"null"
 
 
 class _Schema(msgspec.Struct):
@@ -63,7 +62,7 @@ def message_fields(request: ChatRequest, model: str | None, max_tokens: int | No
     fields = with_allowed_tools({**wish, **request.fields})
     ignored.sift(fields, _TRANSLATABLE)
     system, messages = turns.turns_of(fields, ignored)
-    body: Object = {name: fields[name] for name in _SAME if _is_given(fields, name)}
+    body: Object = {name: fields[name] for name in _SAME if is_given(fields, name)}
     body["model"] = request.model if model is None else model
     body["messages"] = messages
     requested = field(fields, "max_completion_tokens", _count), field(fields, "max_tokens", _count)
@@ -81,10 +80,6 @@ def message_fields(request: ChatRequest, model: str | None, max_tokens: int | No
         body["tools"] = tools
         body |= choice_of(fields, ignored)
     return body | _output(fields, body)
-
-
-def _is_given(fields: dict[str, Raw], name: str) -> bool:
-    return name in fields and bytes(fields[name]) != _NULL
 
 
 def _output(fields: dict[str, Raw], body: Object) -> Object:

@@ -17,7 +17,7 @@ from adapters.wire.anthropic import blocks
 from adapters.wire.anthropic.chat_turns import NO_TEXT, without_own_thoughts
 from adapters.wire.bedrock.content import ConverseBlocks, Object, cache_point, tool_name
 from adapters.wire.bedrock.models import Family
-from adapters.wire.body import field
+from adapters.wire.body import field, is_given
 from adapters.wire.openai.known_fields import DefinedFields, LeftOut
 
 _TRANSLATABLE = frozenset({
@@ -44,7 +44,6 @@ _TOP_K: dict[Family, Callable[[int], Object]] = {
     "mistral": lambda top_k: {"top_k": top_k},
     "nova": lambda top_k: {"inferenceConfig": {"topK": top_k}},
 }
-_NULL = b"null"
 
 _encode = msgspec.json.Encoder().encode
 
@@ -140,13 +139,9 @@ def converse_fields(
         more["anthropic_beta"] = named
     if more:
         body["additionalModelRequestFields"] = more
-    if _given(native, "metadata"):
+    if is_given(native, "metadata"):
         ignored.ignore("user")
     return body
-
-
-def _given(native: Fields, name: str) -> bool:
-    return name in native and bytes(native[name]) != _NULL
 
 
 def counted_fields(body: Object) -> Object:
@@ -181,7 +176,7 @@ def _conversation(
     for each in turns:
         if len(each["content"]) != 1:
             each["content"] = _ordered(each["content"]) or [{"text": NO_TEXT}]
-    if turns and _given(native, "cache_control"):
+    if turns and is_given(native, "cache_control"):
         turns[-1]["content"] += cache_point(field(native, "cache_control", _any))
     return system, turns
 

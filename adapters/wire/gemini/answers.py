@@ -45,7 +45,6 @@ class AnswerCandidate(msgspec.Struct):
     content: _Content | None = None
     index: _Count | None = None
     finishReason: str | None = None  # noqa: N815
-    finishMessage: str | None = None  # noqa: N815
     logprobsResult: Any = None  # noqa: N815
 
     @property

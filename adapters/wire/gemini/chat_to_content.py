@@ -11,7 +11,7 @@ from msgspec import Raw
 from adapters.errors import CallerError
 from adapters.ignored_fields import IgnoredFields, with_allowed_tools
 from adapters.requests import Fields
-from adapters.wire.body import field
+from adapters.wire.body import field, is_given
 from adapters.wire.gemini import generations
 from adapters.wire.gemini.contents import turns_of
 from adapters.wire.gemini.generations import ModelGeneration
@@ -49,7 +49,6 @@ _flag = msgspec.json.Decoder(bool | None)
 _count = msgspec.json.Decoder(int | None)
 _stop = msgspec.json.Decoder(str | list[str] | None)
 _thinking = msgspec.json.Decoder(ChatThinking | None)
-_NULL = b"null"
 
 
 class _Schema(msgspec.Struct):
@@ -79,7 +78,7 @@ def content_fields(fields: Fields, model: str, ignored: IgnoredFields, *, of_ver
     body |= tools_of(fields, generation, ignored)
     if config := _config(fields, generation, ignored):
         body["generationConfig"] = config
-    if _is_given(fields, "safety_settings"):
+    if is_given(fields, "safety_settings"):
         body["safetySettings"] = fields["safety_settings"]
     tier = field(fields, "service_tier", _string)
     if tier in _TIERS and not of_vertex:
@@ -90,13 +89,9 @@ def content_fields(fields: Fields, model: str, ignored: IgnoredFields, *, of_ver
     return body
 
 
-def _is_given(fields: Fields, name: str) -> bool:
-    return name in fields and bytes(fields[name]) != _NULL
-
-
 def _config(fields: Fields, generation: ModelGeneration, ignored: IgnoredFields) -> Object:
     """The field `generationConfig`."""
-    config: Object = {name: fields[own] for own, name in _SAME.items() if _is_given(fields, own)}
+    config: Object = {name: fields[own] for own, name in _SAME.items() if is_given(fields, own)}
     for name in ("max_completion_tokens", "max_tokens"):
         if (most := field(fields, name, _count)) is not None:
             config["maxOutputTokens"] = most

@@ -137,11 +137,6 @@ def _function(function: _Function) -> Object:
     return {"type": "function", "function": fields}
 
 
-def own_names(native: Fields) -> "FunctionNames":
-    """The client's names of its functions."""
-    return FunctionNames(native)
-
-
 class FunctionNames:
     """The client's names of its functions, for the names in a chat."""
 

@@ -9,6 +9,7 @@ from adapters.errors import CallerError, Unsupported
 from adapters.ignored_fields import NAMES, NOTHING, IgnoredFields
 from adapters.requests import ChatRequest, CompletionRequest, GenerateRequest
 from adapters.wire import decoding
+from adapters.wire.body import is_given
 from adapters.wire.openai.chat_reader import answer_text
 from adapters.wire.openai.request_codec import CODEC, OpenAIPayload
 from adapters.wire.text import prompt_request
@@ -77,7 +78,7 @@ def completion_of(request: ChatRequest, prompt: str, max_tokens: int, ignored: I
     fields = request.fields
     given = {name: raw for name, raw in fields.items() if name not in _CHATS_OWN and name not in _ONLY_CHATS}
     given["prompt"] = Raw(_encode(prompt))
-    length = next((fields[name] for name in ("max_completion_tokens", "max_tokens") if _is_given(fields, name)), None)
+    length = next((fields[name] for name in ("max_completion_tokens", "max_tokens") if is_given(fields, name)), None)
     given["max_tokens"] = length or Raw(_encode(max_tokens))
     if _read(fields, "logprobs"):
         given["logprobs"] = Raw(_encode(_read(fields, "top_logprobs") or 0))
@@ -91,9 +92,9 @@ def chat_of(request: CompletionRequest, ignored: IgnoredFields) -> ChatRequest:
     fields = request.fields
     given = {name: raw for name, raw in fields.items() if name not in ("prompt", "logprobs", *_ONLY_COMPLETIONS)}
     given["messages"] = Raw(_encode([{"role": "user", "content": prompt}]))
-    if not _is_given(fields, "max_tokens"):
+    if not is_given(fields, "max_tokens"):
         given["max_tokens"] = Raw(_encode(prompt_request.DEFAULT_TOKENS))
-    if _is_given(fields, "logprobs"):
+    if is_given(fields, "logprobs"):
         given |= {"logprobs": Raw(b"true"), "top_logprobs": fields["logprobs"]}
     return _same(ChatRequest, request, given, given["messages"])
 
@@ -116,10 +117,6 @@ def _refuse(request: GenerateRequest, names: frozenset[str], ignored: IgnoredFie
             ignored.ignore(name)
         else:
             raise Unsupported(f"`{name}` is not supported by this model's servers.", param=name)
-
-
-def _is_given(fields: Fields, name: str) -> bool:
-    return bytes(fields.get(name, _NULL)) != b"null"
 
 
 def _read(fields: Fields, name: str) -> bool | int | None:

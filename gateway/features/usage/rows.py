@@ -43,12 +43,11 @@ class WriterRows:
     def _shared(self, hour: int, labels: UsageLabels) -> UsageLabels:
         if labels.user:
             users = self._users.setdefault((hour, labels.tenant), set())
-            if labels.user not in users and len(users) >= self.most_users:
-                labels = labels._replace(user=OTHERS)
+            is_full = (hour, labels) not in self._slots and self._hours[hour] >= MOST_SLOTS // 2
+            if is_full or (labels.user not in users and len(users) >= self.most_users):
+                labels = labels._replace(user=OTHERS)  # clients invent users: these take no place of the keys
             else:
                 users.add(labels.user)
-        if (hour, labels) not in self._slots and self._hours[hour] >= MOST_SLOTS // 2 and labels.user:
-            labels = labels._replace(user=OTHERS)  # clients invent users: these take no place of the keys
         if (hour, labels) not in self._slots and self._hours[hour] >= MOST_SLOTS:
             # Few of these: tenants, models and currencies are those of the configuration.
             labels = labels._replace(key=OTHERS, arm="", user="")
