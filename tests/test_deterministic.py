@@ -3,6 +3,7 @@
 import asyncio
 import multiprocessing
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -92,6 +93,11 @@ def test_a_test_may_listen_on_free_ports_and_join_them() -> None:
     time.sleep(0)
     assert socket.getaddrinfo("127.0.0.1", 80)
     assert taken() == []
+
+
+def test_random_numbers_depend_on_the_name_of_the_test() -> None:
+    drawn = (random.random(), random.Random().random(), random.Random().random())
+    assert [round(number, 4) for number in drawn] == [0.7069, 0.7862, 0.5657]
 
 
 @pytest.mark.processes

@@ -1,17 +1,22 @@
 """Keeps chance out of the plain shelf: its tests may not start processes, sleep, leave this host or race with a clock.
 
+Random numbers depend on a test's name alone, also those of a `Random()` that the product makes: a test that passes with
+them passes in every run. The order of the tests is still random.
 Every asyncio test of the shelf runs on virtual time (looptime), unless it has the mark `realtime`. What is refused
 raises `Refused` where it happens and fails the test, also if the code under test catches the error.
 """
 
 import asyncio
 import ipaddress
+import itertools
 import multiprocessing.util
 import platform
+import random
 import selectors
 import socket
 import sys
 import time
+import zlib
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any
@@ -44,6 +49,8 @@ class _Guard:
         self.refusals: list[str] = []
         self.ports = set[int]()
         """Ports that the system chose for a socket of the test. Another socket may join the first one there."""
+        self.seeds = itertools.count()
+        """Seeds of the generators that the test makes without one."""
 
     def refuse(self, action: str) -> None:
         """Remember the action and raise `Refused`."""
@@ -127,6 +134,7 @@ def _install() -> None:
     sys.addaudithook(_audit)
     real_name = socket.socket.getsockname
     real_sleep, real_wait, real_select = time.sleep, asyncio.sleep, selectors.EpollSelector.select
+    real_seed = random.Random.seed
     spawn = multiprocessing.util.spawnv_passfds
 
     def sleep(seconds: Any) -> None:
@@ -154,12 +162,16 @@ def _install() -> None:
             _guard.refuse("starts a process of multiprocessing")
         return spawn(*arguments)
 
+    def seed(self: random.Random, a: Any = None, version: int = 2) -> None:
+        real_seed(self, next(_guard.seeds) if a is None and _guard.active else a, version)
+
     def getsockname(self: socket.socket) -> Any:
         name = real_name(self)
         if _guard.active and isinstance(name, tuple):
             _guard.ports.add(name[1])
         return name
 
+    random.Random.seed = seed  # type: ignore[method-assign]
     time.sleep = sleep
     socket.socket.getsockname = getsockname  # type: ignore[assignment,method-assign]
     asyncio.sleep = asyncio.tasks.sleep = wait
@@ -169,6 +181,7 @@ def _install() -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "realtime: a test of the plain shelf on the real clock, because of its threads")
+    config.option.randomly_reset_seed = False  # pytest-randomly's seed is another one in each run
     _install()
 
 
@@ -191,6 +204,10 @@ def taken() -> list[str]:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     _guard.refusals.clear()
     _guard.ports.clear()
+    _guard.seeds = itertools.count(zlib.crc32(item.nodeid.encode()))
+    random.seed(next(_guard.seeds))
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(next(_guard.seeds) % 2**32)
     _guard.active = shelves.item_shelf(item) == shelves.PLAIN
 
 
