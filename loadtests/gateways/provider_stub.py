@@ -44,10 +44,12 @@ def _json(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
+_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nServer: mock\r\nx-amzn-RequestId: mock0001\r\n"
+
+
 def _whole(body: Any) -> bytes:
     text = _json(body)
-    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nServer: mock\r\nContent-Length: %d\r\n\r\n"
-    return head % len(text) + text
+    return b"%bContent-Length: %d\r\n\r\n%b" % (_HEAD, len(text), text)
 
 
 def _openai(*, calls: bool) -> bytes:
