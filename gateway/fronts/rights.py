@@ -162,6 +162,7 @@ ADMIN: dict[str, AdminRight] = {
     "GET /admin/tenants/{tenant}/invoices/{month}": _ADMINS,
     "GET /admin/tenants/{tenant}/alerts": _ADMINS,
     # what tenants have used and run
+    "GET /admin/models": _ADMINS,
     "GET /admin/usage": _ADMINS,
     "GET /admin/usage/overview": _ADMINS,
     "GET /admin/requests": _ADMINS,
