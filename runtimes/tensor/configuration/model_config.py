@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal
 from runtimes.tensor.configuration import table
 from runtimes.tensor.configuration.table import PARAMETER, At
 
-MAX_BATCH: Final = 1 << 16
+MAX_BATCH: Final = 1 << 20
 Dims = tuple[int, ...]
 Datatype = Annotated[str, At("data_type", codec=table.DATATYPE)]
 """The datatype's name in the Open Inference Protocol: FP32, INT64, BYTES …"""
@@ -249,6 +249,9 @@ class ModelConfig:
     inputs: Annotated[tuple[TensorSpec, ...], At("input")] = ()
     outputs: Annotated[tuple[TensorSpec, ...], At("output")] = ()
     max_batch_size: Annotated[int, At(least=0, most=MAX_BATCH)] = 0
+    batch: Annotated[Literal["", "written", "assumed"], At(pbtxt=None, yaml=None)] = ""
+    """Where `max_batch_size` is from. "written": the configuration has it, and a 0 stays. "assumed": it was read from
+    shapes, which do not tell whether rows are independent. Empty: it is left out, or the model's file names a batch."""
     platform: Annotated[str, At(yaml=None)] = ""
     """Triton's older name of the backend and its format, reported unchanged."""
     default_model_filename: Annotated[str, At(yaml="file")] = ""
