@@ -102,8 +102,8 @@ class OnnxBackend:
         options.intra_op_num_threads = 1
         options.log_severity_level = 3
         session = ort.InferenceSession(str(_file(config, folder)), options, providers=["CPUExecutionProvider"])
-        wanted = {spec.name for spec in config.inputs}
-        defaults = [node for node in session.get_overridable_initializers() if node.name in wanted]
+        configured = {spec.name for spec in config.inputs}
+        defaults = [node for node in session.get_overridable_initializers() if node.name in configured]
         inputs = [*_tensors(session.get_inputs()), *_tensors(defaults, optional=True)]
         return completed(config, inputs, _tensors(session.get_outputs()))
 

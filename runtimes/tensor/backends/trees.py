@@ -16,8 +16,8 @@ from runtimes.tensor.interfaces import Array, ModelLoadError
 _SWITCHES: Final = {"true": True, "false": False}
 
 
-class Answer(NamedTuple):
-    """The answer that the parameters ask for."""
+class TreeAnswer(NamedTuple):
+    """The answer that the parameters select."""
 
     is_margin: bool
     is_class: bool
@@ -34,7 +34,7 @@ class Answer(NamedTuple):
         return array
 
 
-def answer_of(config: ModelConfig) -> Answer:
+def answer_of(config: ModelConfig) -> TreeAnswer:
     """Raises `ModelLoadError` for a parameter that has no such value, or two that contradict each other."""
     if config.quantize:
         raise ModelLoadError("`quantize` is for networks, not for trees")
@@ -52,7 +52,7 @@ def answer_of(config: ModelConfig) -> Answer:
         threshold = float(written)
     except ValueError:
         raise ModelLoadError(f"parameter `threshold` is a number, not `{written}`") from None
-    return Answer(kind == "margin", is_class, is_probabilities, threshold)
+    return TreeAnswer(kind == "margin", is_class, is_probabilities, threshold)
 
 
 def _switch(config: ModelConfig, name: str) -> bool:

@@ -309,7 +309,7 @@ def test_a_pipeline_of_texts(reshape: tuple[int, ...] | None, tmp_path: Path) ->
     assert got["predict"].ravel().tolist() == ["spam", "ham"]
 
 
-def test_a_model_that_refuses_zeros_is_told_to_write_its_outputs(tmp_path: Path) -> None:
+def test_the_error_of_a_model_that_refuses_zeros_names_the_outputs(tmp_path: Path) -> None:
     model = make_pipeline(OneHotEncoder(), LogisticRegression()).fit([[1, 5], [2, 6]], [0, 1])
     with pytest.raises(ModelLoadError, match="write the outputs in the configuration"):
         load(config("sklearn", parameters=TRUSTED), saved(model, tmp_path))

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 from onnx.onnx_ml_pb2 import NodeProto
 
 from adapters.tensors import Inference, Tensor
+from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.instances import placement
 from runtimes.tensor.interfaces import ModelLoadError
 from runtimes.tensor.models.loading import Loader, Parts, read_source
@@ -32,10 +33,14 @@ def graph(folder: Path, nodes: Sequence[NodeProto], first: str | int = "d0", wid
     return folder
 
 
+def members_of_none(model: str, version: str) -> tuple[str, ModelConfig]:
+    raise AssertionError(f"{model} is no ensemble's")
+
+
 async def load(folder: Path, text: str | None = None) -> ServedModel:
     """The only version of a model's folder, loaded; `text` is Triton's JSON in place of the folder's file."""
     source = await read_source(Repository(folder.parent), folder.name, Override(text, {}) if text else None)
-    loader = Loader(Parts(placement.complete, placement.start, make_scheduler), lambda *_: None, seconds=60, parallel=1)
+    loader = Loader(Parts(placement.complete, placement.start, make_scheduler), members_of_none, seconds=60, parallel=1)
     return await loader.load(source, 1, ModelStatistics())
 
 
@@ -90,7 +95,7 @@ async def test_independent_rows_are_joined(kind: str, tmp_path: Path) -> None:
     await end(served)
 
 
-async def test_the_author_who_names_the_batch_is_believed(tmp_path: Path) -> None:
+async def test_a_dimension_that_is_named_as_the_batch_is_the_batch(tmp_path: Path) -> None:
     served = await load(graph(tmp_path / "m", OVER_TIME["centred"](), first="batch_size"))
     assert served.config.max_batch_size == 8
     await end(served)
