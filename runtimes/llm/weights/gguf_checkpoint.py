@@ -333,6 +333,8 @@ _POST_NORM_NAMES = _NAMES | {
 class GgufCheckpoint:
     """A GGUF file, or the first of several, of one of ARCHITECTURES. Norm weights are whole in it, for every family."""
 
+    holds_codes = True
+
     def __init__(self, path: Path) -> None:
         self._tensors = GgufTensors(path)
         self._fields = self._tensors.metadata

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from runtimes.llm.model.matrix import Weight, unquantized
 from runtimes.llm.model.model_config import (
     MAX_LAYERS,
     Activation,
@@ -16,6 +17,7 @@ from runtimes.llm.model.model_config import (
     checked_count,
 )
 from runtimes.llm.model.rope import rope_of, scaling_type
+from runtimes.llm.weights.quantized_files import QuantizedFiles, quantization_settings
 from runtimes.llm.weights.tensor_files import TensorFiles, json_object
 
 _SLIDING, _FULL = "sliding_attention", "full_attention"
@@ -63,7 +65,7 @@ def text_part(raw: Mapping[str, Any]) -> Mapping[str, Any]:
         return raw
     if not isinstance(raw.get("text_config"), dict):
         raise UnsupportedModel("config.json lacks text_config")
-    shared = {name: raw[name] for name in ("eos_token_id", "quantization_config") if name in raw}
+    shared = {name: raw[name] for name in ("eos_token_id", "quantization_config", "quantization") if name in raw}
     return {**shared, **raw["text_config"], "model_type": "gemma3_text"}
 
 
@@ -116,12 +118,6 @@ def _config(family: str, raw: Mapping[str, Any], eos_token_ids: frozenset[int]) 
 
 
 def _refuse_options(family: str, raw: Mapping[str, Any]) -> None:
-    if raw.get("quantization_config"):
-        method = raw["quantization_config"].get("quant_method", "unknown")
-        raise UnsupportedModel(
-            f"quantization_config of method {method!r} is not supported; safetensors in bfloat16, float16 or float32"
-            " and GGUF files are"
-        )
     refused = ["use_bidirectional_attention"]
     if family == "gemma3_text":  # which its code has no place for
         refused.append("attn_logit_softcapping")
@@ -227,7 +223,7 @@ class SafetensorsCheckpoint:
         _refuse_classifier(folder, raw)
         config = hugging_face_config(raw, _eos_of_generation(folder))
         self._norms_are_offsets = norms_are_offsets(raw)
-        self._files = TensorFiles(folder)
+        self._files = QuantizedFiles(TensorFiles(folder), quantization_settings(raw))
         self.embeds_only = not config.tie_word_embeddings and self._lacks_head(raw)
         """Whether the model was saved without the matrix that gives logits; it cannot answer."""
         self.config = replace(config, tie_word_embeddings=True) if self.embeds_only else config
@@ -236,12 +232,18 @@ class SafetensorsCheckpoint:
     def shapes(self) -> list[tuple[int, ...]]:
         return self._files.shapes
 
-    def tensor(self, name: str) -> Tensor:
-        tensor = self._files.tensor(self._stored_name(name))
-        return tensor.float() + 1 if self._norms_are_offsets and name.endswith("norm.weight") else tensor
+    @property
+    def holds_codes(self) -> bool:
+        return self._files.holds_codes
 
-    def weight(self, name: str) -> Tensor:
-        return self.tensor(name)
+    def tensor(self, name: str) -> Tensor:
+        return unquantized(self.weight(name))
+
+    def weight(self, name: str) -> Weight:
+        weight = self._files.weight(self._stored_name(name))
+        if self._norms_are_offsets and name.endswith("norm.weight"):
+            return unquantized(weight).float() + 1
+        return weight
 
     def _stored_name(self, name: str) -> str:
         """The name in the file. Tensors of the language part have a longer name if the model has other parts too, and
