@@ -13,7 +13,7 @@ from typing import Any
 
 from google import genai
 from google.genai import errors, types
-from google.oauth2.credentials import Credentials
+from google.oauth2.credentials import Credentials  # type: ignore[import-untyped]
 
 URL, KEY = os.environ["HEADRACE_URL"], os.environ["HEADRACE_KEY"]
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}}
