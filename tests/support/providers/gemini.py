@@ -200,7 +200,7 @@ def words(value: Any) -> int:
     return len(value.split()) if isinstance(value, str) else 0
 
 
-def parts_of(state: Gemini, body: Object, model: str) -> tuple[list[Object], str]:
+def parts_of(state: Gemini, body: Object, model: str, *, of_vertex: bool) -> tuple[list[Object], str]:
     """The parts of the answer, and the reason of its end."""
     last = body["contents"][-1]["parts"]
     texts = [part["text"] for part in last if "text" in part]
@@ -214,7 +214,7 @@ def parts_of(state: Gemini, body: Object, model: str) -> tuple[list[Object], str
     mode = body.get("toolConfig", {}).get("functionCallingConfig", {}).get("mode")
     tools = [one for tool in body.get("tools", ()) for one in tool.get("functionDeclarations", ())]
     if tools and mode != "NONE" and ("call" in prompt.split() or mode == "ANY"):
-        return [*parts, *_calls(state, tools, model)], "STOP"
+        return [*parts, *_calls(state, tools, model, has_ids=state.gives_ids and not of_vertex)], "STOP"
     if "responseJsonSchema" in config or "responseSchema" in config or config.get("responseMimeType"):
         prompt = json.dumps({"said": prompt})
     if prompt[:1] == "!" and prompt[1:] in FINISHES:
@@ -228,19 +228,19 @@ def parts_of(state: Gemini, body: Object, model: str) -> tuple[list[Object], str
     return [*parts, *spoken], "MAX_TOKENS" if len(answer) > most else "STOP"
 
 
-def _played(state: Gemini, body: Object, model: str) -> Played:
+def _played(state: Gemini, body: Object, model: str, *, of_vertex: bool) -> Played:
     """The answer of the script, or that which the texts decide."""
     if state.play is not None:
         return state.play(body, model)
-    parts, reason = parts_of(state, body, model)
+    parts, reason = parts_of(state, body, model, of_vertex=of_vertex)
     return Played(parts, _usage(body, parts), reason)
 
 
-def _calls(state: Gemini, tools: list[Object], model: str) -> list[Object]:
+def _calls(state: Gemini, tools: list[Object], model: str, *, has_ids: bool) -> list[Object]:
     parts = list[Object]()
     for i, tool in enumerate(tools):
         call: Object = {"name": tool["name"], "args": {"n": i, "text": "π/2"} if i else {}}
-        if state.gives_ids:
+        if has_ids:
             call["id"] = f"fc-{len(state.bodies)}-{i}"
         part: Object = {"functionCall": call}
         if not i and is_new(model):
@@ -290,7 +290,7 @@ async def _generate(
     _checked(body, model, of_vertex)
     if (blocked := _blocked(body, model)) is not None:
         return web.json_response(blocked)
-    played = _played(state, body, model)
+    played = _played(state, body, model, of_vertex=of_vertex)
     answer = _answer(body, model, _merged(played.parts), played.reason, played.usage)
     return web.json_response(text=json.dumps(answer, ensure_ascii=False))
 
@@ -320,7 +320,7 @@ def _chunks(body: Object, model: str, played: Played) -> Iterator[Object]:
 async def _stream(state: Gemini, request: web.Request, body: Object, model: str, of_vertex: bool) -> web.StreamResponse:
     _checked(body, model, of_vertex)
     blocked = _blocked(body, model)
-    played = Played([], {}) if blocked else _played(state, body, model)
+    played = Played([], {}) if blocked else _played(state, body, model, of_vertex=of_vertex)
     chunks = [blocked] if blocked else list(_chunks(body, model, played))
     is_sse = request.query.get("alt") == "sse"
     kind = "text/event-stream" if is_sse else "application/json; charset=UTF-8"
@@ -368,9 +368,10 @@ async def _embed(state: Gemini, request: web.Request, body: Object, model: str, 
         raise Refused(400, "INVALID_ARGUMENT", "at most 100 requests can be in one batch")
     vectors = list[Object]()
     for one in entries:
+        one = one | one.pop("embedContentConfig", {}) if of_vertex else one
         if set(one) - {"model", "content", "taskType", "title", "outputDimensionality"}:
             raise Refused(400, "INVALID_ARGUMENT", "Unknown name at 'requests[0]': Cannot find field.")
-        if "requests" in body and one.get("model") != f"models/{model}":
+        if "requests" in body and not of_vertex and one.get("model") != f"models/{model}":
             raise Refused(400, "INVALID_ARGUMENT", "model in the batch request must match the model in the path")
         text = "".join(part["text"] for part in one["content"]["parts"])
         vectors.append({"values": _vector(text, one.get("outputDimensionality", 4))})
