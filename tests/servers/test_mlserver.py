@@ -173,7 +173,12 @@ async def test_seldons_servers_accept_the_same_requests(server: Started, wire: s
 
 def answer_at(address: str, rows: list[list[float]]) -> list[float]:
     """The prediction for rows, over plain HTTP."""
-    tensor = {"name": "input", "shape": [len(rows), 4], "datatype": "FP64", "data": sum(rows, [])}
+    tensor = {
+        "name": "input",
+        "shape": [len(rows), 4],
+        "datatype": "FP64",
+        "data": [cell for row in rows for cell in row],
+    }
     body = json.dumps({"inputs": [tensor]}).encode()
     headers = {"content-type": "application/json"}
     request = urllib.request.Request(f"http://{address}/v2/models/iris/infer", body, headers)

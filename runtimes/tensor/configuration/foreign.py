@@ -62,17 +62,17 @@ def described(config: ModelConfig, folder: Path, version_folders: Iterable[Path]
     return Described(config)
 
 
-def _over(found: ModelConfig, written: ModelConfig) -> ModelConfig:
+def _over(read: ModelConfig, written: ModelConfig) -> ModelConfig:
     """A foreign configuration under one of ours."""
     return replace(
         written,
-        backend=written.backend or found.backend,
-        default_model_filename=written.default_model_filename or found.default_model_filename,
-        inputs=written.inputs or found.inputs,
-        outputs=written.outputs or found.outputs,
-        max_batch_size=written.max_batch_size or (0 if written.batch == "written" else found.max_batch_size),
-        dynamic_batching=written.dynamic_batching or found.dynamic_batching,
-        parameters={**found.parameters, **written.parameters},
+        backend=written.backend or read.backend,
+        default_model_filename=written.default_model_filename or read.default_model_filename,
+        inputs=written.inputs or read.inputs,
+        outputs=written.outputs or read.outputs,
+        max_batch_size=written.max_batch_size or (0 if written.batch == "written" else read.max_batch_size),
+        dynamic_batching=written.dynamic_batching or read.dynamic_batching,
+        parameters={**read.parameters, **written.parameters},
     )
 
 
