@@ -80,6 +80,9 @@ class Readdressed(Request):
     async def read_encoded(self) -> bytes:
         return await self._received.read_encoded()
 
+    async def decoded(self, body: bytes) -> bytes:
+        return await self._received.decoded(body)
+
     def pieces(self) -> AsyncIterator[bytes]:
         return self._received.pieces()
 

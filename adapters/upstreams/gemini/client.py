@@ -157,16 +157,17 @@ class GeminiAdapter:
         body = encoded(content_fields(fields, model, call.ignored, of_vertex=self._of_vertex))
         response = await self._post(_STREAM if request.stream else "generateContent", request, body, call)
         created, names = int(time.time()), ClientNames(request.fields)
-        content_type = (response.headers.get("content-type") or "").lower()
-        chunks = ContentChunks(created, model, include_usage=request.include_usage, name_of=names)
-        if request.stream and content_type.startswith("text/event-stream"):
-            return await GeminiChatStream(response, request, chunks).begun(call.deadline.first_byte)
-        whole = await _json(response)
         if not request.stream:
+            whole = await _json(response)
             answered = read(whole)
             usage = _usage(request, _merged([answered], is_stream=False).counts, whole)
             completion = completion_of(answered, usage, created, model, names)
             return Answer(content_type="application/json", body=completion, usage=usage)
+        chunks = ContentChunks(created, model, include_usage=request.include_usage, name_of=names)
+        content_type = (response.headers.get("content-type") or "").lower()
+        if content_type.startswith("text/event-stream"):
+            return await GeminiChatStream(response, request, chunks).begun(call.deadline.first_byte)
+        whole = await _json(response)
         answers = read_several(whole)
         usage = _usage(request, _merged(answers, is_stream=True).counts, whole)
         events = b"".join([chunks.take(answered) for answered in answers])
