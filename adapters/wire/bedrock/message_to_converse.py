@@ -177,7 +177,7 @@ def _conversation(
         if len(each["content"]) != 1:
             each["content"] = _ordered(each["content"]) or [{"text": NO_TEXT}]
     if turns and is_given(native, "cache_control"):
-        turns[-1]["content"] += cache_point(field(native, "cache_control", _any))
+        turns[-1]["content"] += cache_point(field(native, "cache_control", _any), ignored)
     return system, turns
 
 
@@ -230,7 +230,7 @@ def _tools(native: Fields, family: Family, more: Object, ignored: IgnoredFields)
         try:
             kind = _kind.decode(raw).type
             if kind is None or kind == "custom":
-                entries += _tool_entries(_tool.reporting(ignored).decode(raw))
+                entries += _tool_entries(_tool.reporting(ignored).decode(raw), ignored)
             else:
                 ignored.ignore(kind)  # a tool of Anthropic's own servers
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -252,14 +252,14 @@ def _tools(native: Fields, family: Family, more: Object, ignored: IgnoredFields)
     return config
 
 
-def _tool_entries(tool: _Tool) -> list[Object]:
+def _tool_entries(tool: _Tool, ignored: IgnoredFields) -> list[Object]:
     """The tool, and its cache point, which is an entry of its own."""
     spec: Object = {"name": tool_name(tool.name), "inputSchema": {"json": tool.input_schema}}
     if tool.description:
         spec["description"] = tool.description
     if tool.strict:
         spec["strict"] = True
-    return [{"toolSpec": spec}, *cache_point(tool.cache_control)]
+    return [{"toolSpec": spec}, *cache_point(tool.cache_control, ignored)]
 
 
 # ── the answer ────────────────────────────────────────────────────────────────────────────────────────────

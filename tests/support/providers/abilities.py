@@ -26,8 +26,13 @@ ARGUMENTS = '{"text": "käse \\"x\\"","n":1.50}'
 """With a space, an escape and a zero that no encoder writes by itself."""
 PIXEL = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 16).decode()
 USER: Any = {"role": "user", "content": "hi"}
-PAGE = Path("docs/servers/providers.md")
+PAGE = Path("docs/adapters.md")
 BEGIN, END = "<!-- abilities: python -m tests.support.providers.abilities -->", "<!-- end of the abilities -->"
+OWN_PAGES = {
+    "Anthropic": "anthropic", "Azure": "hosted-apis", "Bedrock": "bedrock", "Claude": "anthropic", "Gemini": "gemini",
+    "OpenAI": "hosted-apis", "Vertex": "gemini",
+}  # fmt: skip
+"""The pages of systems by the first word of their names. All others have a section of one page."""
 PRICE = {"prompt": "1 usd/1k", "completion": "2 usd/1k", "cached": "0.5 usd/1k"}
 
 
@@ -364,8 +369,18 @@ def table(providers: Mapping[str, Provider]) -> str:
             "✓" if (why := provider.lacks.get(ability)) is None else f"– {reasons.setdefault(why, len(reasons) + 1)}"
             for ability in ABILITIES
         ]
-        lines.append(_line([provider.system, *cells]))
+        lines.append(_line([f"[{provider.system}]({_example(provider.system)})", *cells]))
     return "\n".join([*lines, "", *(f"{number}. {why}" for why, number in reasons.items())])
+
+
+def _example(system: str) -> str:
+    """The link to a system's example."""
+    first = system.partition(",")[0]
+    if system.endswith("OpenAI API") and first.split()[0] in OWN_PAGES:
+        return "servers/hosted-apis.md"
+    if page := OWN_PAGES.get(first.split()[0]):
+        return f"servers/{page}.md"
+    return f"servers/providers.md#{first.lower().replace('.', '').replace(' ', '-')}"
 
 
 def _line(cells: list[str]) -> str:
