@@ -59,7 +59,7 @@ def signed_fields(
     them. `now` are Unix seconds. `states_hash` adds the field with the hash of the body, which S3 requires. `key_of`
     replaces the cache of the gateway's own keys.
     """
-    stamp = datetime.fromtimestamp(now, UTC).strftime(STAMP)
+    stamp = _stamp(int(now))
     digest = hashlib.sha256(body).hexdigest()
     added = [("x-amz-date", stamp)]
     if key.session_token:
@@ -68,13 +68,25 @@ def signed_fields(
         added.append(("x-amz-content-sha256", digest))
     lines, names = _canonical_fields([*fields, *added])
     path, _, query = target.partition("?")
-    path = path or "/" if scope.service in SINGLE else quote(normal_path(path), safe="/~")
+    path = path or "/" if scope.service in SINGLE else _signed_path(path)
     canonical = "\n".join((method, path, _canonical_query(query), lines, names, digest))
     place = f"{stamp[:8]}/{scope.region}/{scope.service}/aws4_request"
     text = "\n".join((ALGORITHM, stamp, place, hashlib.sha256(canonical.encode("utf-8")).hexdigest()))
     signature = hmac.digest((key_of or _own_key)(key.secret, stamp[:8], *scope), text.encode(), "sha256").hex()
     authorization = f"{ALGORITHM} Credential={key.id}/{place}, SignedHeaders={names}, Signature={signature}"
     return [*added, ("authorization", authorization)]
+
+
+@lru_cache(maxsize=8)
+def _stamp(now: int) -> str:
+    """The time in Unix seconds. Many requests are signed in one second."""
+    return datetime.fromtimestamp(now, UTC).strftime(STAMP)
+
+
+@lru_cache(maxsize=256)
+def _signed_path(path: str) -> str:
+    """The path as it is signed. A pool has few paths."""
+    return quote(normal_path(path), safe="/~")
 
 
 def normal_path(path: str) -> str:
