@@ -6,7 +6,7 @@ Values that a file omits are the defaults of llama.cpp's own code for the archit
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,10 @@ from gguf.quants import dequantize
 from numpy.typing import NDArray
 from torch import Tensor
 
-from runtimes.llm.model.matrix import GroupQuantized, Weight, with_rows
+from runtimes.llm.model.matrix import GroupQuantized, Weight
 from runtimes.llm.model.model_config import MAX_LAYERS, LayerKind, ModelShape, Rope, UnsupportedModel, checked_count
 from runtimes.llm.model.rope import divided, rope_of
+from runtimes.llm.model.tensor_names import Names, TensorPart, neighbours_apart, stored_as
 from runtimes.llm.weights.gguf_blocks import from_blocks, is_blocks
 from runtimes.llm.weights.gguf_metadata import InvalidGguf, TensorPlace, read_directory
 
@@ -51,11 +52,18 @@ class GgufTensors:
     def shape(self, name: str) -> tuple[int, ...]:
         return self._place(name).shape
 
-    def weight(self, name: str) -> Weight:
-        """The tensor as stored: blocks as codes, their scales in float32; else as a tensor."""
+    def weight(self, name: str, expert: int | None = None) -> Weight:
+        """The tensor as stored: blocks as codes, their scales in float32; else as a tensor. Of a tensor of all experts
+        [experts, …], one expert's."""
         place = self._place(name)
         kind = _kind(name, place)
         data = self._data[place.start :][: _length(name, place)]
+        if expert is not None:
+            count = place.shape[0]
+            if not 0 <= expert < count:
+                raise UnsupportedModel(f"tensor {name} is of {count} experts; there is no number {expert}")
+            data = data[len(data) // count * expert :][: len(data) // count]
+            place = replace(place, shape=place.shape[1:])
         if kind.name in _PLAIN:
             return torch.frombuffer(bytearray(data), dtype=_PLAIN[kind.name]).view(place.shape)
         rows = data.reshape(int(np.prod(place.shape[:-1])), -1)
@@ -102,6 +110,8 @@ def _length(name: str, place: TensorPlace) -> int:
 
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma2", "gemma3", "phi3")
+# Whose files have neighbours that turn together: (2i, 2i + 1).
+_NEIGHBOURS = frozenset({"llama"})
 # Gemma's largest models scale their scores by the width of a head that they do not have; by number of layers.
 _ODD_SCALE = {("gemma2", 46), ("gemma3", 62)}
 
@@ -166,9 +176,8 @@ def gguf_config(model: GgufModel) -> ModelShape:
         qkv_bias="blk.0.attn_q.bias" in tensors,
         attention_out_bias="blk.0.attn_output.bias" in tensors,
         mlp_bias="blk.0.ffn_down.bias" in tensors,
-        qk_norm="blk.0.attn_q_norm.weight" in tensors,
+        qk_norm="head" if "blk.0.attn_q_norm.weight" in tensors else None,
         post_norms=gemma,
-        fused_projections="blk.0.attn_qkv.weight" in tensors,
     )
 
 
@@ -251,29 +260,40 @@ def _yarn(model: GgufModel, factor: float) -> dict[str, Any]:
     }
 
 
-_NAMES = {
+_NAMES: Names = {
     "model.embed_tokens": "token_embd",
+    "model.embed_positions": "position_embd",
     "model.norm": "output_norm",
     "lm_head": "output",
     "input_layernorm": "attn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.qkv_proj": "attn_qkv",
-    "self_attn.q_norm": "attn_q_norm",
-    "self_attn.k_norm": "attn_k_norm",
-    "self_attn.o_proj": "attn_output",
-    "post_attention_layernorm": "ffn_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.gate_up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-}
-_POST_NORM_NAMES = _NAMES | {
     "post_attention_layernorm": "post_attention_norm",
     "pre_feedforward_layernorm": "ffn_norm",
     "post_feedforward_layernorm": "post_ffw_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.sinks": "attn_sinks.weight",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "mlp.router": "ffn_gate_inp",
+    "mlp.router.selection_bias": "exp_probs_b.bias",
+    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+    **{f"mlp.shared_expert.{part}_proj": f"ffn_{part}_shexp" for part in ("gate", "up", "down")},
+    **{
+        f"mlp.experts.{{expert}}.{part}_proj": TensorPart(f"ffn_{part}_exps", stacked=True)
+        for part in ("gate", "up", "down")
+    },
 }
+_FUSED: Names = {
+    "self_attn.q_proj": TensorPart("attn_qkv", "query"),
+    "self_attn.k_proj": TensorPart("attn_qkv", "key"),
+    "self_attn.v_proj": TensorPart("attn_qkv", "value"),
+}
+_FUSED_MLP: Names = {"mlp.gate_proj": TensorPart("ffn_up", "first"), "mlp.up_proj": TensorPart("ffn_up", "second")}
 
 
 class GgufCheckpoint:
@@ -290,25 +310,32 @@ class GgufCheckpoint:
     def shapes(self) -> list[tuple[int, ...]]:
         return self._tensors.shapes
 
+    def stored_name(self, name: str) -> str:
+        """The name in the file of the tensor `name`, which may be a part of it."""
+        return self._stored(name).name
+
     def tensor(self, name: str) -> Tensor:
         weight = self.weight(name)
         return weight.dequantized() if isinstance(weight, GroupQuantized) else weight
 
     def weight(self, name: str) -> Weight:
-        module, _, kind = name.rpartition(".")
-        prefix = ""
-        if module.startswith("model.layers."):
-            _, _, index, module = module.split(".", 3)
-            prefix = f"blk.{index}."
-        names = _POST_NORM_NAMES if self.config.post_norms else _NAMES
-        weight = self._tensors.weight(f"{prefix}{names[module]}.{kind}")
-        if self._architecture != "llama":
+        stored = self._stored(name)
+        weight = stored.of(self._tensors.weight(stored.name, stored.expert if stored.stacked else None), self.config)
+        if name.endswith("shared_expert_gate.weight"):
+            return weight.dequantized().view(1, -1) if isinstance(weight, GroupQuantized) else weight.view(1, -1)
+        heads = {"q_proj": self.config.num_heads, "k_proj": self.config.num_kv_heads}.get(name.split(".")[-2])
+        if heads is None or self._architecture not in _NEIGHBOURS:
             return weight
-        if module == "self_attn.q_proj":
-            return _unpermuted(weight, self.config.num_heads)
-        if module == "self_attn.k_proj":
-            return _unpermuted(weight, self.config.num_kv_heads)
-        return weight
+        kind = self.config.kinds[self.config.layer_kinds[int(name.split(".")[2])]]
+        return neighbours_apart(weight, heads, kind, self.config.head_dim)
+
+    def _stored(self, name: str) -> TensorPart:
+        names = _NAMES
+        if "blk.0.attn_qkv.weight" in self._tensors:
+            names = {**names, **_FUSED}
+        if self.config.gated and "blk.0.ffn_gate.weight" not in self._tensors:
+            names = {**names, **_FUSED_MLP}
+        return stored_as(names, name, self._tensors.__contains__, layers="blk")
 
     def _field(self, key: str, *default: Any) -> Any:
         if key in self._fields:
@@ -316,11 +343,3 @@ class GgufCheckpoint:
         if not default:
             raise UnsupportedModel(f"the GGUF file lacks {key}")
         return default[0]
-
-
-def _unpermuted(weight: Weight, heads: int) -> Weight:
-    """Undo llama.cpp's order of a Llama's query and key rows: it turns pairs (2i, 2i + 1), this model (i, i + half)."""
-    if weight.shape[0] % (2 * heads):
-        raise UnsupportedModel(f"a matrix of {weight.shape[0]} rows cannot be that of {heads} heads")
-    order = torch.arange(weight.shape[0]).view(heads, -1, 2).transpose(1, 2).flatten()
-    return with_rows(weight, order)
