@@ -442,7 +442,7 @@ FAMILIES: Mapping[str, Family] = {
             "swiglu_alpha": 1.702,
             "swiglu_limit": 7.0,
             "rms_norm_eps": 1e-5,
-            "rope_scaling": _GPT_OSS_ROPE,
+            "rope_parameters": _GPT_OSS_ROPE,
         },
         features=_gpt_oss,
         slides=lambda raw, layer: layer % 2 == 0,

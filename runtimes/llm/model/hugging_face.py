@@ -106,7 +106,7 @@ def _config(family: Family, raw: Mapping[str, Any], eos_token_ids: frozenset[int
         "attention_scale": head_dim**-0.5,
         "tie_word_embeddings": raw.get("tie_word_embeddings", False),
         "eos_token_ids": eos_token_ids | token_ids(raw.get("eos_token_id")),
-        "activation": _activation(raw),
+        "activation": activation_of(raw),
         "qkv_bias": bias,
         "attention_out_bias": bias,
         "mlp_bias": bool(raw.get("mlp_bias")),
@@ -134,11 +134,12 @@ def _refuse_lost_theta(raw: Mapping[str, Any]) -> None:
         return
     if (theta := parameters.get("rope_theta", 10_000.0)) != 10_000.0:
         raise UnsupportedModel(
-            f"rope_scaling replaces rope_parameters with its rope_theta of {theta:g}: add rope_theta to rope_scaling"
+            f"rope_scaling replaces rope_parameters with its rope_theta of {theta}: add rope_theta to rope_scaling"
         )
 
 
-def _activation(raw: Mapping[str, Any]) -> Activation:
+def activation_of(raw: Mapping[str, Any]) -> Activation:
+    """Raises UnsupportedModel for one that is not in the table."""
     name = raw.get("hidden_activation") or raw.get("hidden_act") or "silu"
     if name not in _ACTIVATIONS:
         raise UnsupportedModel(f"hidden_act {name!r} is not supported; these are: {', '.join(_ACTIVATIONS)}")
@@ -150,13 +151,13 @@ def _activation(raw: Mapping[str, Any]) -> Activation:
 
 def _layer_kinds(family: Family, raw: Mapping[str, Any], head_dim: int) -> list[LayerKind]:
     layers = range(raw["num_hidden_layers"])
-    own = [_SLIDING if family.slides(raw, layer) else _FULL for layer in layers]
-    types = raw.get("layer_types") or own
+    types = (not family.alike and raw.get("layer_types")) or [
+        _SLIDING if family.slides(raw, layer) else _FULL for layer in layers
+    ]
     if unknown := sorted(set(types) - {_SLIDING, _FULL}):
         raise UnsupportedModel(f"layer_types {unknown[0]!r} is not supported; these are: {_FULL}, {_SLIDING}")
     if len(types) != len(layers):
         raise UnsupportedModel(f"layer_types names {len(types)} layers; num_hidden_layers is {len(layers)}")
-    types = own if family.alike else types
     window = raw.get("sliding_window")
     if window is not None and window >= _context_length(family, raw):
         window = None
@@ -176,7 +177,7 @@ def _layer_kinds(family: Family, raw: Mapping[str, Any], head_dim: int) -> list[
 
 def _rope_parameters(family: Family, raw: Mapping[str, Any], layer_type: str) -> dict[str, Any]:
     """The parameters in the form of transformers 5; before, the scaling was rope_scaling and all else at the top."""
-    given = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+    given = raw.get("rope_scaling") or raw.get("rope_parameters") or {}
     local = family.local_rope and layer_type == _SLIDING
     theta = raw.get("rope_theta", 10_000.0)
     if layer_type in given:

@@ -2,6 +2,8 @@
 
 store.py             from the name of a model to a path
 loader.py            weights and configuration of a Llama model
-gguf_checkpoint.py   a GGUF file: its shape and tensors; gguf_metadata.py: its fields; gguf_blocks.py: its blocks
-safetensors_files.py a folder of safetensors, and the shape of its model from config.json
+gguf_checkpoint.py   a GGUF file: its tensors; gguf_metadata.py: its fields; gguf_blocks.py: its blocks
+gguf_config.py       the shape of the model in a GGUF file
+safetensors_files.py a Hugging Face folder
+tensor_files.py      the files of such a folder: safetensors, pickles and JSON
 """

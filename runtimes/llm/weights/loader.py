@@ -101,6 +101,12 @@ def open_checkpoint(path: Path) -> Checkpoint:
     raise UnsupportedModel(f"{path.name} is neither a *.gguf file nor a folder of safetensors")
 
 
+def only_embeds(path: Path) -> bool:
+    """Whether the decoder at `path` was saved without the matrix that gives logits."""
+    checkpoint = open_checkpoint(path)
+    return isinstance(checkpoint, SafetensorsCheckpoint) and checkpoint.embeds_only
+
+
 def choose_device(name: DeviceName) -> torch.device:
     """`auto` is CUDA where there is one."""
     if name == "auto":

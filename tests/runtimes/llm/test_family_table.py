@@ -11,7 +11,7 @@ from runtimes.llm.engine.executor import TorchExecutor
 from runtimes.llm.model.llama import Llama
 from runtimes.llm.sequence import Chunk
 from runtimes.llm.weights.loader import load_model
-from tests.runtimes.llm.family_table import CONTEXT, ROWS, WINDOW, tiny
+from tests.runtimes.llm.family_table import CONTEXT, GGUF, ROWS, WINDOW, tiny, write_gguf
 from tests.runtimes.llm.reference import assert_greedy, save_safetensors
 from tests.support.llm_engines import answers
 
@@ -50,3 +50,12 @@ def assert_same(path: Path, reference: Any) -> None:
 def test_a_family_is_that_of_transformers(tmp_path: Path, row: str) -> None:
     model = tiny(row)
     assert_same(save_safetensors(model, tmp_path), model)
+
+
+@pytest.mark.parametrize("row", GGUF)
+def test_a_gguf_file_is_the_same_model(tmp_path: Path, row: str) -> None:
+    model = tiny(row)
+    folder = save_safetensors(model, tmp_path)
+    loaded = load_model(folder, dtype="float32", device="cpu")
+    again = load_model(write_gguf(tmp_path / "model.gguf", folder, row, model), dtype="float32", device="cpu")
+    torch.testing.assert_close(logits(again, CUTS), logits(loaded, CUTS), atol=2e-4, rtol=1e-4)
