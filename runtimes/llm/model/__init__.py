@@ -1,7 +1,8 @@
 """The computation of a step in torch, which is the reference for the other executors.
 
-encoder.py           the BERT family
+encoder.py           encoders, all in the manner of BERT
 embedding_config.py  the shape of an encoder, and how a model's vectors are made
+encoder_families.py  the families of encoders, one row for each
 llama.py             decoders, all in the manner of Llama; layers.py: a layer's weights
 experts.py           mixtures of experts; activations.py: what an MLP does between its matrices
 attention.py         attention over pages, and the pages

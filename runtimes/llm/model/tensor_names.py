@@ -7,16 +7,29 @@ name. `{expert}` is an expert's number.
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
 
 from runtimes.llm.model.matrix import GroupQuantized, Weight, with_rows
-from runtimes.llm.model.model_config import LayerKind, ModelShape, UnsupportedModel
+from runtimes.llm.model.model_config import LayerKind, UnsupportedModel
 
 Part = Literal["whole", "query", "key", "value", "first", "second", "even", "odd"]
 """Some rows: queries, keys or values, a half, or every other one."""
+
+
+class Heads(Protocol):
+    """The part of a shape that tells queries, keys and values apart."""
+
+    @property
+    def num_heads(self) -> int: ...
+
+    @property
+    def num_kv_heads(self) -> int: ...
+
+    @property
+    def head_dim(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +43,7 @@ class TensorPart:
     transposed: bool = False
     expert: int = -1
 
-    def of(self, whole: Weight, shape: ModelShape) -> Weight:
+    def of(self, whole: Weight, shape: Heads) -> Weight:
         """The part of the `whole` stored tensor, or of the expert's own if it is stacked. A view where it can be."""
         if self.transposed:
             assert isinstance(whole, Tensor)  # only plain numbers are stored so
@@ -43,7 +56,7 @@ class TensorPart:
         )
 
 
-def _rows(part: Part, count: int, shape: ModelShape) -> slice:
+def _rows(part: Part, count: int, shape: Heads) -> slice:
     queries, keys = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
     match part:
         case "query":
