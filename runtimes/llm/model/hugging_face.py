@@ -28,7 +28,7 @@ _WITH_OTHER_PARTS: Mapping[str, str] = {
     "qwen3_vl": "qwen3",
     "qwen3_vl_moe": "qwen3_moe",
 }
-_OUTER = ("eos_token_id", "quantization_config", "tie_word_embeddings")
+_OUTER = ("eos_token_id", "quantization_config", "quantization", "tie_word_embeddings")
 
 
 def family_of(raw: Mapping[str, Any]) -> Family:
@@ -115,12 +115,6 @@ def _config(family: Family, raw: Mapping[str, Any], eos_token_ids: frozenset[int
 
 
 def _refuse_options(family: Family, raw: Mapping[str, Any]) -> None:
-    if raw.get("quantization_config"):
-        method = raw["quantization_config"].get("quant_method", "unknown")
-        raise UnsupportedModel(
-            f"quantization_config of method {method!r} is not supported; safetensors in bfloat16, float16 or float32"
-            " and GGUF files are"
-        )
     for option in ("use_bidirectional_attention", *family.refused):
         if raw.get(option):
             raise UnsupportedModel(f"{option} is not supported for {raw['model_type']}")

@@ -45,9 +45,8 @@ class TensorPart:
 
     def of(self, whole: Weight, shape: Heads) -> Weight:
         """The part of the `whole` stored tensor, or of the expert's own if it is stacked. A view where it can be."""
-        if self.transposed:
-            assert isinstance(whole, Tensor)  # only plain numbers are stored so
-            whole = whole.t() if whole.dim() > 1 else whole
+        if self.transposed and isinstance(whole, Tensor) and whole.dim() > 1:  # quantized ones are [out, in]
+            whole = whole.t()
         rows = _rows(self.part, whole.shape[0], shape)
         if rows == slice(None):
             return whole

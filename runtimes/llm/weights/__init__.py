@@ -5,5 +5,6 @@ loader.py            weights and configuration of a Llama model
 gguf_checkpoint.py   a GGUF file: its tensors; gguf_metadata.py: its fields; gguf_blocks.py: its blocks
 gguf_config.py       the shape of the model in a GGUF file
 safetensors_files.py a Hugging Face folder
-tensor_files.py      the files of such a folder: safetensors, pickles and JSON
+quantized_files.py   its tensors as if nothing were quantized; quantized_layouts.py: GPTQ, AWQ, FP8 and the others
+tensor_files.py      its files: safetensors, pickles and JSON
 """

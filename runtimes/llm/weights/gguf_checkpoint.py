@@ -196,6 +196,8 @@ _FUSED_MLP: Names = {"mlp.gate_proj": TensorPart("ffn_up", "first"), "mlp.up_pro
 class GgufCheckpoint:
     """A GGUF file, or the first of several, of one of gguf_config.ARCHITECTURES. Norm weights are whole in it."""
 
+    holds_codes = True
+
     def __init__(self, path: Path) -> None:
         self._tensors = GgufTensors(path)
         self._fields = self._tensors.metadata

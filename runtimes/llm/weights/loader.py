@@ -33,6 +33,10 @@ class Checkpoint(Protocol):
     def shapes(self) -> list[tuple[int, ...]]:
         """The shapes of all tensors."""
 
+    @property
+    def holds_codes(self) -> bool:
+        """Whether matrices can be stored as they are."""
+
     def stored_name(self, name: str) -> str:
         """The name in the files."""
 
@@ -60,7 +64,8 @@ def load_model(
     target = choose_device(device)
     number = choose_dtype(dtype, target, native=native)
     checkpoint = open_checkpoint(path)
-    required = sum(held_bytes(shape, weights, number) for shape in checkpoint.shapes)
+    how: WeightsName = "unquantized" if weights == "stored" and not checkpoint.holds_codes else weights
+    required = sum(held_bytes(shape, how, number) for shape in checkpoint.shapes)
     require("the model", required, memory_of(target).available, _ADVICE)
 
     def tensor(name: str, shape: tuple[int, ...]) -> Weight:

@@ -8,8 +8,10 @@ from typing import Any
 from torch import Tensor
 
 from runtimes.llm.model.hugging_face import family_of, hugging_face_config, text_part, token_ids
+from runtimes.llm.model.matrix import Weight, unquantized
 from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.model.tensor_names import TensorPart, neighbours_apart, stored_as
+from runtimes.llm.weights.quantized_files import QuantizedFiles, quantization_settings
 from runtimes.llm.weights.tensor_files import TensorFiles, json_object
 
 
@@ -21,7 +23,7 @@ class SafetensorsCheckpoint:
         _refuse_classifier(folder, raw)
         config = hugging_face_config(raw, _eos_of_generation(folder))
         self._family = family_of(text_part(raw))
-        self._files = TensorFiles(folder)
+        self._files = QuantizedFiles(TensorFiles(folder), quantization_settings(raw))
         self.embeds_only = not config.tie_word_embeddings and self._lacks_head(raw)
         """Whether the model was saved without the matrix that gives logits; it cannot answer."""
         self.config = replace(config, tie_word_embeddings=True) if self.embeds_only else config
@@ -30,35 +32,33 @@ class SafetensorsCheckpoint:
     def shapes(self) -> list[tuple[int, ...]]:
         return self._files.shapes
 
+    @property
+    def holds_codes(self) -> bool:
+        return self._files.holds_codes
+
     def stored_name(self, name: str) -> str:
         """The name in the files of the tensor `name`, which may be a part of it."""
         return self._place(name).name
 
     def tensor(self, name: str) -> Tensor:
-        place = self._place(name)
-        whole = self._files.part(place.name, place.expert) if place.stacked else self._files.tensor(place.name)
-        tensor = place.of(whole, self.config)
-        assert isinstance(tensor, Tensor)
-        if name.endswith("selection_bias"):
-            return tensor.flatten()
-        if self._family.norms_are_offsets and name.endswith("norm.weight"):
-            return tensor.float() + 1
-        return self._turned(name, tensor) if self._family.neighbours else tensor
+        return unquantized(self.weight(name))
 
-    def weight(self, name: str) -> Tensor:
-        return self.tensor(name)
+    def weight(self, name: str) -> Weight:
+        place = self._place(name)
+        whole = self._files.part(place.name, place.expert) if place.stacked else self._files.weight(place.name)
+        weight = place.of(whole, self.config)
+        if name.endswith("selection_bias"):
+            return unquantized(weight).flatten()
+        if self._family.norms_are_offsets and name.endswith("norm.weight"):
+            return unquantized(weight).float() + 1
+        heads = {"q_proj": self.config.num_heads, "k_proj": self.config.num_kv_heads}.get(name.split(".")[-2])
+        if heads is None or not self._family.neighbours:
+            return weight
+        kind = self.config.kinds[self.config.layer_kinds[int(name.split(".")[2])]]
+        return neighbours_apart(weight, heads, kind, self.config.head_dim)
 
     def _place(self, name: str) -> TensorPart:
         return stored_as(self._family.names, name, self._files.__contains__)
-
-    def _turned(self, name: str, tensor: Tensor) -> Tensor:
-        heads = {"q_proj": self.config.num_heads, "k_proj": self.config.num_kv_heads}.get(name.split(".")[-2])
-        if heads is None:
-            return tensor
-        kind = self.config.kinds[self.config.layer_kinds[int(name.split(".")[2])]]
-        turned = neighbours_apart(tensor, heads, kind, self.config.head_dim)
-        assert isinstance(turned, Tensor)
-        return turned
 
     def _lacks_head(self, raw: Mapping[str, Any]) -> bool:
         """Of a model that was saved as transformers' base class, such as Qwen3Model."""

@@ -159,7 +159,7 @@ def test_a_damaged_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidCheckpoint, match="lacks hidden_size"):
         read_encoder(tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "albert"}')
-    with pytest.raises(UnsupportedModel, match="albert.*`kind: vllm`"):
+    with pytest.raises(UnsupportedModel, match=r"albert.*`kind: vllm`"):
         is_encoder(tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
     assert not is_encoder(tmp_path)
