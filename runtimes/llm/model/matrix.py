@@ -89,6 +89,14 @@ def with_rows(weight: Weight, rows: Tensor) -> Weight:
     return replace(weight, codes=weight.codes[rows], scales=weight.scales[rows], offsets=offsets)
 
 
+def rows_of(weight: Weight, part: slice) -> Weight:
+    """Some neighbouring rows, in the same memory."""
+    if not isinstance(weight, GroupQuantized):
+        return weight[part]
+    offsets = None if weight.offsets is None else weight.offsets[part]
+    return replace(weight, codes=weight.codes[part], scales=weight.scales[part], offsets=offsets)
+
+
 def concatenated(weights: Sequence[Weight]) -> Weight:
     """One above the other: matrices that are multiplied by the same rows become one.
 
@@ -150,7 +158,7 @@ def held(name: str, weight: Weight, how: WeightsName, dtype: torch.dtype) -> Wei
 
 def held_bytes(shape: tuple[int, ...], how: WeightsName, dtype: torch.dtype) -> int:
     """The bytes of a tensor of `shape` as `held` stores it."""
-    small = how in ("int8", "int4", "stored") and len(shape) == 2 and shape[1] % GROUP == 0
+    small = how in ("int8", "int4", "stored") and len(shape) > 1 and shape[-1] % GROUP == 0
     # A byte a code, and a scale and an offset a group.
     bytes_of_32 = GROUP + 4 if small else GROUP * int(dtype.itemsize)
     return math.prod(shape) * bytes_of_32 // GROUP

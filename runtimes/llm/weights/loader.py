@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from runtimes.llm.memory import allocating, memory_of, require
+from runtimes.llm.model.layers import WHOLE
 from runtimes.llm.model.llama import Llama
 from runtimes.llm.model.matrix import GroupQuantized, Weight, WeightsName, held, held_bytes, moved
 from runtimes.llm.model.model_config import ModelShape, UnsupportedModel
@@ -35,6 +36,9 @@ class Checkpoint(Protocol):
     @property
     def holds_codes(self) -> bool:
         """Whether matrices can be stored as they are."""
+
+    def stored_name(self, name: str) -> str:
+        """The name in the files."""
 
     def tensor(self, name: str) -> Tensor:
         """The tensor on the CPU, dequantised if necessary. Raises UnsupportedModel for a missing tensor."""
@@ -66,7 +70,9 @@ def load_model(
 
     def tensor(name: str, shape: tuple[int, ...]) -> Weight:
         weight = checkpoint.weight(name)
-        check_weight(name, weight, shape)
+        check_weight(checkpoint.stored_name(name), weight, shape)
+        if name.endswith(WHOLE):
+            return moved(held(name, weight, "unquantized", torch.float32), target)
         # Vectors are few and small: norms need not lose accuracy.
         return moved(held(name, weight, weights, number if len(shape) > 1 else torch.float32), target)
 

@@ -1,7 +1,10 @@
 """The tensors of a folder by the names that they have where nothing is quantized."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
+
+from torch import Tensor
 
 from runtimes.llm.model.matrix import Weight
 from runtimes.llm.model.model_config import UnsupportedModel
@@ -45,6 +48,14 @@ class QuantizedFiles:
         layout, parts = place
         return _read(name, lambda: layout.weight(parts, self._settings))
 
+    def part(self, name: str, index: int) -> Weight:
+        """One part along the first dimension of a tensor, alone. Raises as `weight` does."""
+        place = self._place(name)
+        if place is None:
+            return self._files.part(name, index)
+        layout, parts = place
+        return _read(name, lambda: layout.weight(_PartOf(parts.files, parts.prefix, index), self._settings))
+
     def _place(self, name: str) -> tuple[MatrixLayout, MatrixParts] | None:
         """How the matrix `name` is stored, None if it is not quantized."""
         for layout in self._layouts:
@@ -59,6 +70,19 @@ class QuantizedFiles:
             if stored.endswith(layout.main) and layout.marker in parts:
                 return _read(stored, lambda: layout.shape(parts, self._settings))  # noqa: B023 - called at once
         return self._files.shape(stored)
+
+
+@dataclass(frozen=True, slots=True)
+class _PartOf(MatrixParts):
+    """One part along the first dimension of every tensor."""
+
+    index: int
+
+    def __call__(self, part: str) -> Tensor:
+        return self.files.part(self.prefix + part, self.index)
+
+    def shape(self, part: str) -> tuple[int, ...]:
+        return self.files.shape(self.prefix + part)[1:]
 
 
 def _any_has(files: TensorFiles, marker: str) -> bool:

@@ -58,6 +58,13 @@ class TensorFiles:
         shard, stored = self._place(name)
         return shard.tensor(stored)
 
+    def part(self, name: str, index: int) -> Tensor:
+        """One part along the first dimension of a tensor, alone."""
+        shard, stored = self._place(name)
+        if not 0 <= index < (count := shard.shape(stored)[0]):
+            raise UnsupportedModel(f"tensor {name} of {shard.path.name} has {count} parts; there is no number {index}")
+        return shard.tensor(stored, index)
+
     def _place(self, name: str) -> tuple["_Shard", str]:
         if name not in self._places:
             raise UnsupportedModel(f"tensor {name} is not in the {self._shards[0].kind} files")
@@ -84,9 +91,9 @@ class _Shard:
     def shape(self, name: str) -> tuple[int, ...]:
         return tuple(self._file.get_slice(name).get_shape())
 
-    def tensor(self, name: str) -> Tensor:
+    def tensor(self, name: str, part: int | None = None) -> Tensor:
         try:
-            tensor: Tensor = self._file.get_tensor(name)
+            tensor: Tensor = self._file.get_tensor(name) if part is None else self._file.get_slice(name)[part]
         except SafetensorError as error:
             raise InvalidCheckpoint(f"tensor {name} of {self.path.name} cannot be read: {error}") from None
         return tensor
@@ -107,8 +114,8 @@ class _PickledShard(_Shard):
     def shape(self, name: str) -> tuple[int, ...]:
         return tuple(self._tensors[name].shape)
 
-    def tensor(self, name: str) -> Tensor:
-        return self._tensors[name]
+    def tensor(self, name: str, part: int | None = None) -> Tensor:
+        return self._tensors[name] if part is None else self._tensors[name][part]
 
 
 _UNREADABLE = (

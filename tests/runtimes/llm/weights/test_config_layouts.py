@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runtimes.llm.model.hugging_face import hugging_face_config
 from runtimes.llm.model.model_config import ModelShape, UnsupportedModel
-from runtimes.llm.weights.safetensors_files import hugging_face_config
 from tests.runtimes.llm.families import FAMILIES, SHAPE
 
 OPTIONAL = (
@@ -34,6 +34,7 @@ ROPES: tuple[dict[str, Any], ...] = (
 @settings(max_examples=60)
 @given(data=st.data())
 def test_fields_that_are_left_out(family: str, data: st.DataObject) -> None:
+    config_class: Any
     config_class, of_family = FAMILIES[family]
     raw = config_class(**(SHAPE | of_family)).to_dict()
     for name in data.draw(st.lists(st.sampled_from(OPTIONAL), max_size=6)):

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from runtimes.llm.model.hugging_face import hugging_face_config
 from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.weights.gguf_checkpoint import GgufCheckpoint, gguf_pooling
 from runtimes.llm.weights.gguf_metadata import InvalidGguf, parts_of
 from runtimes.llm.weights.loader import load_model, only_embeds, open_checkpoint
-from runtimes.llm.weights.safetensors_files import hugging_face_config
 from runtimes.llm.weights.tensor_files import InvalidCheckpoint, TensorFiles
 from tests.runtimes.llm.families import write_gguf
 from tests.runtimes.llm.reference import save_safetensors, tiny_llama
