@@ -187,7 +187,7 @@ class Door:
         core, now = self.core, time.time()
         signature, keys = RequestSignature.of(http, now), core.snapshot.credentials.keys
         served()
-        http.charge_to(core.memory.unverified)
+        http.charge_to(core.memory.claimed_by(signature.key_id))
         body = await http.read_encoded() if keys.holder(signature.key_id, now) is not None else b""
         check = partial(keys.signer, signature.key_id, partial(signature.fits, http, body), now)
         principal = check() if len(body) < LARGE else await asyncio.to_thread(check)  # a large body takes long to hash
