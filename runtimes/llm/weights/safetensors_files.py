@@ -18,6 +18,7 @@ from runtimes.llm.model.model_config import (
     checked_count,
 )
 from runtimes.llm.model.rope import rope_of, scaling_type
+from runtimes.llm.weights.generation_config import token_ids
 from runtimes.llm.weights.gguf_metadata import description
 
 _SLIDING, _FULL = "sliding_attention", "full_attention"
@@ -70,12 +71,6 @@ def text_part(raw: Mapping[str, Any]) -> Mapping[str, Any]:
 def norms_are_offsets(raw: Mapping[str, Any]) -> bool:
     """Whether norm weights are stored as their difference from 1."""
     return str(raw.get("model_type")).startswith("gemma")
-
-
-def token_ids(value: int | list[int] | None) -> frozenset[int]:
-    if value is None:
-        return frozenset()
-    return frozenset([value] if isinstance(value, int) else value)
 
 
 def _config(family: str, raw: Mapping[str, Any], eos_token_ids: frozenset[int]) -> ModelShape:
