@@ -57,7 +57,7 @@ _STATE_OF_BATCHES: dict[str, tuple[str, ...]] = {
     "/v1/messages/batches/{id}/results": _GET,
 }
 _CONTENT_VERBS = ("generateContent", "streamGenerateContent", "countTokens")
-_EMBED_VERBS = ("embedContent", "batchEmbedContents")
+_EMBED_VERBS = ("embedContent", "batchEmbedContents", "predict")
 _VERTEX = "/v1/projects/{project}/locations/{location}/publishers/anthropic/models"
 _OF_CLOUDS = (
     f"{_VERTEX}/{{model}}:rawPredict",
@@ -162,6 +162,7 @@ ADMIN: dict[str, AdminRight] = {
     "GET /admin/tenants/{tenant}/invoices/{month}": _ADMINS,
     "GET /admin/tenants/{tenant}/alerts": _ADMINS,
     # what tenants have used and run
+    "GET /admin/models": _ADMINS,
     "GET /admin/usage": _ADMINS,
     "GET /admin/usage/overview": _ADMINS,
     "GET /admin/requests": _ADMINS,

@@ -25,7 +25,8 @@ from runtimes.llm.text.chat_template import ChatTemplate
 from runtimes.llm.text.tokenizer import Tokenizer, UnsupportedTokenizer
 from runtimes.llm.text.tokenizer_loader import elsewhere, load_tokenizer
 from runtimes.llm.weights.generation_config import sampling_defaults
-from runtimes.llm.weights.loader import open_checkpoint
+from runtimes.llm.weights.gguf_checkpoint import gguf_pooling
+from runtimes.llm.weights.loader import only_embeds, open_checkpoint
 from runtimes.llm.weights.store import resolve
 from runtimes.process import CannotStart, in_thread, listen, precedes, serve, stop_signal
 from runtimes.spans import SpanBuffer
@@ -147,7 +148,8 @@ def _load(options: ServiceOptions) -> LoadedModel:
     tokenizer = load_tokenizer(path)
     sampling = sampling_defaults(path).overridden(options.sampling, "--sampling")
     config = options.engine_config(model=path)
-    embedding = embedding_config(path, encoder=encodes, pooling=options.pooling, matryoshka=options.matryoshka)
+    pooling = gguf_pooling(path) if options.pooling == "auto" and path.is_file() else options.pooling
+    embedding = embedding_config(path, encoder=encodes, pooling=pooling, matryoshka=options.matryoshka)
     engine = load_encoder(config, embedding) if encodes else Engine.load(config)
     if beyond := tokenizer.limit_to(engine.vocab_size):
         log.warning("end tokens %s are beyond the model's %d rows: they end no answer", beyond, engine.vocab_size)
@@ -161,7 +163,7 @@ def _load(options: ServiceOptions) -> LoadedModel:
         loaded_at=int(time.time()),
         fingerprint=_fingerprint(path, config),
         embedding=embedding,
-        answers=not encodes,
+        answers=not (encodes or only_embeds(path)),
         grammars=None if encodes else Grammars.of(tokenizer, engine.vocab_size, engine.eos_token_ids),
     )
 

@@ -5,6 +5,7 @@ Label files, first values of states and warm-up data are beside the versions, an
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 from google.protobuf import json_format
 
 from adapters.wire.protos import model_config
-from config.document import Document
+from config.document import Document, Lines
 from config.place import Place
 from config.problem import ConfigError, Problem
 from runtimes.tensor.configuration import message, model_yaml, pbtxt, triton
@@ -37,6 +38,7 @@ FILES: Mapping[str, tuple[str, ...]] = {
     "lightgbm": ("model.txt", "lightgbm.txt"),
 }
 """Names of a version's file by backend, for configurations without a name. They select the backend, too."""
+_SIZES = ("max_batch_size", "maxBatchSize")
 WrittenPlace = Callable[[Place, Container[Place]], Place]
 """Converts a place of `ModelConfig` to a place of the file, which has the lines of these places."""
 _SUFFIXES = {Path(name).suffix: backend for backend, names in FILES.items() for name in names}
@@ -76,8 +78,10 @@ def read_override(text: str, name: str, folder: Path, version_folders: Iterable[
     sent = model_config.ModelConfig()
     try:
         json_format.Parse(text, sent)
+        written = json.loads(text)
     except (json_format.ParseError, ValueError, RecursionError) as error:
         raise ConfigError([doc.problem((), f"is not Triton's JSON: {error}")]) from None
+    doc.lines.update({(key,): Lines(1, 1) for key in _SIZES if key in written})
     return _of_message(sent, doc, name, folder, version_folders)
 
 
@@ -112,6 +116,7 @@ def _finished(
     config = replace(
         config,
         backend=config.backend or _backend(config, version_folders),
+        batch="written" if any((key,) in doc.lines for key in _SIZES) else "",
         outputs=tuple(files.labelled(spec, i) for i, spec in enumerate(config.outputs)),
         warmup=tuple(files.warmup(warmup, i) for i, warmup in enumerate(config.warmup)),
     )

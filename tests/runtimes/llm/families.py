@@ -18,7 +18,7 @@ from transformers import (
 
 WINDOW = 24
 CONTEXT = 256
-UINT32 = gguf.GGUFValueType.UINT32
+UINT32, STRING, ARRAY = gguf.GGUFValueType.UINT32, gguf.GGUFValueType.STRING, gguf.GGUFValueType.ARRAY
 _SHAPE = {
     "vocab_size": 256,
     "hidden_size": 64,
@@ -123,7 +123,8 @@ def write_gguf(
     for key, value in (fields or {}).items():
         writer.kv_data[0].pop(key, None)
         if value is not None:
-            writer.add_key_value(key, value, gguf.GGUFValueType.STRING if isinstance(value, str) else UINT32)
+            kind = STRING if isinstance(value, str) else ARRAY if isinstance(value, list) else UINT32
+            writer.add_key_value(key, value, kind, UINT32 if kind is ARRAY else None)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
