@@ -6,5 +6,6 @@ gguf_checkpoint.py   a GGUF file: its shape and tensors; gguf_metadata.py: its f
 generation_config.py the ends of answers and the sampling that the files declare
 safetensors_files.py a Hugging Face folder, and the shape of its model from config.json
 quantized_files.py   its tensors as if nothing were quantized; quantized_layouts.py: GPTQ, AWQ, FP8 and the others
+quantized_writer.py  writes such a folder
 tensor_files.py      its files: safetensors, pickles and JSON
 """

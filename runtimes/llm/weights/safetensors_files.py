@@ -37,14 +37,27 @@ _GEMMA = {
 _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "llama": {"max_position_embeddings": 2048},
     "mistral": {"num_key_value_heads": 8, "sliding_window": 4096, "max_position_embeddings": 131_072},
-    "qwen2": {"sliding_window": 4096, "max_window_layers": 28, "max_position_embeddings": 32_768},
-    "qwen3": {"sliding_window": 4096, "max_window_layers": 28, "max_position_embeddings": 32_768, "head_dim": 128},
+    "qwen2": {
+        "num_key_value_heads": 32,
+        "sliding_window": 4096,
+        "max_window_layers": 28,
+        "max_position_embeddings": 32_768,
+    },
+    "qwen3": {
+        "num_key_value_heads": 32,
+        "sliding_window": 4096,
+        "max_window_layers": 28,
+        "max_position_embeddings": 32_768,
+        "head_dim": 128,
+    },
     "gemma2": _GEMMA | {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
     "gemma3_text": _GEMMA | {"vocab_size": 262_208, "max_position_embeddings": 131_072, "rope_theta": 1e6},
     "phi3": {"rms_norm_eps": 1e-5, "max_position_embeddings": 4096, "original_max_position_embeddings": 4096},
 }
 # Whose code in transformers has the same attention in all layers, whatever layer_types names.
 _ALIKE = frozenset({"llama", "mistral"})
+# Whose window is off unless use_sliding_window is set.
+_SWITCHED = frozenset({"qwen2", "qwen3"})
 _ACTIVATIONS: Mapping[str, Activation] = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
 
 
@@ -152,6 +165,8 @@ def _layer_kinds(family: str, raw: Mapping[str, Any], head_dim: int) -> list[Lay
             f"layer_types names {len(types)} layers; num_hidden_layers is {raw['num_hidden_layers']}"
         )
     window = raw.get("sliding_window")
+    if family in _SWITCHED and not raw.get("use_sliding_window"):
+        window = None
     if window is not None and window >= _context_length(family, raw):
         window = None
     length = raw["max_position_embeddings"]
@@ -169,7 +184,7 @@ def _layer_types(family: str, raw: Mapping[str, Any]) -> list[str]:
     """The layers with a window, if the configuration does not list them."""
 
     def sliding(layer: int) -> bool:
-        if family in ("qwen2", "qwen3"):
+        if family in _SWITCHED:
             return bool(raw.get("use_sliding_window")) and layer >= raw["max_window_layers"]
         if family == "gemma2":
             return layer % 2 == 0
