@@ -135,6 +135,7 @@ FEATURE_FIELDS: dict[Feature, Callable[[Mapping[str, Raw]], bool]] = {
 MAX_CHOICES = 128
 LENGTHS = ("max_tokens", "max_completion_tokens", "n_predict", "max_output_tokens")
 """Names of one field, which differ from server to server."""
+UNBOUNDED = Raw(b"-1")
 Count = Annotated[int, Meta(ge=0, le=MAX_TOKENS)]
 """Bounded, because counts are summed and priced."""
 
@@ -154,10 +155,13 @@ class OpenAIPayload(TextPayload, kw_only=True):
 
 
 def max_tokens(fields: Fields) -> int | None:
-    """The greatest length that any server may read from the fields. Raises `CallerError`."""
+    """The greatest length that any server may read from the fields; -1 is local servers' word for none. Raises
+    `CallerError`."""
     most = None
     for name in LENGTHS:
-        if name in fields and (given := field(fields, name, _tokens)) is not None and (most is None or given > most):
+        if fields.get(name, UNBOUNDED) == UNBOUNDED:
+            continue
+        if (given := field(fields, name, _tokens)) is not None and (most is None or given > most):
             most = given
     return most
 

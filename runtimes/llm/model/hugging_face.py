@@ -77,10 +77,11 @@ def _of_text(rope: Any) -> Any:
     return {name: "default" if value == "mrope" else value for name, value in rope.items()}
 
 
-def token_ids(value: int | list[int] | None) -> frozenset[int]:
-    if value is None:
-        return frozenset()
-    return frozenset([value] if isinstance(value, int) else value)
+def token_ids(value: Any) -> frozenset[int]:
+    """The ids of a field that is an id, a list of them or nothing. Some tools write an id as text."""
+    given = value if isinstance(value, list) else [value]
+    texts = [str(one) for one in given if isinstance(one, int | str) and not isinstance(one, bool)]
+    return frozenset(int(text) for text in texts if text.isdecimal())
 
 
 def _config(family: Family, raw: Mapping[str, Any], eos_token_ids: frozenset[int]) -> ModelShape:
