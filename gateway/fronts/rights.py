@@ -67,6 +67,7 @@ _OF_CLOUDS = (
     "/model/{model}/invoke-with-response-stream",
     "/model/{model}/converse",
     "/model/{model}/converse-stream",
+    "/model/{model}/count-tokens",
 )
 CLIENT: dict[str, ClientRight] = {
     "/v1/chat/completions": ClientRight(_POST, "chat", "inference"),

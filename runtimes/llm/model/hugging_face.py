@@ -152,7 +152,7 @@ def _layer_kinds(family: Family, raw: Mapping[str, Any], head_dim: int) -> list[
         raise UnsupportedModel(f"layer_types {unknown[0]!r} is not supported; these are: {_FULL}, {_SLIDING}")
     if len(types) != len(layers):
         raise UnsupportedModel(f"layer_types names {len(types)} layers; num_hidden_layers is {len(layers)}")
-    window = raw.get("sliding_window")
+    window = raw.get("sliding_window") if raw.get("use_sliding_window", True) else None
     if window is not None and window >= _context_length(family, raw):
         window = None
     length = raw["max_position_embeddings"]

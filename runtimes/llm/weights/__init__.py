@@ -6,5 +6,6 @@ gguf_checkpoint.py   a GGUF file: its tensors; gguf_metadata.py: its fields; ggu
 gguf_config.py       the shape of the model in a GGUF file
 safetensors_files.py a Hugging Face folder
 quantized_files.py   its tensors as if nothing were quantized; quantized_layouts.py: GPTQ, AWQ, FP8 and the others
+quantized_writer.py  writes such a folder
 tensor_files.py      its files: safetensors, pickles and JSON
 """

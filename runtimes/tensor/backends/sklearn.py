@@ -22,6 +22,7 @@ from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.interfaces import Array, Device, Model, ModelLoadError
 
 FILENAMES: Final = ("model.skops", "model.joblib", "model.pkl")
+_LIBRARIES: Final = frozenset({"sklearn", "xgboost", "lightgbm", "catboost", "imblearn", "builtins"})
 METHODS: Final = (
     "predict",
     "predict_proba",
@@ -45,7 +46,8 @@ class SklearnBackend:
         if features < 0 and not (config.inputs and config.outputs):
             raise ModelLoadError("the model does not have its number of features: write its inputs and outputs")
         completed = described(config, features, "FP64", {name: _of_frame(model, run) for name, run in methods.items()})
-        return replace(completed, batch=config.batch or "assumed")
+        is_assumed = not config.inputs and not config.batch and not _is_of_libraries(model)
+        return replace(completed, batch="assumed") if is_assumed else completed
 
     def load(self, config: ModelConfig, folder: Path, device: Device) -> Model:
         if config.quantize:
@@ -81,6 +83,12 @@ def _skops(path: Path, config: ModelConfig) -> Any:
             f" {', '.join(unknown)}"
         )
     return io.load(path, trusted=trusted)
+
+
+def _is_of_libraries(model: Any) -> bool:
+    """Whether the rows of a model are independent, as those of all estimators of these libraries are."""
+    parts = [model, *(step for _, step in getattr(model, "steps", ()))]
+    return all(type(part).__module__.partition(".")[0] in _LIBRARIES for part in parts)
 
 
 def _features(model: Any) -> Sequence[str]:

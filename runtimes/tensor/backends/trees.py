@@ -30,12 +30,15 @@ class TreeAnswer(NamedTuple):
         if self.is_probabilities:  # of a classifier, which fil is told by `output_class`
             return np.stack([1 - array, array], axis=1) if array.ndim == 1 else array
         if self.is_class:
-            return array.argmax(axis=1) if array.ndim > 1 else array > self.threshold
+            return array.argmax(axis=1) if array.ndim > 1 else (array > self.threshold).astype(np.int64)
         return array
 
 
-def answer_of(config: ModelConfig) -> TreeAnswer:
-    """Raises `ModelLoadError` for a parameter that has no such value, or two that contradict each other."""
+def answer_of(config: ModelConfig, *, is_classifier: bool = True) -> TreeAnswer:
+    """The answer of a model. `is_classifier` decides where `output_class` is auto.
+
+    Raises `ModelLoadError` for a parameter that has no such value, or two that contradict each other.
+    """
     if config.quantize:
         raise ModelLoadError("`quantize` is for networks, not for trees")
     texts = [spec.name for spec in config.inputs if spec.datatype == "BYTES"]
@@ -44,7 +47,11 @@ def answer_of(config: ModelConfig) -> TreeAnswer:
     kind = config.parameters.get("predict_type", "value")
     if kind not in ("value", "margin"):
         raise ModelLoadError(f"parameter `predict_type` is value or margin, not `{kind}`")
-    is_class, is_probabilities = _switch(config, "output_class"), _switch(config, "predict_proba")
+    is_probabilities = _switch(config, "predict_proba")
+    if config.parameters.get("output_class") == "auto":
+        is_class = is_classifier and kind == "value" and not is_probabilities
+    else:
+        is_class = _switch(config, "output_class")
     if kind == "margin" and (is_class or is_probabilities):
         raise ModelLoadError("`predict_type: margin` is neither `output_class` nor `predict_proba`: give one of them")
     written = config.parameters.get("threshold", "0.5")

@@ -42,9 +42,13 @@ def _booster(config: ModelConfig, folder: Path, device: Device) -> Any:
 
 
 def _method(booster: Any, config: ModelConfig) -> Method:
-    answer = answer_of(config)
+    learner = json.loads(booster.save_config())["learner"]
+    objective = learner["objective"]["name"]
+    answer = answer_of(config, is_classifier=objective.startswith(("binary:", "multi:")))
+    if objective == "multi:softmax":  # its predictions are classes
+        answer = answer._replace(is_class=False)
     last = _rounds(booster, config)
-    if json.loads(booster.save_config())["learner"]["gradient_booster"]["name"] == "gblinear":
+    if learner["gradient_booster"]["name"] == "gblinear":
 
         def linear(table: Any) -> Any:
             """Weights of features have no prediction in place."""

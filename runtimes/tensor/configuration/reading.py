@@ -1,4 +1,4 @@
-"""A model's folder → its configuration, from either of the two files, or without one.
+"""A model's folder → its configuration, from either of the two files, from those of other projects, or without one.
 
 Label files, first values of states and warm-up data are beside the versions, and the configuration names them.
 """
@@ -17,7 +17,7 @@ from adapters.wire.protos import model_config
 from config.document import Document, Lines
 from config.place import Place
 from config.problem import ConfigError, Problem
-from runtimes.tensor.configuration import message, model_yaml, pbtxt, triton
+from runtimes.tensor.configuration import foreign, message, model_yaml, pbtxt, triton
 from runtimes.tensor.configuration.checks import check
 from runtimes.tensor.configuration.complaint import Complaint
 from runtimes.tensor.configuration.model_config import ENSEMBLE, ModelConfig, SequenceState, TensorSpec, Warmup
@@ -93,7 +93,7 @@ def _of_message(sent: Any, doc: Document, name: str, folder: Path, version_folde
     config = model_yaml.applied(config, doc)
     reading = _finished(config, doc, message.written_place, folder, version_folders)
     problems = _problems(warnings, doc, _as_written)
-    return replace(reading, warnings=tuple(replace(problem, is_warning=True) for problem in problems))
+    return replace(reading, warnings=(*reading.warnings, *(replace(one, is_warning=True) for one in problems)))
 
 
 def _as_written(place: Place, lines: Container[Place]) -> Place:
@@ -113,10 +113,12 @@ def _finished(
     if config.ensemble is not None:
         config = replace(config, backend=ENSEMBLE, platform=ENSEMBLE)
     files = _Files(folder)
+    version_folders = tuple(version_folders)
+    config = replace(config, batch="written" if any((key,) in doc.lines for key in _SIZES) else "")
+    config, unused = foreign.described(config, folder, version_folders)
     config = replace(
         config,
         backend=config.backend or _backend(config, version_folders),
-        batch="written" if any((key,) in doc.lines for key in _SIZES) else "",
         outputs=tuple(files.labelled(spec, i) for i, spec in enumerate(config.outputs)),
         warmup=tuple(files.warmup(warmup, i) for i, warmup in enumerate(config.warmup)),
     )
@@ -128,7 +130,8 @@ def _finished(
     if not config.backend:
         names = ", ".join(names[0] for names in FILES.values())
         raise ConfigError([doc.problem(("backend",), f"is required: no version has a file of a usual name ({names})")])
-    return Reading(config)
+    warnings = [Problem(str(folder), None, field, "has no effect here", is_warning=True) for field in unused]
+    return Reading(config, tuple(warnings))
 
 
 def _backend(config: ModelConfig, version_folders: Iterable[Path]) -> str:

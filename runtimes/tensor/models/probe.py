@@ -62,7 +62,7 @@ async def has_separate_rows(config: ModelConfig, instance: Instance) -> bool:
 async def check_answers(config: ModelConfig, instance: Instance) -> None:
     """Raises `ModelLoadError` if the model answers no request, and its schema leaves no doubt about what to send."""
     failure: Exception | None = None
-    for inputs in _tries(config, 1):
+    for inputs in (*_tries(config, 1), *_tries(config, 1, random=False)):
         try:
             await run(config, instance, [inputs])
         except ModelFailed as error:
@@ -83,18 +83,23 @@ async def check_answers(config: ModelConfig, instance: Instance) -> None:
     log.warning("%s: with made-up data %s", config.name, message)
 
 
-def _tries(config: ModelConfig, rows: int) -> Iterator[Tensors]:
-    """Inputs to try, until the model answers."""
+def _tries(config: ModelConfig, rows: int, *, random: bool = True) -> Iterator[Tensors]:
+    """Inputs to try, until the model answers. If not `random`, all are zero: some models take few values."""
     inputs = [spec for spec in config.inputs if not spec.optional]
     lengths = LENGTHS if any(-1 in spec.dims for spec in inputs) else LENGTHS[:1]
-    highest = HIGHEST if any(spec.datatype[0] in "IU" for spec in inputs) else HIGHEST[:1]
+    highest = HIGHEST if random and any(spec.datatype[0] in "IU" for spec in inputs) else HIGHEST[:1]
     batch = (rows,) if config.max_batch_size else ()
     for length in lengths:
         shapes = {spec.name: (*batch, *_lengths(spec.dims, length)) for spec in inputs}
         if sum(math.prod(shapes[spec.name]) * ITEM_SIZE.get(spec.datatype, 8) for spec in inputs) > MAX_BYTES:
             continue
         for limit in highest:
-            yield {spec.name: random_array(spec.datatype, shapes[spec.name], limit) for spec in inputs}
+            arrays = {spec.name: random_array(spec.datatype, shapes[spec.name], limit) for spec in inputs}
+            yield arrays if random else {name: _empty(array) for name, array in arrays.items()}
+
+
+def _empty(array: Array) -> Array:
+    return np.full(array.shape, b"", object) if array.dtype.hasobject else np.zeros_like(array)
 
 
 def _lengths(dims: Dims, length: int) -> Dims:

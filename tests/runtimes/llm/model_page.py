@@ -70,10 +70,21 @@ _MISSING = {
 }  # fmt: skip
 _HEAD = """# Models that the LLM engine serves
 
-Start a model by its folder or its GGUF file: see [llm-engine.md](llm-engine.md).
+Name a model as the pool's runtime; [llm-engine.md](llm-engine.md) has its options:
 
-Each group below was compared with transformers, on a small random model of its real layout: in float32,
-log-probabilities differ by less than 0.0002. The GGUF column lists architectures that are read as well.
+```yaml
+version: 1
+pools:
+  - name: experts
+    runtime: {kind: llm, model: "hf:Qwen/Qwen3-30B-A3B", kv_cache: 4GiB, weights: int4}
+models:
+  - {name: chat, routes: [{to: experts}]}
+tenants:
+  - {name: acme, models: [chat]}
+```
+
+Each type is compared with transformers, on a small random model of its layout. In
+float32, log-probabilities differ by less than 0.0002. The GGUF column lists architectures that are read too.
 
 | models | `model_type` | GGUF | special |
 |---|---|---|---|
@@ -128,7 +139,7 @@ def page() -> str:
         for types, title in DECODERS.items()
     ]
     encoders = [f"| {title} | {_coded(types)} |" for types, title in _ENCODERS.items()]
-    refused = [f"| {title} | {_coded(types)} | {what} |" for types, (title, what) in _MISSING.items()]
+    refused = [f"| {title} | {_coded(types)} | {part} |" for types, (title, part) in _MISSING.items()]
     parts = (_HEAD, *lines, "", _EMBED.strip("\n"), *encoders, "", _REFUSE.strip("\n"), *refused)
     return "\n".join(parts).replace("|---|---|---|---|\n\n", "|---|---|---|---|\n") + "\n"
 

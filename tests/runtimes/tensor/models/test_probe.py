@@ -1,6 +1,5 @@
 """Models that were completed from their files: whether their first dimension is the batch, and whether they answer."""
 
-import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,16 +11,10 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 from onnx.onnx_ml_pb2 import NodeProto
 
-from adapters.tensors import Inference, Tensor
-from runtimes.tensor.configuration.model_config import ModelConfig
-from runtimes.tensor.instances import placement
 from runtimes.tensor.interfaces import ModelLoadError
-from runtimes.tensor.models.loading import Loader, Parts, read_source
-from runtimes.tensor.models.repository import Override, Repository
 from runtimes.tensor.models.served_model import ServedModel
-from runtimes.tensor.schedulers import make_scheduler
-from runtimes.tensor.statistics import ModelStatistics
 from tests.runtimes.tensor.backends.onnx_models import save
+from tests.runtimes.tensor.loaded import answers, end, load
 
 WIDTH = 3
 
@@ -33,30 +26,8 @@ def graph(folder: Path, nodes: Sequence[NodeProto], first: str | int = "d0", wid
     return folder
 
 
-def members_of_none(model: str, version: str) -> tuple[str, ModelConfig]:
-    raise AssertionError(f"{model} is no ensemble's")
-
-
-async def load(folder: Path, text: str | None = None) -> ServedModel:
-    """The only version of a model's folder, loaded; `text` is Triton's JSON in place of the folder's file."""
-    source = await read_source(Repository(folder.parent), folder.name, Override(text, {}) if text else None)
-    loader = Loader(Parts(placement.complete, placement.start, make_scheduler), members_of_none, seconds=60, parallel=1)
-    return await loader.load(source, 1, ModelStatistics())
-
-
-async def answers(served: ServedModel, rows: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The answers of requests that are sent at once."""
-    sent = [
-        Inference("m", inputs=[Tensor("x", "FP32", one.shape, np.ascontiguousarray(one).tobytes())]) for one in rows
-    ]
-    outputs = await asyncio.gather(*[served.scheduler.infer(one) for one in sent])
-    return [np.frombuffer(bytes(one[0].data), np.float32).reshape(one[0].shape) for one in outputs]
-
-
-async def end(served: ServedModel) -> None:
-    await served.scheduler.aclose()
-    for instance in served.instances:
-        await instance.aclose()
+async def answers_of(served: ServedModel, rows: Sequence[np.ndarray]) -> list[np.ndarray]:
+    return [one["y"] for one in await answers(served, [{"x": each} for each in rows])]
 
 
 OVER_TIME: dict[str, Callable[[], list[NodeProto]]] = {
@@ -82,8 +53,8 @@ async def test_callers_are_not_joined_along_another_dimension_than_the_batch(kin
     served = await load(graph(tmp_path / "m", OVER_TIME[kind]()))
     assert (served.config.max_batch_size, served.config.inputs[0].dims) == (0, (-1, WIDTH))
     rows = [np.random.default_rng(i).normal(size=(n, WIDTH)).astype(np.float32) for i, n in enumerate([3] * 8 + [16])]
-    for one, got in zip(rows, await answers(served, rows), strict=True):
-        np.testing.assert_allclose(got, (await answers(served, [one]))[0])
+    for one, got in zip(rows, await answers_of(served, rows), strict=True):
+        np.testing.assert_allclose(got, (await answers_of(served, [one]))[0])
         assert got.shape == one.shape
     await end(served)
 
@@ -143,9 +114,9 @@ async def test_no_graph_mixes_the_rows_of_callers(
     nodes.append(helper.make_node("Identity", [f"h{len(kinds)}"], ["y"]))
     served = await load(graph(tmp_path_factory.mktemp("graph") / "m", nodes, width=width))
     rows = [np.random.default_rng(i).normal(size=(1 + i % 3, width)).astype(np.float32) for i in range(6)]
-    together = await answers(served, rows)
+    together = await answers_of(served, rows)
     for one, got in zip(rows, together, strict=True):
-        np.testing.assert_allclose(got, (await answers(served, [one]))[0], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(got, (await answers_of(served, [one]))[0], rtol=1e-5, atol=1e-6)
     await end(served)
 
 
