@@ -200,7 +200,10 @@ _GEMMA = {
     "max_position_embeddings": 8192, "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 256,
     "sliding_window": 4096, "tie_word_embeddings": True,
 }  # fmt: skip
-_QWEN = {"sliding_window": 4096, "max_window_layers": 28, "max_position_embeddings": 32_768}
+_QWEN = {
+    "num_key_value_heads": 32, "sliding_window": 4096, "use_sliding_window": False, "max_window_layers": 28,
+    "max_position_embeddings": 32_768,
+}  # fmt: skip
 _GRANITE = {
     "attention_multiplier": 1.0, "embedding_multiplier": 1.0, "residual_multiplier": 1.0, "logits_scaling": 1.0,
 }  # fmt: skip
@@ -312,7 +315,12 @@ FAMILIES: Mapping[str, Family] = {
         refused=("clip_qkv",),
     ),
     "smollm3": Family(
-        defaults={"num_key_value_heads": 4, "rope_theta": 2e6, "tie_word_embeddings": True},
+        defaults={
+            "num_key_value_heads": 4,
+            "use_sliding_window": False,
+            "rope_theta": 2e6,
+            "tie_word_embeddings": True,
+        },
         slides=lambda raw, layer: bool(raw.get("use_sliding_window")) and not _smollm3_turns(raw, layer, False),
         turns=_smollm3_turns,
     ),

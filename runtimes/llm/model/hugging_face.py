@@ -20,15 +20,14 @@ _ACTIVATIONS: Mapping[str, Activation] = {
     "gelu_fast": "gelu_tanh", "gelu": "gelu", "relu2": "relu2", "xielu": "xielu",
 }  # fmt: skip
 # Models that also see or hear, by their own type, and the family of the part that writes.
-_WITH_OTHER_PARTS: Mapping[str, str] = {
+OTHER_PARTS: Mapping[str, str] = {
     "gemma3": "gemma3_text",
     "mistral3": "mistral",
     "qwen2_vl": "qwen2",
     "qwen2_5_vl": "qwen2",
     "qwen3_vl": "qwen3",
-    "qwen3_vl_moe": "qwen3_moe",
 }
-_OUTER = ("eos_token_id", "quantization_config", "quantization", "tie_word_embeddings")
+_OUTER = ("eos_token_id", "quantization_config", "quantization")
 
 
 def family_of(raw: Mapping[str, Any]) -> Family:
@@ -55,7 +54,7 @@ def hugging_face_config(raw: Mapping[str, Any], eos_token_ids: frozenset[int] = 
 
 def text_part(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     """The section of the language model for a model that also accepts pictures; else all of `raw`."""
-    family = _WITH_OTHER_PARTS.get(str(raw.get("model_type")))
+    family = OTHER_PARTS.get(str(raw.get("model_type")))
     if family is None:
         return raw
     text = raw.get("text_config")
@@ -67,7 +66,8 @@ def text_part(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     shared = {name: raw[name] for name in _OUTER if name in raw}
     own = str(text.get("model_type"))
     ropes = {name: _of_text(text[name]) for name in ("rope_parameters", "rope_scaling") if name in text}
-    return {**shared, **text, **ropes, "model_type": own if own in FAMILIES else family}
+    tied = {name: raw[name] for name in ("tie_word_embeddings",) if name in raw}
+    return {**shared, **text, **ropes, **tied, "model_type": own if own in FAMILIES else family}
 
 
 def _of_text(rope: Any) -> Any:
@@ -153,9 +153,7 @@ def _layer_kinds(family: Family, raw: Mapping[str, Any], head_dim: int) -> list[
         raise UnsupportedModel(f"layer_types {unknown[0]!r} is not supported; these are: {_FULL}, {_SLIDING}")
     if len(types) != len(layers):
         raise UnsupportedModel(f"layer_types names {len(types)} layers; num_hidden_layers is {len(layers)}")
-    window = raw.get("sliding_window")
-    if "max_window_layers" in family.defaults and not raw.get("use_sliding_window"):
-        window = None  # of the Qwens, whatever layer_types names
+    window = raw.get("sliding_window") if raw.get("use_sliding_window", True) else None
     if window is not None and window >= _context_length(family, raw):
         window = None
     length = raw["max_position_embeddings"]

@@ -44,7 +44,7 @@ LONGROPE = {
 }  # fmt: skip
 _GEMMA = {"head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": WINDOW, "tie_word_embeddings": True}
 
-FAMILIES: dict[str, tuple[type, dict[str, Any]]] = {
+FAMILIES: dict[str, tuple[Any, dict[str, Any]]] = {
     "llama": (LlamaConfig, {"rope_parameters": LLAMA3_ROPE}),
     "llama-biased": (LlamaConfig, {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}),
     "mistral": (MistralConfig, {"sliding_window": WINDOW, "head_dim": 24}),

@@ -8,7 +8,7 @@ from typing import Any
 import gguf
 import torch
 from safetensors.torch import load_file
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
 from tests.runtimes.llm.families import permuted
 
@@ -152,6 +152,26 @@ def tiny(row: str) -> Any:
             elif "norm" in name or ".ln_" in name or "alpha_" in name:
                 weight.add_(torch.rand_like(weight) - 0.5)
     return model
+
+
+_VISION = {
+    "qwen2_5_vl": {"depth": 1, "hidden_size": 32, "num_heads": 2, "intermediate_size": 32, "out_hidden_size": 64},
+    "qwen3_vl": {"depth": 1, "hidden_size": 32, "num_heads": 2, "intermediate_size": 32, "out_hidden_size": 64},
+    "mistral3": {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32},
+}
+
+
+def tiny_with_pictures(family: str) -> Any:
+    """A model that also sees, with a very small eye, float32."""
+    torch.manual_seed(0)
+    text: dict[str, Any] = _SHAPE | ({"head_dim": 16} if family != "qwen2_5_vl" else {})
+    if family == "mistral3":
+        text |= {"model_type": "ministral3", **ROWS["ministral3"]}
+    else:
+        sections = [2, 3, 3]
+        text["rope_parameters"] = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": sections}
+    config = AutoConfig.for_model(family, text_config=text, vision_config=_VISION[family])
+    return AutoModelForImageTextToText.from_config(config, attn_implementation="eager").eval().float()
 
 
 def write_gguf(path: Path, folder: Path, row: str, model: Any) -> Path:

@@ -14,7 +14,7 @@ from runtimes.llm.model.llama import Llama
 from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.sequence import Chunk
 from runtimes.llm.weights.loader import load_model
-from tests.runtimes.llm.family_table import CONTEXT, GGUF, ROWS, WINDOW, tiny, write_gguf
+from tests.runtimes.llm.family_table import CONTEXT, GGUF, ROWS, WINDOW, tiny, tiny_with_pictures, write_gguf
 from tests.runtimes.llm.reference import assert_greedy, save_safetensors
 from tests.support.llm_engines import answers
 
@@ -52,6 +52,12 @@ def assert_same(path: Path, reference: Any) -> None:
 @pytest.mark.parametrize("row", ROWS)
 def test_a_family_is_that_of_transformers(tmp_path: Path, row: str) -> None:
     model = tiny(row)
+    assert_same(save_safetensors(model, tmp_path), model)
+
+
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl", "mistral3"])
+def test_a_model_that_also_sees_is_served_for_its_text(tmp_path: Path, family: str) -> None:
+    model = tiny_with_pictures(family)
     assert_same(save_safetensors(model, tmp_path), model)
 
 
