@@ -12,7 +12,7 @@ from runtimes.arguments import MAX_HELD_HELP, HelpFormatter, held_bytes, port, p
 from runtimes.process import OneLine, importing
 
 # The modules of the extra llm.
-_EXTRA = {"gguf", "huggingface_hub", "jinja2", "llguidance", "numpy", "safetensors", "tokenizers", "torch"}
+EXTRA = {"gguf", "huggingface_hub", "jinja2", "llguidance", "numpy", "safetensors", "tokenizers", "torch"}
 
 _ENGINE = (
     "dtype", "device", "weights", "executor", "threads", "max_model_len", "max_num_seqs", "max_num_batched_tokens",
@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     # Without this, OpenMP's threads spin while they wait, which on cores shared with a gateway and its clients makes
     # a step several times slower. Read when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    with importing("llm", _EXTRA):
+    with importing("llm", EXTRA):
         from runtimes.llm.engine.async_engine import EngineConfig
         from runtimes.llm.service import MAX_BODY, ServiceOptions, run
     options = ServiceOptions(

@@ -23,6 +23,8 @@ from runtimes.llm.grammar.constraint import Grammars
 from runtimes.llm.model.embedding_config import PoolingName, embedding_config, is_encoder
 from runtimes.llm.text.chat_template import ChatTemplate
 from runtimes.llm.text.tokenizer_loader import load_tokenizer
+from runtimes.llm.weights.gguf_checkpoint import gguf_pooling
+from runtimes.llm.weights.loader import only_embeds
 from runtimes.llm.weights.store import resolve
 from runtimes.process import CannotStart, in_thread, listen, precedes, serve, stop_signal
 from runtimes.spans import SpanBuffer
@@ -138,7 +140,8 @@ def _load(options: ServiceOptions) -> LoadedModel:
     source = tokenizer.chat_template
     config = options.engine_config(model=path)
     encodes = is_encoder(path)
-    embedding = embedding_config(path, encoder=encodes, pooling=options.pooling, matryoshka=options.matryoshka)
+    pooling = gguf_pooling(path) if options.pooling == "auto" and path.is_file() else options.pooling
+    embedding = embedding_config(path, encoder=encodes, pooling=pooling, matryoshka=options.matryoshka)
     engine = load_encoder(config, embedding) if encodes else Engine.load(config)
     return LoadedModel(
         engine=AsyncEngine(engine),
@@ -147,7 +150,7 @@ def _load(options: ServiceOptions) -> LoadedModel:
         loaded_at=int(time.time()),
         fingerprint=_fingerprint(path, config),
         embedding=embedding,
-        answers=not encodes,
+        answers=not (encodes or only_embeds(path)),
         grammars=None if encodes else Grammars.of(tokenizer, engine.vocab_size, engine.eos_token_ids),
     )
 

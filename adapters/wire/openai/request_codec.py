@@ -150,7 +150,7 @@ class OpenAIPayload(TextPayload, kw_only=True):
     fields: Fields
 
     def with_fields(self, fields: Fields) -> "OpenAIPayload":
-        return OpenAIPayload(fields=fields)
+        return OpenAIPayload(fields=fields, is_translated=self.is_translated)
 
 
 def max_tokens(fields: Fields) -> int | None:
@@ -177,7 +177,8 @@ class _OpenAI(Codec):
         assert isinstance(request, GenerateRequest)
         payload = request.payload
         fields = {**payload.fields, "model": Raw(_encode(model))}
-        return replace(request, model=model, payload=OpenAIPayload(fields=fields, features=payload.features))
+        renamed = OpenAIPayload(fields=fields, features=payload.features, is_translated=payload.is_translated)
+        return replace(request, model=model, payload=renamed)
 
     def fields(self, request: ModelRequest) -> Fields:
         assert isinstance(request, GenerateRequest)

@@ -15,7 +15,7 @@ from runtimes.llm.model.matrix import Weight, WeightsName, held, moved
 from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.sequence import Sampled, StepBatch
 from runtimes.llm.weights.loader import DeviceName, DtypeName, check_weight, choose_device, choose_dtype
-from runtimes.llm.weights.safetensors_files import SafetensorsFiles, json_object
+from runtimes.llm.weights.tensor_files import TensorFiles, json_object
 
 # Files of models that were trained with a head store the encoder's tensors under one of these.
 _PREFIXES = ("", "bert.", "roberta.")
@@ -31,7 +31,7 @@ def read_encoder(
         config = encoder_config(json_object(folder / "config.json"))
     except (TypeError, ArithmeticError) as error:
         raise UnsupportedModel(f"the configuration of {folder.name} is not valid: {error!r}") from None
-    files = SafetensorsFiles(folder)
+    files = TensorFiles(folder)
 
     def tensor(name: str, shape: tuple[int, ...]) -> Weight:
         stored = next((prefix + name for prefix in _PREFIXES if prefix + name in files), name)

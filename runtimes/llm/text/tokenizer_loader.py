@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
-from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
 from runtimes.llm.text.tokenizer import END_OF_ANSWER, PieceKind, Tokenizer, UnsupportedTokenizer, ids_of
 from runtimes.llm.weights.gguf_metadata import read_metadata
@@ -32,14 +32,20 @@ _GPT4O_SPLIT = (
 )
 # GGUF's name of a pre-tokenizer → its expression;
 # None for GPT-2's own, which ByteLevel includes. smollm also cuts between all digits.
+_LLAMA3_NAMES = (
+    "llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano",
+)  # fmt: skip
 _SPLITS = {
-    "default": None, "gpt-2": None, "smollm": None,
-    "llama-bpe": _LLAMA3_SPLIT, "llama3": _LLAMA3_SPLIT, "llama-v3": _LLAMA3_SPLIT, "smaug-bpe": _LLAMA3_SPLIT,
-    "dbrx": _LLAMA3_SPLIT, "qwen2": _QWEN2_SPLIT, "deepseek-r1-qwen": _QWEN2_SPLIT,
-    "tekken": _TEKKEN_SPLIT, "gpt-4o": _GPT4O_SPLIT,
-}  # fmt: skip
+    **dict.fromkeys(("default", "gpt-2", "smollm", "phi-2", "exaone4", "gigachat", "a.x-4.0", "mellum"), None),
+    **dict.fromkeys((*_LLAMA3_NAMES, "smaug-bpe", "dbrx"), _LLAMA3_SPLIT),
+    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "megrez", "kormo", "f2llmv2"), _QWEN2_SPLIT),
+    "tekken": _TEKKEN_SPLIT,
+    **dict.fromkeys(("gpt-4o", "llama4", "kanana2"), _GPT4O_SPLIT),
+}
 # These encode a word that is a token as that token, and begin a text with a special token unless a file disables it.
-_WHOLE_WORDS = frozenset({"llama-bpe", "llama3", "llama-v3", "tekken"})
+_WHOLE_WORDS = frozenset({*_LLAMA3_NAMES, "tekken"})
+# llama.cpp's ids for a sentencepiece vocabulary that names none.
+_SENTENCEPIECE_IDS = {"bos": 1, "eos": 2}
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4
 
 
@@ -50,8 +56,10 @@ def gguf_tokenizer(path: Path) -> Tokenizer:
     tokens, types = _vocabulary(metadata, kind)
 
     def token(name: str) -> str | None:
-        id = metadata.get(f"tokenizer.ggml.{name}_token_id")
-        return None if id is None else tokens[id]
+        """None for an id beyond the vocabulary, too."""
+        fallback = _SENTENCEPIECE_IDS.get(name) if kind == "sentencepiece" else None
+        id = metadata.get(f"tokenizer.ggml.{name}_token_id", fallback)
+        return tokens[id] if isinstance(id, int) and 0 <= id < len(tokens) else None
 
     ends = {end for name in ("eos", "eot", "eom") if (end := token(name)) is not None}
     bos, eos = token("bos"), token("eos")
@@ -62,6 +70,10 @@ def gguf_tokenizer(path: Path) -> Tokenizer:
     backend = (_sentencepiece if kind == "sentencepiece" else _byte_level_bpe)(metadata, tokens, types)
     backend.add_special_tokens([_added(metadata, text, special=True) for text in tokens if text in control])
     backend.add_tokens([_added(metadata, text, special=False) for text in tokens if text in defined])
+    if metadata.get("tokenizer.ggml.add_eos_token") and eos is not None:
+        backend.post_processor = processors.TemplateProcessing(
+            single=["$A", eos], special_tokens=[(eos, backend.token_to_id(eos))]
+        )
     begins = kind == "sentencepiece" or metadata.get("tokenizer.ggml.pre") in _WHOLE_WORDS
     return Tokenizer(
         backend,
@@ -113,8 +125,11 @@ def _byte_level_bpe(metadata: Mapping[str, Any], tokens: list[str], types: Seque
     if name not in _SPLITS:
         raise UnsupportedTokenizer(f"pre-tokenizer {name!r} is not supported; these are: {', '.join(_SPLITS)}")
     # A merge's two sides are divided by the one space that is not its first character.
-    merges = [tuple(merge.split(" ", 1)) for merge in metadata["tokenizer.ggml.merges"]]
-    model = models.BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=merges, ignore_merges=name in _WHOLE_WORDS)
+    pairs = [merge.split(" ", 1) for merge in metadata["tokenizer.ggml.merges"]]
+    vocab = {t: i for i, t in enumerate(tokens)}
+    # A merge of or to what is no token never happens.
+    merges = [(pair[0], pair[1]) for pair in pairs if len(pair) == 2 and {*pair, "".join(pair)} <= vocab.keys()]
+    model = models.BPE(vocab=vocab, merges=merges, ignore_merges=name in _WHOLE_WORDS)
     backend = tokenizers.Tokenizer(model)
     backend.pre_tokenizer = _pre_tokenizer(name)
     backend.decoder = decoders.ByteLevel()

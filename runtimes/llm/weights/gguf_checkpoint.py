@@ -1,4 +1,4 @@
-"""A model as llama.cpp publishes it: one GGUF file (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md).
+"""A model as llama.cpp publishes it: a GGUF file, or several (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md).
 
 Values that a file omits are the defaults of llama.cpp's own code for the architecture
 (https://github.com/ggml-org/llama.cpp/tree/master/src/models).
@@ -17,17 +17,26 @@ from gguf.quants import dequantize
 from numpy.typing import NDArray
 from torch import Tensor
 
+from runtimes.llm.model.embedding_config import PoolingName
 from runtimes.llm.model.matrix import GroupQuantized, Weight, with_rows
 from runtimes.llm.model.model_config import MAX_LAYERS, LayerKind, ModelShape, Rope, UnsupportedModel, checked_count
 from runtimes.llm.model.rope import divided, rope_of
 from runtimes.llm.weights.gguf_blocks import from_blocks, is_blocks
-from runtimes.llm.weights.gguf_metadata import InvalidGguf, TensorPlace, read_directory
+from runtimes.llm.weights.gguf_metadata import (
+    GgufDirectory,
+    InvalidGguf,
+    TensorPlace,
+    parts_of,
+    read_directory,
+    read_metadata,
+)
 
 _PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
 class GgufTensors:
-    """An open file. All offsets have been checked against its size; bytes are read on demand.
+    """An open file, or all files of a split model. All offsets have been checked against the sizes of the files; bytes
+    are read on demand.
 
     Raises InvalidGguf, OSError, or UnsupportedModel for a tensor that is missing or of an unknown type.
     """
@@ -35,27 +44,57 @@ class GgufTensors:
     def __init__(self, path: Path) -> None:
         directory = read_directory(path)
         self.metadata = directory.metadata
-        self._places = directory.tensors
-        self._data: NDArray[np.uint8] = np.memmap(path, np.uint8, "r")
-        for name, place in self._places.items():
-            if place.start + _length(name, place) > len(self._data):
+        self._places: dict[str, tuple[TensorPlace, NDArray[np.uint8]]] = {}
+        self._add(path, directory)
+        if (count := self.metadata.get("split.count", 1)) > 1:
+            self._add_parts(path, count)
+
+    def _add(self, path: Path, directory: GgufDirectory) -> None:
+        data: NDArray[np.uint8] = np.memmap(path, np.uint8, "r")
+        for name, place in directory.tensors.items():
+            if place.start + _length(name, place) > len(data):
                 raise InvalidGguf(f"{path.name} is cut short: tensor {name} lies beyond its end")
+            if name in self._places:
+                raise InvalidGguf(f"{path.name} has tensor {name}, which another part of the model has too")
+            self._places[name] = (place, data)
+
+    def _add_parts(self, path: Path, count: int) -> None:
+        """The rest of the `count` files of a split model, of which `path` must be the first."""
+        names = parts_of(path.name)
+        if self.metadata.get("split.no", 0) != 0 or path.name != names[0]:
+            raise UnsupportedModel(f"{path.name} is one part of {count}: name the first, {names[0]}")
+        if len(names) != count:
+            raise UnsupportedModel(
+                f"{path.name} is the first of {count} parts: name it ….gguf as the others, …-00001-of-{count:05}.gguf"
+            )
+        for number, name in enumerate(names[1:], 1):
+            part = path.with_name(name)
+            if not part.exists():
+                raise UnsupportedModel(f"{name} is not beside {path.name}: the model is split into {count} files")
+            directory = read_directory(part)
+            place = directory.metadata.get("split.no"), directory.metadata.get("split.count")
+            if place != (number, count):
+                raise InvalidGguf(f"{name} is not part {number + 1} of {count} of this model")
+            self._add(part, directory)
+        expected = self.metadata.get("split.tensors.count", len(self._places))
+        if len(self._places) != expected:
+            raise InvalidGguf(f"the parts of {path.name} have {len(self._places)} tensors, not {expected}")
 
     def __contains__(self, name: str) -> bool:
         return name in self._places
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
-        return [place.shape for place in self._places.values()]
+        return [place.shape for place, _ in self._places.values()]
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return self._place(name).shape
+        return self._place(name)[0].shape
 
     def weight(self, name: str) -> Weight:
         """The tensor as stored: blocks as codes, their scales in float32; else as a tensor."""
-        place = self._place(name)
+        place, whole = self._place(name)
         kind = _kind(name, place)
-        data = self._data[place.start :][: _length(name, place)]
+        data = whole[place.start :][: _length(name, place)]
         if kind.name in _PLAIN:
             return torch.frombuffer(bytearray(data), dtype=_PLAIN[kind.name]).view(place.shape)
         rows = data.reshape(int(np.prod(place.shape[:-1])), -1)
@@ -72,7 +111,7 @@ class GgufTensors:
         weight = self.weight(name)
         return weight.dequantized() if isinstance(weight, GroupQuantized) else weight
 
-    def _place(self, name: str) -> TensorPlace:
+    def _place(self, name: str) -> tuple[TensorPlace, NDArray[np.uint8]]:
         if name not in self._places:
             raise UnsupportedModel(f"the GGUF file lacks tensor {name}")
         return self._places[name]
@@ -101,6 +140,19 @@ def _length(name: str, place: TensorPlace) -> int:
     return count // int(block) * int(size)
 
 
+_POOLINGS: dict[int, PoolingName] = {0: "auto", 1: "mean", 2: "cls", 3: "last"}
+
+
+def gguf_pooling(path: Path) -> PoolingName:
+    """How the file's vectors are made, `auto` if it does not declare it. Raises UnsupportedModel for a reranker."""
+    metadata = read_metadata(path)
+    declared = metadata.get(f"{metadata.get('general.architecture')}.pooling_type", 0)
+    if declared not in _POOLINGS:
+        kind = "rank, of a reranker," if declared == 4 else str(declared)
+        raise UnsupportedModel(f"pooling_type {kind} is not supported; mean, cls and last are")
+    return _POOLINGS[declared]
+
+
 ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma2", "gemma3", "phi3")
 # Gemma's largest models scale their scores by the width of a head that they do not have; by number of layers.
 _ODD_SCALE = {("gemma2", 46), ("gemma3", 62)}
@@ -124,16 +176,17 @@ class GgufModel:
         """The architecture's `key`, which must be there if there is no default."""
         value = self.field(f"{self.architecture}.{key}", *default)
         if isinstance(value, list):
-            raise UnsupportedModel(f"{self.architecture}.{key} differs between layers, which is not supported")
+            if len(set(value)) != 1:
+                raise UnsupportedModel(f"{self.architecture}.{key} differs between layers, which is not supported")
+            return value[0]
         return value
 
 
 def gguf_config(model: GgufModel) -> ModelShape:
     """Raises UnsupportedModel, which names the missing or unsupported part."""
     architecture, tensors = model.architecture, model.tensors
-    for option in ("split.count", f"{architecture}.expert_count"):
-        if model.field(option, 0) > (option == "split.count"):
-            raise UnsupportedModel(f"{option} = {model.field(option)} is not supported")
+    if (experts := model.own("expert_count", 0)) > 0:
+        raise UnsupportedModel(f"{architecture}.expert_count = {experts} is not supported")
     checked_count("block_count", model.own("block_count"), MAX_LAYERS)
     heads, hidden = model.own("attention.head_count"), model.own("embedding_length")
     head_dim = model.own("attention.key_length", hidden // heads)
@@ -143,9 +196,10 @@ def gguf_config(model: GgufModel) -> ModelShape:
     odd_scale = (architecture, model.own("block_count")) in _ODD_SCALE
     kinds = _layer_kinds(model, head_dim)
     distinct = tuple(dict.fromkeys(kinds))
+    vocabulary = tensors.shape("token_embd.weight")[0]
     ends = [model.field(f"tokenizer.ggml.{end}_token_id", None) for end in ("eos", "eot", "eom")]
     return ModelShape(
-        vocab_size=tensors.shape("token_embd.weight")[0],
+        vocab_size=vocabulary,
         hidden_size=hidden,
         intermediate_size=model.own("feed_forward_length"),
         num_layers=model.own("block_count"),
@@ -158,7 +212,7 @@ def gguf_config(model: GgufModel) -> ModelShape:
         layer_kinds=tuple(distinct.index(kind) for kind in kinds),
         attention_scale=(hidden // heads if odd_scale else head_dim) ** -0.5,
         tie_word_embeddings="output.weight" not in tensors,
-        eos_token_ids=frozenset(end for end in ends if end is not None),
+        eos_token_ids=frozenset(end for end in ends if end is not None and 0 <= end < vocabulary),
         activation="gelu_tanh" if gemma else "silu",
         attention_soft_cap=model.own("attn_logit_softcapping", 50.0) if architecture == "gemma2" else None,
         logits_soft_cap=model.own("final_logit_softcapping", 30.0 if architecture == "gemma2" else None),
@@ -277,7 +331,9 @@ _POST_NORM_NAMES = _NAMES | {
 
 
 class GgufCheckpoint:
-    """A GGUF file of one of `gguf_config.ARCHITECTURES`. Norm weights are whole in it, for every family."""
+    """A GGUF file, or the first of several, of one of ARCHITECTURES. Norm weights are whole in it, for every family."""
+
+    holds_codes = True
 
     def __init__(self, path: Path) -> None:
         self._tensors = GgufTensors(path)

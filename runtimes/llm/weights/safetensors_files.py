@@ -1,14 +1,13 @@
-"""The safetensors and JSON files of a folder, with errors that name the file at fault; and
-the shape of its model, from config.json."""
+"""A Hugging Face folder as a model: its shape, from config.json, and its tensors by name."""
 
-import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from runtimes.llm.model.matrix import Weight, unquantized
 from runtimes.llm.model.model_config import (
     MAX_LAYERS,
     Activation,
@@ -18,7 +17,8 @@ from runtimes.llm.model.model_config import (
     checked_count,
 )
 from runtimes.llm.model.rope import rope_of, scaling_type
-from runtimes.llm.weights.gguf_metadata import description
+from runtimes.llm.weights.quantized_files import QuantizedFiles, quantization_settings
+from runtimes.llm.weights.tensor_files import TensorFiles, json_object
 
 _SLIDING, _FULL = "sliding_attention", "full_attention"
 _GEMMA = {
@@ -34,14 +34,29 @@ _GEMMA = {
 }
 # The families, and transformers' defaults for absent fields.
 _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    "llama": {},
-    "mistral": {"num_key_value_heads": 8, "sliding_window": 4096},
-    "qwen2": {"sliding_window": 4096, "max_window_layers": 28},
-    "qwen3": {"sliding_window": 4096, "max_window_layers": 28, "head_dim": 128},
+    "llama": {"max_position_embeddings": 2048},
+    "mistral": {"num_key_value_heads": 8, "sliding_window": 4096, "max_position_embeddings": 131_072},
+    "qwen2": {
+        "num_key_value_heads": 32,
+        "sliding_window": 4096,
+        "max_window_layers": 28,
+        "max_position_embeddings": 32_768,
+    },
+    "qwen3": {
+        "num_key_value_heads": 32,
+        "sliding_window": 4096,
+        "max_window_layers": 28,
+        "max_position_embeddings": 32_768,
+        "head_dim": 128,
+    },
     "gemma2": _GEMMA | {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
     "gemma3_text": _GEMMA | {"vocab_size": 262_208, "max_position_embeddings": 131_072, "rope_theta": 1e6},
-    "phi3": {"rms_norm_eps": 1e-5, "original_max_position_embeddings": 4096},
+    "phi3": {"rms_norm_eps": 1e-5, "max_position_embeddings": 4096, "original_max_position_embeddings": 4096},
 }
+# Whose code in transformers has the same attention in all layers, whatever layer_types names.
+_ALIKE = frozenset({"llama", "mistral"})
+# Whose window is off unless use_sliding_window is set.
+_SWITCHED = frozenset({"qwen2", "qwen3"})
 _ACTIVATIONS: Mapping[str, Activation] = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
 
 
@@ -63,7 +78,7 @@ def text_part(raw: Mapping[str, Any]) -> Mapping[str, Any]:
         return raw
     if not isinstance(raw.get("text_config"), dict):
         raise UnsupportedModel("config.json lacks text_config")
-    shared = {name: raw[name] for name in ("eos_token_id", "quantization_config") if name in raw}
+    shared = {name: raw[name] for name in ("eos_token_id", "quantization_config", "quantization") if name in raw}
     return {**shared, **raw["text_config"], "model_type": "gemma3_text"}
 
 
@@ -80,6 +95,7 @@ def token_ids(value: int | list[int] | None) -> frozenset[int]:
 
 def _config(family: str, raw: Mapping[str, Any], eos_token_ids: frozenset[int]) -> ModelShape:
     _refuse_options(family, raw)
+    _refuse_lost_theta(raw)
     gemma = norms_are_offsets(raw)
     checked_count("num_hidden_layers", raw["num_hidden_layers"], MAX_LAYERS)
     heads, bias = raw["num_attention_heads"], bool(raw.get("attention_bias"))
@@ -115,18 +131,24 @@ def _config(family: str, raw: Mapping[str, Any], eos_token_ids: frozenset[int]) 
 
 
 def _refuse_options(family: str, raw: Mapping[str, Any]) -> None:
-    if raw.get("quantization_config"):
-        method = raw["quantization_config"].get("quant_method", "unknown")
-        raise UnsupportedModel(
-            f"quantization_config of method {method!r} is not supported; safetensors in bfloat16, float16 or float32"
-            " and GGUF files are"
-        )
     refused = ["use_bidirectional_attention"]
     if family == "gemma3_text":  # which its code has no place for
         refused.append("attn_logit_softcapping")
     for option in refused:
         if raw.get(option):
             raise UnsupportedModel(f"{option} is not supported for {family}")
+
+
+def _refuse_lost_theta(raw: Mapping[str, Any]) -> None:
+    """transformers takes rope_scaling in place of rope_parameters, and then its default for a base that only these
+    have: such a model talks nonsense."""
+    scaling, parameters = raw.get("rope_scaling"), raw.get("rope_parameters")
+    if not scaling or not parameters or "rope_theta" in scaling or "rope_theta" in raw:
+        return
+    if (theta := parameters.get("rope_theta", 10_000.0)) != 10_000.0:
+        raise UnsupportedModel(
+            f"rope_scaling replaces rope_parameters with its rope_theta of {theta}: add rope_theta to rope_scaling"
+        )
 
 
 def _activation(raw: Mapping[str, Any]) -> Activation:
@@ -140,7 +162,7 @@ def _activation(raw: Mapping[str, Any]) -> Activation:
 
 
 def _layer_kinds(family: str, raw: Mapping[str, Any], head_dim: int) -> list[LayerKind]:
-    types = raw.get("layer_types") or _layer_types(family, raw)
+    types = (family not in _ALIKE and raw.get("layer_types")) or _layer_types(family, raw)
     if unknown := sorted(set(types) - {_SLIDING, _FULL}):
         raise UnsupportedModel(f"layer_types {unknown[0]!r} is not supported; these are: {_FULL}, {_SLIDING}")
     if len(types) != raw["num_hidden_layers"]:
@@ -148,6 +170,8 @@ def _layer_kinds(family: str, raw: Mapping[str, Any], head_dim: int) -> list[Lay
             f"layer_types names {len(types)} layers; num_hidden_layers is {raw['num_hidden_layers']}"
         )
     window = raw.get("sliding_window")
+    if family in _SWITCHED and not raw.get("use_sliding_window"):
+        window = None
     if window is not None and window >= _context_length(family, raw):
         window = None
     length = raw["max_position_embeddings"]
@@ -165,20 +189,20 @@ def _layer_types(family: str, raw: Mapping[str, Any]) -> list[str]:
     """The layers with a window, if the configuration does not list them."""
 
     def sliding(layer: int) -> bool:
-        if family in ("qwen2", "qwen3"):
+        if family in _SWITCHED:
             return bool(raw.get("use_sliding_window")) and layer >= raw["max_window_layers"]
         if family == "gemma2":
             return layer % 2 == 0
         if family == "gemma3_text":
             return bool((layer + 1) % raw.get("sliding_window_pattern", 6))
-        return raw.get("sliding_window") is not None
+        return family != "llama" and raw.get("sliding_window") is not None
 
     return [_SLIDING if sliding(layer) else _FULL for layer in range(raw["num_hidden_layers"])]
 
 
 def _rope_parameters(family: str, raw: Mapping[str, Any], layer_type: str) -> dict[str, Any]:
     """The parameters in the form of transformers 5; before, the scaling was rope_scaling and all else at the top."""
-    given = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+    given = raw.get("rope_scaling") or raw.get("rope_parameters") or {}
     local = family == "gemma3_text" and layer_type == _SLIDING
     if layer_type in given:
         given = given[layer_type] or {}
@@ -206,100 +230,56 @@ def _context_length(family: str, raw: Mapping[str, Any]) -> int:
     return max(length, int(parameters["original_max_position_embeddings"] * parameters["factor"]))
 
 
-class InvalidCheckpoint(ValueError):
-    """A file of the folder is damaged, truncated, or not of the kind that its name indicates."""
-
-
-class SafetensorsFiles:
-    """One model.safetensors, or shards listed in an index. Tensors are read on demand."""
-
-    def __init__(self, folder: Path) -> None:
-        index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
-        shards = {single}
-        if index.exists():
-            # Only the names' last part: an index must not lead out of its folder.
-            shards = {folder / Path(str(name)).name for name in json_object(index)["weight_map"].values()}
-        if missing := sorted(shard.name for shard in shards if not shard.exists()):
-            raise UnsupportedModel(f"{folder.name} lacks {', '.join(missing)}")
-        files = [_opened(shard) for shard in sorted(shards)]
-        self._files = {name: file for file in files for name in file.keys()}  # noqa: SIM118 - no mapping
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._files
-
-    @property
-    def shapes(self) -> list[tuple[int, ...]]:
-        """The shapes of all tensors."""
-        return [tuple(file.get_slice(name).get_shape()) for name, file in self._files.items()]
-
-    def tensor(self, name: str) -> Tensor:
-        """The tensor on the CPU, as stored. Raises UnsupportedModel for a missing tensor."""
-        if name not in self._files:
-            raise UnsupportedModel(f"tensor {name} is not in the safetensors files")
-        try:
-            tensor: Tensor = self._files[name].get_tensor(name)
-        except SafetensorError as error:
-            raise InvalidCheckpoint(f"tensor {name} cannot be read: {error}") from None
-        return tensor
-
-
-def _opened(shard: Path) -> Any:
-    try:
-        return safe_open(shard, framework="pt", device="cpu")
-    except SafetensorError as error:
-        raise InvalidCheckpoint(
-            f"{shard.name} is damaged, cut short or no safetensors file: it {description(shard)} ({error})"
-        ) from None
-
-
-class _Json(dict[str, Any]):
-    """A JSON object whose error for a missing key names its file."""
-
-    file = ""
-
-    def __missing__(self, key: str) -> Any:
-        raise InvalidCheckpoint(f"{self.file} lacks {key}")
-
-
-def json_object(path: Path) -> dict[str, Any]:
-    """Read the object of a required file, whose error for a missing key names the file."""
-    if not path.exists():
-        raise UnsupportedModel(f"{path.parent.name} has no {path.name}")
-    try:
-        value = json.loads(path.read_bytes())
-    except (ValueError, RecursionError):
-        raise InvalidCheckpoint(f"{path.name} is not JSON: it {description(path)}") from None
-    if not isinstance(value, dict):
-        raise InvalidCheckpoint(f"{path.name} is not a JSON object")
-    content = _Json(value)
-    content.file = path.name
-    return content
-
-
 class SafetensorsCheckpoint:
-    """A Hugging Face folder: config.json and one model.safetensors, or shards listed in an index."""
+    """A Hugging Face folder: config.json, and the tensors in its files."""
 
     def __init__(self, folder: Path) -> None:
         raw = json_object(folder / "config.json")
-        self.config = hugging_face_config(raw, _eos_of_generation(folder))
+        _refuse_classifier(folder, raw)
+        config = hugging_face_config(raw, _eos_of_generation(folder))
         self._norms_are_offsets = norms_are_offsets(raw)
-        self._files = SafetensorsFiles(folder)
+        self._files = QuantizedFiles(TensorFiles(folder), quantization_settings(raw))
+        self.embeds_only = not config.tie_word_embeddings and self._lacks_head(raw)
+        """Whether the model was saved without the matrix that gives logits; it cannot answer."""
+        self.config = replace(config, tie_word_embeddings=True) if self.embeds_only else config
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
         return self._files.shapes
 
-    def tensor(self, name: str) -> Tensor:
-        tensor = self._files.tensor(self._stored_name(name))
-        return tensor.float() + 1 if self._norms_are_offsets and name.endswith("norm.weight") else tensor
+    @property
+    def holds_codes(self) -> bool:
+        return self._files.holds_codes
 
-    def weight(self, name: str) -> Tensor:
-        return self.tensor(name)
+    def tensor(self, name: str) -> Tensor:
+        return unquantized(self.weight(name))
+
+    def weight(self, name: str) -> Weight:
+        weight = self._files.weight(self._stored_name(name))
+        if self._norms_are_offsets and name.endswith("norm.weight"):
+            return unquantized(weight).float() + 1
+        return weight
 
     def _stored_name(self, name: str) -> str:
-        """The name in the file. Tensors of the language part have a longer name if the model has other parts too."""
-        longer = (f"language_model.{name}", name.replace("model.", "model.language_model.", 1))
-        return next((stored for stored in (name, *longer) if stored in self._files), name)
+        """The name in the file. Tensors of the language part have a longer name if the model has other parts too, and
+        a shorter one if the model was saved without a head."""
+        bare = name.removeprefix("model.")
+        others = (f"language_model.{name}", f"model.language_model.{bare}", bare, f"language_model.{bare}")
+        return next((stored for stored in (name, *others) if stored in self._files), name)
+
+    def _lacks_head(self, raw: Mapping[str, Any]) -> bool:
+        """Of a model that was saved as transformers' base class, such as Qwen3Model."""
+        classes = raw.get("architectures") or []
+        bare = all(str(name).endswith("Model") for name in classes) if classes else "embed_tokens.weight" in self._files
+        return bare and self._stored_name("lm_head.weight") not in self._files
+
+
+def _refuse_classifier(folder: Path, raw: Mapping[str, Any]) -> None:
+    for name in raw.get("architectures") or []:
+        if str(name).endswith(("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")):
+            raise UnsupportedModel(
+                f"{folder.name} is a classifier ({name}), which has no head for text: serve it with `kind: vllm`"
+            )
 
 
 def _eos_of_generation(folder: Path) -> frozenset[int]:

@@ -18,7 +18,7 @@ from runtimes.llm.model.llama import Llama
 from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.weights.gguf_metadata import InvalidGguf, read_directory
 from runtimes.llm.weights.loader import load_model, open_checkpoint
-from runtimes.llm.weights.safetensors_files import InvalidCheckpoint
+from runtimes.llm.weights.tensor_files import InvalidCheckpoint
 from tests.runtimes.llm.families import write_gguf
 from tests.runtimes.llm.reference import save_safetensors, tiny_llama
 from tests.support.cases import cases

@@ -18,7 +18,7 @@ from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.sequence import Chunk, SamplingParams
 from runtimes.llm.text.tokenizer_loader import load_tokenizer
 from runtimes.llm.weights.loader import DtypeName
-from runtimes.llm.weights.safetensors_files import InvalidCheckpoint
+from runtimes.llm.weights.tensor_files import InvalidCheckpoint
 from tests.support.llm_engines import ONE, run
 
 TEXTS = [[5, 6, 7], [8], [9, 10, 11], list(range(4, 34)), [5, 6, 7, 8]]
