@@ -55,13 +55,13 @@ const text = (value) => value ?? "";
 
 const columns = (session, query) => [
   { title: "Model", by: (model) => model.model, cell: (model) => html`<${To} to=${["models", model.model]} query=${query}>${model.model}<//>${model.aliases.length > 0 && html` <small>${model.aliases.join(", ")}</small>`}` },
+  ...(session.tenant ? [] : [{ title: "Warnings", number: true, by: (model) => model.warnings.length, cell: (model) => (model.warnings.length ? html`<${Badge} kind="warn">${model.warnings.length}<//>` : "–") }]),
   ...(session.tenant ? [] : [{ title: "Served by", by: (model) => served(model), cell: served }]),
   { title: "Context", number: true, by: (model) => first(model).context_window ?? 0, cell: (model) => compact(first(model).context_window) },
-  { title: "Longest answer", number: true, by: (model) => first(model).max_output_tokens ?? 0, cell: (model) => compact(first(model).max_output_tokens) },
+  { title: "Answer", number: true, by: (model) => first(model).max_output_tokens ?? 0, cell: (model) => compact(first(model).max_output_tokens) },
   { title: "Abilities", by: (model) => text(first(model).abilities?.join()), cell: (model) => html`<${Abilities} facts=${first(model)} />` },
-  { title: "Price here", number: true, by: (model) => perMillion(model.price).order, cell: (model) => perMillion(model.price).text },
-  { title: "Published price", number: true, by: (model) => perMillion(first(model).price).order, cell: (model) => perMillion(first(model).price).text },
-  ...(session.tenant ? [] : [{ title: "Warnings", number: true, by: (model) => model.warnings.length, cell: (model) => (model.warnings.length ? html`<${Badge} kind="warn">${model.warnings.length}<//>` : "–") }]),
+  { title: "Price", by: (model) => perMillion(model.price).order, cell: (model) => perMillion(model.price).text },
+  { title: "Published", by: (model) => perMillion(first(model).price).order, cell: (model) => perMillion(first(model).price).text },
 ];
 
 function served(model) {
@@ -75,5 +75,5 @@ const Abilities = ({ facts: { abilities, deprecated } }) => html`<span class="wi
 const Origin = ({ catalogue }) =>
   catalogue.error
     ? html`<${Notice} kind="bad">The catalogue of models cannot be read. ${catalogue.error}<//>`
-    : html`<p class="dim">Prices are of a million tokens: prompt, answer, and prompt read from the cache. Context, abilities and published prices are those of the
+    : html`<p class="dim">Context and the longest answer are in tokens. Prices are of a million tokens: prompt, answer, and prompt read from the cache. Published facts are those of the
         ${catalogue.shipped ? " shipped catalogue" : " catalogue of the file"} of <b>${catalogue.date}</b>. It has models of hosted providers only.</p>`;
