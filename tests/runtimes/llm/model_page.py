@@ -83,7 +83,7 @@ tenants:
   - {name: acme, models: [chat]}
 ```
 
-Each type is compared with transformers, on a small random model of its layout. In
+Families are compared with transformers, on a small random model of their layout. In
 float32, log-probabilities differ by less than 0.0002. The GGUF column lists architectures that are read too.
 
 | models | `model_type` | GGUF | special |

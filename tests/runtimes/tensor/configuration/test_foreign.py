@@ -96,7 +96,7 @@ def test_the_signature_of_mlflow_declares_columns_or_tensors(tmp_path: Path) -> 
     assert (config.inputs, config.outputs) == ((), ())  # the file has them
 
 
-def test_a_configuration_of_ours_replaces_the_fields_that_it_has(tmp_path: Path) -> None:
+def test_fields_of_our_own_configuration_come_first(tmp_path: Path) -> None:
     folder = mlflow(tmp_path / "m", "sklearn", {"pickled_model": "model.pkl"}, inputs=WINE)
     (folder / "model.yaml").write_text("max_batch_size: 4\nparameters: {allow_pickle: true}\n")
     config = reading(folder).config
