@@ -147,9 +147,11 @@ OTHER = "other"
 """The name of a field whose own name no header or label may have."""
 _any = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
+SCOPE = "cache_control.scope"
+"""The scope of cache marks, which clouds of Anthropic's models refuse."""
 _SAFE = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _LABELS = FIELDS | {
-    "betas", "client_metadata", "citations", "compaction", "container", "diagnostics", "inference_geo",
+    SCOPE, "betas", "client_metadata", "citations", "compaction", "container", "diagnostics", "inference_geo",
     "reasoning.summary", "reasoning_details", "server_tool_use", "stop_sequences", "thread", "tool_search",
     "user_profile_id", "web_search", "web_search_call",
 }  # fmt: skip

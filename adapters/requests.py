@@ -42,6 +42,8 @@ class TextPayload(Payload):
 
     features: dict[Feature, bool] | None = None
     """The features that have been evaluated."""
+    is_translated: bool = False
+    """Whether the fields are not the client's own, because it speaks another protocol."""
 
     @property
     def fields(self) -> Fields:

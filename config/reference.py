@@ -54,6 +54,7 @@ This page is generated from the schema: `python -m config.reference > docs/confi
 | amount | `0.001 usd` | a currency |
 | budget | `50 usd/month` | a currency, for each hour, day or month of the calendar in UTC |
 | address | `127.0.0.1:8080`, `[::1]:8080` | |
+| network | `10.0.0.0/8`, `fd00::/8`, `192.0.2.7` | addresses, as a network or as one |
 | name | `chat`, `org/model:7b` | up to 128 letters, digits and `. _ : / -`, the first a letter or a digit |
 | glob | `gpt-*` | `*`, `?`, `[ab]` and `[!ab]`; matches the whole name |
 | secret | `${NAME}`, `file:PATH` | never written inline |
@@ -71,6 +72,7 @@ _PARSERS: dict[Callable[..., object], str] = {
     units.parse_byte_rate: "byte rate",
     units.parse_size_or_share: "size or percentage",
     units.parse_host_port: "address",
+    units.parse_network: "network",
     money.parse_token_price: "price of tokens",
     money.parse_amount: "amount",
     money.parse_budget: "budget",

@@ -7,13 +7,11 @@ the text is (perplexity), and how often another token is the most probable.
 
 import argparse
 import json
-import math
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
@@ -22,15 +20,14 @@ from runtimes.llm.engine.executor import Executor, ExecutorName, make_executor
 from runtimes.llm.memory import KVCacheName, kv_dtype
 from runtimes.llm.model.llama import Llama
 from runtimes.llm.model.matrix import GROUP, WeightsName, quantized_4
-from runtimes.llm.sequence import SamplingParams
-from runtimes.llm.sequence import Sequence as TokenSequence
+from runtimes.llm.perplexity import BLOCK, Reading, read
+from runtimes.llm.perplexity import windows as pieces
 from runtimes.llm.text.tokenizer_loader import load_tokenizer
 from runtimes.llm.weights.loader import DtypeName, load_model
 from runtimes.llm.weights.store import resolve
 
 ROOT = Path(__file__).parent.parent
 MODEL = "bundled:smollm2-135m-instruct"
-BLOCK = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,44 +69,11 @@ FORMATS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What was thought of a text: `best` [tokens] is the likeliest after each, `losses` [tokens] how unlikely (in nats)
-    it found what does come."""
-
-    best: Tensor
-    losses: Tensor
-
-    @property
-    def perplexity(self) -> float:
-        return math.exp(float(self.losses.double().mean()))
-
-    def agreement(self, other: "Reading") -> float:
-        """How often both like the same token best, 0 to 1."""
-        return float((self.best == other.best).double().mean())
-
-
 def windows(model: Path, count: int, length: int) -> list[list[int]]:
     """`count` pieces of the repository's pages, `length` tokens each, evenly apart."""
     pages = [ROOT / "README.md", ROOT / "LICENSE", *sorted((ROOT / "docs").glob("*.md"))]
     tokens = load_tokenizer(model).encode("\n".join(page.read_text() for page in pages))
-    apart = (len(tokens) - length) // max(count - 1, 1)
-    if apart < 1:
-        raise ValueError(f"the pages have {len(tokens)} tokens, which is too few")
-    return [tokens[index * apart :][:length] for index in range(count)]
-
-
-@torch.inference_mode()  # type: ignore[untyped-decorator]
-def read(executor: Executor, texts: Sequence[Sequence[int]]) -> Reading:
-    """Each text is read alone, on the same pages."""
-    best, losses = [], []
-    for text in texts:
-        sequence = TokenSequence(0, list(text), SamplingParams(max_tokens=1))
-        sequence.block_table = list(range(-(-len(text) // BLOCK)))
-        logits = executor.logits([sequence.chunk(len(text))], range(len(text) - 1))
-        best.append(logits.argmax(dim=-1))
-        losses.append(torch.nn.functional.cross_entropy(logits, torch.tensor(text[1:]), reduction="none"))
-    return Reading(torch.cat(best), torch.cat(losses))
+    return pieces(tokens, count, length)
 
 
 def executor_of(model: Llama, one: Format, length: int) -> Executor:

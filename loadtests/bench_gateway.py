@@ -20,7 +20,7 @@ from pathlib import Path
 from loadtests import native
 from loadtests.figures import report, rounds
 from loadtests.figures.cpu import Meter
-from loadtests.gateways import arms
+from loadtests.gateways import arms, providers
 from loadtests.gateways.headrace import HEADRACE, headrace_redis, redis_program
 from loadtests.gateways.replies import CheckError, chat_body, check_answer, check_refusal, http_request, post
 from loadtests.gateways.workloads import (
@@ -64,6 +64,10 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "--arms", choices=("yes", "no", "only"), default="yes",
         help="the price of splits, rollouts and experiments over a plain route (yes); only: nothing else",
     )  # fmt: skip
+    parser.add_argument(
+        "--providers", choices=("yes", "no", "only"), default="yes",
+        help="the price of chats translated for Gemini and Bedrock, over OpenAI's (yes); only: nothing else",
+    )  # fmt: skip
     parser.add_argument("--redis", action="store_true", help="ours once more, every limit counted exactly in a Redis")
     parser.add_argument(
         "--foreign-limit",
@@ -74,8 +78,11 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(argv)
     if options.quick:
         options.rounds, options.seconds = 2, 1.0
-    if options.arms == "only":
+    if "only" in (options.arms, options.providers):
         options.peers, options.only = [], []
+        options.arms, options.providers = [
+            "yes" if each == "only" else "no" for each in (options.arms, options.providers)
+        ]
     if options.rounds < 1 or options.seconds <= 0:
         parser.error("--rounds is at least 1, --seconds above 0")
     return options
@@ -187,6 +194,14 @@ class Bench:
         count = 8 * options.rounds
         return arms.measured(targets, self.generator, count, min(options.seconds, 0.5), progress).accepted
 
+    def providers(self, options: argparse.Namespace) -> dict[str, Sequence[rounds.Round]]:
+        """The rounds of each chat before each provider, in points of half a second."""
+        stub = running(providers.STUB, providers.STUB.prepare(), 0, self.generator.core, self.folder)
+        upstream = self.stack.enter_context(stub).port
+        before = running(providers.GATEWAY, providers.GATEWAY.prepare(), upstream, self.gateway_core, self.folder)
+        target, count = self.stack.enter_context(before), 4 * options.rounds
+        return providers.measured(target, self.generator, count, min(options.seconds, 0.7), progress)
+
     def start(self, peers: Sequence[Gateway], missing: dict[str, str]) -> list[Target]:
         """The upstream, ours, and every peer that can be had; those that cannot go to ``missing``.
 
@@ -258,13 +273,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             results = [measure(WORKLOADS[name], targets, generator, options) for name in options.only]
             answer = (Path(name) / EXPECTED).read_bytes()
             by_arm = [] if options.arms == "no" else bench.arms(targets[0], answer, options)
+            by_provider = {} if options.providers == "no" else bench.providers(options)
     except (StartError, CheckError, LoadError, InstallError, native.BuildError) as error:
         progress(f"error: {error}")
         return 1
     names = [target.name for target in targets]
-    report.print_tables(results, names, missing)
+    if results:
+        report.print_tables(results, names, missing)
     if by_arm:
         arms.print_table(by_arm)
+    if by_provider:
+        providers.print_table(by_provider)
     print(report.document(results, names, missing))
     return 1 if any(report.OURS in result.failed for result in results) else 0
 

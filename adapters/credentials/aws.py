@@ -4,10 +4,11 @@ import asyncio
 import re
 import time
 from contextlib import suppress
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 from adapters.credentials.renewed import Renewed
-from adapters.credentials.sigv4 import AccessKey, SigningScope, signed_fields
+from adapters.credentials.sigv4 import STAMP, AccessKey, SigningScope, signed_fields
 from adapters.http1.message import Headers, encode_fields
 from adapters.http1.signing import OutgoingRequest
 
@@ -17,6 +18,7 @@ SKEW = 240.0
 """Seconds by which clocks may differ: AWS accepts signatures of five minutes."""
 EXPIRED = frozenset({"ExpiredTokenException", "ExpiredToken", "UnrecognizedClientException", "InvalidClientTokenId"})
 """The types of errors for a key that is not valid, or no longer."""
+_STAMP = re.compile(rb"(?m)^x-amz-date: (\d{8}T\d{6}Z)")
 _SIGNED = re.compile(r"content-type|x-amz-.*|anthropic-.*")
 """The fields that are signed besides Host: a proxy on the way may change any other."""
 _HOST = re.compile(
@@ -63,19 +65,27 @@ class AwsCredential:
     def corrects(self, applied: bytes, status: int, headers: Headers) -> bool:
         """A signature is refused for a wrong clock, and for a key that ended before its expiry.
 
-        The server's own time is used once: a second refusal for the same clock has another cause. A key that has been
-        replaced since the request was signed says nothing about its successor.
+        A request that was signed before another one corrected the clock is signed again, too. After a correction the
+        times agree, so a second refusal has another cause. A key that has been replaced since the request was signed
+        says nothing about its successor.
         """
         with suppress(KeyError, TypeError, ValueError, OverflowError):
-            ahead = parsedate_to_datetime(headers["date"]).timestamp() - time.time()
-            if abs(ahead - self._ahead) > SKEW:
-                self._ahead = ahead
+            now_there = parsedate_to_datetime(headers["date"]).timestamp()
+            if abs(now_there - _signed_at(applied)) > SKEW:
+                self._ahead = now_there - time.time()
                 return True
         error = (headers.get("x-amzn-errortype") or "").partition(":")[0]
         if error not in EXPIRED:
             return False
         key = self._source.valid
         return key is None or not _is_of(key, applied) or self._source.discards(key)
+
+
+def _signed_at(applied: bytes) -> float:
+    """The time of a signature in Unix seconds. Raises `ValueError`."""
+    if (stamp := _STAMP.search(applied)) is None:
+        raise ValueError("no time of a signature")
+    return datetime.strptime(stamp[1].decode(), STAMP).replace(tzinfo=UTC).timestamp()
 
 
 def _is_of(key: AccessKey, applied: bytes) -> bool:

@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Hashable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
@@ -21,6 +21,10 @@ from config.schema.protocols.credentials import (
     OAuthCredentials,
 )
 
+if TYPE_CHECKING:
+    from adapters.credentials.sigv4 import AccessKey
+
+_DIRECTLY = TokenOutlet()
 _sources: WeakValueDictionary[tuple[int, Hashable], Renewed[Any]] = WeakValueDictionary()
 """The sources in use, by event loop and configuration: one renewal serves all endpoints, pools and reloads."""
 
@@ -45,7 +49,7 @@ def make(config: CredentialsConfig, pool: PoolConfig, url: str) -> Credential:
 
 
 def _aws(config: AwsCredentials, pool: PoolConfig, url: str, outlet: TokenOutlet) -> Credential:
-    from adapters.credentials import aws_files, aws_keys
+    from adapters.credentials import aws_files
     from adapters.credentials.aws import AwsCredential, scope_of_host
     from adapters.credentials.sigv4 import SigningScope
 
@@ -53,14 +57,20 @@ def _aws(config: AwsCredentials, pool: PoolConfig, url: str, outlet: TokenOutlet
     region = config.region or region_of_host or getattr(pool.protocol, "region", None) or aws_files.region()
     if region is None:
         raise Unmakeable(f"pool {pool.name}: credentials: aws: the region is unknown: write `region`")
-    # A role is assumed in the region of its pool; any other key is the same everywhere.
-    source = _source(
+    source = access_keys(config, region, outlet)
+    return AwsCredential(pool.name, source, SigningScope(region, config.service or service_of_host or "bedrock"))
+
+
+def access_keys(config: AwsCredentials, region: str, outlet: TokenOutlet = _DIRECTLY) -> "Renewed[AccessKey]":
+    """The access keys of AWS of a section. A role is assumed in `region`; any other key is the same everywhere."""
+    from adapters.credentials import aws_keys
+
+    return _source(
         (config, region, outlet),
         "AWS",
         lambda: aws_keys.access_key(config, region, outlet),
         lambda key: (key.secret, key.session_token),
     )
-    return AwsCredential(pool.name, source, SigningScope(region, config.service or service_of_host or "bedrock"))
 
 
 def _google(config: GoogleCredentials, pool: str, outlet: TokenOutlet) -> Credential:

@@ -3,7 +3,7 @@
 import hashlib
 import hmac
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import NamedTuple
@@ -12,6 +12,8 @@ from urllib.parse import quote, unquote_to_bytes
 ALGORITHM = "AWS4-HMAC-SHA256"
 SINGLE = frozenset({"s3", "s3-outposts", "s3express"})
 """Services whose path is signed as it is sent: for every other it is normalised and encoded once more."""
+STAMP = "%Y%m%dT%H%M%SZ"
+"""The form of the time of a signature, in UTC."""
 _SPACES = re.compile(r"\s+")
 
 
@@ -49,13 +51,15 @@ def signed_fields(
     now: float,
     *,
     states_hash: bool = False,
+    key_of: "SigningKeys | None" = None,
 ) -> list[tuple[str, str]]:
     """The header fields that sign a request: add them to its own.
 
     `target` is the path and the query as they are sent; `fields` are the header fields that are signed, Host among
-    them. `now` are Unix seconds. `states_hash` adds the field with the hash of the body, which S3 requires.
+    them. `now` are Unix seconds. `states_hash` adds the field with the hash of the body, which S3 requires. `key_of`
+    replaces the cache of the gateway's own keys.
     """
-    stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
+    stamp = _stamp(int(now))
     digest = hashlib.sha256(body).hexdigest()
     added = [("x-amz-date", stamp)]
     if key.session_token:
@@ -64,13 +68,25 @@ def signed_fields(
         added.append(("x-amz-content-sha256", digest))
     lines, names = _canonical_fields([*fields, *added])
     path, _, query = target.partition("?")
-    path = path or "/" if scope.service in SINGLE else quote(normal_path(path), safe="/~")
+    path = path or "/" if scope.service in SINGLE else _signed_path(path)
     canonical = "\n".join((method, path, _canonical_query(query), lines, names, digest))
     place = f"{stamp[:8]}/{scope.region}/{scope.service}/aws4_request"
     text = "\n".join((ALGORITHM, stamp, place, hashlib.sha256(canonical.encode("utf-8")).hexdigest()))
-    signature = hmac.digest(_signing_key(key.secret, stamp[:8], *scope), text.encode(), "sha256").hex()
+    signature = hmac.digest((key_of or _own_key)(key.secret, stamp[:8], *scope), text.encode(), "sha256").hex()
     authorization = f"{ALGORITHM} Credential={key.id}/{place}, SignedHeaders={names}, Signature={signature}"
     return [*added, ("authorization", authorization)]
+
+
+@lru_cache(maxsize=8)
+def _stamp(now: int) -> str:
+    """The time in Unix seconds. Many requests are signed in one second."""
+    return datetime.fromtimestamp(now, UTC).strftime(STAMP)
+
+
+@lru_cache(maxsize=256)
+def _signed_path(path: str) -> str:
+    """The path as it is signed. A pool has few paths."""
+    return quote(normal_path(path), safe="/~")
 
 
 def normal_path(path: str) -> str:
@@ -106,10 +122,15 @@ def _encoded(part: str) -> str:
     return quote(unquote_to_bytes(part), safe="-_.~")
 
 
-@lru_cache(maxsize=64)
-def _signing_key(secret: str, day: str, region: str, service: str) -> bytes:
+def signing_key(secret: str, day: str, region: str, service: str) -> bytes:
     """The key of one day, region and service."""
     key = f"AWS4{secret}".encode()
     for part in (day, region, service, "aws4_request"):
         key = hmac.digest(key, part.encode(), "sha256")
     return key
+
+
+SigningKeys = Callable[[str, str, str, str], bytes]
+"""`signing_key`, or a cache of it."""
+_own_key: SigningKeys = lru_cache(maxsize=64)(signing_key)
+"""Of the gateway's own keys alone: clients choose the region of their signatures, and would evict them."""

@@ -18,7 +18,7 @@ class Budget:
     A budget with a parent is a part of the parent: both count the bytes.
     """
 
-    __slots__ = ("_parent", "_tenant", "held", "limit", "most", "refused")
+    __slots__ = ("__weakref__", "_parent", "_tenant", "held", "limit", "most", "refused")
 
     def __init__(self, limit: int, parent: "Budget | None" = None, tenant: str = "") -> None:
         self.limit = limit

@@ -148,7 +148,7 @@ class Exchange(Feeding):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._head_done:
-            name = name.lower()
+            name, value = name.lower(), value.rstrip(b" \t")  # RFC 9110 5.5
             self._fields[name] = self._fields[name] + b", " + value if name in self._fields else value
 
     def on_headers_complete(self) -> None:

@@ -138,7 +138,7 @@ class RequestReceiver(Feeding):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._incoming is None:  # otherwise a trailer, which RFC 9110 6.5.1 permits to drop
-            self._fields.append((name.lower(), value))
+            self._fields.append((name.lower(), value.rstrip(b" \t")))  # RFC 9110 5.5; llhttp strips the left side only
 
     def on_headers_complete(self) -> None:
         self._bound_head()

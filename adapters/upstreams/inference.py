@@ -44,7 +44,9 @@ class Reader:
     async def inference(self, request: InferRequest, model: str, call: Call) -> Inference:
         """Decode a request. `model` is the endpoint's name. Raises `CallerError` and the errors of `fetch`."""
         if request.wire == "predict-v1":
-            return await self._of_values(request, model, call)
+            inference = await self._of_values(request, model, call)
+            check_signature(inference)
+            return inference
         if request.kind in ("generate", "generate_stream"):
             cached = await self.metadata(model, request.version, call)
             by_name = {one.name: one for one in cached.inputs}

@@ -197,6 +197,8 @@ _TOO_LARGE_FOR_QUOTA = "Request too large for"
 """How a 429 begins that no pause helps: the request alone exceeds a limit of the account (OpenAI, Groq)."""
 _PER_MINUTE = re.compile(r"RESOURCE_EXHAUSTED|per (second|minute)|\b[RT]P[MS]\b")
 """A limit of rate, whose text may mention plans and billing (Gemini)."""
+_SPENT = re.compile(r"\bcredits? (are|is) depleted", re.IGNORECASE)
+"""An empty account, whose status is that of a limit of rate (Gemini)."""
 _CONTENT = re.compile(
     r"moderation|flagged|content[_ -]?(policy|filter|management)|\bsafety|harmful|guardrail|sensitive|prohibited"
     r"|\b(input|prompt|message|image|content|request)\b.{0,40}\b(blocked|rejected|refused|inappropriate)",
@@ -283,7 +285,7 @@ def _class(status: int, reported: ErrorBody, retry_after: float | None) -> Infer
     if status == 429 and (reported.message or "").startswith(_TOO_LARGE_FOR_QUOTA):
         error = AccountRefused("The request exceeds a limit of the upstream's account.", scope="tenant")
         return _worded(error.because("upstream_quota"), reported)
-    if status == 402 or (status in (400, 403, 429) and _ACCOUNT.search(words) and not _PER_MINUTE.search(words)):
+    if status == 402 or (status in (400, 403, 429) and _is_exhausted(words)):
         # A server may repeat a part of the request in a 400 or 403: such words rest nothing.
         certain = status in (402, 429) or _ACCOUNT.search(f"{reported.code} {reported.type}")
         scope: Scope = "server" if certain and not _BILLED_BY_SIZE.search(words) else "tenant"
@@ -304,6 +306,11 @@ def _class(status: int, reported: ErrorBody, retry_after: float | None) -> Infer
         full = CapacityError("The upstream is overloaded.", retry_after=wait, scope=scope)
         return _worded(full.because("upstream_quota" if status == 429 else full.cause), reported)
     return _callers(status, reported) if of_the_request else _failed(status, reported)
+
+
+def _is_exhausted(words: str) -> bool:
+    """Whether an account is empty, and not only its limit of rate used."""
+    return bool(_SPENT.search(words) or (_ACCOUNT.search(words) and not _PER_MINUTE.search(words)))
 
 
 def _failed(status: int, reported: ErrorBody) -> InferenceError:

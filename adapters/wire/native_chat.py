@@ -16,6 +16,7 @@ from adapters.requests import ChatRequest, Fields, TextPayload
 class NativePayload(TextPayload, kw_only=True):
     """A body, and its translation to the fields of a chat, which the first access creates."""
 
+    is_translated: bool = True
     native: Fields
     """The client's fields, which are forwarded unchanged if the upstream speaks the same protocol."""
     stream: bool = False

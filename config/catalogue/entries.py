@@ -53,7 +53,7 @@ class ModelFacts:
         """The facts for an API: only what is published."""
         fields: dict[str, Any] = {"context_window": self.context, "max_output_tokens": self.output}
         fields["price"] = self.written_price()
-        fields["abilities"] = sorted(self.can, key=ABILITIES.index) or None
+        fields["abilities"] = [ability for ability in ABILITIES if ability in self.can] or None
         fields["deprecated"] = self.deprecated or None
         return {name: value for name, value in fields.items() if value is not None}
 

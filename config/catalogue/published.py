@@ -41,15 +41,20 @@ def _read(config: Config) -> Facts:
     except (OSError, CatalogueError) as error:
         log.warning("catalogue: %s", error)
         return {}
-    pools = {pool.name: pool for pool in config.pools}
     facts: dict[str, Mapping[str, Any]] = {}
+    for _, name, one in named_facts(config, book):
+        facts.setdefault(name, one.as_fields())
+    return facts
+
+
+def named_facts(config: Config, book: "ModelCatalogue") -> Iterator[tuple[ClientModelConfig, str, ModelFacts]]:
+    """The facts of each model of the file: the model, its name or a listed one of a family, and what a pool serves."""
+    pools = {pool.name: pool for pool in config.pools}
     for model in config.models:
         for name in model.listed or (model.name,):
             one = model.model_copy(update={"name": name})
-            first = next((each for route in one.routes for each in facts_of(one, route, pools, book)), None)
-            if first is not None:
-                facts[name] = first.as_fields()
-    return facts
+            for route in one.routes:
+                yield from ((model, name, each) for each in facts_of(one, route, pools, book))
 
 
 def facts_of(

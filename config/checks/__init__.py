@@ -13,5 +13,5 @@ bus.py           bindings of message brokers
 shadows.py       shadows that compare nothing, or would have effects
 metering.py      limits and prices that conflict, or limit nothing
 advice.py        warnings: valid, but probably a mistake
-hosted.py        warnings by the catalogue of models, for `headrace check` alone
+hosted.py        warnings by the catalogue of models, for `headrace check` and the console
 """

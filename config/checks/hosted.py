@@ -1,6 +1,6 @@
 """Warnings about hosted models, by the catalogue: a missing price, a limit that is too high, a lack, a deprecation.
 
-They are for `headrace check` alone: a gateway that starts does not read the catalogue.
+They are for `headrace check` and the console: a gateway that starts does not read the catalogue.
 """
 
 from collections.abc import Iterator
@@ -22,11 +22,16 @@ _NOUNS: Final = {"vision": "images", "schema": "answers by a JSON schema", "tool
 
 def advise(config: Config, file: str, facts: ModelCatalogue) -> Iterator[Problem]:
     """Every warning about a valid configuration."""
+    return (problem for _, problem in advise_models(config, file, facts))
+
+
+def advise_models(config: Config, file: str, facts: ModelCatalogue) -> Iterator[tuple[ClientModelConfig, Problem]]:
+    """Every warning about a valid configuration, with its model."""
     doc = parse_text(config.text, file)
     pools = {pool.name: pool for pool in config.pools}
     for index, model in enumerate(config.models):
         for problem in _of_model(doc, ("models", index), model, pools, facts):
-            yield replace(problem, is_warning=True)
+            yield model, replace(problem, is_warning=True)
 
 
 def _of_model(

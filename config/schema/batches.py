@@ -4,6 +4,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
+from config.schema.protocols.credentials import AwsCredentials
 from config.schema.section import Section
 from config.schema.text import Secret, Shape, Url
 from config.schema.units import Count, Duration, Percent, Size
@@ -14,6 +15,19 @@ Storage = Annotated[
 ]
 
 
+class S3Credentials(Section):
+    """Access keys that the gateway makes and renews, as for a pool: see ``docs/credentials.md``."""
+
+    aws: AwsCredentials
+    """Source of the keys. The region is that of ``s3``."""
+
+    @model_validator(mode="after")
+    def _is_of_s3(self) -> Self:
+        if self.aws.region is not None or self.aws.service is not None:
+            raise ValueError("the region of the signatures is the `region` of `s3`, and the service is S3")
+        return self
+
+
 class S3Config(Section):
     """A server of S3's protocol."""
 
@@ -21,12 +35,22 @@ class S3Config(Section):
     """URL of the server, without the bucket."""
     region: str = Field("us-east-1", min_length=1, max_length=64)
     """Region in the signatures of requests."""
-    key_id: Secret
-    """Access key id."""
-    secret: Secret
+    key_id: Secret | None = None
+    """Access key id, together with ``secret``."""
+    secret: Secret | None = None
     """Secret access key."""
+    credentials: S3Credentials | None = None
+    """Keys that the gateway makes, in place of ``key_id`` and ``secret``."""
     timeout: Duration = 30.0
     """Longest time of one request to the server."""
+
+    @model_validator(mode="after")
+    def _one_key(self) -> Self:
+        if (self.key_id is None) != (self.secret is None):
+            raise ValueError("an access key has two parts: give `key_id` and `secret`")
+        if (self.key_id is None) == (self.credentials is None):
+            raise ValueError("the server needs one credential: give `key_id` and `secret`, or `credentials`")
+        return self
 
 
 class BatchesConfig(Section):

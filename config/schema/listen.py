@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from config.schema.bus import BindingConfig
 from config.schema.section import Section
 from config.schema.text import PemFile, Shape
-from config.schema.units import HELD_COPIES, Delay, Duration, HostPort, Listen, Size, format_size
+from config.schema.units import HELD_COPIES, Delay, Duration, HostPort, Listen, Network, Size, format_size
 
 Origin = Annotated[
     str,
@@ -55,6 +55,10 @@ class HttpConfig(Section):
     http2: bool = True
     """Whether HTTP/2 is served, with or without TLS. Each stream counts as a connection. A client that supports both
     versions is served over HTTP/1.1, which costs less."""
+    trusted_proxies: tuple[Network, ...] = Field((), max_length=256)
+    """Addresses and networks of proxies whose ``x-forwarded-for`` is read, such as ``10.0.0.0/8``. The client is then
+    the last address there that is not of a trusted proxy: in the access log, records, traces and the audit log.
+    When empty, the client is the one that has opened the connection."""
     max_held: Size | None = None
     """Bytes that all requests of one process may hold at once; more are refused with 503. A body counts three times
     (received, decoded, sent). Response bytes count until the client has read them. When absent: 2 GiB, or eight of the

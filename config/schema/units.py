@@ -34,6 +34,10 @@ _BYTE_RATE = rf"{_SIZE}\s*/\s*({'|'.join(_PERIOD)})"
 _PERCENT = rf"{_NUMBER}\s*%"
 _FACTOR = rf"{_NUMBER}\s*x"
 _ADDRESS = r"(?:\[([0-9a-fA-F:.]+)\]|([^\s:\[\]]+)):(\d{1,5})"
+_NETWORK = r"[0-9a-fA-F:.]+(?:/\d{1,3})?"
+
+
+IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class RateLimit(NamedTuple):
@@ -181,6 +185,15 @@ def parse_host_port(value: object) -> HostPort:
     return HostPort(host, port)
 
 
+def parse_network(value: object) -> IpNetwork:
+    """``10.0.0.0/8``, ``fd00::/8``, or one address."""
+    m = _match(_NETWORK, value, "an address or a network such as 10.0.0.0/8 or fd00::/8")
+    try:
+        return ipaddress.ip_network(m[0])
+    except ValueError:
+        raise ValueError("not an address, or a network whose address has bits behind its length") from None
+
+
 def format_duration(seconds: float) -> str:
     """The inverse of ``parse_duration``, in the largest unit without a fraction."""
     for unit in ("d", "h", "m", "s"):
@@ -271,3 +284,4 @@ ByteRate = Annotated[
 Percent = Annotated[float, BeforeValidator(parse_percent), _written_by(format_percent), _as_text("20%", _PERCENT)]
 Factor = Annotated[float, BeforeValidator(parse_factor), _written_by(format_factor), _as_text("1.5x", _FACTOR)]
 Listen = Annotated[HostPort, PlainValidator(parse_host_port), _written_by(str), _as_text("127.0.0.1:8080", _ADDRESS)]
+Network = Annotated[IpNetwork, PlainValidator(parse_network), _written_by(str), _as_text("10.0.0.0/8", _NETWORK)]

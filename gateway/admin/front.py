@@ -10,6 +10,7 @@ from gateway.admin.api.comparisons import ComparisonsFront
 from gateway.admin.api.configuration import ConfigurationFront
 from gateway.admin.api.explain import Explain, PipelinesFront
 from gateway.admin.api.guard import AdminGuard
+from gateway.admin.api.models import ModelsFront
 from gateway.admin.api.playground import PlaygroundFront
 from gateway.admin.api.pools import Orders, Pools
 from gateway.admin.api.requests import RequestsFront
@@ -64,6 +65,7 @@ def make_app(backend: AdminBackend) -> web.Application:
             *TeamsFront(backend).routes(),
             *explain.routes(),
             *Pools(backend).routes(),
+            *ModelsFront(backend).routes(),
             *Orders(backend).routes(),
             *ComparisonsFront(backend, "rollout").routes(),
             *UsageFront(backend).routes(),

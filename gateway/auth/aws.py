@@ -8,9 +8,10 @@ import base64
 import hmac
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import NamedTuple, Self
 
-from adapters.credentials.sigv4 import AccessKey, SigningScope, signed_fields
+from adapters.credentials.sigv4 import STAMP, AccessKey, SigningScope, signed_fields, signing_key
 from adapters.errors import CredentialError
 from adapters.http1.message import Request
 from gateway.auth.keys import is_id
@@ -25,7 +26,7 @@ _FORM = re.compile(
     rf"{SCHEME}\s+Credential=([A-Za-z0-9]{{1,64}})/(\d{{8}})/([a-z0-9-]{{1,64}})/([a-z0-9-]{{1,64}})/aws4_request,\s*"
     r"SignedHeaders=([a-z0-9;_-]{1,2048}),\s*Signature=([0-9a-f]{64})"
 )
-_TIME = "%Y%m%dT%H%M%SZ"
+_key_of = lru_cache(maxsize=256)(signing_key)
 _REMOVED = frozenset({"x-amz-date", "x-amz-security-token"})
 """The fields that signing adds by itself."""
 
@@ -81,7 +82,7 @@ class RequestSignature(NamedTuple):
         if "host" not in own or unsigned:
             raise _refused(f"the field `{min(unsigned, default='host')}` is not signed")
         try:
-            signed_at = datetime.strptime(stamp, _TIME).replace(tzinfo=UTC).timestamp()
+            signed_at = datetime.strptime(stamp, STAMP).replace(tzinfo=UTC).timestamp()
         except ValueError:
             raise _refused("the field `x-amz-date` is missing or no time") from None
         if not stamp.startswith(day):
@@ -101,7 +102,7 @@ class RequestSignature(NamedTuple):
         key = AccessKey("", secret, headers.get("x-amz-security-token") or "")
         target = http.received_target.decode("latin-1") + (f"?{http.query}" if http.query else "")
         scope = SigningScope(self.region, SERVICE)
-        *_, (_, made) = signed_fields(key, scope, http.method, target, fields, body, self.signed_at)
+        *_, (_, made) = signed_fields(key, scope, http.method, target, fields, body, self.signed_at, key_of=_key_of)
         return hmac.compare_digest(made.rpartition("Signature=")[2], self.signature)
 
 

@@ -9,6 +9,7 @@ errors.py            an error as a response in the shape of each front (adapters
 decoding.py          decodes a body; a route may drop a field that is not valid
 rate_limits.py       headers that report the remaining limits
 cors.py              cross-origin resource sharing
+forwarded.py         the address of a client behind proxies
 comments.py          comments in an event stream whose first event is late
 openai.py            chat completions, completions, embeddings, models
 responses.py         OpenAI's Responses

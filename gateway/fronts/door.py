@@ -20,6 +20,7 @@ from config.schema.text import is_glob
 from gateway.auth.keys import Principal, bearer
 from gateway.fronts import rate_limits
 from gateway.fronts.comments import EventOf, commented
+from gateway.fronts.forwarded import client_address
 from gateway.fronts.rights import client_right
 from gateway.request.core import Core
 from gateway.request.path_parts import unknown_model
@@ -164,6 +165,8 @@ class Door:
         sides can be joined."""
         given = headers.get("x-request-id")
         id_ = given if given is not None and _REQUEST_ID.fullmatch(given) else next(self._ids)
+        if trusted := self.core.snapshot.config.http.trusted_proxies:
+            peer = client_address(peer, headers.get("x-forwarded-for"), trusted)
         record = Record(id_, operation, peer, self.core.clock())
         if (relay := RELAY.get()) is not None:
             record.relay = relay
@@ -184,7 +187,7 @@ class Door:
         core, now = self.core, time.time()
         signature, keys = RequestSignature.of(http, now), core.snapshot.credentials.keys
         served()
-        http.charge_to(core.memory.unverified)
+        http.charge_to(core.memory.claimed_by(signature.key_id))
         body = await http.read_encoded() if keys.holder(signature.key_id, now) is not None else b""
         check = partial(keys.signer, signature.key_id, partial(signature.fits, http, body), now)
         principal = check() if len(body) < LARGE else await asyncio.to_thread(check)  # a large body takes long to hash

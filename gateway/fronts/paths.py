@@ -1,5 +1,5 @@
-"""The paths of the fronts, and alternative ones of client libraries: those of Azure, Gemini's other versions, and a
-trailing slash."""
+"""The paths of the fronts, and alternative ones of client libraries: those of Azure, Gemini's other versions, Gemini at
+Vertex AI, and a trailing slash."""
 
 import re
 from collections.abc import AsyncIterator, Mapping
@@ -33,6 +33,12 @@ AZURE = b"/openai/"
 _ALPHA = b"/v1alpha/models"
 _GEMINI_CALL = re.compile(rb"/v1/models/.+:[a-z]+[A-Z][A-Za-z]*")
 """Verbs of Gemini's API have several words, and those of tensors have one."""
+_AT_VERTEX = re.compile(
+    rb"(?:/v1|/v1beta1)?(?:/projects/[^/]+/locations/[^/]+)?"
+    rb"/(?:publishers/(?!anthropic/)([^/]+)/models|endpoints(?=/))(/[^/:]+)?(:[A-Za-z]+)?"
+)
+"""Gemini's calls at Vertex AI. Those of Anthropic's models are of another API."""
+_VERTEX = (*PROJECTS, b"/v1beta1/", b"/v1/publishers/", b"/publishers/")
 _DEPLOYMENT = re.compile(rb"/openai/deployments/([^/]{1,512})(/.*)")
 _VERSIONED = b"/openai/v1/"
 
@@ -74,6 +80,9 @@ class Readdressed(Request):
     async def read_encoded(self) -> bytes:
         return await self._received.read_encoded()
 
+    async def decoded(self, body: bytes) -> bytes:
+        return await self._received.decoded(body)
+
     def pieces(self) -> AsyncIterator[bytes]:
         return self._received.pieces()
 
@@ -93,6 +102,8 @@ def readdressed(http: Request) -> Request:
         return Readdressed(http, _without_slash(target), model)
     if target.startswith(_ALPHA) or (target.startswith(MODELS) and _is_for_gemini(http)):
         return Readdressed(http, _without_slash(GEMINI + target[target.index(b"/models") + 7 :]), "")
+    if target.startswith(_VERTEX) and (match := _AT_VERTEX.fullmatch(target)):
+        return Readdressed(http, _of_gemini(match), "")
     if target.endswith(b"/") and not target.startswith(APPS):
         return Readdressed(http, _without_slash(target), "")
     return http
@@ -103,6 +114,13 @@ def _is_for_gemini(http: Request) -> bool:
     if http.method == "POST":
         return _GEMINI_CALL.fullmatch(http.target) is not None
     return GOOGLE_KEY in http.headers
+
+
+def _of_gemini(match: re.Match[bytes]) -> bytes:
+    """The path of Gemini's API for one of Vertex AI. Models of other publishers have these in their names."""
+    publisher, name, verb = match[1], match[2] or b"", match[3] or b""
+    of_other = b"/" + publisher if name and publisher not in (None, b"google") else b""
+    return GEMINI + of_other + name + verb
 
 
 def _own_path(target: bytes) -> tuple[bytes, str]:

@@ -57,7 +57,7 @@ _STATE_OF_BATCHES: dict[str, tuple[str, ...]] = {
     "/v1/messages/batches/{id}/results": _GET,
 }
 _CONTENT_VERBS = ("generateContent", "streamGenerateContent", "countTokens")
-_EMBED_VERBS = ("embedContent", "batchEmbedContents")
+_EMBED_VERBS = ("embedContent", "batchEmbedContents", "predict")
 _VERTEX = "/v1/projects/{project}/locations/{location}/publishers/anthropic/models"
 _OF_CLOUDS = (
     f"{_VERTEX}/{{model}}:rawPredict",
@@ -67,6 +67,7 @@ _OF_CLOUDS = (
     "/model/{model}/invoke-with-response-stream",
     "/model/{model}/converse",
     "/model/{model}/converse-stream",
+    "/model/{model}/count-tokens",
 )
 CLIENT: dict[str, ClientRight] = {
     "/v1/chat/completions": ClientRight(_POST, "chat", "inference"),
@@ -162,6 +163,7 @@ ADMIN: dict[str, AdminRight] = {
     "GET /admin/tenants/{tenant}/invoices/{month}": _ADMINS,
     "GET /admin/tenants/{tenant}/alerts": _ADMINS,
     # what tenants have used and run
+    "GET /admin/models": _ADMINS,
     "GET /admin/usage": _ADMINS,
     "GET /admin/usage/overview": _ADMINS,
     "GET /admin/requests": _ADMINS,

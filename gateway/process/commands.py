@@ -183,7 +183,7 @@ def worker(slot: Annotated[int, typer.Argument(help="Number of the worker, shown
 
 @app.command(context_settings=_PASSED_ON)
 def models(context: typer.Context) -> None:
-    """List small models for the tensor runtime, and download them into a model repository."""
+    """List small models for the tensor runtime, download them, and write language models with fewer bits."""
     _become("runtimes.tensor.catalogue", context.args)
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Container, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from adapters.http1.message import Handler, Headers, Refusal, Response
 from adapters.process import keep_trimmed
 from config.code import CODE_POOL, calls_of_files
-from config.schema.config import ClientModelConfig, Config, StateConfig
+from config.schema.config import ClientModelConfig, Config, RouteConfig, StateConfig
 from gateway.auth.identity import Identity
 from gateway.auth.keys import ApiKey, new_key
 from gateway.auth.table import KeyTable
@@ -47,6 +47,7 @@ from gateway.traffic.metrics.queues import QueueMetrics
 from gateway.traffic.plan_state import PlanState
 from gateway.traffic.pool import Pool
 from gateway.traffic.standing import AccountMemory
+from policies.routing.rules import Rollouts
 
 if TYPE_CHECKING:
     from gateway.admin.playground.listener import PlaygroundListener
@@ -276,7 +277,8 @@ class DataPlane:
         alive = {
             name for name, pool in pools.items() if any(e.health != "unhealthy" for e in pool.endpoints) or pool.starts
         }
-        return [model.name for model in snapshot.config.models if not _has_endpoint(model, alive)]
+        models = snapshot.config.models
+        return [model.name for model in models if not _has_endpoint(model, alive, snapshot.rollouts)]
 
     # ── end ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -298,13 +300,27 @@ class DataPlane:
         await self._exits.aclose()
 
 
-def _has_endpoint(model: ClientModelConfig, alive: Container[str]) -> bool:
+def _has_endpoint(model: ClientModelConfig, alive: Container[str], rollouts: Rollouts) -> bool:
     """Whether a model has an endpoint in one of the pools that are `alive`, or none of its own."""
     if model.pipeline is not None:
         return CODE_POOL in alive or not any(calls_of_files(model.pipeline))
     if any(route.models() for route in model.routes):
         return True
-    return any(pool in alive for route in model.routes for pool in route.pools())
+    return any(pool in alive for route in model.routes for pool in _pools(route, rollouts))
+
+
+def _pools(route: RouteConfig, rollouts: Rollouts) -> Iterator[str]:
+    """The pools of a route. An arm of a rollout without a share receives no request: its pool does not count."""
+    comparison = route.comparison
+    if comparison is None:
+        yield from route.pools()
+        return
+    live = rollouts.get(comparison.name)
+    for side, share in zip(comparison.sides, comparison.first_shares if live is None else live.shares, strict=True):
+        if side.pool is not None and share > 0:
+            yield side.pool
+    for fallback in route.fallback:
+        yield from fallback.pools()
 
 
 def _open_log(to: str) -> AccessLog:

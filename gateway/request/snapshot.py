@@ -107,6 +107,8 @@ class Snapshot:
     composer: Composer
     graphs: ModelGraphs
     watches: Sequence[RouteWatch]
+    rollouts: Rollouts
+    """The rollouts and experiments, with their shares in force."""
     _plans: dict[int, RoutePlan] = field(default_factory=dict)
 
     def models_of(self, tenant: str) -> ModelList:
@@ -222,6 +224,7 @@ def build(
         composer=Composer(pools, configs, plan_state, rng, clock, states),
         graphs=graphs,
         watches=watches,
+        rollouts=rollouts,
     )
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
 from gateway.telemetry.record import Record
@@ -26,14 +26,16 @@ def range_of(seconds: float) -> int:
     return round(math.log(max(seconds, _SHORTEST)) / _GROWTH)
 
 
-def quantile(counts: Mapping[int, int], share: float) -> float | None:
-    """A quantile of times that are counted by range, in seconds; None without a time."""
-    left = share * sum(counts.values())
-    for number in sorted(counts):
-        left -= counts[number]
-        if left <= 0:
-            return math.exp(number * _GROWTH)
-    return None
+def quantiles(counts: Mapping[int, int], shares: Sequence[float]) -> list[float | None]:
+    """Quantiles of times that are counted by range, in seconds, for rising shares; None without a time."""
+    ordered = iter(sorted(counts.items()))
+    total, passed, number, made = sum(counts.values()), 0, 0, list[float | None]()
+    for share in shares if counts else ():
+        while passed < share * total:
+            number, count = next(ordered)
+            passed += count
+        made.append(math.exp(number * _GROWTH))
+    return made or [None] * len(shares)
 
 
 def is_failure(kind: str, status: int) -> bool:

@@ -2,23 +2,28 @@
 
 import argparse
 import functools
+import json
 import logging
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from runtimes.access import take_key
 from runtimes.arguments import MAX_HELD_HELP, HelpFormatter, held_bytes, port, positive, size, size_or_share
 from runtimes.process import OneLine, importing
 
 # The modules of the extra llm.
-_EXTRA = {"gguf", "huggingface_hub", "jinja2", "llguidance", "numpy", "safetensors", "tokenizers", "torch"}
+EXTRA = {"gguf", "huggingface_hub", "jinja2", "llguidance", "numpy", "safetensors", "tokenizers", "torch"}
 
 _ENGINE = (
     "dtype", "device", "weights", "executor", "threads", "max_model_len", "max_num_seqs", "max_num_batched_tokens",
     "kv_cache_dtype", "max_queue", "prefix_cache",
 )  # fmt: skip
 """Options with the name of a field of `EngineConfig`."""
+
+
+_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -31,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     # Without this, OpenMP's threads spin while they wait, which on cores shared with a gateway and its clients makes
     # a step several times slower. Read when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    with importing("llm", _EXTRA):
+    with importing("llm", EXTRA):
         from runtimes.llm.engine.async_engine import EngineConfig
         from runtimes.llm.service import MAX_BODY, ServiceOptions, run
     options = ServiceOptions(
@@ -45,6 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
         ),
         pooling=args.pooling,
         matryoshka=args.matryoshka,
+        sampling=args.sampling,
         socket=args.socket,
         host=args.host,
         port=args.port,
@@ -112,10 +118,26 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="let clients truncate embeddings to any `dimensions`, for models trained for it",
     )
+    add(
+        "--sampling",
+        type=_json_object,
+        default={},
+        metavar="JSON",
+        help="sampling of requests that leave a field out, in place of the model's own recommendation: an object of"
+        " temperature, top_p, top_k, min_p and repetition_penalty",
+    )
     add("--max-held", type=size, help=MAX_HELD_HELP)
     add("--drain-seconds", type=float, default=30.0, help="seconds that SIGTERM waits for requests in flight")
     add("--exit-with-parent", action="store_true", help="stop when stdin, a pipe from the parent process, closes")
     return parser
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    value = json.loads(text)
+    if not isinstance(value, dict) or (unknown := value.keys() - set(_SAMPLING)):
+        reason = f"{sorted(unknown)[0]} is none of {', '.join(_SAMPLING)}" if isinstance(value, dict) else "no object"
+        raise argparse.ArgumentTypeError(reason)
+    return value
 
 
 def _log_to_stderr() -> None:

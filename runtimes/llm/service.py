@@ -5,7 +5,7 @@ import gc
 import hashlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,11 @@ from runtimes.llm.engine.encoder_loader import load_encoder
 from runtimes.llm.grammar.constraint import Grammars
 from runtimes.llm.model.embedding_config import PoolingName, embedding_config, is_encoder
 from runtimes.llm.text.chat_template import ChatTemplate
-from runtimes.llm.text.tokenizer_loader import load_tokenizer
+from runtimes.llm.text.tokenizer import Tokenizer, UnsupportedTokenizer
+from runtimes.llm.text.tokenizer_loader import elsewhere, load_tokenizer
+from runtimes.llm.weights.generation_config import sampling_defaults
+from runtimes.llm.weights.gguf_checkpoint import gguf_pooling
+from runtimes.llm.weights.loader import only_embeds, open_checkpoint
 from runtimes.llm.weights.store import resolve
 from runtimes.process import CannotStart, in_thread, listen, precedes, serve, stop_signal
 from runtimes.spans import SpanBuffer
@@ -46,6 +50,8 @@ class ServiceOptions:
     engine_config: Callable[..., EngineConfig]
     pooling: PoolingName
     matryoshka: bool
+    sampling: Mapping[str, float]
+    """Sampling of requests that leave a field out, in place of the model's own."""
     socket: Path | None
     host: str
     port: int | None
@@ -134,26 +140,46 @@ async def _load_unless(stop: asyncio.Event, options: ServiceOptions) -> LoadedMo
 
 def _load(options: ServiceOptions) -> LoadedModel:
     path = resolve(options.model, progress=True)
-    tokenizer = load_tokenizer(path)
-    source = tokenizer.chat_template
-    config = options.engine_config(model=path)
+    if path.is_dir() and not (path / "config.json").exists():
+        raise ModelUnavailable(f"{path} has no config.json: {elsewhere(path) or 'it is no folder of a model'}")
     encodes = is_encoder(path)
-    embedding = embedding_config(path, encoder=encodes, pooling=options.pooling, matryoshka=options.matryoshka)
+    if not encodes:
+        open_checkpoint(path)  # first: of a model that is refused, no tokenizer is missed
+    tokenizer = load_tokenizer(path)
+    sampling = sampling_defaults(path).overridden(options.sampling, "--sampling")
+    config = options.engine_config(model=path)
+    pooling = gguf_pooling(path) if options.pooling == "auto" and path.is_file() else options.pooling
+    embedding = embedding_config(path, encoder=encodes, pooling=pooling, matryoshka=options.matryoshka)
     engine = load_encoder(config, embedding) if encodes else Engine.load(config)
+    if beyond := tokenizer.limit_to(engine.vocab_size):
+        log.warning("end tokens %s are beyond the model's %d rows: they end no answer", beyond, engine.vocab_size)
+    with_tools = _template(tokenizer.tool_template, tokenizer)
     return LoadedModel(
         engine=AsyncEngine(engine),
         tokenizer=tokenizer,
-        chat_template=None if source is None else ChatTemplate(source, tokenizer),
+        chat_template=_template(tokenizer.chat_template, tokenizer),
+        tool_template=with_tools if isinstance(with_tools, ChatTemplate) and with_tools.own_format else None,
+        sampling=sampling,
         loaded_at=int(time.time()),
         fingerprint=_fingerprint(path, config),
         embedding=embedding,
-        answers=not encodes,
+        answers=not (encodes or only_embeds(path)),
         grammars=None if encodes else Grammars.of(tokenizer, engine.vocab_size, engine.eos_token_ids),
     )
 
 
+def _template(source: str | None, tokenizer: Tokenizer) -> ChatTemplate | str | None:
+    """A template, or the reason for which it cannot be used: the model then still completes and embeds texts."""
+    try:
+        return None if source is None else ChatTemplate(source, tokenizer)
+    except UnsupportedTokenizer as error:
+        log.warning("chats are refused: %s", error)
+        return str(error)
+
+
 def _fingerprint(path: Path, config: EngineConfig) -> str:
     """A fingerprint that changes when the weights, the arithmetic or the library changes."""
-    files = [path] if path.is_file() else sorted(path.iterdir())
+    # Other files of the folder may be links to nothing.
+    files = [path] if path.is_file() else sorted(file for file in path.iterdir() if file.is_file())
     parts = [config.dtype, config.device, torch.__version__, *(f"{file.name}:{file.stat().st_size}" for file in files)]
     return f"fp_{hashlib.sha256(' '.join(parts).encode()).hexdigest()[:10]}"

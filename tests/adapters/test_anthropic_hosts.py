@@ -125,7 +125,7 @@ async def test_refused_betas_and_fields_are_left_out_and_reported(at: str) -> No
         (sent,) = server.sent
     named = sent["anthropic_beta"] if at == "bedrock" else server.headers["anthropic-beta"].split(",")
     assert named == ["interleaved-thinking-2025-05-14", "tool-search-tool-2025-10-19"]
-    assert call.ignored.ignored == ["betas", "service_tier"]
+    assert call.ignored.ignored == ["betas", "cache_control.scope", "service_tier"]
     assert sent["system"] == SYSTEM
     assert sent["messages"][0]["content"][0]["text"] == turn[0]["text"]
 

@@ -16,6 +16,8 @@ def test_peers_and_workloads_are_chosen_by_name_or_pattern() -> None:
     options = bench_gateway.parse(["--peers", "none", "--only", "closed32,stream8", "--quick"])
     assert (options.peers, options.only, options.rounds, options.seconds) == ([], ["closed32", "stream8"], 2, 1.0)
     assert bench_gateway.parse([]).peers == list(PEERS)
+    only = bench_gateway.parse(["--providers", "only"])
+    assert (only.peers, only.only, only.arms, only.providers) == ([], [], "no", "yes")
     named = bench_tensor.parse(["--peers", "none", "--only", "mixed_*_32,add_sub_json_1"])
     assert (named.peers, named.only) == ([], ["add_sub_json_1", "mixed_binary_32", "mixed_grpc_32"])
     assert bench_llm.parse(["--peers", "none", "--weights", "bf16"]).peers == []

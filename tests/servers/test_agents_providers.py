@@ -5,25 +5,23 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.agents import matrix
 from tests.support.agents.agents import AGENTS
 from tests.support.agents.installed import installed
 from tests.support.agents.model import COPY, task
 from tests.support.agents.session_script import SessionScript
 from tests.support.agents.sessions import SEEING, Work, configuration
 from tests.support.processes import gateway
-from tests.support.providers.table import PROVIDERS
 
-OF = ("anthropic", "openai", "claude-vertex", "converse")
-AGENTS_OF_THE_TABLE = ("claude-code", "codex", "gemini-cli")
 PROBES = {"claude-code": (404, 400)}
 """Refusals that an agent goes on after: Claude Code asks for `/`, and for a beta that the stubs do not have."""
 
 
-@pytest.mark.parametrize("provider", OF)
-@pytest.mark.parametrize("agent", AGENTS_OF_THE_TABLE)
-async def test_a_session_over_a_provider(agent: str, provider: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("column", matrix.COLUMNS)
+@pytest.mark.parametrize("agent", matrix.AGENTS)
+async def test_a_session_over_a_provider(agent: str, column: str, tmp_path: Path) -> None:
     programs, work, script = installed(AGENTS[agent].package), Work(tmp_path), SessionScript()
-    row = PROVIDERS[provider]
+    row = matrix.provider(column)
     async with row.serve(script) as url:
         pool = dict(row.pool(url))
         (tmp_path / "provider.key").write_text(pool["key"])

@@ -1,4 +1,4 @@
-"""google-genai before the stand-in of Google's API, which proves the stand-in, and before the gateway."""
+"""Google's libraries before the stand-in of Google's API, which proves the stand-in, and before the gateway."""
 
 import asyncio
 import json
@@ -15,28 +15,34 @@ from tests.support.agents.installed import installed
 from tests.support.processes import gateway
 from tests.support.providers.gemini import KEY, LOCATION, MODEL, PROJECT, TOKEN, gemini
 
-SCRIPT = Path("tests/support/agents/google_calls.py")
+FOLDER = Path("tests/support/agents")
 TWICE = [["weather", "time"], ["weather", "time"]]
 CHATS = {"text": "hi there", "finish": "STOP", "counts": True, "stream": "a b c", "calls": TWICE, "count": True}
+EACH = [[0.001, 0.002], [0.002, 0.003]]
 ALL = CHATS | {
-    "vectors": [[0.003, 0.004]],  # the library joins texts to one content
+    "vectors": EACH,
     "schema": {"said": "hi"},
     "long": [400, "INVALID_ARGUMENT"],
     "quota": [429, "RESOURCE_EXHAUSTED"],
 }
-THROUGH = ALL | {
-    "vectors": [[0.001, 0.002], [0.002, 0.003]],  # it joins no texts for a model without Google's name
-    "quota": [503, "UNAVAILABLE"],  # a quota of the gateway's own account is not the client's
-}
+TOGETHER = {"vectors": [[0.003, 0.004]]}
+"""The libraries join texts to one content for a model with Google's name; at the Gemini API, that for Python only."""
+THROUGH = ALL | {"quota": [503, "UNAVAILABLE"]}
+"""A quota of the gateway's own account is not the client's."""
+LIBRARIES = ("google-genai", "google-genai-js")
+clouds = pytest.mark.parametrize("cloud", ["gemini", "vertex", "express"])
+libraries = pytest.mark.parametrize("library", LIBRARIES)
 
 
-async def calls(url: str, key: str, model: str, kind: str) -> Any:
-    """The results of the script."""
-    python = installed("google-genai").programs / "python"
-    variables = {**os.environ, "HEADRACE_URL": url, "HEADRACE_KEY": key}
+async def calls(library: str, url: str, key: str, model: str, kind: str, cloud: str) -> Any:
+    """The results of the library's script."""
+    programs = (await asyncio.to_thread(installed, library)).programs
+    in_js = programs / "../../google_calls.mjs"
+    command = ["node", in_js] if library.endswith("-js") else [programs / "python", FOLDER / "google_calls.py"]
+    variables = {"HEADRACE_URL": url, "HEADRACE_KEY": key, "HEADRACE_PROJECT": PROJECT, "HEADRACE_LOCATION": LOCATION}
     process = await asyncio.create_subprocess_exec(
-        str(python), str(SCRIPT), model, kind,
-        env=variables, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        *map(str, command), model, kind, cloud,
+        env={**os.environ, **variables}, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     out, errors = await process.communicate()
     assert process.returncode == 0, errors.decode()
@@ -55,23 +61,31 @@ def configuration(folder: Path, url: str, key: str, **pool: Any) -> dict[str, An
     }
 
 
-async def test_the_stand_in_is_google_s_to_its_own_library() -> None:
+@clouds
+@libraries
+async def test_the_stand_in_is_google_s_to_its_own_library(library: str, cloud: str) -> None:
+    expected = ALL | ({} if (library, cloud) == ("google-genai-js", "gemini") else TOGETHER)
     async with gemini() as server:
-        assert await calls(server.url, KEY, MODEL, "all") == ALL
-
-
-@pytest.mark.parametrize("cloud", ["gemini", "vertex"])
-async def test_the_library_works_over_google_s_models(cloud: str, tmp_path: Path) -> None:
-    async with gemini() as server:
-        protocol = {"name": "vertex", "project": PROJECT, "location": LOCATION} if cloud == "vertex" else cloud
         key = TOKEN if cloud == "vertex" else KEY
+        assert await calls(library, server.url, key, MODEL, "all", cloud) == expected
+
+
+@pytest.mark.parametrize("pool", ["gemini", "vertex"])
+@clouds
+@libraries
+async def test_the_library_works_over_google_s_models(library: str, cloud: str, pool: str, tmp_path: Path) -> None:
+    async with gemini() as server:
+        protocol = {"name": "vertex", "project": PROJECT, "location": LOCATION} if pool == "vertex" else pool
+        key = TOKEN if pool == "vertex" else KEY
         settings = configuration(tmp_path, server.url, key, protocol=protocol, model=MODEL)
         async with gateway(tmp_path, settings) as g:
-            assert await calls(g.url, await g.demo_key(), "chat", "all") == THROUGH
+            assert await calls(library, g.url, await g.demo_key(), "chat", "all", cloud) == THROUGH
 
 
-async def test_the_library_works_over_another_provider(tmp_path: Path) -> None:
+@clouds
+@libraries
+async def test_the_library_works_over_another_provider(library: str, cloud: str, tmp_path: Path) -> None:
     async with anthropic() as server:
         settings = configuration(tmp_path, server.url, CLAUDE_KEY, protocol="anthropic", model=CLAUDE)
         async with gateway(tmp_path, settings) as g:
-            assert await calls(g.url, await g.demo_key(), "chat", "chats") == CHATS
+            assert await calls(library, g.url, await g.demo_key(), "chat", "chats", cloud) == CHATS

@@ -1,7 +1,10 @@
 """Both adapters before a real MLServer: its streams, codecs and repository, and what it lacks."""
 
 import json
+import shutil
 import struct
+import urllib.request
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,6 +36,7 @@ from tests.servers.pool_adapters import (
 from tests.servers.shared import shared
 from tests.servers.started import Started
 from tests.servers.sums import ADD_SUB, DESCRIBED, SUMS
+from tests.support.tensor_runtime import tensor_runtime
 
 WIRES = ["oip-http", "oip-grpc"]
 wire = pytest.mark.parametrize("wire", WIRES)
@@ -165,3 +169,27 @@ async def test_seldons_servers_accept_the_same_requests(server: Started, wire: s
     """Servers ignore the header that Seldon's router requires; only the router receives the name of a pipeline."""
     async with before(server, wire, "seldon", model="add_sub.pipeline") as adapter:
         assert len(outputs(await adapter.call(infer_request(Inference("sums", inputs=ADD_SUB)), within()))) == 2
+
+
+def answer_at(address: str, rows: list[list[float]]) -> list[float]:
+    """The prediction for rows, over plain HTTP."""
+    tensor = {
+        "name": "input",
+        "shape": [len(rows), 4],
+        "datatype": "FP64",
+        "data": [cell for row in rows for cell in row],
+    }
+    body = json.dumps({"inputs": [tensor]}).encode()
+    headers = {"content-type": "application/json"}
+    request = urllib.request.Request(f"http://{address}/v2/models/iris/infer", body, headers)
+    with urllib.request.urlopen(request, timeout=PATIENCE) as response:
+        outputs = {one["name"]: one["data"] for one in json.load(response)["outputs"]}
+    return [float(value) for value in outputs["predict"]]
+
+
+def test_its_folder_in_our_own_runtime_answers_the_same(server: Started, tmp_path: Path) -> None:
+    shutil.copytree(server.folder / "iris", tmp_path / "iris")
+    (tmp_path / "iris" / "model.yaml").write_text("parameters: {allow_pickle: true}\n")
+    rows = [[5.1, 3.5, 1.4, 0.2], [6.7, 3.0, 5.2, 2.3], [5.9, 2.8, 4.2, 1.3]]
+    with tensor_runtime("--repository", str(tmp_path)) as runtime:
+        assert answer_at(runtime.http, rows) == answer_at(f"127.0.0.1:{server.ports[0]}", rows)

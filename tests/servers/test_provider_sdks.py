@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,12 @@ CLIENTS = {
     "openrouter": "openrouter==1.3.84",
     "mistral": "mistralai==3.7.0",
     "openai": "openai==3.57.0",
+    "cohere": "cohere==7.3.1",
 }
-OF = {row.name: row.name if row.name in CLIENTS else "openai" for row in ROWS if row.name != "azure"}
-"""The client of each provider of OpenAI's family. Azure's sends its key in another header."""
+OF = {row.name: row.name if row.name in CLIENTS else "openai" for row in ROWS if row.name != "azure"} | {
+    "cohere": "openai"
+}
+"""The client of each provider of OpenAI's family. Azure's sends its key in another header, Cohere's has other chats."""
 CALLS = (ToolCall("call_a1", "look", '{"a":"käse"}'), ToolCall("call_b2", "look", '{"a":"b"}'))
 COUNTS = Counts(20, 0, 9, 0)
 EXPECTED = [
@@ -40,16 +44,20 @@ def replies() -> list[Reply]:
 async def answers(name: str, url: str, key: str, model: str) -> Any:
     """What the client reads, without the tokens, and the tokens of each answer."""
     client = OF[name]
+    read = await printed(client, "provider_sdk.py", client, url, key, model)
+    return read, [answer.pop("tokens") for answer in read]
+
+
+async def printed(client: str, program: str, *arguments: str) -> Any:
+    """The JSON that a program prints in the client's own environment."""
     folder = await asyncio.to_thread(venvs.ensure, f"sdk-{client}", [CLIENTS[client]])
-    program = str(Path(programs[0]) / "provider_sdk.py")
     process = await asyncio.create_subprocess_exec(
-        str(folder / "bin/python"), program, client, url, key, model,
+        str(folder / "bin/python"), str(Path(programs[0]) / program), *arguments,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     out, errors = await process.communicate()
     assert process.returncode == 0, errors.decode()[-2000:]
-    read = json.loads(out)
-    return read, [answer.pop("tokens") for answer in read]
+    return json.loads(out)
 
 
 @pytest.mark.parametrize("name", [name for name in OF if "tools" not in PROVIDERS[name].lacks])
@@ -68,6 +76,22 @@ async def test_a_client_reads_the_stub_and_the_gateway_alike(name: str) -> None:
         assert through == EXPECTED
         assert counted == tokens
         _billed(on)
+
+
+async def test_cohere_s_client_ranks_through_the_gateway() -> None:
+    cohere, expected = PROVIDERS["cohere"], {"results": [[1, 1.0]], "units": 1.0}
+
+    def passing(url: str) -> dict[str, Any]:
+        pool = dict(cohere.pool(url))
+        return pool | {"protocol": pool["protocol"] | {"passes": ["rerank"]}}
+
+    async with cohere.serve(Script()) as url:
+        root = url.removesuffix("/compatibility/v1")
+        assert await printed("cohere", "cohere_rerank.py", root, KEY, "rerank-v4") == expected
+    async with stage(replace(cohere, pool=passing)) as on:
+        key = on.door.rig.key.plaintext
+        assert await printed("cohere", "cohere_rerank.py", on.door.url, key, "chat") == expected
+        assert on.script.refused == []
 
 
 def _billed(on: Stage) -> None:

@@ -1,41 +1,18 @@
 """README, followed word for word by a new user: a fresh copy of the sources, an empty environment, its ports."""
 
-import os
 import shutil
 import socket
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.support.agents.model import agent_model
+from tests.support.clones import environment, sources
 from tests.support.page_commands import section
 from tests.support.page_reader import Reader
 
-ROOT = Path(__file__).parents[2]
 README = Path("README.md")
 PORTS = (8080, 8081, 8082)
-
-
-def sources(folder: Path) -> Path:
-    """A copy of the files that git tracks, as a clone has them."""
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True).stdout
-    for name in filter(None, listed.decode().split("\0")):
-        if not (ROOT / name).exists():
-            continue
-        target = folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(ROOT / name, target, follow_symlinks=False)
-    return folder
-
-
-def environment(folder: Path) -> dict[str, str]:
-    """That of a new user, in whose shell the environment of the sources is active."""
-    ours = {"CI", "COLUMNS", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "VIRTUAL_ENV", "MAKEFLAGS", "MAKELEVEL"}
-    others = {name: value for name, value in os.environ.items() if name not in ours}
-    own = Path(os.environ.get("VIRTUAL_ENV", "/nowhere"))
-    paths = [path for path in os.environ["PATH"].split(":") if not Path(path).is_relative_to(own)]
-    return {**others, "PATH": f"{folder}/.venv/bin:{':'.join(paths)}"}
 
 
 @pytest.mark.timeout(1800)

@@ -12,9 +12,7 @@ CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>' + '\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
-READS = Vocabulary([*[bytes([byte]) for byte in range(256)], b"<end>"], [256], [256]).tokenizer(
-    lambda text: list(text.encode())
-)
+READS = Vocabulary([*[bytes([byte]) for byte in range(256)], b"<end>"], [256], [256]).tokenizer()
 """The tokenizer of a grammar's matcher: bytes, and 256 for the end."""
 
 
@@ -32,8 +30,7 @@ def byte_tokenizer(words: Sequence[str] = (), marks: Sequence[str] = (), control
     return Tokenizer(
         backend,
         kind="byte_level",
-        bos_token="<|im_start|>",
-        eos_token="<|im_end|>",
+        named={"bos_token": "<|im_start|>", "eos_token": "<|im_end|>"},
         eos_token_ids=frozenset({257}),
         add_bos=False,
         chat_template=CHATML,

@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+import yaml
+
 from adapters.fake import FakeAdapter
 from adapters.http1.server import Limits, Server
 from adapters.requests import ChatRequest, InferRequest
@@ -46,6 +48,11 @@ def config(**changes: Any) -> Config:
         "tenants": [{"name": "acme", "models": ["*"]}],
     }
     return Config.model_validate({**base, **changes})
+
+
+def written_config(**changes: Any) -> Config:
+    """The same as the text of a file, so that it has lines."""
+    return config(**changes).written_at({}, {}, yaml.safe_dump({"version": 1, **changes}, sort_keys=False))
 
 
 class Lines(AccessLog):

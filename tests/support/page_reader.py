@@ -6,13 +6,17 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 PATIENCE = 900.0
 """Seconds for one command: the first `make serve` installs packages."""
 
-_BLOCK = re.compile(r"^```(console|sh|python|yaml)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_BLOCK = re.compile(
+    r"^(?:[^\n]*`(?P<name>[\w-]+\.\w+)`:\n\n)?```(?P<kind>console|sh|python|yaml|text|json)\n(?P<block>.*?)^```$",
+    re.DOTALL | re.MULTILINE,
+)
+_EXPORT = re.compile(r"export ((?:\w+=\S+ ?)+)(?:#.*)?")
 _SERVICE = re.compile(r"^(make serve\b|(\S*/)?headrace serve\b)")
 _KEY = re.compile(r"hr-[a-z0-9]+-[\w-]+")
 _KEY_OF_A_PAGE = "hr-…"
@@ -21,13 +25,29 @@ _KEY_OF_A_PAGE = "hr-…"
 class Reader:
     """In a folder, with the variables of a shell.
 
-    A YAML block is the file `FILE` of the later commands. `hr-…` is the key that was printed last. `…` in an output is
-    any text, and so is white space. A gateway runs until the page starts the next one, or until the end.
+    A YAML block is the file `FILE` of the later commands. A block under a line that ends with its name in backquotes
+    and a colon is a file of that name. `hr-…` is the key that was printed last. `…` in an output is any text, and so is
+    white space. A gateway runs until the page starts the next one, or until the end.
 
-    `stand_ins`: words of the page, and what is there in their place, such as the address of a server.
+    `stand_ins`: words of the page, and what is there in their place, such as the address of a server. `within`: a
+    command that runs each command of the page, such as one that takes the network away. `serves`: a gateway starts with
+    each YAML file. `elsewhere`: beginnings of commands that cannot run here, and words of files with which no gateway
+    can start here; these are checked only.
     """
 
-    def __init__(self, folder: Path, environment: Mapping[str, str], stand_ins: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        environment: Mapping[str, str],
+        stand_ins: Mapping[str, str],
+        within: Sequence[str] = (),
+        elsewhere: Collection[str] = (),
+        serves: bool = False,
+    ) -> None:
+        self.within = tuple(within)
+        self.elsewhere = tuple(elsewhere)
+        self.serves = serves
+        self.skipped: list[str] = []
         self.folder = folder
         self.environment = dict(environment)
         self.stand_ins = dict(stand_ins)
@@ -38,12 +58,21 @@ class Reader:
 
     async def follow(self, text: str) -> None:
         """Do what each block of the text asks for."""
-        for kind, block in _BLOCK.findall(text):
-            if kind == "yaml":
+        for name, kind, block in _BLOCK.findall(text):
+            if name:
+                (self.folder / name).write_text(self._filled(block))
+            elif kind == "yaml":
                 self._files += 1
                 file = self.folder / f"page-{self._files}.yaml"
                 file.write_text(self._filled(block))
                 self.stand_ins["FILE"] = file.name
+                if self.serves and not any(word in block for word in self.elsewhere):
+                    await self._serve("headrace serve --config FILE", "Headrace listens on")
+                elif self.serves:
+                    self.skipped.append(block)
+                    await self._run("headrace check FILE", "")
+            elif kind in ("text", "json"):
+                continue  # for the eye
             elif kind == "sh":
                 await self._run(block, "")
             elif kind == "python":
@@ -69,7 +98,12 @@ class Reader:
         await self._run("python page.py", expected or "…")
 
     async def _type(self, command: str, expected: str) -> None:
-        if _SERVICE.match(command):
+        if any(command.startswith(each) for each in self.elsewhere):
+            self.skipped.append(command)
+        elif (exported := _EXPORT.fullmatch(command)) is not None:
+            words = (word.partition("=") for word in self._filled(exported[1]).split())
+            self.environment |= {name: value for name, _, value in words}
+        elif _SERVICE.match(command):
             await self._serve(command, expected)
         else:
             await self._run(command, expected)
@@ -103,7 +137,8 @@ class Reader:
         line = self._filled(command)
         self.typed.append(line)
         return await asyncio.create_subprocess_exec(
-            "bash", "-o", "pipefail", "-c", line, cwd=self.folder, env=self.environment, start_new_session=True,
+            *self.within, "bash", "-o", "pipefail", "-c", line,
+            cwd=self.folder, env=self.environment, start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=notes,
         )  # fmt: skip
 

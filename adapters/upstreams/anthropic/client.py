@@ -118,7 +118,7 @@ class AnthropicAdapter:
             return await stream.begun(call.deadline.first_byte)
         body = await response.read()
         _check_type(response)
-        usage = _usage(request, body)
+        usage = read_message(body).usage_of(request.prompt_tokens, len(body))
         if request.stream:
             events = events_of_message(body)
             return OnePiece(events, content_type="text/event-stream", usage=usage, form=ANTHROPIC)
@@ -140,8 +140,9 @@ class AnthropicAdapter:
             return await stream.begun(call.deadline.first_byte)
         body = await response.read()
         _check_type(response)
-        usage = _usage(request, body)
-        completion = completion_of(read_message(body), created, OwnNames(request.fields, MAX_NAME))
+        message = read_message(body)
+        usage = message.usage_of(request.prompt_tokens, len(body))
+        completion = completion_of(message, created, OwnNames(request.fields, MAX_NAME))
         if request.stream:
             events = events_of(completion, include_usage=request.include_usage)
             return OnePiece(events, content_type="text/event-stream", usage=usage, form=OPENAI)
@@ -212,13 +213,3 @@ def _check_type(response: ClientResponse) -> None:
     content_type = (response.headers.get("content-type") or "").lower()
     if not content_type.startswith("application/json"):
         raise decoding.bad_response("The upstream's response has the wrong content type.")
-
-
-def _usage(request: ChatRequest, body: bytes) -> Usage:
-    message = read_message(body)
-    reported = message.reported and message.reported.usage
-    usage = reported or Usage()
-    usage.bytes = len(body)
-    if reported is None:
-        usage.estimate(request.prompt_tokens)
-    return usage

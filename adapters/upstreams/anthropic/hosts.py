@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Raw
 
 from adapters.http1.message import Headers
-from adapters.ignored_fields import IgnoredFields
+from adapters.ignored_fields import SCOPE, IgnoredFields
 from adapters.paths import segment
 from adapters.wire import sse
 from adapters.wire.error_table import ErrorBody, decode_error
@@ -160,7 +160,7 @@ class CloudHost(MessagesHost):
 
     def _fields_here(self, message: Body, ignored: IgnoredFields) -> dict[str, Any]:
         """The fields without the model and without those that the clouds refuse."""
-        fields = {name: _in_block(name, value) for name, value in message.items() if name != "model"}
+        fields = {name: _in_block(name, value, ignored) for name, value in message.items() if name != "model"}
         for name in _HINTS:
             if fields.pop(name, None) is not None:
                 ignored.ignore(name)
@@ -191,7 +191,7 @@ class VertexHost(CloudHost):
         return _encode({"anthropic_version": self._version, **fields, "model": message["model"]})
 
 
-def _in_block(name: str, value: Any) -> Any:
+def _in_block(name: str, value: Any, ignored: IgnoredFields) -> Any:
     """A field of a message or of a block, without the `scope` of cache marks: the clouds refuse it. All other bytes
     are unchanged."""
     if name not in _NESTED and name != "cache_control":
@@ -200,13 +200,17 @@ def _in_block(name: str, value: Any) -> Any:
     if b'"scope"' not in raw:
         return value
     if name == "cache_control":
-        return {field: each for field, each in _object(raw).items() if field != "scope"} if raw[:1] == b"{" else value
-    return _without_scope(raw)
+        mark = _object(raw) if raw[:1] == b"{" else {}
+        if "scope" not in mark:
+            return value
+        ignored.ignore(SCOPE)
+        return {field: each for field, each in mark.items() if field != "scope"}
+    return _without_scope(raw, ignored)
 
 
-def _without_scope(raw: bytes) -> Raw:
+def _without_scope(raw: bytes, ignored: IgnoredFields) -> Raw:
     if raw[:1] == b"[":
-        return Raw(_encode([_without_scope(bytes(each)) for each in _list(raw)]))
+        return Raw(_encode([_without_scope(bytes(each), ignored) for each in _list(raw)]))
     if raw[:1] == b"{":
-        return Raw(_encode({name: _in_block(name, each) for name, each in _object(raw).items()}))
+        return Raw(_encode({name: _in_block(name, each, ignored) for name, each in _object(raw).items()}))
     return Raw(raw)

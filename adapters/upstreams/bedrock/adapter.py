@@ -27,7 +27,7 @@ from adapters.upstreams.failed_status import MAX_ERROR_BODY
 from adapters.upstreams.text.one_kind import OneKind
 from adapters.upstreams.text.prompts import Prompts
 from adapters.wire import decoding
-from adapters.wire.anthropic.answers import ReadMessage, completion_of, read_message
+from adapters.wire.anthropic.answers import ReadMessage, completion_of
 from adapters.wire.anthropic.chat_to_message import message_fields
 from adapters.wire.anthropic.message_request import MessagesRequest, TokenCount
 from adapters.wire.anthropic.open_blocks import events_of_message, new_message
@@ -36,11 +36,13 @@ from adapters.wire.anthropic.tools import OwnNames
 from adapters.wire.bedrock import event_stream
 from adapters.wire.bedrock.content import NAME_BOUNDS
 from adapters.wire.bedrock.converse_events import MessageWriter
-from adapters.wire.bedrock.converse_to_message import message_of
+from adapters.wire.bedrock.converse_to_message import encoded, message_of
 from adapters.wire.bedrock.message_to_converse import ConverseOptions, converse_fields, counted_fields
 from adapters.wire.bedrock.models import Operation, family_of
+from adapters.wire.bedrock.plain_chats import plain_fields
 from adapters.wire.error_table import UNKNOWN_MODEL
 from adapters.wire.field_names import CHAT
+from adapters.wire.native_chat import NativeChat
 from adapters.wire.openai.chat import events_of
 from adapters.wire.reported_usage import MAX_TOKENS
 from config.schema.config import PoolConfig
@@ -108,7 +110,7 @@ class BedrockAdapter:
         """Answer a client of Messages."""
         names = OwnNames(request.payload.native, *NAME_BOUNDS)
         try:
-            body = self._body(self._native(request), request, call)
+            body = self._body(self._of_message(request, call), request)
             response = await self._operations.post(_operation(request), request.model, body, call)
         except CallerError as error:
             error.own_words = True
@@ -117,7 +119,8 @@ class BedrockAdapter:
         if _streams(request, response):
             stream = ConverseStream(response, request, start, MessageWriter(), ANTHROPIC, names)
             return await stream.begun(call.deadline.first_byte)
-        message, _, usage = await _whole(request, response, start, names)
+        answer, usage = await _whole(request, response, start, names)
+        message = encoded(answer)
         if request.stream:
             return OnePiece(events_of_message(message), content_type="text/event-stream", usage=usage, form=ANTHROPIC)
         return Answer(content_type="application/json", body=message, usage=usage, form=ANTHROPIC)
@@ -126,8 +129,7 @@ class BedrockAdapter:
         """Answer a client of chats."""
         names, created = OwnNames(request.fields, *NAME_BOUNDS), int(time.time())
         try:
-            native = self._of_chat(request, self._options.max_tokens, call)
-            body = self._body(native, request, call)
+            body = self._body(self._of_chat(request, self._options.max_tokens, call), request)
             response = await self._operations.post(_operation(request), request.model, body, call)
         except CallerError as error:
             # The message names the fields of a message; the front door of another protocol translates a chat's.
@@ -138,7 +140,7 @@ class BedrockAdapter:
             chunks = ChatChunks(created, include_usage=request.include_usage)
             stream = ConverseStream(response, request, start, chunks, OPENAI, names)
             return await stream.begun(call.deadline.first_byte)
-        _, message, usage = await _whole(request, response, start, names)
+        message, usage = await _whole(request, response, start, names)
         completion = completion_of(message, created)
         if request.stream:
             events = events_of(completion, include_usage=request.include_usage)
@@ -147,8 +149,11 @@ class BedrockAdapter:
 
     async def _counted(self, request: TokenCount, call: Call) -> Answer:
         chat = request.chat
-        native = self._native(chat) if isinstance(chat, MessagesRequest) else self._of_chat(chat, None, call)
-        body = _encode(counted_fields(self._converse(native, chat, call)))
+        if isinstance(chat, MessagesRequest):
+            converse = self._of_message(chat, call)
+        else:
+            converse = self._of_chat(chat, None, call)
+        body = _encode(counted_fields(converse))
         try:
             response = await self._operations.post("count-tokens", request.model, body, call)
         except (BackendError, CallerError) as error:
@@ -160,28 +165,28 @@ class BedrockAdapter:
         body = _encode({"input_tokens": counted.inputTokens})
         return Answer(content_type="application/json", body=body, usage=Usage(exact=True), form=ANTHROPIC)
 
-    def _native(self, request: MessagesRequest) -> Fields:
-        """The fields of a message. Those that the route adds have a chat's names."""
+    def _of_message(self, request: MessagesRequest, call: Call) -> dict[str, Any]:
+        """The request for Converse of a message. Fields that the route adds have a chat's names."""
         native = {**request.payload.native, **request.payload.added}
         if "max_tokens" not in native and self._options.max_tokens is not None:
             native["max_tokens"] = Raw(b"%d" % self._options.max_tokens)
-        return native
-
-    @staticmethod
-    def _of_chat(request: ChatRequest, max_tokens: int | None, call: Call) -> Fields:
-        """The fields of a message for those of a chat."""
-        return _fields(_encode(message_fields(request, None, max_tokens, call.ignored)))
-
-    def _body(self, native: Fields, request: ChatRequest, call: Call) -> bytes:
-        return _encode({**self._converse(native, request, call), **self._always[request.stream]})
-
-    def _converse(self, native: Fields, request: ChatRequest, call: Call) -> dict[str, Any]:
-        options = self._options
-        family = options.family or family_of(self._operations.model(request.model))
-        if not isinstance(request, MessagesRequest):
-            return converse_fields(native, ConverseOptions(family, options.betas), call.ignored, chat=request.fields)
         betas = [name.strip() for name in request.payload.betas.split(",") if name]
-        return converse_fields(native, ConverseOptions(family, options.betas), call.ignored, betas)
+        return converse_fields(native, self._converse_options(request), call.ignored, betas)
+
+    def _of_chat(self, request: ChatRequest, max_tokens: int | None, call: Call) -> dict[str, Any]:
+        """The request for Converse of a chat."""
+        options, is_bare = self._converse_options(request), not isinstance(request, NativeChat)
+        if is_bare and (plain := plain_fields(request.fields, options, max_tokens)) is not None:
+            return plain
+        native = _fields(_encode(message_fields(request, None, max_tokens, call.ignored)))
+        return converse_fields(native, options, call.ignored, chat=request.fields)
+
+    def _converse_options(self, request: ChatRequest) -> ConverseOptions:
+        family = self._options.family or family_of(self._operations.model(request.model))
+        return ConverseOptions(family, self._options.betas)
+
+    def _body(self, converse: dict[str, Any], request: ChatRequest) -> bytes:
+        return _encode({**converse, **self._always[request.stream]})
 
     def _start(self, request: ModelRequest, response: ClientResponse) -> MessageStart:
         """The id of an answer is that of Bedrock's request. An answer does not name the model, and the gateway does not
@@ -203,14 +208,8 @@ def _streams(request: ChatRequest, response: ClientResponse) -> bool:
 
 async def _whole(
     request: ChatRequest, response: ClientResponse, start: MessageStart, names: OwnNames
-) -> tuple[bytes, ReadMessage, Usage]:
-    """The answer as a message, encoded and decoded, and its usage, which is estimated if Bedrock reports none."""
+) -> tuple[ReadMessage, Usage]:
+    """The answer as a message, and its usage, which is estimated if Bedrock reports none."""
     body = await response.read()
     message = message_of(body, start.id, start.model, names)
-    decoded = read_message(message)
-    reported = decoded.reported
-    usage = (reported and reported.usage) or Usage()
-    usage.bytes = len(body)
-    if not usage.exact:
-        usage.estimate(request.prompt_tokens)
-    return message, decoded, usage
+    return message, message.usage_of(request.prompt_tokens, len(body))

@@ -98,7 +98,7 @@ class GeminiAdapter:
     async def _native(self, request: ContentRequest, call: Call) -> Answer:
         """Forward the client's own values, and return the response unchanged."""
         verb = _STREAM if request.stream else "generateContent"
-        response = await self._post(verb, request, encoded(self._own(request)), call)
+        response = await self._post(verb, request, encoded(self._own(request, call)), call)
         content_type = (response.headers.get("content-type") or "").lower()
         if request.stream and content_type.startswith("text/event-stream"):
             return await GeminiStream(response, request.prompt_tokens, GEMINI).begun(call.deadline.first_byte)
@@ -110,16 +110,20 @@ class GeminiAdapter:
             return OnePiece(entries, content_type="text/event-stream", usage=usage, form=GEMINI)
         return Answer(content_type="application/json", body=whole, usage=usage, form=GEMINI)
 
-    def _own(self, request: ContentRequest) -> Fields:
-        """The client's own values. Vertex AI refuses ids of calls."""
+    def _own(self, request: ContentRequest, call: Call) -> Fields:
+        """The client's own values. Vertex AI refuses ids of calls, and the Gemini API labels."""
         native = without_own({**request.payload.native, **request.payload.added})
         native = {name: raw for name, raw in native.items() if name != "model"}
-        return without_ids(native) if self._of_vertex else native
+        if self._of_vertex:
+            return without_ids(native)
+        if native.pop("labels", None) is not None:
+            call.ignored.ignore("labels")
+        return native
 
     async def _counted(self, request: TokenCount, call: Call) -> Answer:
         chat, model = request.chat, self._model or request.model
         if isinstance(chat, ContentRequest) and not chat.payload.reworded:
-            body: dict[str, Any] = self._own(chat)
+            body: dict[str, Any] = self._own(chat, call)
         else:
             body = content_fields(await self._chat_fields(chat, call), model, call.ignored, of_vertex=self._of_vertex)
         if not self._of_vertex:
@@ -153,16 +157,17 @@ class GeminiAdapter:
         body = encoded(content_fields(fields, model, call.ignored, of_vertex=self._of_vertex))
         response = await self._post(_STREAM if request.stream else "generateContent", request, body, call)
         created, names = int(time.time()), ClientNames(request.fields)
-        content_type = (response.headers.get("content-type") or "").lower()
-        chunks = ContentChunks(created, model, include_usage=request.include_usage, name_of=names)
-        if request.stream and content_type.startswith("text/event-stream"):
-            return await GeminiChatStream(response, request, chunks).begun(call.deadline.first_byte)
-        whole = await _json(response)
         if not request.stream:
+            whole = await _json(response)
             answered = read(whole)
             usage = _usage(request, _merged([answered], is_stream=False).counts, whole)
             completion = completion_of(answered, usage, created, model, names)
             return Answer(content_type="application/json", body=completion, usage=usage)
+        chunks = ContentChunks(created, model, include_usage=request.include_usage, name_of=names)
+        content_type = (response.headers.get("content-type") or "").lower()
+        if content_type.startswith("text/event-stream"):
+            return await GeminiChatStream(response, request, chunks).begun(call.deadline.first_byte)
+        whole = await _json(response)
         answers = read_several(whole)
         usage = _usage(request, _merged(answers, is_stream=True).counts, whole)
         events = b"".join([chunks.take(answered) for answered in answers])

@@ -4,7 +4,9 @@ The stream has no last event. It ends with its connection, after a chunk with th
 an event, or as plain JSON in the place of an event.
 """
 
-from adapters.errors import BackendError
+from collections.abc import Callable
+
+from adapters.errors import BackendError, InferenceError
 from adapters.http1.client import ClientResponse
 from adapters.requests import ChatRequest
 from adapters.types import BYTES_PER_TOKEN, OPENAI, Form, Usage
@@ -19,14 +21,51 @@ ENVELOPE = 120
 """Bytes of an event besides its text."""
 
 
+def _whole_events(piece: bytes) -> list[bytes]:
+    """The events of a piece that consists of whole events of one line; none for any other piece."""
+    if b"\r" in piece:
+        piece = piece.replace(b"\r\n", b"\n")
+    if not piece.startswith(b"data: ") or not piece.endswith(b"\n\n") or b"\r" in piece:
+        return []
+    events = piece[:-2].split(b"\n\n")
+    is_plain = all(event.startswith(b"data: ") and b"\n" not in event for event in events)
+    return events if is_plain else []
+
+
 class GeminiStream(EventStream):
     """A stream of Gemini's own chunks, forwarded unchanged."""
 
-    __slots__ = ("_so_far",)
+    __slots__ = ("_so_far", "_sse")
 
     def __init__(self, response: ClientResponse, prompt_tokens: int, form: Form) -> None:
-        super().__init__(response, Usage(prompt_tokens=prompt_tokens), form=form)
+        self._sse = sse.Splitter(response.max_answer)
+        super().__init__(response, Usage(prompt_tokens=prompt_tokens), form=form, splitter=self._sse)
         self._so_far = AnswerSoFar()
+
+    def write_to(self, writer: Callable[[bytes], bool]) -> None:
+        def forward(piece: bytes) -> bool:
+            if not self._begun or self._failure is not None or not self._sse.is_between_events:
+                return False
+            events = _whole_events(piece)
+            try:
+                answers = [read(event[6:], "stream") for event in events]
+            except InferenceError:
+                return False  # the stream's reader raises it
+            words = [self._plain(answered, event) for answered, event in zip(answers, events, strict=True)]
+            written = b"".join([each for each in words if each is not None])
+            if not words or None in words or not writer(written):
+                return False
+            for answered, event in zip(answers, events, strict=True):
+                self._note(answered, event[6:])
+            self._before_last, self._last = self._last, events
+            self.usage.bytes += len(written)
+            return True
+
+        self._forward = forward
+
+    def _plain(self, answered: ContentAnswer, event: bytes) -> bytes | None:
+        """The client's bytes of an event, if it changes no state but the counts; else None."""
+        return event + b"\n\n"
 
     def _passes_on(self, event: bytes) -> bool:
         data = sse.data_of(event)
@@ -84,6 +123,9 @@ class GeminiChatStream(GeminiStream):
         self._words = b""
 
     rewords = True
+
+    def _plain(self, answered: ContentAnswer, event: bytes) -> bytes | None:
+        return self._chunks.plain(answered)
 
     def _passes_on(self, event: bytes) -> bool:
         data = sse.data_of(event)

@@ -1,6 +1,7 @@
 """Answers: a chat completion as a message, whole or streamed, and a whole message as a chat completion."""
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -83,7 +84,9 @@ class _Block(msgspec.Struct):
     input: Raw = Raw(b"{}")
 
 
-class ReadMessage(msgspec.Struct):
+class ReadMessage(msgspec.Struct, dict=True):
+    """A message. `dict` has room for the cached property."""
+
     content: list[Raw]
     type: str = ""
     id: str = ""
@@ -92,10 +95,19 @@ class ReadMessage(msgspec.Struct):
     stop_sequence: str | None = None
     usage: Any = None
 
-    @property
-    def reported(self) -> UsageReport | None:
-        """The counts of its tokens."""
-        return reported_by(self.usage)
+    @cached_property
+    def reported(self) -> Usage | None:
+        """The tokens that the server reports."""
+        report = reported_by(self.usage)
+        return None if report is None else report.usage
+
+    def usage_of(self, prompt_tokens: int, size: int) -> Usage:
+        """The tokens, estimated if the server reports none, and the bytes of the answer."""
+        usage = self.reported or Usage()
+        usage.bytes = size
+        if not usage.exact:
+            usage.estimate(prompt_tokens)
+        return usage
 
 
 _message = msgspec.json.Decoder(ReadMessage)
@@ -122,7 +134,7 @@ def completion_of(message: ReadMessage, created: int, name_of: Callable[[str], s
             "created": created,
             "model": message.model,
             "choices": [{"index": 0, "message": chat_message, "logprobs": None, **ended}],
-            "usage": chat_fields((message.reported and message.reported.usage) or Usage()),
+            "usage": chat_fields(message.reported or Usage()),
         }
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from adapters.errors import CallerError
-from adapters.ignored_fields import IgnoredFields
+from adapters.ignored_fields import SCOPE, IgnoredFields
 from adapters.wire.anthropic import blocks
 from adapters.wire.anthropic.chat_turns import NO_TEXT
 from adapters.wire.anthropic.tools import MAX_NAME
@@ -50,10 +50,12 @@ def tool_name(name: str) -> str:
     return name
 
 
-def cache_point(cache_control: Any) -> list[Object]:
-    """The cache point for the `cache_control` of the block before it; none without one."""
+def cache_point(cache_control: Any, ignored: IgnoredFields) -> list[Object]:
+    """The cache point for the `cache_control` of the block before it; none without one. Its `scope` is ignored."""
     if not isinstance(cache_control, dict):
         return []
+    if "scope" in cache_control:
+        ignored.ignore(SCOPE)
     ttl = cache_control.get("ttl")
     return [{"cachePoint": {"type": "default", **({"ttl": ttl} if ttl in _TTLS else {})}}]
 
@@ -77,7 +79,7 @@ class ConverseBlocks:
             encoded = self._block(block, role)
             out += encoded
             if encoded and not isinstance(block, LeftOut):
-                out += cache_point(block.cache_control)
+                out += cache_point(block.cache_control, self._ignored)
         if any("document" in block for block in out) and not any("text" in block for block in out):
             out.append({"text": NO_TEXT})  # Bedrock refuses a document without a text beside it
         return out

@@ -35,6 +35,11 @@ def answer_of(body: bytes, milliseconds: int) -> bytes:
     )
 
 
+def count_of(body: bytes) -> bytes:
+    """The answer of CountTokens for that of a count of a message's tokens."""
+    return _encode({"inputTokens": _decode(body)["input_tokens"]})
+
+
 def _reason(message: Object) -> str:
     reason = message.get("stop_reason") or "end_turn"
     return _REASONS.get(reason, reason)

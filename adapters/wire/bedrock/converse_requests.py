@@ -13,8 +13,8 @@ from msgspec import Raw
 from adapters.errors import CallerError
 from adapters.wire import decoding
 from adapters.wire.anthropic import requests as messages
-from adapters.wire.anthropic.message_request import MessagesRequest
-from adapters.wire.body import field, open_body
+from adapters.wire.anthropic.message_request import MessagesRequest, TokenCount
+from adapters.wire.body import field, open_body, with_last_fields
 
 Object = dict[str, Any]
 
@@ -43,6 +43,26 @@ def decode(body: bytes) -> MessagesRequest:
     except RecursionError:
         raise _own(CallerError("The request is nested too deeply.", code="invalid_json")) from None
     return messages.message_of_fields(encoded, len(body), tuple(sorted(_HINTS.intersection(fields))))
+
+
+def decode_count(body: bytes) -> TokenCount:
+    """The count of a request for `Converse` or `InvokeModel`, whose body has the `model` of its path too. Raises
+    `CallerError` that names the field at fault."""
+    fields = open_body(body)
+    given = field(fields, "input", _any, required=True)
+    if not isinstance(given, dict) or len(given) != 1:
+        raise _shape("input")
+    model = field(fields, "model", _any)
+    match given:
+        case {"converse": dict(converse)}:
+            return messages.count_of(decode(_encode({**converse, "model": model, "stream": False})))
+        case {"invokeModel": {"body": str(encoded)}}:
+            try:
+                inner = base64.b64decode(encoded, validate=True)
+            except ValueError:
+                raise _shape("input.invokeModel.body") from None
+            return messages.decode_cloud_count(with_last_fields(inner, {"model": model}))
+    raise _unsupported(f"input.{next(iter(given))}")
 
 
 def _translated(fields: Object) -> Object:

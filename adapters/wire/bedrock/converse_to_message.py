@@ -8,6 +8,7 @@ from msgspec import Raw
 
 from adapters.types import Usage
 from adapters.wire import decoding, reported_usage
+from adapters.wire.anthropic.answers import ReadMessage
 
 Object = dict[str, Any]
 
@@ -79,18 +80,23 @@ _answer = msgspec.json.Decoder(_Answer).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def message_of(body: bytes, id_: str, model: str, name_of: Callable[[str], str] = str) -> bytes:
-    """Encode an answer as a message. `name_of` returns the client's name of a tool. Raises `BackendError`."""
+def message_of(body: bytes, id_: str, model: str, name_of: Callable[[str], str] = str) -> ReadMessage:
+    """An answer as a message. `name_of` returns the client's name of a tool. Raises `BackendError`."""
     answer = decoding.decode(_answer, body)
-    content = [encoded for block in answer.output.message.content for encoded in _blocks(block, name_of)]
-    return _encode(
-        {
-            **head(id_, model),
-            "content": content,
-            **ending(answer.stopReason, answer.additionalModelResponseFields),
-            "usage": usage_fields(answer.usage),
-        }
+    return ReadMessage(
+        content=[Raw(_encode(made)) for block in answer.output.message.content for made in _blocks(block, name_of)],
+        type="message",
+        id=id_,
+        model=model,
+        usage=usage_fields(answer.usage),
+        **ending(answer.stopReason, answer.additionalModelResponseFields),
     )
+
+
+def encoded(message: ReadMessage) -> bytes:
+    """Encode a message for a client of Messages."""
+    fields = {"content": message.content, "stop_reason": message.stop_reason, "stop_sequence": message.stop_sequence}
+    return _encode({**head(message.id, message.model), **fields, "usage": message.usage})
 
 
 def head(id_: str, model: str) -> Object:

@@ -96,8 +96,8 @@ _output_config = DefinedFields[_OutputConfig | None](_OutputConfig | None)
 _raw_list = msgspec.json.Decoder(list[Raw] | None)
 _kind = msgspec.json.Decoder(_Kind)
 _thinking = msgspec.json.Decoder(_Thinking | None)
-_share = msgspec.json.Decoder(Annotated[float, Meta(ge=0, le=1)] | None)
-_count = msgspec.json.Decoder(Annotated[int, Meta(ge=1)] | None)
+SHARE = msgspec.json.Decoder(Annotated[float, Meta(ge=0, le=1)] | None)
+COUNT = msgspec.json.Decoder(Annotated[int, Meta(ge=1)] | None)
 _whole = msgspec.json.Decoder(int | None)
 _string = msgspec.json.Decoder(str | None)
 _stops = msgspec.json.Decoder(list[str] | None)
@@ -135,7 +135,7 @@ def converse_fields(
     more |= _thinking_fields(native, options.family, field(chat, "reasoning_effort", _string), ignored)
     if (tier := field(chat, "service_tier", _string)) in _TIERS:
         body["serviceTier"] = {"type": tier}
-    if named := _betas(options, betas, ignored):
+    if named := named_betas(options, betas, ignored):
         more["anthropic_beta"] = named
     if more:
         body["additionalModelRequestFields"] = more
@@ -177,7 +177,7 @@ def _conversation(
         if len(each["content"]) != 1:
             each["content"] = _ordered(each["content"]) or [{"text": NO_TEXT}]
     if turns and is_given(native, "cache_control"):
-        turns[-1]["content"] += cache_point(field(native, "cache_control", _any))
+        turns[-1]["content"] += cache_point(field(native, "cache_control", _any), ignored)
     return system, turns
 
 
@@ -230,7 +230,7 @@ def _tools(native: Fields, family: Family, more: Object, ignored: IgnoredFields)
         try:
             kind = _kind.decode(raw).type
             if kind is None or kind == "custom":
-                entries += _tool_entries(_tool.reporting(ignored).decode(raw))
+                entries += _tool_entries(_tool.reporting(ignored).decode(raw), ignored)
             else:
                 ignored.ignore(kind)  # a tool of Anthropic's own servers
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -252,14 +252,14 @@ def _tools(native: Fields, family: Family, more: Object, ignored: IgnoredFields)
     return config
 
 
-def _tool_entries(tool: _Tool) -> list[Object]:
+def _tool_entries(tool: _Tool, ignored: IgnoredFields) -> list[Object]:
     """The tool, and its cache point, which is an entry of its own."""
     spec: Object = {"name": tool_name(tool.name), "inputSchema": {"json": tool.input_schema}}
     if tool.description:
         spec["description"] = tool.description
     if tool.strict:
         spec["strict"] = True
-    return [{"toolSpec": spec}, *cache_point(tool.cache_control)]
+    return [{"toolSpec": spec}, *cache_point(tool.cache_control, ignored)]
 
 
 # ── the answer ────────────────────────────────────────────────────────────────────────────────────────────
@@ -269,9 +269,9 @@ def _inference(native: Fields) -> Object:
     """`inferenceConfig`. Numbers outside of Converse's bounds are refused by the names of their fields."""
     stops = [text for text in field(native, "stop_sequences", _stops) or () if text]
     given = {
-        "maxTokens": field(native, "max_tokens", _count),
-        "temperature": field(native, "temperature", _share),
-        "topP": field(native, "top_p", _share),
+        "maxTokens": field(native, "max_tokens", COUNT),
+        "temperature": field(native, "temperature", SHARE),
+        "topP": field(native, "top_p", SHARE),
         "stopSequences": stops or None,
     }
     return {name: value for name, value in given.items() if value is not None}
@@ -314,7 +314,7 @@ def _left_out(name: str, ignored: IgnoredFields) -> Object:
     return {}
 
 
-def _betas(options: ConverseOptions, betas: Sequence[str], ignored: IgnoredFields) -> list[str]:
+def named_betas(options: ConverseOptions, betas: Sequence[str], ignored: IgnoredFields) -> list[str]:
     """The betas of the pool, and those of the client that Bedrock has."""
     if options.family != "anthropic":
         given = list(betas)

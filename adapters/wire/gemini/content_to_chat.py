@@ -47,8 +47,25 @@ class ContentChunks:
         self._token = secrets.token_hex(6)
         self._choices: dict[int, _Choice] = {}
 
+    def plain(self, answered: ContentAnswer) -> bytes | None:
+        """The chunk of one that continues a text; None for any other. Most are one."""
+        candidates = answered.candidates
+        if not candidates or len(candidates) != 1:
+            return None
+        candidate, content = candidates[0], candidates[0].content
+        index = candidate.index or 0
+        choice = self._choices.get(index)
+        if choice is None or content is None or candidate.finishReason or candidate.logprobsResult is not None:
+            return None
+        parts = content.parts
+        if not parts or len(parts) != 1 or not (text := parts[0].text) or parts[0].thoughtSignature:
+            return None
+        return self._chunk(index, _text_delta(parts[0], text, choice))
+
     def take(self, answered: ContentAnswer) -> bytes:
         """The chunks of a chunk, possibly none."""
+        if (plain := self.plain(answered)) is not None:
+            return plain
         opening = b"" if self._head else self._open(answered)
         if answered.candidates:
             chunks = [self._candidate(candidate) for candidate in answered.candidates]
@@ -80,12 +97,8 @@ class ContentChunks:
             out = self._chunk(index, b'{"role":"assistant","content":""}')
         if candidate.finishReason:
             choice.reason = candidate.finishReason
-        parts = candidate.parts
-        is_plain = len(parts) == 1 and candidate.logprobsResult is None and not out
-        if is_plain and (text := parts[0].text) and not parts[0].thoughtSignature:  # most chunks
-            return self._chunk(index, _text_delta(parts[0], text, choice))
         likely = logprobs_of(candidate.logprobsResult) if candidate.logprobsResult is not None else None
-        for part in parts:
+        for part in candidate.parts:
             for delta in deltas_of(part, choice, self._token, index, self._name_of):
                 out += self._chunk(index, delta, b"null" if likely is None else _encode(likely))
                 likely = None
@@ -98,8 +111,8 @@ class ContentChunks:
 
     def _chunk(self, index: int, delta: bytes, likely: bytes = b"null", finish: bytes = b"null") -> bytes:
         usage = b',"usage":null' if self._include_usage else b""
-        choice = b'{"index":%d,"delta":%b,"logprobs":%b,"finish_reason":%b}' % (index, delta, likely, finish)
-        return b'data: %b,"choices":[%b]%b}\n\n' % (self._head, choice, usage)
+        given = self._head, index, delta, likely, finish, usage
+        return b'data: %b,"choices":[{"index":%d,"delta":%b,"logprobs":%b,"finish_reason":%b}]%b}\n\n' % given
 
 
 def deltas_of(

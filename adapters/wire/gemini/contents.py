@@ -1,5 +1,6 @@
 """Translates the messages of a chat into Gemini's contents."""
 
+from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -36,6 +37,9 @@ class _Call(msgspec.Struct, forbid_unknown_fields=True):
 
     def own(self) -> tuple[str, str | None]:
         """Its id and its signature."""
+        is_bare = not (self.extra_content or self.provider_specific_fields or self.function.provider_specific_fields)
+        if is_bare and signatures.IN_ID not in self.id:
+            return self.id, None  # most calls
         provider = (self.provider_specific_fields, self.function.provider_specific_fields)
         return signatures.of_call(self.id, self.extra_content, *provider)
 
@@ -114,25 +118,31 @@ class _Translation:
         self._has_ids = has_ids
         self._system = list[Object]()
         self._contents = list[Object]()
+        self._role = ""
+        """The role of the last turn; empty if nothing may be added to it."""
         self._results: list[tuple[int, Object]] | None = None
         """The results of the open turn of tools, each with the place of its call."""
         self._files = list[Object]()
         """Pictures of tools, which follow their results."""
         self._calls = _Calls()
+        self._names: dict[str, str] = {}
+        """Gemini's names of functions."""
 
     def add(self, message: _Message) -> None:
         """Add a message. Raises `ValueError`."""
-        if message.role == "tool":
+        role, content = message.role, message.content
+        if role == "tool":
             self._add_result(message)
             return
-        self._close_results()
-        if message.role == "assistant":
+        if self._results is not None:
+            self._close_results(self._results)
+        if role == "assistant":
             self._append("model", self._answer(message))
             return
-        if message.content is None:
+        if content is None:
             raise ValueError("has no `content`.")
-        parts = parts_of(message.content)
-        if message.role in ("system", "developer") and not self._contents:
+        parts: list[Object] = [{"text": content}] if content and isinstance(content, str) else parts_of(content)
+        if role in ("system", "developer") and not self._contents:
             if any("text" not in part for part in parts):
                 raise ValueError("has a picture or a file, and a system instruction is text only.")
             self._system += parts
@@ -140,7 +150,8 @@ class _Translation:
             self._append("user", parts)
 
     def turns(self) -> ContentTurns:
-        self._close_results()
+        if self._results is not None:
+            self._close_results(self._results)
         system, contents = self._system, self._contents
         if system and not self._generation.has_system:
             contents = [{"role": "user", "parts": system}, *contents]
@@ -156,20 +167,20 @@ class _Translation:
     def _append(self, role: str, parts: list[Object]) -> None:
         """Append a turn, or extend the one before. Results of tools are alone in theirs: the models read a mixture as
         another role's."""
-        if not parts:
-            return
-        last = self._contents[-1] if self._contents else None
-        if last is not None and last["role"] == role and "functionResponse" not in last["parts"][0]:
-            last["parts"] += parts
-        else:
+        if role == self._role and parts:
+            self._contents[-1]["parts"] += parts
+        elif parts:
             self._contents.append({"role": role, "parts": parts})
+            self._role = role
 
     # ── the model's turns ─────────────────────────────────────────────────────────────────────────────
 
     def _answer(self, message: _Message) -> list[Object]:
         content = message.content if message.content is not None else message.refusal
-        parts, calls = parts_of(content), message.tool_calls or []
-        own, others = signatures.of_blocks(message.thinking_blocks or ())
+        parts: list[Object] = [{"text": content}] if content and isinstance(content, str) else parts_of(content)
+        own = others = None
+        if message.thinking_blocks:
+            own, others = signatures.of_blocks(message.thinking_blocks)
         if message.extra_content:
             own = signatures.in_extra(message.extra_content) or own
         if own is not None:
@@ -177,23 +188,27 @@ class _Translation:
                 parts[-1]["thoughtSignature"] = own
             else:
                 parts.append({"text": "", "thoughtSignature": own})
-        if not signatures.is_googles(call.id for call in calls):
-            others = None
-        for place, call in enumerate(calls):
-            parts.append(self._call(call, place, others))
+        if calls := message.tool_calls:
+            if others is not None and not signatures.is_googles(call.id for call in calls):
+                others = None
+            parts += [self._call(call, place, others) for place, call in enumerate(calls)]
         return parts
 
     def _call(self, call: _Call, place: int, in_blocks: str | None) -> Object:
         """A call. Only the first of a step has a signature, unless the server has signed others too."""
         id_, signature = call.own()
-        name = own_name(call.function.name)
+        given = call.function
+        name = given.name
+        if name not in self._names:
+            self._names[name] = own_name(name)
+        name = self._names[name]
         self._calls.add(call.id, name, place)
-        function: Object = {"name": name, "args": _args(call.function.arguments)}
+        function: Object = {"name": name, "args": _args(given.arguments)}
         if self._has_ids:
             function["id"] = id_
         if place == 0 and signature is None:
             signature = in_blocks or (signatures.SKIPPED if self._generation.signed else None)
-        return {"functionCall": function} | ({"thoughtSignature": signature} if signature else {})
+        return {"functionCall": function, "thoughtSignature": signature} if signature else {"functionCall": function}
 
     # ── results of tools ──────────────────────────────────────────────────────────────────────────────
 
@@ -201,28 +216,33 @@ class _Translation:
         if message.tool_call_id is None:
             raise ValueError("has no `tool_call_id`.")
         name, place = self._calls.of_result(message.tool_call_id)
-        parts = parts_of(message.content)
-        files = [part for part in parts if "text" not in part]
-        function: Object = {
-            "name": name,
-            "response": {"output": "\n".join([part["text"] for part in parts if "text" in part])},
-        }
-        if self._has_ids:
-            function["id"] = signatures.of_call(message.tool_call_id, _ABSENT)[0]
-        if files and self._generation.files_in_results:
-            function["parts"] = files
+        function: Object = {"name": name}
+        if isinstance(message.content, str):
+            function["response"] = {"output": message.content}
         else:
-            self._files += files
+            parts = parts_of(message.content)
+            function["response"] = {"output": "\n".join([part["text"] for part in parts if "text" in part])}
+            files = [part for part in parts if "text" not in part]
+            if files and self._generation.files_in_results:
+                function["parts"] = files
+            else:
+                self._files += files
+        if self._has_ids:
+            id_ = message.tool_call_id
+            function["id"] = signatures.of_call(id_, _ABSENT)[0] if signatures.IN_ID in id_ else id_
         if self._results is None:
             self._results = []
         self._results.append((place, {"functionResponse": function}))
 
-    def _close_results(self) -> None:
+    def _close_results(self, results: list[tuple[int, Object]]) -> None:
         """End the turn of tools: its results in the order of their calls, because Vertex AI joins them by place."""
-        if self._results is None:
-            return
-        results, files = sorted(self._results, key=lambda result: result[0]), self._files
-        self._results, self._files = None, []
+        if len(results) > 1:
+            results.sort(key=_place)
         self._contents.append({"role": "user", "parts": [part for _, part in results]})
-        if files:
-            self._contents.append({"role": "user", "parts": files})
+        self._results, self._role = None, ""
+        if self._files:
+            self._append("user", self._files)
+            self._files = []
+
+
+_place = itemgetter(0)

@@ -14,12 +14,13 @@ from adapters.wire.anthropic.requests import count_of
 from adapters.wire.body import field, mended, open_body
 from adapters.wire.gemini import native_parts
 from adapters.wire.gemini.content_request import CODEC, ContentPayload, ContentRequest, tool_count
+from adapters.wire.gemini.embeddings import MOST as MAX_EMBEDDINGS
+from adapters.wire.gemini.embeddings import MOST_AT_VERTEX
 from adapters.wire.openai import chat as openai
 from adapters.wire.openai import request_codec
 
 Object = dict[str, Any]
 
-MAX_EMBEDDINGS = 100
 _SNAKE = re.compile(rb'"[a-z]+_[a-z_]+"\s*:')
 _LETTER = re.compile(r"_([a-z])")
 _OPAQUE = frozenset({
@@ -33,6 +34,7 @@ _config = msgspec.json.Decoder(dict[str, Raw] | None)
 _tokens = msgspec.json.Decoder(request_codec.Count | None)
 _object = msgspec.json.Decoder(Fields | None)
 _embeddings = msgspec.json.Decoder(Annotated[list[Fields], Meta(min_length=1, max_length=MAX_EMBEDDINGS)])
+_instances = msgspec.json.Decoder(Annotated[list[Fields], Meta(min_length=1, max_length=MOST_AT_VERTEX)])
 _content = msgspec.json.Decoder(native_parts.NativeContent)
 _string = msgspec.json.Decoder(str | None)
 _positive = msgspec.json.Decoder(Annotated[int, Meta(ge=1)] | None)
@@ -54,6 +56,7 @@ def decode_embeddings(body: bytes, model: str, *, several: bool) -> EmbeddingReq
     """`:embedContent` and `:batchEmbedContents`. Raises `CallerError` that names the field at fault."""
     fields = _opened(body)
     each = (field(fields, "requests", _embeddings, required=True) or []) if several else [fields]
+    each = [{**one, **(field(one, "embedContentConfig", _object) or {})} for one in each]  # Vertex AI's place
     first, texts = each[0], list[str]()
     for one in each:
         content = field(one, "content", _content, required=True)
@@ -63,12 +66,28 @@ def decode_embeddings(body: bytes, model: str, *, several: bool) -> EmbeddingReq
         texts.append("".join([part.text or "" for part in content.parts]))
         if any(one.get(name) != first.get(name) for name in ("taskType", "outputDimensionality")):
             raise CallerError("`requests` must have one `taskType` and one `outputDimensionality`.", param="requests")
+    return _embedding(model, texts, first, first, len(body))
+
+
+def decode_prediction(body: bytes, model: str) -> EmbeddingRequest:
+    """`:predict`, Vertex AI's call for embeddings. Raises `CallerError` that names the field at fault."""
+    fields = _opened(body)
+    each = field(fields, "instances", _instances, required=True) or []
+    texts = [field(one, "content", _string, required=True) or "" for one in each]
+    if any(one.get("taskType") != each[0].get("taskType") for one in each):
+        raise CallerError("`instances` must have one `task_type`.", param="instances")
+    parameters = field(fields, "parameters", _object) or {}
+    return _embedding(model, texts, each[0], parameters, len(body))
+
+
+def _embedding(model: str, texts: list[str], about: Fields, sizes: Fields, size: int) -> EmbeddingRequest:
+    """The request in OpenAI's form. `about` names the task, and `sizes` the dimensions."""
     chat: Object = {"model": model, "input": texts, "encoding_format": "float"}
-    if (size := field(first, "outputDimensionality", _positive)) is not None:
-        chat["dimensions"] = size
-    if task := field(first, "taskType", _string):
+    if (dimensions := field(sizes, "outputDimensionality", _positive)) is not None:
+        chat["dimensions"] = dimensions
+    if task := field(about, "taskType", _string):
         chat["input_type"] = task
-    return openai.embedding_request({name: Raw(_encode(value)) for name, value in chat.items()}, len(body))
+    return openai.embedding_request({name: Raw(_encode(value)) for name, value in chat.items()}, size)
 
 
 def _opened(body: bytes) -> Fields:
@@ -135,8 +154,13 @@ class _Entry(msgspec.Struct):
     embedding: Raw
 
 
+class _Counts(msgspec.Struct):
+    prompt_tokens: int = 0
+
+
 class _Embeddings(msgspec.Struct):
     data: list[_Entry]
+    usage: _Counts | None = None
 
 
 _vectors = msgspec.json.Decoder(_Embeddings).decode
@@ -146,3 +170,16 @@ def encode_embeddings(body: bytes, *, several: bool) -> bytes:
     """The vectors of an answer in OpenAI's form. Raises msgspec's errors."""
     vectors = [{"values": entry.embedding} for entry in _vectors(body).data]
     return _encode({"embeddings": vectors} if several else {"embedding": vectors[0]})
+
+
+def encode_prediction(body: bytes) -> bytes:
+    """The vectors in Vertex AI's form. An answer counts the tokens of all texts together: the first one has them.
+
+    Raises msgspec's errors."""
+    answer = _vectors(body)
+    counts = [(answer.usage or _Counts()).prompt_tokens, *(0 for _ in answer.data[1:])]
+    predictions = [
+        {"embeddings": {"values": entry.embedding, "statistics": {"token_count": count, "truncated": False}}}
+        for entry, count in zip(answer.data, counts, strict=True)
+    ]
+    return _encode({"predictions": predictions})

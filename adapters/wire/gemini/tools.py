@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -29,6 +30,7 @@ class _Kind(msgspec.Struct):
 
 
 _list = msgspec.json.Decoder(list[Raw] | None)
+_all_functions = msgspec.json.Decoder(list[TranslatedTool] | None).decode
 _kind = msgspec.json.Decoder(_Kind).decode
 _parallel = msgspec.json.Decoder(bool | None)
 _any = msgspec.json.Decoder().decode
@@ -83,6 +85,10 @@ def tools_of(fields: Fields, generation: ModelGeneration, ignored: IgnoredFields
 def _functions(fields: Fields, ignored: IgnoredFields) -> list[TranslatedTool]:
     """The functions. A tool of another type belongs to another provider: it is left out and reported."""
     tools = list[TranslatedTool]()
+    if "tools" not in fields:
+        return tools
+    with suppress(*decoding.MALFORMED_JSON):
+        return _all_functions(fields["tools"]) or tools  # most lists have functions alone
     for i, raw in enumerate(field(fields, "tools", _list) or ()):
         try:
             kind = _kind(raw).type

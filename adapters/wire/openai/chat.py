@@ -31,7 +31,7 @@ from adapters.wire.error_table import ErrorBody as ErrorBody
 from adapters.wire.error_table import decode_error as decode_error
 from adapters.wire.openai import request_codec
 from adapters.wire.openai.dialects import PLAIN, OpenAIDialect
-from adapters.wire.openai.history import in_dialect
+from adapters.wire.openai.history import in_dialect, with_early_system
 from adapters.wire.openai.request_codec import CODEC, OpenAIPayload, choices, max_tokens
 from adapters.wire.openai.spelling import renamed, spelled
 from adapters.wire.reported_usage import UsageReport
@@ -173,8 +173,10 @@ def upstream_body(
             fields = spelled(fields, request, dialect, model or request.model, ignored or IgnoredFields())
         elif dialect.renames:
             fields = renamed(fields, dialect.renames)
-        if dialect.refuses or dialect.signs:
+        if dialect.refuses or dialect.signs or dialect.thoughts:
             fields = {**fields, "messages": _messages_for(fields["messages"], dialect, model or request.model)}
+        if request.payload.is_translated and not dialect.late_system:
+            fields = {**fields, "messages": with_early_system(fields["messages"])}
     if not dialect.takes_stream_options:
         fields = {name: value for name, value in fields.items() if name != "stream_options"}
     elif request.stream and not request.include_usage:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from msgspec import Raw
 
 from adapters.types import Feature
-from adapters.wire.openai.history import EXTRA, Replay
+from adapters.wire.openai.history import EXTRA, THOUGHTS, Replay
 from adapters.wire.openai.thinking import Way
 
 MODELS = "models"
@@ -67,13 +67,15 @@ class OpenAIDialect(NamedTuple):
     """Fields of a chat whose values have other words in its dialect; None leaves the field out."""
     names_tools: bool = True
     """Whether `tool_choice` can name a tool. Without it, only that tool is sent, and any call demanded."""
-    thoughts: str = ""
-    """The field of a turn in which it takes thoughts back; empty if the field's name stays as it is."""
+    thoughts: tuple[str, ...] = ()
+    """The fields of a turn in which its versions take thoughts back; empty if the field's name stays as it is."""
     replays: tuple[ModelReplay, ...] = ()
     errors: Mapping[str, str] = {}
     """Its codes, types and statuses of errors whose meaning differs: a code of `error_table.STATUS_OF`."""
     beside: Mapping[str, str] = {}
     """Calls outside its API: their paths below the server's root, by those below the API's."""
+    late_system: bool = False
+    """Whether it takes a system message between others. Templates of many models take one at the beginning only."""
     repeats: bool = False
     """Whether its streams may repeat a piece of a thought."""
 
@@ -92,7 +94,14 @@ PLAIN = OpenAIDialect()
 OURS = OpenAIDialect(thinking="own", refuses=frozenset({EXTRA, "reasoning_details"}))
 """The bundled runtime."""
 LOCAL = {
-    "vllm": OpenAIDialect(owners=frozenset({"vllm"}), sleeps=True, salts=True, orders="vllm", thinking="template"),
+    "vllm": OpenAIDialect(  # version 0.12 has renamed the field of thoughts, in both directions
+        owners=frozenset({"vllm"}),
+        sleeps=True,
+        salts=True,
+        orders="vllm",
+        thinking="template",
+        thoughts=THOUGHTS,
+    ),
     "sglang": OpenAIDialect(owners=frozenset({"sglang"}), salts=True, orders="sglang", thinking="template"),
     "llama.cpp": OpenAIDialect(owners=frozenset({"llamacpp"}), orders="llama.cpp", thinking="template"),
     "ollama": OpenAIDialect(("/",), TO_MAX_TOKENS, owners=frozenset({"library"}), orders="ollama"),

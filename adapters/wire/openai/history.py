@@ -22,6 +22,7 @@ EXTRA = "extra_content"
 UNSIGNED = Raw(b'{"google":{"thought_signature":"skip_thought_signature_validator"}}')
 """Gemini's own value for a call of another model."""
 _CALLS = "tool_calls"
+_OPENING = len('[{"role":')
 _CALLED = re.compile(rb'"tool_calls"\s*:')
 _ANSWERED = re.compile(rb'"assistant"')
 
@@ -35,7 +36,11 @@ Replay = Literal["", "loop", "all", "each", "chunks"]
     chunks   as parts of the content (Mistral)
 """
 THOUGHTS = ("reasoning_content", "reasoning")
+_THOUGHT = re.compile(rb'"reasoning(?:_content)?"\s*:')
 _EMPTY = (Raw(b"null"), Raw(b'""'))
+_SYSTEM, _USER = Raw(b'"system"'), Raw(b'"user"')
+_IS_SYSTEM = re.compile(rb'"role":"system"')
+"""In messages that a translation has encoded: no text has these bytes unescaped."""
 
 _encode = msgspec.json.Encoder().encode
 _messages = msgspec.json.Decoder(list[Fields]).decode
@@ -43,19 +48,21 @@ _calls = msgspec.json.Decoder(list[Fields] | None).decode
 _parts = msgspec.json.Decoder(list[Raw]).decode
 
 
-def in_dialect(messages: Raw, refused: frozenset[str], *, signed: bool, thoughts: str = "", replay: Replay = "") -> Raw:
+def in_dialect(
+    messages: Raw, refused: frozenset[str], *, signed: bool, thoughts: tuple[str, ...] = (), replay: Replay = ""
+) -> Raw:
     """The messages without the `refused` fields; the same bytes if they have none.
 
-    With `signed`, the first call of each turn has a signature. The server takes thoughts back in the field `thoughts`,
+    With `signed`, the first call of each turn has a signature. The server takes thoughts back in the fields `thoughts`,
     and those that `replay` says. Malformed messages are left to the server."""
     view = memoryview(messages)
-    moves = (thoughts or replay) and (_ANSWERED if replay == "each" else _any_of(THOUGHTS)).search(view)
+    moves = (thoughts or replay) and (_ANSWERED if replay == "each" else _THOUGHT).search(view)
     if not (moves or (refused and _any_of(refused).search(view)) or (signed and _CALLED.search(view))):
         return messages
     try:
         turns = _messages(messages)
         if moves:
-            turns = list(_replayed(turns, thoughts or THOUGHTS[0], replay))
+            turns = list(_replayed(turns, thoughts or THOUGHTS[:1], replay))
         return Raw(_encode([_turn(turn, refused, signed) for turn in turns]))
     except MALFORMED_JSON:
         return messages
@@ -67,7 +74,7 @@ def _any_of(names: Iterable[str]) -> re.Pattern[bytes]:
     return re.compile(rb'"(?:' + b"|".join(name.encode() for name in sorted(names)) + rb')"\s*:')
 
 
-def _replayed(turns: list[Fields], name: str, replay: Replay) -> Iterable[Fields]:
+def _replayed(turns: list[Fields], names: tuple[str, ...], replay: Replay) -> Iterable[Fields]:
     """The turns, with their thoughts where the server takes them."""
     last = max((at for at, turn in enumerate(turns) if turn.get("role") == Raw(b'"user"')), default=-1)
     thoughts = [_thought(turn) for turn in turns]
@@ -83,7 +90,7 @@ def _replayed(turns: list[Fields], name: str, replay: Replay) -> Iterable[Fields
         if thought is not None and replay == "chunks":
             fields["content"] = _with_chunk(thought, turn.get("content", _EMPTY[0]))
         elif thought is not None:
-            fields[name] = thought
+            fields |= dict.fromkeys(names, thought)
         yield fields
 
 
@@ -99,6 +106,35 @@ def _with_chunk(thought: Raw, content: Raw) -> Raw:
         parts += _parts(content)
     elif content not in _EMPTY:
         parts.append({"type": "text", "text": content})
+    return Raw(_encode(parts))
+
+
+def with_early_system(messages: Raw) -> Raw:
+    """The messages of a translation, in which each system message after the first one is the user's.
+
+    It becomes one turn with the user's turn beside it: many templates require that the roles alternate."""
+    view = memoryview(messages)
+    first = _IS_SYSTEM.search(view)
+    if first is None or (first.start() < _OPENING and not _IS_SYSTEM.search(view, first.end())):
+        return messages
+    turns = list[Fields]()
+    for turn in _messages(messages):
+        if turns and turn.get("role") == _SYSTEM:
+            turn = {**turn, "role": _USER}
+        if turns and turns[-1].get("role") == turn.get("role") == _USER:
+            turns[-1] = {**turn, "content": _together(turns[-1].get("content"), turn.get("content"))}
+        else:
+            turns.append(turn)
+    return Raw(_encode(turns))
+
+
+def _together(*contents: Raw | None) -> Raw:
+    """The contents of several messages as one list of parts."""
+    parts = list[Any]()
+    for each in contents:
+        if each is not None and each not in _EMPTY:
+            is_list = bytes(memoryview(each)[:1]) == b"["
+            parts += _parts(each) if is_list else [{"type": "text", "text": each}]
     return Raw(_encode(parts))
 
 

@@ -44,10 +44,11 @@ def _lacks(*names: str) -> tuple[Lack, ...]:
 HOSTED = {
     "openai": OpenAIDialect(  # many servers report OpenAI as the owner
         (MODELS,), TO_MAX_COMPLETION_TOKENS, refuses=OWN_FIELDS, system="OpenAI", hosts=("api.openai.com",),
+        late_system=True,
     ),
     "azure": OpenAIDialect(
         (MODELS,), TO_MAX_COMPLETION_TOKENS, root="/openai/v1", refuses=OWN_FIELDS, system="Azure OpenAI",
-        hosts=("*.openai.azure.com", "*.services.ai.azure.com", "*.cognitiveservices.azure.com"),
+        hosts=("*.openai.azure.com", "*.services.ai.azure.com", "*.cognitiveservices.azure.com"), late_system=True,
     ),
     "mistral": OpenAIDialect(
         (MODELS,), {**TO_MAX_TOKENS, "seed": "random_seed"}, takes_stream_options=False,
@@ -59,7 +60,7 @@ HOSTED = {
     ),
     "groq": OpenAIDialect(
         (MODELS,), root="/openai/v1", refuses=_all_but(_REASONING) | {"name"}, system="Groq", hosts=("api.groq.com",),
-        lacks=(Lack(_LOGPROBS | {"logit_bias", "n"}),), thoughts=_REASONING,
+        lacks=(Lack(_LOGPROBS | {"logit_bias", "n"}),), thoughts=(_REASONING,),
     ),
     "gemini": OpenAIDialect(
         (MODELS,), root="/v1beta/openai", owners=frozenset({"google"}), refuses=_all_but(EXTRA), signs=True,
@@ -77,7 +78,7 @@ HOSTED = {
     "deepseek": OpenAIDialect(
         (MODELS,), TO_MAX_TOKENS, owners=frozenset({"deepseek"}), refuses=_all_but(_CONTENT), system="DeepSeek",
         hosts=("api.deepseek.com",), lacks=_lacks("logit_bias", "min_p", "n", "seed", "top_k"),
-        without=_NO_SCHEMA | _NO_IMAGES, thinking="type", thoughts=_CONTENT,
+        without=_NO_SCHEMA | _NO_IMAGES, thinking="type", thoughts=(_CONTENT,),
         replays=(ModelReplay("each", "v4"), ModelReplay("loop")),
     ),
     "xai": OpenAIDialect(
@@ -92,7 +93,7 @@ HOSTED = {
     ),
     "openrouter": OpenAIDialect(
         (MODELS,), root="/api/v1", refuses=_all_but(_REASONING, "reasoning_details"), system="OpenRouter",
-        hosts=("openrouter.ai",), thinking="reasoning", thoughts=_REASONING,
+        hosts=("openrouter.ai",), thinking="reasoning", thoughts=(_REASONING,),
     ),
     "together": OpenAIDialect(
         (MODELS,), TO_MAX_TOKENS, refuses=OWN_FIELDS, system="Together",
@@ -101,13 +102,13 @@ HOSTED = {
     ),
     "fireworks": OpenAIDialect(
         (MODELS,), root="/inference/v1", owners=frozenset({"fireworks"}), refuses=_all_but(_CONTENT),
-        system="Fireworks", hosts=("api.fireworks.ai",), thinking="budget", thoughts=_CONTENT,
+        system="Fireworks", hosts=("api.fireworks.ai",), thinking="budget", thoughts=(_CONTENT,),
         errors={"412": "billing_error"},
     ),
     "cerebras": OpenAIDialect(
         (MODELS,), TO_MAX_COMPLETION_TOKENS, owners=frozenset({"Cerebras"}), refuses=_all_but(_REASONING),
         system="Cerebras", hosts=("api.cerebras.ai",), lacks=(Lack(_PENALTIES | {"logit_bias", "n"}),),
-        without=_NO_IMAGES, thoughts=_REASONING,
+        without=_NO_IMAGES, thoughts=(_REASONING,),
     ),
     "perplexity": OpenAIDialect(
         (REACHABLE,), TO_MAX_TOKENS, takes_stream_options=False, root="", refuses=OWN_FIELDS, system="Perplexity",
@@ -125,7 +126,7 @@ HOSTED = {
     ),
     "moonshot": OpenAIDialect(
         (MODELS,), TO_MAX_TOKENS, owners=frozenset({"moonshot"}), refuses=_all_but(_CONTENT), system="Moonshot",
-        hosts=("api.moonshot.ai", "api.moonshot.cn"), lacks=_lacks("logit_bias"), thinking="type", thoughts=_CONTENT,
+        hosts=("api.moonshot.ai", "api.moonshot.cn"), lacks=_lacks("logit_bias"), thinking="type", thoughts=(_CONTENT,),
         replays=(ModelReplay("all"),),
         errors={"exceeded_current_quota_error": "billing_error", "content_filter": "content_filter"},
     ),
@@ -133,13 +134,13 @@ HOSTED = {
         (MODELS,), {**TO_MAX_TOKENS, "user": "user_id"}, root="/api/paas/v4", owners=frozenset({"z-ai"}),
         refuses=_all_but(_CONTENT), system="Z.ai", hosts=("api.z.ai", "open.bigmodel.cn"),
         lacks=(Lack(_LOGPROBS | _PENALTIES | {"logit_bias", "n", "parallel_tool_calls", "seed"}),),
-        without=_NO_SCHEMA, thinking="type", thoughts=_CONTENT,
+        without=_NO_SCHEMA, thinking="type", thoughts=(_CONTENT,),
         errors={"1113": "billing_error", "1301": "content_filter", "1305": "service_unavailable"},
     ),
     "dashscope": OpenAIDialect(
         (MODELS,), TO_MAX_TOKENS, root="/compatible-mode/v1", refuses=_all_but(_CONTENT), system="DashScope",
         hosts=("dashscope.aliyuncs.com", "dashscope-*.aliyuncs.com"), lacks=_lacks("logit_bias"), thinking="flat",
-        thoughts=_CONTENT,
+        thoughts=(_CONTENT,),
         errors={
             "Arrearage": "billing_error", "data_inspection_failed": "content_filter",
             "insufficient_quota": "RESOURCE_EXHAUSTED", "limit_requests": "RESOURCE_EXHAUSTED",
@@ -147,7 +148,7 @@ HOSTED = {
     ),
     "deepinfra": OpenAIDialect(
         (MODELS,), TO_MAX_TOKENS, root="/v1/openai", refuses=_all_but(_CONTENT), system="DeepInfra",
-        hosts=("api.deepinfra.com",), lacks=_lacks("logit_bias"), thoughts=_CONTENT,
+        hosts=("api.deepinfra.com",), lacks=_lacks("logit_bias"), thoughts=(_CONTENT,),
     ),
     "github": OpenAIDialect(
         (REACHABLE,), root="/inference", refuses=OWN_FIELDS, system="GitHub Models", hosts=("models.github.ai",),

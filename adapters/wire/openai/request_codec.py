@@ -135,6 +135,7 @@ FEATURE_FIELDS: dict[Feature, Callable[[Mapping[str, Raw]], bool]] = {
 MAX_CHOICES = 128
 LENGTHS = ("max_tokens", "max_completion_tokens", "n_predict", "max_output_tokens")
 """Names of one field, which differ from server to server."""
+UNBOUNDED = Raw(b"-1")
 Count = Annotated[int, Meta(ge=0, le=MAX_TOKENS)]
 """Bounded, because counts are summed and priced."""
 
@@ -150,14 +151,17 @@ class OpenAIPayload(TextPayload, kw_only=True):
     fields: Fields
 
     def with_fields(self, fields: Fields) -> "OpenAIPayload":
-        return OpenAIPayload(fields=fields)
+        return OpenAIPayload(fields=fields, is_translated=self.is_translated)
 
 
 def max_tokens(fields: Fields) -> int | None:
-    """The greatest length that any server may read from the fields. Raises `CallerError`."""
+    """The greatest length that any server may read from the fields; -1 is local servers' word for none. Raises
+    `CallerError`."""
     most = None
     for name in LENGTHS:
-        if name in fields and (given := field(fields, name, _tokens)) is not None and (most is None or given > most):
+        if fields.get(name, UNBOUNDED) == UNBOUNDED:
+            continue
+        if (given := field(fields, name, _tokens)) is not None and (most is None or given > most):
             most = given
     return most
 
@@ -177,7 +181,8 @@ class _OpenAI(Codec):
         assert isinstance(request, GenerateRequest)
         payload = request.payload
         fields = {**payload.fields, "model": Raw(_encode(model))}
-        return replace(request, model=model, payload=OpenAIPayload(fields=fields, features=payload.features))
+        renamed = OpenAIPayload(fields=fields, features=payload.features, is_translated=payload.is_translated)
+        return replace(request, model=model, payload=renamed)
 
     def fields(self, request: ModelRequest) -> Fields:
         assert isinstance(request, GenerateRequest)

@@ -82,7 +82,9 @@ def decode(body: bytes) -> tuple[ChatRequest, ResponsesBody, dict[str, Raw]]:
     }
     fields = {name: raw for name, raw in given.items() if name in _FORWARDED}
     fields |= {name: Raw(_encode(value)) for name, value in chat.items()}
-    return wire.chat_request(fields, len(body), tuple(ignored.ignored)), decoded, given
+    request = wire.chat_request(fields, len(body), tuple(ignored.ignored))
+    request.payload.is_translated = True
+    return request, decoded, given
 
 
 def decode_chat(body: bytes) -> ChatRequest:

@@ -33,15 +33,10 @@ from adapters.wire.text.bounded_operations import (
 
 _COUNTED, _READ, _JOINED, _MADE, _ADDED = "_counted", "_read", "_joined", "_made", "_added"
 """Filters that the sandbox inserts: the iterations of a loop, the reading of a compared value, `~`, slices, `+`."""
-_REMOVED = (
-    "filesizeformat", "forceescape", "pprint", "random", "slice", "striptags", "urlize", "wordcount", "wordwrap",
-    "xmlattr",
-)  # fmt: skip
-"""Filters that no prompt needs."""
 _AT_A_GLANCE = frozenset(("attr", "count", "d", "default", "first", "items", "last", "length"))
 """Filters that do not read the elements of their value."""
 _BY_ELEMENT = frozenset((
-    "batch", "list", "map", "reject", "rejectattr", "reverse", "select", "selectattr", "join", "sum",
+    "batch", "list", "map", "reject", "rejectattr", "reverse", "select", "selectattr", "join", "slice", "sum",
 ))  # fmt: skip
 """Filters that read the elements of their value, but not the elements of these."""
 _COMPARING = frozenset(("dictsort", "groupby", "max", "min", "sort", "unique"))
@@ -69,9 +64,8 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         """The steps of the largest part of the template that a call runs, and the characters of its constant text."""
         super().__init__(finalize=pass_context(partial(self._shown)), **options)
         self.globals.pop("lipsum")
-        for name in _REMOVED:
-            del self.filters[name]
-        self.filters |= {"safe": _plain, "escape": _escaped, "e": _escaped, "join": self._join}
+        self.filters |= dict.fromkeys(("escape", "e", "forceescape"), _escaped)
+        self.filters |= {"safe": _plain, "join": self._join}
         self.bound_filters()
         self.tests |= {name: self._bounded_test(self.tests[name]) for name in _READING_TESTS}  # type: ignore[arg-type]
 

@@ -137,6 +137,8 @@ MAX_FORMAT = 4_096
 """Characters of a format, such as that of `%`."""
 MAX_DIGITS = 3
 """Digits of a width in a format."""
+MAX_TAGGED = 16_384
+"""Characters of a text whose tags, links or lines a filter looks for: some of these take quadratic time."""
 MAX_ELEMENTS = 100_000
 """Elements of a list that an operation makes."""
 _DIRECTIVE = re.compile(r"%(?:\([^)]*\))?[-#0 +]*(\*|\d*)(?:\.(\*|\d*))?")
@@ -247,10 +249,20 @@ def _by_word(budget: TemplateBudget, arguments: Arguments, options: Options) -> 
         raise SecurityError(f"a text has more than {MAX_ELEMENTS} characters")
 
 
+def _by_tag(budget: TemplateBudget, arguments: Arguments, options: Options) -> None:
+    if len(str(arguments[0])) > MAX_TAGGED:
+        raise SecurityError(f"a text has more than {MAX_TAGGED} characters")
+
+
+def _wrapped(budget: TemplateBudget, arguments: Arguments, options: Options) -> None:
+    _by_tag(budget, arguments, options)
+    budget.make(len(str(arguments[0])) * (2 + len(str(_option(arguments, options, 3, "wrapstring", "")))))
+
+
 def _batched(budget: TemplateBudget, arguments: Arguments, options: Options) -> None:
-    count = _option(arguments, options, 1, "linecount", 0)
+    count = _option(arguments, options, 1, "linecount", _option(arguments, options, 1, "slices", 0))
     if not isinstance(count, int) or not 0 < count <= MAX_ELEMENTS:
-        raise SecurityError("`batch` makes too much")
+        raise SecurityError("a list has too many parts")
     budget.copy(count)
 
 
@@ -272,8 +284,10 @@ def _summed(budget: TemplateBudget, arguments: Arguments, options: Options) -> N
 
 FILTER_CHECKS: dict[str, Check] = {
     "batch": _batched, "center": _padded, "e": _escaped, "escape": _escaped, "float": _as_number,
-    "format": _formatted, "indent": _indented, "int": _as_number, "replace": _replaced, "round": _rounded,
-    "sum": _summed, "title": _by_word, "tojson": _encoded, "urlencode": _by_word,
+    "filesizeformat": _as_number, "forceescape": _escaped, "format": _formatted, "indent": _indented,
+    "int": _as_number, "pprint": _escaped, "replace": _replaced, "round": _rounded, "slice": _batched,
+    "striptags": _by_tag, "sum": _summed, "title": _by_word, "tojson": _encoded, "urlencode": _by_word,
+    "urlize": _by_tag, "wordcount": _by_word, "wordwrap": _wrapped, "xmlattr": _escaped,
 }  # fmt: skip
 """A check of the arguments of each filter."""
 

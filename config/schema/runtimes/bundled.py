@@ -8,7 +8,7 @@ from pydantic import Field
 from config.schema.pipelines.call import CallConfig
 from config.schema.runtimes.base import RuntimeConfig
 from config.schema.runtimes.ray import PlacedRuntime
-from config.schema.section import Conflict
+from config.schema.section import Conflict, Section
 from config.schema.text import Name
 from config.schema.units import Duration, Size, SizeOrShare
 
@@ -35,6 +35,21 @@ EXTRAS: Mapping[BundledModel, tuple[str, ...]] = {
     "basic-pitch-tf": ("tensorflow",),
 }
 """The extras of each model, those of the models that it needs included. All need the extra ``tensor``."""
+
+
+class SamplingConfig(Section):
+    """Sampling of requests that leave a field out. What is absent here is as the model's own files recommend."""
+
+    temperature: float | None = Field(None, ge=0, le=2)
+    """Temperature; 0 is greedy."""
+    top_p: float | None = Field(None, gt=0, le=1)
+    """Share of the probability that the likeliest tokens have together; 1 is no restriction."""
+    top_k: int | None = Field(None, ge=0, le=2**31 - 1)
+    """Number of likeliest tokens; 0 is no restriction."""
+    min_p: float | None = Field(None, ge=0, le=1)
+    """Least probability of a token, as a share of the likeliest one's."""
+    repetition_penalty: float | None = Field(None, ge=0.01, le=100)
+    """Penalty of tokens that the prompt or the answer has; 1 is none."""
 
 
 class LlmRuntime(PlacedRuntime):
@@ -78,6 +93,8 @@ class LlmRuntime(PlacedRuntime):
     share_prefixes: bool = False
     """Share computed prefixes between all tenants. A tenant can then infer from the time to the first token how another
     tenant's prompts begin."""
+    sampling: SamplingConfig = Field(default_factory=SamplingConfig)
+    """Sampling of requests that leave a field out."""
     pooling: Literal["auto", "mean", "last", "cls"] = "auto"
     """Hidden states that form a text's embedding. ``auto``: as the model's files specify, else the last one, and the
     mean of all for an encoder."""

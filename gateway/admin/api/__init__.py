@@ -6,6 +6,7 @@ endings.py  sessions and sign-ins that ended before their time, in every gateway
 backend.py  the operations that the serving process implements
 body.py     decodes JSON bodies, and numbers in queries
 pools.py    pools and their endpoints, and orders to load models
+models.py   models with their pools, prices and published facts
 tenants.py  tenants, their keys and their teams
 comparisons.py rollouts and experiments: their evidence, their time series, and orders to them
 shadows.py  shadows and their verdicts

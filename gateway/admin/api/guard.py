@@ -24,6 +24,7 @@ from gateway.admin.drafts.file import NotEditable, check_enabled
 from gateway.auth.audit import Act, Actor, Outcome
 from gateway.auth.errors import KeyEnded, NoSuchKey, NoSuchTeam, TeamConflict, TooManyKeys, WrongGrant
 from gateway.auth.keys import Principal, bearer
+from gateway.fronts.forwarded import client_address
 from gateway.fronts.rights import AdminRight, admin_right
 from gateway.state.errors import StateError
 from gateway.traffic.fleet.operations import NotDone
@@ -97,6 +98,9 @@ class AdminGuard:
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Check a request, call its handler, record it in the audit log, and encode errors in one shape."""
         try:
+            if trusted := self._backend.config.http.trusted_proxies:
+                client = client_address(request.remote or "", request.headers.get("X-Forwarded-For"), trusted)
+                request = request.clone(remote=client)
             self._check_browser(request)
             _check_url(request)
             await self._admit(request)

@@ -13,6 +13,7 @@ import msgspec
 from aiohttp import web
 
 from gateway.admin.api.backend import AdminBackend
+from gateway.admin.api.body import number_of
 from gateway.admin.api.guard import AdminRefused
 from gateway.features.live.board import HISTORY_HOURS
 from gateway.features.live.frames import frame_of
@@ -99,10 +100,13 @@ class LiveFront:
             await asyncio.sleep(FRAME_SECONDS)
 
     async def _history(self, request: web.Request) -> web.Response:
-        """The last hours by minutes, of all requests or by models, tenants or pools."""
+        """The last hours by minutes, of all requests or by models, tenants or pools; by default, of six hours."""
+        hours = number_of(request, "hours") or HISTORY_HOURS
+        if hours > HISTORY_HOURS:
+            raise AdminRefused(400, "bad_query", f"`hours` must be at most {HISTORY_HOURS}", param="hours")
         by = request.query.get("by") or None
         if by is not None and by not in DIMENSIONS:
             raise AdminRefused(400, "bad_query", f"`by` must be {', '.join(DIMENSIONS)} or absent", param="by")
         replica = request.query.get("replica") or None
-        history = await self._backend.live.history(HISTORY_HOURS, by, replica)
+        history = await self._backend.live.history(hours, by, replica)
         return web.json_response(history, dumps=lambda value: msgspec.json.encode(value).decode())

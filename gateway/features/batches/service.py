@@ -46,8 +46,8 @@ class BatchService:
         """The reasons why lines of a batch wait in this process."""
         self.store = Opened(lambda: BatchStore(url, pepper(), quota))
         """The database. Raises `StateError`."""
-        self.storage = cache(lambda: open_storage(config))
-        """The storage. Raises `StorageError`."""
+        self.storage = cache(lambda loop: open_storage(config, loop))
+        """The storage, for the event loop. Raises `StorageError`."""
         self._reported_at = float("-inf")
 
     async def query(self, query: Callable[[BatchStore], T]) -> T:
@@ -66,7 +66,8 @@ class BatchService:
 
     async def stored(self, use: Callable[[Storage], T]) -> T:
         """Use the storage in a thread. Raises `CapacityError` if it does not answer."""
-        return await self.in_thread(lambda: use(self.storage()))
+        loop = asyncio.get_running_loop()
+        return await self.in_thread(lambda: use(self.storage(loop)))
 
     async def in_thread(self, function: Callable[[], T]) -> T:
         """Call a blocking function. Raises `CapacityError` if the storage or the database does not answer."""

@@ -77,8 +77,8 @@ class LiveBoard:
         self._others: list[ReplicaView] = []
         self._looked = -_SILENT
         self._looking: asyncio.Task[None] | None = None
-        self._past: dict[Dimension | None, tuple[int, dict[int, Sums]]] = {}
-        """By what a page has charted: minutes that are complete, and where they end."""
+        self._past: dict[Dimension | None, tuple[int, int, dict[int, Sums]]] = {}
+        """By what a page has charted: minutes that are complete, where they begin, and where they end."""
         self._reading = Lock()
 
     @property
@@ -167,13 +167,15 @@ class LiveBoard:
         if replica is not None:
             return columns_of(sums_of(store.minutes_from(first, replica), by), first, end, by)
         with self._reading:
-            oldest, settled = end - HISTORY_HOURS * MINUTE, end - _SETTLED
-            past_end, past = self._past.get(by, (0, {}))
-            whole = past | sums_of(store.minutes_from(max(oldest, past_end), None), by)
-            stays = {minute: figures for minute, figures in whole.items() if oldest <= minute < settled}
-            self._past[by] = max(past_end, settled), stays
-            sums = {minute: figures for minute, figures in whole.items() if first <= minute < end}
-        return columns_of(sums, first, end, by)
+            settled = end - _SETTLED
+            begin, past_end, past = self._past.get(by, (end, 0, {}))
+            if first < begin:
+                begin, past_end, past = first, 0, {}
+            begin = max(begin, end - HISTORY_HOURS * MINUTE)
+            whole = past | sums_of(store.minutes_from(max(begin, past_end), None), by)
+            stays = {minute: figures for minute, figures in whole.items() if begin <= minute < settled}
+            self._past[by] = begin, max(past_end, settled), stays
+        return columns_of(whole, first, end, by)
 
 
 def _minute_of(described: dict[str, Any]) -> str:

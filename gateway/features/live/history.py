@@ -1,7 +1,7 @@
 """The figures of past minutes as columns, one value for each minute."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -12,9 +12,10 @@ from gateway.telemetry.recent import MINUTE
 MOST_SERIES = 6
 WHOLE = ""
 """The name of all requests."""
-_NONE = Figures()
-Sums = dict[str, Figures]
-"""The sums of one minute by name."""
+_NONE = rates_of(Figures(), MINUTE)
+_read_picos = msgspec.json.Decoder(dict[str, int]).decode
+_read_counts = msgspec.json.Decoder(dict[int, int]).decode
+_NOTHING = msgspec.Raw(b"{}")
 
 
 class _Stored(msgspec.Struct, frozen=True, gc=False):
@@ -26,21 +27,58 @@ class _Stored(msgspec.Struct, frozen=True, gc=False):
     refused: int = 0
     tokens: int = 0
     rows: int = 0
-    picos: dict[str, int] = {}
-    durations: dict[int, int] = {}
-    first_chunks: dict[int, int] = {}
+    picos: msgspec.Raw = _NOTHING
+    durations: msgspec.Raw = _NOTHING
+    first_chunks: msgspec.Raw = _NOTHING
 
     def add_to(self, sums: Figures) -> None:
         """Add these sums to others. A page reads hundreds of thousands of counts, so none has a call of its own."""
         for name in NUMBERS:
             setattr(sums, name, getattr(sums, name) + getattr(self, name))
-        pairs = (sums.picos, self.picos), (sums.durations, self.durations), (sums.first_chunks, self.first_chunks)
-        for whole, counts in cast(Iterable[tuple[dict[Any, int], dict[Any, int]]], pairs):
+        pairs: tuple[tuple[dict[Any, int], dict[Any, int]], ...] = (
+            (sums.picos, _read_picos(self.picos)),
+            (sums.durations, _read_counts(self.durations)),
+            (sums.first_chunks, _read_counts(self.first_chunks)),
+        )
+        for whole, counts in pairs:
             if not whole:
                 dict.update(whole, counts)
                 continue
             for key, count in counts.items():
                 whole[key] = whole.get(key, 0) + count
+
+
+class NamedMinute:
+    """A name in one minute. A chart shows few names: only of those the counts are decoded, and once."""
+
+    __slots__ = ("_parts", "_rates", "requests")
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self._parts: list[_Stored] = []
+        self._rates: dict[str, Any] | None = None
+
+    def add(self, stored: _Stored) -> None:
+        """Add what a replica has stored, before the first `rates`."""
+        self.requests += stored.requests
+        texts = {name: getattr(stored, name).copy() for name in ("picos", "durations", "first_chunks")}
+        self._parts.append(msgspec.structs.replace(stored, **texts))  # a text alone does not hold its whole row
+
+    def rates(self) -> dict[str, Any]:
+        """What happened a second. Several threads may call it."""
+        parts = self._parts
+        if self._rates is not None:
+            return self._rates
+        sums = Figures()
+        for each in parts:
+            each.add_to(sums)
+        self._rates = made = rates_of(sums, MINUTE)
+        self._parts = []
+        return made
+
+
+Sums = dict[str, NamedMinute]
+"""One minute by name."""
 
 
 # A minute has all dimensions. What a chart does not show is skipped, and not decoded: that is most of it.
@@ -60,7 +98,7 @@ def sums_of(rows: Iterable[tuple[int, str]], by: Dimension | None) -> dict[int, 
         of = sums.setdefault(minute, {})
         for stored in [_read_whole(text).all] if by is None else _readers[by](text).of:
             name = stored.name if stored.name in of or len(of) < MOST_NAMES else OTHERS
-            stored.add_to(of.setdefault(name, Figures()))
+            of.setdefault(name, NamedMinute()).add(stored)
     return sums
 
 
@@ -69,22 +107,22 @@ def columns_of(sums: Mapping[int, Sums], first: int, end: int, by: Dimension | N
 
     A minute without figures had no request, or no replica was there.
     """
-    begin = max(first, min(sums, default=end))
+    sums = {minute: of for minute, of in sums.items() if first <= minute < end}
+    begin = min(sums, default=end)
     places = range(begin, end)
-    totals: Sums = {WHOLE: Figures()} if by is None else {}
+    totals: Sums = {WHOLE: NamedMinute()} if by is None else {}
     for each in sums.values():
         for name, figures in each.items():
-            totals.setdefault(name, Figures()).requests += figures.requests
-    named = [name for name, _ in largest_of(totals, MOST_SERIES)]
-    series = [
-        {"name": name, **_columns([rates_of(sums.get(minute, {}).get(name, _NONE), MINUTE) for minute in places])}
-        for name in named
-    ]
+            totals.setdefault(name, NamedMinute()).requests += figures.requests
+    series = []
+    for name, _ in largest_of(totals, MOST_SERIES):
+        minutes = (sums.get(minute, {}).get(name) for minute in places)
+        series.append({"name": name, **_columns([_NONE if each is None else each.rates() for each in minutes])})
     return {"from": begin * MINUTE, "step": MINUTE, "length": len(places), "series": series}
 
 
 def _columns(rows: list[dict[str, Any]]) -> dict[str, Any]:
     currencies = {currency for row in rows for currency in row["money"]}
-    columns = {name: [row[name] for row in rows] for name in rates_of(_NONE, MINUTE) if name != "money"}
+    columns = {name: [row[name] for row in rows] for name in _NONE if name != "money"}
     money = {currency: [row["money"].get(currency, 0) for row in rows] for currency in sorted(currencies)}
     return {**columns, "money": money}

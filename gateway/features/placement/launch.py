@@ -3,6 +3,7 @@
 Other projects' servers are vLLM, if it is installed, and commands of the configuration.
 """
 
+import json
 import os
 import re
 import shutil
@@ -56,6 +57,8 @@ def llm_arguments(name: str, config: LlmRuntime, cores: int) -> list[str]:
     line += ["--max-num-batched-tokens", str(config.max_num_batched_tokens)]
     line += ["--kv-cache", format_size_or_share(config.kv_cache), "--kv-cache-dtype", config.kv_cache_dtype]
     line += ["--pooling", config.pooling] + (["--matryoshka"] if config.matryoshka else [])
+    if sampling := config.sampling.model_dump(exclude_none=True):
+        line += ["--sampling", json.dumps(sampling)]
     if not config.prefix_cache:
         line.append("--no-prefix-cache")
     if threads := config.threads or cores:

@@ -32,6 +32,7 @@ METHOD = "spent until yesterday, and the mean of the last 7 whole days for each 
 MOST_ROWS = 1000
 _COUNTS = ("requests", "failures", "prompt_tokens", "completion_tokens", "rows")
 _SPANS = ("now", "before", "month", "ended", "week")
+_SUMS = (*_COUNTS, "requests_before", *_SPANS)
 _OWNED = ("team", "key", "user")
 """Labels whose values belong to a tenant."""
 
@@ -208,7 +209,7 @@ def _spans(query: OverviewQuery) -> dict[str, tuple[str, str]]:
 
 def _nothing(tenant: str, value: str, currency: str) -> dict[str, Any]:
     named = {"tenant": tenant, "value": value, "currency": currency}
-    return named | dict.fromkeys((*_COUNTS, "requests_before", *_SPANS), 0)
+    return named | dict.fromkeys(_SUMS, 0)
 
 
 def _add(made: dict[tuple[str, ...], dict[str, Any]], rows: Iterable[Sequence[Any]], query: OverviewQuery) -> None:
@@ -235,10 +236,10 @@ def _summed(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     sums: defaultdict[str, dict[str, Any]] = defaultdict(dict)
     for row in rows:
         of = sums[row["currency"]]
-        of["currency"] = row["currency"]
-        for name, value in row.items():
-            if isinstance(value, int):
-                of[name] = of.get(name, 0) + value
+        if not of:
+            of |= {"currency": row["currency"], **dict.fromkeys(_SUMS, 0)}
+        for name in _SUMS:
+            of[name] += row[name]
     return dict(sums)
 
 

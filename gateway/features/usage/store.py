@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, case, delete, func, insert, literal, select, update
+from sqlalchemy import Connection, case, delete, func, insert, literal, not_, select, update
 
 from gateway.auth.state import StateDatabase
 from gateway.features.journal.files import WaitingLine
@@ -26,6 +26,8 @@ from gateway.state.statements import in_parts, insert_into
 
 SETTLED = 2 * HOUR
 """Seconds after a day's end until it is summed. Later rows sum it again."""
+
+_GROUPING = "32MB"
 
 
 class UsageStore:
@@ -108,6 +110,7 @@ class UsageStore:
     def report(self, query: UsageQuery) -> list[dict[str, Any]]:
         """Sums by the labels and periods of a query."""
         with self._database.transaction() as connection:
+            _allow_memory(connection)
             return rows_of(connection, query)
 
     def last_uses(self, tenant: str, keys: Sequence[str]) -> dict[str, str]:
@@ -124,6 +127,7 @@ class UsageStore:
     def overview(self, query: OverviewQuery) -> dict[str, Any]:
         """The usage of a period by one label, beside that of the period before."""
         with self._database.transaction() as connection:
+            _allow_memory(connection)
             return overview_of(connection, query)
 
     def draws(self, after: int) -> ReadDraws:
@@ -134,6 +138,13 @@ class UsageStore:
     def close(self) -> None:
         """Close pooled connections."""
         self._database.close()
+
+
+def _allow_memory(connection: Connection) -> None:
+    """Let Postgres group in memory: it expects as many groups as labels could make, and sorts on the disk otherwise."""
+    if connection.dialect.name == "postgresql":
+        enough = func.pg_size_bytes(func.current_setting("work_mem")) >= func.pg_size_bytes(_GROUPING)
+        connection.execute(select(func.set_config("work_mem", _GROUPING, True)).where(not_(enough)))
 
 
 def write_hours(connection: Connection, values: list[dict[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""Bedrock's `InvokeModel` with Anthropic's messages, and its `Converse`, over every pool that serves chats."""
+"""Bedrock's `InvokeModel` with Anthropic's messages, its `Converse`, and counts, over every pool that serves chats."""
 
 import re
 from functools import partial
@@ -25,10 +25,10 @@ from gateway.fronts.door import Door, DoorPath, Fields
 from gateway.fronts.openai import require_json
 from gateway.telemetry import Record
 
-_CALL = re.compile(rb"/model/([^/]+)/(invoke|invoke-with-response-stream|converse|converse-stream)")
+_CALL = re.compile(rb"/model/([^/]+)/(invoke|invoke-with-response-stream|converse|converse-stream|count-tokens)")
 _NOT_FOUND = (
-    "Unknown path. This gateway serves /model/MODEL with /invoke, /invoke-with-response-stream, /converse and "
-    "/converse-stream."
+    "Unknown path. This gateway serves /model/MODEL with /invoke, /invoke-with-response-stream, /converse, "
+    "/converse-stream and /count-tokens."
 )
 
 
@@ -43,6 +43,7 @@ class BedrockFront:
             "invoke-with-response-stream": self._message,
             "converse": self._converse,
             "converse-stream": self._converse,
+            "count-tokens": self._count,
         }
         self._routes = {path.encode(): DoorPath(f"/model/{{model}}/{path}", answer) for path, answer in answers.items()}
 
@@ -72,6 +73,13 @@ class BedrockFront:
         response = await self._anthropic.message(principal, http, record, body, converse_requests.decode, stream_of)
         if isinstance(response.body, bytes) and response.status == 200:
             response.body = converse_answers.answer_of(response.body, milliseconds())
+        return _in_form(response, record)
+
+    async def _count(self, principal: Principal, http: Request, record: Record) -> Response:
+        body = await _addressed(http)
+        response = await self._anthropic.count(principal, http, record, body, converse_requests.decode_count)
+        assert isinstance(response.body, bytes)
+        response.body = converse_answers.count_of(response.body)
         return _in_form(response, record)
 
     def _headers(self, record: Record) -> Fields:

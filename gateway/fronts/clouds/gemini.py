@@ -1,7 +1,9 @@
-"""Gemini's API: `/v1beta/models/NAME:generateContent` and its other calls over every pool that serves chats."""
+"""Gemini's API: `/v1beta/models/NAME:generateContent` and its other calls over every pool that serves chats.
+
+Gemini's calls at Vertex AI come here too (`gateway/fronts/paths.py`). Their project and location select nothing."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from urllib.parse import parse_qsl, unquote, urlencode
 
@@ -12,6 +14,7 @@ from adapters.base import Answer
 from adapters.errors import CallerError, InferenceError, Unsupported
 from adapters.http1.message import Request, Response
 from adapters.offload import messages
+from adapters.requests import EmbeddingRequest
 from adapters.wire import decoding as wire_decoding
 from adapters.wire import sse
 from adapters.wire.field_names import CONTENTS
@@ -30,7 +33,7 @@ from gateway.telemetry import Record
 from policies.routing import rules
 
 _PATH = re.compile(r"/v1beta/models(?:/([^:]+?)(?::([A-Za-z]+))?)?/?")
-_VERBS = ("generateContent", "streamGenerateContent", "countTokens", "embedContent", "batchEmbedContents")
+_VERBS = ("generateContent", "streamGenerateContent", "countTokens", "embedContent", "batchEmbedContents", "predict")
 _NOT_FOUND = f"Unknown path. This gateway serves /v1beta/models, and below it {', '.join(_VERBS)}."
 _ROUTES = {"generationConfig": ("temperature", "top_p", "top_k", "max_tokens", "stop", "seed")}
 JSON = ("content-type", "application/json; charset=UTF-8")
@@ -63,6 +66,7 @@ class GeminiFront:
             "countTokens": self._tokens,
             "embedContent": partial(self._embed, several=False),
             "batchEmbedContents": partial(self._embed, several=True),
+            "predict": self._predict,
         }
         self._verbs = {verb: DoorPath(f"{row}:{verb}", handler) for verb, handler in handlers.items()}
 
@@ -120,13 +124,28 @@ class GeminiFront:
 
     async def _embed(self, principal: Principal, http: Request, record: Record, *, several: bool) -> Response:
         require_json(http)
+        read = partial(wire.decode_embeddings, several=several)
+        return await self._embedded(principal, http, record, read, partial(wire.encode_embeddings, several=several))
+
+    async def _predict(self, principal: Principal, http: Request, record: Record) -> Response:
+        """Vertex AI's call for embeddings."""
+        require_json(http)
+        return await self._embedded(principal, http, record, wire.decode_prediction, wire.encode_prediction)
+
+    async def _embedded(
+        self,
+        principal: Principal,
+        http: Request,
+        record: Record,
+        decode: Callable[..., EmbeddingRequest],
+        encode: Callable[[bytes], bytes],
+    ) -> Response:
         body = await http.read()
         model = _model_of(http)
-        read = partial(wire.decode_embeddings, model=model, several=several)
-        request = await decoding.decode(self._core.snapshot, read, body, model=model)
+        request = await decoding.decode(self._core.snapshot, partial(decode, model=model), body, model=model)
         answer = await self._core.handle(principal, request, http.headers, record)
         with wire_decoding.Checked(IndexError):
-            encoded = wire.encode_embeddings(answer.body or b"", several=several)
+            encoded = encode(answer.body or b"")
         return Response(200, [JSON, *self._door.headers(record), *answer.headers], encoded)
 
     # ── models ────────────────────────────────────────────────────────────────────────────────────────

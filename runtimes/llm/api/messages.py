@@ -1,5 +1,7 @@
 """The turns of a conversation in OpenAI's API."""
 
+import re
+from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -8,13 +10,25 @@ from msgspec import Meta
 from adapters.errors import CallerError
 
 MAX_MESSAGES = 1 << 14
+MAX_PARTS = 1024
+"""Parts of a content that a template gets one by one. More become one text."""
 
 
-class TextPart(msgspec.Struct, forbid_unknown_fields=True):
-    """The only kind of content part that a text model can read."""
+class TextPart(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A part that a text model can read. `refusal` and `thinking` are parts of an assistant's answer."""
 
-    type: Literal["text"]
-    text: str
+    type: Literal["text", "input_text", "output_text", "refusal", "thinking"]
+    text: str | None = None
+    refusal: str | None = None
+    thinking: "str | list[TextPart] | None" = None
+    annotations: list[Any] | None = None
+    closed: bool | None = None
+
+    @property
+    def written(self) -> str | None:
+        """The text of the part, also of a thought."""
+        value = self.refusal if self.type == "refusal" else self.thinking if self.type == "thinking" else self.text
+        return "".join([part.text or "" for part in value]) if isinstance(value, list) else value
 
 
 class CalledFunction(msgspec.Struct, forbid_unknown_fields=True):
@@ -38,11 +52,13 @@ class AssistantToolCall(msgspec.Struct, forbid_unknown_fields=True):
         return {"id": self.id or "", "type": "function", "function": called}
 
     def _arguments(self) -> dict[str, Any]:
-        try:
-            return msgspec.json.decode(self.function.arguments or "{}", type=dict[str, Any])
-        except (msgspec.DecodeError, RecursionError):
-            message = f"The `arguments` of a call of `{self.function.name}` are not a JSON object."
-            raise CallerError(message, param="messages") from None
+        """The arguments. Of those that the end of an answer has cut, the ones that are whole."""
+        text = self.function.arguments or "{}"
+        for whole in (text, closed(text)):
+            with suppress(msgspec.DecodeError, RecursionError):
+                return msgspec.json.decode(whole, type=dict[str, Any])
+        message = f"The `arguments` of a call of `{self.function.name}` are not a JSON object."
+        raise CallerError(message, param="messages")
 
 
 class Message(msgspec.Struct, forbid_unknown_fields=True):
@@ -70,7 +86,7 @@ class Message(msgspec.Struct, forbid_unknown_fields=True):
     @property
     def text(self) -> str:
         content = self.content or ""
-        return content if isinstance(content, str) else "\n".join([part.text for part in content])
+        return content if isinstance(content, str) else "\n".join([part.text or "" for part in content])
 
     @property
     def length(self) -> int:
@@ -80,7 +96,9 @@ class Message(msgspec.Struct, forbid_unknown_fields=True):
 
     def for_template(self) -> dict[str, Any]:
         """The role in chat templates: `developer` is OpenAI's newer name of `system`."""
-        message: dict[str, Any] = {"role": "system" if self.role == "developer" else self.role, "content": self.text}
+        parts = self.content if isinstance(self.content, list) else None
+        content = self.text if parts is None else [{"type": "text", "text": part.text} for part in parts]
+        message: dict[str, Any] = {"role": "system" if self.role == "developer" else self.role, "content": content}
         if self.name is not None:
             message["name"] = self.name
         if self.tool_calls:
@@ -101,7 +119,7 @@ def check_messages(messages: list[Message]) -> None:
     for i, message in enumerate(messages):
         message.thinking_blocks = None
         if isinstance(message.content, list):
-            message.content = message.text
+            _read_parts(message, message.content, f"messages[{i}].content")
         if message.tool_calls and message.role != "assistant":
             param = f"messages[{i}].tool_calls"
             raise CallerError(f"`{param}` is the assistant's alone.", param=param)
@@ -114,6 +132,39 @@ def check_messages(messages: list[Message]) -> None:
         if (message.role == "tool") != (message.tool_call_id is not None):
             param = f"messages[{i}].tool_call_id"
             raise CallerError(f"`{param}` belongs to a message of role tool, which must have it.", param=param)
+
+
+def _read_parts(message: Message, parts: list[TextPart], param: str) -> None:
+    """Make all parts texts; thoughts become those of the message."""
+    thoughts, texts = list[str](), list[TextPart]()
+    for part in parts:
+        if (written := part.written) is None:
+            raise CallerError(f"`{param}` has a part without its text.", param=param)
+        if part.type == "thinking":
+            thoughts.append(written)
+        else:
+            texts.append(TextPart("text", written))
+    message.content = texts if len(texts) <= MAX_PARTS else "\n".join([part.text or "" for part in texts])
+    if thoughts and message.thought is None:
+        message.reasoning_content = "".join(thoughts)
+
+
+_JSON = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|[{}\[\]:,]|[^\s"{}\[\]:,]+', re.DOTALL)
+
+
+def closed(text: str) -> str:
+    """The beginning of a JSON object, closed after its last whole value. A number at the end may be cut: it is none."""
+    open_, whole, end = "", "", 0
+    for token in _JSON.finditer(text):
+        if token[0] in "{[":
+            open_ += "}" if token[0] == "{" else "]"
+            whole, end = open_, token.end()
+        elif token[0] in "}]":
+            open_ = open_[:-1]
+            whole, end = open_, token.end()
+        elif token[0] == ",":
+            whole, end = open_, token.start()
+    return text[:end] + whole[::-1]
 
 
 def check_continued(messages: list[Message]) -> None:

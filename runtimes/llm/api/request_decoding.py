@@ -1,7 +1,7 @@
 """Decodes requests of OpenAI's completion and chat APIs: bytes in, checked values out.
 
 Nothing is silently ignored. A parameter that this runtime does not support is accepted only with the value that has no
-effect; an unknown one is refused.
+effect. Those of other servers' clients have their own rules (`client_fields`). An unknown one is refused.
 """
 
 import re
@@ -13,6 +13,7 @@ import msgspec
 from adapters import offload
 from adapters.errors import CallerError, ContextTooLong
 from adapters.ignored_fields import NAMES, IgnoredFields, allowed_tools
+from runtimes.llm.api.client_fields import renamed, without_hints
 from runtimes.llm.api.messages import check_continued, check_messages
 from runtimes.llm.api.requests import ChatBody, CompletionBody, GenerateBody
 from runtimes.llm.api.sampling_fields import MAX_CHOICES
@@ -96,6 +97,10 @@ def _decode(body: bytes, kind: type[B], hints: IgnoredFields) -> B:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CallerError(f"The body is not valid JSON: {error}.", code="invalid_json") from None
     fields_of_kind = kind.__struct_fields__
+    fields = renamed(fields, frozenset(fields_of_kind), hints)
+    for name in ("messages", "tools"):
+        if name in fields:
+            fields[name] = without_hints(fields[name], hints)
     for name in fields.keys() - set(fields_of_kind):
         _check_unsupported(name, fields[name], hints)
     if "tool_choice" in fields_of_kind:

@@ -17,6 +17,7 @@ from runtimes.llm.sampling_params import (
     BadWords,
     SamplingParams,
 )
+from runtimes.llm.weights.generation_config import SamplingDefaults
 
 MAX_CHOICES = 128
 MAX_STOPS = MAX_BAD_WORDS = 1024
@@ -97,6 +98,7 @@ class SamplingFields(msgspec.Struct, kw_only=True):
         logprobs: int | None,
         prompt_logprobs: int | None,
         bad_words: BadWords | None,
+        defaults: SamplingDefaults,
     ) -> SamplingParams:
         """The parameters of one choice. Raises CallerError if `max_tokens` is below `min_tokens`."""
         if (self.min_tokens or 0) > max_tokens:
@@ -105,10 +107,10 @@ class SamplingFields(msgspec.Struct, kw_only=True):
         ignore_eos = self.ignore_eos or False
         return SamplingParams(
             max_tokens=max_tokens,
-            temperature=1.0 if self.temperature is None else self.temperature,
-            top_p=1.0 if self.top_p is None else self.top_p,
-            top_k=max(self.top_k or 0, 0),
-            min_p=self.min_p or 0.0,
+            temperature=defaults.temperature if self.temperature is None else self.temperature,
+            top_p=defaults.top_p if self.top_p is None else self.top_p,
+            top_k=defaults.top_k if self.top_k is None else max(self.top_k, 0),
+            min_p=defaults.min_p if self.min_p is None else self.min_p,
             # Choices of one request must differ, and the first one equals that of `n` = 1.
             seed=None if self.seed is None else (self.seed + choice + 2**63) % 2**64 - 2**63,
             stop_token_ids=frozenset(self.stop_token_ids or ()) | (frozenset() if ignore_eos else eos_token_ids),
@@ -116,7 +118,9 @@ class SamplingFields(msgspec.Struct, kw_only=True):
             min_tokens=self.min_tokens or 0,
             presence_penalty=self.presence_penalty or 0.0,
             frequency_penalty=self.frequency_penalty or 0.0,
-            repetition_penalty=1.0 if self.repetition_penalty is None else self.repetition_penalty,
+            repetition_penalty=(
+                defaults.repetition_penalty if self.repetition_penalty is None else self.repetition_penalty
+            ),
             logit_bias={int(token): bias for token, bias in (self.logit_bias or {}).items()},
             logprobs=logprobs,
             prompt_logprobs=prompt_logprobs,

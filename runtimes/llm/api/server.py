@@ -115,9 +115,8 @@ class App:
     async def _answer_chat(self, request: Request, written: bytes, hints: IgnoredFields) -> Response:
         body = await decoded(decode_chat, written, hints)
         model = self._answering(body.model)
-        if model.chat_template is None:
-            raise CallerError("This model has no chat template: use /v1/completions.", param="model")
-        template, use = model.chat_template, body.tool_use()
+        use = body.tool_use()
+        template = model.template("use /v1/completions", tools=use is not None)
         thinking_options, begun = body.thinking_options(), body.continue_final_message or False
         ignore_thinking(body, template, hints)
         prompt = await encode_chat(

@@ -28,6 +28,7 @@ from runtimes.llm.text.answer_parser import ThinkParser
 from runtimes.llm.text.chat_template import ChatTemplate
 from runtimes.llm.text.stop_strings import StopTable
 from runtimes.llm.text.tokenizer import Tokenizer, TooManyTokens
+from runtimes.llm.weights.generation_config import SamplingDefaults
 from runtimes.spans import around
 
 
@@ -121,7 +122,8 @@ class LoadedModel:
 
     engine: AsyncEngine
     tokenizer: Tokenizer
-    chat_template: ChatTemplate | None
+    chat_template: ChatTemplate | str | None
+    """A text is the reason for which the template cannot be used."""
     loaded_at: int
     fingerprint: str
     embedding: EmbeddingConfig = _PLAIN
@@ -131,6 +133,18 @@ class LoadedModel:
     grammars: Grammars | None = None
     """None for a model without an end token: no constraint is possible then."""
     encoding: EncodingThread = field(default_factory=EncodingThread)
+    tool_template: ChatTemplate | None = None
+    """Another template for chats with tools."""
+    sampling: SamplingDefaults = field(default_factory=SamplingDefaults)
+
+    def template(self, otherwise: str, *, tools: bool) -> ChatTemplate:
+        """The template of a chat. Raises CallerError, with the advice `otherwise`, if there is none."""
+        if tools and self.tool_template is not None:
+            return self.tool_template
+        if isinstance(self.chat_template, ChatTemplate):
+            return self.chat_template
+        reason = "has no chat template" if self.chat_template is None else f"cannot chat: {self.chat_template}"
+        raise CallerError(f"This model {reason}: {otherwise}.", param="model")
 
 
 class AnswerForm(NamedTuple):
@@ -165,7 +179,8 @@ class Words(NamedTuple):
             return cls(table, None)
         # Each is encoded twice, and a short one takes as long as a message.
         work = sum(map(len, words)) + 2 * TURN * len(words)
-        return cls(table, await model.encoding.run(work, functools.partial(spelled, words, model.tokenizer.encode)))
+        encode = functools.partial(model.tokenizer.encode, continues=True)
+        return cls(table, await model.encoding.run(work, functools.partial(spelled, words, encode)))
 
 
 def submit(
@@ -267,7 +282,7 @@ def room(model: LoadedModel, body: GenerateBody, prompt_tokens: int, default: in
     context = model.engine.max_model_len
     left = context - prompt_tokens
     requested = 0 if body.max_tokens is None else body.max_tokens
-    if left < max(requested, 1):
+    if left < (1 if body.max_tokens is None else requested):
         raise ContextTooLong(
             f"This model's context has {context} tokens; `{param}` takes {prompt_tokens} and the answer {requested}:"
             " shorten one of them.",
@@ -297,6 +312,7 @@ def _sampling(model: LoadedModel, body: GenerateBody, max_tokens: int, index: in
         logprobs=chosen if body.num_logprobs is None else body.num_logprobs,
         prompt_logprobs=_scored(body, first=index % body.candidates == 0),
         bad_words=words.bad,
+        defaults=model.sampling,
     )
 
 

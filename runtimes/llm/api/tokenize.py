@@ -17,14 +17,13 @@ async def tokens_of(body: TokenizeBody, model: LoadedModel) -> list[int]:
             model.tokenizer.encode, body.prompt, allow_special=True, add_bos=body.add_special_tokens
         )
         return await encode_within(model, encode, len(body.prompt), limit, "prompt")
-    if model.chat_template is None:
-        raise CallerError("This model has no chat template: give a `prompt`.", param="model")
+    template = model.template("give a `prompt`", tools=bool(body.tools))
     begun = body.continue_final_message
     tools = [tool.for_template() for tool in body.tools or ()]
     check_variables(body.chat_template_kwargs)
     answer, variables = body.add_generation_prompt and not begun, body.chat_template_kwargs or {}
     return await encode_chat(
-        model, model.chat_template, body.messages or (), tools, limit, answer=answer, begun=begun, variables=variables
+        model, template, body.messages or (), tools, limit, answer=answer, begun=begun, variables=variables
     )
 
 

@@ -14,7 +14,7 @@ from runtimes.llm.grammar.json_schema import json_text
 from runtimes.llm.text.tokenizer import Tokenizer
 from runtimes.llm.text.tool_parser import ToolFormat, ToolParser
 
-MAX_TOOLS = 128
+MAX_TOOLS = 1024
 _NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
@@ -30,7 +30,7 @@ class ToolFunction:
 class FunctionTool(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """`parameters` is a JSON schema of an object; without it there are no arguments."""
 
-    name: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
+    name: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_.-]{1,256}$")]
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
@@ -114,7 +114,7 @@ def tool_use(tools: Sequence[Tool] | None, choice: ToolChoice | None, parallel: 
     if isinstance(choice, ChosenTool):
         called = [tool for tool in tools if tool.function.name == choice.function.name]
         if not called:
-            message = f"`tool_choice` names {choice.function.name[:64]}, which `tools` does not have."
+            message = f"`tool_choice` names {choice.function.name[:256]}, which `tools` does not have."
             raise CallerError(message, param="tool_choice")
     one = isinstance(choice, ChosenTool) or parallel is False
     functions = tuple([tool.rules for tool in called])

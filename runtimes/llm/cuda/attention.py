@@ -20,9 +20,10 @@ STRIP = 32
 @triton.jit
 def _attend(
     query, keys, values, key_scales, value_scales, tables, starts, lengths, tile_sequences, tile_firsts,
-    output, sums, maxima, scale, soft_cap, window, table_stride, kv_heads,
+    output, sums, maxima, sinks, scale, soft_cap, window, table_stride, kv_heads,
     GROUP: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr, PAGE: tl.constexpr, ROWS: tl.constexpr,
     STRIP: tl.constexpr, SEGMENTS: tl.constexpr, CODES: tl.constexpr, CAPPED: tl.constexpr, WINDOWED: tl.constexpr,
+    SINKS: tl.constexpr,
 ):  # fmt: skip
     tile, head, segment = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     sequence = tl.load(tile_sequences + tile)
@@ -50,6 +51,9 @@ def _attend(
 
     best = tl.full([ROWS], -float("inf"), tl.float32)
     total = tl.zeros([ROWS], tl.float32)
+    if SINKS and segment == 0:  # one more score, of no value
+        best = tl.load(sinks + head * GROUP + rows % GROUP)
+        total += 1.0
     mixed = tl.zeros([ROWS, WIDTH], tl.float32)
     for strip in range(low, tl.minimum(low + share, high)):
         at = strip * STRIP + tl.arange(0, STRIP)
@@ -123,12 +127,14 @@ def attend(
     window: int | None,
     scale: float,
     soft_cap: float | None,
+    sinks: Tensor | None = None,
 ) -> None:
     """Attend for the `tiles` (sequences, and which of their tokens is the first) into their rows of `output` [T, H, D].
 
     `query` is [T, H, D], `keys` and `values` [pages, B, K, D], of codes with `scales` [pages, B, K] each; `tables`
     [S, pages], `starts` [S + 1] and `lengths` [S] int32. A tile has `rows`, a power of 2: tokens times heads of a
-    group. With more than one of the `segments`, also a power of 2, every row of `output` belongs to a tile.
+    group. `sinks` are float32 [H]. With more than one of the `segments`, also a power of 2, every row of `output`
+    belongs to a tile.
     """
     count, heads, dim = query.shape
     kv_heads, page = keys.shape[2], keys.shape[1]
@@ -141,9 +147,11 @@ def attend(
     width = max(16, triton.next_power_of_2(dim))
     _attend[(len(tiles[0]), kv_heads, segments)](
         query, keys, values, key_scales, value_scales, tables, starts, lengths, *tiles,
-        whole, sums, maxima, scale, soft_cap or 0.0, window or 0, tables.stride(0), kv_heads,
+        whole, sums, maxima, sums if sinks is None else sinks,
+        scale, soft_cap or 0.0, window or 0, tables.stride(0), kv_heads,
         GROUP=heads // kv_heads, DIM=dim, WIDTH=width, PAGE=page, ROWS=rows, STRIP=STRIP, SEGMENTS=segments,
         CODES=scales is not None, CAPPED=soft_cap is not None, WINDOWED=window is not None,
+        SINKS=sinks is not None,
     )  # fmt: skip
     if segments > 1:
         _merge[(count * heads,)](

@@ -67,8 +67,9 @@ class CudaLayout:
         return cls(step[:, SLOT].long(), step[:, TABLE:], each, step[:, LENGTH].contiguous(), (tiles,))
 
     def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, keys: Pages, values: Pages, scores: ScoreOptions
-    ) -> Tensor:
+        self, query: Tensor, key: Tensor, value: Tensor, keys: Pages, values: Pages, scores: ScoreOptions,
+        sinks: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
         """See `Attention.attend`."""
         store(keys, self.slots, key)
         store(values, self.slots, value)
@@ -84,7 +85,7 @@ class CudaLayout:
             attend(
                 query, keys, values, scales, self.tables, self.starts, self.lengths, (tiles.sequences, tiles.firsts),
                 output, rows=tiles.rows, segments=tiles.segments, window=scores.window,
-                scale=scores.scale_of(query), soft_cap=scores.soft_cap,
+                scale=scores.scale_of(query), soft_cap=scores.soft_cap, sinks=sinks,
             )  # fmt: skip
         return output
 

@@ -124,7 +124,7 @@ class Engine:
         self.clock = clock
         self.intervals = Histogram(LATENCY_BOUNDS)
         self.vocab_size = vocab_size
-        self.eos_token_ids = eos_token_ids
+        self.eos_token_ids = frozenset(id for id in eos_token_ids if id < vocab_size)
         self._scheduler = scheduler
         self._runner = runner
         self._pooler = pooler

@@ -11,14 +11,15 @@ from runtimes.llm.engine.scheduler import Scheduler
 from runtimes.llm.engine.step_budget import SchedulerConfig
 from runtimes.llm.model.embedding_config import EmbeddingConfig, encoder_config
 from runtimes.llm.model.encoder import Encoder
+from runtimes.llm.model.encoder_families import ENCODERS, stored_in
 from runtimes.llm.model.matrix import Weight, WeightsName, held, moved
 from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.sequence import Sampled, StepBatch
 from runtimes.llm.weights.loader import DeviceName, DtypeName, check_weight, choose_device, choose_dtype
-from runtimes.llm.weights.safetensors_files import SafetensorsFiles, json_object
+from runtimes.llm.weights.tensor_files import TensorFiles, json_object
 
 # Files of models that were trained with a head store the encoder's tensors under one of these.
-_PREFIXES = ("", "bert.", "roberta.")
+_PREFIXES = ("", "bert.", "roberta.", "mpnet.", "distilbert.", "model.", "new.", "gte.", "nomic_bert.")
 
 
 def read_encoder(
@@ -27,17 +28,19 @@ def read_encoder(
     """Raises UnsupportedModel or InvalidCheckpoint for an unusable model, ValueError for an unknown device."""
     target = choose_device(device)
     number = choose_dtype(dtype, target)
+    raw = json_object(folder / "config.json")
     try:
-        config = encoder_config(json_object(folder / "config.json"))
+        config = encoder_config(raw)
     except (TypeError, ArithmeticError) as error:
         raise UnsupportedModel(f"the configuration of {folder.name} is not valid: {error!r}") from None
-    files = SafetensorsFiles(folder)
+    files = TensorFiles(folder)
 
     def tensor(name: str, shape: tuple[int, ...]) -> Weight:
-        stored = next((prefix + name for prefix in _PREFIXES if prefix + name in files), name)
-        weight = files.tensor(stored)
+        place = stored_in(ENCODERS[raw["model_type"]], name)
+        stored = next((prefix + place.name for prefix in _PREFIXES if prefix + place.name in files), place.name)
+        weight = place.of(files.tensor(stored), config)
         check_weight(stored, weight, shape)
-        how: WeightsName = "unquantized" if name.startswith("embeddings.") else weights
+        how: WeightsName = "unquantized" if name.startswith("embeddings.") or "relative" in name else weights
         return moved(held(name, weight, how, number), target)
 
     return Encoder(config, tensor)

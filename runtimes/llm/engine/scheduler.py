@@ -125,7 +125,10 @@ class Scheduler:
         Raises PromptTooLong if it could never run, TooLate if its deadline has passed, QueueFull if the queue is full
         and no waiting sequence has a lower claim.
         """
-        limit = self.config.max_model_len - (1 if sequence.pooling is None else 0)
+        # A prompt that is only embedded, checked or scored leaves no place for an answer.
+        params = sequence.params
+        answers = sequence.pooling is None and params.max_tokens > (0 if params.prompt_logprobs is None else 1)
+        limit = self.config.max_model_len - answers
         if len(sequence) > limit:
             raise PromptTooLong(length=len(sequence), limit=limit)
         if sequence.standing.deadline <= now:

@@ -1,10 +1,15 @@
 """llguidance's matcher of a grammar, for one vocabulary (https://github.com/guidance-ai/llguidance).
 
-The runtime and its sandbox of grammars build with the same function, so that a grammar costs both the same.
+The runtime and its sandbox of grammars build with the same functions of the vocabulary alone. So a grammar costs both
+the same, and one that passes there builds here.
+
+llguidance would force its own tokens for a text that a grammar leaves no choice of. The model's tokenizer is no help
+for them: many put a space in front of a text, which the grammar does not allow there. So the model may spell it freely.
 """
 
 import json
-from collections.abc import Callable
+import logging
+import re
 from typing import Literal
 
 import msgspec
@@ -13,7 +18,10 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper,
 # The cost of one step: some 5 ms at the most where a text is met for the first time, 0.05 ms as a rule.
 _LIMITS = LLParserLimits(step_lexer_fuel=100_000, max_lexer_states=50_000, verbose_errors=False)
 
+_FREELY = '%llguidance {"no_forcing": true}'
+_OWN_OPTIONS = re.compile(r"%llguidance\s*\{\s*[^\s}]")
 Kind = Literal["json_schema", "regex", "choice", "grammar", "lark"]
+log = logging.getLogger(__name__)
 
 
 class Vocabulary(msgspec.Struct, frozen=True):
@@ -23,11 +31,10 @@ class Vocabulary(msgspec.Struct, frozen=True):
     control: list[int]
     ends: list[int]
 
-    def tokenizer(self, encode: Callable[[str], list[int]]) -> LLTokenizer:
-        """As llguidance reads the vocabulary, a second's work for the largest. `encode` gives the tokens of a text that
-        a grammar leaves no choice of."""
+    def tokenizer(self) -> LLTokenizer:
+        """As llguidance reads the vocabulary, a second's work for the largest."""
         return LLTokenizer(
-            TokenizerWrapper(_Tokens(self, encode)), n_vocab=len(self.tokens), eos_token=self.ends,
+            TokenizerWrapper(_Tokens(self)), n_vocab=len(self.tokens), eos_token=self.ends,
             slices=LLTokenizer.json_slices(),
         )  # fmt: skip
 
@@ -62,7 +69,7 @@ def build(tokenizer: LLTokenizer, kind: Kind, text: str) -> LLMatcher:
     try:
         matcher = LLMatcher(tokenizer, _source(kind, text), log_level=0, limits=_LIMITS)
     except ValueError as error:
-        raise CannotBuild(str(error)) from None
+        raise CannotBuild(_readable(str(error))) from None
     # The first mask is the dearest, and some grammars fail only there.
     first = matcher.deep_copy()
     first.compute_bitmask()
@@ -74,26 +81,41 @@ def build(tokenizer: LLTokenizer, kind: Kind, text: str) -> LLMatcher:
 
 def reason(matcher: LLMatcher) -> str:
     """The reason for which the matcher failed."""
-    return " ".join(matcher.get_error().partition("<non-verbose/>")[0].split())
+    return _readable(matcher.get_error())
+
+
+def _readable(error: str) -> str:
+    """An error in one line. A fault of the library, with the places of its source files, is only logged."""
+    if "panic" in error or "<backtrace>" in error:
+        log.error("llguidance failed: %s", error)
+        return "the library that compiles grammars failed on it"
+    return " ".join(error.partition("<non-verbose/>")[0].split())
 
 
 def _source(kind: Kind, text: str) -> str:
-    """The message of llguidance. Raises ValueError."""
-    if kind == "choice":
+    """The grammar as Lark, with options for llguidance. Raises ValueError."""
+    if kind == "json_schema":
+        lark = f"start: %json {text}"
+    elif kind == "choice":
         options = " | ".join([json.dumps(option) for option in json.loads(text)])
-        return str(grammar_from("lark", f"start: OPTION\nOPTION: {options}"))  # a terminal has no limit of branches
-    return str(grammar_from(kind, text))
+        lark = f"start: OPTION\nOPTION: {options}"  # a terminal has no limit of branches
+    elif kind == "regex":
+        lark = json.loads(grammar_from("regex", text))["grammars"][0]["lark_grammar"]
+    else:
+        lark = grammar_from(kind, text)
+    # The last options apply: those of the grammar itself, if it has any.
+    return lark if _OWN_OPTIONS.search(lark) else f"{lark}\n{_FREELY}"
 
 
 class _Tokens:
     """The names that `TokenizerWrapper` reads."""
 
-    def __init__(self, vocabulary: Vocabulary, encode: Callable[[str], list[int]]) -> None:
+    def __init__(self, vocabulary: Vocabulary) -> None:
         self.tokens = vocabulary.tokens
         self.special_token_ids = vocabulary.control
         self.eos_token_id = vocabulary.ends[0]
         self.bos_token_id = None
-        self._encode = encode
+        self._longest = LongestTokens(vocabulary)
 
-    def __call__(self, text: str) -> list[int]:
-        return self._encode(text)
+    def __call__(self, text: bytes) -> list[int]:
+        return self._longest.spelled(text) or []

@@ -251,9 +251,9 @@ class Grammars:
     """
 
     def __init__(self, tokenizer: Tokenizer, vocab_size: int, eos_token_ids: frozenset[int]) -> None:
-        vocabulary = _vocabulary(tokenizer, vocab_size, eos_token_ids)
+        vocabulary = vocabulary_of(tokenizer, vocab_size, eos_token_ids)
         self._tokenizer = tokenizer
-        self._reads = vocabulary.tokenizer(tokenizer.encode)
+        self._reads = vocabulary.tokenizer()
         self._spelling = LongestTokens(vocabulary)
         self._sandbox = Sandbox(vocabulary)
         self._width = (vocab_size + 7) // 8
@@ -266,7 +266,7 @@ class Grammars:
     @classmethod
     def of(cls, tokenizer: Tokenizer, vocab_size: int, eos_token_ids: frozenset[int]) -> "Grammars | None":
         """None without an end token."""
-        ends = tokenizer.eos_token_ids | eos_token_ids
+        ends = frozenset(id for id in tokenizer.eos_token_ids | eos_token_ids if id < vocab_size)
         return cls(tokenizer, vocab_size, ends) if ends else None
 
     def close(self) -> None:
@@ -325,7 +325,8 @@ class Grammars:
             self._cached_bytes -= self._cache.popitem(last=False)[1].size
 
 
-def _vocabulary(tokenizer: Tokenizer, vocab_size: int, eos_token_ids: frozenset[int]) -> Vocabulary:
+def vocabulary_of(tokenizer: Tokenizer, vocab_size: int, eos_token_ids: frozenset[int]) -> Vocabulary:
+    """The vocabulary of a model of `vocab_size` rows."""
     control = {id: spelling.encode() for spelling, id in tokenizer.special_tokens.items()}
     tokens = [control.get(id) or tokenizer.piece(id) for id in range(vocab_size)]
-    return Vocabulary(tokens, sorted(control), sorted(eos_token_ids))
+    return Vocabulary(tokens, [id for id in sorted(control) if id < vocab_size], sorted(eos_token_ids))

@@ -37,7 +37,7 @@ class ThoughtRules:
         )
 
     def _thinking(self, rules: TextRules | None) -> "ThoughtConstraint":
-        closing = self.tokenizer.encode(f"\n{self.format.closes}", allow_special=True)
+        closing = self.tokenizer.encode(f"\n{self.format.closes}", allow_special=True, continues=True)
         place = AfterMark(mark_of(self.format.closes, self.tokenizer), rules, self.width)
         return ThoughtConstraint(place, self.budget, closing, self.width)
 

@@ -20,7 +20,7 @@ from typing import Literal
 import msgspec
 from llguidance import LLTokenizer
 
-from runtimes.llm.grammar.build import CannotBuild, Kind, LongestTokens, Vocabulary, build
+from runtimes.llm.grammar.build import CannotBuild, Kind, Vocabulary, build
 
 LENGTH = struct.Struct("<I")
 STACK_BYTES = 4 << 20
@@ -52,9 +52,7 @@ def main(numbers: list[str]) -> None:
     os.nice(NICENESS)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     vocabulary = msgspec.msgpack.decode(_receive(connections[0]), type=Vocabulary)
-    longest = LongestTokens(vocabulary)
-    # Near enough to the tokens of the model's tokenizer to cost the same.
-    tokenizer = vocabulary.tokenizer(lambda text: longest.spelled(text.encode(errors="replace")) or [])
+    tokenizer = vocabulary.tokenizer()
     gc.freeze()
     for place, connection in enumerate(connections[1:], 1):
         if os.fork() == 0:

@@ -1,8 +1,14 @@
 """The computation of a step in torch, which is the reference for the other executors.
 
-llama.py             the Llama family; model_config.py: the shape of a model; rope.py: rotary positions
-encoder.py           the BERT family
+encoder.py           encoders, all in the manner of BERT
 embedding_config.py  the shape of an encoder, and how a model's vectors are made
+encoder_families.py  the families of encoders, one row for each
+llama.py             decoders, all in the manner of Llama; layers.py: a layer's weights
+experts.py           mixtures of experts; activations.py: what an MLP does between its matrices
 attention.py         attention over pages, and the pages
+hugging_face.py      the shape of a model from its config.json
+families.py          the families of decoders, one row for each
+tensor_names.py      the names of a family's tensors in files
+rope.py              rotary positions; model_config.py: the shape of a model
 matrix.py            a weight matrix, whole or quantized at load
 """

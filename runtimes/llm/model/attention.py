@@ -132,12 +132,13 @@ class Attention(Protocol):
     """The attention of the tokens of one step, the same in every layer."""
 
     def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, keys: Pages, values: Pages, scores: ScoreOptions
-    ) -> Tensor:
+        self, query: Tensor, key: Tensor, value: Tensor, keys: Pages, values: Pages, scores: ScoreOptions,
+        sinks: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
         """Store the step's keys and values in the cache, then attend causally over each sequence's own pages.
 
         `query` is [T, H, D], `key` and `value` [T, K, D], `keys` and `values` one layer's cache, changed in place.
-        Returns [T, H, D].
+        `sinks` [H], float32, are one more score of each head, of no value. Returns [T, H, D].
         """
 
 
@@ -198,20 +199,33 @@ class Layout:
         )
 
     def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, keys: Pages, values: Pages, scores: ScoreOptions
-    ) -> Tensor:
+        self, query: Tensor, key: Tensor, value: Tensor, keys: Pages, values: Pages, scores: ScoreOptions,
+        sinks: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
         """See `Attention.attend`."""
         store(keys, self.slots, key)
         store(values, self.slots, value)
-        scale, soft_cap = scores.scale_of(query), scores.soft_cap
+        how = _Scoring(scores.scale_of(query), scores.soft_cap, sinks)
         outputs = []
         if self.num_decodes:
             seen = self.decodes[scores.window]
-            outputs.append(_attend_once(query[: self.num_decodes], keys, values, seen, scale, soft_cap))
+            outputs.append(_attend_once(query[: self.num_decodes], keys, values, seen, how))
         for prefill in self.prefills:
             rows = query[prefill.first : prefill.last]
-            outputs.append(_attend_chunk(rows, keys, values, prefill.seen[scores.window], scale, soft_cap))
+            outputs.append(_attend_chunk(rows, keys, values, prefill.seen[scores.window], how))
         return torch.cat(outputs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scoring:
+    scale: float
+    soft_cap: float | None
+    sinks: Tensor | None
+
+    @property
+    def plain(self) -> bool:
+        """Whether torch's own attention computes it."""
+        return self.soft_cap is None and self.sinks is None
 
 
 def _seen_by_chunk(chunk: Chunk, window: int | None, block_size: int, device: torch.device) -> _Seen:
@@ -242,9 +256,7 @@ def _first_page(position: int, window: int | None, block_size: int) -> int:
     return 0 if window is None else max(0, position + 1 - window) // block_size
 
 
-def _attend_once(
-    query: Tensor, keys: Pages, values: Pages, seen: _Seen, scale: float, soft_cap: float | None
-) -> Tensor:
+def _attend_once(query: Tensor, keys: Pages, values: Pages, seen: _Seen, how: _Scoring) -> Tensor:
     """All single tokens at once. Query heads that share a key head ride as rows of one query."""
     count = len(query)
     kv_heads, head_dim = keys.shape[2:]
@@ -252,40 +264,45 @@ def _attend_once(
     key = fetch(keys, flat, query.dtype).view(count, -1, kv_heads, head_dim).transpose(1, 2)
     value = fetch(values, flat, query.dtype).view(count, -1, kv_heads, head_dim).transpose(1, 2)
     grouped = query.view(count, kv_heads, -1, head_dim)
-    if soft_cap is not None:
-        output = _soft_capped(grouped, key, value, seen.mask, scale, soft_cap)
+    if how.plain:
+        output = functional.scaled_dot_product_attention(grouped, key, value, attn_mask=seen.mask, scale=how.scale)
     else:
-        output = functional.scaled_dot_product_attention(grouped, key, value, attn_mask=seen.mask, scale=scale)
+        sinks = None if how.sinks is None else how.sinks.view(kv_heads, -1, 1)
+        output = _attended(grouped, key, value, seen.mask, how, sinks)
     return output.reshape(count, -1, head_dim)
 
 
-def _attend_chunk(
-    query: Tensor, keys: Pages, values: Pages, seen: _Seen, scale: float, soft_cap: float | None
-) -> Tensor:
+def _attend_chunk(query: Tensor, keys: Pages, values: Pages, seen: _Seen, how: _Scoring) -> Tensor:
     count, _, head_dim = query.shape
     kv_heads = keys.shape[2]
     length = count if seen.mask is None else seen.mask.shape[-1]
     key = fetch(keys, seen.blocks, query.dtype).flatten(0, 1)[:length].transpose(0, 1)
     value = fetch(values, seen.blocks, query.dtype).flatten(0, 1)[:length].transpose(0, 1)
-    if soft_cap is not None:
+    if not how.plain:
         causal = torch.ones(count, count, dtype=torch.bool, device=query.device).tril()
         grouped = query.view(count, kv_heads, -1, head_dim).permute(1, 2, 0, 3)
         mask = causal if seen.mask is None else seen.mask
-        output = _soft_capped(grouped, key[:, None], value[:, None], mask, scale, soft_cap)
-        return output.flatten(0, 1).transpose(0, 1)
+        sinks = None if how.sinks is None else how.sinks.view(kv_heads, -1, 1, 1)
+        return _attended(grouped, key[:, None], value[:, None], mask, how, sinks).flatten(0, 1).transpose(0, 1)
     output = functional.scaled_dot_product_attention(
         query.transpose(0, 1)[None], key[None], value[None], attn_mask=seen.mask, is_causal=seen.mask is None,
-        scale=scale, enable_gqa=True,
+        scale=how.scale, enable_gqa=True,
     )  # fmt: skip
     return output[0].transpose(0, 1)
 
 
-def _soft_capped(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, soft_cap: float
+def _attended(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, how: _Scoring, sinks: Tensor | None
 ) -> Tensor:
-    """Attention whose scores are soft_cap × tanh(score / soft_cap): [..., n, D] over [..., positions, D]."""
-    scores = query.float() @ key.float().transpose(-1, -2) * scale
-    scores = torch.tanh(scores / soft_cap) * soft_cap
+    """Attention with soft_cap × tanh(score / soft_cap) or sinks: [..., n, D] over [..., positions, D]."""
+    scores = query.float() @ key.float().transpose(-1, -2) * how.scale
+    if how.soft_cap is not None:
+        scores = torch.tanh(scores / how.soft_cap) * how.soft_cap
     if mask is not None:
         scores = scores.masked_fill(~mask, -torch.inf)
-    return (scores.softmax(dim=-1) @ value.float()).to(query.dtype)
+    if sinks is not None:
+        scores = torch.cat([scores, sinks.expand(*scores.shape[:-1], 1)], dim=-1)
+        shares = scores.softmax(dim=-1)[..., :-1]
+    else:
+        shares = scores.softmax(dim=-1)
+    return (shares @ value.float()).to(query.dtype)

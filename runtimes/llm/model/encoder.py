@@ -1,10 +1,12 @@
-"""The BERT family: encoders, which attend to a whole text at once and represent its meaning.
+"""Encoders, which attend to a whole text at once and represent its meaning.
 
-BERT (Devlin et al. 2019, https://arxiv.org/abs/1810.04805) and RoBERTa, on which MiniLM, bge, e5, gte and most other
-embedding models are based. T is the number of tokens in a step; texts are concatenated without padding. Matrices are
-[out, in]; queries, keys and values are one matrix.
+BERT (Devlin et al. 2019, https://arxiv.org/abs/1810.04805) and RoBERTa, on which MiniLM, bge, e5 and most other
+embedding models are based, and those after them, which turn queries and keys or have a gate (encoder_families.py). T is
+the number of tokens in a step; texts are concatenated without padding. Matrices are [out, in]; queries, keys and values
+are one matrix.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -15,6 +17,7 @@ from torch.nn import functional
 
 from runtimes.llm.model.embedding_config import EncoderConfig
 from runtimes.llm.model.matrix import Weight, concatenated, linear
+from runtimes.llm.model.rope import rotary_tables, rotated
 from runtimes.llm.sequence import Chunk
 
 TensorSource = Callable[[str, tuple[int, ...]], Weight]
@@ -24,13 +27,14 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": functional.gelu,
     "gelu_tanh": lambda rows: functional.gelu(rows, approximate="tanh"),
     "relu": functional.relu,
+    "silu": functional.silu,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class _Linear:
     weight: Weight
-    bias: Tensor
+    bias: Tensor | None
 
     def __call__(self, rows: Tensor) -> Tensor:
         return linear(rows, self.weight, self.bias)
@@ -39,7 +43,7 @@ class _Linear:
 @dataclass(frozen=True, slots=True)
 class _Norm:
     weight: Tensor
-    bias: Tensor
+    bias: Tensor | None
     eps: float
 
     def __call__(self, rows: Tensor) -> Tensor:
@@ -48,9 +52,11 @@ class _Norm:
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
+    kind: int
     qkv: _Linear
     attention_out: _Linear
-    attention_norm: _Norm
+    attention_norm: _Norm | None
+    gate: _Linear | None
     up: _Linear
     down: _Linear
     norm: _Norm
@@ -64,12 +70,19 @@ class Encoder:
         read = _Reader(config, tensor)
         hidden = config.hidden_size
         self._words = read.plain("embeddings.word_embeddings.weight", config.vocab_size, hidden)
-        places = read.plain("embeddings.position_embeddings.weight", config.num_positions, hidden)
-        # Every token is of a text's first part.
-        part = read.plain("embeddings.token_type_embeddings.weight", config.num_types, hidden)[0]
-        self._places = places[config.first_position :] + part
+        self._places: Tensor | None = None
+        if not config.ropes:
+            places = read.plain("embeddings.position_embeddings.weight", config.num_positions, hidden)
+            self._places = places[config.first_position :]
+        self._type: Tensor | None = None
+        if config.num_types:  # every token is of a text's first part
+            self._type = read.plain("embeddings.token_type_embeddings.weight", config.num_types, hidden)[0]
+        self._turns = [rotary_tables(rope, config.num_positions, self._words.device) for rope in config.ropes]
         self._norm = read.norm("embeddings.LayerNorm")
-        self._layers = [read.layer(f"encoder.layer.{index}") for index in range(config.num_layers)]
+        self._layers = [read.layer(index) for index in range(config.num_layers)]
+        self._last_norm = read.norm("final_norm") if config.pre_norms else None
+        biases = (config.buckets, config.num_heads)
+        self._distances = read.plain("encoder.relative_attention_bias.weight", *biases) if config.buckets else None
         self._activation = _ACTIVATIONS[config.activation]
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
@@ -87,21 +100,64 @@ class Encoder:
 
     def _forward(self, token_ids: Tensor, positions: Tensor, alike: list[tuple[int, int]]) -> Tensor:
         """`alike` lists runs of consecutive texts of one length, as number and length: [T] → [T, hidden]."""
-        hidden = self._norm(self._words[token_ids] + self._places[positions])
+        hidden = self._words[token_ids]
+        if self._places is not None:
+            hidden = hidden + self._places[positions]
+        hidden = self._norm(hidden if self._type is None else hidden + self._type)
+        turns = [(cos[positions][:, None], sin[positions][:, None]) for cos, sin in self._turns]
+        masks = [[self._mask(length, window) for _, length in alike] for window in self.config.windows]
         for layer in self._layers:
-            qkv = layer.qkv(hidden).view(len(hidden), 3, self.config.num_heads, -1)
-            hidden = layer.attention_norm(hidden + layer.attention_out(_attended(qkv, alike)))
-            hidden = layer.norm(hidden + layer.down(self._activation(layer.up(hidden))))
-        return hidden
+            normed = hidden
+            if self.config.pre_norms and layer.attention_norm is not None:
+                normed = layer.attention_norm(hidden)
+            query, key, value = layer.qkv(normed).view(len(hidden), 3, self.config.num_heads, -1).unbind(1)
+            if turns:
+                query, key = (rotated(heads, *turns[layer.kind]) for heads in (query, key))
+            attended = layer.attention_out(_attended(query, key, value, alike, masks[layer.kind]))
+            if self.config.pre_norms or layer.attention_norm is None:
+                hidden = hidden + attended
+                hidden = hidden + self._mlp(layer, layer.norm(hidden))
+            else:
+                hidden = layer.attention_norm(hidden + attended)
+                hidden = layer.norm(hidden + self._mlp(layer, hidden))
+        return hidden if self._last_norm is None else self._last_norm(hidden)
+
+    def _mlp(self, layer: _Layer, rows: Tensor) -> Tensor:
+        if layer.gate is None:
+            return layer.down(self._activation(layer.up(rows)))
+        return layer.down(self._activation(layer.gate(rows)) * layer.up(rows))
+
+    def _mask(self, length: int, window: int | None) -> Tensor | None:
+        """What is added to scores of texts of `length`, or where their tokens look: [heads or 1, length, length]."""
+        if self._distances is None and (window is None or window >= length):
+            return None
+        places = torch.arange(length, device=self._words.device)
+        apart = places - places[:, None]
+        if self._distances is None:
+            return (apart.abs() <= window)[None]
+        return self._distances[_bucket(apart, self.config.buckets)].permute(2, 0, 1)
 
 
-def _attended(qkv: Tensor, alike: list[tuple[int, int]]) -> Tensor:
-    """Every token attends to its whole text: [T, 3, heads, size] → [T, heads × size]. Texts of one length at once."""
+def _bucket(apart: Tensor, buckets: int, most: int = 128) -> Tensor:
+    """T5's buckets of distances (Raffel et al. 2020, https://arxiv.org/abs/1910.10683): half of them before and half
+    after, of these half for one distance each, and the others for more and more, up to `most`."""
+    half = buckets // 2
+    single, far = half // 2, apart.abs()
+    later = single + (torch.log(far.float() / single) / math.log(most / single) * (half - single)).long()
+    return (apart > 0) * half + torch.where(far < single, far, later.clamp(max=half - 1))
+
+
+def _attended(
+    query: Tensor, key: Tensor, value: Tensor, alike: list[tuple[int, int]], masks: list[Tensor | None]
+) -> Tensor:
+    """Every token attends to its text: three [T, heads, size] → [T, heads × size]. Texts of one length at once."""
     outputs, first = [], 0
-    for count, length in alike:
-        rows = qkv[first : first + count * length].view(count, length, *qkv.shape[1:])
-        query, key, value = rows.permute(2, 0, 3, 1, 4)
-        attended = functional.scaled_dot_product_attention(query, key, value)
+    for (count, length), mask in zip(alike, masks, strict=True):
+        parts = [
+            rows[first : first + count * length].unflatten(0, (count, length)).transpose(1, 2)
+            for rows in (query, key, value)
+        ]
+        attended = functional.scaled_dot_product_attention(*parts, attn_mask=mask)
         outputs.append(attended.transpose(1, 2).reshape(count * length, -1))
         first += count * length
     return torch.cat(outputs)
@@ -114,25 +170,32 @@ class _Reader:
         self._config = config
         self._tensor = tensor
 
-    def layer(self, name: str) -> _Layer:
-        hidden, inner = self._config.hidden_size, self._config.intermediate_size
-        qkv = [self.linear(f"{name}.attention.self.{part}", hidden, hidden) for part in ("query", "key", "value")]
+    def layer(self, index: int) -> _Layer:
+        config, name = self._config, f"encoder.layer.{index}"
+        hidden, inner, bias = config.hidden_size, config.intermediate_size, config.attention_bias
+        qkv = [self.linear(f"{name}.attention.self.{part}", hidden, hidden, bias) for part in ("query", "key", "value")]
+        biases = [part.bias for part in qkv if part.bias is not None]
+        # The first norm of ModernBERT is that of its embeddings.
+        normed = not (config.pre_norms and index == 0)
         return _Layer(
-            qkv=_Linear(concatenated([part.weight for part in qkv]), torch.cat([part.bias for part in qkv])),
-            attention_out=self.linear(f"{name}.attention.output.dense", hidden, hidden),
-            attention_norm=self.norm(f"{name}.attention.output.LayerNorm"),
-            up=self.linear(f"{name}.intermediate.dense", inner, hidden),
-            down=self.linear(f"{name}.output.dense", hidden, inner),
+            kind=config.kind(index),
+            qkv=_Linear(concatenated([part.weight for part in qkv]), torch.cat(biases) if biases else None),
+            attention_out=self.linear(f"{name}.attention.output.dense", hidden, hidden, bias),
+            attention_norm=self.norm(f"{name}.attention.output.LayerNorm") if normed else None,
+            gate=self.linear(f"{name}.intermediate.gate", inner, hidden, config.up_bias) if config.gated else None,
+            up=self.linear(f"{name}.intermediate.dense", inner, hidden, config.up_bias),
+            down=self.linear(f"{name}.output.dense", hidden, inner, config.down_bias),
             norm=self.norm(f"{name}.output.LayerNorm"),
         )
 
-    def linear(self, name: str, rows: int, columns: int) -> _Linear:
-        return _Linear(self._tensor(f"{name}.weight", (rows, columns)), self.plain(f"{name}.bias", rows))
+    def linear(self, name: str, rows: int, columns: int, biased: bool) -> _Linear:
+        bias = self.plain(f"{name}.bias", rows) if biased else None
+        return _Linear(self._tensor(f"{name}.weight", (rows, columns)), bias)
 
     def norm(self, name: str) -> _Norm:
         size = self._config.hidden_size
-        weight, bias = self.plain(f"{name}.weight", size), self.plain(f"{name}.bias", size)
-        return _Norm(weight, bias, self._config.layer_norm_eps)
+        bias = self.plain(f"{name}.bias", size) if self._config.norm_bias else None
+        return _Norm(self.plain(f"{name}.weight", size), bias, self._config.layer_norm_eps)
 
     def plain(self, name: str, *shape: int) -> Tensor:
         weight = self._tensor(name, shape)

@@ -89,6 +89,14 @@ def with_rows(weight: Weight, rows: Tensor) -> Weight:
     return replace(weight, codes=weight.codes[rows], scales=weight.scales[rows], offsets=offsets)
 
 
+def rows_of(weight: Weight, part: slice) -> Weight:
+    """Some neighbouring rows, in the same memory."""
+    if not isinstance(weight, GroupQuantized):
+        return weight[part]
+    offsets = None if weight.offsets is None else weight.offsets[part]
+    return replace(weight, codes=weight.codes[part], scales=weight.scales[part], offsets=offsets)
+
+
 def concatenated(weights: Sequence[Weight]) -> Weight:
     """One above the other: matrices that are multiplied by the same rows become one.
 
@@ -133,7 +141,7 @@ _FITS = 2  # times that scale and offset are fitted to the codes: another gains 
 def held(name: str, weight: Weight, how: WeightsName, dtype: torch.dtype) -> Weight:
     """The stored form of the tensor `name`, as `how` selects, to compute with in `dtype`.
 
-    `stored` preserves blocks of a GGUF file; `int8` and `int4` preserve those that are already as small, and quantize
+    `stored` preserves codes of a file; `int8` and `int4` preserve those that are already as small, and quantize
     all other matrices whose rows are groups of 32. `auto` is `unquantized`.
     """
     if how == "stored" and isinstance(weight, GroupQuantized):
@@ -143,14 +151,14 @@ def held(name: str, weight: Weight, how: WeightsName, dtype: torch.dtype) -> Wei
         if isinstance(weight, GroupQuantized) and weight.bits == bits:
             return _halved(weight, dtype)
         if weight.shape[1] % GROUP == 0:
-            plain = _unquantized(weight)
+            plain = unquantized(weight)
             return quantized_4(plain, dtype) if bits == 4 else quantized_8(plain, dtype)
-    return _unquantized(weight).to(dtype)
+    return unquantized(weight).to(dtype)
 
 
 def held_bytes(shape: tuple[int, ...], how: WeightsName, dtype: torch.dtype) -> int:
     """The bytes of a tensor of `shape` as `held` stores it."""
-    small = how in ("int8", "int4", "stored") and len(shape) == 2 and shape[1] % GROUP == 0
+    small = how in ("int8", "int4", "stored") and len(shape) > 1 and shape[-1] % GROUP == 0
     # A byte a code, and a scale and an offset a group.
     bytes_of_32 = GROUP + 4 if small else GROUP * int(dtype.itemsize)
     return math.prod(shape) * bytes_of_32 // GROUP
@@ -215,11 +223,15 @@ def _parts(weight: Tensor) -> list[slice]:
     return [slice(first, first + count) for first in range(0, len(weight), count)]
 
 
-def _unquantized(weight: Weight) -> Tensor:
+def unquantized(weight: Weight) -> Tensor:
+    """All its numbers."""
     return weight.dequantized() if isinstance(weight, GroupQuantized) else weight
 
 
-def _halved(weight: GroupQuantized, dtype: torch.dtype) -> GroupQuantized:
-    """Scales in float16: some scales of a file's super-blocks have more bits."""
-    offsets = None if weight.offsets is None else weight.offsets.half()
-    return replace(weight, scales=weight.scales.half(), offsets=offsets, dtype=dtype)
+def _halved(weight: GroupQuantized, dtype: torch.dtype) -> Weight:
+    """Scales in float16: some scales of a file's super-blocks have more bits. All numbers, if float16 cannot hold the
+    scales."""
+    scales, offsets = weight.scales.half(), None if weight.offsets is None else weight.offsets.half()
+    if not all(bool(one.isfinite().all()) for one in (scales, offsets) if one is not None):
+        return weight.dequantized().to(dtype)
+    return replace(weight, scales=scales, offsets=offsets, dtype=dtype)

@@ -4,7 +4,10 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Literal
 
-Activation = Literal["silu", "gelu_tanh"]
+Activation = Literal["silu", "gelu_tanh", "gelu", "relu2", "xielu", "clamped_swiglu"]
+NormName = Literal["rms", "layer", "layer_biased"]
+QueryNorm = Literal["head", "head_after_rope", "whole"]
+Scoring = Literal["softmax", "sigmoid", "softmax_of_chosen", "sparsemixer"]
 
 
 class UnsupportedModel(ValueError):
@@ -17,6 +20,7 @@ _COUNTS = (
 )  # fmt: skip
 _MOST = 1 << 24
 MAX_LAYERS = 1 << 12
+MAX_EXPERTS = 1 << 12
 MAX_HEAD_DIM = 1 << 12
 _LARGEST = 1e9
 
@@ -52,20 +56,67 @@ class Rope:
 class LayerKind:
     """Layers with the same attention.
 
-    A token attends to itself and the `window` - 1 tokens before it, to all if None.
+    A token attends to itself and the `window` - 1 tokens before it, to all if None. Without `rope` nothing is turned.
     """
 
-    rope: Rope
+    rope: Rope | None
     window: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertShape:
+    """The MLPs of a layer of which a router chooses some for each token.
+
+    The router's scores are a softmax of all logits, a sigmoid of each, or a softmax of the `chosen` logits alone
+    (`softmax_of_chosen`); `sparsemixer` is Phi-3.5's own. The `chosen` greatest are taken, of the `chosen_groups` best
+    of `groups` neighbouring groups; `selection_bias` is added for the choice alone. The scores are divided by their
+    sum if `normalized`, then multiplied by `scale`. One more MLP of `shared_size` computes every token; the sigmoid of
+    a product of its own (`shared_gate`) may weigh it. `biases` are those of the router and of all experts.
+    """
+
+    count: int
+    chosen: int
+    intermediate_size: int
+    scoring: Scoring = "softmax"
+    normalized: bool = False
+    scale: float = 1.0
+    groups: int = 1
+    chosen_groups: int = 1
+    selection_bias: bool = False
+    shared_size: int = 0
+    shared_gate: bool = False
+    biases: bool = False
+    jitter: float = 0.0
+    """Of `sparsemixer`: how near to the best a logit must be to count."""
+
+    def __post_init__(self) -> None:
+        checked_count("number of experts", self.count, MAX_EXPERTS)
+        checked_count("number of experts of a token", self.chosen, self.count)
+        checked_count("intermediate size of an expert", self.intermediate_size)
+        checked_count("number of groups of experts", self.groups, self.count)
+        checked_count("number of groups of a token", self.chosen_groups, self.groups)
+        _check_number("routed_scaling_factor", self.scale)
+        if self.shared_size:
+            checked_count("intermediate size of the shared expert", self.shared_size)
+        size = self.count // self.groups
+        if self.count % self.groups or self.chosen > size * self.chosen_groups or (self.groups > 1 and size < 2):
+            raise UnsupportedModel(
+                f"{self.chosen} of {self.count} experts cannot be of {self.chosen_groups} of {self.groups} groups"
+            )
+        if self.scoring == "sparsemixer" and (self.chosen, self.groups) != (2, 1):
+            raise UnsupportedModel(f"sparsemixer chooses 2 experts of one group, not {self.chosen} of {self.groups}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
     """The shape of a model. The defaults are those of most of the Llama family.
 
-    `kinds` are the kinds of layers, `layer_kinds` each layer's index in them. `post_norms` are norms of the outputs of
-    attention and MLP, in addition to those of their inputs. `fused_projections` describes how the weights are stored:
-    queries, keys and values in one matrix, gate and up in another.
+    `kinds` are the kinds of layers, `layer_kinds` each layer's index in them. `pre_norms` are norms of the inputs of
+    attention and MLP, `post_norms` of their outputs. In `parallel` layers both read the same normed input. Norms of
+    queries and keys are of each head, before or after it is turned, or of all heads together. A `gated` MLP is
+    activation(gate) × up, another activation(up). Of `sinks`, every head has one more score, which takes part in the
+    softmax alone. `dense_layers` have an MLP even if the model has experts. Queries grow with their position as
+    1 + β × log(1 + ⌊position / length⌋), where `query_growth` is β and length. `rms_norm_eps` is that of every norm.
     """
 
     vocab_size: int
@@ -86,12 +137,25 @@ class ModelShape:
     attention_soft_cap: float | None = None
     logits_soft_cap: float | None = None
     embedding_multiplier: float = 1.0
+    residual_multiplier: float = 1.0
+    logits_multiplier: float = 1.0
     qkv_bias: bool = False
     attention_out_bias: bool = False
     mlp_bias: bool = False
-    qk_norm: bool = False
+    head_bias: bool = False
+    qk_norm: QueryNorm | None = None
+    norm: NormName = "rms"
+    pre_norms: bool = True
     post_norms: bool = False
-    fused_projections: bool = False
+    parallel: bool = False
+    gated: bool = True
+    swiglu: tuple[float, float] = (1.702, 7.0)
+    """Of `clamped_swiglu`: the factor within the sigmoid, and the limit."""
+    sinks: bool = False
+    position_embeddings: bool = False
+    query_growth: tuple[float, int] | None = None
+    experts: ExpertShape | None = None
+    dense_layers: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
         """Check every size once: all computations, the native step too, rely on it."""
@@ -100,7 +164,9 @@ class ModelShape:
         if self.num_heads % self.num_kv_heads:
             raise UnsupportedModel(f"{self.num_heads} heads cannot share {self.num_kv_heads} key heads evenly")
         checked_count("num_heads times head_dim", self.num_heads * self.head_dim)
-        for name in ("rms_norm_eps", "attention_scale", "embedding_multiplier"):
+        for name in (
+            "rms_norm_eps", "attention_scale", "embedding_multiplier", "residual_multiplier", "logits_multiplier",
+        ):  # fmt: skip
             _check_number(name, getattr(self, name))
         for name in ("attention_soft_cap", "logits_soft_cap"):
             if (cap := getattr(self, name)) is not None:
@@ -110,11 +176,20 @@ class ModelShape:
         for kind in self.kinds:
             if kind.window is not None:
                 checked_count("sliding_window", kind.window)
-            _check_rope(kind.rope, self.head_dim)
+            if kind.rope is not None:
+                _check_rope(kind.rope, self.head_dim)
 
     @property
     def windows(self) -> frozenset[int | None]:
         return frozenset(kind.window for kind in self.kinds)
+
+    def experts_of(self, layer: int) -> ExpertShape | None:
+        return None if layer in self.dense_layers else self.experts
+
+    def mlp_size(self, layer: int) -> int:
+        """The size of the MLP that computes every token of a layer; 0 if it has experts alone."""
+        experts = self.experts_of(layer)
+        return self.intermediate_size if experts is None else experts.shared_size
 
 
 _BOUNDS = {"num_layers": MAX_LAYERS, "head_dim": MAX_HEAD_DIM}

@@ -42,7 +42,10 @@ def rope_of(parameters: Mapping[str, Any], head_dim: int, context_length: int) -
     dims = int(head_dim * parameters.get("partial_rotary_factor", 1.0))
     if not 2 <= dims <= MAX_HEAD_DIM:
         raise UnsupportedModel(f"a rotation of {dims} dimensions is not supported: a head has 2 to {MAX_HEAD_DIM}")
-    waves = _waves(float(parameters["rope_theta"]), dims)
+    theta = float(parameters["rope_theta"])
+    if kind == "dynamic" and (alpha := parameters.get("alpha")):  # Hunyuan's: of one length, whatever it is called
+        theta *= alpha ** (dims / (dims - 2))
+    waves = _waves(theta, dims)
     plain = 1.0 / waves
     if kind == "linear":
         return Rope(_numbers(plain / parameters["factor"]))
@@ -128,7 +131,9 @@ def _longrope(parameters: Mapping[str, Any], waves: Tensor, context_length: int)
     """Ding et al. 2024, https://arxiv.org/abs/2402.13753: two lists of factors, for short and for long contexts."""
     original = parameters.get("original_max_position_embeddings") or context_length
     factor = parameters.get("factor") or context_length / original
-    attention_factor = parameters.get("attention_factor")
+    attention_factor = parameters.get("attention_factor", parameters.get("short_mscale"))
+    if parameters.get("long_mscale", attention_factor) != attention_factor:
+        raise UnsupportedModel("rope scaling longrope with a short_mscale that is not its long_mscale is not supported")
     if attention_factor is None:
         attention_factor = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
     short, long = (torch.tensor(parameters[f"{name}_factor"], dtype=torch.float32) for name in ("short", "long"))

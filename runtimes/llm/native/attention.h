@@ -36,11 +36,13 @@ class Attention {
   public:
     static constexpr int ROWS = I::ATTENTION_ROWS, BLOCKS = 8, TILE_ROWS = ROWS * BLOCKS;
     static constexpr int SPAN = 128, STRIPS = SPAN / STRIP;
+    static constexpr float NOTHING = -1e30f;
 
     struct Query {
         const uint16_t* query;  // bf16 [head_dim]
         uint16_t* result;       // bf16 [head_dim]
         int begin, end;         // the positions it sees
+        float sink = NOTHING;   // one more score, of no value
     };
 
     struct Where {
@@ -111,8 +113,6 @@ class Attention {
     }
 
   private:
-    static constexpr float NOTHING = -1e30f;
-
     static float coded(const float* numbers, int dim, int8_t* codes) {
         float most = 0;
         for (int i = 0; i < dim; i++) most = std::max(most, std::fabs(numbers[i]));
@@ -146,8 +146,11 @@ class Attention {
                 for (int row = first; row < first + rows; row++) {
                     blocks[b].begin = std::min(blocks[b].begin, queries[row].begin);
                     blocks[b].end = std::max(blocks[b].end, queries[row].end);
-                    greatest[row] = NOTHING;
+                    const float sink = queries[row].sink;
+                    // Before they are scaled, as scores are here.
+                    greatest[row] = sink == NOTHING || where.cap > 0 ? sink : sink / where.scale;
                     I::store(totals[row], I::zero());
+                    totals[row][0] = sink == NOTHING ? 0.f : 1.f;
                 }
                 pack(blocks[b]);
             }

@@ -30,7 +30,20 @@ inline void check_shape(const Shape& shape, int threads, int pages, int block) {
     count(shape.vocab, MOST_NUMBERS, "vocab");
     require(shape.heads % shape.kv_heads == 0, "heads do not share key heads evenly");
     require(shape.hidden % 16 == 0 && shape.inner % 16 == 0 && shape.head_dim % 16 == 0, "no multiples of 16");
-    require(shape.activation == 0 || shape.activation == 1, "activation");
+    require(shape.activation >= 0 && shape.activation <= 5 && shape.query_norm >= 0 && shape.query_norm <= 3, "activation");
+    if (shape.experts) {
+        count(shape.experts, MOST_LAYERS, "experts");
+        count(shape.chosen, shape.experts, "chosen experts");
+        count(shape.expert_inner, MOST_NUMBERS, "expert_inner");
+        count(shape.groups, shape.experts, "groups");
+        count(shape.chosen_groups, shape.groups, "chosen groups");
+        const int size = shape.experts / shape.groups;
+        require(shape.experts % shape.groups == 0 && shape.chosen <= size * shape.chosen_groups, "groups of experts");
+        require(shape.hidden % TILE == 0 && shape.expert_inner % 16 == 0 && !shape.not_gated, "the sizes of experts");
+        require(shape.shared_inner >= 0 && shape.shared_inner <= MOST_NUMBERS && shape.shared_inner % 16 == 0, "shared");
+        require(shape.scoring >= 0 && shape.scoring <= 3 && (shape.scoring != 3 || shape.chosen == 2), "scoring");
+        require((long)shape.experts * std::max(2 * shape.expert_inner, shape.hidden) <= 1l << 30, "the sizes of experts");
+    }
     require(threads >= 1 && pages >= 1 && block >= STRIP && block % STRIP == 0, "threads, pages or block");
 }
 
@@ -38,26 +51,44 @@ inline void check_layer(const Model& model, int layer) {
     require(layer >= -1 && layer < model.shape.layers, "layer " + std::to_string(layer));
 }
 
+// The size of a layer's MLP of all tokens.
+inline int inner_of(const Model& model, int layer) {
+    return layer >= 0 && model.layers[layer].sparse ? model.shape.shared_inner : model.shape.inner;
+}
+
 // Numbers of the vector of that name.
-inline int vector_size(const Model& model, const std::string& name) {
+inline int vector_size(const Model& model, int layer, const std::string& name) {
     const Shape& shape = model.shape;
-    if (name == "query_norm" || name == "key_norm") return shape.head_dim;
+    const bool whole = shape.query_norm == (int)QueryNorm::WHOLE;
+    if (name == "query_norm") return whole ? model.query_width() : shape.head_dim;
+    if (name == "key_norm") return whole ? model.qkv_width() / (shape.heads + 2 * shape.kv_heads) * shape.kv_heads : shape.head_dim;
     if (name == "qkv_bias") return model.qkv_width();
-    if (name == "gate_up_bias") return 2 * shape.inner;
+    if (name == "gate_up_bias") return (shape.not_gated ? 1 : 2) * inner_of(model, layer);
+    if (name == "sinks") return shape.heads;
+    if (name == "activation") return 2;
+    if (name == "head_bias") return shape.vocab;
+    if (name == "router_bias" || name == "selection_bias") return shape.experts;
+    if (name == "expert_gate_up_bias") return shape.experts * 2 * shape.expert_inner;
+    if (name == "expert_down_bias") return shape.experts * shape.hidden;
     return shape.hidden;
 }
 
-inline void check_matrix(const Model& model, const std::string& name, int format, int out, int in, int group,
-                         int gated) {
+inline void check_matrix(const Model& model, int layer, const std::string& name, int format, int out, int in, int group,
+                         int gated, int parts) {
     const Shape& shape = model.shape;
     int rows = shape.hidden, columns = shape.hidden;
+    const bool pair = name == "gate_up" || name == "expert_gate_up", of_experts = name.rfind("expert_", 0) == 0;
+    require(parts == (of_experts ? shape.experts : 1) && parts >= 1, "the parts of " + name);
     if (name == "qkv") rows = model.qkv_width();
     if (name == "attention_out") columns = model.query_width();
-    if (name == "gate_up") rows = 2 * shape.inner;
-    if (name == "down") columns = shape.inner;
+    if (name == "gate_up") rows = (shape.not_gated ? 1 : 2) * inner_of(model, layer);
+    if (name == "down") columns = inner_of(model, layer);
+    if (name == "router") rows = shape.experts;
+    if (name == "expert_gate_up") rows = shape.experts * 2 * shape.expert_inner;
+    if (name == "expert_down") rows = shape.experts * shape.hidden, columns = shape.expert_inner;
     if (name == "head") rows = shape.vocab;
     require(out == rows && in == columns, name + " is " + std::to_string(out) + " by " + std::to_string(in));
-    require(format >= 0 && format <= 2 && !gated == (name != "gate_up"), "the format of " + name);
+    require(format >= 0 && format <= 2 && !gated == !(pair && !shape.not_gated), "the format of " + name);
     require(!format || (group >= STRIP && group % STRIP == 0 && in % group == 0), "the groups of " + name);
 }
 
@@ -67,11 +98,19 @@ inline void check_rope(const Model& model, int positions, int half) {
 
 // That nothing is missing. Once, before the first step.
 inline void check_whole(const Model& model) {
-    require(model.head.out && (int)model.norm.size() == model.shape.hidden && !model.ropes.empty(), "a part is missing");
+    const Shape& shape = model.shape;
+    require(model.head.out && (int)model.norm.weight.size() == shape.hidden, "a part is missing");
     for (const Layer& layer : model.layers) {
-        require(layer.qkv.out && layer.attention_out.out && layer.gate_up.out && layer.down.out, "a matrix is missing");
-        require(!layer.attention_norm.empty() && !layer.mlp_norm.empty(), "a norm is missing");
-        require(layer.window >= 0 && layer.rope >= 0 && layer.rope < (int)model.ropes.size(), "a layer's kind");
+        require(layer.qkv.out && layer.attention_out.out, "a matrix is missing");
+        if (layer.sparse)
+            require(layer.router.out && layer.expert_gate_up.out && layer.expert_down.out, "a matrix of experts is missing");
+        if (!layer.sparse || shape.shared_inner) require(layer.gate_up.out && layer.down.out, "a matrix is missing");
+        require(shape.no_pre_norms || !layer.attention_norm.weight.empty(), "a norm is missing");
+        require(shape.no_pre_norms || shape.parallel || !layer.mlp_norm.weight.empty(), "a norm is missing");
+        require(!shape.query_norm || (!layer.query_norm.empty() && !layer.key_norm.empty()), "a norm is missing");
+        require(shape.activation != (int)Activation::XIELU || !layer.activation.empty(), "a part is missing");
+        require(!layer.sparse || (shape.experts && !shape.parallel), "a layer's experts");
+        require(layer.window >= 0 && layer.rope >= -1 && layer.rope < (int)model.ropes.size(), "a layer's kind");
     }
 }
 
@@ -85,6 +124,7 @@ inline void check_batch(const Model& model, const std::vector<Chunk>& chunks, co
     int next = 0, positions = 1 << 30;
     for (const Rope& rope : model.ropes)
         positions = std::min<size_t>(positions, rope.angles.size() / (2 * (size_t)rope.half));
+    if (!model.query_growth.empty()) positions = std::min<size_t>(positions, model.query_growth.size());
     for (size_t i = 0; i < chunks.size(); i++) {
         const Chunk& chunk = chunks[i];
         holds(chunk.first == next && chunk.count >= 1 && chunk.count <= tokens - next, "a chunk's tokens");

@@ -13,8 +13,11 @@ from ctypes import POINTER, byref, c_char_p, c_double, c_float, c_int, c_void_p
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from runtimes.llm.model.llama import Layer, Llama
+from runtimes.llm.model.activations import XIELU_BETA
+from runtimes.llm.model.layers import Experts, Layer
+from runtimes.llm.model.llama import Llama
 from runtimes.llm.model.matrix import GroupQuantized, Weight, embedding
 from runtimes.llm.model.model_config import ModelShape
 from runtimes.llm.native.build import EMULATED, CompilerFailed, NativeUnavailable, library, targets
@@ -68,13 +71,17 @@ class TeamSize:
 
 STRIP = 16
 """Positions that attention reads at a time: pages hold a multiple of them."""
+TILE = 32
+"""Outputs that a product computes at a time: a tile has those of one expert."""
 MOST_HEAD_DIM = 512
 PARTS = ("products", "places", "attention", "norms", "head")
-_ACTIVATIONS = {"silu": 0, "gelu_tanh": 1}
+_ACTIVATIONS = {"silu": 0, "gelu_tanh": 1, "gelu": 2, "relu2": 3, "xielu": 4, "clamped_swiglu": 5}
+_QUERY_NORMS = {None: 0, "head": 1, "head_after_rope": 2, "whole": 3}
+_SCORINGS = {"softmax": 0, "sigmoid": 1, "softmax_of_chosen": 2, "sparsemixer": 3}
 _MATRICES = ("qkv", "attention_out", "gate_up", "down")
 _VECTORS = (
-    "attention_norm", "mlp_norm", "attention_post_norm", "mlp_post_norm", "query_norm", "key_norm",
-    "qkv_bias", "attention_out_bias", "gate_up_bias", "down_bias",
+    "attention_norm", "attention_norm_bias", "mlp_norm", "mlp_norm_bias", "attention_post_norm", "mlp_post_norm",
+    "query_norm", "key_norm", "sinks", "qkv_bias", "attention_out_bias", "gate_up_bias", "down_bias",
 )  # fmt: skip
 
 
@@ -87,17 +94,23 @@ class _Shape(ctypes.Structure):
     _fields_ = (
         *((name, c_int) for name in (
             "hidden", "inner", "layers", "heads", "kv_heads", "head_dim", "vocab", "activation",
+            "layer_norm", "no_pre_norms", "parallel", "query_norm", "not_gated",
+            "experts", "chosen", "expert_inner", "shared_inner", "scoring", "normalized", "groups", "chosen_groups",
         )),
-        *((name, c_float) for name in ("eps", "attention_scale", "attention_cap", "logit_cap")),
+        *((name, c_float) for name in (
+            "eps", "attention_scale", "attention_cap", "logit_cap", "residual_factor", "logit_factor",
+            "swiglu_factor", "swiglu_limit", "expert_scale", "jitter",
+        )),
     )  # fmt: skip
 
 
 _PARAMETERS = {
     "create": (POINTER(_Shape), c_int, c_int, c_int, c_int, POINTER(c_void_p)),
     "vector": (c_void_p, c_int, c_char_p, c_void_p, c_int),
-    "matrix": (c_void_p, c_int, c_char_p, c_int, c_int, c_int, c_void_p, c_void_p, c_void_p, c_int, c_int),
+    "matrix": (c_void_p, c_int, c_char_p, c_int, c_int, c_int, c_void_p, c_void_p, c_void_p, c_int, c_int, c_int),
     "rope": (c_void_p, c_void_p, c_int, c_int),
-    "layer": (c_void_p, c_int, c_int, c_int),
+    "query_growth": (c_void_p, c_void_p, c_int),
+    "layer": (c_void_p, c_int, c_int, c_int, c_int),
     "loaded": (c_void_p,),
     "step": (c_void_p, c_void_p, c_int, c_void_p, c_int, c_void_p, c_int, c_void_p, c_int, c_void_p, c_void_p),
 }
@@ -150,6 +163,7 @@ class NativeExecutor:
         )
         self._embedding: Weight = model.embedding
         self._multiplier = float(model.embedding_multiplier)
+        self._places = model.places
         self._logits = torch.empty(0)
         self._take(model, context_length)
 
@@ -195,6 +209,9 @@ class NativeExecutor:
         embedded = embedding(torch.frombuffer(token_ids, dtype=torch.int64), self._embedding).float()
         if self._multiplier != 1:
             embedded *= self._multiplier
+        if self._places is not None:
+            positions = [torch.arange(chunk.start, chunk.end) for chunk in chunks]
+            embedded += self._places[torch.cat(positions)]
         self._call(
             "step", self._model, embedded.data_ptr(), len(token_ids), _address(places), len(chunks), _address(tables),
             len(tables), _address(rows), len(rows), _data(logits), _data(hidden),
@@ -217,40 +234,66 @@ class NativeExecutor:
     # ── weights ───────────────────────────────────────────────────────────────────────────────────────
 
     def _take(self, model: Llama, context_length: int) -> None:
-        for cos, sin in model.rotary(context_length):
-            angles = torch.stack([cos, sin], dim=1).contiguous()
-            self._call("rope", self._model, angles.data_ptr(), angles.shape[0], angles.shape[2])
-        self._vector(-1, "norm", model.norm)
+        tables: list[int] = []  # by kind of layer: its table, -1 if nothing is turned
+        for turn in model.rotary(context_length):
+            tables.append(-1 if turn is None else max(tables, default=-1) + 1)
+            if turn is not None:
+                angles = torch.stack(turn, dim=1).contiguous()
+                self._call("rope", self._model, angles.data_ptr(), angles.shape[0], angles.shape[2])
+        if (growth := model.query_growth(torch.arange(context_length))) is not None:
+            self._call("query_growth", self._model, growth.data_ptr(), len(growth))
+        for name in ("norm", "norm_bias", "head_bias"):
+            if (vector := getattr(model, name)) is not None:
+                self._vector(-1, name, vector)
         self._matrix(-1, "head", model.head)
         for index in range(self.config.num_layers):
-            self._layer(index, model.layers.pop(0))
+            self._layer(index, model.layers.pop(0), tables)
         self._call("loaded", self._model)
 
-    def _layer(self, index: int, layer: Layer) -> None:
+    def _layer(self, index: int, layer: Layer, tables: Sequence[int]) -> None:
+        window, sparse = self.config.kinds[layer.kind].window or 0, layer.experts is not None
+        self._call("layer", self._model, index, window, tables[layer.kind], sparse)
         for name in _VECTORS:
             if (vector := getattr(layer, name)) is not None:
                 self._vector(index, name, vector)
+        if layer.activation is not None:
+            positive, negative = functional.softplus(layer.activation)
+            self._vector(index, "activation", torch.stack([positive, negative + XIELU_BETA]))
         for name in _MATRICES:
-            self._matrix(index, name, getattr(layer, name))
-        self._call("layer", self._model, index, self.config.kinds[layer.kind].window or 0, layer.kind)
+            if (weight := getattr(layer, name)) is not None:
+                self._matrix(index, name, weight)
+        if layer.experts is not None:
+            self._experts(index, layer.experts)
+
+    def _experts(self, index: int, experts: Experts) -> None:
+        for name in ("router_bias", "selection_bias", "shared_gate"):
+            if (vector := getattr(experts, name)) is not None:
+                self._vector(index, name, vector.flatten())
+        self._matrix(index, "router", experts.router.bfloat16())
+        for name in ("gate_up", "down"):
+            self._matrix(index, f"expert_{name}", getattr(experts, name), len(experts.router))
+            if (bias := getattr(experts, f"{name}_bias")) is not None:
+                self._vector(index, f"expert_{name}_bias", bias)
 
     def _vector(self, layer: int, name: str, vector: Tensor) -> None:
         numbers = vector.float().contiguous()
         self._call("vector", self._model, layer, name.encode(), numbers.data_ptr(), len(numbers))
 
-    def _matrix(self, layer: int, name: str, weight: Weight) -> None:
-        gated = name == "gate_up"
+    def _matrix(self, layer: int, name: str, weight: Weight, parts: int = 1) -> None:
+        gated = name.endswith("gate_up") and self.config.gated
         out, into = weight.shape
         if isinstance(weight, GroupQuantized):
             codes, scales = weight.codes.contiguous(), weight.scales.contiguous()
             offsets = None if weight.offsets is None else weight.offsets.contiguous()
             self._call(
                 "matrix", self._model, layer, name.encode(), 2 if weight.bits == 4 else 1, out, into,
-                codes.data_ptr(), scales.data_ptr(), _data(offsets), weight.group, gated,
+                codes.data_ptr(), scales.data_ptr(), _data(offsets), weight.group, gated, parts,
             )  # fmt: skip
         else:
             rows = weight.contiguous()
-            self._call("matrix", self._model, layer, name.encode(), 0, out, into, rows.data_ptr(), None, None, 0, gated)
+            self._call(
+                "matrix", self._model, layer, name.encode(), 0, out, into, rows.data_ptr(), None, None, 0, gated, parts
+            )
 
 
 def unsupported(model: Llama, block_size: int, kv_dtype: torch.dtype = torch.bfloat16) -> str | None:
@@ -262,14 +305,24 @@ def unsupported(model: Llama, block_size: int, kv_dtype: torch.dtype = torch.bfl
         return f"its KV cache holds bfloat16 or int8, not {kv_dtype}"
     if block_size % STRIP:
         return f"its pages hold a multiple of {STRIP} tokens, not {block_size}"
-    if odd := [n for n in (config.hidden_size, config.intermediate_size, config.head_dim) if n % STRIP]:
+    sizes = [config.hidden_size, config.intermediate_size, config.head_dim]
+    if (experts := config.experts) is not None:
+        sizes += [experts.intermediate_size, experts.shared_size]
+    if odd := [n for n in sizes if n % STRIP]:
         return f"its vectors hold multiples of {STRIP} numbers, not {odd[0]}"
+    if experts is not None and config.hidden_size % TILE:
+        return f"a model with experts has a multiple of {TILE} hidden numbers, not {config.hidden_size}"
     if config.head_dim > MOST_HEAD_DIM:
         return f"its heads have up to {MOST_HEAD_DIM} dimensions, not {config.head_dim}"
-    weights = [model.head, *(getattr(layer, name) for layer in model.layers for name in _MATRICES)]
+    weights = [model.head, *(weight for layer in model.layers for weight in _matrices(layer))]
     if any(isinstance(weight, GroupQuantized) and weight.group % STRIP for weight in weights):
         return f"its groups of weights are multiples of {STRIP}"
     return None
+
+
+def _matrices(layer: Layer) -> list[Weight | None]:
+    of_experts = [] if layer.experts is None else [layer.experts.gate_up, layer.experts.down]
+    return [*(getattr(layer, name) for name in _MATRICES), *of_experts]
 
 
 def _fastest() -> ctypes.CDLL:
@@ -286,10 +339,21 @@ def _fastest() -> ctypes.CDLL:
 
 
 def _shape(config: ModelShape) -> _Shape:
+    experts, (factor, limit) = config.experts, config.swiglu
+    mixture: tuple[float, ...] = (0,) * 8
+    if experts is not None:
+        mixture = (
+            experts.count, experts.chosen, experts.intermediate_size, experts.shared_size, _SCORINGS[experts.scoring],
+            experts.normalized, experts.groups, experts.chosen_groups,
+        )  # fmt: skip
     return _Shape(
         config.hidden_size, config.intermediate_size, config.num_layers, config.num_heads, config.num_kv_heads,
-        config.head_dim, config.vocab_size, _ACTIVATIONS[config.activation], config.rms_norm_eps,
-        config.attention_scale, config.attention_soft_cap or 0.0, config.logits_soft_cap or 0.0,
+        config.head_dim, config.vocab_size, _ACTIVATIONS[config.activation],
+        config.norm != "rms", not config.pre_norms, config.parallel, _QUERY_NORMS[config.qk_norm], not config.gated,
+        *mixture,
+        config.rms_norm_eps, config.attention_scale, config.attention_soft_cap or 0.0, config.logits_soft_cap or 0.0,
+        config.residual_multiplier, config.logits_multiplier, factor, limit,
+        1.0 if experts is None else experts.scale, 0.0 if experts is None else experts.jitter,
     )  # fmt: skip
 
 

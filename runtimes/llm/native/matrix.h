@@ -20,11 +20,13 @@ enum class Format : int { BF16 = 0, INT8 = 1, INT4 = 2 };
 struct Matrix {
     Format format = Format::BF16;
     int out = 0, in = 0, group = 0;
+    int parts = 1;  // matrices of one size, one above the other: those of all experts
     Memory<uint16_t> weights;          // bf16: [tiles][in / 2][32][2]
     Memory<uint8_t> codes;             // int8: the same; int4: [tiles][in / 8][2][16][2] words of four codes
     Memory<uint16_t> scales, offsets;  // float16 [tiles][in / group][32]; no offsets is all 0
 
     int tiles() const { return (out + TILE - 1) / TILE; }
+    int tiles_of_part() const { return tiles() / parts; }
     int groups() const { return in / group; }
     const uint16_t* tile(int t) const { return weights.get() + (size_t)t * in * TILE; }
     const uint8_t* tile_codes(int t) const {
@@ -39,13 +41,14 @@ struct Matrix {
 // Which output is in a place of the tiles, or -1 where a tile is wider than the matrix.
 inline int output_at(const Matrix& matrix, int place, bool gated) {
     if (!gated) return place < matrix.out ? place : -1;
-    const int half = matrix.out / 2, pair = place / TILE, lane = place % TILE;
-    return lane < 16 ? pair * 16 + lane : half + pair * 16 + lane - 16;
+    const int rows = matrix.out / matrix.parts, first = place / rows * rows;
+    const int half = first + rows / 2, pair = (place - first) / TILE, lane = place % TILE;
+    return lane < 16 ? first + pair * 16 + lane : half + pair * 16 + lane - 16;
 }
 
-inline Matrix pack_bf16(const uint16_t* rows, int out, int in, bool gated) {
+inline Matrix pack_bf16(const uint16_t* rows, int out, int in, bool gated, int parts) {
     Matrix matrix;
-    matrix.out = out, matrix.in = in;
+    matrix.out = out, matrix.in = in, matrix.parts = parts;
     matrix.weights = Memory<uint16_t>((size_t)matrix.tiles() * TILE * in);
     for (int place = 0; place < matrix.tiles() * TILE; place++) {
         const int row = output_at(matrix, place, gated);
@@ -70,9 +73,9 @@ inline Memory<uint16_t> pack_groups(const Matrix& matrix, const uint16_t* values
 
 // `rows` are codes [out, in]; `scales` and `offsets` (which may be null) float16 [out, in / group].
 inline Matrix pack_codes(Format format, const int8_t* rows, const uint16_t* scales, const uint16_t* offsets, int out,
-                         int in, int group, bool gated) {
+                         int in, int group, bool gated, int parts) {
     Matrix matrix;
-    matrix.format = format, matrix.out = out, matrix.in = in, matrix.group = group;
+    matrix.format = format, matrix.out = out, matrix.in = in, matrix.group = group, matrix.parts = parts;
     const bool small = format == Format::INT4;
     matrix.codes = Memory<uint8_t>((size_t)matrix.tiles() * TILE * in / (small ? 2 : 1));
     for (int place = 0; place < matrix.tiles() * TILE; place++) {

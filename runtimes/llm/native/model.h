@@ -11,22 +11,36 @@
 
 namespace headrace {
 
-enum class Activation : int { SILU = 0, GELU_TANH = 1 };
+enum class Activation : int { SILU = 0, GELU_TANH = 1, GELU = 2, RELU2 = 3, XIELU = 4, CLAMPED_SWIGLU = 5 };
+enum class QueryNorm : int { NONE = 0, HEAD = 1, HEAD_AFTER_ROPE = 2, WHOLE = 3 };
 
 // Of C: `executor.py` fills one of the same layout.
 struct Shape {
     int hidden, inner, layers, heads, kv_heads, head_dim, vocab, activation;
-    float eps, attention_scale, attention_cap, logit_cap;
+    int layer_norm, no_pre_norms, parallel, query_norm, not_gated;
+    int experts, chosen, expert_inner, shared_inner, scoring, normalized, groups, chosen_groups;
+    float eps, attention_scale, attention_cap, logit_cap, residual_factor, logit_factor, swiglu_factor, swiglu_limit;
+    float expert_scale, jitter;
 };
 
 using Vector = std::vector<float>;  // empty: there is none
 
+// Without weights numbers stay what they are.
+struct Norm {
+    Vector weight, bias;
+};
+
 struct Layer {
     Matrix qkv, attention_out, gate_up, down;
-    Vector attention_norm, mlp_norm, attention_post_norm, mlp_post_norm, query_norm, key_norm;
+    Norm attention_norm, mlp_norm, attention_post_norm, mlp_post_norm;
+    Vector query_norm, key_norm, sinks, activation;
     Vector qkv_bias, attention_out_bias, gate_up_bias, down_bias;
     int window = 0;  // positions that a token sees, itself among them; 0 is all
-    int rope = 0;    // which table
+    int rope = 0;    // which table; -1 is none
+    // Of a mixture of experts, beside which `gate_up` and `down` are those of the shared one.
+    bool sparse = false;
+    Matrix router, expert_gate_up, expert_down;
+    Vector router_bias, selection_bias, shared_gate, expert_gate_up_bias, expert_down_bias;
 };
 
 // Cosines and sines of the first `half` dimensions' angles: [positions][2][half].
@@ -45,9 +59,45 @@ struct Work {
     int chunk, head, begin, end;  // of the chunk's queries, token by token, `heads / kv_heads` each
 };
 
+// Which experts compute which tokens. Places are the rows of experts, those of one after those of the other.
+struct Mixture {
+    std::vector<float> logits, weights, shared;  // [tokens][experts], [tokens][chosen], [tokens]
+    std::vector<int> chosen;                     // [tokens][chosen]
+    std::vector<int> active, first;              // experts with tokens; the first place of each, and the end
+    std::vector<int> token_of;                   // by place
+    std::vector<float> weight_of;
+
+    void reserve(const Shape& shape, int tokens) {
+        logits.resize((size_t)tokens * shape.experts);
+        weights.resize((size_t)tokens * shape.chosen);
+        chosen.resize((size_t)tokens * shape.chosen);
+        shared.resize(tokens);
+        token_of.resize((size_t)tokens * shape.chosen);
+        weight_of.resize((size_t)tokens * shape.chosen);
+    }
+
+    // Experts in ascending order, and the tokens of each: a token's outputs are added in one order in any company.
+    void group(const Shape& shape, int tokens) {
+        std::vector<int> next(shape.experts + 1, 0);
+        for (int i = 0; i < tokens * shape.chosen; i++) next[chosen[i] + 1]++;
+        active.clear(), first.clear();
+        for (int expert = 0; expert < shape.experts; expert++) {
+            if (next[expert + 1]) active.push_back(expert), first.push_back(next[expert]);
+            next[expert + 1] += next[expert];
+        }
+        first.push_back(next[shape.experts]);
+        for (int i = 0; i < tokens * shape.chosen; i++) {
+            const int place = next[chosen[i]]++;
+            token_of[place] = i / shape.chosen, weight_of[place] = weights[i];
+        }
+    }
+};
+
 // What a step writes between its phases; grows to the largest step there was.
 struct Buffers {
     Memory<float> residual, wide, sums;
+    Mixture mixture;
+    Memory<uint16_t> gathered;
     Memory<uint16_t> input, query, attended, inner;
     std::vector<Work> work;
     std::vector<int> chunk_of;
@@ -73,7 +123,8 @@ struct Model {
     std::vector<Layer> layers;
     std::vector<Rope> ropes;
     Matrix head;
-    Vector norm;
+    Norm norm;
+    Vector head_bias, query_growth;  // of each position
     Cache cache;
     Team team;
     Buffers buffers;

@@ -26,28 +26,33 @@ class Product {
     template <class Each>
     static void run(Team& team, int thread, Memory<uint16_t>& scratch, const Matrix& matrix, const uint16_t* input, int count,
                     const float* sums, Each each) {
+        const bool few = count <= 64 || (I::TILES && matrix.format == Format::BF16 && matrix.in % 32 == 0);
+        team.share(thread, matrix.tiles(), few ? 8 : 2,
+                   [&](int tile, int end) { part(scratch, matrix, input, count, sums, tile, end, each); });
+    }
+
+    // The same of the tiles `tile` … `end` - 1 alone.
+    template <class Each>
+    static void part(Memory<uint16_t>& scratch, const Matrix& matrix, const uint16_t* input, int count, const float* sums,
+                     int tile, int end, Each& each) {
         const int tiles = matrix.tiles();
         if constexpr (I::TILES)
             if (matrix.format == Format::BF16 && matrix.in % 32 == 0) {
-                team.share(thread, tiles, 8, [&](int tile, int end) {
-                    for (; tile < end; tile++) tiled(matrix, input, count, tile, tile + 1 < tiles, each);
-                });
+                for (; tile < end; tile++) tiled(matrix, input, count, tile, tile + 1 < tiles, each);
                 return;
             }
         const int wide = count == 1 ? 4 : count <= 3 ? 2 : 1;  // few rows: more tiles at once keep the adders busy
-        team.share(thread, tiles, count <= 64 ? 8 : 2, [&](int tile, int end) {
-            while (tile < end) {
-                if (matrix.format != Format::BF16) {
-                    grouped(scratch, matrix, input, count, sums, tile++, each);
-                } else if (wide > 1 && tile + wide <= end) {
-                    several(matrix, input, count, tile, each);
-                    tile += wide;
-                } else {
-                    whole(matrix, input, count, tile, tile + 1 < tiles, each);
-                    tile++;
-                }
+        while (tile < end) {
+            if (matrix.format != Format::BF16) {
+                grouped(scratch, matrix, input, count, sums, tile++, each);
+            } else if (wide > 1 && tile + wide <= end) {
+                several(matrix, input, count, tile, each);
+                tile += wide;
+            } else {
+                whole(matrix, input, count, tile, tile + 1 < tiles, each);
+                tile++;
             }
-        });
+        }
     }
 
     // The sums of each group of each row: [M][groups].
@@ -93,7 +98,6 @@ class Product {
         const char *at, *last;
     };
 
-  private:
     static float to_float(uint16_t bf16) {
         const uint32_t bits = (uint32_t)bf16 << 16;
         float value;
@@ -101,6 +105,7 @@ class Product {
         return value;
     }
 
+  private:
     // Call `one` with as many rows at a time as registers hold, as a constant; the blocks differ by one row at most.
     template <int Most, class One>
     static void by_rows(int count, One one) {

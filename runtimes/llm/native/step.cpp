@@ -30,15 +30,27 @@ using Isa = Plain;
 namespace {
 
 Vector* vector_named(Model& model, int layer, const char* name) {
-    if (layer < 0) return std::strcmp(name, "norm") ? nullptr : &model.norm;
-    Layer& of = model.layers[layer];
     struct Named {
         const char* name;
         Vector* vector;
     };
-    for (const Named& each : {Named{"attention_norm", &of.attention_norm}, Named{"mlp_norm", &of.mlp_norm},
-                              Named{"attention_post_norm", &of.attention_post_norm},
-                              Named{"mlp_post_norm", &of.mlp_post_norm}, Named{"query_norm", &of.query_norm},
+    if (layer < 0) {
+        for (const Named& each : {Named{"norm", &model.norm.weight}, Named{"norm_bias", &model.norm.bias},
+                                  Named{"head_bias", &model.head_bias}})
+            if (!std::strcmp(name, each.name)) return each.vector;
+        return nullptr;
+    }
+    Layer& of = model.layers[layer];
+    for (const Named& each : {Named{"attention_norm", &of.attention_norm.weight}, Named{"mlp_norm", &of.mlp_norm.weight},
+                              Named{"attention_norm_bias", &of.attention_norm.bias},
+                              Named{"mlp_norm_bias", &of.mlp_norm.bias},
+                              Named{"attention_post_norm", &of.attention_post_norm.weight},
+                              Named{"mlp_post_norm", &of.mlp_post_norm.weight}, Named{"query_norm", &of.query_norm},
+                              Named{"sinks", &of.sinks}, Named{"activation", &of.activation},
+                              Named{"router_bias", &of.router_bias}, Named{"selection_bias", &of.selection_bias},
+                              Named{"shared_gate", &of.shared_gate},
+                              Named{"expert_gate_up_bias", &of.expert_gate_up_bias},
+                              Named{"expert_down_bias", &of.expert_down_bias},
                               Named{"key_norm", &of.key_norm}, Named{"qkv_bias", &of.qkv_bias},
                               Named{"attention_out_bias", &of.attention_out_bias},
                               Named{"gate_up_bias", &of.gate_up_bias}, Named{"down_bias", &of.down_bias}})
@@ -53,6 +65,9 @@ Matrix* matrix_named(Model& model, int layer, const char* name) {
     if (!std::strcmp(name, "attention_out")) return &of.attention_out;
     if (!std::strcmp(name, "gate_up")) return &of.gate_up;
     if (!std::strcmp(name, "down")) return &of.down;
+    if (!std::strcmp(name, "router")) return &of.router;
+    if (!std::strcmp(name, "expert_gate_up")) return &of.expert_gate_up;
+    if (!std::strcmp(name, "expert_down")) return &of.expert_down;
     return nullptr;
 }
 
@@ -90,21 +105,23 @@ const char* headrace_vector(Model* model, int layer, const char* name, const flo
         check_layer(*model, layer);
         Vector* to = vector_named(*model, layer, name);
         if (!to) throw std::runtime_error(std::string("no vector is called ") + name);
-        require(count == vector_size(*model, name), std::string(name) + " has " + std::to_string(count) + " numbers");
+        require(count == vector_size(*model, layer, name), std::string(name) + " has " + std::to_string(count) + " numbers");
         to->assign(values, values + count);
     });
 }
 
-// `rows` is bf16 [out, in] for format 0, else int8 codes; `gated` are a gated MLP's two matrices, one above the other.
+// `rows` is bf16 [out, in] for format 0, else int8 codes; `gated` are a gated MLP's two matrices, one above the other;
+// `parts` are experts.
 const char* headrace_matrix(Model* model, int layer, const char* name, int format, int out, int in, const void* rows,
-                            const uint16_t* scales, const uint16_t* offsets, int group, int gated) {
+                            const uint16_t* scales, const uint16_t* offsets, int group, int gated,
+                            int parts) {
     return guarded([&] {
         check_layer(*model, layer);
         Matrix* to = matrix_named(*model, layer, name);
         if (!to) throw std::runtime_error(std::string("no matrix is called ") + name);
-        check_matrix(*model, name, format, out, in, group, gated);
-        *to = format ? pack_codes((Format)format, (const int8_t*)rows, scales, offsets, out, in, group, gated)
-                     : pack_bf16((const uint16_t*)rows, out, in, gated);
+        check_matrix(*model, layer, name, format, out, in, group, gated, parts);
+        *to = format ? pack_codes((Format)format, (const int8_t*)rows, scales, offsets, out, in, group, gated, parts)
+                     : pack_bf16((const uint16_t*)rows, out, in, gated, parts);
     });
 }
 
@@ -116,11 +133,18 @@ const char* headrace_rope(Model* model, const float* angles, int positions, int 
     });
 }
 
-const char* headrace_layer(Model* model, int layer, int window, int rope) {
+// The factor of queries at every position.
+const char* headrace_query_growth(Model* model, const float* factors, int positions) {
+    return guarded([&] { model->query_growth.assign(factors, factors + positions); });
+}
+
+// Before the layer's weights.
+const char* headrace_layer(Model* model, int layer, int window, int rope, int sparse) {
     return guarded([&] {
         require(layer >= 0 && layer < model->shape.layers, "layer " + std::to_string(layer));
         model->layers[layer].window = window;
         model->layers[layer].rope = rope;
+        model->layers[layer].sparse = sparse;
     });
 }
 

@@ -5,13 +5,14 @@ since it comes from a download. It writes control tokens such as `<|im_end|>` as
 be able to do so: before rendering, a mark is inserted into every spelling of a control token in a message; after it the
 prompt is cut at the marks and each part encoded separately, so no such spelling is left.
 
-For a template without tools, a system prompt describes them in the format of the Hermes models
-(https://github.com/NousResearch/Hermes-Function-Calling).
+The prompt without its marks must be the one without any. If it is not, the template computes with a marked text. Then
+the texts of the template itself are marked instead (`own_marks`), and the spellings between them are cut.
 """
 
-import json
+import re
 import secrets
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -20,58 +21,14 @@ import jinja2
 from adapters.errors import CallerError
 from adapters.wire.text.chat_jinja import ChatEnvironment
 from runtimes.llm.text.answer_parser import think_format_of
+from runtimes.llm.text.own_marks import OwnMarks
+from runtimes.llm.text.template_features import Message, TemplateFeatures
 from runtimes.llm.text.tokenizer import Tokenizer, UnsupportedTokenizer
 from runtimes.llm.text.tool_parser import HERMES, format_of
-
-_PROMPT = """You may call functions to help with the user's request. They are given within <tools></tools>:
-<tools>
-{tools}
-</tools>
-
-For each call write a JSON object with the function's name and its arguments within <tool_call></tool_call>:
-<tool_call>
-{{"name": "function-name", "arguments": {{"argument-name": "value"}}}}
-</tool_call>"""
-
-
-def in_words(messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The messages as plain text: tools in the system message, calls in the assistant's, results in the user's."""
-    result: list[dict[str, Any]] = []
-    for message in messages:
-        if message["role"] == "tool":
-            _add_result(result, message["content"])
-        elif calls := message.get("tool_calls"):
-            result.append({"role": "assistant", "content": _calls(message["content"], calls)})
-        else:
-            result.append(dict(message))
-    return _with_tools(result, tools) if tools else result
-
-
-def _with_tools(messages: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    prompt = _PROMPT.format(tools="\n".join([json.dumps(tool, ensure_ascii=False) for tool in tools]))
-    if not messages or messages[0]["role"] != "system":
-        return [{"role": "system", "content": prompt}, *messages]
-    return [messages[0] | {"content": f"{messages[0]['content']}\n\n{prompt}"}, *messages[1:]]
-
-
-def _calls(text: str, calls: Sequence[Mapping[str, Any]]) -> str:
-    written = [f"<tool_call>\n{json.dumps(call['function'], ensure_ascii=False)}\n</tool_call>" for call in calls]
-    return "\n".join([text, *written] if text else written)
-
-
-def _add_result(messages: list[dict[str, Any]], result: str) -> None:
-    """Append the result of a call. Results of one turn share a message: templates alternate user and assistant."""
-    written = f"<tool_response>\n{result}\n</tool_response>"
-    if messages and messages[-1].get("results"):
-        messages[-1]["content"] += f"\n{written}"
-    else:
-        messages.append({"role": "user", "content": written, "results": True})
-
+from runtimes.llm.text.tool_words import in_words, joined
 
 TAIL = 16
 """Tokens at the end of a prompt that are searched for the mark of a thought."""
-Message = Mapping[str, Any]
-"""`role`, `content` and perhaps `name`, `tool_calls`, `tool_call_id`."""
 
 
 class ChatTemplate:
@@ -88,8 +45,9 @@ class ChatTemplate:
             MemoryError,
         ) as error:  # of templates nested too deep
             raise UnsupportedTokenizer(f"the model's chat template is not valid Jinja: {error}") from None
-        self._own_format = format_of(source)
-        self.tool_format = self._own_format or HERMES
+        self.own_format = format_of(source)
+        """The format of calls in the template; None if it has no tools, or another format."""
+        self.tool_format = self.own_format or HERMES
         """The format of the model's calls."""
         special = tokenizer.special_tokens
         self.tool_marks = {special[mark]: mark.encode() for mark in self.tool_format.marks if mark in special}
@@ -102,6 +60,8 @@ class ChatTemplate:
         self._tokenizer = tokenizer
         # A character that Unicode reserves for such use, and chance, so that no message can hold the mark.
         self._mark = "\ufdd0" + secrets.token_hex(8)
+        self._named = {"bos_token": "", "eos_token": "", **tokenizer.named}
+        self._features = TemplateFeatures.of(self._probed)
 
     def encode(
         self,
@@ -123,9 +83,16 @@ class ChatTemplate:
         if begun:
             prompt = self.encode(messages[:-1], tools=tools, variables=variables, limit=limit)
             left = None if limit is None else limit - len(prompt)
-            return prompt + self._tokenizer.encode(messages[-1]["content"], limit=left)
-        rendered = self._rendered(messages, tools, answer, variables)
-        return self._tokenizer.encode_parts(rendered.split(self._mark), limit)
+            own = self._own_parts(joined(messages[-1]["content"]))
+            return prompt + self._tokenizer.encode_parts(own, left, continues=True)
+        if self.own_format is None:
+            messages = in_words(messages, tools)
+        messages = self._features.adapted(messages, own=bool(tools) and self.own_format is None)
+        values = {
+            "documents": None, **variables, "messages": messages, "add_generation_prompt": answer,
+            "tools": [*tools] if tools and self.own_format is not None else None,
+        }  # fmt: skip
+        return self._tokenizer.encode_parts(self._parts(values), limit)
 
     def ends_in_thought(self, prompt: Sequence[int], begun: str | None = None) -> bool | None:
         """Whether the answer to the prompt continues a thought: of the template, or of the text that it has `begun`
@@ -141,30 +108,51 @@ class ChatTemplate:
         end = self._tokenizer.decode(prompt[-TAIL:], special=True).rstrip()
         return end.endswith(marks.opens) if end.endswith((marks.opens, marks.closes)) else None
 
-    def _rendered(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Mapping[str, Any]],
-        answer: bool,
-        variables: Mapping[str, Any],
-    ) -> str:
-        """The prompt, with marks."""
-        if self._own_format is None:
-            messages, tools = in_words(messages, tools), ()
-        marked = self._marked(messages)
+    def _own_parts(self, text: str) -> list[str]:
+        """The beginning of an answer: only the marks of thoughts and calls are control tokens there."""
+        marks = [re.escape(mark) for mark in (*(self.think_format or ()), *self.tool_format.marks)]
+        places = frozenset(match.start() for match in re.finditer("|".join(marks), text))
+        return self._tokenizer.spellings.cut(text, except_at=places)
+
+    def _parts(self, values: dict[str, Any]) -> list[str]:
+        """The prompt, cut within the spellings of control tokens that the template does not write itself."""
+        plain = self._rendered(self._environment, self._template, self._named, values)
+        if (marked := self._marked(values)) == values:
+            return [plain]
+        parts = self._rendered(self._environment, self._template, self._named, marked).split(self._mark)
+        if "".join(parts) == plain:
+            return parts
+        environment, template = self._own_marks
+        named = {role: self._mark_own(text) for role, text in self._named.items()}
+        own = self._rendered(environment, template, named, values).split(self._mark)
+        if "".join(own) != plain:
+            return parts
+        starts = [0]
+        for part in own[:-1]:
+            starts.append(starts[-1] + len(part))
+        return self._tokenizer.spellings.cut(plain, except_at=frozenset(starts[1:]))
+
+    @cached_property
+    def _own_marks(self) -> tuple[ChatEnvironment, jinja2.Template]:
+        environment = OwnMarks(self._mark_own)
+        return environment, environment.from_string(self.source)
+
+    def _mark_own(self, text: str) -> str:
+        return self._tokenizer.spellings.beginnings.sub(lambda first: self._mark + first[0], text)
+
+    def _probed(self, messages: list[dict[str, Any]]) -> str | None:
+        values = {"messages": messages, "add_generation_prompt": False, "tools": None, "documents": None}
         try:
-            return self._environment.rendered(
-                self._template,
-                {
-                    **self._marked(variables),
-                    "messages": marked,
-                    "add_generation_prompt": answer,
-                    "bos_token": self._tokenizer.bos_token or "",
-                    "eos_token": self._tokenizer.eos_token or "",
-                    "tools": self._marked(tools) or None,
-                    "documents": None,
-                },
-            )
+            return self._rendered(self._environment, self._template, self._named, values)
+        except CallerError:
+            return None
+
+    @staticmethod
+    def _rendered(
+        environment: ChatEnvironment, template: jinja2.Template, named: Mapping[str, str], values: Mapping[str, Any]
+    ) -> str:
+        try:
+            return environment.rendered(template, {**named, **values})
         except Exception as error:  # a program that came with a download may fail in any way
             raise CallerError(f"The model's chat template refuses these messages: {error}", param="messages") from None
 

@@ -10,7 +10,7 @@ or a new line follows: no pre-tokenizer joins the two, so the ids of the slices 
 
 import codecs
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Literal
 
 import tokenizers
@@ -58,15 +58,18 @@ class SpecialSpellings:
         self._longest = max(map(len, spellings), default=0)
         self._begun = {token[:end] for token in spellings for end in range(1, len(token))}
         self._whole = re.compile(f"(?={_pattern(_trie(spellings))}).", re.DOTALL) if spellings else None
+        firsts = "".join(sorted({re.escape(token[0]) for token in spellings}))
+        self.beginnings = re.compile(f"[{firsts}]" if firsts else r"(?!)")
+        """The characters with which a spelling may begin."""
 
-    def cut(self, text: str, *, open_end: bool = False) -> list[str]:
-        """The parts of `text`, none of which spells a control token.
+    def cut(self, text: str, *, open_end: bool = False, except_at: Container[int] = ()) -> list[str]:
+        """The parts of `text`, none of which spells a control token, except for those that begin `except_at`.
 
         With an `open_end` more text follows, so the beginning of a spelling at the end of `text` is cut too.
         """
         if self._whole is None:
             return [text]
-        places = {match.end() for match in self._whole.finditer(text)}
+        places = {match.end() for match in self._whole.finditer(text) if match.start() not in except_at}
         if open_end:
             places |= self._begun_at_end(text)
         ends = sorted(places)
@@ -97,11 +100,15 @@ def _pattern(node: _Trie) -> str:
 
 
 PieceKind = Literal["byte_level", "sentencepiece", "wordpiece"]
-# Control tokens that end an answer even if the metadata does not declare them: an instruct model may end its turn with
-# one and declare another. llama.cpp treats the same names so (llama-vocab.cpp, special_eog_ids).
+# Control tokens that end an answer even if no file declares them: an instruct model may end its turn with one and
+# declare another. llama.cpp treats the same names so (llama-vocab.cpp, special_eog_ids).
 END_OF_ANSWER = frozenset(
     {"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>", "<|end|>", "<end_of_turn>", "</s>"}
 )
+
+_MARK = re.compile(r"<\|.+\|>", re.DOTALL)
+"""Added tokens of this form structure a conversation: a template may put them together from parts."""
+_WITHIN = ("a", " a")
 
 
 class UnsupportedTokenizer(ValueError):
@@ -115,8 +122,9 @@ class TooManyTokens(ValueError):
 class Tokenizer:
     """One model's tokenizer. All methods may be called from any thread; the GIL is released while texts are encoded.
 
-    `pieces[id]` are the bytes that a token adds to a text: none for a control token. `special_tokens` are the control
-    tokens by their spelling; in text they are recognized only if the caller allows it.
+    `pieces[id]` are the bytes that a token adds to a text: none for a special token. `special_tokens` are those by
+    their spelling. Control tokens are the special ones, and other added tokens that the chat template writes: in text
+    they are recognized only if the caller allows it.
     """
 
     def __init__(
@@ -124,12 +132,13 @@ class Tokenizer:
         backend: tokenizers.Tokenizer,
         *,
         kind: PieceKind,
-        bos_token: str | None,
-        eos_token: str | None,
+        named: Mapping[str, str],
         eos_token_ids: frozenset[int],
         add_bos: bool,
         chat_template: str | None,
+        tool_template: str | None = None,
     ) -> None:
+        """`named` are special tokens by their roles, such as `eos_token`. A `tool_template` is for chats with tools."""
         backend.no_truncation()
         backend.no_padding()
         backend.encode_special_tokens = False  # never set again: other threads may encode at that moment
@@ -143,37 +152,80 @@ class Tokenizer:
         self.pieces = _pieces(backend.get_vocab(with_added_tokens=True), kind) | literal
         self.longest_piece = max(map(len, (*self.pieces.values(), *self.special_spellings.values())), default=1)
         """Bytes of the longest piece: a text of n bytes has at least n / longest_piece tokens."""
-        self.spellings = SpecialSpellings(self.special_tokens)
+        templates = f"{chat_template} {tool_template}"
+        written = {
+            token.content: id for id, token in added.items()
+            if not token.special and (token.content in templates or _MARK.fullmatch(token.content))
+        }  # fmt: skip
+        control = self.special_tokens | written
+        self.spellings = SpecialSpellings(control)
         self._cuts = cuts_exactly(self._encode)
-        self.bos_token = bos_token
-        self.eos_token = eos_token
-        self.eos_token_ids = eos_token_ids
-        self._bos_ids = [self.special_tokens[bos_token]] if add_bos and bos_token is not None else []
+        self._lead, self._lead_ids = self._leading()
+        self.named = named
+        self.eos_token_ids = eos_token_ids | {control[end] for end in END_OF_ANSWER & control.keys()}
+        self._bos_ids = [self.special_tokens[named["bos_token"]]] if add_bos and "bos_token" in named else []
         self._closing = _closing(backend)
         self.chat_template = chat_template
         """The model's own Jinja template, or None."""
+        self.tool_template = tool_template
+
+    def limit_to(self, vocab_size: int) -> list[int]:
+        """Drop the end tokens for which the model has no row, and return them: it can never generate these."""
+        beyond = sorted(id for id in self.eos_token_ids if id >= vocab_size)
+        self.eos_token_ids -= {*beyond}
+        return beyond
 
     def encode(
-        self, text: str, *, allow_special: bool = False, add_bos: bool = False, limit: int | None = None
+        self,
+        text: str,
+        *,
+        allow_special: bool = False,
+        add_bos: bool = False,
+        continues: bool = False,
+        limit: int | None = None,
     ) -> list[int]:
         """The ids of `text`. Raises TooManyTokens for more than `limit`, without encoding the whole text.
 
         A control token's spelling in `text` is plain text unless `allow_special`. `add_bos` adds the beginning-of-text
-        token in front, if the model has one.
+        token in front, if the model has one. A text that `continues` another one has no space in front that a
+        tokenizer puts before whole texts.
         """
         leading = self._bos_ids if add_bos else []
-        return self.encode_parts([text] if allow_special else self.spellings.cut(text), limit, leading)
+        parts = [text] if allow_special else self.spellings.cut(text)
+        return self.encode_parts(parts, limit, leading, continues=continues)
 
-    def encode_parts(self, parts: Iterable[str], limit: int | None, leading: Iterable[int] = ()) -> list[int]:
-        """The ids of texts, each encoded separately, in one list after the `leading` ids. Spellings of control tokens
+    def encode_parts(
+        self, parts: Iterable[str], limit: int | None, leading: Iterable[int] = (), *, continues: bool = False
+    ) -> list[int]:
+        """The ids of one text in parts, each encoded separately, after the `leading` ids. Spellings of control tokens
         count. Raises TooManyTokens as `encode` does."""
         ids = [*leading]
         for part in parts:
             for piece in slices(part, cut=self._cuts):
-                ids += self._encode(piece)
+                ids += self._continued(piece) if continues else self._encode(piece)
+                continues = True
                 if limit is not None and len(ids) > limit:
                     raise TooManyTokens(f"more than {limit} tokens")
         return ids
+
+    def _continued(self, text: str) -> list[int]:
+        """The ids of a text within another one."""
+        if not self._lead:
+            return self._encode(text)
+        ids, size = self._encode(self._lead + text), len(self._lead_ids)
+        return ids[size:] if ids[:size] == self._lead_ids else self._encode(text)
+
+    def _leading(self) -> tuple[str, list[int]]:
+        """A text, and its ids, after which another text is encoded as within one. Empty if texts have no prefix."""
+        for lead in ("", "\x02", "\n"):
+            begin = self._encode(lead)
+            texts = [(sample, self._encode(lead + sample)) for sample in _WITHIN]
+            if all(
+                ids[: len(begin)] == begin and b"".join(map(self.piece, ids[len(begin) :])) == sample.encode()
+                for sample, ids in texts
+            ):
+                return lead, begin
+        return "", []
 
     def _encode(self, text: str) -> list[int]:
         # Of a batch of one, because `encode` of the library holds the GIL.

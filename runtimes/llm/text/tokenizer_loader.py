@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
-from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
-from runtimes.llm.text.tokenizer import END_OF_ANSWER, PieceKind, Tokenizer, UnsupportedTokenizer, ids_of
-from runtimes.llm.weights.gguf_metadata import read_metadata
+from runtimes.llm.model.hugging_face import token_ids
+from runtimes.llm.text.declared_tokens import ROLES, declare
+from runtimes.llm.text.tokenizer import PieceKind, Tokenizer, UnsupportedTokenizer, ids_of
+from runtimes.llm.weights.generation_config import json_file
+from runtimes.llm.weights.gguf_metadata import description, read_metadata
 
 _REST = r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 _LLAMA3_SPLIT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*" + _REST
@@ -32,15 +35,22 @@ _GPT4O_SPLIT = (
 )
 # GGUF's name of a pre-tokenizer → its expression;
 # None for GPT-2's own, which ByteLevel includes. smollm also cuts between all digits.
+_LLAMA3_NAMES = (
+    "llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano",
+)  # fmt: skip
 _SPLITS = {
-    "default": None, "gpt-2": None, "smollm": None,
-    "llama-bpe": _LLAMA3_SPLIT, "llama3": _LLAMA3_SPLIT, "llama-v3": _LLAMA3_SPLIT, "smaug-bpe": _LLAMA3_SPLIT,
-    "dbrx": _LLAMA3_SPLIT, "qwen2": _QWEN2_SPLIT, "deepseek-r1-qwen": _QWEN2_SPLIT,
-    "tekken": _TEKKEN_SPLIT, "gpt-4o": _GPT4O_SPLIT,
-}  # fmt: skip
+    **dict.fromkeys(("default", "gpt-2", "smollm", "phi-2", "exaone4", "gigachat", "a.x-4.0", "mellum"), None),
+    **dict.fromkeys((*_LLAMA3_NAMES, "smaug-bpe", "dbrx"), _LLAMA3_SPLIT),
+    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "megrez", "kormo", "f2llmv2"), _QWEN2_SPLIT),
+    "tekken": _TEKKEN_SPLIT,
+    **dict.fromkeys(("gpt-4o", "llama4", "kanana2"), _GPT4O_SPLIT),
+}
 # These encode a word that is a token as that token, and begin a text with a special token unless a file disables it.
-_WHOLE_WORDS = frozenset({"llama-bpe", "llama3", "llama-v3", "tekken"})
+_WHOLE_WORDS = frozenset({*_LLAMA3_NAMES, "tekken"})
+# llama.cpp's ids for a sentencepiece vocabulary that names none.
+_SENTENCEPIECE_IDS = {"bos": 1, "eos": 2}
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4
+_GGUF_ROLES = ("bos", "eos", "unknown", "seperator", "padding", "cls", "mask")  # as the format spells them
 
 
 def gguf_tokenizer(path: Path) -> Tokenizer:
@@ -50,27 +60,33 @@ def gguf_tokenizer(path: Path) -> Tokenizer:
     tokens, types = _vocabulary(metadata, kind)
 
     def token(name: str) -> str | None:
-        id = metadata.get(f"tokenizer.ggml.{name}_token_id")
-        return None if id is None else tokens[id]
+        """None for an id beyond the vocabulary, too."""
+        fallback = _SENTENCEPIECE_IDS.get(name) if kind == "sentencepiece" else None
+        id = metadata.get(f"tokenizer.ggml.{name}_token_id", fallback)
+        return tokens[id] if isinstance(id, int) and 0 <= id < len(tokens) else None
 
     ends = {end for name in ("eos", "eot", "eom") if (end := token(name)) is not None}
-    bos, eos = token("bos"), token("eos")
+    named = {name: text for name, role in zip(ROLES, _GGUF_ROLES, strict=True) if (text := token(role)) is not None}
     # Some converters mark these as ordinary tokens; text must not be able to spell them all the same.
-    control = ends | ({bos} if bos is not None else set())
+    control = ends | ({named["bos_token"]} if "bos_token" in named else set())
     control |= {text for text, type in zip(tokens, types, strict=True) if type in (_CONTROL, _UNKNOWN)}
     defined = {text for text, type in zip(tokens, types, strict=True) if type == _USER_DEFINED} - control
     backend = (_sentencepiece if kind == "sentencepiece" else _byte_level_bpe)(metadata, tokens, types)
     backend.add_special_tokens([_added(metadata, text, special=True) for text in tokens if text in control])
     backend.add_tokens([_added(metadata, text, special=False) for text in tokens if text in defined])
+    if metadata.get("tokenizer.ggml.add_eos_token") and (eos := named.get("eos_token")) is not None:
+        backend.post_processor = processors.TemplateProcessing(
+            single=["$A", eos], special_tokens=[(eos, backend.token_to_id(eos))]
+        )
     begins = kind == "sentencepiece" or metadata.get("tokenizer.ggml.pre") in _WHOLE_WORDS
     return Tokenizer(
         backend,
         kind=kind,
-        bos_token=bos,
-        eos_token=eos,
-        eos_token_ids=ids_of(backend, ends | (control & END_OF_ANSWER)),
+        named=named,
+        eos_token_ids=ids_of(backend, ends),
         add_bos=metadata.get("tokenizer.ggml.add_bos_token", begins),
         chat_template=metadata.get("tokenizer.chat_template"),
+        tool_template=metadata.get("tokenizer.chat_template.tool_use"),
     )
 
 
@@ -113,8 +129,11 @@ def _byte_level_bpe(metadata: Mapping[str, Any], tokens: list[str], types: Seque
     if name not in _SPLITS:
         raise UnsupportedTokenizer(f"pre-tokenizer {name!r} is not supported; these are: {', '.join(_SPLITS)}")
     # A merge's two sides are divided by the one space that is not its first character.
-    merges = [tuple(merge.split(" ", 1)) for merge in metadata["tokenizer.ggml.merges"]]
-    model = models.BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=merges, ignore_merges=name in _WHOLE_WORDS)
+    pairs = [merge.split(" ", 1) for merge in metadata["tokenizer.ggml.merges"]]
+    vocab = {t: i for i, t in enumerate(tokens)}
+    # A merge of or to what is no token never happens.
+    merges = [(pair[0], pair[1]) for pair in pairs if len(pair) == 2 and {*pair, "".join(pair)} <= vocab.keys()]
+    model = models.BPE(vocab=vocab, merges=merges, ignore_merges=name in _WHOLE_WORDS)
     backend = tokenizers.Tokenizer(model)
     backend.pre_tokenizer = _pre_tokenizer(name)
     backend.decoder = decoders.ByteLevel()
@@ -188,31 +207,55 @@ def load_tokenizer(path: Path) -> Tokenizer:
 
 
 def _from_folder(folder: Path) -> Tokenizer:
-    file = folder / "tokenizer.json"
-    if not file.exists():
-        raise UnsupportedTokenizer(
-            f"{folder.name} has no tokenizer.json: convert its tokenizer with"
-            " `transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(folder)`"
-        )
-    try:
-        backend = tokenizers.Tokenizer.from_str(file.read_text("utf-8"))
-    except Exception as error:  # the library raises nothing more precise
-        raise UnsupportedTokenizer(f"tokenizer.json cannot be read: {error}") from None
-    config = _json(folder / "tokenizer_config.json")
-    bos, eos = _token_text(config.get("bos_token")), _token_text(config.get("eos_token"))
+    backend = _backend(folder)
+    config = json_file(folder / "tokenizer_config.json")
+    named = declare(backend, folder, config)
+    bos, eos = named.get("bos_token"), named.get("eos_token")
     special = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
-    declared = _json(folder / "generation_config.json").get("eos_token_id", [])
-    ends = frozenset(declared if isinstance(declared, list) else [declared])
+    declared = token_ids(json_file(folder / "generation_config.json").get("eos_token_id"))
     leads = backend.encode("", add_special_tokens=True).ids[:1]
+    templates = _templates(folder, config)
     return Tokenizer(
         backend,
         kind=_piece_kind(backend),
-        bos_token=bos,
-        eos_token=eos,
-        eos_token_ids=ends | ids_of(backend, (special & END_OF_ANSWER) | ({eos} if eos is not None else set())),
+        named=named,
+        eos_token_ids=declared | ids_of(backend, [] if eos is None else [eos]),
         add_bos=bos in special and leads == [backend.token_to_id(bos)],
-        chat_template=_folder_template(folder, config),
+        chat_template=templates.get("default"),
+        tool_template=templates.get("tool_use"),
     )
+
+
+def _backend(folder: Path) -> tokenizers.Tokenizer:
+    file = folder / "tokenizer.json"
+    if not file.exists():
+        raise UnsupportedTokenizer(f"{folder.name or folder} has no tokenizer.json: {_advice(folder)}")
+    try:
+        text = file.read_text("utf-8-sig")
+        return tokenizers.Tokenizer.from_str(text)
+    except OSError:
+        raise
+    except Exception as error:  # the library raises nothing more precise
+        reason = f"it {description(file)}" if not file.read_bytes()[:64].lstrip().startswith(b"{") else error
+        raise UnsupportedTokenizer(f"tokenizer.json cannot be read: {reason}") from None
+
+
+def _advice(folder: Path) -> str:
+    return elsewhere(folder) or (
+        "convert its tokenizer with `pip install transformers sentencepiece tiktoken protobuf` and"
+        " `transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(folder)`"
+    )
+
+
+def elsewhere(folder: Path) -> str | None:
+    """Where the model is that a folder seems to contain; None if nothing there looks like one."""
+    names = sorted(file.name for file in folder.iterdir())
+    if files := [name for name in names if name.endswith(".gguf")]:
+        return f"name the GGUF file, {folder / files[0]}"
+    if "snapshots" in names and (snapshots := sorted((folder / "snapshots").iterdir())):
+        return f"name the folder of a revision, {snapshots[-1]}"
+    parts = [folder / name for name in names if (folder / name / "config.json").exists()]
+    return f"name the folder that has it, {parts[0]}" if parts else None
 
 
 def _piece_kind(backend: tokenizers.Tokenizer) -> PieceKind:
@@ -224,28 +267,20 @@ def _piece_kind(backend: tokenizers.Tokenizer) -> PieceKind:
         return "sentencepiece"
     if "WordPiece" in kinds:
         return "wordpiece"
-    raise UnsupportedTokenizer(
-        f"tokenizer.json decodes by {decoder.get('type')}; ByteLevel, ByteFallback, Metaspace and"
-        " WordPiece are supported"
-    )
+    name = f"decodes by {decoder['type']}" if decoder else "has no decoder"
+    raise UnsupportedTokenizer(f"tokenizer.json {name}; ByteLevel, ByteFallback, Metaspace and WordPiece are supported")
 
 
-def _folder_template(folder: Path, config: dict[str, Any]) -> str | None:
+def _templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
+    """The chat templates by their names; the usual one is `default`."""
+    given = config.get("chat_template")
+    if isinstance(given, list):  # several by name: [{"name": …, "template": …}]
+        templates = {entry["name"]: entry["template"] for entry in given}
+    else:
+        templates = {} if given is None else {"default": given}
     file = folder / "chat_template.jinja"
     if file.exists():
-        return file.read_text("utf-8")
-    template = config.get("chat_template")
-    if isinstance(template, list):  # several by name: [{"name": …, "template": …}]
-        template = {entry["name"]: entry["template"] for entry in template}.get("default")
-    return template
-
-
-def _token_text(token: str | dict[str, Any] | None) -> str | None:
-    return token["content"] if isinstance(token, dict) else token
-
-
-def _json(file: Path) -> dict[str, Any]:
-    if not file.exists():
-        return {}
-    content: dict[str, Any] = json.loads(file.read_text("utf-8"))
-    return content
+        templates = {"default": file.read_text("utf-8-sig")}
+    for more in sorted(folder.glob("additional_chat_templates/*.jinja")):
+        templates[more.stem] = more.read_text("utf-8-sig")
+    return templates

@@ -2,6 +2,10 @@
 
 store.py             from the name of a model to a path
 loader.py            weights and configuration of a Llama model
-gguf_checkpoint.py   a GGUF file: its shape and tensors; gguf_metadata.py: its fields; gguf_blocks.py: its blocks
-safetensors_files.py a folder of safetensors, and the shape of its model from config.json
+gguf_checkpoint.py   a GGUF file: its tensors; gguf_metadata.py: its fields; gguf_blocks.py: its blocks
+gguf_config.py       the shape of the model in a GGUF file
+safetensors_files.py a Hugging Face folder; generation_config.py: the sampling that the files declare
+quantized_files.py   its tensors as if nothing were quantized; quantized_layouts.py: GPTQ, AWQ, FP8 and the others
+quantized_writer.py  writes such a folder
+tensor_files.py      its files: safetensors, pickles and JSON
 """

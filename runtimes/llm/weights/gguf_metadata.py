@@ -6,6 +6,7 @@ and this takes a tenth of one.
 """
 
 import mmap
+import re
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -56,6 +57,18 @@ class TensorPlace:
 class GgufDirectory:
     metadata: dict[str, Any]
     tensors: dict[str, TensorPlace]
+
+
+_PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
+_MOST_PARTS = 10_000
+
+
+def parts_of(name: str) -> list[str]:
+    """The names of all files of a split model, the first one's first, from the name of one of them; else `name`."""
+    match = _PART.fullmatch(name)
+    if match is None or not 1 <= int(match["count"]) <= _MOST_PARTS:
+        return [name]
+    return [f"{match['stem']}-{number:05}-of-{match['count']}.gguf" for number in range(1, int(match["count"]) + 1)]
 
 
 def read_metadata(path: Path) -> dict[str, Any]:

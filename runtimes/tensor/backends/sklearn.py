@@ -7,17 +7,22 @@ Files are joblib's or pickle's, which run code when they are read and so must be
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import joblib
+import pandas
 
 from runtimes.tensor.backends.files import model_file
-from runtimes.tensor.backends.tabular import Method, TabularModel, described
+from runtimes.tensor.backends.tabular import Method, TabularModel, described, joined
 from runtimes.tensor.configuration.model_config import ModelConfig
-from runtimes.tensor.interfaces import Device, Model, ModelLoadError
+from runtimes.tensor.interfaces import Array, Device, Model, ModelLoadError
 
 FILENAMES: Final = ("model.skops", "model.joblib", "model.pkl")
+_LIBRARIES: Final = frozenset({"sklearn", "xgboost", "lightgbm", "catboost", "imblearn", "builtins"})
 METHODS: Final = (
     "predict",
     "predict_proba",
@@ -32,7 +37,7 @@ class SklearnBackend:
     name = "sklearn"
 
     def complete(self, config: ModelConfig, folder: Path) -> ModelConfig:
-        if config.inputs and config.outputs and config.max_batch_size:
+        if config.inputs and config.outputs and (config.max_batch_size or config.batch):
             return config
         model = estimator(config, folder)
         names = ("predict", "predict_proba") if callable(getattr(model, "predict", None)) else ("transform",)
@@ -40,13 +45,16 @@ class SklearnBackend:
         features = getattr(model, "n_features_in_", -1)
         if features < 0 and not (config.inputs and config.outputs):
             raise ModelLoadError("the model does not have its number of features: write its inputs and outputs")
-        return described(config, features, "FP64", methods)
+        completed = described(config, features, "FP64", {name: _of_frame(model, run) for name, run in methods.items()})
+        is_assumed = not config.inputs and not config.batch and not _is_of_libraries(model)
+        return replace(completed, batch="assumed") if is_assumed else completed
 
     def load(self, config: ModelConfig, folder: Path, device: Device) -> Model:
         if config.quantize:
             raise ModelLoadError("`quantize` is for networks: scikit-learn's models have none of their weights")
         model = estimator(config, folder)
-        return TabularModel(config, {spec.name: _method(model, spec.name) for spec in config.outputs})
+        methods = {spec.name: _method(model, spec.name) for spec in config.outputs}
+        return TabularModel(config, methods, _features(model), partial(_table, model))
 
 
 def estimator(config: ModelConfig, folder: Path) -> Any:
@@ -75,6 +83,32 @@ def _skops(path: Path, config: ModelConfig) -> Any:
             f" {', '.join(unknown)}"
         )
     return io.load(path, trusted=trusted)
+
+
+def _is_of_libraries(model: Any) -> bool:
+    """Whether the rows of a model are independent, as those of all estimators of these libraries are."""
+    parts = [model, *(step for _, step in getattr(model, "steps", ()))]
+    return all(type(part).__module__.partition(".")[0] in _LIBRARIES for part in parts)
+
+
+def _features(model: Any) -> Sequence[str]:
+    return [str(name) for name in getattr(model, "feature_names_in_", ())]
+
+
+def _table(model: Any, columns: Sequence[Array]) -> Any:
+    """The argument of the model's methods: a data frame for a model that was fitted on one, a list of texts for a
+    model of texts, else an array."""
+    features = _features(model)
+    if not features:
+        is_text = len(columns) == 1 and columns[0].dtype.hasobject and not hasattr(model, "n_features_in_")
+        return columns[0].ravel() if is_text else joined(columns)
+    if len(columns) == len(features):
+        return pandas.DataFrame({name: column.ravel() for name, column in zip(features, columns, strict=True)})
+    return pandas.DataFrame(joined(columns), columns=features)
+
+
+def _of_frame(model: Any, run: Method) -> Method:
+    return lambda row: run(_table(model, [row]))
 
 
 def _method(model: Any, name: str) -> Method:

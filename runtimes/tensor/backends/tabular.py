@@ -1,12 +1,13 @@
 """The common part of models of rows and columns: scikit-learn's, XGBoost's, LightGBM's.
 
-One input has a row of features, or each input is one feature or several, joined in the order of the configuration.
+One input has a row of features, or each input is one feature or several. Inputs that have the names of the model's
+features are joined in the model's order, others in the order of the configuration.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,41 +19,62 @@ from runtimes.tensor.interfaces import Array, ModelFailed, ModelLoadError, Tenso
 MAX_BATCH_SIZE = 256
 """The largest batch, unless the configuration has one: a row is small."""
 INPUT = "input"
-Method = Callable[[Array], Any]
+Method = Callable[[Any], Any]
+Table = Callable[[Sequence[Array]], Any]
+"""Joins the columns of the inputs to what the methods take."""
 
 
 class TabularModel:
-    """`methods`: by output, the method that computes it."""
+    """`methods`: by output, the method that computes it. `features`: the model's names of its features, if it has
+    any. Raises `ModelLoadError` if the inputs have other names."""
 
-    def __init__(self, config: ModelConfig, methods: Mapping[str, Method]) -> None:
-        self._inputs = [spec.name for spec in config.inputs]
+    def __init__(
+        self, config: ModelConfig, methods: Mapping[str, Method], features: Sequence[str], table: Table | None = None
+    ) -> None:
+        self._inputs = _in_order([spec.name for spec in config.inputs], features)
+        self._table = table or joined
         self._outputs = [(spec.name, methods[spec.name], spec) for spec in config.outputs]
 
     def infer(self, inputs: Tensors) -> Tensors:
-        table = self._table(inputs)
+        table = self._table([_texts(inputs[name]) for name in self._inputs])
         return {name: _column(name, method(table), spec) for name, method, spec in self._outputs}
 
     def close(self) -> None:
         self._outputs = []
 
-    def _table(self, inputs: Tensors) -> Array:
-        columns = [_texts(inputs[name]) for name in self._inputs]
-        if len(columns) == 1:
-            return columns[0]
-        return np.concatenate([column.reshape(len(column), -1) for column in columns], axis=1)
+
+def joined(columns: Sequence[Array]) -> Array:
+    """One array of all features: rows by columns."""
+    if len(columns) == 1:
+        return columns[0]
+    return np.concatenate([column.reshape(len(column), -1) for column in columns], axis=1)
+
+
+def _in_order(inputs: list[str], features: Sequence[str]) -> list[str]:
+    """The inputs in the order of the model's features, if they have the same names."""
+    if len(inputs) < 2 or not set(inputs) & set(features):
+        return inputs
+    if set(inputs) != set(features):
+        raise ModelLoadError(f"the model's features are {', '.join(features)}, and the inputs are {', '.join(inputs)}")
+    return list(features)
 
 
 def described(config: ModelConfig, features: int, datatype: str, outputs: Mapping[str, Method]) -> ModelConfig:
-    """Complete a configuration: the input is a row of features, the outputs are those of the model for zeros."""
+    """Complete a configuration: the input is a row of features, the outputs are those of the model for zeros.
+
+    A `max_batch_size: 0` that is written stays: then the first dimension of each tensor is the rows of a request.
+    """
+    is_batched = config.batch != "written" or config.max_batch_size > 0
+    rows = () if is_batched else (-1,)
     if not config.inputs:
-        config = dataclasses.replace(config, inputs=(TensorSpec(INPUT, datatype, (features,)),))
-    given = sum(max(1, int(np.prod(spec.dims))) for spec in config.inputs)
-    if features > 0 and all(-1 not in spec.dims for spec in config.inputs) and given != features:
+        config = dataclasses.replace(config, inputs=(TensorSpec(INPUT, datatype, (*rows, features)),))
+    of_a_row = [spec.dims[len(rows) :] for spec in config.inputs]
+    given = sum(max(1, int(np.prod(dims))) for dims in of_a_row)
+    if features > 0 and all(-1 not in dims for dims in of_a_row) and given != features:
         raise ModelLoadError(f"the model takes {features} features a row, and the inputs have {given}")
     if not config.outputs:
-        row = np.zeros((1, features), DTYPES[datatype])
-        config = dataclasses.replace(config, outputs=tuple(_spec(name, run(row)) for name, run in outputs.items()))
-    if not config.max_batch_size:
+        config = dataclasses.replace(config, outputs=_outputs(outputs, features, datatype, is_batched))
+    if not config.max_batch_size and is_batched:
         config = dataclasses.replace(
             config,
             max_batch_size=MAX_BATCH_SIZE,
@@ -61,27 +83,55 @@ def described(config: ModelConfig, features: int, datatype: str, outputs: Mappin
     return config
 
 
-def gives_margin(config: ModelConfig) -> bool:
-    """Whether the outputs of trees are the sums before the last transformation. Raises `ModelLoadError`."""
-    if config.quantize:
-        raise ModelLoadError("`quantize` is for networks, not for trees")
-    kind = config.parameters.get("predict_type", "value")
-    if kind not in ("value", "margin"):
-        raise ModelLoadError(f"parameter `predict_type` is value or margin, not `{kind}`")
-    return kind == "margin"
+def _outputs(methods: Mapping[str, Method], features: int, datatype: str, is_batched: bool) -> tuple[TensorSpec, ...]:
+    """Those of the methods whose answers fit in a tensor."""
+    row = np.zeros((1, features), DTYPES[datatype])
+    specs = []
+    unfit = ""
+    for name, run in methods.items():
+        try:
+            specs.append(_spec(name, _answer(name, run, row), is_batched))
+        except ModelFailed as error:
+            unfit = f"`{name}`: {error}"
+    if not specs:
+        raise ModelLoadError(unfit)
+    return tuple(specs)
 
 
-def _spec(name: str, value: Any) -> TensorSpec:
-    array = np.asarray(value)
+def _answer(name: str, run: Method, row: Array) -> Any:
+    try:
+        return run(row)
+    except Exception as error:
+        raise ModelLoadError(
+            f"`{name}` fails for a row of zeros, so its shape is not clear: write the outputs in the configuration"
+            f" ({type(error).__name__}: {error})"
+        ) from error
+
+
+def _spec(name: str, value: Any, is_batched: bool) -> TensorSpec:
+    array = _dense(value)
     datatype = "BYTES" if array.dtype.kind in "OSU" else datatype_of(array.dtype)
+    if not is_batched:
+        return TensorSpec(name, datatype, (-1, *array.shape[1:]))
     if array.ndim == 1:  # one number a row
         return TensorSpec(name, datatype, (1,), reshape=())
     return TensorSpec(name, datatype, array.shape[1:])
 
 
+def _dense(value: Any) -> Array:
+    """An answer as one array: sparse matrices in full, the arrays of several targets along the second dimension."""
+    if hasattr(value, "toarray"):
+        value = value.toarray()
+    if isinstance(value, list) and value and all(isinstance(one, np.ndarray) for one in value):
+        if len({one.shape for one in value}) > 1:
+            raise ModelFailed("the model's targets have different numbers of classes: they fit in no tensor")
+        return np.stack(value, axis=1)
+    return np.asarray(value)
+
+
 def _column(name: str, value: Any, spec: TensorSpec) -> Array:
     """An answer in its output's datatype."""
-    array = np.asarray(value)
+    array = _dense(value)
     if spec.datatype == "BYTES":
         array = array.astype(str) if array.dtype.kind not in "OSU" else array
     elif array.dtype.kind in "biuf":

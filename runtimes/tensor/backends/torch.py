@@ -2,13 +2,17 @@
 
 A module is the class `Model` of `model.py`, or the class that the parameter `class` names; its weights are safetensors
 or a state dict, which is read without running anything. Inputs go to `forward` by name, or in order where it has other
-names (`INPUT__0`, `INPUT__1` …, as Triton counts them).
+names (`INPUT__0`, `INPUT__1` …, as Triton counts them). Outputs in a tuple are counted in the same way.
+
+Parameters: `INFERENCE_MODE: false` for models that differentiate, `import` for packages that have a script's operators.
 """
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import pickle
+import threading
 import warnings
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +21,9 @@ from typing import Any, Final
 
 import torch
 import torch.export
+import torch.utils._pytree as pytree
 from safetensors.torch import load_file
+from torch.export.graph_signature import InputKind, OutputKind, SymIntArgument, TensorArgument
 
 from runtimes.tensor.backends.files import forget, input_names, model_class, model_file, output_names
 from runtimes.tensor.backends.signature import TORCH_FILENAMES, ModelTensor, completed, declared, is_declared
@@ -40,6 +46,10 @@ _DATATYPES: Final = {
     torch.bfloat16: "BF16",
 }
 TYPES: Final = {datatype: dtype for dtype, datatype in _DATATYPES.items()}
+_LOADING: Final = threading.Lock()
+"""Held by what changes state of the whole process: torch.export.load, torch.jit.load, filters of warnings."""
+UNBOUNDED: Final = 1 << 31
+"""Torch's largest lengths are bounds that nobody wrote."""
 Call = Callable[[dict[str, torch.Tensor]], Any]
 
 
@@ -47,12 +57,13 @@ def loaded(config: ModelConfig, folder: Path, device: torch.device) -> tuple[str
     """The callable of a file, and the name of the module that has its code."""
     path = model_file(config, folder, *TORCH_FILENAMES)
     names = input_names(config)
+    _import(config.parameters.get("import", ""))
     if path.suffix == ".pt2":
         program = exported(path)
         module = lowered(program.module(), config, "exported")
         return "", _exported_call(program, module.to(device), names)
     if _is_script(path):
-        with warnings.catch_warnings():
+        with _LOADING, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # deprecated, but widely used
             script = torch.jit.load(str(path), map_location=device).eval()
             script = lowered(script, config, "scripted")
@@ -64,12 +75,21 @@ def loaded(config: ModelConfig, folder: Path, device: torch.device) -> tuple[str
     return code, _bound(module, {one.name: one.default is one.empty for one in parameters}, names)
 
 
+def _import(modules: str) -> None:
+    """Import the packages that have a script's operators, such as torchvision."""
+    for name in filter(None, map(str.strip, modules.split(","))):
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise ModelLoadError(f"parameter `import` names {name}, which cannot be imported: {error}") from None
+
+
 def lowered(module: Any, config: ModelConfig, kind: str) -> Any:
     """The module converted to the datatype of `quantize`."""
     if config.quantize == "int8":
         if kind != "plain":
             raise ModelLoadError(f"`quantize: int8` is for a plain module with its weights; this one is {kind}")
-        with warnings.catch_warnings():
+        with _LOADING, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             kinds = {torch.nn.Linear, torch.nn.LSTM, torch.nn.GRU}
             return torch.ao.quantization.quantize_dynamic(module, kinds, dtype=torch.qint8)
@@ -109,43 +129,74 @@ def _plain(config: ModelConfig, folder: Path, path: Path) -> Any:
 
 
 def exported(path: Path) -> Any:
-    return torch.export.load(str(path))
+    """The program of a file of torch.export."""
+    with _LOADING:
+        return torch.export.load(str(path))
 
 
 def exported_signature(program: Any) -> tuple[list[ModelTensor], list[ModelTensor]]:
+    """The tensors in the trees of a program's arguments and results. Raises `ModelLoadError`."""
     nodes = {node.name: node for node in program.graph.nodes}
     signature = program.graph_signature
-    inputs = [_tensor(name, nodes[name]) for name in signature.user_inputs if isinstance(name, str)]
-    outputs = [_tensor(name, nodes[name]) for name in signature.user_outputs if isinstance(name, str)]
-    keys = _answer_keys(program)
-    if len(keys) == len(outputs):
-        outputs = [one._replace(name=key) for one, key in zip(outputs, keys, strict=True)]
+    bounds = {str(symbol): span.upper for symbol, span in program.range_constraints.items()}
+    inputs = [_tensor(one.name, nodes[one.name], bounds) for one in _leaves(signature.input_specs) if _is_tensor(one)]
+    if any(isinstance(one, SymIntArgument) for one in _leaves(signature.input_specs)):
+        raise ModelLoadError("the model takes a number that varies: export it with a tensor in its place")
+    outputs = [
+        _tensor(one.name, nodes[one.name], bounds)._replace(name=name)
+        for one, name in zip(_leaves(signature.output_specs), _answer_names(program), strict=True)
+        if _is_tensor(one)
+    ]
     return inputs, outputs
 
 
-def _answer_keys(program: Any) -> list[str]:
-    """The names of the outputs, of a module that answers a dict."""
-    context = program.call_spec.out_spec.context
-    return [str(key) for key in context] if isinstance(context, list) else []
+def _leaves(specs: Any) -> list[Any]:
+    """The user's arguments or results: tensors, constants and numbers."""
+    return [spec.arg for spec in specs if spec.kind in (InputKind.USER_INPUT, OutputKind.USER_OUTPUT)]
 
 
-def _tensor(name: str, node: Any) -> ModelTensor:
+def _is_tensor(leaf: Any) -> bool:
+    return isinstance(leaf, TensorArgument)
+
+
+def _answer_names(program: Any) -> list[str]:
+    """The names of the results: the keys of a dict, with points between those of dicts within; else the graph's."""
+    leaves = _leaves(program.graph_signature.output_specs)
+    tree = pytree.tree_unflatten(list(range(len(leaves))), program.call_spec.out_spec)
+    paths = [path for path, _ in pytree.tree_flatten_with_path(tree)[0]]
+    names: list[str] = []
+    for leaf, path in zip(leaves, paths, strict=True):
+        is_named = path and isinstance(path[0], pytree.MappingKey)
+        name = ".".join(str(getattr(step, "key", getattr(step, "idx", step))) for step in path) if is_named else ""
+        name = name or (leaf.name if _is_tensor(leaf) else "")
+        names.append(f"{name}_{names.count(name)}" if name and name in names else name)
+    return names
+
+
+def _tensor(name: str, node: Any, bounds: Mapping[str, Any]) -> ModelTensor:
     value = node.meta["val"]
     if (datatype := _DATATYPES.get(value.dtype)) is None:
         raise ModelLoadError(f"`{name}` is a {value.dtype}, which the protocol has no datatype for")
-    return ModelTensor(name, datatype, tuple(length if isinstance(length, int) else -1 for length in value.shape))
+    dims = tuple(length if isinstance(length, int) else -1 for length in value.shape)
+    most = bounds.get(str(value.shape[0])) if dims and dims[0] == -1 else None
+    return ModelTensor(name, datatype, dims, most=int(most) if most is not None and most < UNBOUNDED else None)
 
 
 def _exported_call(program: Any, module: Any, names: list[str]) -> Call:
-    positional, keyword = program.call_spec.in_spec.children()
-    given = [name for name in program.graph_signature.user_inputs if isinstance(name, str)]
-    order = _order(given, names)
-    count = positional.num_children
-    keys = list(keyword.context or [])
+    """Calls the program with the trees of its arguments, and answers the tensors of its results by name."""
+    arguments = _leaves(program.graph_signature.input_specs)
+    given = [one.name for one in arguments if _is_tensor(one)]
+    order = iter(_order(given, names))
+    places = [next(order) if _is_tensor(one) else None for one in arguments]
+    constants = [getattr(one, "value", None) for one in arguments]
+    answers = _answer_names(program)
+    is_answer = [_is_tensor(one) for one in _leaves(program.graph_signature.output_specs)]
 
-    def call(inputs: dict[str, torch.Tensor]) -> Any:
-        values = [inputs[name] for name in order]
-        return module(*values[:count], **dict(zip(keys, values[count:], strict=True)))
+    def call(inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        leaves = [constants[i] if name is None else inputs[name] for i, name in enumerate(places)]
+        positional, keyword = pytree.tree_unflatten(leaves, program.call_spec.in_spec)
+        results = pytree.tree_leaves(module(*positional, **keyword))
+        return {name: value for name, value, is_one in zip(answers, results, is_answer, strict=True) if is_one}
 
     return call
 
@@ -179,6 +230,14 @@ def _order(parameters: list[str], names: list[str]) -> list[str]:
     return names
 
 
+def _places(outputs: Sequence[str]) -> dict[str, int]:
+    """The place of each output in a tuple: the number in `NAME__NUMBER`, if all have one, else that in `outputs`."""
+    numbers = [name.rpartition("__")[2] for name in outputs if "__" in name]
+    if len(numbers) == len(outputs) and all(number.isdecimal() for number in numbers):
+        return dict(zip(outputs, map(int, numbers), strict=True))
+    return {name: place for place, name in enumerate(outputs)}
+
+
 _FLOATS: Final = frozenset({"FP16", "FP32", "FP64", "BF16"})
 
 
@@ -203,13 +262,15 @@ class TorchModel:
             torch.set_num_threads(device.threads)  # of this thread
         self._device = torch.device("cpu" if device.gpu is None else f"cuda:{device.gpu}")
         self._module, self._call = loaded(config, folder, self._device)
+        self._mode = torch.enable_grad if config.parameters.get("INFERENCE_MODE") == "false" else torch.inference_mode
         self._outputs = output_names(config)
+        self._places = _places(self._outputs)
         self._halves = {spec.name for spec in config.inputs if spec.datatype == "BF16"}
         self._computes = TYPES[config.quantize.upper()] if config.quantize in ("fp16", "bf16") else None
         self._floats = {spec.name: TYPES[spec.datatype] for spec in config.outputs if spec.datatype in _FLOATS}
 
     def infer(self, inputs: Tensors) -> Tensors:
-        with torch.inference_mode():
+        with self._mode():
             return self._arrays(self._call({name: self._tensor(name, array) for name, array in inputs.items()}))
 
     def close(self) -> None:
@@ -229,9 +290,10 @@ class TorchModel:
         if isinstance(answer, torch.Tensor):
             answer = (answer,)
         if isinstance(answer, Mapping):
-            named = {name: answer[name] for name in self._outputs if name in answer}
+            keys = {name: name if name in answer else name.rpartition("__")[0] for name in self._outputs}
+            named = {name: answer[key] for name, key in keys.items() if key in answer}
         elif isinstance(answer, Sequence):
-            named = dict(zip(self._outputs, answer, strict=False))
+            named = {name: answer[place] for name, place in self._places.items() if place < len(answer)}
         else:
             raise ModelFailed(f"the model returned a {type(answer).__name__}, not tensors")
         return {name: self._array(name, value) for name, value in named.items()}
@@ -241,7 +303,7 @@ class TorchModel:
             raise ModelFailed(f"output `{name}` is a {type(value).__name__}, not a tensor")
         if self._computes is not None and name in self._floats:
             value = value.to(self._floats[name])
-        value = value.cpu().resolve_conj().resolve_neg()
+        value = value.detach().cpu().resolve_conj().resolve_neg()
         array: Array = (value.view(torch.uint16) if value.dtype is torch.bfloat16 else value).numpy()
         return array
 

@@ -1,20 +1,22 @@
 """XGBoost's models in its own formats: JSON and UBJSON.
 
-Every output is the prediction; `predict_type: margin` returns it before the last transformation.
+Every output is the prediction; `trees` has the parameters that select another number. A model that stopped early
+answers with its best rounds, as `XGBClassifier` does; the parameter `rounds: all` uses all.
 """
 
 from __future__ import annotations
 
-from functools import partial
+import json
 from pathlib import Path
 from typing import Any, Final
 
 import xgboost
 
 from runtimes.tensor.backends.files import model_file
-from runtimes.tensor.backends.tabular import Method, TabularModel, described, gives_margin
+from runtimes.tensor.backends.tabular import Method, TabularModel, described
+from runtimes.tensor.backends.trees import answer_of
 from runtimes.tensor.configuration.model_config import ModelConfig
-from runtimes.tensor.interfaces import Device, Model
+from runtimes.tensor.interfaces import Device, Model, ModelLoadError
 
 FILENAMES: Final = ("model.ubj", "model.json", "xgboost.ubj", "xgboost.json")
 
@@ -27,8 +29,9 @@ class XgboostBackend:
         return described(config, booster.num_features(), "FP32", {"predict": _method(booster, config)})
 
     def load(self, config: ModelConfig, folder: Path, device: Device) -> Model:
-        method = _method(_booster(config, folder, device), config)
-        return TabularModel(config, {spec.name: method for spec in config.outputs})
+        booster = _booster(config, folder, device)
+        method = _method(booster, config)
+        return TabularModel(config, {spec.name: method for spec in config.outputs}, booster.feature_names or ())
 
 
 def _booster(config: ModelConfig, folder: Path, device: Device) -> Any:
@@ -39,7 +42,35 @@ def _booster(config: ModelConfig, folder: Path, device: Device) -> Any:
 
 
 def _method(booster: Any, config: ModelConfig) -> Method:
-    return partial(booster.inplace_predict, predict_type="margin" if gives_margin(config) else "value")
+    learner = json.loads(booster.save_config())["learner"]
+    objective = learner["objective"]["name"]
+    answer = answer_of(config, is_classifier=objective.startswith(("binary:", "multi:")))
+    if objective == "multi:softmax":  # its predictions are classes
+        answer = answer._replace(is_class=False)
+    last = _rounds(booster, config)
+    if learner["gradient_booster"]["name"] == "gblinear":
+
+        def linear(table: Any) -> Any:
+            """Weights of features have no prediction in place."""
+            matrix = xgboost.DMatrix(table, feature_names=booster.feature_names)
+            return answer.of(booster.predict(matrix, output_margin=answer.is_margin))
+
+        return linear
+    kind = "margin" if answer.is_margin else "value"
+
+    def trees(table: Any) -> Any:
+        return answer.of(booster.inplace_predict(table, iteration_range=(0, last), predict_type=kind))
+
+    return trees
+
+
+def _rounds(booster: Any, config: ModelConfig) -> int:
+    """The number of rounds that are used; 0 for all."""
+    written = config.parameters.get("rounds", "best")
+    if written not in ("best", "all"):
+        raise ModelLoadError(f"parameter `rounds` is best or all, not `{written}`")
+    best = booster.attr("best_iteration") if written == "best" else None
+    return int(best) + 1 if best is not None else 0
 
 
 BACKEND = XgboostBackend()

@@ -1,5 +1,6 @@
 """`python -m runtimes.tensor.catalogue`: the program behind `headrace models`."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +15,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Small models for the tensor runtime.",
+    help="Small models for the tensor runtime, and language models with fewer bits.",
 )
 
 
@@ -40,6 +41,13 @@ def add(
         except ModelUnavailable as error:
             typer.echo(str(error), err=True)
             raise typer.Exit(1) from None
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
+def quantize(context: typer.Context) -> None:
+    """Write a language model with matrices of 8 or 4 bits."""
+    command = [sys.executable, "-m", "runtimes.llm.quantizer", *context.args]
+    os.execv(sys.executable, command)  # noqa: S606 - no shell is needed
 
 
 if __name__ == "__main__":

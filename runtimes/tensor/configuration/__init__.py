@@ -8,5 +8,6 @@ message.py         Triton's message, read and written by the table, and its fiel
 triton.py          names of backends, and the parts of Triton's message that no row has
 pbtxt.py           the text of a `config.pbtxt`, with the line of each part
 model_yaml.py      a `model.yaml`, by the table, and its fields in a `config.pbtxt`
+foreign.py         folders of MLflow and MLServer
 reading.py         a model's folder, with the files that its configuration names
 """

@@ -135,7 +135,7 @@ def _field(at: At, value: Any, place: Place) -> Iterator[Complaint]:
     if at.least is not None:
         most = float("inf") if at.most is None else at.most
         if not all(at.least <= number <= most for number in numbers):
-            bounds = f"at least {at.least:g}" if at.most is None else f"between {at.least:g} and {at.most:g}"
+            bounds = f"at least {at.least:g}" if at.most is None else f"between {at.least:.7g} and {at.most:.7g}"
             yield Complaint(place, f"must be {bounds}")
 
 

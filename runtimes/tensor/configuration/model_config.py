@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal
 from runtimes.tensor.configuration import table
 from runtimes.tensor.configuration.table import PARAMETER, At
 
-MAX_BATCH: Final = 1 << 16
+MAX_BATCH: Final = 1 << 20
 Dims = tuple[int, ...]
 Datatype = Annotated[str, At("data_type", codec=table.DATATYPE)]
 """The datatype's name in the Open Inference Protocol: FP32, INT64, BYTES …"""
@@ -276,6 +276,9 @@ class ModelConfig:
     through all steps in one process; 0: each step waits in the queue of its model."""
     parameters: Annotated[Mapping[str, str], At(codec=table.TEXTS)] = field(default_factory=dict)
     """Parameters for the backend."""
+    batch: Annotated[Literal["", "written", "assumed"], At(pbtxt=None, yaml=None)] = field(default="", compare=False)
+    """Where `max_batch_size` is from. "written": the configuration has it, and a 0 stays. "assumed": it was read from
+    shapes, which do not tell whether rows are independent. Empty: it is left out, or the model's file names a batch."""
 
     def input(self, name: str) -> TensorSpec | None:
         return next((spec for spec in self.inputs if spec.name == name), None)
@@ -291,21 +294,25 @@ class MissingVersion(Exception):
 def served_versions(config: ModelConfig, present: Iterable[int]) -> tuple[int, ...]:
     """The served versions of `present`, in order. A version with a label is served under every policy.
 
-    Raises `MissingVersion` if the configuration names a version that is not present.
+    Versions of the policy that are not present are left out, as in Triton: a version may come after the policy.
+    Raises `MissingVersion` if none is present, or if a label names one that is not.
     """
     there = sorted(present)
     policy = config.version_policy
     if not there:
         raise MissingVersion(f"{config.name} has no version: put its files into {config.name}/1/")
-    named = {number: f"the label {label}" for label, number in config.version_labels.items()}
-    if policy.kind == "specific":
-        named |= dict.fromkeys(policy.versions, "the version policy")
-    for number, why in sorted(named.items()):
+    for label, number in sorted(config.version_labels.items()):
         if number not in there:
             raise MissingVersion(
-                f"{why} names version {number}, which is not there: {config.name} has {_listed(there)}"
+                f"the label {label} names version {number}, which is not there: {config.name} has {_listed(there)}"
             )
-    chosen = {"latest": there[-policy.latest :], "all": there, "specific": policy.versions}[policy.kind]
+    specific = [number for number in policy.versions if number in there]
+    if policy.kind == "specific" and not specific and not config.version_labels:
+        raise MissingVersion(
+            f"no version of the version policy ({_listed(list(policy.versions))}) is there: {config.name} has"
+            f" {_listed(there)}"
+        )
+    chosen = {"latest": there[-policy.latest :], "all": there, "specific": specific}[policy.kind]
     return tuple(sorted({*chosen, *config.version_labels.values()}))
 
 

@@ -1,10 +1,11 @@
-"""A model's folder → its configuration, from either of the two files, or without one.
+"""A model's folder → its configuration, from either of the two files, from those of other projects, or without one.
 
 Label files, first values of states and warm-up data are beside the versions, and the configuration names them.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,10 +14,10 @@ from typing import Any
 from google.protobuf import json_format
 
 from adapters.wire.protos import model_config
-from config.document import Document
+from config.document import Document, Lines
 from config.place import Place
 from config.problem import ConfigError, Problem
-from runtimes.tensor.configuration import message, model_yaml, pbtxt, triton
+from runtimes.tensor.configuration import foreign, message, model_yaml, pbtxt, triton
 from runtimes.tensor.configuration.checks import check
 from runtimes.tensor.configuration.complaint import Complaint
 from runtimes.tensor.configuration.model_config import ENSEMBLE, ModelConfig, SequenceState, TensorSpec, Warmup
@@ -37,6 +38,7 @@ FILES: Mapping[str, tuple[str, ...]] = {
     "lightgbm": ("model.txt", "lightgbm.txt"),
 }
 """Names of a version's file by backend, for configurations without a name. They select the backend, too."""
+_SIZES = ("max_batch_size", "maxBatchSize")
 WrittenPlace = Callable[[Place, Container[Place]], Place]
 """Converts a place of `ModelConfig` to a place of the file, which has the lines of these places."""
 _SUFFIXES = {Path(name).suffix: backend for backend, names in FILES.items() for name in names}
@@ -76,8 +78,10 @@ def read_override(text: str, name: str, folder: Path, version_folders: Iterable[
     sent = model_config.ModelConfig()
     try:
         json_format.Parse(text, sent)
+        written = json.loads(text)
     except (json_format.ParseError, ValueError, RecursionError) as error:
         raise ConfigError([doc.problem((), f"is not Triton's JSON: {error}")]) from None
+    doc.lines.update({(key,): Lines(1, 1) for key in _SIZES if key in written})
     return _of_message(sent, doc, name, folder, version_folders)
 
 
@@ -89,7 +93,7 @@ def _of_message(sent: Any, doc: Document, name: str, folder: Path, version_folde
     config = model_yaml.applied(config, doc)
     reading = _finished(config, doc, message.written_place, folder, version_folders)
     problems = _problems(warnings, doc, _as_written)
-    return replace(reading, warnings=tuple(replace(problem, is_warning=True) for problem in problems))
+    return replace(reading, warnings=(*reading.warnings, *(replace(one, is_warning=True) for one in problems)))
 
 
 def _as_written(place: Place, lines: Container[Place]) -> Place:
@@ -109,6 +113,9 @@ def _finished(
     if config.ensemble is not None:
         config = replace(config, backend=ENSEMBLE, platform=ENSEMBLE)
     files = _Files(folder)
+    version_folders = tuple(version_folders)
+    config = replace(config, batch="written" if any((key,) in doc.lines for key in _SIZES) else "")
+    config, unused = foreign.described(config, folder, version_folders)
     config = replace(
         config,
         backend=config.backend or _backend(config, version_folders),
@@ -123,7 +130,8 @@ def _finished(
     if not config.backend:
         names = ", ".join(names[0] for names in FILES.values())
         raise ConfigError([doc.problem(("backend",), f"is required: no version has a file of a usual name ({names})")])
-    return Reading(config)
+    warnings = [Problem(str(folder), None, field, "has no effect here", is_warning=True) for field in unused]
+    return Reading(config, tuple(warnings))
 
 
 def _backend(config: ModelConfig, version_folders: Iterable[Path]) -> str:

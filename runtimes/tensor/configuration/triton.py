@@ -93,6 +93,15 @@ PLATFORMS: Final = {
 """The older names, which include the file's format."""
 TREES: Final = {"xgboost": "xgboost", "xgboost_json": "xgboost", "xgboost_ubj": "xgboost", "lightgbm": "lightgbm"}
 """By `model_type` of Triton's backend for forests (fil)."""
+_OF_TREES: Final = frozenset({"model_type", "output_class", "predict_proba", "threshold", "predict_type", "rounds"})
+"""Its parameters that the answer depends on, and ours."""
+_OF_SPEED: Final = frozenset(
+    {
+        "algo", "blocks_per_sm", "chunk_size", "cuda_sparse", "layout", "storage_type", "threads_per_tree",
+        "transfer_threshold", "use_experimental_optimizations", "xgboost_allow_unknown_field",
+    }
+)  # fmt: skip
+"""Its parameters that no answer depends on."""
 
 
 class UnservedError(Exception):
@@ -131,6 +140,9 @@ def _refused(sent: Any, name: str) -> Iterator[Complaint]:
     kind = sent.parameters["model_type"].string_value if "model_type" in sent.parameters else ""
     if sent.backend == "fil" and kind not in TREES:
         yield Complaint(("backend",), f"fil serves {', '.join(TREES)} here", closest(kind, TREES))
+    for key in sent.parameters if sent.backend == "fil" else ():
+        if key not in _OF_TREES | _OF_SPEED and not key.startswith("headrace."):
+            yield Complaint(("parameters",), f"fil's `{key}` is not served here: leave it out", closest(key, _OF_TREES))
     if _is_onnx(sent):
         yield from complaints(sent.optimization)
     for i, state in enumerate(sent.sequence_batching.state):

@@ -200,7 +200,8 @@ def _infer(channel: ProcessChannel, runner: Runner, packet: frames.Packet) -> No
     try:
         outputs = runner.infer(_inputs(packet), packet.number)
     except RowsFailed as some:
-        channel.blob(frames.ROW_ERRORS, msgspec.msgpack.encode(some.errors))
+        errors = {row: str(error).encode(errors="replace").decode() for row, error in some.errors.items()}
+        channel.blob(frames.ROW_ERRORS, msgspec.msgpack.encode(errors))
         outputs = some.outputs
     channel.tensors(frames.OUTPUTS, 0, outputs)
 

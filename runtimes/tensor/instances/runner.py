@@ -117,7 +117,7 @@ class _Output:
         if type(item) is bytes:
             return item
         if isinstance(item, str):
-            return item.encode()
+            return item.encode(errors="replace")
         if isinstance(item, bytes | bytearray | memoryview):
             return bytes(item)
         raise ModelFailed(f"output `{self.name}` is BYTES, and one of its elements is a {type(item).__name__}")

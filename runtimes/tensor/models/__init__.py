@@ -4,6 +4,7 @@ manager.py         loads, swaps, drains and unloads
 records.py         the state of each model and version, and the models as requests see them
 rotation.py        versions that enter and leave service
 loading.py         one version: its configuration and files, verified, loaded; warmup.py: the requests of the warm-up
+probe.py           a request that a completed model must answer, and whether its rows are independent
 residency.py       room for versions in the memory budget
 served_model.py    one version in service, its users, and the interface of its scheduler
 members.py         the models of an ensemble's steps; dependents.py: ensembles that models are part of

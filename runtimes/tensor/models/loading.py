@@ -14,8 +14,8 @@ from config.schema.units import format_size
 from runtimes.tensor.configuration.checks import check
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.configuration.reading import Reading, read_model, read_override, usual_file
-from runtimes.tensor.interfaces import Instance, ModelLoadError
-from runtimes.tensor.models import members, repository
+from runtimes.tensor.interfaces import Instance, ModelLoadError, RequestInstance
+from runtimes.tensor.models import members, probe, repository
 from runtimes.tensor.models.members import Describe
 from runtimes.tensor.models.records import Source
 from runtimes.tensor.models.repository import (
@@ -161,7 +161,7 @@ class Loader:
         file = config.default_model_filename or await asyncio.to_thread(usual_file, config.backend, folder)
         for place, message, _ in check(config):
             raise ModelLoadError(f"{'.'.join(map(str, place))}: {message}")
-        instances = await self._start(config, folder)
+        config, instances = await self._started(config, source.config, folder)
         try:
             for instance in instances:
                 await warm_up(config, instance, source.folder.path)
@@ -180,6 +180,27 @@ class Loader:
             memory_bytes=config.memory_bytes or sum(instance.report.memory_bytes for instance in instances),
             last_used=asyncio.get_running_loop().time(),
         )
+
+    async def _started(
+        self, config: ModelConfig, source: ModelConfig, folder: Path
+    ) -> tuple[ModelConfig, Sequence[Instance]]:
+        """The copies of a model, which has answered its probe if `source` was completed. Without a batch, if its rows
+        are not separate. Raises `ModelLoadError`."""
+        instances = await self._start(config, folder)
+        if not instances or isinstance(instances[0], RequestInstance) or not probe.is_needed(config, source):
+            return config, instances
+        try:
+            if config.batch == "assumed" and not await probe.has_separate_rows(config, instances[0]):
+                log.info("%s: rows differ together and alone: their dimension is not the batch", config.name)
+                await _end(instances)
+                instances = ()
+                config = await self._parts.complete(replace(source, batch="written"), folder)
+                instances = await self._start(config, folder)
+            await probe.check_answers(config, instances[0])
+        except BaseException:
+            await _end(instances)
+            raise
+        return config, instances
 
     async def _start(self, config: ModelConfig, folder: Path) -> Sequence[Instance]:
         """The copies of a complete model. Raises `ModelLoadError`."""

@@ -1,4 +1,5 @@
-"""The folders of models: `NAME/VERSION/FILE`, with the configuration beside the versions.
+"""The folders of models: `NAME/VERSION/FILE`, with the configuration beside the versions. A folder of another project
+(`foreign`) may have the files themselves.
 
 The files of a load request are in a folder of their own. Hidden entries and temporary files of programs that copy
 (`.model.onnx.x7Gh2`, `3.tmp`) are ignored.
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from adapters.process import TemporaryFolder
+from runtimes.tensor.configuration.foreign import MARKERS
 
 NAME = "SHA256SUMS"
 MAX_BYTES = 16 << 20
@@ -90,6 +92,8 @@ class ModelFolder:
     """Bytes of all files of each version."""
     changed_at: float
     """Unix time of the last change to any file, from the file system."""
+    is_flat: bool = False
+    """Whether the folder itself is version 1, as other projects lay it out."""
 
     @property
     def versions(self) -> tuple[int, ...]:
@@ -98,7 +102,7 @@ class ModelFolder:
 
     def version(self, number: int) -> Path:
         """The folder of a version."""
-        return self.path / str(number)
+        return self.path if self.is_flat else self.path / str(number)
 
     def fingerprint(self, number: int) -> str:
         """A digest that changes if answers of this version may change."""
@@ -187,6 +191,9 @@ def _model(path: Path, name: str) -> ModelFolder:
                 versions[int(entry.name)] = path / entry.name
             elif _is_ours(entry.name):
                 beside.append(path / entry.name)
+    is_flat = not versions and any(one.name in MARKERS for one in beside)
+    if is_flat:
+        versions, beside = {1: path}, []
     ensemble = _is_ensemble(beside)
     stamps = {number: _stamp([folder]) for number, folder in versions.items() if ensemble or any(_files(folder))}
     others = _stamp(sorted(beside))
@@ -197,6 +204,7 @@ def _model(path: Path, name: str) -> ModelFolder:
         others.digest,
         {number: stamp.size for number, stamp in stamps.items()},
         max([path.stat().st_ctime, others.changed_at, *(stamp.changed_at for stamp in stamps.values())]),
+        is_flat,
     )
 
 

@@ -67,6 +67,8 @@ class Rotation:
         Raises `MissingVersion`.
         """
         numbers = served_versions(source.config, source.folder.versions)
+        if absent := sorted({*source.config.version_policy.versions} - {*numbers}):
+            log.warning("%s: versions %s of its policy are not there yet", model.name, ", ".join(map(str, absent)))
         model.forget(source)
         records = [model.versions.setdefault(number, VersionRecord(number)) for number in numbers]
         loading = [record for record in records if not record.is_current(source)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,10 @@ async def warm_up(config: ModelConfig, instance: Instance, model_folder: Path) -
             inputs, rows = await asyncio.to_thread(inputs_of, config, warmup, model_folder)
             inputs = _with_batch_inputs(config, instance, inputs)
             for _ in range(warmup.count):
-                await _run(config, instance, inputs, rows)
+                if isinstance(instance, RequestInstance):
+                    await _run_whole(config, instance, inputs, rows)
+                else:
+                    await run(config, instance, [inputs], rows)
         except Exception as error:
             raise ModelLoadError(f"warm-up `{warmup.name}` failed: {error}") from error
 
@@ -85,11 +89,9 @@ def _inference(config: ModelConfig, inputs: Tensors) -> Inference:
     return Inference(config.name, inputs=tensors)
 
 
-async def _run(config: ModelConfig, instance: Instance, inputs: Tensors, rows: int) -> None:
-    if isinstance(instance, RequestInstance):
-        await _run_whole(config, instance, inputs, rows)
-        return
-    answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+async def run(config: ModelConfig, instance: Instance, members: Sequence[Tensors], rows: int = 1) -> Tensors:
+    """The outputs of one batch of members, each of so many rows; none of a stream. Raises what the copy reports."""
+    answered: asyncio.Future[Tensors] = asyncio.get_running_loop().create_future()
 
     def end(result: Tensors | BaseException | None) -> None:
         if answered.done():
@@ -97,18 +99,17 @@ async def _run(config: ModelConfig, instance: Instance, inputs: Tensors, rows: i
         if isinstance(result, BaseException):
             answered.set_exception(result)
         else:
-            answered.set_result(None)
+            answered.set_result(result or {})
 
-    if config.decoupled:
-        stream = instance.stream(inputs, lambda _: None, end)
-        try:
-            await answered
-        except asyncio.CancelledError:
-            stream.stop()
-            raise
-    else:
-        instance.start(Batch([inputs], [rows]), end)
-        await answered
+    if not config.decoupled:
+        instance.start(Batch(members, [rows] * len(members)), end)
+        return await answered
+    stream = instance.stream(members[0], lambda _: None, end)
+    try:
+        return await answered
+    except asyncio.CancelledError:
+        stream.stop()
+        raise
 
 
 def inputs_of(config: ModelConfig, warmup: Warmup, model_folder: Path) -> tuple[Tensors, int]:
@@ -139,7 +140,7 @@ def _array(spec: WarmupInput, batch: tuple[int, ...], folder: Path) -> Array:
         one = _decoded(spec, content, math.prod(spec.dims), count)
         return np.resize(one, count).reshape(shape)  # one row for all, or all of them
     if spec.data == "random":
-        return _random(spec.datatype, shape)
+        return random_array(spec.datatype, shape)
     return np.full(shape, b"", object) if spec.datatype == "BYTES" else np.zeros(shape, DTYPES[spec.datatype])
 
 
@@ -161,7 +162,7 @@ def _decoded(spec: WarmupInput, content: bytes, of_a_row: int, of_all: int) -> A
     raise ModelLoadError(str(failure))
 
 
-def _random(datatype: str, shape: tuple[int, ...]) -> Array:
+def random_array(datatype: str, shape: tuple[int, ...], below: int = 100) -> Array:
     """Random values: small integers, because these are often indices; fractions around zero; short texts."""
     random = np.random.default_rng(0)
     if datatype == "BYTES":
@@ -172,7 +173,7 @@ def _random(datatype: str, shape: tuple[int, ...]) -> Array:
         return (random.standard_normal(shape, np.float32).view("<u4") >> 16).astype("<u2")
     if datatype.startswith("FP"):
         return random.standard_normal(shape).astype(DTYPES[datatype])
-    return random.integers(0, 2 if datatype == "BOOL" else 100, shape).astype(DTYPES[datatype])
+    return random.integers(0, 2 if datatype == "BOOL" else below, shape).astype(DTYPES[datatype])
 
 
 def _control(control: SequenceControl, batch: tuple[int, ...]) -> Array:

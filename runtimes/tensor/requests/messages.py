@@ -40,7 +40,7 @@ _PREFIX: Final = struct.Struct("<BBHIQQ")
 _IN_FILE, _ALL_IN_FILE = 1, 2
 _PAD: Final = bytes(ALIGN)
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
-_encode = msgspec.msgpack.Encoder().encode
+_pack = msgspec.msgpack.Encoder().encode
 
 Value = str | int | float | bool
 
@@ -166,6 +166,22 @@ class Outgoing(NamedTuple):
 def payload_size(sizes: Iterable[int]) -> int:
     """The bytes of a payload with tensors of these sizes."""
     return sum([size + -size % ALIGN for size in sizes])
+
+
+def _encode(header: object) -> bytes:
+    """A header. A model's texts may hold what is no Unicode, such as names of files: it becomes question marks."""
+    try:
+        return _pack(header)
+    except UnicodeEncodeError:
+        return _pack(_cleaned(msgspec.to_builtins(header)))
+
+
+def _cleaned(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if isinstance(value, dict):
+        return {_cleaned(key): _cleaned(item) for key, item in value.items()}
+    return [_cleaned(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def packed(kind: int, number: int, header: object, tensors: Sequence[Data] = ()) -> Outgoing:

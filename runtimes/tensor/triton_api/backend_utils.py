@@ -80,7 +80,7 @@ def serialize_byte_tensor(input_tensor: np.ndarray[Any, Any]) -> Any:
     if input_tensor.dtype.kind not in "OS":
         return None
     items = input_tensor.reshape(-1).tolist()
-    return join_bytes([item if type(item) is bytes else str(item).encode() for item in items])
+    return join_bytes([item if type(item) is bytes else str(item).encode(errors="replace") for item in items])
 
 
 def deserialize_bytes_tensor(encoded_tensor: bytes) -> np.ndarray[Any, Any]:

@@ -327,7 +327,7 @@ def _datatype(dtype: np.dtype[Any]) -> str:
 def _joined(array: Array) -> bytes:
     """BYTES in binary form. Elements that are not `bytes` are sent as their text in UTF-8."""
     items = array.reshape(-1).tolist()
-    return join_bytes([item if type(item) is bytes else str(item).encode() for item in items])
+    return join_bytes([item if type(item) is bytes else str(item).encode(errors="replace") for item in items])
 
 
 def _of_gpu(capsule: Any) -> Any:

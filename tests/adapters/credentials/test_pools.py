@@ -187,6 +187,20 @@ async def test_a_wrong_clock_is_corrected_by_the_server_s_own(ahead: float) -> N
     assert len(service.received) == 3 + (abs(ahead) > 300)
 
 
+async def test_each_of_several_requests_is_signed_again_with_the_corrected_clock() -> None:
+    service = Amazon()
+    service.ahead = 3600.0
+    server = await service.listen()
+    client = of_amazon(service)
+    assert await asyncio.gather(*[status_of(client) for _ in range(4)]) == [200] * 4
+    assert len(service.received) == 8
+    service.ahead = -3600.0
+    assert await asyncio.gather(*[status_of(client) for _ in range(4)]) == [200] * 4
+    await client.aclose()
+    await server.aclose()
+    assert len(service.received) == 16
+
+
 async def test_a_wrong_secret_is_refused_once() -> None:
     service = Amazon()
     server = await service.listen()

@@ -374,3 +374,21 @@ async def test_an_upgrade_with_a_body_that_is_cut_off_or_too_large() -> None:
         client = await served.connect()
         client.send(post(*upgrade, "Transfer-Encoding: chunked", body=b"zz\r\n"))
         assert (await client.reply()).status == 400
+
+
+@pytest.mark.parametrize("by_byte", [False, True])
+async def test_space_after_a_value_is_no_part_of_it(by_byte: bool) -> None:
+    """RFC 9110 5.5. `Expect: 100-continue ` was refused, and lengths with a space were no numbers."""
+    seen: list[str | None] = []
+
+    async def remember(request: Request) -> Response:
+        seen.append(request.headers.get("x-length"))
+        return Response(200, [], await request.read())
+
+    data = b"POST / HTTP/1.1\r\nHost: x \r\nX-Length: \t92 \t\r\nExpect: 100-continue \r\nContent-Length: 2\r\n\r\nok"
+    async with serving(remember, LIMITS) as served:
+        client = await deliver(served, data, by_byte)
+        client.send(get("/", "Connection: close"))
+        replies = await client.replies()
+    assert [reply.status for reply in replies if reply.status >= 200] == [200, 200]
+    assert seen[0] == "92"

@@ -17,7 +17,7 @@ from adapters.requests import AppRequest, GenerateRequest
 from adapters.types import ANTHROPIC
 from adapters.wire import form
 from adapters.wire.anthropic.message_request import TokenCount
-from gateway.fronts.paths import readdressed
+from gateway.fronts.paths import Readdressed, readdressed
 from gateway.process.client_fronts import client_fronts
 from tests.support.doors import HI, Door, door, uncertified
 from tests.support.gateways import Rig, config
@@ -192,3 +192,10 @@ async def test_the_official_client_counts_a_responses_input() -> None:
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "hi"},
     ]
+
+
+def test_a_readdressed_request_inherits_nothing_that_depends_on_its_connection() -> None:
+    """A default of the base class would read no body, or charge nobody for it."""
+    own = {"method", "target", "headers", "query", "peer", "path", "encoded"}
+    inherited = {name for name in vars(Request) if not name.startswith("_")} - set(vars(Readdressed)) - own
+    assert inherited == set()

@@ -16,11 +16,20 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from yarl import URL
 
-from adapters.errors import BackendError, CallerError, CapacityError, ContextTooLong, TransportError, Unsupported
+from adapters.errors import (
+    BackendError,
+    CallerError,
+    CapacityError,
+    ContextTooLong,
+    Overloaded,
+    TransportError,
+    Unsupported,
+)
 from adapters.fake import FakeAdapter, Script
 from adapters.types import Usage
 from adapters.wire.anthropic.message_request import MessagesRequest, TokenCount
 from adapters.wire.bedrock.event_stream import FrameSplitter
+from config.schema.units import HELD_COPIES
 from gateway.auth.aws import access_key_id, secret_of
 from tests.support.chats import DONE, USAGE, chunk, completion
 from tests.support.doors import Door, door, door_of, uncertified
@@ -304,6 +313,20 @@ async def test_no_tenant_pays_for_a_body_with_a_wrong_signature(end: str) -> Non
         assert (await d.send("POST", f"{BEDROCK}/invoke", signer.body)).status == 200
         memory.unverified.give(memory.unverified.limit)
         assert (memory.of("acme").held, memory.unverified.held, memory.process.held) == (0, 0, 0)
+
+
+async def test_bodies_in_the_name_of_one_key_leave_room_for_other_keys() -> None:
+    async with door_of(Rig(config(models=MODELS), {"main": [fake()]}), max_body=2**20) as d:
+        memory, signer = d.rig.core.memory, Signer(d, f"{BEDROCK}/invoke")
+        signer.body = json.dumps({**BODY, "system": "x" * 50_000}).encode()
+        others = memory.claimed_by("a" * 12)
+        others.take(others.limit)
+        with pytest.raises(Overloaded):
+            others.take(1)
+        assert others.limit >= HELD_COPIES * 2**20
+        assert (await signer.send()).status == 200
+        others.give(others.limit)
+        assert memory.unverified.held == 0
 
 
 async def test_a_signed_request_without_a_route_is_refused_before_its_body() -> None:

@@ -12,10 +12,10 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError, EventStreamError
 
-from adapters.errors import CapacityError, TransportError
+from adapters.errors import CapacityError, TransportError, Unsupported
 from adapters.fake import FakeAdapter, Script
 from adapters.types import Usage
-from adapters.wire.anthropic.message_request import MessagesRequest
+from adapters.wire.anthropic.message_request import MessagesRequest, TokenCount
 from gateway.auth.aws import access_key_id, secret_of
 from tests.support.chats import DONE, USAGE, chunk, completion
 from tests.support.doors import Door, door
@@ -54,6 +54,11 @@ class Client:
 
     async def converse(self, **fields: Any) -> Any:
         return await asyncio.to_thread(self._client.converse, modelId="chat", **fields)
+
+    async def count(self, given: Object) -> int:
+        counted = await asyncio.to_thread(self._client.count_tokens, modelId="chat", input=given)
+        tokens: int = counted["inputTokens"]
+        return tokens
 
     async def events(self, **fields: Any) -> list[Any]:
         def read() -> list[Any]:
@@ -178,3 +183,47 @@ async def test_a_block_without_an_equivalent_is_refused_by_the_name_of_its_field
             await client.converse(**{"messages": HELLO, **fields})
         assert refused.value.response["Error"]["Code"] == "ValidationException"
         assert name in refused.value.response["Error"]["Message"]
+
+
+# ── counts ────────────────────────────────────────────────────────────────────────────────────────────────
+
+MESSAGE: Object = {"messages": [{"role": "user", "content": "hi"}], "system": "Be brief."}
+INVOKED = json.dumps({"anthropic_version": "bedrock-2023-05-31", "max_tokens": 5, **MESSAGE}).encode()
+CONVERSED: Object = {"messages": HELLO, "system": [{"text": "Be brief."}], "toolConfig": TOOLS}
+
+
+COUNTED = {"invoke": {"invokeModel": {"body": INVOKED}}, "converse": {"converse": CONVERSED}}
+
+
+@pytest.mark.parametrize("given", COUNTED.values(), ids=COUNTED)
+async def test_tokens_are_counted_by_the_pool_or_estimated(given: Object) -> None:
+    counts = FakeAdapter(Script(chunks=(b'{"input_tokens": 7}',)))
+    async with opened(counts) as client:
+        assert await client.count(given) == 7
+        request = counts.calls[-1].request
+        assert isinstance(request, TokenCount)
+        assert isinstance(request.chat, MessagesRequest)
+        sent = {name: json.loads(bytes(raw)) for name, raw in request.chat.payload.native.items()}
+        assert sent["model"] == "chat"
+        assert b"Be brief." in json.dumps(sent["system"]).encode()
+        assert ("tools" in sent) == ("converse" in given)
+    async with opened(FakeAdapter(Script(fault=Unsupported("no count")))) as client:
+        assert await client.count(given) >= 3
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({}, "`input` has not the form"),
+        ({"converse": {}, "invokeModel": {}}, "`input` has not the form"),
+        ({"other": {}}, "`input.other`"),
+        ({"invokeModel": {"body": "?"}}, "`input.invokeModel.body` has not the form"),
+        ({"invokeModel": {"body": base64.b64encode(b"[]").decode()}}, "JSON object"),
+        ({"converse": {"messages": [], "guardrailConfig": {}}}, "`guardrailConfig`"),
+    ],
+)
+async def test_a_count_in_another_form_is_refused_by_the_name_of_its_field(given: Object, words: str) -> None:
+    async with door(whole()) as d:
+        response = await d.send("POST", "/model/chat/count-tokens", {"input": given})
+        assert (response.status, response.headers["x-amzn-errortype"]) == (400, "ValidationException")
+        assert words in (await response.json())["message"]

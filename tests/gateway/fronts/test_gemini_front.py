@@ -197,6 +197,40 @@ async def test_other_versions_are_the_same_api(version: str) -> None:
             assert shown in await (await d.send("GET", path, **google_s)).json(content_type=None)
 
 
+PROJECT_PATH = "/projects/p/locations/europe-west4"
+
+
+@pytest.mark.parametrize("root", [f"/v1beta1{PROJECT_PATH}", f"/v1{PROJECT_PATH}", PROJECT_PATH, "/v1beta1", "/v1", ""])
+async def test_gemini_at_vertex_is_the_same_api(root: str) -> None:
+    async with door(whole(), whole()) as d:
+        models = f"{root}/publishers/google/models"
+        status, answer = await post(
+            d, {"contents": contents(), "labels": {"team": "a"}}, f"{models}/chat:generateContent"
+        )
+        assert (status, answer["candidates"][0]["content"]["parts"]) == (200, [{"text": "Hello!"}])
+        if PROJECT_PATH in root:
+            assert (await post(d, {"contents": contents()}, f"{root}/endpoints/chat:generateContent"))[0] == 200
+        for path in (f"{models}/chat:explode", f"{root}/publishers/acme/models/chat:generateContent"):
+            status, answer = await post(d, {"contents": contents()}, path)
+            assert (status, answer["error"]["status"]) == (404, "NOT_FOUND")
+        for path, shown in ((models, "models"), (f"{models}/chat", "name")):
+            assert shown in await (await d.send("GET", path)).json(content_type=None)
+
+
+async def test_a_model_of_another_publisher_has_it_in_its_name() -> None:
+    async with door(whole(), models=[{"name": "acme/chat", "routes": [{"to": "main"}]}]) as d:
+        path = f"/v1beta1{PROJECT_PATH}/publishers/acme/models/chat:generateContent"
+        assert (await post(d, {"contents": contents()}, path))[0] == 200
+
+
+async def test_labels_do_not_reach_the_gemini_api() -> None:
+    async with google() as (d, server):
+        path = f"/v1beta1{PROJECT_PATH}/publishers/google/models/chat:generateContent"
+        assert (await post(d, {"contents": contents(), "labels": {"team": "a"}}, path))[0] == 200
+        assert "labels" not in server.bodies[0]
+        assert d.rig.log.records[-1].ignored == ("labels",)
+
+
 @pytest.mark.parametrize(
     ("body", "place"),
     [
@@ -258,6 +292,16 @@ async def test_embeddings_reach_gemini_by_both_doors() -> None:
         requests = [{"model": "models/chat", **one}, {"model": "models/chat", **one}]
         _, answer = await post(d, {"requests": requests}, "/v1beta/models/chat:batchEmbedContents")
         assert len(answer["embeddings"]) == 2
+        predict = f"/v1{PROJECT_PATH}/publishers/google/models/chat:predict"
+        instances = [{"content": "abc", "task_type": "CLUSTERING"}, {"content": "d", "task_type": "CLUSTERING"}]
+        body = {"instances": instances, "parameters": {"outputDimensionality": 2}}
+        _, answer = await post(d, body, predict)
+        vectors = [each["embeddings"] for each in answer["predictions"]]
+        assert [vector["values"] for vector in vectors] == [[0.003, 0.004], [0.001, 0.002]]
+        assert [vector["statistics"]["truncated"] for vector in vectors] == [False, False]
+        assert server.bodies[-1]["requests"][0]["taskType"] == "CLUSTERING"
+        for wrong in ([{"prompt": "a cat"}], [], [{"content": "a"}, instances[0]]):
+            assert (await post(d, {"instances": wrong}, predict))[0] == 400
         texts = [f"{i}" for i in range(101)]
         _, answer = await post(d, {"model": "chat", "input": texts, "encoding_format": "base64"}, "/v1/embeddings")
         assert len(answer["data"]) == 101

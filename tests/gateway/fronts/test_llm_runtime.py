@@ -41,6 +41,7 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     (CHATS, {**CHAT, "verbosity": "low"}, "verbosity"),
     (CHATS, {**CHAT, "metadata": {"a": "b"}}, "metadata"),
     (CHATS, {**CHAT, "stop": ""}, "stop"),
+    (CHATS, {**CHAT, "keep_alive": "5m", "max_tokens": -1, "repeat_penalty": 1.1}, "keep_alive"),
     (CHATS, {**CHAT, "stop": ["", "zz"]}, "stop"),
     (RESPONSES, {**RESPONSE, "text": {"verbosity": "low"}}, "text.verbosity"),
     (RESPONSES, {**RESPONSE, "reasoning": {"summary": "detailed"}}, "reasoning.summary"),

@@ -78,11 +78,12 @@ async def test_a_raw_request_is_a_row_of_bytes() -> None:
         assert (request.payload.undecoded(), request.rows) == (HttpPayload(body=b"\0\1\2", header_length=0), 1)
 
 
-async def test_compression_passes_both_ways() -> None:
+@pytest.mark.parametrize("path", [INFER, f"{INFER}/"])
+async def test_compression_passes_both_ways(path: str) -> None:
     script = Script(chunks=(zipped(ANSWERED),), form=form(encoding="gzip"))
     async with tensor_door(TensorFake(script)) as d:
         body = zipped(INFER_BODY)
-        response = await d.post(INFER, body, content_encoding="gzip", accept_encoding="gzip")
+        response = await d.post(path, body, content_encoding="gzip", accept_encoding="gzip")
         assert response.headers["content-encoding"] == "gzip"
         assert await response.read() == zipped(ANSWERED)
         (request,) = d.fake.received

@@ -208,6 +208,14 @@ async def test_looking_up_without_end_is_refused(monkeypatch: pytest.MonkeyPatch
         assert len(d.fake.queries) == 3
 
 
+@pytest.mark.parametrize("name", ["embed", "nonsense"])
+async def test_a_signature_that_the_model_does_not_have_is_refused(name: str) -> None:
+    async with tensor_door(scored(Y)) as d:
+        status, body = await predict(d, {"signature_name": name, "instances": [[1, 2]]})
+        assert (status, body["error"]) == (400, f'Serving signature key "{name}" not found.')
+        assert (await predict(d, {"signature_name": "serving_default", "instances": [[1, 2]]}))[0] == 200
+
+
 ODD = b'{"signature_name": "x", "instances": [{"a": "text", "b": {"b64": "/w=="}}, 7, NaN]}'
 
 

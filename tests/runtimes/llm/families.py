@@ -18,8 +18,8 @@ from transformers import (
 
 WINDOW = 24
 CONTEXT = 256
-UINT32 = gguf.GGUFValueType.UINT32
-_SHAPE = {
+UINT32, STRING, ARRAY = gguf.GGUFValueType.UINT32, gguf.GGUFValueType.STRING, gguf.GGUFValueType.ARRAY
+SHAPE = {
     "vocab_size": 256,
     "hidden_size": 64,
     "intermediate_size": 96,
@@ -44,7 +44,7 @@ LONGROPE = {
 }  # fmt: skip
 _GEMMA = {"head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": WINDOW, "tie_word_embeddings": True}
 
-FAMILIES: dict[str, tuple[type, dict[str, Any]]] = {
+FAMILIES: dict[str, tuple[Any, dict[str, Any]]] = {
     "llama": (LlamaConfig, {"rope_parameters": LLAMA3_ROPE}),
     "llama-biased": (LlamaConfig, {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}),
     "mistral": (MistralConfig, {"sliding_window": WINDOW, "head_dim": 24}),
@@ -75,7 +75,7 @@ def tiny(family: str, **changes: Any) -> Any:
     """The model, float32. Norms and biases are random too: at 1 and 0 they would not be noticed."""
     config_class, of_family = FAMILIES[family]
     torch.manual_seed(0)
-    config = config_class(**(_SHAPE | of_family | changes))
+    config = config_class(**(SHAPE | of_family | changes))
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
     with torch.no_grad():
         for name, weight in model.named_parameters():
@@ -123,7 +123,8 @@ def write_gguf(
     for key, value in (fields or {}).items():
         writer.kv_data[0].pop(key, None)
         if value is not None:
-            writer.add_key_value(key, value, gguf.GGUFValueType.STRING if isinstance(value, str) else UINT32)
+            kind = STRING if isinstance(value, str) else ARRAY if isinstance(value, list) else UINT32
+            writer.add_key_value(key, value, kind, UINT32 if kind is ARRAY else None)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from loadtests.accuracy_llm import REFERENCE, Format, Reading, readings, windows
+from loadtests.accuracy_llm import REFERENCE, Format, readings, windows
+from runtimes.llm.perplexity import Reading
 
 pytestmark = pytest.mark.timeout(1800)
 

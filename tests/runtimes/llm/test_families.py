@@ -133,6 +133,8 @@ def _assert_same(ours: ModelShape, theirs_shape: ModelShape) -> None:
     assert ours.rms_norm_eps == pytest.approx(theirs_shape.rms_norm_eps)
     for one, other in zip(ours.kinds, theirs_shape.kinds, strict=True):
         assert one.window == other.window
+        assert one.rope is not None
+        assert other.rope is not None
         assert one.rope.frequencies == pytest.approx(other.rope.frequencies, rel=1e-5)
         assert one.rope.long_frequencies == pytest.approx(other.rope.long_frequencies, rel=1e-5)
         assert one.rope.attention_factor == pytest.approx(other.rope.attention_factor, rel=1e-5)
@@ -177,14 +179,14 @@ DIFFERENCES: list[tuple[str, dict[str, Any]]] = [
     ("qwen2", {"qkv_bias": False}),
     ("llama-biased", {"attention_out_bias": False}),
     ("llama-biased", {"mlp_bias": False}),
-    ("qwen3", {"qk_norm": False}),
+    ("qwen3", {"qk_norm": None}),
     ("gemma2", {"attention_soft_cap": None}),
     ("gemma2", {"logits_soft_cap": None}),
     ("gemma2", {"activation": "silu"}),
     ("gemma2", {"embedding_multiplier": 1.0}),
     ("gemma2", {"attention_scale": 0.25}),
     ("gemma2", {"layer_kinds": (1, 0)}),
-    ("gemma3", {"qk_norm": False}),
+    ("gemma3", {"qk_norm": None}),
     ("gemma3", {"layer_kinds": (0, 0, 0, 0, 0, 0, 0)}),
     ("gemma3", {"layer_kinds": (0, 0, 0, 0, 1, 0, 0)}),
     ("phi3", {"window": None}),

@@ -29,20 +29,26 @@ REPOSITORY = {
     "chat_template.jinja": b"x",
     "pytorch_model.bin": b"a pickle",
     "m.Q4.gguf": CONTENT,
+    "big/m-00001-of-00002.gguf": CONTENT,
+    "big/m-00002-of-00002.gguf": CONTENT,
 }
+# A model from before safetensors.
+OLD = {"config.json": b"{}", "pytorch_model.bin": b"a pickle", "training_args.bin": b"another"}
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
-    """The few calls of the Hub that a download makes, for one model at revisions main and v1."""
+    """The few calls of the Hub that a download makes, for two models at revisions main and v1."""
 
     def do_HEAD(self) -> None:
         self.do_GET()
 
     def do_GET(self) -> None:
-        path = self.path.partition("?")[0]
+        path, repository = self.path.partition("?")[0], REPOSITORY
+        if "/org/old" in path:
+            path, repository = path.replace("/org/old", "/org/tiny"), OLD
         for revision in ("main", "v1", COMMIT):
             if path == f"/api/models/org/tiny/revision/{revision}" or path == "/api/models/org/tiny":
-                files = [{"rfilename": name} for name in REPOSITORY]
+                files = [{"rfilename": name} for name in repository]
                 body = {
                     "id": "org/tiny",
                     "sha": COMMIT,
@@ -53,11 +59,11 @@ class Hub(http.server.BaseHTTPRequestHandler):
                 }
                 return self.answer(200, json.dumps(body).encode())
             if path == f"/api/models/org/tiny/tree/{revision}":
-                tree = [{"type": "file", "path": n, "size": len(d), "oid": "0"} for n, d in REPOSITORY.items()]
+                tree = [{"type": "file", "path": n, "size": len(d), "oid": "0"} for n, d in repository.items()]
                 return self.answer(200, json.dumps(tree).encode())
             name = path.removeprefix(f"/org/tiny/resolve/{revision}/")
-            if name in REPOSITORY:
-                return self.answer(200, REPOSITORY[name])
+            if name in repository:
+                return self.answer(200, repository[name])
         missing = "EntryNotFound" if path.startswith("/org/tiny/resolve/main") else "RepoNotFound"
         missing = "RevisionNotFound" if "/v9" in path else missing
         return self.answer(404, b"", {"x-error-code": missing})
@@ -105,6 +111,19 @@ def test_one_file_from_the_hub(hub: str, tmp_path: Path) -> None:
     path, error = resolve_elsewhere("hf:org/tiny/m.Q4.gguf", hub, tmp_path)
     assert error == ""
     assert Path(path).read_bytes() == CONTENT
+
+
+def test_all_parts_of_a_split_file(hub: str, tmp_path: Path) -> None:
+    path, error = resolve_elsewhere("hf:org/tiny/big/m-00001-of-00002.gguf", hub, tmp_path)
+    assert error == ""
+    assert Path(path).name == "m-00001-of-00002.gguf"
+    assert files(Path(path).parent) == {"m-00001-of-00002.gguf", "m-00002-of-00002.gguf"}
+
+
+def test_a_pickle_if_there_is_nothing_else(hub: str, tmp_path: Path) -> None:
+    path, error = resolve_elsewhere("hf:org/old", hub, tmp_path)
+    assert error == ""
+    assert files(Path(path)) == {"config.json", "pytorch_model.bin"}
 
 
 @pytest.mark.parametrize(

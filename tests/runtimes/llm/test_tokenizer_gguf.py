@@ -25,9 +25,11 @@ def write_gguf(path: Path, **changes: Any) -> Path:
     writer.add_token_list([*alphabet, "he", "<s>", "</s>", "<think>"])
     writer.add_token_types(changes.get("types", [1] * 257 + [changes.get("bos_type", 3), 3, 4]))
     if changes.get("merges", True):
-        writer.add_token_merges(["h e"])
+        writer.add_token_merges(changes.get("merge_list", ["h e"]))
     writer.add_bos_token_id(changes.get("bos", 257))
     writer.add_eos_token_id(258)
+    if changes.get("add_eos"):
+        writer.add_add_eos_token(True)
     if changes.get("add_bos", True) is not None:
         writer.add_add_bos_token(True)
     writer.add_layer_norm_rms_eps(1e-5)
@@ -134,9 +136,41 @@ def test_pre_tokenizers_cut_as_their_models_were_trained(
         ({"types": [1, 1]}, "260 tokens, but types of 2"),
         ({"pre": "unheard-of"}, "unheard-of"),
         ({"merges": False}, "merges"),
-        ({"bos": 9999}, "incomplete"),
     ],
 )
 def test_unsupported_tokenizers_are_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     with pytest.raises(UnsupportedTokenizer, match=message):
         load_tokenizer(write_gguf(tmp_path / "m.gguf", **change))
+
+
+def test_ids_and_merges_beyond_the_vocabulary_are_left_out(tmp_path: Path) -> None:
+    plain = load_tokenizer(write_gguf(tmp_path / "plain.gguf"))
+    odd = load_tokenizer(write_gguf(tmp_path / "odd.gguf", bos=10**6, merge_list=["h e", "he l", "hello", "zz y"]))
+    assert odd.encode("hello he", add_bos=True) == plain.encode("hello he")
+    assert plain.encode("he", add_bos=True)[0] == 257
+
+
+def test_an_end_token_that_the_file_declares(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(write_gguf(tmp_path / "m.gguf", add_eos=True))
+    assert tokenizer.encode_whole("he") == [257, 256, 258]
+    assert tokenizer.encode_whole("he he he", limit=3)[-1] == 258
+    assert tokenizer.encode("he", add_bos=True) == [257, 256]
+    assert load_tokenizer(write_gguf(tmp_path / "n.gguf")).encode_whole("he") == [257, 256]
+
+
+@pytest.mark.parametrize(
+    ("alias", "name"),
+    [
+        ("falcon3", "llama-bpe"),
+        ("pixtral", "llama3"),
+        ("lfm2", "llama-bpe"),
+        ("llama4", "gpt-4o"),
+        ("kormo", "qwen2"),
+        ("phi-2", "gpt-2"),
+    ],
+)
+def test_names_of_the_same_pre_tokenizer(tmp_path: Path, alias: str, name: str) -> None:
+    text = "Hello there's 12345 — it’s\n\n  Füße don'T camelCase"
+    one, other = (load_tokenizer(write_gguf(tmp_path / f"{pre}.gguf", pre=pre)) for pre in (alias, name))
+    assert one._backend.to_str() == other._backend.to_str()
+    assert one.encode(text, add_bos=True) == other.encode(text, add_bos=True)

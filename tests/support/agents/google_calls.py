@@ -1,8 +1,9 @@
 """Calls of google-genai, whose results are printed as JSON.
 
-    python google_calls.py MODEL KIND
+    python google_calls.py MODEL KIND CLOUD
 
-Run in google-genai's own environment. KIND is `chats` for a model of chats, or `all` for one of Gemini's.
+Run in google-genai's own environment. KIND is `chats` for a model of chats, or `all` for one of Gemini's. CLOUD is
+`gemini`, or for the paths of Vertex AI `vertex`, or `express` without a project.
 """
 
 import json
@@ -12,10 +13,20 @@ from typing import Any
 
 from google import genai
 from google.genai import errors, types
+from google.oauth2.credentials import Credentials  # type: ignore[import-untyped]
 
 URL, KEY = os.environ["HEADRACE_URL"], os.environ["HEADRACE_KEY"]
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}}
 PICTURE = types.Part.from_bytes(data=b"\x89PNG\r\n\x1a\n", mime_type="image/png")
+
+
+def client_of(cloud: str) -> genai.Client:
+    """The library's client of a cloud."""
+    options = types.HttpOptions(base_url=URL)
+    if cloud == "vertex":
+        place = {"project": os.environ["HEADRACE_PROJECT"], "location": os.environ["HEADRACE_LOCATION"]}
+        return genai.Client(vertexai=True, credentials=Credentials(token=KEY), http_options=options, **place)
+    return genai.Client(vertexai=cloud == "express", api_key=KEY, http_options=options)
 
 
 def looped(client: genai.Client, model: str) -> list[Any]:
@@ -52,8 +63,8 @@ def failure(client: genai.Client, model: str, text: str) -> list[Any]:
 
 
 if __name__ == "__main__":
-    model, kind = sys.argv[1:]
-    client = genai.Client(api_key=KEY, http_options=types.HttpOptions(base_url=URL))
+    model, kind, cloud = sys.argv[1:]
+    client = client_of(cloud)
     whole = client.models.generate_content(model=model, contents="hi there")
     streamed = [chunk.text or "" for chunk in client.models.generate_content_stream(model=model, contents="a b c")]
     printed: dict[str, Any] = {

@@ -11,7 +11,7 @@ from tests.support.absent import absent
 from tests.support.agents.versions import NPM, PIP
 from tests.support.npm import folder_of, install
 
-SCRIPT = Path(__file__).with_name("aisdk.mjs")
+SCRIPTS = tuple(Path(__file__).parent.glob("*.mjs"))
 
 
 class Installed(NamedTuple):
@@ -36,7 +36,8 @@ def _of_npm(name: str, *, newest: bool) -> Installed:
             (folder / "installed.txt").unlink(missing_ok=True)
             packages = tuple(f"{_name(each)}@latest" for each in packages)
         install(folder, *packages)
-        shutil.copy(SCRIPT, folder)  # Node looks for packages beside the script
+        for script in SCRIPTS:
+            shutil.copy(script, folder)  # Node looks for packages beside the script
     manifest = folder / "node_modules" / _name(packages[0]) / "package.json"
     return Installed(folder / "node_modules/.bin", str(json.loads(manifest.read_text())["version"]))
 

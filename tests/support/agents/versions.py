@@ -13,6 +13,7 @@ NPM: Mapping[str, tuple[str, ...]] = {
     "qwen-code": ("@qwen-code/qwen-code@0.24.4",),
     "cline": ("cline@3.0.65",),
     "continue": ("@continuedev/cli@1.5.47",),
+    "google-genai-js": ("@google/genai@3.3.0",),
     "ai-sdk": (
         "ai@7.0.173", "@ai-sdk/openai@4.0.118", "@ai-sdk/anthropic@4.0.105", "@ai-sdk/openai-compatible@3.0.92",
         "zod@4.6.7",

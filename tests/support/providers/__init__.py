@@ -11,6 +11,10 @@ oauth.py               token endpoints
 azure.py               Azure OpenAI
 bedrock.py             Amazon Bedrock
 bedrock_row.py         Bedrock's row in the table of abilities
+gemini.py              Gemini, at the Gemini API and at Vertex AI
+gemini_faults.py       what Google refuses in a request
+gemini_row.py          Gemini's rows in the table of abilities
+vllm.py                vLLM's OpenAI server
 bedrock_shapes.py      what Bedrock refuses in a request
 bedrock_adapters.py    Bedrock's adapter before the stub
 issuers.py             the issuers of Google Cloud and of Microsoft Entra

@@ -26,8 +26,13 @@ ARGUMENTS = '{"text": "käse \\"x\\"","n":1.50}'
 """With a space, an escape and a zero that no encoder writes by itself."""
 PIXEL = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 16).decode()
 USER: Any = {"role": "user", "content": "hi"}
-PAGE = Path("docs/servers/providers.md")
+PAGE = Path("docs/adapters.md")
 BEGIN, END = "<!-- abilities: python -m tests.support.providers.abilities -->", "<!-- end of the abilities -->"
+OWN_PAGES = {
+    "Anthropic": "anthropic", "Azure": "hosted-apis", "Bedrock": "bedrock", "Claude": "anthropic", "Gemini": "gemini",
+    "OpenAI": "hosted-apis", "Vertex": "gemini",
+}  # fmt: skip
+"""The pages of systems by the first word of their names. All others have a section of one page."""
 PRICE = {"prompt": "1 usd/1k", "completion": "2 usd/1k", "cached": "0.5 usd/1k"}
 
 
@@ -127,7 +132,9 @@ async def _loop(on: Stage, calls: tuple[ToolCall, ...]) -> None:
         turn = await _chat_turn(on, is_streamed)
         made = [(one["function"]["name"], json.loads(one["function"]["arguments"])) for one in turn["tool_calls"]]
         assert made == expected
-        history = [USER, turn, *({"role": "tool", "tool_call_id": t.call_id, "content": t.text} for t in results)]
+        answers = zip(turn["tool_calls"], results, strict=True)
+        given = [{"role": "tool", "tool_call_id": call["id"], "content": result.text} for call, result in answers]
+        history = [USER, turn, *given]
         answer = await on.chat(history, tools=_functions())
         assert answer.choices[0].message.content
         assert [turn.role for turn in on.last.turns] == ["user", "assistant", *("tool" for _ in results)]
@@ -151,10 +158,10 @@ async def _loop(on: Stage, calls: tuple[ToolCall, ...]) -> None:
     on.play(Reply("", THOUGHT, calls), Reply("done"))
     items = await on.response("hi", tool_choice="required")
     assert [(one["name"], json.loads(one["arguments"])) for one in items if one["type"] == "function_call"] == expected
+    made = [item["call_id"] for item in items if item["type"] == "function_call"]
     outputs = [
-        {"type": "function_call_output", "call_id": item["call_id"], "output": f"r{item['call_id']}"}
-        for item in items
-        if item["type"] == "function_call"
+        {"type": "function_call_output", "call_id": id_, "output": result.text}
+        for id_, result in zip(made, results, strict=True)
     ]
     await on.response([USER, *items, *outputs])
     assert on.last.turns[2:] == results
@@ -278,7 +285,10 @@ async def errors(on: Stage) -> None:
     clock = on.door.rig.core.clock
     for _ in range(12):
         on.play("moderation")
-        await _fails(on, 400)
+        if on.provider.filters:
+            assert (await on.chat()).choices[0].finish_reason == "content_filter"
+        else:
+            await _fails(on, 400)
     assert (breaker.is_open, breaker.rests(clock())) == (False, 0)
     assert len(on.script.received) == 12, "each was sent once"
     on.play("in the stream")
@@ -359,8 +369,18 @@ def table(providers: Mapping[str, Provider]) -> str:
             "✓" if (why := provider.lacks.get(ability)) is None else f"– {reasons.setdefault(why, len(reasons) + 1)}"
             for ability in ABILITIES
         ]
-        lines.append(_line([provider.system, *cells]))
+        lines.append(_line([f"[{provider.system}]({_example(provider.system)})", *cells]))
     return "\n".join([*lines, "", *(f"{number}. {why}" for why, number in reasons.items())])
+
+
+def _example(system: str) -> str:
+    """The link to a system's example."""
+    first = system.partition(",")[0]
+    if system.endswith("OpenAI API") and first.split()[0] in OWN_PAGES:
+        return "servers/hosted-apis.md"
+    if page := OWN_PAGES.get(first.split()[0]):
+        return f"servers/{page}.md"
+    return f"servers/providers.md#{first.lower().replace('.', '').replace(' ', '-')}"
 
 
 def _line(cells: list[str]) -> str:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiohttp import web
 
@@ -49,6 +49,20 @@ class Refused(Exception):
         return {"error": error | ({"details": list(self.details)} if self.details else {})}
 
 
+class Fault(Refused):
+    """A refusal of a request that Google's parser or model cannot take."""
+
+
+class Played(NamedTuple):
+    """An answer of a script."""
+
+    parts: list[Object]
+    usage: Object
+    reason: str = "STOP"
+    breaks: bool = False
+    """Whether an error ends its stream."""
+
+
 _RETRY = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "17s"}
 FAILURES = {
     "quota": Refused(429, "RESOURCE_EXHAUSTED", "You exceeded your current quota, please check your plan.", _RETRY),
@@ -82,12 +96,16 @@ class Gemini:
     path: str = ""
     running: int = 0
     gives_ids: bool = True
+    play: Callable[[Object, str], Played] | None = None
+    """Answers the requests for contents, by the body and the model, in the place of the texts."""
+    refused: list[str] = field(default_factory=list)
+    """The faults of the requests that it has refused."""
 
 
 @asynccontextmanager
-async def gemini() -> AsyncIterator[Gemini]:
+async def gemini(play: Callable[[Object, str], Played] | None = None) -> AsyncIterator[Gemini]:
     """The stand-in on a free port."""
-    state = Gemini()
+    state = Gemini(play=play)
     app = web.Application(middlewares=[_in_shape], client_max_size=64 * 1024**2)
     app.router.add_get("/{version}/models", _models)
     app.router.add_get("/v1beta1/publishers/google/models", _models)
@@ -148,6 +166,9 @@ async def _call(state: Gemini, request: web.Request) -> web.StreamResponse:
     state.running += 1
     try:
         return await answer(state, request, body, model, of_vertex)
+    except Fault as error:
+        state.refused.append(str(error))
+        raise
     finally:
         state.running -= 1
 
@@ -162,9 +183,9 @@ def _camel(value: Any) -> Any:
     return {name: inner if name in _OPAQUE else _camel(inner) for name, inner in renamed.items()}
 
 
-def _checked(body: Object, model: str, of_vertex: bool) -> None:
-    for wrong in faults(body, model, of_vertex=of_vertex):
-        raise Refused(400, "INVALID_ARGUMENT", wrong)
+def _checked(body: Object, model: str, of_vertex: bool, *, counts: bool = False) -> None:
+    for wrong in faults(body, model, of_vertex=of_vertex, counts=counts):
+        raise Fault(400, "INVALID_ARGUMENT", wrong)
 
 
 # ── answers ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -179,7 +200,7 @@ def words(value: Any) -> int:
     return len(value.split()) if isinstance(value, str) else 0
 
 
-def parts_of(state: Gemini, body: Object, model: str) -> tuple[list[Object], str]:
+def parts_of(state: Gemini, body: Object, model: str, *, of_vertex: bool) -> tuple[list[Object], str]:
     """The parts of the answer, and the reason of its end."""
     last = body["contents"][-1]["parts"]
     texts = [part["text"] for part in last if "text" in part]
@@ -193,7 +214,7 @@ def parts_of(state: Gemini, body: Object, model: str) -> tuple[list[Object], str
     mode = body.get("toolConfig", {}).get("functionCallingConfig", {}).get("mode")
     tools = [one for tool in body.get("tools", ()) for one in tool.get("functionDeclarations", ())]
     if tools and mode != "NONE" and ("call" in prompt.split() or mode == "ANY"):
-        return [*parts, *_calls(state, tools, model)], "STOP"
+        return [*parts, *_calls(state, tools, model, has_ids=state.gives_ids and not of_vertex)], "STOP"
     if "responseJsonSchema" in config or "responseSchema" in config or config.get("responseMimeType"):
         prompt = json.dumps({"said": prompt})
     if prompt[:1] == "!" and prompt[1:] in FINISHES:
@@ -207,11 +228,19 @@ def parts_of(state: Gemini, body: Object, model: str) -> tuple[list[Object], str
     return [*parts, *spoken], "MAX_TOKENS" if len(answer) > most else "STOP"
 
 
-def _calls(state: Gemini, tools: list[Object], model: str) -> list[Object]:
+def _played(state: Gemini, body: Object, model: str, *, of_vertex: bool) -> Played:
+    """The answer of the script, or that which the texts decide."""
+    if state.play is not None:
+        return state.play(body, model)
+    parts, reason = parts_of(state, body, model, of_vertex=of_vertex)
+    return Played(parts, _usage(body, parts), reason)
+
+
+def _calls(state: Gemini, tools: list[Object], model: str, *, has_ids: bool) -> list[Object]:
     parts = list[Object]()
     for i, tool in enumerate(tools):
         call: Object = {"name": tool["name"], "args": {"n": i, "text": "π/2"} if i else {}}
-        if state.gives_ids:
+        if has_ids:
             call["id"] = f"fc-{len(state.bodies)}-{i}"
         part: Object = {"functionCall": call}
         if not i and is_new(model):
@@ -261,9 +290,8 @@ async def _generate(
     _checked(body, model, of_vertex)
     if (blocked := _blocked(body, model)) is not None:
         return web.json_response(blocked)
-    parts, reason = parts_of(state, body, model)
-    merged = _merged(parts)
-    answer = _answer(body, model, merged, reason, _usage(body, parts))
+    played = _played(state, body, model, of_vertex=of_vertex)
+    answer = _answer(body, model, _merged(played.parts), played.reason, played.usage)
     return web.json_response(text=json.dumps(answer, ensure_ascii=False))
 
 
@@ -279,21 +307,21 @@ def _merged(parts: list[Object]) -> list[Object]:
     return merged
 
 
-def _chunks(body: Object, model: str, parts: list[Object], reason: str) -> Iterator[Object]:
-    usage = _usage(body, parts)
+def _chunks(body: Object, model: str, played: Played) -> Iterator[Object]:
+    parts, usage = played.parts, played.usage
     for i in range(len(parts)):
         so_far = {**usage, "candidatesTokenCount": i, "totalTokenCount": usage["promptTokenCount"] + i}
         yield _answer(body, model, [parts[i]], None, so_far)
     # The last chunk may leave out what earlier ones had.
     last = {name: count for name, count in usage.items() if name != "cachedContentTokenCount"}
-    yield _answer(body, model, [], reason, last) | ({} if parts else {"responseId": "rsp-stand-in"})
+    yield _answer(body, model, [], played.reason, last) | ({} if parts else {"responseId": "rsp-stand-in"})
 
 
 async def _stream(state: Gemini, request: web.Request, body: Object, model: str, of_vertex: bool) -> web.StreamResponse:
     _checked(body, model, of_vertex)
     blocked = _blocked(body, model)
-    parts, reason = ([], "") if blocked else parts_of(state, body, model)
-    chunks = [blocked] if blocked else list(_chunks(body, model, parts, reason))
+    played = Played([], {}) if blocked else _played(state, body, model, of_vertex=of_vertex)
+    chunks = [blocked] if blocked else list(_chunks(body, model, played))
     is_sse = request.query.get("alt") == "sse"
     kind = "text/event-stream" if is_sse else "application/json; charset=UTF-8"
     response = web.StreamResponse(headers={"content-type": kind})
@@ -306,7 +334,7 @@ async def _stream(state: Gemini, request: web.Request, body: Object, model: str,
             return response
         if i == 2 and "!silent" in text:
             break
-        if i == 2 and "!broken" in text:
+        if i == 2 and ("!broken" in text or played.breaks):
             await response.write(json.dumps(FAILURES["overloaded"].body, indent=2).encode())
             return response
         written = json.dumps(chunk, ensure_ascii=False).encode()
@@ -325,7 +353,7 @@ async def _count(state: Gemini, request: web.Request, body: Object, model: str, 
         inner = body.get("generateContentRequest", body)
         if "generateContentRequest" in body and inner.get("model") != f"models/{model}":
             raise Refused(400, "INVALID_ARGUMENT", "generate_content_request.model is required")
-    _checked(inner, model, of_vertex)
+    _checked(inner, model, of_vertex, counts=True)
     counted = words([inner.get("systemInstruction"), inner["contents"], inner.get("tools")])
     return web.json_response({"totalTokens": counted})
 
@@ -340,9 +368,10 @@ async def _embed(state: Gemini, request: web.Request, body: Object, model: str, 
         raise Refused(400, "INVALID_ARGUMENT", "at most 100 requests can be in one batch")
     vectors = list[Object]()
     for one in entries:
+        one = one | one.pop("embedContentConfig", {}) if of_vertex else one
         if set(one) - {"model", "content", "taskType", "title", "outputDimensionality"}:
             raise Refused(400, "INVALID_ARGUMENT", "Unknown name at 'requests[0]': Cannot find field.")
-        if "requests" in body and one.get("model") != f"models/{model}":
+        if "requests" in body and not of_vertex and one.get("model") != f"models/{model}":
             raise Refused(400, "INVALID_ARGUMENT", "model in the batch request must match the model in the path")
         text = "".join(part["text"] for part in one["content"]["parts"])
         vectors.append({"values": _vector(text, one.get("outputDimensionality", 4))})

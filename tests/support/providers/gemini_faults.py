@@ -56,8 +56,8 @@ def _unknown(kind: str, given: Any) -> Iterator[str]:
         yield f"Invalid JSON payload received. Unknown name \"{name}\" at '{kind}': Cannot find field."
 
 
-def faults(body: Object, model: str, *, of_vertex: bool = False) -> Iterator[str]:
-    """The faults of a request, the first one first."""
+def faults(body: Object, model: str, *, of_vertex: bool = False, counts: bool = False) -> Iterator[str]:
+    """The faults of a request, the first one first. A count takes any turns: Gemini CLI counts a result alone."""
     yield from _unknown("vertex" if of_vertex else "", body)
     if not body.get("contents"):
         yield "* GenerateContentRequest.contents: contents is not specified"
@@ -67,7 +67,8 @@ def faults(body: Object, model: str, *, of_vertex: bool = False) -> Iterator[str
             yield "Developer instruction is not enabled for this model"
         if any(set(part) != {"text"} for part in body["systemInstruction"]["parts"]):
             yield "systemInstruction: text only"
-    yield from _turns(body["contents"], model, of_vertex)
+    if not counts:
+        yield from _turns(body["contents"], model, of_vertex)
     yield from _tools(body, model)
     yield from _config(body.get("generationConfig", {}), model)
 
@@ -87,8 +88,8 @@ def _turns(contents: list[Object], model: str, of_vertex: bool) -> Iterator[str]
             yield from _part(part, of_vertex)
         calls = [part["functionCall"] for part in parts if "functionCall" in part]
         results = [part["functionResponse"] for part in parts if "functionResponse" in part]
-        if results and (len(results) < len(parts) or role != "user"):
-            yield "function response parts must be alone in their turn"
+        if results and role != "user":
+            yield "Please ensure that function responses are in a turn of the user."
         if len(results) != len(due) or [result["name"] for result in results] != [call["name"] for call in due]:
             yield "Please ensure that the number of function response parts is equal to the function call parts"
         if calls and (role != "model" or before not in ("user",)):

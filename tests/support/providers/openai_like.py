@@ -436,8 +436,25 @@ async def serve(row: Row, script: Script) -> AsyncIterator[str]:
     async def models(_: web.Request) -> web.Response:
         return web.json_response({"object": "list", "data": [{"id": row.model, "object": "model", "owned_by": "x"}]})
 
+    async def rerank(http: web.Request) -> web.Response:
+        """Cohere's own call: a text with a word of the question is near to it."""
+        if http.headers.get("authorization") != f"Bearer {KEY}":
+            return _refused(row, "bad key")
+        body = await http.json()
+        if wrong := body.keys() - {"model", "query", "documents", "top_n", "max_tokens_per_doc", "priority"}:
+            script.refused += wrong
+            return web.json_response({"message": f"unknown field: {wrong.pop()}"}, status=400)
+        words = set(body["query"].split())
+        scores = [len(words & set(text.split())) / len(words) for text in body["documents"]]
+        ranked = sorted(range(len(scores)), key=lambda at: -scores[at])[: body.get("top_n")]
+        results = [{"index": at, "relevance_score": scores[at]} for at in ranked]
+        meta = {"api_version": {"version": "2"}, "billed_units": {"search_units": 1}}
+        return web.json_response({"id": "rank-1", "results": results, "meta": meta})
+
     app = web.Application()
     app.router.add_post(f"{row.root}/chat/completions", chat)
+    if row.name == "cohere":
+        app.router.add_post("/v2/rerank", rerank)
     if row.name not in ("perplexity", "databricks", "github", "cloudflare", "cohere", "vertex", "bedrock"):
         app.router.add_get(f"{row.root}/models", models)
     async with serving(app) as url:

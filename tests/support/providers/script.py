@@ -95,3 +95,5 @@ class Provider:
     """Whether its answers have thoughts."""
     replays_thoughts: bool = False
     """Whether it wants them back within a loop of tools."""
+    filters: bool = False
+    """Whether refused content is an answer with `content_filter`, and no error."""

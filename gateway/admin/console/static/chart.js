@@ -41,8 +41,8 @@ function useScheme() {
   return changes;
 }
 
-// The range of a single point would be years.
-const times = ({ data }, low, high) => (data[0].length === 1 ? [low - MINUTE, low + MINUTE] : [low, high]);
+// The range of a single point would be years; that of the first seconds would stretch every change.
+const times = (least) => ({ data: [x] }, low, high) => (x.length ? [Math.min(x[0], x.at(-1) - least), x.at(-1)] : [low, high]);
 // Half a day at both ends, for the whole of the first and the last bar.
 const wholeBars = (_, low, high) => [low - DAY / 2, high + DAY / 2];
 const fromZero = (_, low, high) => [Math.min(0, low ?? 0), high > 0 ? high * 1.08 : 1];
@@ -50,8 +50,9 @@ const fromZero = (_, low, high) => [Math.min(0, low ?? 0), high > 0 ? high * 1.0
 const written = (value, format) => (value === null || value === undefined ? "–" : format(value));
 
 // `x` in Unix seconds; `series` is [{label, values, dash?}]; `bars` draws bars, one for each day in UTC; `log` has a
-// logarithmic axis, for evidence; `unit` is written above the axis; `format` writes a value, `ticks` one of the axis.
-export function Chart({ label, x, series, bars = false, log = false, height = 180, unit = "", format = count, ticks = (value) => short.format(value) }) {
+// logarithmic axis, for evidence; `unit` is written above the axis; `least` is the shortest time of it
+// in seconds; `format` writes a value, `ticks` one of the axis.
+export function Chart({ label, x, series, bars = false, log = false, height = 180, unit = "", least = MINUTE, format = count, ticks = (value) => short.format(value) }) {
   const scheme = useScheme();
   const place = useRef();
   const chart = useRef();
@@ -76,7 +77,7 @@ export function Chart({ label, x, series, bars = false, log = false, height = 18
     const options = {
       width,
       height,
-      scales: { x: { range: bars ? wholeBars : times }, y: log ? { distr: 3 } : { range: fromZero } },
+      scales: { x: { range: bars ? wholeBars : times(least) }, y: log ? { distr: 3 } : { range: fromZero } },
       series: [{}, ...lines],
       axes: [
         { ...axis, size: 26, space: 70, incrs: bars ? STEPS.filter((step) => step >= DAY) : STEPS, values: (_, splits, __, ___, step) => splits.map(tick(bars, step)) },

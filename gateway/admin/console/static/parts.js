@@ -91,10 +91,15 @@ export const share = (value) => `${number.format(value * 100)} %`;
 
 const minute = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "short" });
 
-export function Time({ at, seconds: exact = true }) {
+const second = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });
+const clock = new Intl.DateTimeFormat("en-GB", { timeStyle: "short" });
+
+// A time of today without its date.
+export function Time({ at, seconds: exact = true, full = false }) {
   const date = typeof at === "number" ? new Date(at * 1000) : new Date(at);
   if (!at || Number.isNaN(date.getTime())) return "–";
-  return html`<time datetime=${date.toISOString()}>${(exact ? moment : minute).format(date)}</time>`;
+  const whole = (exact ? moment : minute).format(date);
+  return html`<time datetime=${date.toISOString()} title=${whole}>${!full && date.toDateString() === new Date().toDateString() ? (exact ? second : clock).format(date) : whole}</time>`;
 }
 
 // The value of a promise, loaded again when `keys` change: {value, error, again}.

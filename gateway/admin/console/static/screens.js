@@ -7,6 +7,7 @@ export const screens = [
   { path: "live", title: "Live", roles: operators, load: () => import("./screens/live.js") },
   { path: "requests", title: "Requests", roles: all, load: () => import("./screens/requests.js") },
   { path: "tenants", title: "Tenants", roles: all, load: () => import("./screens/tenants.js") },
+  { path: "models", title: "Models", roles: all, load: () => import("./screens/models.js") },
   { path: "usage", title: "Usage", roles: all, load: () => import("./screens/usage.js") },
   { path: "policy", title: "Policy", roles: operators, load: () => import("./screens/policy.js") },
   { path: "playground", title: "Playground", roles: all, load: () => import("./screens/playground.js") },

@@ -26,9 +26,10 @@ export const Table = ({ caption, columns, rows, id, empty = "Nothing here." }) =
     ${rows.length === 0 && html`<p class="dim">${empty}</p>`}
   </div>`;
 
-// A table that a click on a title sorts: a column has `by(row)`, its value. `first` is the title that sorts at first.
-export function Sorted({ columns, rows, first, ...table }) {
-  const [{ title, down }, setOrder] = useState({ title: first, down: true });
+// A table that a click on a title sorts: a column has `by(row)`, its value. `first` is the title that sorts at first,
+// `up` for the smallest value first.
+export function Sorted({ columns, rows, first, up = false, ...table }) {
+  const [{ title, down }, setOrder] = useState({ title: first, down: !up });
   const column = columns.find((each) => each.title === title);
   const compare = (a, b) => (typeof a === "string" ? a.localeCompare(b) : a - b);
   const sorted = [...rows].sort((a, b) => (down ? -1 : 1) * compare(column.by(a), column.by(b)));

@@ -2,4 +2,5 @@
 
 storage.py  objects and logs
 client.py   sends signed requests
+keys.py     the keys of their signatures
 """

@@ -1,5 +1,6 @@
 """Requests to a server of S3's protocol. Every method blocks."""
 
+import asyncio
 import http.client
 import re
 import ssl
@@ -13,12 +14,15 @@ from urllib.parse import quote, urlsplit
 from adapters.credentials.sigv4 import AccessKey, SigningScope, encoded_query, signed_fields
 from adapters.cursors import Cursors
 from config.schema.batches import S3Config
+from gateway.features.batches.s3.keys import keys_of
 from gateway.features.batches.storage import NoObject, StorageError
 
 ATTEMPTS = 3
 PAUSE = 0.2
 MAX_ANSWER = 64 * 1024 * 1024
 MOST_PAGES = 10_000
+EXPIRED = frozenset({"ExpiredToken", "InvalidAccessKeyId", "InvalidToken"})
+"""The codes of errors for a key that is not valid, or no longer."""
 _ERROR = re.compile(rb"\s*(<\?xml[^>]*\?>)?\s*<Error[\s>]")
 _CODE = re.compile(rb"<Code>([A-Za-z0-9._-]{1,128})</Code>")
 _KEY = re.compile(rb"<Key>([^<]{1,1024})</Key>")
@@ -44,12 +48,13 @@ class S3Answer(NamedTuple):
 class S3Client:
     """The objects of one bucket. Each request has its own connection: threads share the client."""
 
-    def __init__(self, config: S3Config, bucket: str) -> None:
+    def __init__(self, config: S3Config, bucket: str, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        """`loop` renews the keys that the gateway makes."""
         parts = urlsplit(config.endpoint)
         self._secure = parts.scheme == "https"
         self._address = parts.netloc
         self._root = f"{parts.path.rstrip('/')}/{bucket}"
-        self._key = AccessKey(config.key_id.get_secret_value(), config.secret.get_secret_value())
+        self._keys = keys_of(config, loop)
         self._scope = SigningScope(config.region, "s3")
         self._timeout = config.timeout
 
@@ -67,8 +72,9 @@ class S3Client:
         failure.
         """
         for attempt in range(ATTEMPTS):
+            signer = self._keys.get()
             try:
-                answer = self._send(method, key, query or {}, body, headers or {})
+                answer = self._send(method, key, query or {}, body, headers or {}, signer)
             except (OSError, ValueError, http.client.HTTPException) as error:
                 problem = f"{method} {key}: {type(error).__name__}: {error}"
             else:
@@ -77,7 +83,10 @@ class S3Client:
                 if answer.status == 404:
                     raise NoObject(f"{key}: there is no such object")
                 code = _CODE.search(answer.body)
-                problem = f"{method} {key}: {answer.status} {code[1].decode() if code else ''}".rstrip()
+                named = code[1].decode() if code else ""
+                problem = f"{method} {key}: {answer.status} {named}".rstrip()
+                if named in EXPIRED and attempt + 1 < ATTEMPTS and self._keys.replaces(signer):
+                    continue
                 if 400 <= answer.status < 500 and answer.status not in (408, 409, 429):
                     raise S3Refusal(problem, answer.status)
             if attempt + 1 < ATTEMPTS:
@@ -105,12 +114,18 @@ class S3Client:
             query["continuation-token"] = unescape(token[1].decode("utf-8", "replace"))
 
     def _send(
-        self, method: str, key: str, query: Mapping[str, str], body: bytes, headers: Mapping[str, str]
+        self,
+        method: str,
+        key: str,
+        query: Mapping[str, str],
+        body: bytes,
+        headers: Mapping[str, str],
+        signer: AccessKey,
     ) -> S3Answer:
         path = quote(f"{self._root}/{key}" if key else self._root)
         target = f"{path}?{encoded_query(query.items())}" if query else path
         own = [("host", self._address)]
-        signed = signed_fields(self._key, self._scope, method, target, own, body, time.time(), states_hash=True)
+        signed = signed_fields(signer, self._scope, method, target, own, body, time.time(), states_hash=True)
         fields = {**headers, **dict(own), **dict(signed), "content-length": str(len(body))}
         connection = self._connection()
         try:

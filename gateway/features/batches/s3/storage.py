@@ -1,5 +1,6 @@
 """Files and results in a bucket of S3. A log is a sequence of objects, each named by its position in the log."""
 
+import asyncio
 import re
 from contextlib import suppress
 from types import TracebackType
@@ -74,10 +75,10 @@ class S3Writer:
 class S3Storage:
     """See `gateway.features.batches.storage.Storage`."""
 
-    def __init__(self, storage: str, config: S3Config) -> None:
-        """`storage` is `s3://BUCKET/PREFIX`."""
+    def __init__(self, storage: str, config: S3Config, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        """`storage` is `s3://BUCKET/PREFIX`. `loop` renews the keys that the gateway makes."""
         bucket, _, prefix = storage.removeprefix("s3://").partition("/")
-        self._client = S3Client(config, bucket)
+        self._client = S3Client(config, bucket, loop)
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
 
     def create(self, name: str) -> S3Writer:

@@ -89,6 +89,18 @@ async def test_betas_that_bedrock_lacks_are_left_out_and_reported() -> None:
     assert call.ignored.ignored == ["betas"]
 
 
+async def test_the_scope_of_cache_marks_is_left_out_and_reported() -> None:
+    mark = {"cache_control": {"type": "ephemeral", "scope": "global"}}
+    for body in (
+        message(system=[{"type": "text", "text": "Be kind.", **mark}]),
+        message(tools=[{"name": "look", "input_schema": {"type": "object"}, **mark}]),
+        message(**mark),
+    ):
+        _, sent, _ = await messaged(body, call := within())
+        assert call.ignored.ignored == ["cache_control.scope"]
+        assert (json.dumps(sent).count("cachePoint"), "scope" in json.dumps(sent)) == (1, False)
+
+
 async def test_neighbours_of_one_role_become_one_turn_and_blank_ones_a_dot() -> None:
     turns = [
         {"role": "user", "content": " "},

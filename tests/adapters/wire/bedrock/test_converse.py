@@ -22,9 +22,10 @@ from adapters.wire.anthropic.stream_to_chat import ChatChunks, MessageEvent, Mes
 from adapters.wire.bedrock.content import ConverseBlocks
 from adapters.wire.bedrock.converse_events import MOST_COLLECTED, ConverseEvents, MessageWriter
 from adapters.wire.bedrock.converse_requests import decode
-from adapters.wire.bedrock.converse_to_message import message_of, usage_of
+from adapters.wire.bedrock.converse_to_message import encoded, message_of, usage_of
 from adapters.wire.bedrock.event_stream import FrameSplitter
 from adapters.wire.bedrock.message_to_converse import ConverseOptions, _ordered, converse_fields
+from adapters.wire.bedrock.plain_chats import plain_fields
 from adapters.wire.field_names import CHAT
 from adapters.wire.openai.chat import decode_chat
 from tests.support.providers.bedrock import CLAUDE, NOVA, events, frame
@@ -243,7 +244,7 @@ def assembled(sample: list[MessageEvent]) -> Object:
 
 @given(ANSWERS, st.lists(st.integers(0, 10**4), max_size=6))
 def test_a_stream_cut_anywhere_is_the_whole_answer(answer: Object, cuts: list[int]) -> None:
-    whole = json.loads(message_of(json.dumps(answer).encode(), "id", "m"))
+    whole = json.loads(encoded(message_of(json.dumps(answer).encode(), "id", "m")))
     sample = streamed(answer, cuts)
     assert assembled(sample) == {name: whole[name] for name in ("content", "stop_reason", "stop_sequence", "usage")}
     chunks = ChatChunks(0, include_usage=True)
@@ -332,3 +333,81 @@ def test_the_work_grows_with_the_request() -> None:
     names = [block["document"]["name"] for block in made if "document" in block]
     assert names[:3] == ["a", "a 2", "a 3"]
     assert len(set(names)) == many
+
+
+# ── plain chats ───────────────────────────────────────────────────────────────────────────────────────────
+
+_ROLES = st.sampled_from(["user", "assistant", "tool", "system", "developer"])
+_SHORT_IDS = st.sampled_from(["a", "b", "c", "toolu_hr_x", "a.b", ""])
+_CONTENTS = st.sampled_from(["hi", "  ", "", "\u3000", "so ", None]) | TEXTS
+
+
+@st.composite
+def loose_chats(draw: st.DrawFn) -> Object:
+    """Chats of which many are plain, and many are wrong, blank or in another order."""
+    messages = list[Object]()
+    for _ in range(draw(st.integers(1, 6))):
+        message: Object = {"role": draw(_ROLES), "content": draw(_CONTENTS)}
+        if message["role"] == "tool":
+            message["tool_call_id"] = draw(_SHORT_IDS)
+        elif message["role"] == "assistant":
+            named = {"name": draw(st.sampled_from(["f", "a b", "f" * 70])), "arguments": draw(ARGUMENTS | st.just(""))}
+            ids = draw(st.lists(_SHORT_IDS, max_size=2))
+            message |= (
+                {"tool_calls": [{"id": id_, "type": "function", "function": named} for id_ in ids]} if ids else {}
+            )
+        messages.append(message)
+    fields = {
+        "tools": st.lists(st.builds(_tool, st.sampled_from(["f", "g.h", "i" * 65])), max_size=2) | st.none(),
+        "tool_choice": st.sampled_from(["auto", "none", "required", None]),
+        "parallel_tool_calls": st.booleans() | st.none(),
+        "max_tokens": st.integers(0, 3) | st.none(),
+        "max_completion_tokens": st.integers(0, 3) | st.none(),
+        "temperature": st.sampled_from([0, 0.5, 1, 1.5, None]),
+        "top_p": st.sampled_from([0.5, 2, None]),
+        "stop": st.just("x"),
+        "user": st.just("u"),
+    }
+    return {"messages": messages, **draw(st.fixed_dictionaries({}, optional=fields))}
+
+
+def _tool(name: str) -> Object:
+    return {"type": "function", "function": {"name": name, "description": "", "parameters": {"properties": {}}}}
+
+
+def _in_texts(sample: tuple[list[Object], list[str]]) -> Object:
+    """A conversation without its pictures, files and thoughts."""
+    messages, names = sample
+    for message in messages:
+        message.pop("thinking_blocks", None)
+        if not isinstance(message["content"], str):
+            message["content"] = "a text in their place"
+    return {"messages": messages, "tools": [_tool(name) for name in names]}
+
+
+@given(loose_chats() | conversations().map(_in_texts), st.sampled_from([CLAUDE, NOVA]))
+def test_a_plain_chat_is_the_same_request_in_one_step_and_in_two(fields: Object, model: str) -> None:
+    options = ConverseOptions("anthropic" if model == CLAUDE else "nova", ("a-beta",))
+    request = decode_chat(json.dumps({"model": "m", **fields}).encode())
+    plain = plain_fields(request.fields, options, 7)
+    if plain is None:
+        return
+    ignored = IgnoredFields()
+    message = msgspec.json.encode(message_fields(request, None, 7, ignored))
+    native = msgspec.json.decode(message, type=dict[str, msgspec.Raw])
+    expected = converse_fields(native, options, ignored, chat=request.fields)
+    assert json.loads(msgspec.json.encode(plain)) == json.loads(msgspec.json.encode(expected))
+    assert ignored.ignored == []
+
+
+def test_a_chat_with_tools_is_plain() -> None:
+    """Else the property above would compare nothing."""
+    call = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": '{"a": [1]}'}}
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Call f."},
+        {"role": "assistant", "content": None, "tool_calls": [call], "refusal": None},
+        {"role": "tool", "tool_call_id": "call_1", "content": "12"},
+    ]
+    request = decode_chat(json.dumps({"model": "m", "messages": messages, "tools": [_tool("f")]}).encode())
+    assert plain_fields(request.fields, ConverseOptions("anthropic"), None) is not None

@@ -116,9 +116,9 @@ WRONG: dict[str, list[Any]] = {
     "stream": ["true", 1, []],
     "stream_options": ["on", [], 1, True],
     "n": [0, -1, 129, 1.5, "2", True, 10**30],
-    "max_tokens": [-1, 2**31, 1.5, "5", True, 10**30, -(10**30)],
-    "max_completion_tokens": [-1, 2**31, "5"],
-    "n_predict": [-1, 2**31, "5"],
+    "max_tokens": [-2, 2**31, 1.5, "5", True, 10**30, -(10**30)],
+    "max_completion_tokens": [-2, 2**31, "5"],
+    "n_predict": [-2, 2**31, "5"],
     "user": [1, [], {}],
 }
 

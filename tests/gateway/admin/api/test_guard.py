@@ -7,6 +7,7 @@ from aiohttp import web
 
 from gateway.admin.api.guard import acted
 from tests.gateway.admin.conftest import OpenDoor
+from tests.support.gateways import config
 
 pytestmark = pytest.mark.realtime  # the database has threads
 
@@ -55,6 +56,13 @@ async def test_without_authentication_every_caller_is_an_admin(admin_door: OpenD
         (act,) = d.backend.acts
         assert (act.actor.id, act.actor.role, act.actor.peer) == ("local", "operator", "127.0.0.1")
         assert (act.action, act.target, act.outcome) == ("PATCH /admin/things/{pool}/endpoints/{id}", CHANGE, "done")
+
+
+async def test_the_audit_log_has_the_client_behind_a_trusted_proxy(admin_door: OpenDoor) -> None:
+    async with admin_door(with_handlers) as d:
+        d.backend.config = config(http={"trusted_proxies": ["127.0.0.1"]})
+        assert await d.send("PATCH", CHANGE, x_forwarded_for="192.0.2.7") == (200, {"changed": "1"})
+        assert d.backend.acts[0].actor.peer == "192.0.2.7"
 
 
 async def test_with_authentication_every_path_is_closed_unless_configured_as_open(admin_door: OpenDoor) -> None:

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from tests.gateway.admin.conftest import AdminDoor, OpenDoor
-from tests.support.gateways import config
+from tests.support.gateways import written_config
 from tests.support.hostile_texts import JSON_TEXTS, NO_JSON, URL_TEXTS
 
 pytestmark = pytest.mark.realtime  # the database has threads
@@ -45,7 +45,7 @@ async def test_no_text_of_an_operator_is_a_failure_or_an_outage(
 ) -> None:
     apps: list[web.Application] = []
     async with admin_door(apps.append, required=True) as d:
-        d.backend.config = config(
+        d.backend.config = written_config(
             auth={"admin": {"required": True}},
             state={"database": f"sqlite:///{tmp_path}/usage.db"},
             usage={"folder": f"{tmp_path}/counts"},

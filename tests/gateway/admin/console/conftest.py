@@ -25,10 +25,6 @@ def browser() -> Iterator[str]:
         yield address
 
 
-ROLES = {"llm-admins": "operator", "acme-leads": "tenant-admin"}
-"""Groups of an OpenID provider, and their roles."""
-
-
 class ConsoleRig:
     """A gateway and a page of its console."""
 

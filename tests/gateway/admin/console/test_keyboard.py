@@ -72,7 +72,7 @@ async def test_each_screen_does_its_job(console: OpenConsole, tmp_path: Path) ->
         await c.open("/start")
         await keys.write("Key of an operator", operator)
         await c.page.press("Enter")
-        for job in (start, live, requests, tenants, policy, playground, rollouts, pipelines):
+        for job in (start, live, requests, tenants, models, policy, playground, rollouts, pipelines):
             await job(c, keys)
             await fits(c)
         async with client(c.g, key) as sdk:
@@ -125,6 +125,14 @@ async def tenants(c: ConsoleRig, keys: Keyboard) -> None:
     await c.page.shows("it is shown once")
     await keys.use("Done")
     await c.page.shows("by keyboard")
+
+
+async def models(c: ConsoleRig, keys: Keyboard) -> None:
+    await open_screen(c, keys, "Models")
+    await keys.write("Model, pool or provider", "chat")
+    await c.page.until("document.querySelectorAll('tbody tr').length === 1")
+    await keys.use("chat", "tbody a")
+    await c.page.shows("In the file")
 
 
 async def policy(c: ConsoleRig, keys: Keyboard) -> None:

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.admin.console.conftest import ROLES, OpenConsole, settings
+from tests.gateway.admin.console.conftest import OpenConsole, settings
 from tests.support.browsing.axe import check_accessibility
 from tests.support.oidc import oidc_provider
+from tests.support.sign_ins import ROLES
 
 PEOPLE: dict[str, dict[str, Any]] = {
     "ana": {"email": "ana@example.org", "groups": ["llm-admins", "others"]},

@@ -37,6 +37,8 @@ PIPELINE: dict[str, Any] = {
     ]
 }
 
+CAPPED = {"caps": {"max_tokens": 99_999}}
+
 
 def configuration(url: str, folder: Path) -> dict[str, Any]:
     """A configuration with something on every screen."""
@@ -47,13 +49,18 @@ def configuration(url: str, folder: Path) -> dict[str, Any]:
         requests={"flush": "100ms"},
         usage={"flush": "100ms"},
         batches={"storage": f"file:{folder}/files", "commit": "100ms"},
-        pools=[{"name": name, "endpoints": [url]} for name in ("main", "new")],
+        pools=[
+            *({"name": name, "endpoints": [url]} for name in ("main", "new")),
+            {"name": "openai", "endpoints": ["https://api.openai.com"], "probe": None},
+        ],
         tenants=[{"name": "acme", "models": ["*"], "limits": LIMITS}],
         models=[
             {"name": "chat", "routes": [{"to": "main"}], "price": price},
             {"name": "small", "routes": [{"to": "new"}], "price": {"request": "0.0001 usd"}},
             {"name": "rolled", "routes": [{"rollout": ROLLOUT}], "price": {"request": "0.0002 usd"}},
             {"name": "piped", "pipeline": PIPELINE},
+            {"name": "gpt-4o", "routes": [{"to": "openai", "rewrite": CAPPED}], "price": {**price}},
+            {"name": "gpt-5-mini", "aliases": ["mini"], "routes": [{"to": "openai"}], "price": {**price}},
         ],
     )
 
@@ -154,7 +161,13 @@ async def requests(c: ConsoleRig, gallery: Gallery) -> None:
 
 
 async def models(c: ConsoleRig, gallery: Gallery) -> None:
-    """The playground, rollouts, and the path of a request through a pipeline."""
+    """The models of the file, the playground, rollouts, and the path of a request through a pipeline."""
+    await c.open("/models")
+    await c.page.shows("gpt-5-mini")
+    await gallery.take("models")
+    await c.open("/models/gpt-4o")
+    await c.page.shows("Longest answer")
+    await gallery.take("model")
     await c.open("/playground")
     await c.page.click("Add a model")
     await c.page.fill("Prompt", "What is a river?")

@@ -1,18 +1,25 @@
 """Answers of S3 servers that are cut, wrong or late are failures, and brief ones are repeated."""
 
+import asyncio
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import SecretStr
+from pydantic import SecretStr, ValidationError
 
-from config.schema.batches import S3Config
+from adapters.credentials import making
+from adapters.credentials.sigv4 import AccessKey
+from config.schema.batches import S3Config, S3Credentials
+from config.schema.protocols.credentials import AwsCredentials
 from gateway.features.batches.s3 import client as s3_client
 from gateway.features.batches.s3.client import ATTEMPTS, S3Answer
+from gateway.features.batches.s3.keys import MadeKeys, keys_of
 from gateway.features.batches.s3.storage import S3Storage
 from gateway.features.batches.storage import NoObject, StorageError
 from tests.support.bad_answers import DEEP, DIGITS
@@ -137,7 +144,7 @@ class Canned:
         self.storage = S3Storage("s3://bucket", config)
         self.sent: list[str] = []
 
-        def send(method: str, key: str, query: Mapping[str, str], body: bytes, headers: Mapping[str, str]) -> S3Answer:
+        def send(method: str, key: str, query: Mapping[str, str], *_: Any, **__: Any) -> S3Answer:
             self.sent.append(method)
             return answer(method, key, query)
 
@@ -217,3 +224,76 @@ def test_a_list_that_does_not_end_is_a_failure_and_foreign_keys_are_ignored() ->
     keys = listed(first, b"batches/x/0.1.log/0", b"batches/x/0.1.log/README", b"\xff", second)
     it = Canned(lambda _, key, query: S3Answer(200, {}, keys if query else key[-4:].encode()))
     assert it.storage.log("batches/x/0.1.log") == b"00000004"
+
+
+# ── keys that the gateway makes ───────────────────────────────────────────────────────────────────────────
+
+OLD, NEW = AccessKey("AKIDOLD", "old", "token-of-old"), AccessKey("AKIDNEW", "new")
+
+
+class TwoKeys:
+    """A key that the server refuses, and its successor."""
+
+    def __init__(self, *, has_another: bool) -> None:
+        self.key, self._has_another = OLD, has_another
+
+    def get(self) -> AccessKey:
+        return self.key
+
+    def replaces(self, key: AccessKey) -> bool:
+        assert key == OLD
+        self.key = NEW if self._has_another else OLD
+        return self._has_another
+
+
+@pytest.mark.parametrize("code", ["ExpiredToken", "InvalidToken"])
+def test_a_request_is_signed_again_if_its_key_has_ended(code: str) -> None:
+    refusal = answer(f"<Error><Code>{code}</Code></Error>".encode(), "400 Bad Request")
+    with scripted([refusal, answer(b"")]) as (storage, received):
+        storage._client._keys = TwoKeys(has_another=True)
+        storage.append("log", 0, b"a")
+    assert b"Credential=AKIDOLD/" in received[0]
+    assert b"x-amz-security-token: token-of-old" in received[0]
+    assert b"Credential=AKIDNEW/" in received[1]
+    assert b"x-amz-security-token" not in received[1]
+    with scripted([refusal]) as (storage, _):
+        storage._client._keys = TwoKeys(has_another=False)
+        with pytest.raises(StorageError, match=code):
+            storage.append("log", 0, b"a")
+
+
+@pytest.mark.realtime
+async def test_threads_have_the_keys_of_a_source_that_the_event_loop_renews() -> None:
+    aws = AwsCredentials(key_id=SecretStr("AKID"), secret=SecretStr("a-secret"), session_token=SecretStr("FwoG"))
+    config = S3Config(endpoint="http://127.0.0.1:9", credentials=S3Credentials(aws=aws))
+    keys, loop = keys_of(config, asyncio.get_running_loop()), asyncio.get_running_loop()
+    assert await asyncio.to_thread(keys.get) == AccessKey("AKID", "a-secret", "FwoG")
+    assert making.access_keys(aws, config.region).valid is not None  # a pool with the same source has its key
+    assert not await asyncio.to_thread(keys.replaces, AccessKey("AKID", "a-secret", "FwoG"))  # it is too new
+    assert isinstance(keys_of(config, loop), MadeKeys)
+
+
+@pytest.mark.realtime
+async def test_a_storage_without_a_key_reports_the_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    credentials = S3Credentials(aws=AwsCredentials(profile="absent"))
+    config = S3Config(endpoint="http://127.0.0.1:9", credentials=credentials)
+    storage = S3Storage("s3://bucket", config, asyncio.get_running_loop())
+    with pytest.raises(StorageError, match="no file has the profile absent"):
+        await asyncio.to_thread(storage.log, "a")
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({}, "needs one credential"),
+        ({"key_id": "a"}, "two parts"),
+        ({"key_id": "a", "secret": "b", "credentials": {"aws": {}}}, "needs one credential"),
+        ({"credentials": {"aws": {"region": "eu-west-1"}}}, "the `region` of `s3`"),
+        ({"credentials": {"google": {}}}, "credentials"),
+    ],
+)
+def test_a_bucket_has_one_credential_of_aws(fields: dict[str, object], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        S3Config.model_validate({"endpoint": "http://127.0.0.1:9", **fields})

@@ -1,12 +1,14 @@
 """The figures of all replicas in one state database: what each does while somebody watches, and the past minutes."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gateway.features.live.board import HISTORY_HOURS, LiveBoard
+from gateway.telemetry.figures import Dimension
 from gateway.telemetry.recent import MINUTE
 from tests.support.gateways import PEPPER, config
 
@@ -157,6 +159,27 @@ async def test_minutes_are_stored_once_and_deleted_after_the_last_hours(any_data
     minutes = [minute for minute, _ in rows]
     assert len(set(minutes)) == len(minutes) <= HISTORY_HOURS * 60 + 1
     assert minutes == list(range(minutes[0], minutes[-1] + 1))
+    await a.aclose()
+
+
+@pytest.mark.parametrize("first", [1, HISTORY_HOURS])
+async def test_a_longer_time_has_the_minutes_of_a_shorter_one(any_database: str, first: int) -> None:
+    source = Source(60)
+    a = board(any_database, source)
+    end = int(source.wall) // MINUTE
+    stored = [{"all": {"requests": at}, "models": [{"name": f"m{at % 9}", "requests": at}]} for at in range(100)]
+    a._opened().add_minutes("other", {end - 100 + at: json.dumps(each) for at, each in enumerate(stored)}, 0)
+    dimensions: tuple[Dimension | None, ...] = (None, "models")
+    expected = dict[tuple[int, str | None], Any]()
+    for hours in (first, HISTORY_HOURS, 1, HISTORY_HOURS, 1):
+        for by in dimensions:
+            history = await a.history(hours, by, None)
+            assert history["length"] == (60 if hours == 1 else 99)  # the last minute is not settled in every worker
+            assert expected.setdefault((hours, by), history) == history
+            assert await a.history(hours, by, "other") == history
+    whole = expected[HISTORY_HOURS, None]["series"][0]["requests"]
+    assert whole == [round(at / MINUTE, 4) for at in range(99)]
+    assert expected[1, None]["series"][0]["requests"] == whole[-60:]
     await a.aclose()
 
 

@@ -2,16 +2,18 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 from typer.testing import CliRunner
 
 from gateway.process.commands import app
 from tests.adapters.detection import systems
 from tests.adapters.detection.paths import Paths, answering
+from tests.servers.stand_ins.serving import serving
 from tests.support.correct_server import Model, listening
 
 run = CliRunner().invoke
@@ -61,6 +63,46 @@ def test_probe_sends_the_key_and_does_not_print_it(monkeypatch: pytest.MonkeyPat
         probed = run(app, ["probe", url, "--key-header", "api-key"])
     assert "key: '${HEADRACE_UPSTREAM_KEY}', key_header: api-key" in probed.output
     assert "very-secret" not in probed.output
+
+
+FILE = """
+version: 1
+pools:
+  - name: clouds
+    protocol: {name: bedrock, region: eu-south-2}
+    credentials: {aws: {key_id: "file:id.key", secret: "file:id.key"}}
+models: [{name: m, routes: [{to: clouds}]}]
+tenants: [{name: acme, models: ["*"]}]
+"""
+
+
+def test_probe_has_the_credentials_of_a_pool(tmp_path: Path) -> None:
+    path, seen = tmp_path / "headrace.yaml", list[str | None]()
+    path.write_text(FILE)
+    (tmp_path / "id.key").write_text("AKID-of-the-pool")
+
+    async def models(request: web.Request) -> web.Response:
+        seen.append(request.headers.get("authorization"))
+        return web.json_response({"object": "list", "data": [{"id": "m", "object": "model", "owned_by": "vllm"}]})
+
+    @asynccontextmanager
+    async def server() -> AsyncIterator[str]:
+        served_app = web.Application()
+        served_app.router.add_get("/v1/models", models)
+        async with serving(served_app) as url:
+            yield url
+
+    with threaded(server) as url:
+        probed = run(app, ["probe", url, "--credentials", "clouds", "--config", str(path)])
+        other = run(app, ["probe", url, "--credentials", "other", "--config", str(path)])
+        alone = run(app, ["probe", url, "--credentials", "clouds"])
+    assert probed.exit_code == 0, probed.output
+    signatures = [given for given in seen if given is not None]
+    assert len(signatures) == len(seen) > 0
+    assert all(" Credential=AKID-of-the-pool/" in given and "/eu-south-2/" in given for given in signatures)
+    assert "credentials: {aws: {key_id: 'file:id.key', secret: 'file:id.key'}}" in probed.output
+    assert (other.exit_code, "has no pool other; it has clouds" in other.output) == (2, True), other.output
+    assert (alone.exit_code, "goes with --config" in alone.output) == (2, True)
 
 
 @pytest.mark.parametrize(

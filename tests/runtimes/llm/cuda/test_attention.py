@@ -53,18 +53,25 @@ class Case:
         for each, numbers in zip(self.pages, before, strict=True):
             store(each, torch.arange(pages * block_size, device=DEVICE), numbers)
 
-    def reference(self, window: int | None, scale: float | None, soft_cap: float | None) -> Tensor:
+    def reference(
+        self, window: int | None, scale: float | None, soft_cap: float | None, sinks: Tensor | None = None
+    ) -> Tensor:
         layout = Layout.of(self.chunks, self.block_size, DEVICE, [window])
         keys, values = map(copied, self.pages)
-        return layout.attend(self.query, self.key, self.value, keys, values, ScoreOptions(window, scale, soft_cap))
+        return layout.attend(
+            self.query, self.key, self.value, keys, values, ScoreOptions(window, scale, soft_cap), sinks
+        )
 
     def computed(
-        self, window: int | None = None, scale: float | None = None, soft_cap: float | None = None, segments: int = 1
-    ) -> Tensor:
+        self, window: int | None = None, scale: float | None = None, soft_cap: float | None = None, segments: int = 1,
+        sinks: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
         layout = CudaLayout.of(self.chunks, self.block_size, self.group, DEVICE)
         layout = replace(layout, tiles=tuple(replace(tiles, segments=segments) for tiles in layout.tiles))
         keys, values = map(copied, self.pages)
-        return layout.attend(self.query, self.key, self.value, keys, values, ScoreOptions(window, scale, soft_cap))
+        return layout.attend(
+            self.query, self.key, self.value, keys, values, ScoreOptions(window, scale, soft_cap), sinks
+        )
 
 
 def copied(pages: Pages) -> Pages:
@@ -89,6 +96,9 @@ def test_kernels_equal_the_reference(
     case = Case(spans, block_size=block_size, heads=heads, kv_heads=kv_heads, dim=dim)
     expected = case.reference(window, 0.3, soft_cap)
     torch.testing.assert_close(case.computed(window, 0.3, soft_cap), expected, atol=EXACT, rtol=EXACT)
+    sinks = torch.linspace(-2, 5, heads, device=DEVICE)
+    expected = case.reference(window, 0.3, soft_cap, sinks)
+    torch.testing.assert_close(case.computed(window, 0.3, soft_cap, sinks=sinks), expected, atol=EXACT, rtol=EXACT)
 
 
 def test_a_chunk_of_several_tiles() -> None:
@@ -103,6 +113,9 @@ def test_segments_come_together(segments: int, window: int | None) -> None:
     case = Case([(150, 1), (2, 1)], block_size=16)
     expected = case.reference(window, None, None)
     torch.testing.assert_close(case.computed(window, segments=segments), expected, atol=EXACT, rtol=EXACT)
+    sinks = torch.linspace(-2, 5, 4, device=DEVICE)
+    expected = case.reference(window, None, None, sinks)
+    torch.testing.assert_close(case.computed(window, None, None, segments, sinks), expected, atol=EXACT, rtol=EXACT)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel, BertConfig, BertModel, RobertaConfig, RobertaModel
+from transformers import AutoConfig, AutoModel, BertConfig, BertModel, RobertaConfig, RobertaModel
 
 from runtimes.llm.engine.async_engine import EngineConfig, PromptTooLong
 from runtimes.llm.engine.encoder_loader import encoder_engine, read_encoder
@@ -18,7 +18,7 @@ from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.sequence import Chunk, SamplingParams
 from runtimes.llm.text.tokenizer_loader import load_tokenizer
 from runtimes.llm.weights.loader import DtypeName
-from runtimes.llm.weights.safetensors_files import InvalidCheckpoint
+from runtimes.llm.weights.tensor_files import InvalidCheckpoint
 from tests.support.llm_engines import ONE, run
 
 TEXTS = [[5, 6, 7], [8], [9, 10, 11], list(range(4, 34)), [5, 6, 7, 8]]
@@ -131,7 +131,7 @@ def test_the_context_is_that_of_the_model(tmp_path: Path) -> None:
     [
         ({"position_embedding_type": "relative_key"}, "relative_key"),
         ({"is_decoder": True}, "is_decoder"),
-        ({"hidden_act": "silu"}, "silu"),
+        ({"hidden_act": "mish"}, "mish"),
         ({"num_attention_heads": 5}, "multiple"),
         ({"hidden_size": 64}, r"is \[64, 32\]; the configuration requires"),
         ({"num_hidden_layers": 3}, r"encoder\.layer\.2"),
@@ -158,10 +158,48 @@ def test_a_damaged_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     with pytest.raises(InvalidCheckpoint, match="lacks hidden_size"):
         read_encoder(tmp_path)
-    (tmp_path / "config.json").write_text('{"model_type": "modernbert"}')
-    with pytest.raises(UnsupportedModel, match="modernbert"):
+    (tmp_path / "config.json").write_text('{"model_type": "albert"}')
+    with pytest.raises(UnsupportedModel, match=r"albert.*`kind: vllm`"):
         is_encoder(tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
     assert not is_encoder(tmp_path)
     (tmp_path / "config.json").write_text("{")
     assert not is_encoder(tmp_path)
+
+
+FAMILIES: dict[str, dict[str, Any]] = {
+    "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48},
+    "mpnet": {"pad_token_id": 1, "max_position_embeddings": 64},
+    "nomic_bert": {"max_position_embeddings": 64},
+    "gte": {"max_position_embeddings": 64},
+    "gte-untyped": {"max_position_embeddings": 64, "type_vocab_size": 0},
+    "modernbert": {"max_position_embeddings": 64, "local_attention": 8, "num_hidden_layers": 4},
+    "modernbert-biased": {"max_position_embeddings": 64, "attention_bias": True, "mlp_bias": True, "norm_bias": True},
+}
+
+
+@pytest.mark.parametrize("row", FAMILIES)
+def test_every_family_of_encoders(tmp_path: Path, row: str) -> None:
+    torch.manual_seed(0)
+    ends = {"pad_token_id": 0, "cls_token_id": 1, "sep_token_id": 2, "bos_token_id": 1, "eos_token_id": 2}
+    changes = SHAPE | ends | FAMILIES[row]
+    theirs = AutoModel.from_config(AutoConfig.for_model(row.partition("-")[0], **changes)).eval()
+    with torch.no_grad():
+        for name, weight in theirs.named_parameters():
+            weight.normal_(0, 0.4) if "bias" in name else weight.add_(0.4 * torch.randn_like(weight))
+    folder = saved(theirs, tmp_path)
+    assert is_encoder(folder)
+    assert_same(read_encoder(folder, dtype="float32"), theirs, tolerance=2e-4)
+
+
+def test_the_configuration_of_nomics_own_code(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    theirs = AutoModel.from_config(AutoConfig.for_model("nomic_bert", **SHAPE, pad_token_id=0)).eval()
+    saved(theirs, tmp_path)
+    own = {
+        "model_type": "nomic_bert", "vocab_size": 64, "n_embd": 32, "n_inner": 48, "n_layer": 2, "n_head": 4,
+        "n_positions": 40, "rotary_emb_base": 1000, "rotary_emb_fraction": 1.0, "activation_function": "swiglu",
+        "layer_norm_epsilon": 1e-12, "type_vocab_size": 2,
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(own))
+    assert_same(read_encoder(tmp_path, dtype="float32"), theirs)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
+from runtimes.llm.model.hugging_face import hugging_face_config
 from runtimes.llm.model.model_config import Rope, UnsupportedModel
 from runtimes.llm.model.rope import rope_of, rotary_tables, rotated
-from runtimes.llm.weights.safetensors_files import hugging_face_config
 
 SHAPE = {
     "model_type": "llama", "vocab_size": 96, "hidden_size": 128, "intermediate_size": 64, "num_hidden_layers": 2,
@@ -37,6 +37,7 @@ SCALINGS: list[dict[str, Any]] = [
 
 def ours(scaling: dict[str, Any]) -> Rope:
     (kind,) = hugging_face_config(SHAPE | {"rope_parameters": {"rope_theta": 10000.0} | scaling}).kinds
+    assert kind.rope is not None
     return kind.rope
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from runtimes.llm.engine.executor import TorchExecutor
+from runtimes.llm.model.layers import WHOLE
 from runtimes.llm.model.llama import Llama
 from runtimes.llm.model.matrix import GroupQuantized, Weight
 from runtimes.llm.model.model_config import LayerKind, ModelShape, Rope
@@ -56,9 +57,10 @@ def random_model(config: ModelShape, dtype: torch.dtype, quantized: tuple[int, i
         random = torch.Generator().manual_seed(int(hashlib.sha256(name.encode()).hexdigest()[:8], 16))
         if len(size) == 1:
             return 1 + 0.3 * torch.randn(size, generator=random)
-        if quantized is not None and not name.startswith("model.embed"):
+        if quantized is not None and not name.startswith("model.embed") and not name.endswith(WHOLE):
             return _groups(size, *quantized, random, dtype)
-        return (torch.randn(size, generator=random) * (3 / size[1]) ** 0.5).bfloat16().to(dtype)
+        numbers = (torch.randn(size, generator=random) * (3 / size[1]) ** 0.5).bfloat16()
+        return numbers.float() if name.endswith(WHOLE) else numbers.to(dtype)
 
     return Llama(config, tensor)
 

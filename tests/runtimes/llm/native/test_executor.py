@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtimes.llm.engine.executor import Executor
-from runtimes.llm.model.model_config import LayerKind
+from runtimes.llm.model.model_config import ExpertShape, LayerKind
 from runtimes.llm.native.build import targets
 from runtimes.llm.native.executor import PARTS, NativeExecutor
 from tests.runtimes.llm.native.models import (
@@ -38,7 +39,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "llama": {},
     "own head": {"tie_word_embeddings": False},
     "biases": {"qkv_bias": True, "attention_out_bias": True, "mlp_bias": True},
-    "norms of queries and keys": {"qk_norm": True},
+    "norms of queries and keys": {"qk_norm": "head"},
     "gelu": {"activation": "gelu_tanh"},
     "norms after": {"post_norms": True},
     "soft caps": {"attention_soft_cap": 5.0, "logits_soft_cap": 3.0},
@@ -48,7 +49,32 @@ SHAPES: dict[str, dict[str, Any]] = {
     "one key head for all": {"num_heads": 15, "num_kv_heads": 1, "head_dim": 16, "kinds": (LayerKind(rope(16)),)},
     "a key head each": {"num_heads": 3, "num_kv_heads": 3, "head_dim": 80, "kinds": (LayerKind(rope(80)),)},
     "odd widths": {"hidden_size": 48, "intermediate_size": 80},
+    "norms after turning": {"qk_norm": "head_after_rope"},
+    "norms of all heads together": {"qk_norm": "whole"},
+    "norms after alone": {"post_norms": True, "pre_norms": False},
+    "layers that are not turned": {"kinds": (LayerKind(rope(32)), LayerKind(None)), "layer_kinds": (0, 1)},
+    "sinks": {"sinks": True},
+    "sinks and soft caps": {"sinks": True, "attention_soft_cap": 5.0},
+    "layer norms": {"norm": "layer", "parallel": True, "logits_multiplier": 0.3},
+    "biased layer norms": {"norm": "layer_biased", "head_bias": True, "position_embeddings": True},
+    "multipliers": {"residual_multiplier": 0.4, "logits_multiplier": 2.0},
+    "growing queries": {"query_growth": (0.4, 16)},
+    **{
+        f"{activation} without a gate": {"gated": False, "activation": activation, "mlp_bias": True}
+        for activation in ("gelu", "relu2", "xielu", "gelu_tanh")
+    },
+    "clamped": {"activation": "clamped_swiglu", "swiglu": (1.7, 1.0), "mlp_bias": True},
 }
+MIXTURES = {
+    "softmax": ExpertShape(count=6, chosen=2, intermediate_size=64),
+    "shared": ExpertShape(count=6, chosen=3, intermediate_size=64, normalized=True, shared_size=96, shared_gate=True),
+    "groups": ExpertShape(
+        count=8, chosen=3, intermediate_size=64, scoring="sigmoid", normalized=True, scale=1.7, groups=4,
+        chosen_groups=2, selection_bias=True, shared_size=32,
+    ),
+    "biases": ExpertShape(count=6, chosen=2, intermediate_size=64, scoring="softmax_of_chosen", biases=True),
+    "sparsemixer": ExpertShape(count=6, chosen=2, intermediate_size=64, scoring="sparsemixer", jitter=0.3),
+}  # fmt: skip
 WEIGHTS = {
     "bf16": None,
     "int8": (8, 32, False),
@@ -83,6 +109,21 @@ def test_every_feature_of_a_model(target: str, features: dict[str, Any]) -> None
     assert_near(whole(native(config, target), prompt), expected)
 
 
+@pytest.mark.parametrize("weights", ["bf16", "int8", "int4 with offsets"])
+@pytest.mark.parametrize("experts", MIXTURES.values(), ids=MIXTURES.keys())
+def test_every_mixture_of_experts(target: str, experts: ExpertShape, weights: str) -> None:
+    """Tokens whose experts are a tie in fewer bits have others; some have the same."""
+    config = shape(experts=experts, num_layers=3, dense_layers=frozenset({0}), intermediate_size=96, sinks=True)
+    prompt = tokens(100)
+    given, expected = (
+        whole(native(config, target, WEIGHTS[weights]), prompt),
+        whole(reference(config, WEIGHTS[weights]), prompt),
+    )
+    assert given.isfinite().all()
+    error = (given - expected).abs().mean(dim=1) / expected.std()
+    assert error.quantile(0.25) < TOLERANCE, f"{error.quantile(0.25):.4f} of their spread apart"
+
+
 @pytest.mark.parametrize("kv_dtype", [torch.bfloat16, torch.int8], ids=["bf16", "int8"])
 @pytest.mark.parametrize("features", ["llama", "windows", "soft caps", "a key head each"])
 def test_a_prompt_of_several_spans_and_tiles(target: str, features: str, kv_dtype: torch.dtype) -> None:
@@ -115,12 +156,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "bf16": {},
     "int4": {"quantized": (4, 16, True)},
     "small cache": {"kv_dtype": torch.int8},
+    "experts": {"experts": MIXTURES["groups"]},
+    "experts in int4": {"experts": MIXTURES["shared"], "quantized": (4, 16, True)},
 }
 
 
 @pytest.fixture(scope="module", params=list(VARIANTS.values()), ids=list(VARIANTS))
 def executor(request: pytest.FixtureRequest, target: str) -> Iterator[NativeExecutor]:
-    made = native(CONFIG, target, **request.param)
+    how = dict(request.param)
+    made = native(replace(CONFIG, experts=how.pop("experts", None)), target, **how)
     yield made
     made.close()
 

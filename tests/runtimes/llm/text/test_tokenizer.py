@@ -90,7 +90,7 @@ def test_control_tokens_in_text_are_text_unless_allowed(tokenizer: Tokenizer) ->
 
 
 def test_declarations_of_the_bundled_model(tokenizer: Tokenizer) -> None:
-    assert (tokenizer.bos_token, tokenizer.eos_token) == ("<|im_start|>", "<|im_end|>")
+    assert (tokenizer.named["bos_token"], tokenizer.named["eos_token"]) == ("<|im_start|>", "<|im_end|>")
     assert tokenizer.eos_token_ids == {0, 2}  # <|endoftext|> ends an answer too
     assert tokenizer.encode("x", add_bos=True) == tokenizer.encode("x")
     assert tokenizer.chat_template is not None

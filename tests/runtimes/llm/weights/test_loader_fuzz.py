@@ -17,7 +17,7 @@ from runtimes.llm.native.build import NativeUnavailable
 from runtimes.llm.native.executor import NativeExecutor
 from runtimes.llm.weights.gguf_metadata import InvalidGguf, read_directory
 from runtimes.llm.weights.loader import load_model
-from runtimes.llm.weights.safetensors_files import InvalidCheckpoint
+from runtimes.llm.weights.tensor_files import InvalidCheckpoint
 from tests.runtimes.llm.families import tiny, write_gguf
 from tests.runtimes.llm.native.models import chunk
 from tests.runtimes.llm.reference import save_safetensors

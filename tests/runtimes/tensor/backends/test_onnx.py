@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from runtimes.tensor.backends.registry import backend, complete_config, load_model
 from runtimes.tensor.configuration.model_config import DynamicBatching, InstanceGroup, ModelConfig, TensorSpec
 from runtimes.tensor.datatypes import DTYPES
 from runtimes.tensor.instances import placement
 from runtimes.tensor.interfaces import Device, Model, ModelFailed, ModelLoadError
-from tests.runtimes.tensor.backends.onnx_models import ELEMENTS, identity, linear
-from tests.runtimes.tensor.instances.support import Kind, outputs, running
+from tests.runtimes.tensor.backends.onnx_models import ELEMENTS, Value, identity, linear, save
+from tests.runtimes.tensor.instances.support import Kind, floats, outputs, running
 
 CONFIG = ModelConfig("model", "onnx")
 
@@ -138,3 +138,14 @@ def test_parameters_reach_the_session(tmp_path: Path) -> None:
     assert options.get_session_config_entry("session.set_denormal_as_zero") == "1"
     assert options.get_session_config_entry("session.force_spinning_stop") == "1"
     assert made.get_providers() == ["CPUExecutionProvider"]
+
+
+def test_an_initializer_that_is_an_input_has_its_value_unless_one_is_sent(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Add", ["x", "w"], ["y"])]
+    values: list[Value] = [("x", TensorProto.FLOAT, ["batch", 1]), ("w", TensorProto.FLOAT, [1])]
+    save(tmp_path, nodes, values, [("y", TensorProto.FLOAT, ["batch", 1])], {"w": np.array([5], np.float32)})
+    specs = (TensorSpec("x", "FP32", (-1, 1)), TensorSpec("w", "FP32", (1,), optional=True))
+    served = load(tmp_path, ModelConfig("m", "onnx", specs, (TensorSpec("y", "FP32", (-1, 1)),)))
+    assert served.infer({"x": floats([1])})["y"].tolist() == [[6]]
+    assert served.infer({"x": floats([1]), "w": np.array([7], np.float32)})["y"].tolist() == [[8]]
+    assert [spec.name for spec in complete(tmp_path).inputs] == ["x"]

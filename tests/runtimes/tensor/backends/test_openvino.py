@@ -1,5 +1,6 @@
 """Models on the real OpenVINO."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import openvino as ov
 import pytest
 from onnx import TensorProto
 
+from runtimes.tensor.backends.openvino import compiled
 from runtimes.tensor.backends.registry import backend, complete_config, load_model
 from runtimes.tensor.configuration.model_config import ModelConfig, TensorSpec
 from runtimes.tensor.datatypes import DTYPES
@@ -94,3 +96,37 @@ def test_the_error_names_the_change(tmp_path: Path) -> None:
     with pytest.raises(ModelLoadError) as caught:
         load(tmp_path)
     assert str(tmp_path) not in str(caught.value)
+
+
+def named(folder: Path, names: set[str]) -> Path:
+    """A doubling model whose input has these names."""
+    x = ov.opset13.parameter([-1, 3], ov.Type.f32)
+    x.output(0).get_tensor().set_names(names)
+    y = ov.opset13.add(x, x)
+    y.output(0).get_tensor().set_names({"y", "7"})
+    ov.save_model(ov.Model([ov.opset13.result(y)], [x], "m"), folder / "model.xml", compress_to_fp16=False)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("names", "first"), [({"10", "images", "images_1"}, "images"), ({"input:0", "input"}, "input"), ({"10"}, "10")]
+)
+def test_a_tensor_has_any_of_its_names(names: set[str], first: str, tmp_path: Path) -> None:
+    named(tmp_path, names)
+    rows = np.ones((2, 3), np.float32)
+    assert complete_config(backend("openvino"), ModelConfig("m", "openvino"), tmp_path).inputs[0].name == first
+    for name in names:
+        specs = (TensorSpec(name, "FP32", (3,)),), (TensorSpec("7", "FP32", (3,)),)
+        config = complete_config(backend("openvino"), ModelConfig("m", "openvino", *specs, max_batch_size=4), tmp_path)
+        served = load_model(backend("openvino"), config, tmp_path, Device(threads=1)).model
+        np.testing.assert_array_equal(served.infer({name: rows})["7"], rows * 2)
+
+
+def test_parameters_of_tritons_backend(tmp_path: Path) -> None:
+    config = complete_config(backend("openvino"), ModelConfig("m", "openvino"), named(tmp_path, {"x"}))
+    given = {"TARGET_DEVICE": "CPU", "SKIP_OV_DYNAMIC_BATCHSIZE": "YES", "ENABLE_BATCH_PADDING": "NO"}
+    model = compiled(replace(config, parameters=given | {"HINT_BF16": "NO"}), tmp_path / "model.xml", Device())
+    assert model.get_property("EXECUTION_DEVICES") == ["CPU"]
+    for name, message in (("NO_SUCH", "no such property for CPU"), ("CPU_EXTENSION_PATH", "not served here")):
+        with pytest.raises(ModelLoadError, match=f"`{name}`.*{message}"):
+            compiled(replace(config, parameters={name: "/tmp/x.so"}), tmp_path / "model.xml", Device())

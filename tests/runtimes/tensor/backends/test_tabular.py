@@ -1,16 +1,21 @@
 """Models of tabular data, of scikit-learn, XGBoost and LightGBM, each trained here."""
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import joblib
 import lightgbm
 import numpy as np
+import pandas
 import pytest
 import xgboost
+from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_iris
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
+from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.tree import DecisionTreeRegressor
@@ -220,3 +225,168 @@ def test_a_file_that_is_broken_or_missing(tmp_path: Path, kind: str) -> None:
         (tmp_path / name).write_bytes(b"nothing of the kind")
     with pytest.raises(ModelLoadError):
         load(config(kind, parameters=TRUSTED), tmp_path)
+
+
+# ── answers of the model's own library, whatever the order and the form of the inputs ─────────────────────────
+
+
+def frame(**columns: Any) -> Any:
+    return pandas.DataFrame(columns)
+
+
+def specs(datatypes: dict[str, str]) -> tuple[TensorSpec, ...]:
+    return tuple(TensorSpec(name, datatype, (1,)) for name, datatype in datatypes.items())
+
+
+@pytest.mark.parametrize("order", [("age", "city"), ("city", "age")])
+def test_a_model_of_named_columns_gets_them_by_name(order: tuple[str, str], tmp_path: Path) -> None:
+    rows = frame(age=[70.0, 20.0, 40.0, 30.0], city=["Rome", "Lima", "Rome", "Lima"])
+    columns = ColumnTransformer([("city", OneHotEncoder(), ["city"]), ("age", StandardScaler(), ["age"])])
+    model = make_pipeline(columns, LogisticRegression()).fit(rows, [1, 0, 1, 0])
+    datatypes = {"age": "FP64", "city": "BYTES"}
+    outputs = (TensorSpec("predict_proba", "FP64", (2,)),)
+    written = config("sklearn", inputs=specs({name: datatypes[name] for name in order}), outputs=outputs)
+    _, served = load(replace(written, parameters=TRUSTED), saved(model, tmp_path))
+    cities = np.array([[b"Lima"], [b"Rome"]], dtype=object)
+    got = served.infer({"city": cities, "age": np.array([[60.0], [21.0]])})
+    np.testing.assert_allclose(
+        got["predict_proba"], model.predict_proba(frame(age=[60.0, 21.0], city=["Lima", "Rome"]))
+    )
+
+
+@pytest.mark.parametrize("kind", ["sklearn", "xgboost", "lightgbm"])
+def test_numbers_that_have_the_names_of_features_are_joined_by_name(kind: str, tmp_path: Path) -> None:
+    names = ["a", "b", "c", "d"]
+    rows = pandas.DataFrame(X, columns=names)
+    output: tuple[TensorSpec, ...] = (TensorSpec("predict", "FP32", (1,), reshape=()),)
+    if kind == "sklearn":
+        model: Any = DecisionTreeRegressor(random_state=0).fit(rows, X @ [1, 2, 3, 4])
+        saved(model, tmp_path)
+    elif kind == "xgboost":
+        model = xgboost.XGBRegressor(n_estimators=5).fit(rows, X @ [1, 2, 3, 4])
+        model.save_model(tmp_path / "model.ubj")
+    else:
+        model = lightgbm.LGBMRegressor(n_estimators=5, verbose=-1).fit(rows, X @ [1, 2, 3, 4])
+        model.booster_.save_model(tmp_path / "model.txt")
+    written = config(kind, inputs=specs(dict.fromkeys(reversed(names), "FP64")), outputs=output, parameters=TRUSTED)
+    _, served = load(written, tmp_path)
+    got = served.infer({name: X[:9, i : i + 1] for i, name in enumerate(names)})
+    np.testing.assert_allclose(got["predict"], model.predict(rows[:9]), rtol=1e-5)
+    with pytest.raises(ModelLoadError, match="the model's features are a, b, c, d, and the inputs are a, b, c, x"):
+        load(replace(written, inputs=specs(dict.fromkeys(["a", "b", "c", "x"], "FP64"))), tmp_path)
+
+
+def test_several_targets_and_sparse_answers_are_tensors(tmp_path: Path) -> None:
+    targets = np.stack([Y == 0, Y == 1], axis=1).astype(int)
+    model = MultiOutputClassifier(LogisticRegression(max_iter=500)).fit(X, targets)
+    completed, served = load(config("sklearn", parameters=TRUSTED), saved(model, tmp_path))
+    assert [(spec.name, spec.dims) for spec in completed.outputs] == [("predict", (2,)), ("predict_proba", (2, 2))]
+    got = served.infer({"input": X[:5]})
+    np.testing.assert_array_equal(got["predict"], model.predict(X[:5]))
+    np.testing.assert_allclose(got["predict_proba"], np.stack(model.predict_proba(X[:5]), axis=1))
+    encoder = OneHotEncoder().fit([[0, 0], [1, 2], [2, 1]])
+    completed, served = load(config("sklearn", parameters=TRUSTED), saved(encoder, tmp_path))
+    assert completed.outputs == (TensorSpec("transform", "FP64", (6,)),)
+    np.testing.assert_array_equal(
+        served.infer({"input": np.array([[1.0, 2.0]])})["transform"], encoder.transform([[1, 2]]).toarray()
+    )
+
+
+def test_targets_with_different_classes_have_no_probabilities(tmp_path: Path) -> None:
+    model = MultiOutputClassifier(LogisticRegression(max_iter=500)).fit(X, np.stack([Y, Y == 1], axis=1).astype(int))
+    completed, _ = load(config("sklearn", parameters=TRUSTED), saved(model, tmp_path))
+    assert [spec.name for spec in completed.outputs] == ["predict"]
+
+
+@pytest.mark.parametrize("reshape", [None, ()])
+def test_a_pipeline_of_texts(reshape: tuple[int, ...] | None, tmp_path: Path) -> None:
+    model = make_pipeline(TfidfVectorizer(), LogisticRegression()).fit(["win pills", "see you"], ["spam", "ham"])
+    inputs = (TensorSpec("text", "BYTES", (1,), reshape=reshape),)
+    written = config("sklearn", inputs=inputs, outputs=(TensorSpec("predict", "BYTES", (1,)),), parameters=TRUSTED)
+    _, served = load(written, saved(model, tmp_path))
+    texts = np.array([b"win pills", b"see you"], dtype=object)
+    got = served.infer({"text": texts if reshape == () else texts[:, None]})
+    assert got["predict"].ravel().tolist() == ["spam", "ham"]
+
+
+def test_the_error_of_a_model_that_refuses_zeros_names_the_outputs(tmp_path: Path) -> None:
+    model = make_pipeline(OneHotEncoder(), LogisticRegression()).fit([[1, 5], [2, 6]], [0, 1])
+    with pytest.raises(ModelLoadError, match="write the outputs in the configuration"):
+        load(config("sklearn", parameters=TRUSTED), saved(model, tmp_path))
+
+
+def test_a_size_of_zero_makes_the_rows_a_dimension_of_the_request(tmp_path: Path) -> None:
+    model = LogisticRegression(max_iter=500).fit(X, Y)
+    completed, served = load(config("sklearn", parameters=TRUSTED, batch="written"), saved(model, tmp_path))
+    assert (completed.max_batch_size, completed.inputs[0].dims) == (0, (-1, 4))
+    assert [spec.dims for spec in completed.outputs] == [(-1,), (-1, 3)]
+    np.testing.assert_array_equal(served.infer({"input": X[:7]})["predict"], model.predict(X[:7]))
+
+
+def test_xgboost_answers_with_its_best_rounds_as_its_classifier_does(tmp_path: Path) -> None:
+    rows, labels = X[Y < 2] + np.random.default_rng(3).normal(size=(100, 4)) * 3, Y[Y < 2]
+    model = xgboost.XGBClassifier(n_estimators=40, learning_rate=1.0, early_stopping_rounds=3)
+    model.fit(rows[:60:2], labels[:60:2], eval_set=[(rows[1::2], labels[1::2])], verbose=False)
+    model.save_model(tmp_path / "model.ubj")
+    table = rows.astype(np.float32)
+    assert 0 <= model.best_iteration < model.get_booster().num_boosted_rounds() - 1
+    _, served = load(config("xgboost"), tmp_path)
+    np.testing.assert_allclose(served.infer({"input": table})["predict"].ravel(), model.predict_proba(rows)[:, 1])
+    _, served = load(config("xgboost", parameters={"rounds": "all"}), tmp_path)
+    plain = model.get_booster().inplace_predict(table)
+    np.testing.assert_allclose(served.infer({"input": table})["predict"].ravel(), plain)
+
+
+def test_linear_boosters_answer(tmp_path: Path) -> None:
+    booster = xgboost.train({"booster": "gblinear"}, xgboost.DMatrix(X, Y), 5)
+    booster.save_model(tmp_path / "model.json")
+    _, served = load(config("xgboost"), tmp_path)
+    got = served.infer({"input": X[:9].astype(np.float32)})["predict"].ravel()
+    np.testing.assert_allclose(got, booster.predict(xgboost.DMatrix(X[:9])), rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["xgboost", "lightgbm"])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_parameters_of_fil_select_the_answer(kind: str, classes: int, tmp_path: Path) -> None:
+    rows, labels = X[classes > Y], Y[classes > Y]
+    if kind == "xgboost":
+        model: Any = xgboost.XGBClassifier(n_estimators=3, max_depth=2, learning_rate=0.1).fit(rows, labels)
+        model.save_model(tmp_path / "model.ubj")
+    else:
+        model = lightgbm.LGBMClassifier(n_estimators=3, max_depth=2, verbose=-1).fit(rows, labels)
+        model.booster_.save_model(tmp_path / "model.txt")
+    right = model.predict_proba(rows)
+
+    def answers(**parameters: str) -> Any:
+        completed, served = load(config(kind, parameters=parameters), tmp_path)
+        got = served.infer({"input": rows.astype(np.float32 if kind == "xgboost" else np.float64)})["predict"]
+        assert got.shape[1:] == completed.outputs[0].dims or completed.outputs[0].reshape == ()
+        return got
+
+    np.testing.assert_allclose(answers(predict_proba="true", output_class="true"), right, rtol=1e-5)
+    np.testing.assert_array_equal(answers(output_class="true").ravel(), model.predict(rows))
+    if classes == 2:
+        highest = str(float(right[:, 1].max()) + 0.01)
+        np.testing.assert_array_equal(answers(output_class="true", threshold=highest).ravel(), np.zeros(len(rows)))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"output_class": "perhaps"}, "`output_class` is true or false, not `perhaps`"),
+        ({"threshold": "high"}, "`threshold` is a number, not `high`"),
+        ({"predict_type": "margin", "output_class": "true"}, "give one of them"),
+    ],
+)
+def test_parameters_of_trees_without_a_meaning_are_refused(
+    parameters: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    xgboost.train({}, xgboost.DMatrix(X, Y), 1).save_model(tmp_path / "model.ubj")
+    with pytest.raises(ModelLoadError, match=message):
+        load(config("xgboost", parameters=parameters), tmp_path)
+
+
+def test_trees_take_no_texts(tmp_path: Path) -> None:
+    xgboost.train({}, xgboost.DMatrix(X, Y), 1).save_model(tmp_path / "model.ubj")
+    with pytest.raises(ModelLoadError, match="`city` is BYTES"):
+        load(config("xgboost", inputs=(TensorSpec("city", "BYTES", (4,)),)), tmp_path)

@@ -1,6 +1,8 @@
 """PyTorch models: scripted, exported, and plain modules with their weights."""
 
+import asyncio
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -220,3 +222,129 @@ async def test_a_declared_model_needs_no_framework_to_be_completed(
         (tmp_path / name).touch()
         config = ModelConfig("model", "torch", (X,), (Y,), 8, default_model_filename=name)
         assert await placement.complete(config, tmp_path) == config
+
+
+# ── trees of arguments and results ────────────────────────────────────────────────────────────────────────
+
+
+class Optional(torch.nn.Module):  # type: ignore[misc]
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None, y: torch.Tensor, times: int) -> torch.Tensor:
+        return x * times - y
+
+
+class OfDict(torch.nn.Module):  # type: ignore[misc]
+    def forward(self, batch: dict[str, Any]) -> torch.Tensor:
+        return batch["b"][0] - 2 * batch["a"]
+
+
+class Results(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, x: torch.Tensor) -> Any:
+        if self.kind == "none":
+            return x + 1, None, x * 100
+        if self.kind == "nested":
+            return x + 1, (x * 10, x * 100)
+        if self.kind == "twice":
+            return {"a": x * 2, "b": (x * 3, x * 4)}
+        return {"first": x + 1, "more": {"second": x * 100}}
+
+
+def exported(folder: Path, module: torch.nn.Module, *arguments: Any, rows: Any = None) -> Path:
+    """A program with rows of any number; `rows` bounds them."""
+    lengths = torch.export.Dim("rows", max=rows) if rows else torch.export.Dim.AUTO
+    shapes = torch.utils._pytree.tree_map(lambda one: {0: lengths} if hasattr(one, "shape") else None, arguments)
+    program = torch.export.export(module, arguments, dynamic_shapes=shapes, strict=False)
+    torch.export.save(program, folder / "model.pt2")
+    return folder
+
+
+def completed(folder: Path) -> ModelConfig:
+    return complete_config(backend("torch"), ModelConfig("model", "torch"), folder)
+
+
+def test_arguments_that_are_constant_and_those_within_others(tmp_path: Path) -> None:
+    config = completed(exported(tmp_path, Optional(), torch.zeros(4, 1), None, torch.zeros(4, 1), 3))
+    assert [spec.name for spec in config.inputs] == ["x", "y"]
+    assert load(config, tmp_path).infer({"x": floats([2]), "y": floats([1])})["sub"].tolist() == [[5]]
+    config = completed(exported(tmp_path, OfDict(), {"a": torch.zeros(4, 1), "b": (torch.zeros(4, 1),)}))
+    one, other = (spec.name for spec in config.inputs)
+    (answer,) = load(config, tmp_path).infer({one: floats([1]), other: floats([7])}).values()
+    assert answer.tolist() == [[5]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "right"),
+    [
+        ("none", {"add": 3, "mul": 200}),
+        ("nested", {"add": 3, "mul": 20, "mul_1": 200}),
+        ("dict", {"first": 3, "more.second": 200}),
+        ("twice", {"a": 4, "b.0": 6, "b.1": 8}),
+    ],
+)
+def test_results_are_trees(kind: str, right: dict[str, float], tmp_path: Path) -> None:
+    config = completed(exported(tmp_path, Results(kind), torch.zeros(4, 1)))
+    answers = load(config, tmp_path).infer({"x": floats([2])})
+    assert {name: answer.item() for name, answer in answers.items()} == right
+
+
+def test_the_bound_of_rows_is_that_of_the_batch(tmp_path: Path) -> None:
+    assert completed(exported(tmp_path, Results("none"), torch.zeros(2, 1), rows=4)).max_batch_size == 4
+    with pytest.raises(ModelLoadError, match="`max_batch_size` is 8, and `x` in the model has 4 at most"):
+        complete_config(backend("torch"), ModelConfig("model", "torch", max_batch_size=8), tmp_path)
+
+
+async def test_many_exported_models_load_at_once(tmp_path: Path) -> None:
+    """The library's loader has state of the whole process."""
+    folders = [tmp_path / str(i) for i in range(6)]
+    for folder in folders:
+        folder.mkdir()
+        exported(folder, Results("none"), torch.zeros(2, 1))
+    await asyncio.gather(*[placement.complete(ModelConfig("model", "torch"), folder) for folder in folders])
+
+
+@pytest.mark.parametrize(
+    ("names", "right"),
+    [
+        (["OUTPUT__0", "OUTPUT__1"], [3.0, 200.0]),
+        (["OUTPUT__1"], [200.0]),
+        (["OUTPUT__1", "OUTPUT__0"], [200.0, 3.0]),
+        (["scores__1", "boxes__0"], [200.0, 3.0]),
+        (["second", "first"], [3.0, 200.0]),
+    ],
+)
+def test_outputs_of_a_tuple_are_counted_by_their_names(names: list[str], right: list[float], tmp_path: Path) -> None:
+    class Pair(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return x + 1, x * 100
+
+    outputs = tuple(TensorSpec(name, "FP32", (1,)) for name in names)
+    config = ModelConfig("model", "torch", (TensorSpec("x", "FP32", (1,)),), outputs, max_batch_size=4)
+    answers = load(config, script(Pair(), tmp_path)).infer({"x": floats([2])})
+    assert [answers[name].item() for name in names] == right
+
+
+def test_a_model_may_differentiate(tmp_path: Path) -> None:
+    class Slope(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            point = x.clone().requires_grad_(True)
+            slopes = torch.autograd.grad([(point * point).sum()], [point])
+            slope = slopes[0]
+            assert slope is not None
+            return slope
+
+    config = ModelConfig("model", "torch", (TensorSpec("x", "FP32", (1,)),), (TensorSpec("y", "FP32", (1,)),))
+    config = replace(config, parameters={"INFERENCE_MODE": "false"})
+    assert load(config, script(Slope(), tmp_path)).infer({"x": floats([3])})["y"].tolist() == [[6]]
+
+
+def test_packages_of_operators_are_imported_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "operators_of_mine.py").write_text("import pathlib; pathlib.Path(__file__).with_name('seen').touch()")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    written = replace(LINEAR, parameters={"import": "operators_of_mine"})
+    load(written, script(torch.nn.Linear(3, 2), tmp_path))
+    assert (tmp_path / "seen").exists()
+    with pytest.raises(ModelLoadError, match="`import` names nothing_like_it, which cannot be imported"):
+        load(replace(LINEAR, parameters={"import": "nothing_like_it"}), tmp_path)

@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from runtimes.tensor.configuration.model_config import ModelConfig, SequenceBatching, SequenceState, TensorSpec
 from runtimes.tensor.instances.runner import Outputs
@@ -31,6 +33,13 @@ def test_texts_of_numpys_own_types_are_bytes() -> None:
     for texts in (np.array([["é"], ["b"]]), np.array([[b"\xc3\xa9"], [b"b"]])):
         got = Outputs(CONFIG).checked({"y": Y[:2], "t": texts}, 2)
         assert got["t"].tolist() == [["é".encode()], [b"b"]]
+
+
+@given(st.lists(st.text(st.characters(codec=None, categories=["L", "Cs"])), min_size=1, max_size=4))
+def test_any_text_of_a_model_becomes_utf8(texts: list[str]) -> None:
+    """Names of files may hold bytes that are no Unicode, as Python's surrogates."""
+    got = Outputs(CONFIG).checked({"y": Y[:1], "t": [texts]}, 1)["t"].ravel().tolist()
+    assert [item.decode() for item in got] == [text.encode(errors="replace").decode() for text in texts]
 
 
 @pytest.mark.parametrize(

@@ -343,3 +343,29 @@ async def test_a_model_may_have_a_python_of_its_own(tmp_path: Path) -> None:
     model = one_to_one("process", parameters={"interpreter": "/nowhere/python"})
     with pytest.raises(ModelLoadError, match="no process could be started with /nowhere/python: No such file"):
         await placement.start(model, tmp_path)
+
+
+async def test_rows_and_answers_with_texts_that_are_no_unicode_leave_the_copy_alive(tmp_path: Path) -> None:
+    """A client sends bytes, and the model makes a path of them."""
+    source = """
+    import numpy as np
+    BAD = "caf\\udce9.txt"
+    class Model:
+        def infer(self, inputs):
+            x = inputs["x"]
+            if x[0, 0] == b"row":
+                return {"y": x}, {0: BAD}
+            if x[0, 0] == b"output":
+                return {"y": np.full(x.shape, BAD, object)}
+            raise ValueError(BAD)
+    """
+    config = one_to_one("process", "BYTES", (1,))
+    async with running(config, write(tmp_path, textwrap.dedent(source))) as instance:
+        pid = instance.report.pid
+        for word in (b"row", b"raise"):
+            failure = await outcome(instance, {"x": np.array([[word]], object)})
+            assert isinstance(failure, ModelFailed)
+            assert "caf?.txt" in str(failure)
+        got = await outputs(instance, {"x": np.array([[b"output"]], object)})
+        assert got["y"].tolist() == [[b"caf?.txt"]]
+        assert (instance.restarts, instance.report.pid) == (0, pid)

@@ -84,6 +84,7 @@ def test_a_repository_that_is_not_there(tmp_path: Path) -> None:
         (VersionPolicy("latest", 9), (1, 2, 3, 5)),
         (VersionPolicy("all"), (1, 2, 3, 5)),
         (VersionPolicy("specific", versions=(3, 1)), (1, 3)),
+        (VersionPolicy("specific", versions=(3, 7)), (3,)),
     ],
 )
 def test_versions_are_chosen(policy: VersionPolicy, served: tuple[int, ...]) -> None:
@@ -98,7 +99,7 @@ def test_labelled_versions_are_served() -> None:
 def test_a_version_that_is_not_there() -> None:
     with pytest.raises(MissingVersion, match="the label stable names version 9, which is not there: m has 1, 2"):
         served_versions(ModelConfig("m", "onnx", version_labels={"stable": 9}), [1, 2])
-    with pytest.raises(MissingVersion, match="the version policy names version 4"):
+    with pytest.raises(MissingVersion, match=r"no version of the version policy \(4\) is there: m has 1"):
         served_versions(ModelConfig("m", "onnx", version_policy=VersionPolicy("specific", versions=(4,))), [1])
     with pytest.raises(MissingVersion, match="m has no version"):
         served_versions(ModelConfig("m", "onnx"), [])

@@ -53,3 +53,12 @@ def test_a_long_header_travels_with_the_tensors(length: int, sizes: list[int]) -
     assert msgspec.msgpack.decode(message.header) == "x" * length
     heads = [TensorHead("", "UINT8", (size,), size) for size in sizes]
     assert [bytes(part) for part in message.tensors(heads, 0)[0]] == tensors
+
+
+@given(st.text(st.characters(codec=None, categories=["L", "Cs"])), st.booleans())
+def test_a_header_may_hold_any_text_of_a_model(text: str, within: bool) -> None:
+    """Else the copy would not answer, and its client would wait."""
+    packet = messages.packed(messages.RESPONSE, 1, {"error": [text]} if within else text)
+    sent = text.encode(errors="replace").decode()
+    header = msgspec.msgpack.decode(messages.received(packet.data, []).header)
+    assert header == ({"error": [sent]} if within else sent)

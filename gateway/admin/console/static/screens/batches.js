@@ -33,7 +33,7 @@ function List({ session }) {
       <button class="primary">Search</button>
     </form>
     <${Pages} caption="Batches" load=${load} keys=${[JSON.stringify(query)]} period=${PERIOD} columns=${columns(session)} id=${(row) => row.id}
-      empty="No batch matches." />`;
+      empty=${Object.values(query).some(Boolean) ? "No batch matches." : "No batch yet. Clients send files and batches to /v1/files and /v1/batches."} />`;
 }
 
 const ended = ({ lines }) => lines.succeeded + lines.failed;

@@ -14,7 +14,7 @@ export default function Live() {
   const [by, setBy] = useState("");
   const [span, setSpan] = useState("3600");
   const [paused, setPaused] = useState(false);
-  const live = useLive(replica, by, paused);
+  const live = useLive(replica, by, Number(span), paused);
   const { frame, error } = live;
   if (!frame) return html`<${Notice} error=${error} />${!error && html`<${Loading} />`}`;
   const { rates, replicas } = frame;

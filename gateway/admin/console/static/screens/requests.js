@@ -45,7 +45,7 @@ function Search({ session, search, goWith }) {
 const Totals = ({ totals }) => html`<p aria-live="polite">
   ${totals.sums.length === 0 && "No request"}
   ${totals.sums
-    .map((sum) => `${count(sum.requests)} requests${sum.cost === undefined ? " without a price" : `, ${money(Number(sum.cost))} ${sum.currency}`}`)
+    .map((sum) => `${count(sum.requests)} ${sum.requests === 1 ? "request" : "requests"}${sum.cost === undefined ? " without a price" : `, ${money(Number(sum.cost))} ${sum.currency}`}`)
     .join("; ")}
   ${" "}<span class="dim">in the whole hours from <${Time} at=${totals.from} /> until <${Until} at=${totals.to} /></span>
 </p>`;

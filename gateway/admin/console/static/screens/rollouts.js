@@ -124,8 +124,8 @@ function duration(value) {
 // A logarithmic axis has no zero.
 const positive = (value) => (value > 0 ? Math.min(value, 1e12) : null);
 
-const Titled = ({ title, times, series, log }) => html`<figure>
-  <figcaption>${title}</figcaption><${Chart} label=${`${title}; the table below has the latest values`} x=${times} series=${series} log=${log} />
+const Titled = ({ title, times, series, log, ...rest }) => html`<figure>
+  <figcaption>${title}</figcaption><${Chart} label=${`${title}; the table below has the latest values`} x=${times} series=${series} log=${log} ...${rest} />
 </figure>`;
 
 function Evidence({ points, view }) {
@@ -147,7 +147,7 @@ function Evidence({ points, view }) {
   }, [points, view.name]);
   if (!points.length) return html`<p class="dim">No point of the time series yet.</p>`;
   return html`<div class="cards wide">
-    <${Titled} title="Weight of the new arm" times=${times} series=${weights} />
+    <${Titled} title="Weight of the new arm" times=${times} series=${weights} format=${share} ticks=${share} />
     ${evidence.length > 1 && html`<${Titled} title="E-values of the conditions for the way back" times=${times} series=${evidence} log=${true} />`}
     ${ratios.length > 0 && html`<${Titled} title="Intervals of the ratio of the events" times=${times} series=${ratios} />`}
   </div>`;

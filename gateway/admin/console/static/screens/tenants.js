@@ -1,7 +1,7 @@
 // Tenants: limits with the remaining amounts, spend, teams, keys.
 import { html, useState } from "../html.js";
 import { get, path } from "../api.js";
-import { Loading, Notice, To, bytes, count, money, useLoaded } from "../parts.js";
+import { Field, Loading, Notice, To, bytes, count, money, useLoaded } from "../parts.js";
 import { Table } from "../table.js";
 import { Keys } from "./tenants/keys.js";
 import { Limits, tightest } from "./tenants/limits.js";
@@ -37,9 +37,8 @@ function List() {
   const { value, error } = useLoaded((signal) => get("/admin/tenants", {}, { signal }), []);
   if (!value) return html`<${Notice} error=${error} />${!error && html`<${Loading} />`}`;
   const matching = value.tenants.filter((tenant) => tenant.tenant.includes(text));
-  return html`<div class="field">
-      <label for="filter">Name contains</label>
-      <input id="filter" type="search" value=${text} onInput=${(event) => setText(event.target.value)} />
+  return html`<div class="row">
+      <${Field} label="Name contains" type="search" value=${text} onInput=${(event) => setText(event.target.value)} />
     </div>
     ${matching.length > MOST_ROWS && html`<${Notice}>${count(matching.length - MOST_ROWS)} more tenants match: type more of the name.<//>`}
     <${Table} caption="Tenants" columns=${columns} rows=${matching.slice(0, MOST_ROWS)} id=${(tenant) => tenant.tenant} />`;
@@ -57,7 +56,7 @@ function Tenant({ name, session }) {
     <h2>${name}</h2>
     <dl class="facts">
       <dt>Models</dt>
-      <dd>${value.models.join(", ")}</dd>
+      <dd>${value.models.join(", ")} <${To} to=${["models"]} query=${session.tenant ? {} : { tenant: name }}>Which are they?<//></dd>
       <dt>Requests under way</dt>
       <dd>${count(value.in_flight)}</dd>
       ${value.storage &&

@@ -78,7 +78,7 @@ function Overview({ value, chosen }) {
       <div><dt>tokens</dt><dd>${count(totals.reduce((sum, total) => sum + total.prompt_tokens + total.completion_tokens, 0))}</dd></div>
     </dl>
     <${Days} value=${value} days=${days} currencies=${priced.map((total) => total.currency)} />
-    <${Sorted} key=${by} caption=${`Usage by ${by}`} first="Amount" columns=${columns(by, chosen)} rows=${rows}
+    <${Sorted} key=${by} caption=${`Usage by ${by}`} first="Amount" columns=${columns(by, chosen).filter(({ title }) => title !== "Rows" || rows.some((row) => row.rows > 0))} rows=${rows}
       id=${(row) => `${row.tenant} ${row.value} ${row.currency}`} empty="No request in this period." />
     ${value.others > 0 && html`<p class="dim">${count(value.others)} smaller ones are summed as ${OTHERS}: the CSV file has all of them.</p>`}
     <p class="dim">Trend: against the ${Math.round((Date.parse(value.to) - Date.parse(value.from)) / DAY)} days before.

@@ -4,6 +4,8 @@ import { count, money, seconds } from "../../parts.js";
 import { Chart } from "../../chart.js";
 
 const MOST_SERIES = 6;
+// Seconds of the shortest axis.
+const LEAST = 300;
 export const UNNAMED = { models: "(no model)", tenants: "(no tenant)", pools: "(no pool)" };
 export const named = (by, name) => name || UNNAMED[by];
 
@@ -79,6 +81,6 @@ function One({ title, unit, write, x, lines }) {
   const format = write ?? count;
   const latest = lines.map((line) => `${line.label} ${format(line.values.at(-1) ?? 0)}`).join(", ");
   return html`<figure class="card"><figcaption>${title}</figcaption>
-    <${Chart} label=${`${title}: ${latest}`} unit=${unit} height=${150} x=${x} series=${lines} format=${format} ticks=${write} />
+    <${Chart} label=${`${title}: ${latest}`} unit=${unit} height=${150} least=${LEAST} x=${x} series=${lines} format=${format} ticks=${write} />
   </figure>`;
 }

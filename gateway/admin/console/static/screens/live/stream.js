@@ -5,14 +5,15 @@ import { events, get, raw } from "../../api.js";
 const FRAMES = 300;
 const RETRY_MS = 3000;
 const HISTORY_MS = 60000;
+const HOUR = 3600;
 
 // {frame, past, history, error}: `past` is the frames of this page, at most five minutes of them.
-export function useLive(replica, by, paused) {
+export function useLive(replica, by, span, paused) {
   const [frame, setFrame] = useState(null);
   const [error, setError] = useState(null);
   const hidden = useHidden();
   const past = useRef([]);
-  const history = useHistory(replica, by, paused || hidden);
+  const history = useHistory(replica, by, Math.ceil(span / HOUR), paused || hidden);
   useEffect(() => {
     past.current = [];
     setFrame(null);
@@ -43,13 +44,13 @@ function useHidden() {
   return hidden;
 }
 
-function useHistory(replica, by, still) {
+function useHistory(replica, by, hours, still) {
   const [history, setHistory] = useState({ series: [], from: 0, step: 60, length: 0 });
   useEffect(() => {
     if (still) return undefined;
     const control = new AbortController();
     const read = () =>
-      get("/console/api/live/history", { by, replica }, { signal: control.signal }).then(
+      get("/console/api/live/history", { by, replica, hours }, { signal: control.signal }).then(
         (value) => setHistory({ ...value, by }),
         () => {}, // without a database there is no history; the stream reports what matters
       );
@@ -59,7 +60,7 @@ function useHistory(replica, by, still) {
       clearInterval(timer);
       control.abort();
     };
-  }, [replica, by, still]);
+  }, [replica, by, hours, still]);
   return history.by === by ? history : { ...history, series: [] };
 }
 

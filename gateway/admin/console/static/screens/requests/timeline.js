@@ -47,7 +47,7 @@ const tokens = (value, text) => (value ? `${count(value)} ${text}` : undefined);
 
 const facts = (request, cost) => [
   ["Id", html`<code>${request.id}</code>`],
-  ["Ended", html`<${Time} at=${request.time} />`],
+  ["Ended", html`<${Time} at=${request.time} full />`],
   ["Tenant", request.tenant],
   ["Key", request.key],
   ["Client", request.client],

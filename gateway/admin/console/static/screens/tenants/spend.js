@@ -45,7 +45,7 @@ export function Spend({ tenant }) {
     <${Notice} error=${error} />
     ${!value && !error && html`<${Loading} />`}
     ${value && html`<${Days} rows=${value.daily} days=${Number(days)} />`}
-    ${value && html`<${Table} caption=${`Usage by ${by}`} columns=${columns(by)} rows=${value.rows} id=${(row) => `${row[by]} ${row.currency}`} empty="No request in this period." />`}
+    ${value && html`<${Table} caption=${`Usage by ${by}`} columns=${columns(by).filter(({ title }) => title !== "Rows" || value.rows.some((row) => row.rows > 0))} rows=${value.rows} id=${(row) => `${row[by]} ${row.currency}`} empty="No request in this period." />`}
     ${value?.more && html`<${Notice}>Only the first ${MOST_ROWS} rows are shown: the exports have all.<//>`}`;
 }
 

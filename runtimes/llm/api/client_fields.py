@@ -1,0 +1,113 @@
+"""Fields that clients of other servers send: obeyed under the names that this runtime has, or listed as ignored.
+
+llama.cpp, Ollama, LM Studio, TGI, vLLM and OpenRouter have names of their own for common parameters, and send hints
+that steer only their own servers. A field with another meaning for the answer, such as `chat_template`, is in neither
+table, and refused.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from adapters.ignored_fields import IgnoredFields
+
+_ALIASES = {
+    "repeat_penalty": "repetition_penalty", "n_predict": "max_tokens", "num_predict": "max_tokens",
+    "max_new_tokens": "max_tokens", "random_seed": "seed", "grammar": "guided_grammar", "json_schema": "guided_json",
+    "think": "enable_thinking",
+}  # fmt: skip
+_OPTIONS = frozenset((
+    "temperature", "top_k", "top_p", "min_p", "seed", "stop", "presence_penalty", "frequency_penalty", *_ALIASES,
+))  # fmt: skip
+"""Fields that Ollama's clients send within `options`."""
+HINTS = frozenset((
+    # llama.cpp
+    "cache_prompt", "dry_allowed_length", "dry_base", "dry_multiplier", "dry_penalty_last_n", "dry_sequence_breakers",
+    "dynatemp_exponent", "dynatemp_range", "id_slot", "mirostat", "mirostat_eta", "mirostat_tau", "n_cache_reuse",
+    "n_discard", "n_indent", "n_keep", "n_probs", "min_keep", "parse_tool_calls", "penalize_nl", "post_sampling_probs",
+    "reasoning_format", "repeat_last_n", "response_fields", "return_progress", "return_tokens", "samplers", "slot_id",
+    "t_max_predict_ms", "t_max_prompt_ms", "tfs_z", "thinking_forced_open", "timings_per_token", "top_n_sigma",
+    "typical_p", "xtc_probability", "xtc_threshold",
+    # Ollama and LM Studio
+    "draft_model", "keep_alive", "logits_all", "low_vram", "main_gpu", "num_batch", "num_ctx", "num_gpu", "num_keep",
+    "num_thread", "numa", "raw", "ttl", "use_mlock", "use_mmap", "vocab_only",
+    # TGI
+    "decoder_input_details", "details", "do_sample", "return_full_text", "top_n_tokens", "watermark",
+    # vLLM and SGLang
+    "add_special_tokens", "detokenize", "early_stopping", "kv_transfer_params", "length_penalty", "lora_path",
+    "mm_processor_kwargs", "request_id", "rid", "separate_reasoning", "spaces_between_special_tokens",
+    "stream_reasoning", "use_beam_search", "vllm_xargs",
+    # OpenRouter, Mistral, LiteLLM
+    "models", "plugins", "provider", "route", "safe_prompt", "session_id", "transforms", "usage",
+))  # fmt: skip
+"""Fields that other servers have and that no answer here depends on."""
+_NESTED_HINTS = frozenset((
+    "cache_control", "created_at", "id", "provider_specific_fields", "reasoning_details", "status", "timestamp",
+))  # fmt: skip
+"""Fields that clients copy into messages, parts and tools."""
+_LIMITS = ("max_tokens", "max_completion_tokens")
+
+
+def renamed(fields: dict[str, Any], own: frozenset[str], hints: IgnoredFields) -> dict[str, Any]:
+    """The `fields` of a request under this runtime's names. Those without effect are ignored. Raises CallerError on a
+    strict route."""
+    result = dict(fields)
+    options = result.pop("options", None)
+    if isinstance(options, dict):
+        for name in options.keys() - _OPTIONS:
+            hints.ignore(name)
+        result = {**{name: value for name, value in options.items() if name in _OPTIONS}, **result}
+    for name in (_ALIASES.keys() & result.keys()) - own:
+        target, value = _ALIASES[name], result.pop(name)
+        if target not in own:
+            hints.ignore(name)
+        elif value is not None:
+            result.setdefault(target, value)
+    for name in (HINTS & result.keys()) - own:
+        if result.pop(name) is not None:
+            hints.ignore(name)
+    for name in _LIMITS:
+        if type(value := result.get(name)) is int and value == -1:
+            result[name] = None  # other servers' word for no limit
+    if isinstance(effort := result.get("reasoning"), dict) and "reasoning_effort" in own:
+        del result["reasoning"]
+        result.setdefault("reasoning_effort", effort.get("effort"))
+    return _formatted(result)
+
+
+def without_hints(given: Any, hints: IgnoredFields) -> Any:
+    """The messages or tools of a request without the fields that no template uses. Raises CallerError on a strict
+    route."""
+    return [_plain(one, hints) for one in given] if isinstance(given, list) else given
+
+
+def _plain(one: Any, hints: IgnoredFields) -> Any:
+    if not isinstance(one, dict):
+        return one
+    if taken := _NESTED_HINTS & one.keys():
+        for name in sorted(taken):
+            hints.ignore(name)
+        one = {name: value for name, value in one.items() if name not in taken}
+    if isinstance(parts := one.get("content"), list):
+        one = {**one, "content": [_plain(part, hints) for part in parts]}
+    return one
+
+
+def _formatted(fields: dict[str, Any]) -> dict[str, Any]:
+    """The form of the answer as OpenAI's `response_format`: of Ollama, llama.cpp, TGI and others."""
+    form = fields.pop("format", None)
+    if form == "json" or isinstance(form, dict):
+        schema = {"schema": form} if isinstance(form, dict) else {}
+        fields.setdefault("response_format", {"type": "json_object", **schema})
+    elif form not in (None, ""):
+        fields["format"] = form
+    given = fields.get("response_format")
+    if not isinstance(given, Mapping) or "json_schema" in given:
+        return fields
+    value = given.get("schema", given.get("value"))
+    if given.get("type") in ("json", "json_object", "json_schema") and isinstance(value, dict):
+        named = {"type": "json_schema", "json_schema": {"name": "schema", "schema": value}}
+        return fields | {"response_format": named}
+    if given.get("type") == "regex" and isinstance(value, str):
+        del fields["response_format"]
+        fields.setdefault("guided_regex", value)
+    return fields

@@ -1,0 +1,154 @@
+"""A layer's weights, and how they are read.
+
+Names are those of Hugging Face's Llama, and of its Gemma for the four norms; weights/tensor_names.py has the names of
+the files. Matrices are [out, in]; queries, keys and values are one matrix, gate and up another: fewer and larger
+products.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from runtimes.llm.model.matrix import Weight, concatenated
+from runtimes.llm.model.model_config import ExpertShape, ModelShape
+
+TensorSource = Callable[[str, tuple[int, ...]], Any]
+"""The weight of that name, which must have that shape, on the device to compute with: a matrix in the dtype to compute
+with, a vector in float32."""
+
+WHOLE = (".mlp.router.weight", ".mlp.shared_expert_gate.weight", "model.embed_positions.weight")
+"""Ends of the names of small matrices that decide much: they are float32, and never quantized."""
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """The matrices of all experts, one above the other: `gate_up` [count × 2 × size, hidden], `down` [count × hidden,
+    size]. `router` is [count, hidden], `shared_gate` [1, hidden]; both and all biases are float32."""
+
+    router: Tensor
+    router_bias: Tensor | None
+    selection_bias: Tensor | None
+    shared_gate: Tensor | None
+    gate_up: Weight
+    gate_up_bias: Tensor | None
+    down: Weight
+    down_bias: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer's weights; None for weights that the model does not have. Norms are float32.
+
+    `gate_up` is up alone where the MLP is not gated. Beside `experts`, the MLP is that of all tokens.
+    """
+
+    kind: int
+    attention_norm: Tensor | None
+    attention_norm_bias: Tensor | None
+    qkv: Weight
+    qkv_bias: Tensor | None
+    query_norm: Tensor | None
+    key_norm: Tensor | None
+    sinks: Tensor | None
+    attention_out: Weight
+    attention_out_bias: Tensor | None
+    attention_post_norm: Tensor | None
+    mlp_norm: Tensor | None
+    mlp_norm_bias: Tensor | None
+    gate_up: Weight | None
+    gate_up_bias: Tensor | None
+    down: Weight | None
+    down_bias: Tensor | None
+    activation: Tensor | None
+    """Of xIELU: two numbers that softplus makes positive."""
+    mlp_post_norm: Tensor | None
+    experts: Experts | None
+
+
+def read_layer(config: ModelShape, tensor: TensorSource, index: int, dtype: torch.dtype) -> Layer:
+    """Raises UnsupportedModel, from `tensor`, for one that is missing or has another shape."""
+    return _LayerReader(config, tensor, index, dtype).layer()
+
+
+class _LayerReader:
+    def __init__(self, config: ModelShape, tensor: TensorSource, index: int, dtype: torch.dtype) -> None:
+        self._config = config
+        self._tensor = tensor
+        self._index = index
+        self._dtype = dtype
+
+    def layer(self) -> Layer:
+        config, hidden = self._config, self._config.hidden_size
+        heads, key = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+        qkv = [("self_attn.q_proj", heads), ("self_attn.k_proj", key), ("self_attn.v_proj", key)]
+        whole, normed = config.qk_norm == "whole", config.qk_norm is not None
+        experts, size = config.experts_of(self._index), config.mlp_size(self._index)
+        # A model's biases are not those of the MLP beside its experts.
+        biased = config.mlp_bias and experts is None
+        mlp = "mlp" if experts is None else "mlp.shared_expert"
+        gate_up = [(f"{mlp}.gate_proj", size)] * config.gated + [(f"{mlp}.up_proj", size)]
+        out, down = [("self_attn.o_proj", hidden)], [(f"{mlp}.down_proj", hidden)]
+        second = config.pre_norms and not config.parallel
+        return Layer(
+            kind=config.layer_kinds[self._index],
+            attention_norm=self._norm("input_layernorm", hidden, config.pre_norms),
+            attention_norm_bias=self._norm_bias("input_layernorm", config.pre_norms),
+            qkv=self._matrix(qkv, hidden),
+            qkv_bias=self._bias(qkv, config.qkv_bias),
+            query_norm=self._norm("self_attn.q_norm", heads if whole else config.head_dim, normed),
+            key_norm=self._norm("self_attn.k_norm", key if whole else config.head_dim, normed),
+            sinks=self._read("self_attn.sinks", config.num_heads) if config.sinks else None,
+            attention_out=self._matrix(out, heads),
+            attention_out_bias=self._bias(out, config.attention_out_bias),
+            attention_post_norm=self._norm("post_attention_layernorm", hidden, config.post_norms),
+            mlp_norm=self._norm("pre_feedforward_layernorm", hidden, second),
+            mlp_norm_bias=self._norm_bias("pre_feedforward_layernorm", second),
+            gate_up=self._matrix(gate_up, hidden) if size else None,
+            gate_up_bias=self._bias(gate_up, biased),
+            down=self._matrix(down, size) if size else None,
+            down_bias=self._bias(down, biased),
+            activation=self._xielu() if config.activation == "xielu" else None,
+            mlp_post_norm=self._norm("post_feedforward_layernorm", hidden, config.post_norms),
+            experts=None if experts is None else self._experts(experts),
+        )
+
+    def _experts(self, shape: ExpertShape) -> Experts:
+        hidden, size, each = self._config.hidden_size, shape.intermediate_size, range(shape.count)
+        gate_up = [(f"mlp.experts.{one}.{part}_proj", size) for one in each for part in ("gate", "up")]
+        down = [(f"mlp.experts.{one}.down_proj", hidden) for one in each]
+        selection = "mlp.router.selection_bias"
+        return Experts(
+            router=self._read("mlp.router.weight", shape.count, hidden),
+            router_bias=self._read("mlp.router.bias", shape.count) if shape.biases else None,
+            selection_bias=self._read(selection, shape.count) if shape.selection_bias else None,
+            shared_gate=self._read("mlp.shared_expert_gate.weight", 1, hidden) if shape.shared_gate else None,
+            gate_up=self._matrix(gate_up, hidden),
+            gate_up_bias=self._bias(gate_up, shape.biases, torch.float32),
+            down=self._matrix(down, size),
+            down_bias=self._bias(down, shape.biases, torch.float32),
+        )
+
+    def _xielu(self) -> Tensor:
+        return torch.cat([self._read(f"mlp.act_fn.alpha_{sign}", 1) for sign in ("p", "n")])
+
+    def _read(self, name: str, *shape: int) -> Any:
+        return self._tensor(f"model.layers.{self._index}.{name}", shape)
+
+    def _matrix(self, parts: Sequence[tuple[str, int]], columns: int) -> Weight:
+        read = [self._read(f"{name}.weight", rows, columns) for name, rows in parts]
+        return concatenated(read) if len(read) > 1 else read[0]
+
+    def _bias(self, parts: Sequence[tuple[str, int]], there: bool, dtype: torch.dtype | None = None) -> Tensor | None:
+        if not there:
+            return None
+        return torch.cat([self._read(f"{name}.bias", rows) for name, rows in parts]).to(dtype or self._dtype)
+
+    def _norm(self, name: str, size: int, there: bool) -> Tensor | None:
+        return self._read(f"{name}.weight", size) if there else None
+
+    def _norm_bias(self, name: str, there: bool) -> Tensor | None:
+        biased = there and self._config.norm == "layer_biased"
+        return self._read(f"{name}.bias", self._config.hidden_size) if biased else None

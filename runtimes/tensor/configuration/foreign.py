@@ -1,0 +1,266 @@
+"""Models in folders of other projects: MLflow's (`MLmodel`) and MLServer's (`model-settings.json`).
+
+Their files tell the framework, the model's file and its tensors. A configuration of ours beside them says more, and
+replaces what it names. A model is in the folder itself or in that of a version.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import yaml
+
+from config.problem import ConfigError, Problem
+from runtimes.tensor.configuration.model_config import DynamicBatching, ModelConfig, TensorSpec
+
+MLFLOW: Final = "MLmodel"
+MLSERVER: Final = "model-settings.json"
+MARKERS: Final = (MLFLOW, MLSERVER)
+MAX_BYTES: Final = 1 << 20
+_COLUMNS: Final = {
+    "boolean": "BOOL", "integer": "INT32", "long": "INT64", "float": "FP32", "double": "FP64", "string": "BYTES",
+    "binary": "BYTES",
+}  # fmt: skip
+"""Datatypes by the types of columns of MLflow's signatures."""
+_TENSORS: Final = {
+    "bool": "BOOL", "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64", "int8": "INT8",
+    "int16": "INT16", "int32": "INT32", "int64": "INT64", "float16": "FP16", "float32": "FP32", "float64": "FP64",
+    "str": "BYTES", "bytes": "BYTES", "object": "BYTES",
+}  # fmt: skip
+"""Datatypes by numpy's names, in signatures of tensors."""
+_RUNTIMES: Final = {
+    "mlserver_sklearn.SKLearnModel": "sklearn",
+    "mlserver_xgboost.XGBoostModel": "xgboost",
+    "mlserver_lightgbm.LightGBMModel": "lightgbm",
+    "mlserver_onnx.OnnxModel": "onnx",
+    "mlserver_mlflow.MLflowRuntime": MLFLOW,
+}
+"""Backends by MLServer's implementations."""
+_OF_RUNTIME: Final = frozenset({"name", "implementation", "parameters", "inputs", "outputs", "versions", "platform"})
+_ROWS: Final = ("sklearn", "xgboost", "lightgbm")
+
+
+class Described(NamedTuple):
+    """What the files of a folder tell, and what they tell in vain."""
+
+    config: ModelConfig
+    unused: tuple[str, ...] = ()
+
+
+def described(config: ModelConfig, folder: Path, version_folders: Iterable[Path]) -> Described:
+    """A configuration with what is in the folder's foreign files. Blocks for the disk. Raises ConfigError."""
+    for place in (folder, *version_folders):
+        if (place / MLFLOW).is_file():
+            return Described(_over(_of_mlflow(place / MLFLOW, "", config.name), config))
+        if (place / MLSERVER).is_file():
+            made = _of_mlserver(place / MLSERVER, config.name)
+            return made._replace(config=_over(made.config, config))
+    return Described(config)
+
+
+def _over(read: ModelConfig, written: ModelConfig) -> ModelConfig:
+    """A foreign configuration under one of ours."""
+    return replace(
+        written,
+        backend=written.backend or read.backend,
+        default_model_filename=written.default_model_filename or read.default_model_filename,
+        inputs=written.inputs or read.inputs,
+        outputs=written.outputs or read.outputs,
+        max_batch_size=written.max_batch_size or (0 if written.batch == "written" else read.max_batch_size),
+        dynamic_batching=written.dynamic_batching or read.dynamic_batching,
+        parameters={**read.parameters, **written.parameters},
+    )
+
+
+# ── MLflow ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _of_mlflow(path: Path, below: str, name: str) -> ModelConfig:
+    """The configuration of an `MLmodel` file. `below` is its folder, from the folder of the version."""
+    written = _mapping(path, yaml.safe_load)
+    flavors = _part(path, written, "flavors")
+    for flavor, read in _FLAVORS.items():
+        if isinstance(fields := flavors.get(flavor), Mapping):
+            config = read(path, fields, ModelConfig(name, ""))
+            file = f"{below}{config.default_model_filename}"
+            signature = _part(path, written, "signature")
+            inputs = tuple(_specs(path, signature.get("inputs"), "input"))
+            outputs = tuple(_specs(path, signature.get("outputs"), "predict"))
+            is_table = config.backend in _ROWS  # the tensors of the others are in their files
+            return replace(
+                config,
+                default_model_filename=file,
+                inputs=inputs if is_table else (),
+                outputs=outputs if is_table and inputs and len(outputs) == 1 else (),
+            )
+    raise _refused(path, f"flavors {', '.join(flavors)} are not served here: these are: {', '.join(_FLAVORS)}")
+
+
+def _sklearn(path: Path, fields: Mapping[str, Any], config: ModelConfig) -> ModelConfig:
+    return replace(config, backend="sklearn", default_model_filename=str(fields.get("pickled_model", "model.pkl")))
+
+
+def _xgboost(path: Path, fields: Mapping[str, Any], config: ModelConfig) -> ModelConfig:
+    kind = str(fields.get("model_class", ""))
+    parameters = {"output_class": "true"} if kind.endswith("Classifier") else {}
+    file = str(fields.get("data", "model.xgb"))
+    return replace(config, backend="xgboost", default_model_filename=file, parameters=parameters)
+
+
+def _lightgbm(path: Path, fields: Mapping[str, Any], config: ModelConfig) -> ModelConfig:
+    """A Booster is text; a model with scikit-learn's methods is a pickle."""
+    file = str(fields.get("data", "model.lgb"))
+    backend = "sklearn" if file.endswith(".pkl") else "lightgbm"
+    return replace(config, backend=backend, default_model_filename=file)
+
+
+def _onnx(path: Path, fields: Mapping[str, Any], config: ModelConfig) -> ModelConfig:
+    return replace(config, backend="onnx", default_model_filename=str(fields.get("data", "model.onnx")))
+
+
+def _tensorflow(path: Path, fields: Mapping[str, Any], config: ModelConfig) -> ModelConfig:
+    folder = fields.get("saved_model_dir")
+    if not isinstance(folder, str):
+        raise _refused(path, "the flavor tensorflow has no `saved_model_dir`: export the model as a SavedModel")
+    signature = fields.get("signature_def_key")
+    parameters = {"signature": str(signature)} if signature else {}
+    return replace(config, backend="tensorflow", default_model_filename=folder, parameters=parameters)
+
+
+_FLAVORS: Final = {
+    "onnx": _onnx,
+    "xgboost": _xgboost,
+    "lightgbm": _lightgbm,
+    "sklearn": _sklearn,
+    "tensorflow": _tensorflow,
+}
+
+
+def _specs(path: Path, text: object, name: str) -> Iterator[TensorSpec]:
+    """The tensors of one side of a signature: columns by name, or tensors. None if columns have no names."""
+    if text is None:
+        return
+    try:
+        fields = json.loads(str(text))
+    except ValueError:
+        raise _refused(path, "its signature is not valid JSON") from None
+    columns = fields if isinstance(fields, list) else []
+    for column in columns:
+        if not isinstance(column, dict):
+            raise _refused(path, "its signature has a column that is no object")
+        kind, named = column.get("type"), str(column.get("name") or "")
+        if kind == "tensor":
+            yield _tensor(path, column, named or name)
+        elif not named and name == "input":
+            return  # a row of features
+        elif kind not in _COLUMNS:
+            raise _refused(path, f"column `{named}` is a {kind}, which the protocol has no datatype for")
+        else:
+            yield TensorSpec(named or name, _COLUMNS[kind], (1,))
+
+
+def _tensor(path: Path, column: Mapping[str, Any], name: str) -> TensorSpec:
+    spec = column.get("tensor-spec")
+    shape = spec.get("shape") if isinstance(spec, dict) else None
+    if not isinstance(shape, list) or not all(isinstance(one, int) for one in shape) or not shape:
+        raise _refused(path, f"tensor `{name}` of its signature has no shape")
+    datatype = _TENSORS.get(str(spec["dtype"]) if isinstance(spec, dict) else "")
+    if datatype is None:
+        raise _refused(path, f"tensor `{name}` is of an unknown dtype")
+    if len(shape) == 1:  # one number a row
+        return TensorSpec(name, datatype, (1,), reshape=())
+    return TensorSpec(name, datatype, tuple(shape[1:]))
+
+
+# ── MLServer ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _of_mlserver(path: Path, name: str) -> Described:
+    written = _mapping(path, json.loads)
+    if (own := written.get("name")) not in (None, "", name):
+        raise _refused(path, f"its name is {own}, and its folder's is {name}: give the folder the model's name")
+    implementation = str(written.get("implementation", ""))
+    backend = _RUNTIMES.get(implementation)
+    if backend is None:
+        served = ", ".join(_RUNTIMES)
+        raise _refused(path, f"implementation `{implementation}` is not served here: these are: {served}")
+    parameters = _part(path, written, "parameters")
+    file = _local(path, str(parameters.get("uri") or ""))
+    unused = [key for key in parameters if key != "uri"]
+    unused += [key for key in written if key not in _OF_RUNTIME and not key.startswith("max_batch_")]
+    if backend == MLFLOW:
+        config = _of_mlflow(path.parent / file / MLFLOW, f"{file}/" if file else "", name)
+    else:
+        config = ModelConfig(name, backend, default_model_filename=file)
+        if backend == "xgboost":
+            config = replace(config, parameters={"output_class": "auto"})
+        if backend in _ROWS:
+            config = replace(config, inputs=tuple(_input(path, one) for one in written.get("inputs") or ()))
+    config = replace(config, max_batch_size=_whole(path, written, "max_batch_size"))
+    delay = written.get("max_batch_time")
+    if isinstance(delay, int | float) and delay > 0 and config.max_batch_size > 1:
+        config = replace(config, dynamic_batching=DynamicBatching(max_queue_delay=float(delay)))
+    return Described(config, tuple(unused))
+
+
+def _input(path: Path, fields: object) -> TensorSpec:
+    """An input of rows. The first dimension that MLServer writes is the batch."""
+    shape = fields.get("shape") if isinstance(fields, dict) else None
+    if not isinstance(fields, dict) or not isinstance(shape, list) or not all(isinstance(one, int) for one in shape):
+        raise _refused(path, "an input has no shape")
+    dims = tuple(one if one > 0 else -1 for one in shape[1:]) or (-1,)
+    return TensorSpec(str(fields.get("name", "input")), str(fields.get("datatype", "FP64")), dims)
+
+
+def _local(path: Path, uri: str) -> str:
+    """The path of a file from the model's folder. Empty for the usual file."""
+    folder = path.parent.resolve()
+    if "://" in uri:
+        raise _refused(path, f"`uri` is {uri.partition('://')[0]}://…: put the file beside {MLSERVER}")
+    if not uri or uri.rstrip("/") in (".", "./"):
+        return ""
+    file = (folder / uri).resolve()
+    if not file.is_relative_to(folder):
+        raise _refused(path, "`uri` must lie in the model's own folder")
+    return str(file.relative_to(folder))
+
+
+def _whole(path: Path, fields: Mapping[str, Any], name: str) -> int:
+    value = fields.get(name) or 0
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise _refused(path, f"`{name}` is not a whole number")
+    return value
+
+
+# ── files ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _mapping(path: Path, parse: Any) -> Mapping[str, Any]:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise _refused(path, f"is larger than {MAX_BYTES >> 20} MiB")
+        value = parse(content)
+    except OSError as error:
+        raise _refused(path, f"cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError, yaml.YAMLError):
+        raise _refused(path, "is neither YAML nor JSON, or not UTF-8") from None
+    if not isinstance(value, dict):
+        raise _refused(path, "must be an object")
+    return value
+
+
+def _part(path: Path, fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = fields.get(name) or {}
+    if not isinstance(part, dict):
+        raise _refused(path, f"`{name}` must be an object")
+    return part
+
+
+def _refused(path: Path, reason: str) -> ConfigError:
+    return ConfigError([Problem(str(path), None, "", reason)])

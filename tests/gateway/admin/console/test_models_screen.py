@@ -1,0 +1,70 @@
+"""The models of the file in a real browser: searched, by tenant, and one beside the catalogue."""
+
+from typing import Any
+
+import pytest
+
+from tests.gateway.admin.console.conftest import OpenConsole, settings
+from tests.support.browsing.axe import check_accessibility
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(1800)]
+NAMES = "[...document.querySelectorAll('tbody th a')].map((each) => each.innerText).join()"
+HOSTED = {"name": "hosted", "endpoints": ["https://api.openai.com"], "probe": None}
+MODELS: list[dict[str, Any]] = [
+    {"name": "own", "routes": [{"to": "main", "fallback": ["hosted"]}], "price": {"request": "0.01 usd"}},
+    {"name": "gpt-4o", "aliases": ["omni"], "routes": [{"to": "hosted", "rewrite": {"caps": {"max_tokens": 99999}}}]},
+    {"name": "gpt-4o-mini", "routes": [{"to": "hosted"}], "price": {"prompt": "1 usd/1M", "completion": "2 usd/1M"}},
+]
+TENANTS = [{"name": "acme", "models": ["*"]}, {"name": "beta", "models": ["own", "gpt-4o"]}]
+
+
+def configuration() -> dict[str, Any]:
+    pools = [{"name": "main", "endpoints": ["http://127.0.0.1:9"]}, HOSTED]
+    return settings(pools=pools, models=MODELS, tenants=TENANTS)
+
+
+async def test_an_operator_sees_every_model_beside_the_catalogue(console: OpenConsole) -> None:
+    async with console(configuration()) as c:
+        await c.open("/models")
+        await c.sign_in(await c.issue(role="operator"))
+        await c.page.until(f"{NAMES} === 'gpt-4o,gpt-4o-mini,own'")
+        await c.page.shows("128K")
+        await c.page.shows("1 / 2 usd")
+        await c.page.shows("0.01 usd a request")
+        await check_accessibility(c.page)
+        await c.page.fill("Model, pool or provider", "OMNI")
+        await c.page.until(f"{NAMES} === 'gpt-4o'")
+        await c.page.fill("Model, pool or provider", "no such")
+        await c.page.shows("No model matches.")
+        await check_accessibility(c.page)
+        await c.page.fill("Model, pool or provider", "")
+        await c.page.choose("Allowed for", "beta")
+        await c.page.until(f"{NAMES} === 'gpt-4o,own'")
+        await c.page.choose("Show", "with warnings")
+        await c.page.until(f"{NAMES} === 'gpt-4o' && location.hash === '#/models?tenant=beta&only=warnings'")
+        await c.page.click("gpt-4o", "a")
+        await c.page.shows("is above the longest answer of gpt-4o, 16384 tokens")
+        await c.page.shows("has no price, so its use costs nothing here")
+        await c.page.shows("128,000 tokens")
+        await c.page.until("document.querySelectorAll('tbody tr').length >= 2")
+        for width in (1440, 360):
+            await c.page.resize(width)
+            await c.page.until(f"document.documentElement.scrollWidth <= {width}")
+            await check_accessibility(c.page)
+        await c.page.click("All models", "a")
+        await c.page.until(f"{NAMES} === 'gpt-4o'")
+        await c.open("/models/nothing")
+        await c.page.shows("The file has no such model.")
+
+
+async def test_a_tenant_admin_sees_the_models_that_its_tenant_may_use(console: OpenConsole) -> None:
+    async with console(configuration()) as c:
+        await c.open("/models")
+        await c.sign_in(await c.issue(tenant="beta", role="tenant-admin"))
+        await c.page.until(f"{NAMES} === 'gpt-4o,own'")
+        assert "hosted" not in (await c.page.text("table"))
+        assert "Served by" not in await c.page.text()
+        await c.page.click("gpt-4o", "a")
+        await c.page.shows("openai: gpt-4o")
+        assert "Change the file" not in await c.page.text()
+        await check_accessibility(c.page)

@@ -1,0 +1,265 @@
+"""A tiny random model of every other family, by transformers' own classes: its configuration, row for row."""
+
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import gguf
+import torch
+from safetensors.torch import load_file
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+
+from tests.runtimes.llm.families import permuted
+
+WINDOW = 24
+CONTEXT = 256
+_SHAPE = {
+    "vocab_size": 256, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": CONTEXT, "initializer_range": 0.15, "eos_token_id": 255,
+    "bos_token_id": 254, "pad_token_id": 253, "tie_word_embeddings": False,
+}  # fmt: skip
+_EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 48}
+_LOCAL = {"num_local_experts": 6, "num_experts_per_tok": 2}
+_DEEPSEEK = {
+    "n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 48, "first_k_dense_replace": 1,
+    "n_shared_experts": 2, "routed_scaling_factor": 1.7, "n_group": 4, "topk_group": 2,
+}  # fmt: skip
+_GRANITE = {
+    "attention_multiplier": 0.2, "embedding_multiplier": 3.0, "residual_multiplier": 0.6, "logits_scaling": 2.0,
+}  # fmt: skip
+_PLAIN_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
+_LAYERS = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": WINDOW}
+_GPT2 = {"vocab_size": 256, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": CONTEXT, "n_inner": 96}
+
+ROWS: dict[str, dict[str, Any]] = {
+    "qwen3_moe": _EXPERTS | {"head_dim": 32, "norm_topk_prob": True},
+    "qwen3_moe-sparse": _EXPERTS | {"decoder_sparse_step": 2, "num_hidden_layers": 3, "mlp_only_layers": [1]},
+    "qwen2_moe": _EXPERTS | {"shared_expert_intermediate_size": 80},
+    "mixtral": _LOCAL,
+    "granite": _GRANITE,
+    "granitemoe": _LOCAL | _GRANITE,
+    "granitemoeshared": _LOCAL | _GRANITE | {"shared_intermediate_size": 80},
+    "olmo2": {},
+    "olmo3": _LAYERS,
+    "olmoe": _EXPERTS,
+    "smollm3": {"no_rope_layers": [1, 0]},
+    "ministral3": {
+        "head_dim": 16,
+        "rope_parameters": {
+            "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64,
+            "llama_4_scaling_beta": 0.3, "mscale": 1.0, "mscale_all_dim": 1.0,
+        },
+    },
+    "glm": {"head_dim": 16, "attention_bias": True},
+    "glm4": {"head_dim": 16, "attention_bias": True},
+    "glm4_moe": _DEEPSEEK | {"head_dim": 32, "attention_bias": True, "use_qk_norm": True},
+    "dots1": _DEEPSEEK | {"layer_types": ["full_attention", "full_attention"], "sliding_window": None},
+    "minimax_m2": _LOCAL | {"head_dim": 32, "rotary_dim": 16},
+    "gemma": {"head_dim": 32, "tie_word_embeddings": True},
+    "phi": {"partial_rotary_factor": 0.5},
+    "phimoe": _LOCAL | {"lm_head_bias": True, "attention_bias": True},
+    "phimoe-jitter": _LOCAL | {"router_jitter_noise": 0.2},
+    "cohere": {"tie_word_embeddings": True},
+    "cohere2": {
+        "num_hidden_layers": 4, "layer_types": [*["sliding_attention"] * 3, "full_attention"], "logit_scale": 0.4,
+        "sliding_window": WINDOW, "tie_word_embeddings": True,
+    },
+    "starcoder2": {"sliding_window": WINDOW},
+    "internlm3": {"head_dim": 16, "attention_bias": True, "mlp_bias": True},
+    "seed_oss": {"head_dim": 16, "attention_out_bias": True},
+    "hunyuan_v1_dense": {
+        "head_dim": 16,
+        "rope_parameters": {"rope_type": "dynamic", "alpha": 50.0, "factor": 1.0, "rope_theta": 10000.0},
+    },
+    "ernie4_5": {"head_dim": 16, "tie_word_embeddings": True, "use_bias": True},
+    "ernie4_5_moe": {
+        "moe_num_experts": 6, "moe_k": 2, "moe_intermediate_size": 48, "moe_num_shared_experts": 2,
+        "moe_layer_start_index": 1, "tie_word_embeddings": True,
+    },
+    "exaone4": _LAYERS,
+    "exaone4-full": {"sliding_window": None, "layer_types": ["full_attention", "full_attention"]},
+    "apertus": {"rope_parameters": _PLAIN_ROPE},
+    "arcee": {"head_dim": 16, "mlp_bias": True, "attention_bias": True},
+    "gpt2": _GPT2,
+    "gpt_oss": _LOCAL | _LAYERS | {"head_dim": 16, "rope_parameters": _PLAIN_ROPE},
+}  # fmt: skip
+
+
+# llama.cpp's name, and the fields that its converters write beside the common ones: (name, field of config.json).
+_EXPERT_FIELDS = {"expert_count": "num_local_experts", "expert_used_count": "num_experts_per_tok"}
+_QWEN_FIELDS = {
+    "expert_count": "num_experts", "expert_used_count": "num_experts_per_tok",
+    "expert_feed_forward_length": "moe_intermediate_size",
+}  # fmt: skip
+_GRANITE_FIELDS = {
+    "attention.scale": "attention_multiplier", "embedding_scale": "embedding_multiplier",
+    "residual_scale": "residual_multiplier", "logit_scale": "logits_scaling",
+    "expert_shared_feed_forward_length": "shared_intermediate_size",
+}  # fmt: skip
+_DEEPSEEK_FIELDS = {
+    "expert_count": "n_routed_experts", "expert_used_count": "num_experts_per_tok",
+    "expert_feed_forward_length": "moe_intermediate_size", "expert_shared_count": "n_shared_experts",
+    "expert_weights_scale": "routed_scaling_factor", "expert_weights_norm": "norm_topk_prob",
+    "expert_group_count": "n_group", "expert_group_used_count": "topk_group",
+    "leading_dense_block_count": "first_k_dense_replace",
+}  # fmt: skip
+GGUF: dict[str, tuple[str, dict[str, str]]] = {
+    "qwen3_moe": ("qwen3moe", _QWEN_FIELDS),
+    "qwen2_moe": (
+        "qwen2moe", _QWEN_FIELDS | {"expert_shared_feed_forward_length": "shared_expert_intermediate_size"},
+    ),
+    "mixtral": ("llama", _EXPERT_FIELDS),
+    "granite": ("granite", _GRANITE_FIELDS),
+    "granitemoe": ("granitemoe", _GRANITE_FIELDS | _EXPERT_FIELDS),
+    "granitemoeshared": ("granitemoe", _GRANITE_FIELDS | _EXPERT_FIELDS),
+    "olmo2": ("olmo2", {}),
+    "olmoe": ("olmoe", _QWEN_FIELDS),
+    "glm4": ("glm4", {}),
+    "glm4_moe": ("glm4moe", _DEEPSEEK_FIELDS),
+    "dots1": ("dots1", _DEEPSEEK_FIELDS),
+    "minimax_m2": ("minimax-m2", _EXPERT_FIELDS),
+    "gemma": ("gemma", {}),
+    "phi": ("phi2", {}),
+    "phimoe": ("phimoe", _EXPERT_FIELDS),
+    "cohere": ("command-r", {"logit_scale": "logit_scale"}),
+    "cohere2": ("cohere2", {"logit_scale": "logit_scale", "attention.sliding_window": "sliding_window"}),
+    "seed_oss": ("seed_oss", {}),
+    "hunyuan_v1_dense": ("hunyuan-dense", {}),
+    "ernie4_5": ("ernie4_5", {}),
+    "exaone4-full": ("exaone4", {}),
+    "apertus": ("apertus", {}),
+    "arcee": ("arcee", {}),
+    "gpt2": ("gpt2", {}),
+    "gpt_oss": ("gpt-oss", _EXPERT_FIELDS | {"attention.sliding_window": "sliding_window"}),
+}  # fmt: skip
+_PERMUTED = ("llama", "granite", "granitemoe", "arcee")  # whose converter makes neighbours of what turns together
+
+
+def tiny(row: str) -> Any:
+    """The model, float32. Norms, biases and what else begins at 1 or 0 are random too: they would not be noticed."""
+    torch.manual_seed(0)
+    family = row.partition("-")[0]
+    common = {name: _SHAPE[name] for name in ("eos_token_id", "bos_token_id", "initializer_range")}
+    config = AutoConfig.for_model(family, **((common if family == "gpt2" else _SHAPE) | ROWS[row]))
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval().float()
+    with torch.no_grad():
+        for name, weight in [*model.named_parameters(), *model.named_buffers()]:
+            if name.endswith(("bias", "sinks")):
+                weight.normal_(0, 0.3)
+            elif name.endswith(("router.weight", "gate.weight")):
+                weight.normal_(0, 0.5)
+            elif "norm" in name or ".ln_" in name or "alpha_" in name:
+                weight.add_(torch.rand_like(weight) - 0.5)
+    return model
+
+
+_VISION = {
+    "qwen2_5_vl": {"depth": 1, "hidden_size": 32, "num_heads": 2, "intermediate_size": 32, "out_hidden_size": 64},
+    "qwen3_vl": {"depth": 1, "hidden_size": 32, "num_heads": 2, "intermediate_size": 32, "out_hidden_size": 64},
+    "mistral3": {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32},
+}
+
+
+def tiny_with_pictures(family: str) -> Any:
+    """A model that also sees, with a very small eye, float32."""
+    torch.manual_seed(0)
+    text: dict[str, Any] = _SHAPE | ({"head_dim": 16} if family != "qwen2_5_vl" else {})
+    if family == "mistral3":
+        text |= {"model_type": "ministral3", **ROWS["ministral3"]}
+    else:
+        sections = [2, 3, 3]
+        text["rope_parameters"] = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": sections}
+    config = AutoConfig.for_model(family, text_config=text, vision_config=_VISION[family])
+    return AutoModelForImageTextToText.from_config(config, attn_implementation="eager").eval().float()
+
+
+def write_gguf(path: Path, folder: Path, row: str, model: Any) -> Path:
+    """The model in `folder` as llama.cpp's converter writes it, names by gguf's own table."""
+    architecture, fields = GGUF[row]
+    config = model.config
+    writer = gguf.GGUFWriter(path, architecture)
+    _add_fields(writer, config, architecture, fields)
+    kind = next(arch for arch, title in gguf.MODEL_ARCH_NAMES.items() if title == architecture)
+    names = gguf.get_tensor_name_map(kind, config.num_hidden_layers)
+    tensors = load_file(folder / "model.safetensors")
+    for sign in ("alpha_p", "alpha_n"):
+        if of_layers := [tensors[name].item() for name in sorted(tensors) if name.endswith(sign)]:
+            writer.add_array(f"xielu.{sign}", of_layers)
+    for name, weight in _converted(tensors, config, architecture).items():
+        stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        assert stored is not None, name
+        writer.add_tensor(stored, weight.contiguous().numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def _add_fields(writer: Any, config: Any, architecture: str, fields: dict[str, str]) -> None:
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(getattr(config, "intermediate_size", None) or config.n_inner)
+    writer.add_head_count(config.num_attention_heads)
+    heads = getattr(config, "num_key_value_heads", config.num_attention_heads)
+    writer.add_head_count_kv(heads)
+    eps = ("rms_norm_eps", "layer_norm_eps", "norm_epsilon", "layer_norm_epsilon")
+    writer.add_layer_norm_rms_eps(next(getattr(config, name) for name in eps if hasattr(config, name)))
+    writer.add_eos_token_id(255)
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    writer.add_key_length(head_dim)
+    writer.add_value_length(head_dim)
+    if rope := getattr(config, "rope_parameters", None):
+        theta = rope["rope_theta"]
+        if alpha := rope.get("alpha"):
+            theta *= alpha ** (head_dim / (head_dim - 2))
+        writer.add_rope_freq_base(theta)
+        writer.add_rope_dimension_count(int(head_dim * rope.get("partial_rotary_factor", 1.0)))
+    for key, name in fields.items():
+        value = getattr(config, name, None)
+        if isinstance(value, bool):
+            writer.add_bool(f"{architecture}.{key}", value)
+        elif isinstance(value, int):
+            writer.add_uint32(f"{architecture}.{key}", value)
+        elif value is not None:
+            writer.add_float32(f"{architecture}.{key}", value)
+
+
+def _converted(tensors: dict[str, Any], config: Any, architecture: str) -> dict[str, Any]:
+    """What the converters change: experts stacked, halves apart, Gemma's norms whole, rows of neighbours."""
+    made: dict[str, Any] = {}
+    experts: dict[str, dict[int, Any]] = defaultdict(dict)
+    for name, weight in tensors.items():
+        name = name.removeprefix("transformer.")
+        if match := re.fullmatch(r"(.*experts)\.(\d+)\.(\w+\.\w+)", name):
+            experts[f"{match[1]}.{match[3]}"][int(match[2])] = weight
+        elif "input_linear" in name:
+            base = re.sub(r"(shared_mlp|block_sparse_moe)\.input_linear.*", "", name)
+            part = "mlp.shared_experts" if "shared" in name else "mlp.experts"
+            gate, up = weight.chunk(2, dim=-2)
+            made |= {f"{base}{part}.gate_proj.weight": gate, f"{base}{part}.up_proj.weight": up}
+        elif "experts.gate_up_proj" in name:  # gpt-oss
+            base, bias = name.split("gate_up_proj")[0], name.endswith("bias")
+            rows = weight if bias else weight.transpose(1, 2)
+            end = ".bias" if bias else ".weight"
+            made |= {f"{base}gate_proj{end}": rows[:, ::2], f"{base}up_proj{end}": rows[:, 1::2]}
+        elif "experts.down_proj" in name and "gpt" in architecture:
+            bias = name.endswith("bias")
+            made[name.removesuffix("_bias") + (".bias" if bias else ".weight")] = (
+                weight if bias else weight.transpose(1, 2)
+            )
+        elif "act_fn" not in name:
+            name = name.replace("e_score_correction_bias", "e_score_correction.bias")
+            made[name.replace("sinks", "sinks.weight")] = weight
+    made |= {name: torch.stack([parts[i] for i in range(len(parts))]) for name, parts in experts.items()}
+    for name, weight in made.items():
+        if architecture == "gemma" and name.endswith("norm.weight"):
+            made[name] = weight + 1
+        if architecture == "gpt2" and re.search(r"\.(c_attn|c_proj|c_fc)\.weight", name):
+            made[name] = weight.t()
+        for part, heads in (("q_proj", "num_attention_heads"), ("k_proj", "num_key_value_heads")):
+            if architecture in _PERMUTED and f".{part}." in name:
+                made[name] = permuted(weight, getattr(config, heads))
+    return made

@@ -1,0 +1,171 @@
+"""The page of models: `python -m tests.runtimes.llm.model_page > docs/llm-models.md`."""
+
+from runtimes.llm.model.encoder_families import ENCODERS
+from runtimes.llm.model.families import FAMILIES
+from runtimes.llm.weights.gguf_config import ARCHITECTURES
+
+# By config.json's model_type; several of one group are separated by spaces.
+DECODERS = {
+    "llama": "Llama 1 to 3.3, TinyLlama, SmolLM2, Yi, Falcon 3, DeepSeek-R1-Distill-Llama",
+    "mistral": "Mistral 7B, Nemo, Ministral 8B, Mistral Small 24B, Magistral",
+    "mistral3 ministral3": "Mistral Small 3.1 and 3.2, Ministral 3 (text)",
+    "mixtral": "Mixtral 8x7B, 8x22B",
+    "qwen2": "Qwen 2 and 2.5, QwQ, DeepSeek-R1-Distill-Qwen",
+    "qwen2_vl qwen2_5_vl": "Qwen 2-VL and 2.5-VL (text)",
+    "qwen2_moe": "Qwen 1.5 and 2 MoE",
+    "qwen3": "Qwen 3, Qwen 3 Embedding",
+    "qwen3_vl": "Qwen 3-VL (text)",
+    "qwen3_moe": "Qwen 3 30B-A3B and 235B-A22B, Qwen 3 Coder",
+    "gemma": "Gemma 1",
+    "gemma2": "Gemma 2",
+    "gemma3_text gemma3": "Gemma 3 (text)",
+    "phi": "Phi-2",
+    "phi3": "Phi-3, Phi-3.5-mini, Phi-4, Phi-4-mini",
+    "phimoe": "Phi-3.5-MoE",
+    "gpt_oss": "gpt-oss 20B and 120B",
+    "granite": "Granite 3 dense",
+    "granitemoe granitemoeshared": "Granite 3 MoE",
+    "olmo2": "OLMo 2",
+    "olmo3": "OLMo 3",
+    "olmoe": "OLMoE",
+    "smollm3": "SmolLM3",
+    "glm glm4": "GLM-4 9B, GLM-4-0414",
+    "glm4_moe": "GLM-4.5, 4.6, 4.7",
+    "dots1": "dots.llm1",
+    "minimax_m2": "MiniMax-M2",
+    "cohere cohere2": "Command R, R7B, A",
+    "starcoder2": "StarCoder 2",
+    "internlm3": "InternLM 3",
+    "seed_oss": "Seed-OSS 36B",
+    "hunyuan_v1_dense": "Hunyuan dense",
+    "ernie4_5": "ERNIE 4.5 0.3B",
+    "ernie4_5_moe": "ERNIE 4.5 MoE",
+    "exaone4": "EXAONE 4",
+    "apertus": "Apertus",
+    "arcee": "Arcee AFM",
+    "gpt2": "GPT-2, DialoGPT",
+}
+_ENCODERS = {
+    "bert": "bge, e5, MiniLM, mxbai, arctic-embed",
+    "roberta xlm-roberta camembert": "bge-m3, multilingual-e5",
+    "distilbert": "msmarco-distilbert, multi-qa-distilbert",
+    "mpnet": "all-mpnet-base-v2",
+    "modernbert": "gte-modernbert, ModernBERT-embed",
+    "nomic_bert": "nomic-embed v1 and v1.5",
+    "new gte": "gte-multilingual, gte-en v1.5, arctic-embed-m-v2",
+}
+_MISSING = {
+    "deepseek_v3 kimi_k2 deepseek_v32 mistral4": ("DeepSeek V2, V3, R1, Kimi K2, Mistral Large 3", "latent attention"),
+    "qwen3_next qwen3_5": ("Qwen 3-Next, Qwen 3.5", "layers with a recurrent state"),
+    "granitemoehybrid falcon_h1 nemotron_h lfm2": (
+        "Granite 4, Falcon-H1, Nemotron Nano, LFM2", "layers with a recurrent state",
+    ),
+    "llama4 mllama": ("Llama 4, Llama 3.2 Vision", "chunks of attention, attention to pictures"),
+    "gemma3n gemma4": ("Gemma 3n, Gemma 4", "embeddings and keys that layers share"),
+    "qwen3_vl_moe": ("Qwen 3-VL MoE", "experts under other names"),
+    "nemotron-nas": ("Llama-Nemotron Super", "layers of different sizes"),
+    "albert deberta deberta-v2 electra xlm-roberta-flash t5": (
+        "Jina v3, DeBERTa, T5 encoders", "their own kinds of attention",
+    ),
+}  # fmt: skip
+_HEAD = """# Models that the LLM engine serves
+
+Name a model as the pool's runtime; [llm-engine.md](llm-engine.md) has its options:
+
+```yaml
+version: 1
+pools:
+  - name: experts
+    runtime: {kind: llm, model: "hf:Qwen/Qwen3-30B-A3B", kv_cache: 4GiB, weights: int4}
+models:
+  - {name: chat, routes: [{to: experts}]}
+tenants:
+  - {name: acme, models: [chat]}
+```
+
+Each type is compared with transformers, on a small random model of its layout. In
+float32, log-probabilities differ by less than 0.0002. The GGUF column lists architectures that are read too.
+
+| models | `model_type` | GGUF | special |
+|---|---|---|---|
+"""
+_EMBED = """
+## Encoders
+
+They embed texts, and answer no chats. They load from safetensors and from PyTorch's files.
+
+| models | `model_type` |
+|---|---|
+"""
+_REFUSE = """
+## Refused
+
+A model outside of these tables is refused at load. The error names its type and the types that load. Serve it with
+`kind: vllm`, or behind llama.cpp's server with `kind: openai`.
+
+| models | `model_type` | missing |
+|---|---|---|
+"""
+_SPECIAL = {
+    "mistral3 ministral3": "pictures are not read; queries that grow with their position",
+    "mixtral": "experts; as `llama` in GGUF",
+    "qwen2_moe": "experts, one of them for all tokens",
+    "qwen2_vl qwen2_5_vl": "pictures are not read",
+    "qwen3_vl": "pictures are not read",
+    "gemma3_text gemma3": "pictures are not read",
+    "qwen3_moe": "experts",
+    "gpt_oss": "experts in MXFP4 or whole, sinks",
+    "granitemoe granitemoeshared": "experts",
+    "olmoe": "experts",
+    "phimoe": "experts",
+    "glm4_moe": "experts in groups, one for all tokens",
+    "dots1": "experts in groups, one for all tokens",
+    "minimax_m2": "experts",
+    "ernie4_5_moe": "experts, some of them for all tokens",
+    "olmo3": "as `olmo2` in GGUF",
+    "smollm3": "some layers without positions",
+    "cohere cohere2": "some layers without positions",
+    "exaone4": "some layers without positions",
+}
+
+
+def page() -> str:
+    files: dict[str, list[str]] = {}
+    for architecture, row in ARCHITECTURES.items():
+        files.setdefault(row.family, []).append(architecture)
+    files["mixtral"], files["olmo2"] = ["llama"], files["olmo3"]
+    lines = [
+        f"| {title} | {_coded(types)} | {_coded(' '.join(_archs(types, files)))} | {_SPECIAL.get(types, '')} |"
+        for types, title in DECODERS.items()
+    ]
+    encoders = [f"| {title} | {_coded(types)} |" for types, title in _ENCODERS.items()]
+    refused = [f"| {title} | {_coded(types)} | {part} |" for types, (title, part) in _MISSING.items()]
+    parts = (_HEAD, *lines, "", _EMBED.strip("\n"), *encoders, "", _REFUSE.strip("\n"), *refused)
+    return "\n".join(parts).replace("|---|---|---|---|\n\n", "|---|---|---|---|\n") + "\n"
+
+
+def listed() -> set[str]:
+    """Every model_type on the page that loads."""
+    return {name for types in (*DECODERS, *_ENCODERS) for name in types.split()}
+
+
+def missing() -> set[str]:
+    return {name for types in _MISSING for name in types.split()}
+
+
+def loadable() -> set[str]:
+    return {*FAMILIES, *ENCODERS}
+
+
+def _archs(types: str, files: dict[str, list[str]]) -> list[str]:
+    seen = [name for kind in types.split() for name in files.get(kind, [])]
+    pictures = {"qwen2_vl": ["qwen2vl"], "qwen3_vl": ["qwen3vl"]}.get(types.split()[0])
+    return pictures or [name for name in seen if name not in ("qwen2vl", "qwen3vl")]
+
+
+def _coded(names: str) -> str:
+    return ", ".join(f"`{name}`" for name in names.split())
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,129 @@
+"""Every row of the table of families gives the numbers that transformers computes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from runtimes.llm.engine.async_engine import Engine, EngineConfig, SamplingParams
+from runtimes.llm.engine.executor import TorchExecutor
+from runtimes.llm.model.llama import Llama
+from runtimes.llm.model.model_config import UnsupportedModel
+from runtimes.llm.sequence import Chunk
+from runtimes.llm.weights.loader import load_model
+from tests.runtimes.llm.family_table import CONTEXT, GGUF, ROWS, WINDOW, tiny, tiny_with_pictures, write_gguf
+from tests.runtimes.llm.reference import assert_greedy, save_safetensors
+from tests.support.llm_engines import answers
+
+BLOCK = 16
+PROMPT = [(7 * i + i * i // 5) % 250 for i in range(120)]
+PROMPTS = [[5], PROMPT[:34], PROMPT, PROMPT[:100]]  # the last is in the prefix cache
+CUTS = [1, 17, 48, 49, 110]
+
+
+def logits(model: Llama, cuts: list[int]) -> torch.Tensor:
+    """After every token of PROMPT; computed in steps that end at `cuts`."""
+    executor = TorchExecutor(model, CONTEXT // BLOCK, BLOCK, context_length=CONTEXT)
+    params, pages = SamplingParams(max_tokens=1), tuple(reversed(range(CONTEXT // BLOCK)))
+    parts = []
+    for start, end in zip([0, *cuts], [*cuts, len(PROMPT)], strict=True):
+        chunk = Chunk(0, start, tuple(PROMPT[start:end]), pages, True, params, 0)
+        parts.append(executor.logits([chunk], range(end - start)))
+    return torch.cat(parts)
+
+
+def assert_same(path: Path, reference: Any) -> None:
+    """The same logits in one step and in several, and the same answers from an engine."""
+    model = load_model(path, dtype="float32", device="cpu")
+    with torch.inference_mode():
+        expected = reference(torch.tensor([PROMPT])).logits[0].log_softmax(-1)
+    for cuts in ([], CUTS):
+        torch.testing.assert_close(logits(model, cuts).log_softmax(-1), expected, atol=2e-4, rtol=0)
+    bounds: dict[str, Any] = {"max_num_batched_tokens": 50, "max_num_seqs": 8, "kv_cache_bytes": 1 << 22}
+    engine = Engine.load(EngineConfig(model=path, dtype="float32", device="cpu", **bounds))
+    for prompts in (PROMPTS[:3], PROMPTS[3:]):
+        for prompt, answer in zip(prompts, answers(engine, prompts, WINDOW + 2), strict=True):
+            assert_greedy(reference, prompt, answer)
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_family_is_that_of_transformers(tmp_path: Path, row: str) -> None:
+    model = tiny(row)
+    assert_same(save_safetensors(model, tmp_path), model)
+
+
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl", "mistral3"])
+def test_a_model_that_also_sees_is_served_for_its_text(tmp_path: Path, family: str) -> None:
+    model = tiny_with_pictures(family)
+    assert_same(save_safetensors(model, tmp_path), model)
+
+
+@pytest.mark.parametrize("row", GGUF)
+def test_a_gguf_file_is_the_same_model(tmp_path: Path, row: str) -> None:
+    model = tiny(row)
+    folder = save_safetensors(model, tmp_path)
+    loaded = load_model(folder, dtype="float32", device="cpu")
+    again = load_model(write_gguf(tmp_path / "model.gguf", folder, row, model), dtype="float32", device="cpu")
+    torch.testing.assert_close(logits(again, CUTS), logits(loaded, CUTS), atol=2e-4, rtol=1e-4)
+
+
+# ── contradictions: refused at load, with the tensor of the file ──────────────────────────────────────
+
+WRONG: list[tuple[str, dict[str, Any], str]] = [
+    ("qwen3_moe", {"num_local_experts": 7}, r"mlp\.gate\.weight is \[6, 64\]; the configuration requires \[7, 64\]"),
+    ("qwen3_moe", {"moe_intermediate_size": 32}, r"experts\.0\.gate_proj\.weight is \[48, 64\]"),
+    ("qwen3_moe", {"num_experts_per_tok": 7}, "number of experts of a token is 7"),
+    ("qwen2_moe", {"shared_expert_intermediate_size": 48}, r"shared_expert\.gate_proj\.weight is \[80, 64\]"),
+    ("granitemoe", {"num_local_experts": 7}, r"router\.layer\.weight is \[6, 64\]"),
+    ("glm4_moe", {"n_group": 3}, "cannot be of 2 of 3 groups"),
+    ("glm4_moe", {"first_k_dense_replace": 2}, r"layers\.1\.mlp\.gate_proj\.weight is not in"),
+    (
+        "gpt_oss",
+        {"intermediate_size": 48},
+        r"gate_up_proj is \[96, 64\]; the configuration requires \[48, 64\]",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("row", "changes", "message"), WRONG, ids=[f"{one}-{next(iter(how))}" for one, how, _ in WRONG]
+)
+def test_a_contradiction_is_refused(tmp_path: Path, row: str, changes: dict[str, Any], message: str) -> None:
+    folder = save_safetensors(tiny(row), tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changes))
+    with pytest.raises(UnsupportedModel, match=message):
+        load_model(folder, dtype="float32", device="cpu")
+
+
+@pytest.mark.parametrize(("row", "missing"), [("mixtral", "experts.5.w2"), ("qwen3_moe", "layers.1.mlp.experts.3.up")])
+def test_a_missing_expert_is_refused(tmp_path: Path, row: str, missing: str) -> None:
+    folder = save_safetensors(tiny(row), tmp_path)
+    file = folder / "model.safetensors"
+    save_file({name: tensor for name, tensor in load_file(file).items() if missing not in name}, file)
+    with pytest.raises(UnsupportedModel, match=f"{missing}.* is not in the safetensors files"):
+        load_model(folder, dtype="float32", device="cpu")
+
+
+def test_experts_in_mxfp4_are_those_of_the_file(tmp_path: Path) -> None:
+    """gpt-oss as it is published: rows of gates and ups by turns, in blocks of 32."""
+    model = tiny("gpt_oss")
+    folder = save_safetensors(model, tmp_path)
+    file, table = folder / "model.safetensors", torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    tensors, generator = load_file(file), torch.Generator().manual_seed(0)
+    for name in [name for name in tensors if name.endswith(("gate_up_proj", "down_proj")) and "experts" in name]:
+        count, into, out = tensors[name].shape
+        codes = torch.randint(16, (count, out, into // 32, 32), dtype=torch.uint8, generator=generator)
+        numbers = torch.where(codes > 7, -1.0, 1.0) * table[(codes & 7).long()] * 2.0**-4
+        dict(model.named_parameters())[name].data.copy_(numbers.flatten(2).transpose(1, 2))
+        tensors[f"{name}_blocks"] = codes[..., ::2] | codes[..., 1::2] << 4
+        tensors[f"{name}_scales"] = torch.full((count, out, into // 32), 127 - 4, dtype=torch.uint8)
+        del tensors[name]
+    save_file(tensors, file)
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "mxfp4"}
+    (folder / "config.json").write_text(json.dumps(config))
+    assert_same(folder, model)

@@ -1,0 +1,27 @@
+"""The page of models lists what loads, and every family on it is compared with transformers."""
+
+from pathlib import Path
+
+from runtimes.llm.model.encoder_families import ENCODERS
+from runtimes.llm.model.hugging_face import OTHER_PARTS
+from runtimes.llm.weights.gguf_config import ARCHITECTURES
+from tests.runtimes.llm.families import FAMILIES
+from tests.runtimes.llm.family_table import ROWS
+from tests.runtimes.llm.model_page import listed, loadable, missing, page
+
+PAGE = Path("docs/llm-models.md")
+
+
+def test_the_page_is_the_one_of_this_code() -> None:
+    assert PAGE.read_text() == page(), "run `python -m tests.runtimes.llm.model_page > docs/llm-models.md`"
+
+
+def test_the_page_lists_every_family_and_no_other() -> None:
+    assert listed() == loadable() | set(OTHER_PARTS)
+    assert {row.family for row in ARCHITECTURES.values()} <= loadable()
+    assert not missing() & loadable()
+
+
+def test_every_decoder_is_compared_with_transformers() -> None:
+    compared = {row.partition("-")[0] for row in (*ROWS, *FAMILIES)} | {"gemma3_text"}  # as gemma3
+    assert loadable() - set(ENCODERS) <= compared

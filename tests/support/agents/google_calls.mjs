@@ -1,0 +1,67 @@
+// Calls of @google/genai, whose results are printed as JSON. Arguments: the model; `chats` or `all`; `gemini`, `vertex`
+// or `express`.
+import { GoogleGenAI, FunctionCallingConfigMode } from "@google/genai";
+
+const [model, kind, cloud] = process.argv.slice(2);
+const { HEADRACE_URL: baseUrl, HEADRACE_KEY: apiKey } = process.env;
+const place = { project: process.env.HEADRACE_PROJECT, location: process.env.HEADRACE_LOCATION };
+// Without an account of Google, the token is a header of one's own.
+const clients = {
+  gemini: () => new GoogleGenAI({ apiKey, httpOptions: { baseUrl } }),
+  express: () => new GoogleGenAI({ vertexai: true, apiKey, httpOptions: { baseUrl } }),
+  vertex: () =>
+    new GoogleGenAI({
+      vertexai: true,
+      ...place,
+      httpOptions: { baseUrl },
+      googleAuthOptions: { authClient: { getRequestHeaders: async () => new Headers({ authorization: `Bearer ${apiKey}` }) } },
+    }),
+};
+const { models } = clients[cloud]();
+const schema = { type: "object", properties: { n: { type: "integer" } } };
+const picture = { inlineData: { mimeType: "image/png", data: "iVBORw0KGgo=" } };
+
+async function looped() {
+  const functionDeclarations = ["weather", "time"].map((name) => ({ name, parametersJsonSchema: schema }));
+  const config = { tools: [{ functionDeclarations }], thinkingConfig: { includeThoughts: true }, maxOutputTokens: 4096 };
+  const contents = [{ role: "user", parts: [picture, { text: "please call" }] }];
+  const names = [];
+  for (let turn = 0; turn < 2; turn++) {
+    const answer = await models.generateContent({ model, contents, config });
+    const calls = answer.functionCalls ?? [];
+    names.push(calls.map((call) => call.name));
+    const parts = calls.map(({ id, name }) => ({ functionResponse: { id, name, response: { output: name } } }));
+    contents.push(answer.candidates[0].content, { role: "user", parts }, { role: "user", parts: [{ text: "call again" }] });
+  }
+  return names;
+}
+
+async function failure(contents) {
+  try {
+    await models.generateContent({ model, contents });
+  } catch (error) {
+    return [error.status, JSON.parse(error.message).error.status];
+  }
+  return [];
+}
+
+const whole = await models.generateContent({ model, contents: "hi there" });
+let stream = "";
+for await (const chunk of await models.generateContentStream({ model, contents: "a b c" })) stream += chunk.text ?? "";
+const printed = {
+  text: whole.text,
+  finish: whole.candidates[0].finishReason,
+  counts: whole.usageMetadata.totalTokenCount > 0,
+  stream,
+  calls: await looped(),
+  count: (await models.countTokens({ model, contents: "hi there" })).totalTokens > 0,
+};
+if (kind === "all") {
+  const embedded = await models.embedContent({ model, contents: ["a", "bb"], config: { outputDimensionality: 2 } });
+  printed.vectors = embedded.embeddings.map((each) => each.values);
+  const config = { responseMimeType: "application/json", responseJsonSchema: schema };
+  printed.schema = JSON.parse((await models.generateContent({ model, contents: "hi", config })).text);
+  printed.long = await failure("!long");
+  printed.quota = await failure("!quota"); // last: a server with a used quota rests for a while
+}
+console.log(JSON.stringify(printed));
