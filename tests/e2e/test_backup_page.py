@@ -81,8 +81,8 @@ async def test_postgres(tmp_path: Path, postgres: Postgres) -> None:
                 await shell.run(line)
             newer = await changed_after_the_backup(g, older)
         outputs = [(await shell.run(line)).out for line in commands(section(PAGE, "### Restore Postgres"))]
-        assert older.split("-")[1] in outputs[1]
-        assert newer.split("-")[1] not in outputs[1]
+        assert older.split("-")[1] in outputs[2]
+        assert newer.split("-")[1] not in outputs[2]
         async with gateway(tmp_path, settings) as g:
             assert (await g.chat(older))[0] == 200
             assert (await g.chat(newer))[0] == 401

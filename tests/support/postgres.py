@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 from psycopg import sql
 
@@ -29,7 +30,7 @@ class Postgres:
         self._folder = Path(tempfile.mkdtemp(prefix="headrace-pg-", dir=_memory()))
         if self._user is not None:
             os.chown(self._folder, *self._user)
-        self._run(
+        self.run(
             "initdb",
             "-D",
             str(self._folder / "data"),
@@ -66,6 +67,38 @@ class Postgres:
         """Every connection breaks, at once; committed data is there after the next start."""
         self._end(signal.SIGQUIT)
 
+    def freeze(self) -> None:
+        """Stop all of its processes: it accepts connections, and answers nothing."""
+        self._signal_all(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        self._signal_all(signal.SIGCONT)
+
+    def _signal_all(self, number: int) -> None:
+        assert self._process is not None
+        processes = [psutil.Process(self._process.pid), *psutil.Process(self._process.pid).children(recursive=True)]
+        for process in processes:
+            process.send_signal(number)
+
+    def copy_standby(self) -> None:
+        """Remember all that is committed, as a standby that receives nothing more. Every connection breaks."""
+        self.crash()
+        shutil.rmtree(self._folder / "standby", ignore_errors=True)
+        subprocess.run(["cp", "-a", "data", "standby"], cwd=self._folder, check=True)
+        self.start()
+
+    def fail_over(self) -> None:
+        """End, and go on as the standby: what was committed since is lost."""
+        self.crash()
+        shutil.rmtree(self._folder / "data")
+        (self._folder / "standby").rename(self._folder / "data")
+        self.start()
+
+    def place(self, name: str) -> str:
+        """The path of a file that its programs can write."""
+        return str(self._folder / name)
+
     def database(self) -> str:
         """The URL of an empty database."""
         self._made += 1
@@ -94,8 +127,9 @@ class Postgres:
         """A connection past the product."""
         return psycopg.connect(host=str(self._folder), dbname=name, user="headrace", autocommit=True)
 
-    def _run(self, program: str, *arguments: str) -> None:
-        command = [str(Path(self._postgres).with_name(program)), *arguments]
+    def run(self, program: str, *arguments: str) -> None:
+        """Run a program of Postgres, such as `pg_dump`."""
+        command = [binary(program, "postgresql", _FOLDERS), *arguments]
         done = subprocess.run(command, capture_output=True, timeout=300, check=False, **self._as_user())
         assert done.returncode == 0, done.stderr.decode()
 

@@ -15,7 +15,8 @@ def make_certificate(folder: Path, name: str = "127.0.0.1") -> Path:
     """A key and a self-signed certificate of a name or an IP address in `folder`: `key.pem` and `cert.pem`."""
     folder.mkdir()
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
+    # Of another name than any other: a client that trusts two of them finds the right one.
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"test {x509.random_serial_number():x}")])
     now = datetime.datetime.now(datetime.UTC)
     certificate = (
         x509.CertificateBuilder()

@@ -43,7 +43,7 @@ class Host:
 
     def restart(self) -> None:
         """Begin another writer."""
-        self.files = WaitingFiles(lambda: self.config)
+        self.files = WaitingFiles(lambda: self.config, retained=0)
         self.writer = UsageWriter(lambda: self.config, lambda: PEPPER, self.files, lambda: self.now)
 
     async def rows(self, **query: Any) -> list[dict[str, Any]]:

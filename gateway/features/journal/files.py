@@ -1,12 +1,16 @@
 """The journals of a host's processes, which wait for the database. Usage and the search of requests read them.
 
+A journal outlives its import for an hour. A database that is replaced by an older one, in a failover or from a backup,
+has what it lost again: each reader compares its files with the database, and repeats those that it has no more.
+
 A record of a journal is one request (MessagePack). Files of earlier releases (`.spool`) have several in each record,
 whose usage was counted elsewhere.
 """
 
 import fcntl
 import os
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -16,6 +20,7 @@ from config.schema.config import Config
 from config.schema.telemetry import RequestsConfig
 from gateway.features.journal.folders import spool_of, usage_folder
 from gateway.features.journal.lines import RequestLine, summed
+from gateway.features.journal.tables import RETAINED
 from gateway.state.journal import MAGIC, JournalFile, framed, journals, records_of
 from gateway.state.refusals import refuse
 
@@ -24,6 +29,8 @@ _EARLIER = ".spool"
 _EARLIER_MAGIC = b"hdrreq02"
 _BATCH = 2 * 2**20
 """Bytes of records of one write."""
+MOST_RETAINED = 64 * 2**20
+"""Bytes of imported files that are retained; beyond, the oldest are deleted."""
 _BEGUN = 0o400
 """The mode of a file of which a database may have a part: it is never replaced by its sums."""
 _WRITABLE = 0o200
@@ -40,22 +47,40 @@ class WaitingLine(NamedTuple):
 
 
 class WaitingFiles:
-    """The files of a host. A file is deleted once all of its readers have it. Each reader may have a thread."""
+    """The files of a host. A file is deleted `retained` seconds after all of its readers have it.
 
-    def __init__(self, config: Callable[[], Config]) -> None:
+    Each reader may have a thread.
+    """
+
+    def __init__(
+        self, config: Callable[[], Config], retained: float = RETAINED, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._config = config
+        self._retained = retained
+        self._clock = clock
+        self._imported_at: dict[Path, float] = {}
         self._offsets: dict[Reader, dict[Path, int]] = {"usage": {}, "requests": {}}
         """How much of each file a reader has."""
         self._whole: dict[Reader, set[Path]] = {"usage": set(), "requests": set()}
         """The files that a reader has as a whole."""
 
-    def parts(self, reader: Reader) -> Iterator[tuple[JournalFile, list[WaitingLine]]]:
-        """The new lines of each file in batches. The reader has a batch once it requests the next one."""
+    def parts(
+        self, reader: Reader, lost: Callable[[Collection[str]], Iterable[str]]
+    ) -> Iterator[tuple[JournalFile, list[WaitingLine]]]:
+        """The new lines of each file in batches. The reader has a batch once it requests the next one.
+
+        `lost` returns which of these files the database of the reader has no more, as a whole or in part.
+        """
         files = [file for file in self._files() if reader in self._readers(file)]
         before, whole = self._offsets[reader], self._whole[reader]
-        offsets = self._offsets[reader] = {file.path: before.get(file.path, 0) for file in files}
-        whole.intersection_update(offsets)
+        gone = set(lost({file.source for file in files})) if before else set()
+        offsets = self._offsets[reader] = {
+            file.path: 0 if file.source in gone else before.get(file.path, 0) for file in files
+        }
+        whole.intersection_update(file.path for file in files if file.source not in gone)
         for file in files:
+            if file.path in whole:
+                continue
             try:
                 if reader == "usage" and not _begin(file):
                     continue
@@ -66,8 +91,19 @@ class WaitingFiles:
                 continue
             if file.is_final:
                 whole.add(file.path)
-                if all(file.path in self._whole[each] for each in self._readers(file)):
-                    file.path.unlink(missing_ok=True)
+        self._forget(files)
+
+    def _forget(self, files: list[JournalFile]) -> None:
+        """Delete the files whose time is over, and the oldest beyond `MOST_RETAINED` bytes."""
+        done = [file for file in files if all(file.path in self._whole[each] for each in self._readers(file))]
+        now, size = self._clock(), sum(file.size for file in done)
+        for file in done:
+            if size > MOST_RETAINED or now - self._imported_at.setdefault(file.path, now) >= self._retained:
+                file.path.unlink(missing_ok=True)
+                size -= file.size
+        present = {path for offsets in self._offsets.values() for path in offsets}
+        for path in [path for path in self._imported_at if path not in present]:
+            self._imported_at.pop(path, None)
 
     def bound(self) -> int:
         """Reduce the oldest files beyond `requests.max_waiting`. Returns the number of lost records of requests.
@@ -81,9 +117,9 @@ class WaitingFiles:
         for file in files:
             if size <= requests.max_waiting:
                 break
-            if not file.is_final:
-                continue
             waiting = file.size - self._imported(file)
+            if not file.is_final or waiting <= 0:
+                continue
             try:
                 lines = list(lines_of(file, self._offsets["requests"].get(file.path, 0), file.size))
                 if "usage" not in self._readers(file) or file.path in self._whole["usage"]:

@@ -1,12 +1,16 @@
 """How much of each journal a database has, and sums that grow: written in one transaction, so that a repeated import
 changes nothing."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Table, select, update
 
-from gateway.state.statements import insert_into
+from gateway.state.statements import in_parts, insert_into
+
+RETAINED = 3600.0
+"""Seconds for which a database may lose its last changes: for so long a journal outlives its import."""
 
 
 def move_offset(connection: Connection, sources: Table, source: str, end: int) -> int:
@@ -21,6 +25,34 @@ def move_offset(connection: Connection, sources: Table, source: str, end: int) -
     if end > before:
         connection.execute(update(sources).where(own).values(offset=end))
     return before
+
+
+class Moved:
+    """Up to where one writer has moved the offsets of journals, to notice a database that has lost its last changes."""
+
+    def __init__(self) -> None:
+        self._ends: dict[str, tuple[int, float]] = {}
+
+    def note(self, source: str, end: int) -> None:
+        """Note a transaction that is committed."""
+        self._ends[source] = end, time.monotonic()
+
+    def recent(self, present: Collection[str]) -> dict[str, int]:
+        """The ends of the files, of those that are present, that were moved in the last `RETAINED` seconds.
+
+        Later the database may have deleted the row of a file that is idle.
+        """
+        oldest = time.monotonic() - RETAINED
+        self._ends = {source: (end, at) for source, (end, at) in self._ends.items() if source in present}
+        return {source: end for source, (end, at) in self._ends.items() if at > oldest}
+
+    def lost(self, connection: Connection, sources: Table, present: Collection[str]) -> set[str]:
+        """The files, of those that are present, of which the database has less than before."""
+        recent, stored = self.recent(present), dict[str, int]()
+        for part in in_parts(list(recent)):
+            rows = connection.execute(select(sources.c.source, sources.c.offset).where(sources.c.source.in_(part)))
+            stored |= {row.source: row.offset for row in rows}
+        return {source for source, end in recent.items() if stored.get(source, 0) < end}
 
 
 def add_sums(connection: Connection, table: Table, rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> None:

@@ -37,6 +37,10 @@ _FILE = re.compile(r"\d{4}-\d\d-\d\d")
 class RequestDays(ABC):
     """All days of a database."""
 
+    def __init__(self) -> None:
+        self._created: set[str] = set()
+        """The days that this process knows to be whole."""
+
     @abstractmethod
     def sizes(self) -> dict[str, int]:
         """The bytes of each day (YYYY-MM-DD), the newest first."""
@@ -53,6 +57,10 @@ class RequestDays(ABC):
     def drop(self, day: str) -> None:
         """Delete a day."""
 
+    def forget(self, day: str) -> None:
+        """The database may not have a day any more: the next write creates it."""
+        self._created.discard(day)
+
     def close(self) -> None:  # noqa: B027 - a file needs nothing
         """Close pooled connections."""
 
@@ -61,8 +69,8 @@ class SqliteDays(RequestDays):
     """A folder with one SQLite file for each day."""
 
     def __init__(self, folder: Path) -> None:
+        super().__init__()
         self._folder = folder
-        self._created: set[str] = set()
         self._next = threading.local()
         self._engine = create_engine("sqlite://", creator=self._connect, poolclass=NullPool)
 
@@ -131,8 +139,8 @@ class PostgresDays(RequestDays):
     """Partitions of two tables, in the state database."""
 
     def __init__(self, url: str) -> None:
+        super().__init__()
         self._engine = open_engine(url)
-        self._created: set[str] = set()
 
     def sizes(self) -> dict[str, int]:
         with database_errors(_RECORDS), self._engine.begin() as connection:

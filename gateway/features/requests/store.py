@@ -2,14 +2,14 @@
 
 import secrets
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Table, insert
 
 from gateway.features.journal.files import WaitingLine
 from gateway.features.journal.lines import HOUR_MICROS, LABELS, NUMBERS, PART, RequestLine, day_of
-from gateway.features.journal.tables import add_sums, move_offset
+from gateway.features.journal.tables import Moved, add_sums, move_offset
 from gateway.features.requests.days import RequestDays
 from gateway.features.requests.schema import ROLLED, SUMS, DayTables
 from gateway.features.requests.search import CHOICES, MOST_CHOICES, RequestQuery, choices_of, page_of, total_of
@@ -28,6 +28,7 @@ class RequestStore:
         # No other writer has the same numbers, so that gateways never update the same row.
         self._next = self._writer = secrets.randbits(30) << 32
         self._series: dict[tuple[Any, ...], int] = {}
+        self._moved: defaultdict[str, Moved] = defaultdict(Moved)
 
     def write(self, source: str, waiting: Sequence[WaitingLine], oldest: str) -> int:
         """Import lines of one file, each exactly once. Returns the number of those of days before `oldest`, which are
@@ -40,7 +41,20 @@ class RequestStore:
             if day >= oldest:
                 with self.days.writing(day) as (connection, tables):
                     self._write_day(connection, tables, source, rows)
+                self._moved[day].note(source, rows[-1].end)
         return too_old
+
+    def lost(self, present: Collection[str]) -> set[str]:
+        """Which of these files the days had, and have no more, as a whole or in part."""
+        lost, days = set[str](), self.days.sizes()
+        for day in list(self._moved):
+            if day not in days:
+                lost |= self._moved.pop(day).recent(present).keys()
+                self.days.forget(day)
+                continue
+            with self.days.reading(day) as (connection, tables):
+                lost |= self._moved[day].lost(connection, tables.sources, present)
+        return lost
 
     def search(self, query: RequestQuery) -> list[dict[str, Any]]:
         """The rows of one page, the newest first."""

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from config.schema.config import Config
 from config.schema.telemetry import RequestsConfig
@@ -87,7 +87,7 @@ class RequestWriter:
     def _write(self, config: Config, requests: RequestsConfig) -> None:
         try:
             self._sweep(requests)
-            for file, waiting in self._files.parts("requests"):
+            for file, waiting in self._files.parts("requests", self._lost):
                 lines = [each for each in waiting if each.line.detail]
                 if self._is_full:
                     self.dropped += len(lines)
@@ -100,6 +100,9 @@ class RequestWriter:
         for mark in journals(spool_of(config), _EARLIER_MARK):
             if mark.is_final:
                 mark.path.unlink(missing_ok=True)
+
+    def _lost(self, present: Collection[str]) -> set[str]:
+        return self._store().lost(present)
 
     def _store_each(self, source: str, lines: Sequence[WaitingLine], requests: RequestsConfig) -> None:
         """Store lines of a file. Raises the error of a database that is away: the same lines come again."""

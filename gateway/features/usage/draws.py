@@ -9,6 +9,8 @@ from gateway.features.usage.schema import draws
 from gateway.limits.drawn import Draw, drawn
 from gateway.state.statements import in_parts, insert_into
 
+MILLIS = 1000
+
 
 class ReadDraws(NamedTuple):
     """The sums that have changed, or all of them, and the version up to which they are."""
@@ -23,7 +25,8 @@ def add_draws(connection: Connection, new: Iterable[Draw], now: float) -> None:
     sums = drawn(draw for draw in new if draw.until > now)
     if not sums:
         return
-    version = _last(connection) + 1
+    # A database that has lost its last changes is not given the versions of those again: readers have them.
+    version = max(_last(connection) + 1, int(now * MILLIS))
     statement = insert_into(connection, draws)
     added = {name: draws.c[name] + statement.excluded[name] for name in ("amount", "billions")}
     added["version"] = statement.excluded.version

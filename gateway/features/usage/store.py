@@ -5,7 +5,7 @@ Every method blocks: call it in a thread from async code. Methods raise `StoreUn
 
 import operator
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,7 +13,7 @@ from sqlalchemy import Connection, case, delete, func, insert, literal, not_, se
 
 from gateway.auth.state import StateDatabase
 from gateway.features.journal.files import WaitingLine
-from gateway.features.journal.tables import add_sums, move_offset
+from gateway.features.journal.tables import Moved, add_sums, move_offset
 from gateway.features.usage.charges import charge_of
 from gateway.features.usage.draws import ReadDraws, add_draws, forget_draws, read_draws
 from gateway.features.usage.earlier import CountedFile
@@ -37,6 +37,7 @@ class UsageStore:
         """`url` is an SQLAlchemy URL. Raises `StateConfigError` for one that cannot be used."""
         self._wall = wall
         self._rows = WriterRows()
+        self._moved = Moved()
         self._database = StateDatabase(url, pepper, USAGE)
 
     def add(
@@ -61,8 +62,14 @@ class UsageStore:
         except BaseException:
             self._rows = WriterRows(most_users)  # the transaction may have been committed
             raise
+        self._moved.note(source, waiting[-1].end)
         if self._rows.is_long:
             self._rows = WriterRows(most_users)
+
+    def lost(self, present: Collection[str]) -> set[str]:
+        """Which of these files the database had, and has no more, as a whole or in part."""
+        with self._database.transaction() as connection:
+            return self._moved.lost(connection, sources, present)
 
     def write(self, files: Iterable[CountedFile], oldest: int) -> None:
         """Write files of counters; those before the hour `oldest` are no longer retained."""

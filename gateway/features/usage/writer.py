@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -76,7 +76,7 @@ class UsageWriter:
         usage, now = config.usage or UsageConfig(), self._wall()
         oldest = int(now - usage.hours) // HOUR
         try:
-            for file, waiting in self._files.parts("usage"):
+            for file, waiting in self._files.parts("usage", self._lost):
                 lines = [each for each in waiting if each.line.counted or each.line.draws]
                 _import(file.source, lines, partial(self._add, file.source, oldest, currency_of(config), usage.users))
             for counted in counted_files(usage_folder(config)):
@@ -91,6 +91,9 @@ class UsageWriter:
         if config.usage is not None and (now - self._summed_at >= _SUM_EVERY or now < self._summed_at):
             self._summed_at = now
             self.opened().sum_days(oldest, day_of(int(now - usage.days) // HOUR))
+
+    def _lost(self, present: Collection[str]) -> set[str]:
+        return self.opened().lost(present)
 
     def _add(self, source: str, oldest: int, currency: str, users: int, lines: Sequence[WaitingLine]) -> None:
         self.opened().add(source, lines, oldest, currency, users)

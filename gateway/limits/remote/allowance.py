@@ -9,7 +9,7 @@ from config.schema.limits import LimitsConfig
 from gateway.limits.allowance import Allowance, Hold
 from gateway.limits.drawn import SPEND, DrawnUnit, DrawTotals, debt_of
 from gateway.limits.mutexes import LimitsUnavailable
-from policies.limits.limits import RATED, Amounts
+from policies.limits.limits import NOTHING, RATED, Amounts
 
 PREFIX = b"{headrace}:"
 """The prefix of keys, in braces: a cluster then stores all keys on one node, as a script requires."""
@@ -36,7 +36,7 @@ class RemoteAllowance(Allowance):
     While Redis is unavailable it counts locally, from the row's last state, and the usage of that time is a debt.
     """
 
-    __slots__ = ("_debts", "_owed", "_rates", "_recorded", "_refuses", "_ttl", "key", "own")
+    __slots__ = ("_debts", "_is_least", "_owed", "_rates", "_recorded", "_refuses", "_ttl", "key", "own")
 
     def __init__(self, debts: Debts, scope: str, subject: str, config: LimitsConfig, now: float, utc: float) -> None:
         self._debts = debts
@@ -54,6 +54,8 @@ class RemoteAllowance(Allowance):
         super().configure(config, now, utc)
         self._refuses = config.on_redis_failure == "refuse" and not self.in_shadow
         units = [(RATED.index(unit), getattr(config, unit)) for unit in self.buckets]
+        self._is_least = self._refuses and config.count == "exact"
+        """Whether Redis has at least what is recorded when nothing is in flight: no gateway counts without it."""
         self._rates = [(unit, float(rate.amount), rate.period) for unit, rate in units]
         periods = [2 * rate.period for _, rate in units]
         self._ttl = int(max([60, *periods, HOUR if config.concurrency else 0]))
@@ -70,7 +72,8 @@ class RemoteAllowance(Allowance):
         if (budget := self.spend) is not None:
             ttl = max(ttl, int(budget.reset(utc)) + HOUR)
             recorded = float(self._recorded.get(int(budget.start), 0))
-            spend = (budget.period, float(budget.amount), budget.end, float(budget.clamp(picos)), recorded)
+            amount, n = float(budget.amount), float(budget.clamp(picos))
+            spend = (budget.period, amount, budget.end, n, recorded, self._is_least)
         return [ttl, self.config.concurrency or False, rates, spend or False, self.in_shadow]
 
     def _debt(self, unit: int, rate: float, utc: float) -> float:
@@ -80,13 +83,19 @@ class RemoteAllowance(Allowance):
         return max(0.0, debt - rate * max(0.0, utc - at))
 
     def include(self, unit: DrawnUnit, drawn: DrawTotals, now: float, utc: float) -> bool:
-        """Redis counts all draws itself. What is recorded is for a Redis that has lost its data."""
+        """Redis counts all draws itself. What is recorded is for a Redis that has lost its data, and for requests that
+        a killed gateway could not settle. False while Redis may have less than is recorded."""
         slots = drawn.slots(unit.name, own=True)
         if unit.unit == SPEND:
             self._recorded = slots
-            if (budget := self.spend) is not None:  # until the first answer of Redis
+            if (budget := self.spend) is not None:
                 budget.reset(utc)
-                budget.used = max(budget.used, slots.get(int(budget.start), 0))
+                recorded = slots.get(int(budget.start), 0)
+                is_behind = recorded > budget.used
+                budget.used = max(budget.used, recorded)  # until the next answer of Redis
+                if self._is_least and (is_behind or self.concurrency.in_flight):
+                    self._debts.owe(self, NOTHING, 0)  # asks for its state
+                    return False
         else:
             bucket = self.buckets[RATED[unit.unit]]
             self._owed[unit.unit] = debt_of(slots, unit, bucket.capacity, utc), utc

@@ -147,7 +147,7 @@ class LeasedAllowance(RemoteAllowance):
         row = self.row((0, 0, 0, 0, 0), 0, utc)
         row[2] = [(unit, capacity, period, demands[unit], debt) for unit, capacity, period, _, debt in row[2]]
         if row[3]:
-            row[3] = (*row[3][:3], money, row[3][4])
+            row[3] = (*row[3][:3], money, *row[3][4:])
         slots = False if self._places is None else int(self.own + self._places.level + max(0, places))
         return row, slots
 

@@ -4,8 +4,10 @@
 -- ARGV: the step, and in msgpack {gateway, generation, ...}. Numbers are doubles, times are this server's.
 --
 -- A row is {ttl, limit, rates, spend, shadow}: rates are {unit, capacity, period, n, debt}, spend is
--- {period, amount, end of the window, n, recorded}, and what there is not is false. Debt and recorded are what the state
--- database has: a row begins with them that this server does not have, or has lost.
+-- {period, amount, end of the window, n, recorded, whether it is least}, and what there is not is false. Debt and
+-- recorded are what the state database has: a row begins with them that this server does not have, or has lost. Where
+-- recorded is the least, a gateway that was killed before it could settle is charged by its records: then nothing is in
+-- flight any more that could be charged a second time.
 
 local gateways, mine = KEYS[1], KEYS[2]
 local args = cmsgpack.unpack(ARGV[2])
@@ -50,6 +52,9 @@ local function read(key, row)
       state.window = told
     elseif told > state.window and told <= last then
       state.used, state.window = is_new and row[4][5] or 0, told
+    end
+    if row[4][6] and state.n == 0 and state.window == told then
+      state.used = math.max(state.used, row[4][5])
     end
   end
   return state
@@ -192,11 +197,12 @@ function steps.reserve()
 end
 
 -- {sequence, rows, ends, debts}: an end is {id, undone, {{row, amounts, picos}, ...}}, a debt {row, amounts, picos}.
--- Amounts are by unit from 0. What is no longer held, for this server forgot or gave it back, is charged alone.
+-- → states, none if it was settled before. Amounts are by unit from 0. What is no longer held, for this server forgot
+-- or gave it back, is charged alone.
 function steps.settle()
   local settled = tonumber(redis.call('HGET', mine, 'settled')) or 0
   if args[3] <= settled then
-    return {true}
+    return {}
   end
   local states = {}
   for i, row in ipairs(args[4]) do
@@ -238,7 +244,10 @@ function steps.settle()
     write(state)
   end
   redis.call('HSET', mine, 'settled', args[3])
-  return {true}
+  for i, state in ipairs(states) do
+    states[i] = told(state)
+  end
+  return states
 end
 
 -- {rows, slots}: n is what is wanted of each unit, below 0 to give back; slots is how many requests at once this

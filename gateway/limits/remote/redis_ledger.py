@@ -229,8 +229,11 @@ class RedisLedger:
         ]
         owed = [(place[d.allowance.key], d.amounts, float(d.picos)) for d in debts]
         templates = [allowance.row(NOTHING, 0, utc) for allowance in rows.values()]
-        await self._call(b"settle", list(rows.values()), self._settled, templates, settlements, owed)
+        states = await self._call(b"settle", list(rows.values()), self._settled, templates, settlements, owed)
         self._batch = None
+        now = self._clock()
+        for allowance, state in zip(rows.values(), states, strict=False):  # none if it was settled before
+            allowance.load(state, now)
 
     def _next_batch(self) -> tuple[list[End], list[Debt]]:
         ends, self._ends = self._ends[:BATCH], self._ends[BATCH:]

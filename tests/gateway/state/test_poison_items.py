@@ -103,7 +103,7 @@ async def audit(database: str, items: Sequence[Item], folder: Path, patch: pytes
 
 async def usage(database: str, items: Sequence[Item], folder: Path, patch: pytest.MonkeyPatch) -> None:
     configuration = config(state={"database": database}, usage={"folder": str(folder)})
-    files = WaitingFiles(lambda: configuration)
+    files = WaitingFiles(lambda: configuration, retained=0)
     writer = UsageWriter(lambda: configuration, lambda: PEPPER, files, lambda: NOVEMBER)
     lines = [line(tenant=item.name, model=item.value, counted=True) for item in items]
     patch.setattr(journal_files, "lines_of", lambda file, offset, _: waiting(lines)[offset:])

@@ -1,10 +1,11 @@
 """Usage and the records of requests are sums of the ended requests, whatever is killed at which step."""
 
 import os
+import sqlite3
 import tarfile
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from config.schema.money import format_amount
 from gateway.features.journal.files import WaitingFiles
 from gateway.features.journal.lines import PART, RequestLine, summed
 from gateway.features.journal.live import LiveJournal
+from gateway.features.journal.tables import RETAINED
 from gateway.features.requests.search import LabelTest, RequestQuery
 from gateway.features.requests.writer import RequestWriter
 from gateway.features.usage.charges import charge_of
@@ -75,6 +77,7 @@ class Host:
 
     def __init__(self, made: Config) -> None:
         self.config = made
+        self.clock = 0.0
         self.begin()
         self.billed: Counter[str] = Counter()
         self.stored: Counter[str] = Counter()
@@ -96,7 +99,7 @@ class Host:
         self.begin()
 
     def begin(self) -> None:
-        files = WaitingFiles(lambda: self.config)
+        files = WaitingFiles(lambda: self.config, clock=lambda: self.clock)
         self.usage = UsageWriter(lambda: self.config, lambda: PEPPER, files)
         self.requests = RequestWriter(lambda: self.config, files)
 
@@ -117,6 +120,12 @@ class Host:
             self.restart()
             return True
         return False
+
+    async def until_forgotten(self) -> None:
+        """Write what waits, and let the time pass for which imported files are retained."""
+        for _ in range(2):
+            await self.write()
+            self.clock += RETAINED
 
     async def check(self) -> None:
         """The invoices are the sums of the requests, and so are the records."""
@@ -145,9 +154,42 @@ steps = st.lists(
         st.tuples(st.just("write"), st.none() | st.integers(0, 60)),
         st.tuples(st.just("restart")),
         st.tuples(st.just("later"), st.integers(1, 30 * 3600)),
+        st.tuples(st.just("copy")),
+        st.tuples(st.just("fail over")),
     ),
     max_size=30,
 )
+
+
+class Standby:
+    """A copy of the databases of a folder, which takes their place while writers have them open."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._copies: dict[Path, sqlite3.Connection] = {}
+
+    def _present(self) -> list[Path]:
+        return [*self._folder.glob("state.db"), *self._folder.glob("state.db.requests/*.db")]
+
+    def copy(self) -> None:
+        """Receive all that is committed."""
+        for path in self._present():
+            copied = self._copies.setdefault(path, sqlite3.connect(":memory:"))
+            with closing(sqlite3.connect(path)) as source:
+                source.backup(copied)
+
+    def fail_over(self) -> None:
+        """What was committed since the copy is lost."""
+        for path in self._present():
+            if (copied := self._copies.get(path)) is not None:
+                with closing(sqlite3.connect(path)) as target:
+                    copied.backup(target)
+            elif path.stem != "state" and self._copies:
+                path.unlink()
+
+    def close(self) -> None:
+        for copied in self._copies.values():
+            copied.close()
 
 
 @settings(max_examples=15, deadline=None)
@@ -155,8 +197,9 @@ steps = st.lists(
 async def test_invoices_and_records_are_the_sums_of_the_ended_requests(
     tmp_path_factory: pytest.TempPathFactory, steps: list[Any]
 ) -> None:
-    """Three processes, which a reload lets store usage, records, both or none."""
-    state = {"database": f"sqlite:///{tmp_path_factory.mktemp('sums')}/state.db"}
+    """Three processes, which a reload lets store usage, records, both or none. The database may lose changes."""
+    folder = tmp_path_factory.mktemp("sums")
+    state, standby = {"database": f"sqlite:///{folder}/state.db"}, Standby(folder)
     sections: Any = ({"usage": USAGE, "requests": REQUESTS}, {"usage": USAGE}, {"requests": REQUESTS}, {})
     kinds = [config(state=state, **each) for each in sections]
     host, now = Host(kinds[0]), float(NOVEMBER)
@@ -179,11 +222,17 @@ async def test_invoices_and_records_are_the_sums_of_the_ended_requests(
                 host.restart()
             case "later", seconds:
                 now = min(now + seconds, NOVEMBER + 29 * 86400.0)
+            case ("copy",):
+                standby.copy()
+            case ("fail over",):
+                standby.fail_over()
     for process in processes:
         process.close()
     await host.write()
     await host.check()
-    assert not left_in(Path(str(state["database"])[10:]).parent)
+    await host.until_forgotten()
+    assert not left_in(folder)
+    standby.close()
     await host.aclose()
 
 
@@ -209,6 +258,7 @@ async def test_a_writer_that_is_killed_at_any_step_neither_loses_nor_doubles(any
             break
     assert step > 20
     lasting.close()
+    await host.until_forgotten()
     await host.aclose()
     assert not list((tmp_path / "u").iterdir())
 
@@ -229,6 +279,7 @@ async def test_a_host_of_an_earlier_release_is_continued(tmp_path: Path) -> None
     for _ in range(2):
         await host.write()
         await host.check()
+    await host.until_forgotten()
     assert not left_in(tmp_path)
     await host.aclose()
 
@@ -247,11 +298,14 @@ async def test_usage_waits_while_a_reload_has_removed_its_section(tmp_path: Path
     process.close()
     for _ in range(2):
         await host.requests.write()
-        assert [path.parent.name for path in left_in(tmp_path)] == ["state.db.usage"]
+        host.clock += RETAINED
+    await host.requests.write()
+    assert [path.parent.name for path in left_in(tmp_path)] == ["state.db.usage"]
     host.restart()
     host.config = both
     await host.write()
     await host.check()
+    await host.until_forgotten()
     assert not left_in(tmp_path)
     await host.aclose()
 

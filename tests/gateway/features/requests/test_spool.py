@@ -42,7 +42,7 @@ class Host:
 
     def restart(self) -> None:
         """Begin other writers."""
-        self.files = WaitingFiles(lambda: self.config)
+        self.files = WaitingFiles(lambda: self.config, retained=0)
         self.usage = UsageWriter(lambda: self.config, lambda: PEPPER, self.files, lambda: self.now)
         self.writer = RequestWriter(lambda: self.config, self.files, lambda: self.now, lambda: self.clock)
 

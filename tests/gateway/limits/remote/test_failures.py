@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis
 
 from adapters.errors import LimitExceeded
 from config.schema.money import PICOS
@@ -212,3 +213,28 @@ async def test_a_redis_that_lost_its_data_begins_with_the_recorded_usage(tmp_pat
             assert row["l0"] == pytest.approx(100 - 20 - 13, abs=0.1)
         else:  # a lease, and the debt of another one, are a twentieth each
             assert 30 <= 3 * admitted <= 40 + 2 * 5 + 3
+
+
+@pytest.mark.processes
+async def test_requests_of_a_killed_gateway_are_charged_by_their_records(redis: RedisServer) -> None:
+    """It was killed after the end of a request, and before Redis had that."""
+    amounts = {"spend": "9 usd/month", "count": "exact", "on_redis_failure": "refuse"}
+    async with gateways(2, redis, amounts) as (one, two):
+        for each in (one, two):
+            each.ledger.drawn.is_recorded = True
+            each.ledger.configure([tenant(amounts)], each.clock())
+        held = await one.reserve(usd=3)
+        await one.die()
+        one.settle(held, usd=2)
+        two.ledger.drawn.put(drawn(held.draws), two.clock(), time.time())
+        assert (await two.row())["umonth"] == 3 * PICOS  # what it may still use is reserved
+        client = Redis.from_url(redis.url)
+        await client.zadd("{headrace}:gateways", {one.redis.name: 0.0})
+        await client.aclose()
+        async with asyncio.timeout(300):
+            while (await two.row()).get("umonth") != 2 * PICOS:
+                two.ledger.drawn.put([], two.clock(), time.time())
+                await asyncio.sleep(0.05)
+        two.settle(await two.reserve(usd=7), usd=7)
+        with pytest.raises(LimitExceeded):
+            await two.reserve(usd=1)
