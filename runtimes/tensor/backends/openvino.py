@@ -89,10 +89,13 @@ def compiled(config: ModelConfig, path: Path, device: Device) -> Any:
     if target.partition(".")[0].partition(":")[0] not in devices:
         raise ModelLoadError(f"OpenVINO has no device `{target}` here: it has {', '.join(core.available_devices)}")
     own = {name: value for name, value in given.items() if name.isupper()}
-    for name in own:
-        if target in core.available_devices and name not in core.get_property(target, "SUPPORTED_PROPERTIES"):
-            raise ModelLoadError(f"parameter `{name}`: OpenVINO has no such property for {target}")
-    return core.compile_model(core.read_model(str(path)), target, properties | own)
+    try:
+        return core.compile_model(core.read_model(str(path)), target, properties | own)
+    except RuntimeError as error:  # several lines, with paths of its own sources
+        *_, reason = str(error).strip().splitlines()
+        raise ModelLoadError(
+            f"OpenVINO refuses the model or a parameter ({', '.join(own) or 'none'}): {reason}"
+        ) from None
 
 
 def _of_triton(parameters: Mapping[str, str]) -> dict[str, str]:

@@ -52,11 +52,13 @@ def joined(columns: Sequence[Array]) -> Array:
 
 def _in_order(inputs: list[str], features: Sequence[str]) -> list[str]:
     """The inputs in the order of the model's features, if they have the same names."""
-    if len(inputs) < 2 or not set(inputs) & set(features):
+    by_feature = {name.replace(" ", "_"): name for name in inputs}  # LightGBM's files have no spaces in names
+    wanting = [name.replace(" ", "_") for name in features]
+    if len(inputs) != len(features) or not by_feature.keys() & set(wanting):
         return inputs
-    if set(inputs) != set(features):
+    if by_feature.keys() != set(wanting):
         raise ModelLoadError(f"the model's features are {', '.join(features)}, and the inputs are {', '.join(inputs)}")
-    return list(features)
+    return [by_feature[name] for name in wanting]
 
 
 def described(config: ModelConfig, features: int, datatype: str, outputs: Mapping[str, Method]) -> ModelConfig:

@@ -7,7 +7,8 @@ replaces what it names. A model is in the folder itself or in that of a version.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -51,15 +52,28 @@ class Described(NamedTuple):
     unused: tuple[str, ...] = ()
 
 
-def described(config: ModelConfig, folder: Path, version_folders: Iterable[Path]) -> Described:
-    """A configuration with what is in the folder's foreign files. Blocks for the disk. Raises ConfigError."""
-    for place in (folder, *version_folders):
-        if (place / MLFLOW).is_file():
-            return Described(_over(_of_mlflow(place / MLFLOW, "", config.name), config))
-        if (place / MLSERVER).is_file():
-            made = _of_mlserver(place / MLSERVER, config.name)
-            return made._replace(config=_over(made.config, config))
+def described(config: ModelConfig, version_folders: Sequence[Path]) -> Described:
+    """A configuration with what is in the foreign files of the newest version, unless it names a framework itself.
+
+    Blocks for the disk. Raises ConfigError.
+    """
+    if config.backend or config.platform or config.ensemble is not None:
+        return Described(config)
+    for place in reversed(version_folders):
+        for marker in MARKERS:
+            if (place / marker).is_file():
+                return _described(place / marker, config)
     return Described(config)
+
+
+def _described(path: Path, config: ModelConfig) -> Described:
+    try:
+        made = (
+            _of_mlserver(path, config.name) if path.name == MLSERVER else Described(_of_mlflow(path, "", config.name))
+        )
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise _refused(path, "is malformed") from None
+    return made._replace(config=_over(made.config, config))
 
 
 def _over(read: ModelConfig, written: ModelConfig) -> ModelConfig:
@@ -86,7 +100,7 @@ def _of_mlflow(path: Path, below: str, name: str) -> ModelConfig:
     for flavor, read in _FLAVORS.items():
         if isinstance(fields := flavors.get(flavor), Mapping):
             config = read(path, fields, ModelConfig(name, ""))
-            file = f"{below}{config.default_model_filename}"
+            file = f"{below}{_local(path, config.default_model_filename)}"
             signature = _part(path, written, "signature")
             inputs = tuple(_specs(path, signature.get("inputs"), "input"))
             outputs = tuple(_specs(path, signature.get("outputs"), "predict"))
@@ -97,37 +111,39 @@ def _of_mlflow(path: Path, below: str, name: str) -> ModelConfig:
                 inputs=inputs if is_table else (),
                 outputs=outputs if is_table and inputs and len(outputs) == 1 else (),
             )
-    raise _refused(path, f"flavors {', '.join(flavors)} are not served here: these are: {', '.join(_FLAVORS)}")
+    raise _refused(
+        path, f"flavors {', '.join(map(str, flavors))} are not served here: these are: {', '.join(_FLAVORS)}"
+    )
 
 
 def _sklearn(path: Path, fields: Mapping[str, Any], config: ModelConfig) -> ModelConfig:
-    return replace(config, backend="sklearn", default_model_filename=str(fields.get("pickled_model", "model.pkl")))
+    return replace(config, backend="sklearn", default_model_filename=_text(path, fields, "pickled_model", "model.pkl"))
 
 
 def _xgboost(path: Path, fields: Mapping[str, Any], config: ModelConfig) -> ModelConfig:
-    kind = str(fields.get("model_class", ""))
+    kind = _text(path, fields, "model_class", "")
     parameters = {"output_class": "true"} if kind.endswith("Classifier") else {}
-    file = str(fields.get("data", "model.xgb"))
+    file = _text(path, fields, "data", "model.xgb")
     return replace(config, backend="xgboost", default_model_filename=file, parameters=parameters)
 
 
 def _lightgbm(path: Path, fields: Mapping[str, Any], config: ModelConfig) -> ModelConfig:
     """A Booster is text; a model with scikit-learn's methods is a pickle."""
-    file = str(fields.get("data", "model.lgb"))
+    file = _text(path, fields, "data", "model.lgb")
     backend = "sklearn" if file.endswith(".pkl") else "lightgbm"
     return replace(config, backend=backend, default_model_filename=file)
 
 
 def _onnx(path: Path, fields: Mapping[str, Any], config: ModelConfig) -> ModelConfig:
-    return replace(config, backend="onnx", default_model_filename=str(fields.get("data", "model.onnx")))
+    return replace(config, backend="onnx", default_model_filename=_text(path, fields, "data", "model.onnx"))
 
 
 def _tensorflow(path: Path, fields: Mapping[str, Any], config: ModelConfig) -> ModelConfig:
     folder = fields.get("saved_model_dir")
     if not isinstance(folder, str):
         raise _refused(path, "the flavor tensorflow has no `saved_model_dir`: export the model as a SavedModel")
-    signature = fields.get("signature_def_key")
-    parameters = {"signature": str(signature)} if signature else {}
+    signature = _text(path, fields, "signature_def_key", "")
+    parameters = {"signature": signature} if signature else {}
     return replace(config, backend="tensorflow", default_model_filename=folder, parameters=parameters)
 
 
@@ -152,7 +168,7 @@ def _specs(path: Path, text: object, name: str) -> Iterator[TensorSpec]:
     for column in columns:
         if not isinstance(column, dict):
             raise _refused(path, "its signature has a column that is no object")
-        kind, named = column.get("type"), str(column.get("name") or "")
+        kind, named = column.get("type"), _text(path, column, "name", "")
         if kind == "tensor":
             yield _tensor(path, column, named or name)
         elif not named and name == "input":
@@ -166,9 +182,9 @@ def _specs(path: Path, text: object, name: str) -> Iterator[TensorSpec]:
 def _tensor(path: Path, column: Mapping[str, Any], name: str) -> TensorSpec:
     spec = column.get("tensor-spec")
     shape = spec.get("shape") if isinstance(spec, dict) else None
-    if not isinstance(shape, list) or not all(isinstance(one, int) for one in shape) or not shape:
+    if not isinstance(spec, dict) or not isinstance(shape, list) or not shape or set(map(type, shape)) != {int}:
         raise _refused(path, f"tensor `{name}` of its signature has no shape")
-    datatype = _TENSORS.get(str(spec["dtype"]) if isinstance(spec, dict) else "")
+    datatype = _TENSORS.get(_text(path, spec, "dtype", ""))
     if datatype is None:
         raise _refused(path, f"tensor `{name}` is of an unknown dtype")
     if len(shape) == 1:  # one number a row
@@ -183,13 +199,13 @@ def _of_mlserver(path: Path, name: str) -> Described:
     written = _mapping(path, json.loads)
     if (own := written.get("name")) not in (None, "", name):
         raise _refused(path, f"its name is {own}, and its folder's is {name}: give the folder the model's name")
-    implementation = str(written.get("implementation", ""))
+    implementation = _text(path, written, "implementation", "")
     backend = _RUNTIMES.get(implementation)
     if backend is None:
         served = ", ".join(_RUNTIMES)
         raise _refused(path, f"implementation `{implementation}` is not served here: these are: {served}")
     parameters = _part(path, written, "parameters")
-    file = _local(path, str(parameters.get("uri") or ""))
+    file = _local(path, _text(path, parameters, "uri", ""))
     unused = [key for key in parameters if key != "uri"]
     unused += [key for key in written if key not in _OF_RUNTIME and not key.startswith("max_batch_")]
     if backend == MLFLOW:
@@ -213,20 +229,17 @@ def _input(path: Path, fields: object) -> TensorSpec:
     if not isinstance(fields, dict) or not isinstance(shape, list) or not all(isinstance(one, int) for one in shape):
         raise _refused(path, "an input has no shape")
     dims = tuple(one if one > 0 else -1 for one in shape[1:]) or (-1,)
-    return TensorSpec(str(fields.get("name", "input")), str(fields.get("datatype", "FP64")), dims)
+    return TensorSpec(_text(path, fields, "name", "input"), _text(path, fields, "datatype", "FP64"), dims)
 
 
 def _local(path: Path, uri: str) -> str:
     """The path of a file from the model's folder. Empty for the usual file."""
-    folder = path.parent.resolve()
     if "://" in uri:
-        raise _refused(path, f"`uri` is {uri.partition('://')[0]}://…: put the file beside {MLSERVER}")
-    if not uri or uri.rstrip("/") in (".", "./"):
-        return ""
-    file = (folder / uri).resolve()
-    if not file.is_relative_to(folder):
-        raise _refused(path, "`uri` must lie in the model's own folder")
-    return str(file.relative_to(folder))
+        raise _refused(path, f"its file is at {uri.partition('://')[0]}://…: put it beside {path.name}")
+    file = posixpath.normpath(uri) if uri else "."
+    if file.startswith(("/", "../")) or file == ".." or "\0" in file:
+        raise _refused(path, f"{uri[:100]!r} must lie in the model's own folder")
+    return "" if file == "." else file
 
 
 def _whole(path: Path, fields: Mapping[str, Any], name: str) -> int:
@@ -260,6 +273,16 @@ def _part(path: Path, fields: Mapping[str, Any], name: str) -> Mapping[str, Any]
     if not isinstance(part, dict):
         raise _refused(path, f"`{name}` must be an object")
     return part
+
+
+def _text(path: Path, fields: Mapping[str, Any], name: str, default: str) -> str:
+    """Raises ConfigError for a value of another kind: an alias of YAML may be of any size as text."""
+    value = fields.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, str):
+        raise _refused(path, f"`{name}` must be text")
+    return value
 
 
 def _refused(path: Path, reason: str) -> ConfigError:

@@ -115,7 +115,7 @@ def _finished(
     files = _Files(folder)
     version_folders = tuple(version_folders)
     config = replace(config, batch="written" if any((key,) in doc.lines for key in _SIZES) else "")
-    config, unused = foreign.described(config, folder, version_folders)
+    config, unused = foreign.described(config, version_folders)
     config = replace(
         config,
         backend=config.backend or _backend(config, version_folders),

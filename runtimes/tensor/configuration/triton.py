@@ -93,7 +93,9 @@ PLATFORMS: Final = {
 """The older names, which include the file's format."""
 TREES: Final = {"xgboost": "xgboost", "xgboost_json": "xgboost", "xgboost_ubj": "xgboost", "lightgbm": "lightgbm"}
 """By `model_type` of Triton's backend for forests (fil)."""
-_OF_TREES: Final = frozenset({"model_type", "output_class", "predict_proba", "threshold", "predict_type", "rounds"})
+_OF_TREES: Final = frozenset(
+    {"model_type", "output_class", "predict_proba", "threshold", "predict_type", "rounds", "probe"}
+)
 """Its parameters that the answer depends on, and ours."""
 _OF_SPEED: Final = frozenset(
     {

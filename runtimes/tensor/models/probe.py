@@ -7,6 +7,8 @@ batch, three rows must have the same answers together as alone: else the rows of
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import logging
 import math
 from collections.abc import Iterator
@@ -43,7 +45,8 @@ def is_needed(config: ModelConfig, source: ModelConfig) -> bool:
 
 async def has_separate_rows(config: ModelConfig, instance: Instance) -> bool:
     """Whether rows have the same answers together as alone. False also for a model that answers no such request."""
-    for inputs in _tries(config, ROWS):
+    tries = _tries(config, ROWS)
+    while (inputs := await asyncio.to_thread(next, tries, None)) is not None:
         try:
             members = [{name: array[i : i + 1] for name, array in inputs.items()} for i in range(ROWS)]
             alone = [await run(config, instance, [member]) for member in members]
@@ -62,7 +65,8 @@ async def has_separate_rows(config: ModelConfig, instance: Instance) -> bool:
 async def check_answers(config: ModelConfig, instance: Instance) -> None:
     """Raises `ModelLoadError` if the model answers no request, and its schema leaves no doubt about what to send."""
     failure: Exception | None = None
-    for inputs in (*_tries(config, 1), *_tries(config, 1, random=False)):
+    tries = itertools.chain(_tries(config, 1), _tries(config, 1, random=False))
+    while (inputs := await asyncio.to_thread(next, tries, None)) is not None:
         try:
             await run(config, instance, [inputs])
         except ModelFailed as error:
@@ -94,7 +98,10 @@ def _tries(config: ModelConfig, rows: int, *, random: bool = True) -> Iterator[T
         if sum(math.prod(shapes[spec.name]) * ITEM_SIZE.get(spec.datatype, 8) for spec in inputs) > MAX_BYTES:
             continue
         for limit in highest:
-            arrays = {spec.name: random_array(spec.datatype, shapes[spec.name], limit) for spec in inputs}
+            arrays = {
+                spec.name: random_array(spec.datatype, shapes[spec.name], limit, seed)
+                for seed, spec in enumerate(inputs)
+            }
             yield arrays if random else {name: _empty(array) for name, array in arrays.items()}
 
 

@@ -162,9 +162,9 @@ def _decoded(spec: WarmupInput, content: bytes, of_a_row: int, of_all: int) -> A
     raise ModelLoadError(str(failure))
 
 
-def random_array(datatype: str, shape: tuple[int, ...], below: int = 100) -> Array:
+def random_array(datatype: str, shape: tuple[int, ...], below: int = 100, seed: int = 0) -> Array:
     """Random values: small integers, because these are often indices; fractions around zero; short texts."""
-    random = np.random.default_rng(0)
+    random = np.random.default_rng(seed)
     if datatype == "BYTES":
         words = np.empty(math.prod(shape), object)
         words[:] = [b"%d" % number for number in random.integers(0, 1000, words.size)]

@@ -127,6 +127,11 @@ def test_parameters_of_tritons_backend(tmp_path: Path) -> None:
     given = {"TARGET_DEVICE": "CPU", "SKIP_OV_DYNAMIC_BATCHSIZE": "YES", "ENABLE_BATCH_PADDING": "NO"}
     model = compiled(replace(config, parameters=given | {"HINT_BF16": "NO"}), tmp_path / "model.xml", Device())
     assert model.get_property("EXECUTION_DEVICES") == ["CPU"]
-    for name, message in (("NO_SUCH", "no such property for CPU"), ("CPU_EXTENSION_PATH", "not served here")):
-        with pytest.raises(ModelLoadError, match=f"`{name}`.*{message}"):
+    compiled(replace(config, parameters={"CACHE_DIR": str(tmp_path / "cache")}), tmp_path / "model.xml", Device())
+    assert [*(tmp_path / "cache").iterdir()]
+    for name, message in (
+        ("NO_SUCH", "refuses.*NO_SUCH"),
+        ("CPU_EXTENSION_PATH", "CPU_EXTENSION_PATH.*not served here"),
+    ):
+        with pytest.raises(ModelLoadError, match=message):
             compiled(replace(config, parameters={name: "/tmp/x.so"}), tmp_path / "model.xml", Device())

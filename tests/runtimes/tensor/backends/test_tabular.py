@@ -276,6 +276,16 @@ def test_numbers_that_have_the_names_of_features_are_joined_by_name(kind: str, t
         load(replace(written, inputs=specs(dict.fromkeys(["a", "b", "c", "x"], "FP64"))), tmp_path)
 
 
+def test_names_with_spaces_are_those_of_lightgbm_with_lines(tmp_path: Path) -> None:
+    names = ["hours per week", "age", "income", "city code"]
+    model = lightgbm.LGBMRegressor(n_estimators=5, verbose=-1).fit(pandas.DataFrame(X, columns=names), X @ [1, 2, 3, 4])
+    model.booster_.save_model(tmp_path / "model.txt")
+    written = config("lightgbm", inputs=specs(dict.fromkeys(reversed(names), "FP64")))
+    _, served = load(written, tmp_path)
+    got = served.infer({name: X[:9, i : i + 1] for i, name in enumerate(names)})
+    np.testing.assert_allclose(got["predict"].ravel(), model.predict(pandas.DataFrame(X[:9], columns=names)))
+
+
 def test_several_targets_and_sparse_answers_are_tensors(tmp_path: Path) -> None:
     targets = np.stack([Y == 0, Y == 1], axis=1).astype(int)
     model = MultiOutputClassifier(LogisticRegression(max_iter=500)).fit(X, targets)

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +148,7 @@ def test_mlserver_serves_a_folder_of_mlflow(tmp_path: Path) -> None:
         ({"implementation": "mlserver_sklearn.SKLearnModel", "name": "other"}, "give the folder the model's name"),
         (
             {"implementation": "mlserver_sklearn.SKLearnModel", "parameters": {"uri": "s3://bucket/m"}},
-            "put the file beside model-settings.json",
+            "put it beside model-settings.json",
         ),
         (
             {"implementation": "mlserver_sklearn.SKLearnModel", "parameters": {"uri": "../other/model.joblib"}},
@@ -201,3 +202,46 @@ def test_any_file_is_read_or_refused(document: Any, name: str, tmp_path_factory:
     (folder / name).write_text(json.dumps(document))
     with contextlib.suppress(ConfigError):
         assert reading(folder).config.backend == "sklearn"
+
+
+def test_a_configuration_that_names_a_framework_needs_no_foreign_file(tmp_path: Path) -> None:
+    folder = mlflow(tmp_path / "m" / "1", "prophet", {}).parent
+    (folder / "config.pbtxt").write_text('backend: "onnxruntime"\n')
+    config = reading(folder).config
+    assert (config.backend, config.default_model_filename) == ("onnx", "")
+
+
+def test_the_newest_version_describes_the_model(tmp_path: Path) -> None:
+    for number, file in enumerate(["old.lgb", "new.lgb"], 1):
+        mlflow(tmp_path / "m" / str(number), "lightgbm", {"data": file})
+    assert reading(tmp_path / "m").config.default_model_filename == "new.lgb"
+
+
+@pytest.mark.parametrize("file", ["../outside.pkl", "/etc/passwd", "a/../../x", "..", "s3://bucket/x"])
+@pytest.mark.parametrize("flavor", ["sklearn", "onnx", "xgboost", "lightgbm", "tensorflow"])
+def test_no_file_outside_of_the_folder_is_opened(flavor: str, file: str, tmp_path: Path) -> None:
+    fields = {"pickled_model": file, "data": file, "saved_model_dir": file}
+    assert re.search("own folder|put it beside MLmodel", refusal(mlflow(tmp_path / "m", flavor, fields)))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (
+            "MLmodel",
+            'flavors: {sklearn: {}}\nsignature: {inputs: \'[{"type": "tensor", "tensor-spec": {"shape": [1]}}]\'}',
+        ),
+        ("MLmodel", 'flavors: {sklearn: {}}\nsignature: {inputs: \'[{"name": "a", "type": ["x"]}]\'}'),
+        ("MLmodel", "flavors: {1: {}, 2: {}}"),
+        ("MLmodel", "a: &a [x, x]\nflavors: {onnx: {data: [*a, *a]}}"),
+        ("model-settings.json", '{"implementation": "mlserver_sklearn.SKLearnModel", "inputs": 5}'),
+        (
+            "model-settings.json",
+            '{"implementation": "mlserver_sklearn.SKLearnModel", "parameters": {"uri": "a\\u0000"}}',
+        ),
+    ],
+)
+def test_malformed_files_are_refused(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / name).write_text(text)
+    assert name in refusal(tmp_path / "m")
