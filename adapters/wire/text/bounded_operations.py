@@ -256,7 +256,9 @@ def _by_tag(budget: TemplateBudget, arguments: Arguments, options: Options) -> N
 
 def _wrapped(budget: TemplateBudget, arguments: Arguments, options: Options) -> None:
     _by_tag(budget, arguments, options)
-    budget.make(len(str(arguments[0])) * (2 + len(str(_option(arguments, options, 3, "wrapstring", "")))))
+    size = len(str(arguments[0]))
+    budget.spend(size)  # each character may become a line
+    budget.make(size * (2 + len(str(_option(arguments, options, 3, "wrapstring", "")))))
 
 
 def _batched(budget: TemplateBudget, arguments: Arguments, options: Options) -> None:

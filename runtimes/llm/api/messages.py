@@ -12,6 +12,8 @@ from adapters.errors import CallerError
 MAX_MESSAGES = 1 << 14
 MAX_PARTS = 1024
 """Parts of a content that a template gets one by one. More become one text."""
+MAX_DEPTH = 200
+"""Levels of arguments that are closed if they are cut."""
 
 
 class TextPart(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -153,18 +155,23 @@ _JSON = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|[{}\[\]:,]|[^\s"{}\[\]:,]+', re
 
 
 def closed(text: str) -> str:
-    """The beginning of a JSON object, closed after its last whole value. A number at the end may be cut: it is none."""
-    open_, whole, end = "", "", 0
+    """The beginning of a JSON object, closed after its last whole value. A number at the end may be cut: it is none.
+
+    A text of more than MAX_DEPTH levels is returned as it is.
+    """
+    open_, end = list[str](), 0
     for token in _JSON.finditer(text):
         if token[0] in "{[":
-            open_ += "}" if token[0] == "{" else "]"
-            whole, end = open_, token.end()
+            if len(open_) == MAX_DEPTH:
+                return text
+            open_.append("}" if token[0] == "{" else "]")
+            end = token.end()
         elif token[0] in "}]":
-            open_ = open_[:-1]
-            whole, end = open_, token.end()
+            del open_[-1:]
+            end = token.end()
         elif token[0] == ",":
-            whole, end = open_, token.start()
-    return text[:end] + whole[::-1]
+            end = token.start()
+    return text[:end] + "".join(reversed(open_))
 
 
 def check_continued(messages: list[Message]) -> None:

@@ -7,10 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
-
 from runtimes.llm.model.model_config import Rope, UnsupportedModel
-from runtimes.llm.model.rope import divided, rope_of
 from runtimes.llm.model.tensor_names import TensorPart
 
 Raw = Mapping[str, Any]
@@ -37,6 +34,8 @@ def _after_padding(raw: Raw) -> dict[str, Any]:
 
 
 def _rope(raw: Raw, layer_type: str | None = None, theta: float = 10_000.0) -> Rope:
+    from runtimes.llm.model.rope import rope_of  # needs torch, and the table does not
+
     head_dim = raw["hidden_size"] // raw["num_attention_heads"]
     given = raw.get("rope_parameters") or {}
     given = (given.get(layer_type) or {}) if layer_type in given else given
@@ -62,6 +61,10 @@ def _nomic(raw: Raw) -> dict[str, Any]:
 
 def _gte(raw: Raw) -> dict[str, Any]:
     """Alibaba's "new" architecture."""
+    import torch
+
+    from runtimes.llm.model.rope import divided
+
     theta, scaling = raw.get("rope_theta", 160_000.0), raw.get("rope_scaling") or {}
     if raw.get("position_embedding_type", "rope") != "rope" or raw.get("layer_norm_type", "layer_norm") != "layer_norm":
         raise UnsupportedModel("a model of type `new` with other positions or norms than its first is not supported")

@@ -12,7 +12,6 @@ from runtimes.llm.model.model_config import (
     UnsupportedModel,
     checked_count,
 )
-from runtimes.llm.model.rope import rope_of, scaling_type
 
 _SLIDING, _FULL = "sliding_attention", "full_attention"
 _ACTIVATIONS: Mapping[str, Activation] = {
@@ -145,6 +144,8 @@ def activation_of(raw: Mapping[str, Any]) -> Activation:
 
 
 def _layer_kinds(family: Family, raw: Mapping[str, Any], head_dim: int) -> list[LayerKind]:
+    from runtimes.llm.model.rope import rope_of  # needs torch, and the names and ids of a model do not
+
     layers = range(raw["num_hidden_layers"])
     types = (not family.alike and raw.get("layer_types")) or [
         _SLIDING if family.slides(raw, layer) else _FULL for layer in layers
@@ -201,6 +202,8 @@ def _turned_part(raw: Mapping[str, Any]) -> float:
 
 def _context_length(family: Family, raw: Mapping[str, Any]) -> int:
     """The positions that the model supports. YaRN's number in the file is before the scaling."""
+    from runtimes.llm.model.rope import scaling_type
+
     length: int = raw["max_position_embeddings"]
     parameters = _rope_parameters(family, raw, _FULL)
     if scaling_type(parameters) != "yarn" or not parameters.get("factor"):

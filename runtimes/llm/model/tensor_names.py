@@ -7,13 +7,12 @@ name. `{expert}` is an expert's number.
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-import torch
-from torch import Tensor
-
-from runtimes.llm.model.matrix import GroupQuantized, Weight, with_rows
 from runtimes.llm.model.model_config import LayerKind, UnsupportedModel
+
+if TYPE_CHECKING:  # the tables are read without torch too
+    from runtimes.llm.model.matrix import Weight
 
 Part = Literal["whole", "query", "key", "value", "first", "second", "even", "odd"]
 """Some rows: queries, keys or values, a half, or every other one."""
@@ -43,9 +42,13 @@ class TensorPart:
     transposed: bool = False
     expert: int = -1
 
-    def of(self, whole: Weight, shape: Heads) -> Weight:
+    def of(self, whole: "Weight", shape: Heads) -> "Weight":
         """The part of the `whole` stored tensor, or of the expert's own if it is stacked. A view where it can be."""
-        if self.transposed and isinstance(whole, Tensor) and whole.dim() > 1:  # quantized ones are [out, in]
+        import torch
+
+        from runtimes.llm.model.matrix import GroupQuantized, with_rows
+
+        if self.transposed and isinstance(whole, torch.Tensor) and whole.dim() > 1:  # quantized ones are [out, in]
             whole = whole.t()
         rows = _rows(self.part, whole.shape[0], shape)
         if rows == slice(None):
@@ -122,9 +125,13 @@ def _spelled(prefix: str, choice: TensorPart, end: str, whole: bool, number: re.
     ]  # fmt: skip
 
 
-def neighbours_apart(weight: Weight, heads: int, kind: LayerKind, head_dim: int) -> Weight:
+def neighbours_apart(weight: "Weight", heads: int, kind: LayerKind, head_dim: int) -> "Weight":
     """Rows of queries or keys, of which neighbours turn together (2i, 2i + 1), in the order of this engine, where
     i turns with i + half. Both products of a score are in the same order, so no score changes."""
+    import torch
+
+    from runtimes.llm.model.matrix import with_rows
+
     if weight.shape[0] != heads * head_dim:
         raise UnsupportedModel(f"a matrix of {weight.shape[0]} rows cannot be that of {heads} heads of {head_dim}")
     if kind.rope is None:

@@ -13,9 +13,11 @@ from adapters.wire.text.chat_jinja import ChatEnvironment
 
 _SEARCHING = frozenset((
     "split", "rsplit", "partition", "rpartition", "startswith", "endswith", "find", "rfind", "index", "rindex", "count",
-    "strip", "lstrip", "rstrip", "removeprefix", "removesuffix", "get",
+    "strip", "lstrip", "rstrip", "removeprefix", "removesuffix",
 ))  # fmt: skip
 """Methods that search a text for their arguments."""
+_SEARCHING_FIRST = frozenset(("replace", "get"))
+"""Methods that search for their first argument; the others may reach the prompt."""
 _NAMING = frozenset(("trim", "selectattr", "rejectattr", "select", "reject", "map", "groupby", "sort", "attr", "sum"))
 """Filters whose arguments do not reach the prompt."""
 
@@ -69,7 +71,7 @@ class _Marking(NodeTransformer):
 
     def visit_Call(self, node: nodes.Call) -> nodes.Node:  # noqa: N802
         method = node.node.attr if isinstance(node.node, nodes.Getattr) else ""
-        searched = len(node.args) if method in _SEARCHING else 1 if method == "replace" else 0
+        searched = len(node.args) if method in _SEARCHING else int(method in _SEARCHING_FIRST)
         node.node = self.visit(node.node)
         return self._visited(node, searched)
 

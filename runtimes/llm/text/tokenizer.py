@@ -108,6 +108,8 @@ END_OF_ANSWER = frozenset(
 
 _MARK = re.compile(r"<\|.+\|>", re.DOTALL)
 """Added tokens of this form structure a conversation: a template may put them together from parts."""
+_TAG = re.compile(r"<\S(?:.*\S)?>|\[\S(?:.*\S)?\]", re.DOTALL)
+"""Added tokens of this form structure a conversation if a template has them. Others, such as empty lines, are text."""
 _WITHIN = ("a", " a")
 
 
@@ -123,8 +125,8 @@ class Tokenizer:
     """One model's tokenizer. All methods may be called from any thread; the GIL is released while texts are encoded.
 
     `pieces[id]` are the bytes that a token adds to a text: none for a special token. `special_tokens` are those by
-    their spelling. Control tokens are the special ones, and other added tokens that the chat template writes: in text
-    they are recognized only if the caller allows it.
+    their spelling. Control tokens are the special ones, and other added tokens in the form of a mark that the chat
+    template writes: in text they are recognized only if the caller allows it.
     """
 
     def __init__(
@@ -155,7 +157,8 @@ class Tokenizer:
         templates = f"{chat_template} {tool_template}"
         written = {
             token.content: id for id, token in added.items()
-            if not token.special and (token.content in templates or _MARK.fullmatch(token.content))
+            if not token.special
+            and (_MARK.fullmatch(token.content) or (_TAG.fullmatch(token.content) and token.content in templates))
         }  # fmt: skip
         control = self.special_tokens | written
         self.spellings = SpecialSpellings(control)

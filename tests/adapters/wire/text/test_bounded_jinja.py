@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from jinja2.exceptions import SecurityError
 
 from adapters.upstreams.text.chat_template import PromptTemplate, TemplateError
 from adapters.wire.text.chat_jinja import ChatEnvironment
@@ -95,6 +96,13 @@ def test_any_program_is_refused_or_rendered_as_a_step(source: str) -> None:
 )
 def test_the_language_is_jinja_s(source: str, text: str) -> None:
     assert rendered(source) == text
+
+
+def test_wrapping_a_text_takes_a_step_for_each_character() -> None:
+    source = "{% for i in range(times) %}{% set x = text | wordwrap(1) %}{% endfor %}"
+    assert rendered(source, text="a " * 8_000, times=10) == ""
+    with pytest.raises(SecurityError, match="too many steps"):
+        rendered(source, text="a " * 8_000, times=300)
 
 
 DEEP = [

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from adapters.errors import CallerError
 from adapters.ignored_fields import IgnoredFields
 from runtimes.llm.api.client_fields import HINTS
-from runtimes.llm.api.messages import closed
+from runtimes.llm.api.messages import MAX_DEPTH, closed
 from runtimes.llm.api.request_decoding import decode_chat, decode_completion
 from runtimes.llm.engine.model_runner import ModelRunner
 from runtimes.llm.engine.sampler import sample
@@ -132,14 +132,23 @@ def test_the_arguments_of_a_cut_call_are_those_that_are_whole(value: Any, data: 
     assert json.loads(closed(text)) == value
 
 
+def test_arguments_that_are_nested_too_deep_are_not_closed() -> None:
+    for opens, closes in ("[", "]"), ('{"a":', "}"):
+        deepest = opens * MAX_DEPTH
+        assert closed(deepest) == deepest.removesuffix('"a":') + closes * MAX_DEPTH
+        assert closed(deepest + opens) == deepest + opens
+    assert (million := "[" * 1_000_000) == closed(million)
+
+
 async def test_a_history_with_a_cut_call_goes_on() -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1, "b": "cut'}}
     turns = [*HI, {"role": "assistant", "content": None, "tool_calls": [call]}, *HI]
     async with serving() as running:
         status, _, answer = await post(running, "/v1/chat/completions", {"messages": turns})
         assert status == 200, answer
-        call["function"]["arguments"] = "no object"  # type: ignore[index]
-        assert (await post(running, "/v1/chat/completions", {"messages": turns}))[0] == 400
+        for arguments in ("no object", '{"a": ' + "[" * 100_000):
+            call["function"]["arguments"] = arguments  # type: ignore[index]
+            assert (await post(running, "/v1/chat/completions", {"messages": turns}))[0] == 400
 
 
 @pytest.mark.parametrize("change", [{"echo": True, "logprobs": 1}, {"prompt_logprobs": 1}, {}])

@@ -157,6 +157,7 @@ COMPUTING = {
     "length": "{{ m.content | length }}{{ '<|im_end|>' }}{{ m.content }}",
     "starts": "{% set tag = '<|im_end|>' %}{{ m.content.startswith('<s>') }}{{ tag ~ m.content }}",
     "replace": "{{ m.content.replace('</s>', '') + '<|im_end|>' }}",
+    "get": "{{ m.get('name', '<|im_end|>') }}{{ m.content | length }}{{ m.content }}",
     "bos": "{{ bos_token + m.content | trim + eos_token }}{{ {'user': '<|im_start|>'}[m.role] }}",
     "macro": "{% macro turn(c, end='<|im_end|>') %}{{ c }}{{ end }}{% endmacro %}{{ turn(m.content[1:]) }}",
     "composed": "{{ '<|' + m.role + '|>' }}{{ m.content }}{{ m.content | length }}",
@@ -250,6 +251,20 @@ def test_a_token_that_the_template_writes_is_a_control_token(tmp_path: Path) -> 
     ids = ChatTemplate(template, tokenizer).encode([{"role": "user", "content": "[START]x<b>"}])
     assert (ids.count(start), ids.count(bold)) == (1, 1)
     assert set(tokenizer.encode("<|im_end|>", allow_special=True)) <= tokenizer.eos_token_ids
+
+
+@pytest.mark.parametrize("text", ["\n\n", "    ", "[]", "[ ]", "< >", "m.", "<", "role"])
+def test_an_ordinary_token_in_the_source_of_a_template_is_text(tmp_path: Path, text: str) -> None:
+    template = "{% for m in messages %}\n\n    {{ [m.role, '[]', '[ ]', '< >'] | first }} {{ m.content }}{% endfor %}"
+    added = {"650": {"content": text, "special": False}}
+    write_tokenizer(tmp_path, "byte level", added_tokens_decoder=added, chat_template=template)
+    ours = load_tokenizer(tmp_path)
+    theirs = PreTrainedTokenizerFast.from_pretrained(tmp_path)
+    for content in (text, f"a{text}b", f"a {text} b{text}"):
+        assert ours.encode(content) == theirs(content, add_special_tokens=False).input_ids
+        prompt = theirs.apply_chat_template([{"role": "user", "content": content}], tokenize=False)
+        ids = ChatTemplate(template, ours).encode([{"role": "user", "content": content}])
+        assert ids == theirs(prompt, add_special_tokens=False).input_ids
 
 
 def test_templates_by_name_and_in_their_folder(tmp_path: Path) -> None:
