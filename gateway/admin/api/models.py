@@ -66,9 +66,11 @@ def _usable(config: Config, tenant: str, models: Described) -> Iterator[dict[str
     for name, one in models.items():
         if not is_glob(name) and name in allowed:
             yield one
-        elif is_glob(name) and (name in allowed or any(fnmatchcase(each, name) for each in patterns)):
-            published = [facts for facts in one["published"] if facts["name"] in allowed]
-            yield {**one, "listed": [each for each in one["listed"] if each in allowed], "published": published}
+        elif is_glob(name):
+            listed = [each for each in one["listed"] if each in allowed]
+            if listed or name in allowed or any(fnmatchcase(each, name) for each in patterns):
+                published = [facts for facts in one["published"] if facts["name"] in allowed]
+                yield {**one, "listed": listed, "published": published}
 
 
 def _described(config: Config, file: str, today: str) -> tuple[dict[str, Any], Described]:

@@ -119,6 +119,14 @@ async def test_a_tenant_sees_the_models_that_it_may_use(admin_door: OpenDoor, tm
         assert (await d.send("GET", "/admin/models?model=small", operator))[0] == 400
 
 
+async def test_a_tenant_sees_a_family_of_which_it_may_use_a_listed_name(admin_door: OpenDoor, tmp_path: Path) -> None:
+    async with admin_door() as d:
+        served(d, tmp_path, tenants=[{"name": "ends", "models": ["*-b"]}, {"name": "none", "models": ["*-c"]}])
+        (shown,) = (await models(d, "?tenant=ends")).values()
+        assert (shown["model"], shown["listed"]) == ("fam-*", ["fam-b"])
+        assert await models(d, "?tenant=none") == {}
+
+
 @pytest.mark.parametrize("content", [None, [], {"date": "2026"}])
 async def test_a_catalogue_that_cannot_be_read_leaves_the_models(
     admin_door: OpenDoor, tmp_path: Path, content: Any
