@@ -59,13 +59,13 @@ async def test_callers_are_not_joined_along_another_dimension_than_the_batch(kin
     await end(served)
 
 
-async def test_the_probe_tells_inputs_of_one_shape_apart(tmp_path: Path) -> None:
+async def test_inputs_of_one_shape_have_different_data_in_the_probe(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Sub", ["a", "b"], ["d"]),
         helper.make_node("Constant", [], ["axis"], value_int=0),
         helper.make_node("CumSum", ["d", "axis"], ["y"]),
     ]
-    shape = ["d0", WIDTH]
+    shape: list[Any] = ["d0", WIDTH]
     inputs: list[Any] = [(name, TensorProto.FLOAT, shape) for name in ("a", "b")]
     save(tmp_path / "m" / "1", nodes, inputs, [("y", TensorProto.FLOAT, shape)])
     served = await load(tmp_path / "m")
