@@ -107,7 +107,7 @@ def _tool_config(fields: Fields) -> list[Object]:
         function = tool.function
         if not _WORD(function.name):
             raise _NotPlainError
-        schema = function.parameters
+        schema = function.parameters or {"properties": Raw(b"{}")}
         if "type" not in schema:
             schema = {"type": Raw(b'"object"'), **schema}
         spec: Object = {"name": function.name, "inputSchema": {"json": schema}}

@@ -99,7 +99,8 @@ class AdminGuard:
         """Check a request, call its handler, record it in the audit log, and encode errors in one shape."""
         try:
             if trusted := self._backend.config.http.trusted_proxies:
-                client = client_address(request.remote or "", request.headers.get("X-Forwarded-For"), trusted)
+                lines = request.headers.getall("X-Forwarded-For", ())  # some proxies add a line of their own
+                client = client_address(request.remote or "", ", ".join(lines) or None, trusted)
                 request = request.clone(remote=client)
             self._check_browser(request)
             _check_url(request)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _OF_OPERATORS = ("routes", "steps", "warnings")
 """The fields that a tenant-admin does not see: they name pools, other models and lines of the file."""
+_OF_PROVIDERS = ("provider", "model", "price")
+"""The facts that a tenant-admin does not see: who serves a model, under which name, and for how much."""
 Described = dict[str, dict[str, Any]]
 
 
@@ -50,8 +52,7 @@ class ModelsFront:
         *_, book, models = self._read
         shown = list(models.values()) if tenant is None else list(_usable(config, tenant, models))
         if within is not None:
-            shown = [{name: value for name, value in one.items() if name not in _OF_OPERATORS} for one in shown]
-            return web.json_response({"catalogue": book, "models": shown})
+            return web.json_response({"catalogue": _pathless(book), "models": [_for_tenant(one) for one in shown]})
         return web.json_response(
             {"catalogue": book, "models": shown, "tenants": [each.name for each in config.tenants]}
         )
@@ -66,9 +67,28 @@ def _usable(config: Config, tenant: str, models: Described) -> Iterator[dict[str
     for name, one in models.items():
         if not is_glob(name) and name in allowed:
             yield one
-        elif is_glob(name) and (name in allowed or any(fnmatchcase(each, name) for each in patterns)):
-            published = [facts for facts in one["published"] if facts["name"] in allowed]
-            yield {**one, "listed": [each for each in one["listed"] if each in allowed], "published": published}
+        elif is_glob(name):
+            listed = [each for each in one["listed"] if each in allowed]
+            if listed or name in allowed or any(fnmatchcase(each, name) for each in patterns):
+                published = [facts for facts in one["published"] if facts["name"] in allowed]
+                yield {**one, "listed": listed, "published": published}
+
+
+def _for_tenant(one: dict[str, Any]) -> dict[str, Any]:
+    """A model for a tenant-admin: of each name the first facts, as those of further pools would reveal hidden arms."""
+    first: dict[str, dict[str, Any]] = {}
+    for facts in one["published"]:
+        first.setdefault(facts["name"], _without(facts, _OF_PROVIDERS))
+    return {**_without(one, _OF_OPERATORS), "published": list(first.values())}
+
+
+def _without(fields: dict[str, Any], hidden: tuple[str, ...]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name not in hidden}
+
+
+def _pathless(book: dict[str, Any]) -> dict[str, Any]:
+    """The catalogue without the path and the error of its file."""
+    return {"error": "An operator can see why the catalogue cannot be read."} if "error" in book else book
 
 
 def _described(config: Config, file: str, today: str) -> tuple[dict[str, Any], Described]:

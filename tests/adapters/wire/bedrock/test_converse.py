@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from adapters.errors import BackendError, CallerError
@@ -339,6 +339,7 @@ def test_the_work_grows_with_the_request() -> None:
 
 _ROLES = st.sampled_from(["user", "assistant", "tool", "system", "developer"])
 _SHORT_IDS = st.sampled_from(["a", "b", "c", "toolu_hr_x", "a.b", ""])
+_PARAMETERS = st.sampled_from([{}, {"properties": {}}, {"type": "object"}])
 _CONTENTS = st.sampled_from(["hi", "  ", "", "\u3000", "so ", None]) | TEXTS
 
 
@@ -358,7 +359,8 @@ def loose_chats(draw: st.DrawFn) -> Object:
             )
         messages.append(message)
     fields = {
-        "tools": st.lists(st.builds(_tool, st.sampled_from(["f", "g.h", "i" * 65])), max_size=2) | st.none(),
+        "tools": st.lists(st.builds(_tool, st.sampled_from(["f", "g.h", "i" * 65]), _PARAMETERS), max_size=2)
+        | st.none(),
         "tool_choice": st.sampled_from(["auto", "none", "required", None]),
         "parallel_tool_calls": st.booleans() | st.none(),
         "max_tokens": st.integers(0, 3) | st.none(),
@@ -371,8 +373,9 @@ def loose_chats(draw: st.DrawFn) -> Object:
     return {"messages": messages, **draw(st.fixed_dictionaries({}, optional=fields))}
 
 
-def _tool(name: str) -> Object:
-    return {"type": "function", "function": {"name": name, "description": "", "parameters": {"properties": {}}}}
+def _tool(name: str, parameters: Object | None = None) -> Object:
+    schema = {"properties": {}} if parameters is None else parameters
+    return {"type": "function", "function": {"name": name, "description": "", "parameters": schema}}
 
 
 def _in_texts(sample: tuple[list[Object], list[str]]) -> Object:
@@ -386,6 +389,7 @@ def _in_texts(sample: tuple[list[Object], list[str]]) -> Object:
 
 
 @given(loose_chats() | conversations().map(_in_texts), st.sampled_from([CLAUDE, NOVA]))
+@example({"messages": [{"role": "user", "content": "hi"}], "tools": [_tool("f", {})]}, CLAUDE)
 def test_a_plain_chat_is_the_same_request_in_one_step_and_in_two(fields: Object, model: str) -> None:
     options = ConverseOptions("anthropic" if model == CLAUDE else "nova", ("a-beta",))
     request = decode_chat(json.dumps({"model": "m", **fields}).encode())

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from aiohttp import web
+from aiohttp import ClientSession, web
 
 from gateway.admin.api.guard import acted
 from tests.gateway.admin.conftest import OpenDoor
@@ -63,6 +63,10 @@ async def test_the_audit_log_has_the_client_behind_a_trusted_proxy(admin_door: O
         d.backend.config = config(http={"trusted_proxies": ["127.0.0.1"]})
         assert await d.send("PATCH", CHANGE, x_forwarded_for="192.0.2.7") == (200, {"changed": "1"})
         assert d.backend.acts[0].actor.peer == "192.0.2.7"
+        lines = [("content-type", "application/json"), ("x-forwarded-for", "1.1.1.1"), ("x-forwarded-for", "192.0.2.8")]
+        async with ClientSession() as http, http.patch(d.url + CHANGE, headers=lines) as response:
+            assert response.status == 200
+        assert d.backend.acts[1].actor.peer == "192.0.2.8", "the client's own line is first"
 
 
 async def test_with_authentication_every_path_is_closed_unless_configured_as_open(admin_door: OpenDoor) -> None:

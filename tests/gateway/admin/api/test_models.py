@@ -54,6 +54,7 @@ def served(door: AdminDoor, folder: Path, facts: Mapping[str, Any] | None = CATA
         (folder / "facts.json").write_text(json.dumps(facts))
     pools = [
         {"name": "hosted", "endpoints": ["https://api.openai.com"], "probe": None},
+        {"name": "other", "endpoints": [{"url": "https://api.openai.com", "model": "small"}], "probe": None},
         {"name": "main", "endpoints": ["http://127.0.0.1:9"]},
         {"name": "spare", "endpoints": ["http://127.0.0.1:9"]},
     ]
@@ -112,11 +113,32 @@ async def test_a_tenant_sees_the_models_that_it_may_use(admin_door: OpenDoor, tm
         for_tenant = await models(d, "", own)
         assert list(for_operator) == list(for_tenant) == ["small", "fam-*", "piped"]
         assert for_tenant["fam-*"]["listed"] == ["fam-b"]
-        assert [each["model"] for each in for_tenant["fam-*"]["published"]] == ["fam-b"]
+        assert for_tenant["fam-*"]["published"] == [{"name": "fam-b", "context_window": 2}]
         assert for_operator["small"].keys() - for_tenant["small"].keys() == {"routes", "steps", "warnings"}
         assert (await d.send("GET", "/admin/models?tenant=acme", own))[0] == 403
         assert (await d.send("GET", "/admin/models?tenant=none", operator))[0] == 404
         assert (await d.send("GET", "/admin/models?model=small", operator))[0] == 400
+
+
+async def test_a_tenant_sees_a_family_of_which_it_may_use_a_listed_name(admin_door: OpenDoor, tmp_path: Path) -> None:
+    async with admin_door() as d:
+        served(d, tmp_path, tenants=[{"name": "ends", "models": ["*-b"]}, {"name": "none", "models": ["*-c"]}])
+        (shown,) = (await models(d, "?tenant=ends")).values()
+        assert (shown["model"], shown["listed"]) == ("fam-*", ["fam-b"])
+        assert await models(d, "?tenant=none") == {}
+
+
+async def test_a_tenant_sees_neither_providers_nor_hidden_arms(admin_door: OpenDoor, tmp_path: Path) -> None:
+    sent = {"to": "hosted", "rewrite": {"model": "fam-a"}, "fallback": ["other"]}
+    async with admin_door(required=True) as d:
+        served(d, tmp_path, auth={"admin": {"required": True}}, models=[{"name": "small", "routes": [sent]}])
+        operator, own = d.backend.key(role="operator"), d.backend.key("acme", role="tenant-admin")
+        assert len((await models(d, "", operator))["small"]["published"]) == 2
+        assert (await models(d, "", own))["small"]["published"] == [{"name": "small", "context_window": 1}]
+        served(d, tmp_path, {}, auth={"admin": {"required": True}})
+        _, body = await d.send("GET", "/admin/models", own)
+        assert str(tmp_path) not in json.dumps(body)
+        assert body["catalogue"] == {"error": "An operator can see why the catalogue cannot be read."}
 
 
 @pytest.mark.parametrize("content", [None, [], {"date": "2026"}])

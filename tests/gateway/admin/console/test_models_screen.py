@@ -62,9 +62,14 @@ async def test_a_tenant_admin_sees_the_models_that_its_tenant_may_use(console: O
         await c.open("/models")
         await c.sign_in(await c.issue(tenant="beta", role="tenant-admin"))
         await c.page.until(f"{NAMES} === 'gpt-4o,own'")
+        await c.page.fill("Model", "OMNI")
+        await c.page.until(f"{NAMES} === 'gpt-4o'")
         assert "hosted" not in (await c.page.text("table"))
         assert "Served by" not in await c.page.text()
         await c.page.click("gpt-4o", "a")
-        await c.page.shows("openai: gpt-4o")
+        await c.page.shows("128,000 tokens")
+        shown = await c.page.text()
+        assert "openai" not in shown
+        assert "undefined" not in shown
         assert "Change the file" not in await c.page.text()
         await check_accessibility(c.page)

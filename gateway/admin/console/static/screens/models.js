@@ -36,7 +36,7 @@ function List({ session, query, value, goWith }) {
   const matching = value.models.filter((model) => keeps(model) && texts(model).some((each) => each.toLowerCase().includes(wanted)));
   const offered = Object.entries(ONLY).filter(([name]) => !session.tenant || name !== "warnings");
   return html`<form class="row filters" role="search" onSubmit=${(event) => event.preventDefault()}>
-      <${Field} label="Model, pool or provider" name="text" type="search" value=${text} maxlength="256" autocomplete="off" spellcheck=${false}
+      <${Field} label=${session.tenant ? "Model" : "Model, pool or provider"} name="text" type="search" value=${text} maxlength="256" autocomplete="off" spellcheck=${false}
         onInput=${(event) => setText(event.target.value)} onChange=${(event) => set("text", event.target.value)} />
       ${!session.tenant && choice("Allowed for", "tenant", "any tenant", value.tenants.map((name) => [name, name]))}
       ${choice("Show", "only", "all models", offered.map(([name, [title]]) => [name, title]))}
@@ -48,7 +48,7 @@ function List({ session, query, value, goWith }) {
 }
 
 // The texts that the search reads.
-const texts = (model) => [model.model, ...model.aliases, ...model.listed, ...pools(model), ...model.published.flatMap(({ provider, model: name }) => [provider, name])];
+const texts = (model) => [model.model, ...model.aliases, ...model.listed, ...pools(model), ...model.published.flatMap(({ provider, model: name }) => [provider, name].filter(Boolean))];
 
 const first = (model) => model.published[0] ?? {};
 const text = (value) => value ?? "";
@@ -61,7 +61,7 @@ const columns = (session, query) => [
   { title: "Answer", number: true, by: (model) => first(model).max_output_tokens ?? 0, cell: (model) => compact(first(model).max_output_tokens) },
   { title: "Abilities", by: (model) => text(first(model).abilities?.join()), cell: (model) => html`<${Abilities} facts=${first(model)} />` },
   { title: "Price", by: (model) => perMillion(model.price).order, cell: (model) => perMillion(model.price).text },
-  { title: "Published", by: (model) => perMillion(first(model).price).order, cell: (model) => perMillion(first(model).price).text },
+  ...(session.tenant ? [] : [{ title: "Published", by: (model) => perMillion(first(model).price).order, cell: (model) => perMillion(first(model).price).text }]),
 ];
 
 function served(model) {

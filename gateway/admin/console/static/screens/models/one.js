@@ -4,6 +4,9 @@ import { Badge, Notice, To, count } from "../../parts.js";
 import { Table } from "../../table.js";
 import { RATES } from "./facts.js";
 
+// A tenant-admin has no provider in its facts.
+const source = (facts) => (facts.provider ? `${facts.provider}: ${facts.model}` : facts.name);
+
 export function One({ name, value, query, session }) {
   const model = value.models.find((each) => each.model === name || each.aliases.includes(name) || each.listed.includes(name));
   const back = html`<p><${To} to=${["models"]} query=${query}>All models<//></p>`;
@@ -22,8 +25,8 @@ export function One({ name, value, query, session }) {
         <h3>In the file</h3>
         <${File} model=${model} />
       </div>
-      ${facts.map((each) => html`<div class="card" key=${`${each.name} ${each.provider} ${each.model}`}>
-        <h3>${each.provider}: ${each.model} ${each.deprecated && html`<${Badge} kind="warn">deprecated${each.deprecated === "yes" ? "" : ` since ${each.deprecated}`}<//>`}</h3>
+      ${facts.map((each) => html`<div class="card" key=${`${each.name} ${source(each)}`}>
+        <h3>${source(each)} ${each.deprecated && html`<${Badge} kind="warn">deprecated${each.deprecated === "yes" ? "" : ` since ${each.deprecated}`}<//>`}</h3>
         <${Published} facts=${each} />
       </div>`)}
     </div>
@@ -57,7 +60,7 @@ const Published = ({ facts }) => html`<dl class="facts">
 
 // The rates of the file beside those of each provider.
 function Prices({ model, date }) {
-  const prices = [["This file", model.price], ...model.published.map((each) => [`${each.provider}: ${each.model}, ${date}`, each.price])];
+  const prices = [["This file", model.price], ...model.published.filter((each) => each.provider).map((each) => [`${source(each)}, ${date}`, each.price])];
   const rates = Object.keys(RATES).filter((rate) => prices.some(([, price]) => price?.[rate]));
   const rows = [
     ...rates.map((rate) => ({ title: RATES[rate], of: (price) => price?.[rate] ?? "–" })),
