@@ -276,8 +276,9 @@ async def test_cancel_after_the_end_preserves_the_answer() -> None:
 async def test_max_tokens_of_zero() -> None:
     async with started(CountingRunner()) as engine:
         assert await collect(engine.submit([5], SamplingParams(max_tokens=0))) == []
+        assert await collect(engine.submit([5] * 128, SamplingParams(max_tokens=0))) == []  # the whole context
         with pytest.raises(PromptTooLong):
-            engine.submit([5] * 128, SamplingParams(max_tokens=0))
+            engine.submit([5] * 129, SamplingParams(max_tokens=0))
 
 
 async def test_refusals() -> None:
