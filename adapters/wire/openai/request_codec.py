@@ -201,7 +201,7 @@ class _OpenAI(Codec):
         assert isinstance(request, GenerateRequest)
         if isinstance(request, ResponsesRequest):
             fields = _as_responses(fields)
-        payload = OpenAIPayload(fields=fields)
+        payload = OpenAIPayload(fields=fields, is_translated=request.payload.is_translated)
         if not request.n:
             return replace(request, payload=payload)
         return replace(request, payload=payload, max_tokens=max_tokens(fields), n=choices(fields))

@@ -4,16 +4,18 @@ import json
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Raw
 
 from adapters.errors import BackendError, CallerError
 from adapters.ignored_fields import is_misspelled
 from adapters.requests import ChatRequest, CompletionRequest
 from adapters.wire.openai import chat as wire
 from adapters.wire.openai.providers import HOSTED
-from adapters.wire.openai.request_codec import LENGTHS, MAX_TOKENS
+from adapters.wire.openai.request_codec import CODEC, LENGTHS, MAX_TOKENS
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 
@@ -77,6 +79,15 @@ def test_a_length_without_limit_is_for_local_servers_only(name: str) -> None:
     assert sent(request)[name] == -1
     for dialect in HOSTED.values():
         assert -1 not in json.loads(wire.upstream_body(request, None, dialect)).values()
+
+
+def test_a_translated_chat_remains_one_when_it_is_rewritten() -> None:
+    messages = [*MESSAGES, {"role": "system", "content": "be terse"}]
+    request = wire.decode_chat(msgspec.json.encode({"model": "m", "messages": messages}))
+    request.payload.is_translated = True
+    rewritten = CODEC.rewrite(request, {**request.fields, "seed": Raw(b"7")})
+    assert sent(rewritten) == {**sent(request), "seed": 7}
+    assert sent(rewritten)["messages"][-1]["role"] == "user"
 
 
 def test_a_prompt_is_estimated_from_its_bytes() -> None:
