@@ -7,13 +7,20 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, Wit
 from config.schema.section import Section
 from config.schema.text import Shape
 
+LENGTHS = frozenset({"max_tokens", "max_completion_tokens", "n_predict", "max_output_tokens"})
+"""Names of the length that operations have."""
 TWINS: tuple[frozenset[str], ...] = (
-    frozenset({"max_tokens", "max_completion_tokens", "n_predict", "max_output_tokens"}),
+    LENGTHS | {"num_predict", "max_new_tokens"},
+    frozenset({"repetition_penalty", "repeat_penalty"}),
+    frozenset({"seed", "random_seed"}),
+    frozenset({"enable_thinking", "think"}),
+    frozenset({"guided_grammar", "grammar"}),
+    frozenset({"guided_json", "json_schema"}),
 )
 """Names that servers treat as one field: a rule for one name applies to all."""
 MAX_TOKENS = 2**31 - 1
 _OWN = frozenset({"model", "messages", "prompt", "stream", "stream_options"})
-_MOST = {name: MAX_TOKENS for names in TWINS for name in names} | {"n": 128}
+_MOST = dict.fromkeys(TWINS[0], MAX_TOKENS) | {"n": 128}
 MAX_DEPTH = 16
 
 
@@ -58,8 +65,10 @@ JsonValue = Annotated[Any, BeforeValidator(_json)]
 class RewriteConfig(Section):
     """Changes to the fields of a request's body, one level deep. A client cannot bypass them.
 
-    A rule for ``max_tokens`` also applies to ``max_completion_tokens``, ``n_predict`` and ``max_output_tokens``, which
-    servers treat as one field.
+    A rule for ``max_tokens`` also applies to ``max_completion_tokens``, ``n_predict``, ``max_output_tokens``,
+    ``num_predict`` and ``max_new_tokens``, which servers treat as one field. So do rules for ``repetition_penalty`` and
+    ``repeat_penalty``, ``seed`` and ``random_seed``, ``enable_thinking`` and ``think``, ``guided_grammar`` and
+    ``grammar``, ``guided_json`` and ``json_schema``. Rules also apply to fields within ``options``.
     """
 
     model: str | None = Field(None, min_length=1, max_length=256)
@@ -70,7 +79,8 @@ class RewriteConfig(Section):
     defaults: dict[FieldName, JsonValue] = Field({})
     """Values of fields that the client leaves out."""
     caps: dict[FieldName, Number] = Field({})
-    """Largest value of a number; a larger one is replaced. A cap on ``max_tokens`` is also its default."""
+    """Largest value of a number; a larger one is replaced. A cap on ``max_tokens`` is also its default, and
+    replaces a length below 0, which means no limit."""
     force: dict[FieldName, JsonValue] = Field({})
     """Values that replace those of the client."""
     drop: tuple[FieldName, ...] = ()

@@ -16,6 +16,7 @@ from adapters.wire.anthropic.tools import choice_of, tools_of
 from adapters.wire.body import field, is_given
 from adapters.wire.native_chat import NativeChat
 from adapters.wire.openai import bounds, thinking
+from adapters.wire.openai.request_codec import bounded
 
 Object = dict[str, Any]
 
@@ -59,7 +60,7 @@ def message_fields(request: ChatRequest, model: str | None, max_tokens: int | No
     Fields without effect are added to `ignored`. Raises `CallerError`.
     """
     wish = request.payload.thinking if isinstance(request, NativeChat) else {}
-    fields = with_allowed_tools({**wish, **request.fields})
+    fields = with_allowed_tools({**wish, **bounded(request.fields)})
     ignored.sift(fields, _TRANSLATABLE)
     system, messages = turns.turns_of(fields, ignored)
     body: Object = {name: fields[name] for name in _SAME if is_given(fields, name)}

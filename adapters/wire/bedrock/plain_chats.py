@@ -18,6 +18,7 @@ from adapters.wire.anthropic.chat_turns import NO_TEXT
 from adapters.wire.bedrock.content import Object
 from adapters.wire.bedrock.message_to_converse import COUNT, SHARE, ConverseOptions, named_betas
 from adapters.wire.decoding import MALFORMED_JSON
+from adapters.wire.openai.request_codec import UNBOUNDED
 
 _FIELDS = frozenset({
     "max_completion_tokens", "max_tokens", "messages", "model", "parallel_tool_calls", "stream", "stream_options",
@@ -123,7 +124,7 @@ def _inference(fields: Mapping[str, Raw], max_tokens: int | None) -> Object:
     """`inferenceConfig`. Raises msgspec's errors for numbers outside of Converse's bounds."""
     made: Object = {}
     for name in ("max_completion_tokens", "max_tokens"):
-        if name in fields and (most := COUNT.decode(fields[name])) is not None:
+        if fields.get(name, UNBOUNDED) != UNBOUNDED and (most := COUNT.decode(fields[name])) is not None:
             made["maxTokens"] = most
             break
     else:

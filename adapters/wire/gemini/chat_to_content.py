@@ -17,6 +17,7 @@ from adapters.wire.gemini.contents import turns_of
 from adapters.wire.gemini.generations import ModelGeneration
 from adapters.wire.gemini.schemas import reduced
 from adapters.wire.gemini.tools import tools_of
+from adapters.wire.openai.request_codec import UNBOUNDED
 from adapters.wire.openai.thinking import THINKING_FIELDS, ChatThinking, thinking_of_chat
 
 Object = dict[str, Any]
@@ -93,7 +94,7 @@ def _config(fields: Fields, generation: ModelGeneration, ignored: IgnoredFields)
     """The field `generationConfig`."""
     config: Object = {name: fields[own] for own, name in _SAME.items() if is_given(fields, own)}
     for name in ("max_completion_tokens", "max_tokens"):
-        if (most := field(fields, name, _count)) is not None:
+        if fields.get(name) != UNBOUNDED and (most := field(fields, name, _count)) is not None:
             config["maxOutputTokens"] = most
             break
     if (seed := field(fields, "seed", _count)) is not None:

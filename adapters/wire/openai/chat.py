@@ -32,7 +32,7 @@ from adapters.wire.error_table import decode_error as decode_error
 from adapters.wire.openai import request_codec
 from adapters.wire.openai.dialects import PLAIN, OpenAIDialect
 from adapters.wire.openai.history import in_dialect, with_early_system
-from adapters.wire.openai.request_codec import CODEC, OpenAIPayload, choices, max_tokens
+from adapters.wire.openai.request_codec import CODEC, OpenAIPayload, bounded, choices, max_tokens
 from adapters.wire.openai.spelling import renamed, spelled
 from adapters.wire.reported_usage import UsageReport
 
@@ -166,6 +166,8 @@ def upstream_body(
         fields = {**added, **fields, **added}
     if model is not None:
         fields = {**fields, "model": Raw(_encode(model))}
+    if dialect.hosts:
+        fields = bounded(fields)
     if isinstance(request, ChatRequest):
         if not _OF_TOOLS.isdisjoint(fields):
             fields = _with_useful_tools(fields)

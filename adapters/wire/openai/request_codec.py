@@ -133,9 +133,10 @@ FEATURE_FIELDS: dict[Feature, Callable[[Mapping[str, Raw]], bool]] = {
 
 
 MAX_CHOICES = 128
-LENGTHS = ("max_tokens", "max_completion_tokens", "n_predict", "max_output_tokens")
+LENGTHS = ("max_tokens", "max_completion_tokens", "n_predict", "max_output_tokens", "num_predict", "max_new_tokens")
 """Names of one field, which differ from server to server."""
 UNBOUNDED = Raw(b"-1")
+"""Local servers' word for no limit."""
 Count = Annotated[int, Meta(ge=0, le=MAX_TOKENS)]
 """Bounded, because counts are summed and priced."""
 
@@ -155,15 +156,23 @@ class OpenAIPayload(TextPayload, kw_only=True):
 
 
 def max_tokens(fields: Fields) -> int | None:
-    """The greatest length that any server may read from the fields; -1 is local servers' word for none. Raises
-    `CallerError`."""
+    """The greatest length that any server may read from the fields; None for no limit. Raises `CallerError`."""
     most = None
     for name in LENGTHS:
-        if fields.get(name, UNBOUNDED) == UNBOUNDED:
+        if name not in fields:
             continue
+        if fields[name] == UNBOUNDED:
+            return None
         if (given := field(fields, name, _tokens)) is not None and (most is None or given > most):
             most = given
     return most
+
+
+def bounded(fields: Fields) -> Fields:
+    """The fields without lengths of -1, which only local servers understand."""
+    if all(fields.get(name) != UNBOUNDED for name in LENGTHS):
+        return fields
+    return {name: raw for name, raw in fields.items() if name not in LENGTHS or raw != UNBOUNDED}
 
 
 def choices(fields: Fields) -> int:
@@ -192,7 +201,7 @@ class _OpenAI(Codec):
         assert isinstance(request, GenerateRequest)
         if isinstance(request, ResponsesRequest):
             fields = _as_responses(fields)
-        payload = OpenAIPayload(fields=fields)
+        payload = OpenAIPayload(fields=fields, is_translated=request.payload.is_translated)
         if not request.n:
             return replace(request, payload=payload)
         return replace(request, payload=payload, max_tokens=max_tokens(fields), n=choices(fields))

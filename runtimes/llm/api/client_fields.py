@@ -8,6 +8,7 @@ table, and refused.
 from collections.abc import Mapping
 from typing import Any
 
+from adapters.errors import CallerError
 from adapters.ignored_fields import IgnoredFields
 
 _ALIASES = {
@@ -44,34 +45,62 @@ _NESTED_HINTS = frozenset((
     "cache_control", "created_at", "id", "provider_specific_fields", "reasoning_details", "status", "timestamp",
 ))  # fmt: skip
 """Fields that clients copy into messages, parts and tools."""
+_REASONING = {
+    "effort": "reasoning_effort", "enabled": "enable_thinking", "max_tokens": "thinking_token_budget",
+    "exclude": "include_reasoning",
+}  # fmt: skip
+"""Fields of OpenRouter's `reasoning`."""
 _LIMITS = ("max_tokens", "max_completion_tokens")
 
 
 def renamed(fields: dict[str, Any], own: frozenset[str], hints: IgnoredFields) -> dict[str, Any]:
     """The `fields` of a request under this runtime's names. Those without effect are ignored. Raises CallerError on a
-    strict route."""
-    result = dict(fields)
+    strict route, and for `options` that are no object."""
+    result = _without_aliases(fields, own, hints)
     options = result.pop("options", None)
     if isinstance(options, dict):
-        for name in options.keys() - _OPTIONS:
+        for name in sorted(options.keys() - _OPTIONS):
             hints.ignore(name)
-        result = {**{name: value for name, value in options.items() if name in _OPTIONS}, **result}
-    for name in (_ALIASES.keys() & result.keys()) - own:
-        target, value = _ALIASES[name], result.pop(name)
-        if target not in own:
-            hints.ignore(name)
-        elif value is not None:
-            result.setdefault(target, value)
-    for name in (HINTS & result.keys()) - own:
+        chosen = {name: value for name, value in options.items() if name in _OPTIONS}
+        for name, value in _without_aliases(chosen, own, hints).items():
+            _fill(result, name, value)
+    elif options is not None:
+        raise CallerError("`options` must be an object.", param="options")
+    for name in sorted((HINTS & result.keys()) - own):
         if result.pop(name) is not None:
             hints.ignore(name)
     for name in _LIMITS:
         if type(value := result.get(name)) is int and value == -1:
             result[name] = None  # other servers' word for no limit
-    if isinstance(effort := result.get("reasoning"), dict) and "reasoning_effort" in own:
+    if isinstance(reasoning := result.get("reasoning"), dict) and "reasoning_effort" in own:
         del result["reasoning"]
-        result.setdefault("reasoning_effort", effort.get("effort"))
+        for name, value in reasoning.items():
+            if name not in _REASONING:
+                hints.ignore(f"reasoning.{name}")
+            else:
+                inverted = name == "exclude" and isinstance(value, bool)
+                _fill(result, _REASONING[name], not value if inverted else value)
     return _formatted(result)
+
+
+def _without_aliases(fields: dict[str, Any], own: frozenset[str], hints: IgnoredFields) -> dict[str, Any]:
+    """The first alias in the table's order applies, if the field itself is left out or null."""
+    result = dict(fields)
+    for name, target in _ALIASES.items():
+        if name in own or name not in result:
+            continue
+        value = result.pop(name)
+        if target in own:
+            _fill(result, target, value)
+        else:
+            hints.ignore(name)
+    return result
+
+
+def _fill(fields: dict[str, Any], name: str, value: Any) -> None:
+    """Set a field that is left out or null."""
+    if value is not None and fields.get(name) is None:
+        fields[name] = value
 
 
 def without_hints(given: Any, hints: IgnoredFields) -> Any:

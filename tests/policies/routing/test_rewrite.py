@@ -41,6 +41,23 @@ CAP = {"caps": {"max_tokens": 100}}
         (CAP, {"max_tokens": 5, "n_predict": 5000}, {"max_tokens": 5, "n_predict": 100}),
         (CAP, b'{"max_tokens": 5, "max\\u005ftokens": 5000}', {"max_tokens": 100}),
         ({**CAP, "defaults": {"max_tokens": 7}}, {}, {"max_tokens": 7}),
+        (CAP, {"max_tokens": -1}, {"max_tokens": 100}),
+        (CAP, {"max_tokens": 5, "num_predict": -2}, {"max_tokens": 5, "num_predict": 100}),
+        (CAP, {"max_tokens": 5, "max_new_tokens": 5000}, {"max_tokens": 5, "max_new_tokens": 100}),
+        ({"caps": {"num_predict": 100}}, {}, {"max_tokens": 100}),
+        ({"caps": {"temperature": 1}}, {"temperature": -1}, {"temperature": -1}),
+        ({"caps": {"repetition_penalty": 2}}, {"repeat_penalty": 3}, {"repeat_penalty": 2}),
+        ({"caps": {"repetition_penalty": 2}}, {}, {}),
+        ({"force": {"seed": 7}}, {"random_seed": 8}, {"seed": 7}),
+        ({"force": {"enable_thinking": False}}, {"think": True}, {"enable_thinking": False}),
+        ({"drop": ["guided_json"]}, {"json_schema": {}, "grammar": "g"}, {"grammar": "g"}),
+        ({"drop": ["grammar"]}, {"guided_grammar": "g"}, {}),
+        ({"drop": ["top_k"], "force": {"seed": 7}}, {"options": {"seed": 8, "top_k": 1, "min_p": 0.1}},
+         {"seed": 7, "options": {"min_p": 0.1}}),
+        ({"drop": ["top_k"]}, {"options": {"Top_K": 1}}, {"options": {}}),
+        (CAP, {"options": {"num_predict": -1}}, {"max_tokens": 100, "options": {"num_predict": 100}}),
+        (CAP, {"Options": {"num_predict": 9}, "max_tokens": 1}, {"max_tokens": 1}),
+        (CAP, {"options": 5, "max_tokens": 1}, {"options": 5, "max_tokens": 1}),
         ({"caps": {"temperature": 1}}, {}, {}),
         ({"caps": {"temperature": 1}}, {"temperature": 1.5}, {"temperature": 1}),
         ({"caps": {"temperature": 0.5}}, {"temperature": 10**30}, {"temperature": 0.5}),
@@ -52,7 +69,7 @@ CAP = {"caps": {"max_tokens": 100}}
         ({"model": "llama"}, {"model": "chat"}, {"model": "llama"}),
         ({"drop": ["sort"]}, {"\u017fort": 1, "sort": 2}, {}),
     ],
-)
+)  # fmt: skip
 def test_the_rewritten_fields(rule: dict[str, Any], body: Any, expected: dict[str, Any]) -> None:
     assert sent(rule, body) == expected
 
@@ -71,8 +88,8 @@ def test_a_capped_field_must_be_a_number(value: str) -> None:
     assert caught.value.field == "max_tokens"
 
 
-names = st.sampled_from(["max_tokens", "max_completion_tokens", "n_predict", "Max_Tokens", "x", "stop"])
-bodies = st.lists(st.tuples(names, st.none() | st.integers(0, 10**6)), max_size=6)
+names = st.sampled_from([*sorted(twins("max_tokens")), "Max_Tokens", "x", "stop"])
+bodies = st.lists(st.tuples(names, st.none() | st.integers(-2, 10**6)), max_size=6)
 
 
 @given(bodies)
@@ -85,7 +102,7 @@ def test_no_body_gets_around_a_cap(pairs: list[tuple[str, int | None]]) -> None:
         return
     body = sent(CAP, written)
     lengths = [value for name, value in body.items() if name.lower() in twins("max_tokens")]
-    assert all(value is None or value <= 100 for value in lengths)
+    assert all(value is None or 0 <= value <= 100 for value in lengths)
     assert any(value is not None for value in lengths)
     assert body.get("x") == dict(pairs).get("x")
 

@@ -61,6 +61,11 @@ def as_messages(**fields: Any) -> Object:
     return decoded
 
 
+def test_a_length_without_limit_is_the_pools() -> None:
+    assert as_messages(max_tokens=-1)["max_tokens"] == 50
+    assert as_messages(max_completion_tokens=-1, max_tokens=4)["max_tokens"] == 4
+
+
 # ── a message as a chat ───────────────────────────────────────────────────────────────────────────────────
 
 

@@ -364,7 +364,7 @@ def loose_chats(draw: st.DrawFn) -> Object:
         "tool_choice": st.sampled_from(["auto", "none", "required", None]),
         "parallel_tool_calls": st.booleans() | st.none(),
         "max_tokens": st.integers(0, 3) | st.none(),
-        "max_completion_tokens": st.integers(0, 3) | st.none(),
+        "max_completion_tokens": st.integers(-1, 3) | st.none(),
         "temperature": st.sampled_from([0, 0.5, 1, 1.5, None]),
         "top_p": st.sampled_from([0.5, 2, None]),
         "stop": st.just("x"),

@@ -141,6 +141,14 @@ def test_a_schema_for_an_older_model_has_its_words_only(schema: Any, node: Any) 
     assert list(schema_faults(reduced(given_, "tools"), 0)) == []
 
 
+def test_a_length_without_limit_is_the_models_own() -> None:
+    turn = {"messages": [{"role": "user", "content": "hi"}]}
+    assert translated({**turn, "max_tokens": -1}) == translated(turn)
+    assert (
+        translated({**turn, "max_completion_tokens": -1, "max_tokens": 4})["generationConfig"]["maxOutputTokens"] == 4
+    )
+
+
 def test_a_schema_for_a_newer_model_stays_as_it_is() -> None:
     schema = {"$ref": "#/$defs/a", "$defs": {"a": {"type": "object", "properties": {"x": {"const": 1}}}}}
     form = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema, "strict": True}}

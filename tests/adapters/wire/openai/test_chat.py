@@ -4,15 +4,18 @@ import json
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Raw
 
 from adapters.errors import BackendError, CallerError
 from adapters.ignored_fields import is_misspelled
 from adapters.requests import ChatRequest, CompletionRequest
 from adapters.wire.openai import chat as wire
-from adapters.wire.openai.request_codec import MAX_TOKENS
+from adapters.wire.openai.providers import HOSTED
+from adapters.wire.openai.request_codec import CODEC, LENGTHS, MAX_TOKENS
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 
@@ -60,11 +63,31 @@ def test_null_is_absence() -> None:
         ({"max_completion_tokens": 6, "max_tokens": 9}, 9),
         ({"n_predict": 7}, 7),
         ({"n_predict": 8, "max_tokens": 2}, 8),
+        ({"max_tokens": 2, "max_new_tokens": 8, "num_predict": 3}, 8),
+        ({"max_tokens": -1}, None),
+        ({"max_tokens": 5, "n_predict": -1}, None),
         ({"max_tokens": MAX_TOKENS}, MAX_TOKENS),
     ],
 )
 def test_of_an_answers_length_under_several_names_the_largest_counts(fields: dict[str, Any], expected: int) -> None:
     assert chat(**fields).max_tokens == expected
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+def test_a_length_without_limit_is_for_local_servers_only(name: str) -> None:
+    request = chat(**{name: -1})
+    assert sent(request)[name] == -1
+    for dialect in HOSTED.values():
+        assert -1 not in json.loads(wire.upstream_body(request, None, dialect)).values()
+
+
+def test_a_translated_chat_remains_one_when_it_is_rewritten() -> None:
+    messages = [*MESSAGES, {"role": "system", "content": "be terse"}]
+    request = wire.decode_chat(msgspec.json.encode({"model": "m", "messages": messages}))
+    request.payload.is_translated = True
+    rewritten = CODEC.rewrite(request, {**request.fields, "seed": Raw(b"7")})
+    assert sent(rewritten) == {**sent(request), "seed": 7}
+    assert sent(rewritten)["messages"][-1]["role"] == "user"
 
 
 def test_a_prompt_is_estimated_from_its_bytes() -> None:

@@ -57,8 +57,17 @@ def test_hints_for_other_servers_are_listed(value: Any) -> None:
         ({"options": {"num_ctx": 4096, "temperature": 0.1, "num_predict": 9}}, {"temperature": 0.1, "max_tokens": 9},
          ["num_ctx"]),
         ({"options": {"temperature": 0.1}, "temperature": 0.7}, {"temperature": 0.7}, []),
+        ({"options": {"temperature": 0.1}, "temperature": None}, {"temperature": 0.1}, []),
+        ({"options": {"num_predict": 9}, "max_new_tokens": 5}, {"max_tokens": 5}, []),
+        ({"options": None, "max_tokens": None, "n_predict": 5}, {"max_tokens": 5}, []),
+        ({"max_new_tokens": 3, "num_predict": 2, "n_predict": 1}, {"max_tokens": 1}, []),
+        ({"max_new_tokens": 3, "num_predict": 2, "n_predict": None}, {"max_tokens": 2}, []),
         ({"think": False}, {"enable_thinking": False}, []),
         ({"reasoning": {"effort": "low"}}, {"reasoning_effort": "low"}, []),
+        ({"reasoning": {"enabled": False}}, {"enable_thinking": False}, []),
+        ({"reasoning": {"max_tokens": 100, "exclude": True, "summary": "auto"}},
+         {"thinking_token_budget": 100, "include_reasoning": False}, ["reasoning.summary"]),
+        ({"reasoning": {"effort": "low"}, "reasoning_effort": None}, {"reasoning_effort": "low"}, []),
         ({"grammar": 'root ::= "a"'}, {"guided_grammar": 'root ::= "a"'}, []),
         ({"json_schema": SCHEMA}, {"guided_json": SCHEMA}, []),
         ({"keep_alive": "5m", "cache_prompt": True}, {}, ["cache_prompt", "keep_alive"]),
@@ -68,6 +77,13 @@ def test_other_servers_names_mean_the_same(fields: Any, expected: dict[str, Any]
     body, listed = decoded(**fields)
     assert {name: getattr(body, name) for name in expected} == expected
     assert listed == ignored
+
+
+@pytest.mark.parametrize("value", [5, "x", [], False])
+def test_options_that_are_no_object_are_refused(value: Any) -> None:
+    with pytest.raises(CallerError) as refused:
+        decoded(options=value)
+    assert refused.value.param == "options"
 
 
 @pytest.mark.parametrize(
