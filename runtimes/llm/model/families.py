@@ -108,6 +108,12 @@ def _gemma(raw: Raw) -> dict[str, Any]:
     return {"embedding_multiplier": raw["hidden_size"] ** 0.5}
 
 
+def _gemma1(raw: Raw) -> dict[str, Any]:
+    """Its first files name GELU where the approximation is meant."""
+    exact = raw["hidden_act"] == "gelu" and not raw.get("hidden_activation")
+    return _gemma(raw) | ({"activation": "gelu_tanh"} if exact else {})
+
+
 def _gemma2(raw: Raw) -> dict[str, Any]:
     return _gemma(raw) | {
         "attention_scale": raw["query_pre_attn_scalar"] ** -0.5,
@@ -217,7 +223,7 @@ _GPT_OSS_ROPE = {
     "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
     "original_max_position_embeddings": 4096, "rope_theta": 150_000.0,
 }  # fmt: skip
-_GLM = {"attention_bias": False, "partial_rotary_factor": 0.5, "rms_norm_eps": 1.5625e-7, "head_dim": 128}
+_GLM = {"attention_bias": True, "partial_rotary_factor": 0.5, "rms_norm_eps": 1.5625e-7, "head_dim": 128}
 
 
 def _qwen2_features(raw: Raw) -> dict[str, Any]:
@@ -268,7 +274,7 @@ FAMILIES: Mapping[str, Family] = {
             "hidden_activation": None,
             "hidden_act": "gelu_pytorch_tanh",
         },
-        features=_gemma,
+        features=_gemma1,
         norms_are_offsets=True,
     ),
     "gemma2": Family(
@@ -324,7 +330,7 @@ FAMILIES: Mapping[str, Family] = {
         slides=lambda raw, layer: bool(raw.get("use_sliding_window")) and not _smollm3_turns(raw, layer, False),
         turns=_smollm3_turns,
     ),
-    "glm": Family(defaults=_GLM | {"attention_bias": True}, features=_query_bias_alone, neighbours=True),
+    "glm": Family(defaults=_GLM, features=_query_bias_alone, neighbours=True),
     "glm4": Family(
         names=tensor_names.GLM4,
         defaults=_GLM,

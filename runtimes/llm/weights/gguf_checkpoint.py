@@ -81,8 +81,8 @@ class GgufTensors:
         return name in self._places
 
     @property
-    def shapes(self) -> list[tuple[int, ...]]:
-        return [place.shape for place, _ in self._places.values()]
+    def stored_shapes(self) -> list[tuple[tuple[int, ...], bool]]:
+        return [(place.shape, is_blocks(_kind(name, place).name)) for name, (place, _) in self._places.items()]
 
     def shape(self, name: str) -> tuple[int, ...]:
         return self._place(name)[0].shape
@@ -196,8 +196,6 @@ _FUSED_MLP: Names = {"mlp.gate_proj": TensorPart("ffn_up", "first"), "mlp.up_pro
 class GgufCheckpoint:
     """A GGUF file, or the first of several, of one of gguf_config.ARCHITECTURES. Norm weights are whole in it."""
 
-    holds_codes = True
-
     def __init__(self, path: Path) -> None:
         self._tensors = GgufTensors(path)
         self._fields = self._tensors.metadata
@@ -206,8 +204,8 @@ class GgufCheckpoint:
         self.config = gguf_config(model)
 
     @property
-    def shapes(self) -> list[tuple[int, ...]]:
-        return self._tensors.shapes
+    def stored_shapes(self) -> list[tuple[tuple[int, ...], bool]]:
+        return self._tensors.stored_shapes
 
     def stored_name(self, name: str) -> str:
         """The name in the file of the tensor `name`, which may be a part of it."""

@@ -41,7 +41,6 @@ class GgufFamily:
 
 ARCHITECTURES: Mapping[str, GgufFamily] = {
     "llama": GgufFamily("llama", neighbours=True),
-    "mistral3": GgufFamily("ministral3", neighbours=True),
     "qwen2": GgufFamily("qwen2"),
     "qwen2vl": GgufFamily("qwen2"),
     "qwen2moe": GgufFamily("qwen2_moe"),
@@ -183,6 +182,8 @@ def gguf_config(model: GgufModel) -> ModelShape:
     features = family.features(raw)
     if "blk.0.attn_q_norm.weight" not in tensors:
         features["qk_norm"] = None
+    elif features.get("qk_norm") is None:
+        raise UnsupportedModel(f"norms of queries and keys are not supported for {model.architecture}")
     return ModelShape(**described | features | stored)
 
 
@@ -190,7 +191,7 @@ def _as_config_json(model: GgufModel, head_dim: int) -> tuple[Family, dict[str, 
     """The family, and what its features read of config.json."""
     name, row, layers = model.row.family, model.row, model.layers
     experts = model.own("expert_count", 0)
-    if model.architecture in ("llama", "mistral3") and experts:
+    if model.architecture == "llama" and experts:
         name = "mixtral"
     family = FAMILIES[name]
     raw = {own: value for own, key in _FIELDS.items() if (value := model.own(key, None)) is not None}
@@ -223,6 +224,8 @@ def _eps(model: GgufModel) -> float:
 def _layer_kinds(model: GgufModel, family: Family, raw: Mapping[str, Any], head_dim: int) -> list[LayerKind]:
     window: int | None = raw["sliding_window"]
     sliding = [window is not None and slides for slides in _sliding_layers(model, family, raw)]
+    if window is not None and window >= _context_length(model):
+        window = None
     rope, turns = _rope(model, head_dim), [family.turns(raw, layer, sliding[layer]) for layer in range(model.layers)]
     local = rope
     if family.local_rope:
@@ -249,7 +252,7 @@ def _sliding_layers(model: GgufModel, family: Family, raw: Mapping[str, Any]) ->
 
 def _window(model: GgufModel) -> int | None:
     window: int = model.own("attention.sliding_window", model.row.defaults.get("sliding_window", 0))
-    return window if 0 < window < _context_length(model) else None
+    return window if window > 0 else None
 
 
 def _context_length(model: GgufModel) -> int:
@@ -294,4 +297,6 @@ def _yarn(model: GgufModel, factor: float) -> dict[str, Any]:
         "attention_factor": magnitude * (1 + 0.1 * math.log(factor) if factor > 1 else 1.0),
         "beta_fast": model.own("rope.scaling.yarn_beta_fast", 32.0),
         "beta_slow": model.own("rope.scaling.yarn_beta_slow", 1.0),
+        # No file has this field: it is the family's own.
+        "truncate": FAMILIES[model.row.family].defaults.get("rope_parameters", {}).get("truncate", True),
     }

@@ -1,7 +1,7 @@
-"""Weights and configuration of a Llama model, from a GGUF file or a Hugging Face folder of safetensors.
+"""Weights and configuration of a Llama model, from a GGUF file or a Hugging Face folder.
 
 A model that cannot be loaded is refused with `UnsupportedModel`, which names the missing part: a guess would load
-and then talk nonsense. Weights are never unpickled.
+and then talk nonsense. Of files that `torch.save` wrote, only tensors are unpickled: no code of a file runs.
 """
 
 from pathlib import Path
@@ -30,12 +30,8 @@ class Checkpoint(Protocol):
     config: ModelShape
 
     @property
-    def shapes(self) -> list[tuple[int, ...]]:
-        """The shapes of all tensors."""
-
-    @property
-    def holds_codes(self) -> bool:
-        """Whether matrices can be stored as they are."""
+    def stored_shapes(self) -> list[tuple[tuple[int, ...], bool]]:
+        """The shapes of all tensors, and whether each can be stored as it is, in codes."""
 
     def stored_name(self, name: str) -> str:
         """The name in the files."""
@@ -64,8 +60,10 @@ def load_model(
     target = choose_device(device)
     number = choose_dtype(dtype, target, native=native)
     checkpoint = open_checkpoint(path)
-    how: WeightsName = "unquantized" if weights == "stored" and not checkpoint.holds_codes else weights
-    required = sum(held_bytes(shape, how, number) for shape in checkpoint.shapes)
+    required = sum(
+        held_bytes(shape, "unquantized" if weights == "stored" and not codes else weights, number)
+        for shape, codes in checkpoint.stored_shapes
+    )
     require("the model", required, memory_of(target).available, _ADVICE)
 
     def tensor(name: str, shape: tuple[int, ...]) -> Weight:

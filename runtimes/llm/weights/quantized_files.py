@@ -8,7 +8,7 @@ from torch import Tensor
 
 from runtimes.llm.model.matrix import Weight
 from runtimes.llm.model.model_config import UnsupportedModel
-from runtimes.llm.weights.quantized_layouts import LAYOUTS, MatrixLayout, MatrixParts, Settings
+from runtimes.llm.weights.quantized_layouts import LAYOUTS, MatrixLayout, MatrixParts, Settings, is_scattered
 from runtimes.llm.weights.tensor_files import InvalidCheckpoint, TensorFiles
 
 _WAY_OUT = "serve the model with `kind: vllm`, or take a GGUF file of it"
@@ -31,14 +31,10 @@ class QuantizedFiles:
         return name in self._files or self._place(name) is not None
 
     @property
-    def shapes(self) -> list[tuple[int, ...]]:
-        """Of all tensors, those of matrices in full; the tensors of scales are among them."""
-        return [self._shape(name) for name in self._files]
-
-    @property
-    def holds_codes(self) -> bool:
-        """Whether matrices can be stored as they are."""
-        return any(layout.codes and _any_has(self._files, layout.marker) for layout in self._layouts)
+    def stored_shapes(self) -> list[tuple[tuple[int, ...], bool]]:
+        """Of all tensors, those of matrices in full, and whether a tensor can be stored as it is, in codes. The tensors
+        of scales are among them."""
+        return [self._stored_shape(name) for name in self._files]
 
     def weight(self, name: str) -> Weight:
         """Raises UnsupportedModel for a missing tensor, InvalidCheckpoint for parts that do not fit together."""
@@ -64,12 +60,13 @@ class QuantizedFiles:
                 return layout, parts
         return None
 
-    def _shape(self, stored: str) -> tuple[int, ...]:
+    def _stored_shape(self, stored: str) -> tuple[tuple[int, ...], bool]:
         for layout in self._layouts:
             parts = MatrixParts(self._files, stored.removesuffix(layout.main))
             if stored.endswith(layout.main) and layout.marker in parts:
-                return _read(stored, lambda: layout.shape(parts, self._settings))  # noqa: B023 - called at once
-        return self._files.shape(stored)
+                shape = _read(stored, lambda: layout.shape(parts, self._settings))  # noqa: B023 - called at once
+                return shape, layout.codes and not is_scattered(parts, self._settings)
+        return self._files.shape(stored), False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +80,6 @@ class _PartOf(MatrixParts):
 
     def shape(self, part: str) -> tuple[int, ...]:
         return self.files.shape(self.prefix + part)[1:]
-
-
-def _any_has(files: TensorFiles, marker: str) -> bool:
-    return any(name.endswith(marker) for name in files)
 
 
 def _read(name: str, read: Callable[[], _Result]) -> _Result:

@@ -109,6 +109,12 @@ def _affine(codes: Tensor, scales: Tensor, zeros: Tensor | None, bits: int, orde
     return whole if matrix.offsets is None else whole.add_(matrix.offsets[:, order])
 
 
+def is_scattered(parts: MatrixParts, settings: Settings) -> bool:
+    """Whether the columns of a group are scattered, as the folder declares: the matrix becomes a whole one. GPTQ's
+    files have `g_idx` otherwise too."""
+    return "weight_g_idx" in parts or ("g_idx" in parts and bool(settings.get("desc_act")))
+
+
 # ── GPTQ and AWQ: words along the input, or along the output ──────────────────────────────────────────
 
 

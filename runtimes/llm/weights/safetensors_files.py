@@ -29,12 +29,8 @@ class SafetensorsCheckpoint:
         self.config = replace(config, tie_word_embeddings=True) if self.embeds_only else config
 
     @property
-    def shapes(self) -> list[tuple[int, ...]]:
-        return self._files.shapes
-
-    @property
-    def holds_codes(self) -> bool:
-        return self._files.holds_codes
+    def stored_shapes(self) -> list[tuple[tuple[int, ...], bool]]:
+        return self._files.stored_shapes
 
     def stored_name(self, name: str) -> str:
         """The name in the files of the tensor `name`, which may be a part of it."""

@@ -194,7 +194,7 @@ _BLOCKS = {"config_groups": {"g": {"weights": {"block_structure": [16, 32]}}}}
 LAYOUTS: Mapping[str, tuple[Mapping[str, Any], Draw]] = {
     "gptq": (_config("gptq", bits=4), _of(gptq, 4, 32)),
     "gptq-symmetric": (_config("gptq", bits=4), _of(gptq, 4, 32, "gptq", False, symmetric=True)),
-    "gptq-order": (_config("gptq", bits=4), _of(gptq, 4, 32, shuffled=True)),
+    "gptq-order": (_config("gptq", bits=4, desc_act=True), _of(gptq, 4, 32, shuffled=True)),
     "gptq-8": (_config("gptq", bits=8), _of(gptq, 8, 0, "gptq", False)),
     "gptq-2": (_config("gptq", bits=2), _of(gptq, 2, 16)),
     "gptq-v2": (_config("gptq", bits=4, checkpoint_format="gptq_v2"), _of(gptq, 4, 64, "gptq_v2")),

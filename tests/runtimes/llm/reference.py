@@ -5,9 +5,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+
+from runtimes.llm.model.matrix import GroupQuantized, Weight
+from runtimes.llm.weights import loader
 
 # Two logits this near in float32 may swap places when the order of a sum changes.
 TIE = 2e-4
@@ -47,6 +51,22 @@ def from_gguf(path: Path) -> Any:
 def save_safetensors(model: Any, folder: Path, **options: Any) -> Path:
     model.save_pretrained(folder, **options)
     return folder
+
+
+def loaded_bytes(path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+    """What loading the model at `path` as stored, in bfloat16, requires of memory, and what its tensors then hold."""
+    required: list[int] = []
+    held: list[int] = []
+
+    def moved(weight: Weight, device: torch.device) -> Weight:
+        parts = [weight.codes, weight.scales, weight.offsets] if isinstance(weight, GroupQuantized) else [weight]
+        held.extend(part.nbytes for part in parts if part is not None)
+        return weight
+
+    monkeypatch.setattr(loader, "moved", moved)
+    monkeypatch.setattr(loader, "require", lambda consumer, amount, available, advice: required.append(amount))
+    loader.load_model(path, dtype="bfloat16", device="cpu", weights="stored")
+    return required[0], sum(held)
 
 
 @torch.inference_mode()  # type: ignore[untyped-decorator]

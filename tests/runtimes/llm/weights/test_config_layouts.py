@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import AutoConfig
 
 from runtimes.llm.model.hugging_face import hugging_face_config
 from runtimes.llm.model.model_config import ModelShape, UnsupportedModel
@@ -44,6 +45,22 @@ def test_fields_that_are_left_out(family: str, data: st.DataObject) -> None:
         raw.pop("rope_parameters", None)
         raw |= data.draw(st.sampled_from(ROPES))
     whole = config_class.from_dict(copy.deepcopy(raw)).to_dict()
+    assert _read(raw) == _read(whole)
+
+
+@pytest.mark.parametrize(
+    ("family", "given"),
+    [
+        ("gemma", {"hidden_act": "gelu"}),
+        ("gemma", {"hidden_act": "gelu", "hidden_activation": None}),
+        ("glm", {}),
+        ("glm4", {}),
+    ],
+)
+def test_fields_of_a_family_alone(family: str, given: dict[str, Any]) -> None:
+    """Gemma's first files name GELU where its approximation is meant; GLM's queries have biases by default."""
+    whole = AutoConfig.for_model(family, **SHAPE, **given).to_dict()
+    raw = {name: value for name, value in whole.items() if name not in ("hidden_act", "attention_bias")} | given
     assert _read(raw) == _read(whole)
 
 

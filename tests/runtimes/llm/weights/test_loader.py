@@ -12,7 +12,14 @@ from runtimes.llm.engine.async_engine import Engine, EngineConfig
 from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.weights.loader import DtypeName, choose_dtype, load_model, open_checkpoint
 from tests.runtimes.llm.families import LLAMA3_ROPE, write_gguf
-from tests.runtimes.llm.reference import PROMPTS, TINY_KV_BYTES, assert_greedy, save_safetensors, tiny_llama
+from tests.runtimes.llm.reference import (
+    PROMPTS,
+    TINY_KV_BYTES,
+    assert_greedy,
+    loaded_bytes,
+    save_safetensors,
+    tiny_llama,
+)
 from tests.support.cases import cases
 from tests.support.llm_engines import answers
 
@@ -102,6 +109,14 @@ def test_gguf_quantised_weights_are_near(tmp_path: Path) -> None:
         if name != "lm_head.weight":
             own = name.replace("post_attention", "pre_feedforward")
             torch.testing.assert_close(checkpoint.tensor(own), weight, atol=0.02, rtol=0.02)
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_1", "MXFP4", "F16"])
+def test_memory_is_counted_as_a_gguf_file_is_held(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_llama(hidden_size=64, intermediate_size=64)
+    path = write_gguf(tmp_path / "model.gguf", model, quantise=gguf.GGMLQuantizationType[kind])
+    required, held = loaded_bytes(path, monkeypatch)
+    assert held * 0.95 < required < held * 1.15
 
 
 # ---- refusals

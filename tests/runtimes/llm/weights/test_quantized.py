@@ -23,7 +23,7 @@ from runtimes.llm.weights.tensor_files import InvalidCheckpoint, TensorFiles
 from tests.runtimes.llm import quantized
 from tests.runtimes.llm.native.models import chunk
 from tests.runtimes.llm.quantized import LAYOUTS
-from tests.runtimes.llm.reference import save_safetensors, tiny_llama
+from tests.runtimes.llm.reference import loaded_bytes, save_safetensors, tiny_llama
 
 NAME = "model.layers.0.mlp.up_proj"
 CODES = [one for one in LAYOUTS if one.startswith(("gptq", "awq", "packed", "int8", "mlx", "bnb"))]
@@ -47,7 +47,7 @@ def test_they_are_the_same_numbers(
     stored = files(tmp_path_factory.getbasetemp(), parts, how)
     weight = stored.weight(f"{NAME}.weight")
     assert tuple(weight.shape) == shape
-    assert shape in stored.shapes
+    assert shape in dict(stored.stored_shapes)
     assert isinstance(weight, GroupQuantized) == (layout not in WHOLE)
     if isinstance(weight, GroupQuantized):
         low, high = {4: (-8, 7), 8: (-128, 127)}[weight.bits]
@@ -86,7 +86,7 @@ def test_the_experts_of_gpt_oss(tmp_path: Path) -> None:
     stored = files(tmp_path, {"blocks": blocks, "scales": scales}, {"quant_method": "mxfp4"}, prefix=name + "_")
     weight = stored.weight(name)
     assert name in stored
-    assert stored.shapes == [(24, 64), (3, 8, 2)]
+    assert stored.stored_shapes == [((24, 64), True), ((3, 8, 2), False)]
     assert torch.equal(unquantized(weight), expected.view(3, 8, 64))
     theirs = convert_moe_packed_tensors(blocks, scales, dtype=torch.float32)
     assert torch.equal(unquantized(weight).transpose(1, 2), theirs)
@@ -204,6 +204,13 @@ def test_the_native_step_computes_with_the_codes(tmp_path: Path, layout: str) ->
     assert float((log_probabilities(native) - reference).abs().mean()) < 0.1
 
 
+@pytest.mark.parametrize("layout", ["gptq", "gptq-order", "packed", "packed-order", "fp8"])
+def test_memory_is_counted_as_a_folder_is_held(layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved(layout, tmp_path)
+    required, held = loaded_bytes(tmp_path, monkeypatch)
+    assert held * 0.95 < required < held * 1.3  # the files' scales and zeros are counted too
+
+
 # ── files that are not as they should be ──────────────────────────────────────────────────────────────
 
 
@@ -234,7 +241,7 @@ def test_parts_of_other_shapes_are_refused_or_read(
     refused = ""
     try:
         stored = files(tmp_path_factory.getbasetemp(), parts, how)
-        assert len(stored.shapes) == len(parts)
+        assert len(stored.stored_shapes) == len(parts)
         unquantized(stored.weight(f"{NAME}.weight"))
     except (InvalidCheckpoint, UnsupportedModel) as error:
         refused = str(error)
@@ -259,5 +266,7 @@ def test_a_shard_that_is_cut_and_a_scale_that_is_missing_are_named(tmp_path: Pat
 def test_modules_that_are_not_quantized_stay_as_they_are(tmp_path: Path) -> None:
     model = saved("gptq", tmp_path)
     checkpoint = open_checkpoint(tmp_path)
-    assert checkpoint.holds_codes
+    shapes = checkpoint.stored_shapes
+    assert ((128, 64), True) in shapes
+    assert ((64, 128), True) in shapes
     assert torch.equal(checkpoint.tensor("model.embed_tokens.weight"), model.state_dict()["model.embed_tokens.weight"])
