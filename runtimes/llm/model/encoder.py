@@ -153,11 +153,11 @@ def _attended(
     """Every token attends to its text: three [T, heads, size] → [T, heads × size]. Texts of one length at once."""
     outputs, first = [], 0
     for (count, length), mask in zip(alike, masks, strict=True):
-        parts = [
+        q, k, v = (
             rows[first : first + count * length].unflatten(0, (count, length)).transpose(1, 2)
             for rows in (query, key, value)
-        ]
-        attended = functional.scaled_dot_product_attention(*parts, attn_mask=mask)
+        )
+        attended = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         outputs.append(attended.transpose(1, 2).reshape(count * length, -1))
         first += count * length
     return torch.cat(outputs)
