@@ -63,7 +63,7 @@ class BatchPlane:
     async def _made(self, keeper: Keeper | None) -> BatchContext:
         service, loop = self.service, asyncio.get_running_loop()
         store = await loop.run_in_executor(service.threads, service.store)
-        storage = await loop.run_in_executor(service.threads, service.storage)
+        storage = await loop.run_in_executor(service.threads, service.storage, loop)
         leases = TaskLeases(store.database, self._core.clock, service.config.takeover)
         return BatchContext(
             durable=DurableWork(storage, store, leases, service.threads),

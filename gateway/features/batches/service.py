@@ -46,7 +46,7 @@ class BatchService:
         """The reasons why lines of a batch wait in this process."""
         self.store = Opened(lambda: BatchStore(url, pepper(), quota))
         """The database. Raises `StateError`."""
-        self.storage = cache(lambda loop: open_storage(config, loop))
+        self.storage: Callable[[asyncio.AbstractEventLoop], Storage] = cache(lambda loop: open_storage(config, loop))
         """The storage, for the event loop. Raises `StorageError`."""
         self._reported_at = float("-inf")
 
