@@ -30,7 +30,7 @@ _BACKENDS: Final[dict[str, _Entry]] = {
     "openvino": _Entry("openvino", ("numpy", "openvino"), in_thread=True),
     # Its calls go through much Python, and its start takes seconds.
     "tensorflow": _Entry("tensorflow", ("numpy", "tensorflow"), in_thread=False),
-    "sklearn": _Entry("sklearn", ("numpy", "sklearn", "joblib", "pandas"), in_thread=False),
+    "sklearn": _Entry("sklearn", ("numpy", "sklearn", "joblib"), in_thread=False),
     "xgboost": _Entry("xgboost", ("numpy", "xgboost", "scipy"), in_thread=True),
     "lightgbm": _Entry("lightgbm", ("numpy", "lightgbm", "scipy"), in_thread=True),
 }

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
 import joblib
-import pandas
 
+from config.installing import installing
 from runtimes.tensor.backends.files import model_file
 from runtimes.tensor.backends.tabular import Method, TabularModel, described, joined
 from runtimes.tensor.configuration.model_config import ModelConfig
@@ -54,6 +54,8 @@ class SklearnBackend:
             raise ModelLoadError("`quantize` is for networks: scikit-learn's models have none of their weights")
         model = estimator(config, folder)
         methods = {spec.name: _method(model, spec.name) for spec in config.outputs}
+        if _features(model):
+            _frame()
         return TabularModel(config, methods, _features(model), partial(_table, model))
 
 
@@ -97,14 +99,25 @@ def _features(model: Any) -> Sequence[str]:
 
 def _table(model: Any, columns: Sequence[Array]) -> Any:
     """The argument of the model's methods: a data frame for a model that was fitted on one, a list of texts for a
-    model of texts, else an array."""
+    model of texts, else an array. Raises `ModelLoadError` without pandas."""
     features = _features(model)
     if not features:
         is_text = len(columns) == 1 and columns[0].dtype.hasobject and not hasattr(model, "n_features_in_")
         return columns[0].ravel() if is_text else joined(columns)
+    frame = _frame()
     if len(columns) == len(features):
-        return pandas.DataFrame({name: column.ravel() for name, column in zip(features, columns, strict=True)})
-    return pandas.DataFrame(joined(columns), columns=features)
+        return frame({name: column.ravel() for name, column in zip(features, columns, strict=True)})
+    return frame(joined(columns), columns=features)
+
+
+@cache
+def _frame() -> Any:
+    """The class of data frames. Only models that were fitted on them need pandas."""
+    try:
+        from pandas import DataFrame
+    except ModuleNotFoundError:
+        raise ModelLoadError(f"the model was fitted on a data frame: {installing('sklearn')}, with pandas") from None
+    return DataFrame
 
 
 def _of_frame(model: Any, run: Method) -> Method:
