@@ -12,6 +12,8 @@ from tests.servers.repositories import for_headrace
 from tests.support.processes import GatewayProcess, gateway
 
 pytestmark = pytest.mark.timeout(1800)
+REFUSED: dict[int, str] = {}
+"""The last answer of 503, whose reason a failure shows."""
 VERSION = """\
 class Model:
     def infer(self, inputs):
@@ -57,7 +59,8 @@ async def done(g: GatewayProcess, key: str) -> None:
     await g.until("all(e['health'] == 'healthy' for e in s['endpoints'])")
     async with asyncio.timeout(300):
         while (await shown(g))["status"] != "done":
-            assert {status for status, _ in await asyncio.gather(*(infer(g, key) for _ in range(8)))} == {200}
+            statuses = {status for status, _ in await asyncio.gather(*(infer(g, key) for _ in range(8)))}
+            assert statuses == {200}, REFUSED
 
 
 async def until_answer(g: GatewayProcess, key: str, expected: tuple[int, str], version: str = "") -> None:
@@ -76,7 +79,9 @@ async def infer(g: GatewayProcess, key: str, version: str = "") -> tuple[int, st
     path = f"{g.url}/v2/models/add_sub{'/versions/' + version if version else ''}/infer"
     headers = {"authorization": f"Bearer {key}"}
     async with aiohttp.ClientSession() as http, http.post(path, json={"inputs": data}, headers=headers) as response:
-        await response.read()
+        body = await response.text()
+        if response.status == 503:
+            REFUSED[503] = body
         return response.status, response.headers.get("x-headrace-arm", "")
 
 
