@@ -112,7 +112,8 @@ def test_every_feature_of_a_model(target: str, features: dict[str, Any]) -> None
 @pytest.mark.parametrize("weights", ["bf16", "int8", "int4 with offsets"])
 @pytest.mark.parametrize("experts", MIXTURES.values(), ids=MIXTURES.keys())
 def test_every_mixture_of_experts(target: str, experts: ExpertShape, weights: str) -> None:
-    """Tokens whose experts are a tie in fewer bits have others; some have the same."""
+    """Nine of ten tokens agree. A token whose experts nearly tie may have others in fewer bits, which the sparse mixer,
+    whose shares jump near a tie, makes common: there a quarter agrees."""
     config = shape(experts=experts, num_layers=3, dense_layers=frozenset({0}), intermediate_size=96, sinks=True)
     prompt = tokens(100)
     given, expected = (
@@ -121,7 +122,8 @@ def test_every_mixture_of_experts(target: str, experts: ExpertShape, weights: st
     )
     assert given.isfinite().all()
     error = (given - expected).abs().mean(dim=1) / expected.std()
-    assert error.quantile(0.25) < TOLERANCE, f"{error.quantile(0.25):.4f} of their spread apart"
+    share, most = (0.25, TOLERANCE) if experts.scoring == "sparsemixer" else (0.9, 1.5 * TOLERANCE)
+    assert error.quantile(share) < most, f"{error.quantile(share):.4f} of their spread apart"
 
 
 @pytest.mark.parametrize("kv_dtype", [torch.bfloat16, torch.int8], ids=["bf16", "int8"])

@@ -101,13 +101,14 @@ def test_blocks_of_fp8_are_those_of_transformers(tmp_path: Path) -> None:
     assert torch.equal(unquantized(files(tmp_path, parts, how).weight(f"{NAME}.weight")), theirs)
 
 
-# ── against the formats' own libraries, where they are installed ──────────────────────────────────────
+# ── against the formats' own libraries ────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(("bits", "symmetric"), [(4, True), (4, False), (8, True)])
 def test_compressed_tensors(tmp_path: Path, bits: int, symmetric: bool) -> None:
-    compressors = pytest.importorskip("compressed_tensors.compressors")
-    library = pytest.importorskip("compressed_tensors.quantization")
+    from compressed_tensors import compressors
+    from compressed_tensors import quantization as library
+
     how = library.QuantizationArgs(num_bits=bits, type="int", symmetric=symmetric, strategy="group", group_size=32)
     scheme = library.QuantizationScheme(targets=["Linear"], weights=how)
     random = torch.Generator().manual_seed(0)
@@ -124,7 +125,8 @@ def test_compressed_tensors(tmp_path: Path, bits: int, symmetric: bool) -> None:
 @pytest.mark.parametrize(("kind", "nested"), [("nf4", False), ("nf4", True), ("fp4", False)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_bitsandbytes(tmp_path: Path, kind: str, nested: bool, dtype: torch.dtype) -> None:
-    functions = pytest.importorskip("bitsandbytes.functional")
+    from bitsandbytes import functional as functions
+
     weight = torch.randn(48, 256, generator=torch.Generator().manual_seed(0)).to(dtype)
     data, state = functions.quantize_4bit(weight, quant_type=kind, compress_statistics=nested)
     parts = {"weight": data} | {f"weight.{name}": tensor for name, tensor in state.as_dict(packed=True).items()}
@@ -135,7 +137,8 @@ def test_bitsandbytes(tmp_path: Path, kind: str, nested: bool, dtype: torch.dtyp
 
 @pytest.mark.parametrize(("bits", "size"), [(2, 32), (3, 64), (4, 64), (5, 32), (6, 32), (8, 128)])
 def test_mlx(tmp_path: Path, bits: int, size: int) -> None:
-    library = pytest.importorskip("mlx.core")
+    from mlx import core as library
+
     weight = library.array(torch.randn(24, 256, generator=torch.Generator().manual_seed(0)).numpy())
     packed = library.quantize(weight, group_size=size, bits=bits)
     theirs = torch.tensor(library.dequantize(*packed, group_size=size, bits=bits).tolist())

@@ -80,7 +80,6 @@ def test_the_folder_is_the_model(source: Path, tmp_path: Path, bits: Bits, monke
 
 @pytest.mark.parametrize("bits", [4, 8])
 def test_transformers_reads_the_same_numbers(source: Path, tmp_path: Path, bits: Bits) -> None:
-    pytest.importorskip("compressed_tensors.compressors")
     from transformers import AutoModelForCausalLM
 
     write_quantized(source, tmp_path / "small", bits, 32)
