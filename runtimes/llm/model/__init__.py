@@ -7,7 +7,7 @@ llama.py             decoders, all in the manner of Llama; layers.py: a layer's 
 experts.py           mixtures of experts; activations.py: what an MLP does between its matrices
 attention.py         attention over pages, and the pages
 hugging_face.py      the shape of a model from its config.json
-families.py          the families of decoders, one row for each
+families.py          the families of decoders, one row for each; family_features.py: what is special in them
 tensor_names.py      the names of a family's tensors in files
 rope.py              rotary positions; model_config.py: the shape of a model
 matrix.py            a weight matrix, whole or quantized at load

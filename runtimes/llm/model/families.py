@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from runtimes.llm.model import family_features as features
 from runtimes.llm.model import tensor_names
-from runtimes.llm.model.model_config import ExpertShape, UnsupportedModel
+from runtimes.llm.model.family_features import Raw
 from runtimes.llm.model.tensor_names import Names
-
-Raw = Mapping[str, Any]
 
 
 def _no_features(raw: Raw) -> dict[str, Any]:
@@ -46,141 +45,6 @@ class Family:
     norms_are_offsets: bool = False
     """Whether norm weights are stored as their difference from 1."""
     refused: tuple[str, ...] = ()
-
-
-# ── experts ───────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _experts(raw: Raw, size: str = "moe_intermediate_size", **how: Any) -> ExpertShape:
-    names = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
-    count = next((raw[name] for name in names if raw.get(name) is not None), None)
-    if count is None:
-        raise KeyError(names[0])
-    chosen = raw["moe_k"] if "moe_k" in raw else raw["num_experts_per_tok"]
-    return ExpertShape(count=count, chosen=chosen, intermediate_size=raw[size], **how)
-
-
-def _qwen_moe(raw: Raw) -> dict[str, Any]:
-    shared = raw.get("shared_expert_intermediate_size") or 0
-    step, dense = raw.get("decoder_sparse_step") or 1, raw.get("mlp_only_layers") or []
-    return {
-        "experts": _experts(
-            raw, normalized=bool(raw.get("norm_topk_prob")), shared_size=shared, shared_gate=bool(shared)
-        ),
-        "dense_layers": frozenset(
-            layer for layer in range(raw["num_hidden_layers"]) if layer in dense or (layer + 1) % step
-        ),
-    }
-
-
-def _deepseek_moe(raw: Raw) -> dict[str, Any]:
-    """A sigmoid, a bias for the choice, groups, and shared experts, which are one MLP."""
-    experts = _experts(
-        raw,
-        scoring="sigmoid",
-        normalized=bool(raw.get("norm_topk_prob", True)),
-        scale=raw.get("routed_scaling_factor", 1.0),
-        groups=raw.get("n_group") or 1,
-        chosen_groups=raw.get("topk_group") or 1,
-        selection_bias=True,
-        shared_size=raw["moe_intermediate_size"] * (raw.get("n_shared_experts") or 0),
-    )
-    return {"experts": experts, "dense_layers": frozenset(range(raw.get("first_k_dense_replace") or 0))}
-
-
-def _ernie_moe(raw: Raw) -> dict[str, Any]:
-    layers, interval = raw["num_hidden_layers"], raw.get("moe_layer_interval") or 1
-    first, last = raw.get("moe_layer_start_index") or 0, raw.get("moe_layer_end_index", -1)
-    last = layers - 1 if last == -1 else last
-    shared = raw["moe_intermediate_size"] * (raw.get("moe_num_shared_experts") or 0)
-    return _ernie(raw) | {
-        "experts": _experts(raw, normalized=True, selection_bias=True, shared_size=shared),
-        "dense_layers": frozenset(
-            layer for layer in range(layers) if not (first <= layer <= last and (layer + 1) % interval == 0)
-        ),
-    }
-
-
-# ── what is special ───────────────────────────────────────────────────────────────────────────────────
-
-
-def _gemma(raw: Raw) -> dict[str, Any]:
-    return {"embedding_multiplier": raw["hidden_size"] ** 0.5}
-
-
-def _gemma1(raw: Raw) -> dict[str, Any]:
-    """Its first files name GELU where the approximation is meant."""
-    exact = raw["hidden_act"] == "gelu" and not raw.get("hidden_activation")
-    return _gemma(raw) | ({"activation": "gelu_tanh"} if exact else {})
-
-
-def _gemma2(raw: Raw) -> dict[str, Any]:
-    return _gemma(raw) | {
-        "attention_scale": raw["query_pre_attn_scalar"] ** -0.5,
-        "attention_soft_cap": raw.get("attn_logit_softcapping"),
-        "logits_soft_cap": raw.get("final_logit_softcapping"),
-        "post_norms": True,
-    }
-
-
-def _granite(raw: Raw) -> dict[str, Any]:
-    return {
-        "attention_scale": raw["attention_multiplier"],
-        "embedding_multiplier": raw["embedding_multiplier"],
-        "residual_multiplier": raw["residual_multiplier"],
-        "logits_multiplier": 1 / raw["logits_scaling"],
-    }
-
-
-def _granite_moe(raw: Raw) -> dict[str, Any]:
-    shared = raw.get("shared_intermediate_size") or 0
-    return _granite(raw) | {
-        "experts": _experts(raw, "intermediate_size", scoring="softmax_of_chosen", shared_size=shared)
-    }
-
-
-def _cohere(raw: Raw) -> dict[str, Any]:
-    return {"norm": "layer", "parallel": True, "logits_multiplier": raw["logit_scale"]}
-
-
-def _ernie(raw: Raw) -> dict[str, Any]:
-    bias = bool(raw.get("use_bias"))
-    return {"qkv_bias": bias, "attention_out_bias": bias, "mlp_bias": bias}
-
-
-def _phi_moe(raw: Raw) -> dict[str, Any]:
-    jitter = raw["router_jitter_noise"]
-    return {
-        "norm": "layer_biased",
-        "head_bias": bool(raw.get("lm_head_bias")),
-        "experts": _experts(raw, "intermediate_size", scoring="sparsemixer", jitter=jitter),
-    }
-
-
-def _gpt_oss(raw: Raw) -> dict[str, Any]:
-    return {
-        "sinks": True,
-        "activation": "clamped_swiglu",
-        "swiglu": (raw["swiglu_alpha"], raw["swiglu_limit"]),
-        "experts": _experts(raw, "intermediate_size", scoring="softmax_of_chosen", biases=True),
-    }
-
-
-def _ministral(raw: Raw) -> dict[str, Any]:
-    rope = raw.get("rope_parameters") or {}
-    beta = rope.get("llama_4_scaling_beta")
-    return {"query_growth": (beta, rope["original_max_position_embeddings"]) if beta else None}
-
-
-def _gpt2(raw: Raw) -> dict[str, Any]:
-    if not raw.get("scale_attn_weights", True) or raw.get("scale_attn_by_inverse_layer_idx"):
-        raise UnsupportedModel("a GPT-2 whose scores are scaled by layer, or not at all, is not supported")
-    return _biased_layers(raw) | _ernie({"use_bias": True}) | {"position_embeddings": True}
-
-
-def _biased_layers(raw: Raw) -> dict[str, Any]:
-    """LayerNorm with biases, and an MLP without a gate."""
-    return {"norm": "layer_biased", "gated": False}
 
 
 def _sliding_from(raw: Raw, layer: int) -> bool:
@@ -226,26 +90,17 @@ _GPT_OSS_ROPE = {
 _GLM = {"attention_bias": True, "partial_rotary_factor": 0.5, "rms_norm_eps": 1.5625e-7, "head_dim": 128}
 
 
-def _qwen2_features(raw: Raw) -> dict[str, Any]:
-    return {"qkv_bias": bool(raw.get("qkv_bias", True)), "attention_out_bias": False}
-
-
-def _query_bias_alone(raw: Raw) -> dict[str, Any]:
-    """`attention_bias` is that of queries, keys and values."""
-    return {"attention_out_bias": False}
-
-
 FAMILIES: Mapping[str, Family] = {
     "llama": Family(defaults={"max_position_embeddings": 2048}, alike=True, slides=lambda raw, layer: False),
     "mistral": Family(
         defaults={"num_key_value_heads": 8, "sliding_window": 4096, "max_position_embeddings": 131_072}, alike=True
     ),
-    "ministral3": Family(defaults={"num_key_value_heads": 8, "head_dim": 128}, features=_ministral, alike=True),
-    "qwen2": Family(defaults=_QWEN | {"num_key_value_heads": 32}, features=_qwen2_features, slides=_sliding_from),
+    "ministral3": Family(defaults={"num_key_value_heads": 8, "head_dim": 128}, features=features.ministral, alike=True),
+    "qwen2": Family(defaults=_QWEN | {"num_key_value_heads": 32}, features=features.qwen2, slides=_sliding_from),
     "qwen2_moe": Family(
         names=tensor_names.QWEN_MOE,
         defaults=_QWEN,
-        features=lambda raw: _qwen2_features(raw) | _qwen_moe(raw),
+        features=lambda raw: features.qwen2(raw) | features.qwen_moe(raw),
         slides=_sliding_from,
     ),
     "qwen3": Family(
@@ -256,14 +111,14 @@ FAMILIES: Mapping[str, Family] = {
     "qwen3_moe": Family(
         names=tensor_names.QWEN_MOE,
         defaults=_QWEN,
-        features=lambda raw: {"qk_norm": "head"} | _qwen_moe(raw),
+        features=lambda raw: {"qk_norm": "head"} | features.qwen_moe(raw),
         slides=lambda raw, layer: bool(raw.get("use_sliding_window")),
         alike=True,
     ),
     "mixtral": Family(
         names=tensor_names.MIXTRAL,
         defaults={"num_key_value_heads": 8, "rope_theta": 1e6, "rms_norm_eps": 1e-5, "num_experts_per_tok": 2},
-        features=lambda raw: {"experts": _experts(raw, "intermediate_size", normalized=True)},
+        features=lambda raw: {"experts": features.experts(raw, "intermediate_size", normalized=True)},
         alike=True,
     ),
     "gemma": Family(
@@ -274,20 +129,20 @@ FAMILIES: Mapping[str, Family] = {
             "hidden_activation": None,
             "hidden_act": "gelu_pytorch_tanh",
         },
-        features=_gemma1,
+        features=features.gemma1,
         norms_are_offsets=True,
     ),
     "gemma2": Family(
         names=tensor_names.OWN,
         defaults=_GEMMA | {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
-        features=_gemma2,
+        features=features.gemma2,
         slides=lambda raw, layer: layer % 2 == 0,
         norms_are_offsets=True,
     ),
     "gemma3_text": Family(
         names=tensor_names.OWN,
         defaults=_GEMMA | {"vocab_size": 262_208, "max_position_embeddings": 131_072, "rope_theta": 1e6},
-        features=lambda raw: _gemma2(raw) | {"qk_norm": "head"},
+        features=lambda raw: features.gemma2(raw) | {"qk_norm": "head"},
         slides=_one_in(6),
         local_rope=True,
         norms_are_offsets=True,
@@ -296,9 +151,9 @@ FAMILIES: Mapping[str, Family] = {
     "phi3": Family(
         defaults={"rms_norm_eps": 1e-5, "max_position_embeddings": 4096, "original_max_position_embeddings": 4096}
     ),
-    "granite": Family(defaults=_GRANITE, features=_granite),
-    "granitemoe": Family(names=tensor_names.GRANITE_MOE, defaults=_GRANITE, features=_granite_moe),
-    "granitemoeshared": Family(names=tensor_names.GRANITE_MOE, defaults=_GRANITE, features=_granite_moe),
+    "granite": Family(defaults=_GRANITE, features=features.granite),
+    "granitemoe": Family(names=tensor_names.GRANITE_MOE, defaults=_GRANITE, features=features.granite_moe),
+    "granitemoeshared": Family(names=tensor_names.GRANITE_MOE, defaults=_GRANITE, features=features.granite_moe),
     "olmo2": Family(
         names=tensor_names.OWN,
         defaults={"rms_norm_eps": 1e-5},
@@ -316,7 +171,7 @@ FAMILIES: Mapping[str, Family] = {
         defaults={"rms_norm_eps": 1e-5, "num_experts": 64, "num_experts_per_tok": 8},
         features=lambda raw: {
             "qk_norm": "whole",
-            "experts": _experts(raw, "intermediate_size", normalized=bool(raw.get("norm_topk_prob"))),
+            "experts": features.experts(raw, "intermediate_size", normalized=bool(raw.get("norm_topk_prob"))),
         },
         refused=("clip_qkv",),
     ),
@@ -330,7 +185,7 @@ FAMILIES: Mapping[str, Family] = {
         slides=lambda raw, layer: bool(raw.get("use_sliding_window")) and not _smollm3_turns(raw, layer, False),
         turns=_smollm3_turns,
     ),
-    "glm": Family(defaults=_GLM, features=_query_bias_alone, neighbours=True),
+    "glm": Family(defaults=_GLM, features=features.query_bias_alone, neighbours=True),
     "glm4": Family(
         names=tensor_names.GLM4,
         defaults=_GLM,
@@ -341,12 +196,13 @@ FAMILIES: Mapping[str, Family] = {
         names=tensor_names.DEEPSEEK_MOE,
         defaults={"partial_rotary_factor": 0.5, "rms_norm_eps": 1e-5, "first_k_dense_replace": 1},
         features=lambda raw: (
-            _deepseek_moe(raw) | {"attention_out_bias": False, "qk_norm": "head" if raw.get("use_qk_norm") else None}
+            features.deepseek_moe(raw)
+            | {"attention_out_bias": False, "qk_norm": "head" if raw.get("use_qk_norm") else None}
         ),
     ),
     "dots1": Family(
         names=tensor_names.DEEPSEEK_MOE,
-        features=lambda raw: _deepseek_moe({"norm_topk_prob": False, **raw}) | {"qk_norm": "head"},
+        features=lambda raw: features.deepseek_moe({"norm_topk_prob": False, **raw}) | {"qk_norm": "head"},
         slides=lambda raw, layer: layer >= raw.get("max_window_layers", 62),
     ),
     "minimax_m2": Family(
@@ -354,7 +210,9 @@ FAMILIES: Mapping[str, Family] = {
         defaults={"rope_theta": 5e6},
         features=lambda raw: {
             "qk_norm": "whole",
-            "experts": _experts(raw, "intermediate_size", scoring="sigmoid", normalized=True, selection_bias=True),
+            "experts": features.experts(
+                raw, "intermediate_size", scoring="sigmoid", normalized=True, selection_bias=True
+            ),
         },
         alike=True,
         slides=lambda raw, layer: False,
@@ -364,7 +222,7 @@ FAMILIES: Mapping[str, Family] = {
         defaults={"partial_rotary_factor": 0.5, "hidden_act": "gelu_new", "rms_norm_eps": 1e-5},
         keys=_LAYER_EPS,
         features=lambda raw: (
-            _biased_layers(raw)
+            features.biased_layers(raw)
             | {"parallel": True, "head_bias": True, "qkv_bias": True, "attention_out_bias": True, "mlp_bias": True}
         ),
         refused=("qk_layernorm",),
@@ -372,12 +230,12 @@ FAMILIES: Mapping[str, Family] = {
     "phimoe": Family(
         names=tensor_names.MIXTRAL,
         defaults={"rms_norm_eps": 1e-5, "rope_theta": 1e6, "router_jitter_noise": 0.01, "num_experts_per_tok": 2},
-        features=_phi_moe,
+        features=features.phi_moe,
     ),
     "cohere": Family(
         defaults={"logit_scale": 0.0625, "rms_norm_eps": 1e-5, "rope_theta": 500_000.0, "tie_word_embeddings": True},
         keys=_LAYER_EPS,
-        features=_cohere,
+        features=features.cohere,
         neighbours=True,
         refused=("use_qk_norm",),
     ),
@@ -389,7 +247,7 @@ FAMILIES: Mapping[str, Family] = {
             "tie_word_embeddings": True,
         },
         keys=_LAYER_EPS,
-        features=_cohere,
+        features=features.cohere,
         slides=_one_in(4),
         turns=_turned_if_sliding,
         neighbours=True,
@@ -403,7 +261,7 @@ FAMILIES: Mapping[str, Family] = {
             "use_bias": True,
         },
         keys={"rms_norm_eps": "norm_epsilon"},
-        features=lambda raw: _ernie(raw) | _biased_layers(raw),
+        features=lambda raw: features.ernie(raw) | features.biased_layers(raw),
         alike=True,
     ),
     "internlm3": Family(
@@ -422,13 +280,13 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "ernie4_5": Family(
         defaults={"head_dim": 128, "rms_norm_eps": 1e-5, "rope_theta": 500_000.0, "tie_word_embeddings": True},
-        features=_ernie,
+        features=features.ernie,
         neighbours=True,
     ),
     "ernie4_5_moe": Family(
         names=tensor_names.ERNIE_MOE,
         defaults={"rms_norm_eps": 1e-5, "rope_theta": 500_000.0, "tie_word_embeddings": True},
-        features=_ernie_moe,
+        features=features.ernie_moe,
         neighbours=True,
     ),
     "exaone4": Family(
@@ -448,7 +306,7 @@ FAMILIES: Mapping[str, Family] = {
         names=tensor_names.GPT2,
         defaults={"hidden_act": "gelu_new", "rms_norm_eps": 1e-5, "tie_word_embeddings": True},
         keys=_GPT2_KEYS,
-        features=_gpt2,
+        features=features.gpt2,
         turns=lambda raw, layer, sliding: False,
     ),
     "gpt_oss": Family(
@@ -462,7 +320,7 @@ FAMILIES: Mapping[str, Family] = {
             "rms_norm_eps": 1e-5,
             "rope_parameters": _GPT_OSS_ROPE,
         },
-        features=_gpt_oss,
+        features=features.gpt_oss,
         slides=lambda raw, layer: layer % 2 == 0,
     ),
 }

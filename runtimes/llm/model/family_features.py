@@ -1,0 +1,156 @@
+"""What is special in families of decoders: fields of `ModelShape`, computed from config.json.
+
+A function has the fields of one family, or those that several have. Each raises KeyError for a field that config.json
+must have, and UnsupportedModel for one that changes what is computed.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from runtimes.llm.model.model_config import ExpertShape, UnsupportedModel
+
+Raw = Mapping[str, Any]
+
+
+# ── experts ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def experts(raw: Raw, size: str = "moe_intermediate_size", **how: Any) -> ExpertShape:
+    names = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+    count = next((raw[name] for name in names if raw.get(name) is not None), None)
+    if count is None:
+        raise KeyError(names[0])
+    chosen = raw["moe_k"] if "moe_k" in raw else raw["num_experts_per_tok"]
+    return ExpertShape(count=count, chosen=chosen, intermediate_size=raw[size], **how)
+
+
+def qwen_moe(raw: Raw) -> dict[str, Any]:
+    shared = raw.get("shared_expert_intermediate_size") or 0
+    step, dense = raw.get("decoder_sparse_step") or 1, raw.get("mlp_only_layers") or []
+    return {
+        "experts": experts(
+            raw, normalized=bool(raw.get("norm_topk_prob")), shared_size=shared, shared_gate=bool(shared)
+        ),
+        "dense_layers": frozenset(
+            layer for layer in range(raw["num_hidden_layers"]) if layer in dense or (layer + 1) % step
+        ),
+    }
+
+
+def deepseek_moe(raw: Raw) -> dict[str, Any]:
+    """A sigmoid, a bias for the choice, groups, and shared experts, which are one MLP."""
+    mixture = experts(
+        raw,
+        scoring="sigmoid",
+        normalized=bool(raw.get("norm_topk_prob", True)),
+        scale=raw.get("routed_scaling_factor", 1.0),
+        groups=raw.get("n_group") or 1,
+        chosen_groups=raw.get("topk_group") or 1,
+        selection_bias=True,
+        shared_size=raw["moe_intermediate_size"] * (raw.get("n_shared_experts") or 0),
+    )
+    return {"experts": mixture, "dense_layers": frozenset(range(raw.get("first_k_dense_replace") or 0))}
+
+
+def ernie_moe(raw: Raw) -> dict[str, Any]:
+    layers, interval = raw["num_hidden_layers"], raw.get("moe_layer_interval") or 1
+    first, last = raw.get("moe_layer_start_index") or 0, raw.get("moe_layer_end_index", -1)
+    last = layers - 1 if last == -1 else last
+    shared = raw["moe_intermediate_size"] * (raw.get("moe_num_shared_experts") or 0)
+    return ernie(raw) | {
+        "experts": experts(raw, normalized=True, selection_bias=True, shared_size=shared),
+        "dense_layers": frozenset(
+            layer for layer in range(layers) if not (first <= layer <= last and (layer + 1) % interval == 0)
+        ),
+    }
+
+
+# ── what is special ───────────────────────────────────────────────────────────────────────────────────
+
+
+def gemma(raw: Raw) -> dict[str, Any]:
+    return {"embedding_multiplier": raw["hidden_size"] ** 0.5}
+
+
+def gemma1(raw: Raw) -> dict[str, Any]:
+    """Its first files name GELU where the approximation is meant."""
+    exact = raw["hidden_act"] == "gelu" and not raw.get("hidden_activation")
+    return gemma(raw) | ({"activation": "gelu_tanh"} if exact else {})
+
+
+def gemma2(raw: Raw) -> dict[str, Any]:
+    return gemma(raw) | {
+        "attention_scale": raw["query_pre_attn_scalar"] ** -0.5,
+        "attention_soft_cap": raw.get("attn_logit_softcapping"),
+        "logits_soft_cap": raw.get("final_logit_softcapping"),
+        "post_norms": True,
+    }
+
+
+def granite(raw: Raw) -> dict[str, Any]:
+    return {
+        "attention_scale": raw["attention_multiplier"],
+        "embedding_multiplier": raw["embedding_multiplier"],
+        "residual_multiplier": raw["residual_multiplier"],
+        "logits_multiplier": 1 / raw["logits_scaling"],
+    }
+
+
+def granite_moe(raw: Raw) -> dict[str, Any]:
+    shared = raw.get("shared_intermediate_size") or 0
+    return granite(raw) | {
+        "experts": experts(raw, "intermediate_size", scoring="softmax_of_chosen", shared_size=shared)
+    }
+
+
+def cohere(raw: Raw) -> dict[str, Any]:
+    return {"norm": "layer", "parallel": True, "logits_multiplier": raw["logit_scale"]}
+
+
+def ernie(raw: Raw) -> dict[str, Any]:
+    bias = bool(raw.get("use_bias"))
+    return {"qkv_bias": bias, "attention_out_bias": bias, "mlp_bias": bias}
+
+
+def phi_moe(raw: Raw) -> dict[str, Any]:
+    jitter = raw["router_jitter_noise"]
+    return {
+        "norm": "layer_biased",
+        "head_bias": bool(raw.get("lm_head_bias")),
+        "experts": experts(raw, "intermediate_size", scoring="sparsemixer", jitter=jitter),
+    }
+
+
+def gpt_oss(raw: Raw) -> dict[str, Any]:
+    return {
+        "sinks": True,
+        "activation": "clamped_swiglu",
+        "swiglu": (raw["swiglu_alpha"], raw["swiglu_limit"]),
+        "experts": experts(raw, "intermediate_size", scoring="softmax_of_chosen", biases=True),
+    }
+
+
+def ministral(raw: Raw) -> dict[str, Any]:
+    rope = raw.get("rope_parameters") or {}
+    beta = rope.get("llama_4_scaling_beta")
+    return {"query_growth": (beta, rope["original_max_position_embeddings"]) if beta else None}
+
+
+def gpt2(raw: Raw) -> dict[str, Any]:
+    if not raw.get("scale_attn_weights", True) or raw.get("scale_attn_by_inverse_layer_idx"):
+        raise UnsupportedModel("a GPT-2 whose scores are scaled by layer, or not at all, is not supported")
+    return biased_layers(raw) | ernie({"use_bias": True}) | {"position_embeddings": True}
+
+
+def biased_layers(raw: Raw) -> dict[str, Any]:
+    """LayerNorm with biases, and an MLP without a gate."""
+    return {"norm": "layer_biased", "gated": False}
+
+
+def qwen2(raw: Raw) -> dict[str, Any]:
+    return {"qkv_bias": bool(raw.get("qkv_bias", True)), "attention_out_bias": False}
+
+
+def query_bias_alone(raw: Raw) -> dict[str, Any]:
+    """`attention_bias` is that of queries, keys and values."""
+    return {"attention_out_bias": False}
