@@ -128,14 +128,14 @@ class _File(_Part, tag="file"):
         return block
 
 
-class _Function(msgspec.Struct, forbid_unknown_fields=True):
+class ChatFunction(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     arguments: str
 
 
-class _Call(msgspec.Struct, forbid_unknown_fields=True):
+class ChatCall(msgspec.Struct, forbid_unknown_fields=True):
     id: str
-    function: _Function
+    function: ChatFunction
     type: Literal["function"] = "function"
 
     def block(self, id_: str) -> Object:
@@ -152,7 +152,7 @@ class _Message(msgspec.Struct, forbid_unknown_fields=True):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: _Content = None
     tool_call_id: str | None = None
-    tool_calls: list[_Call] | None = None
+    tool_calls: list[ChatCall] | None = None
     thinking_blocks: list[Raw] | None = None
     cache_control: Any = None
     refusal: str | None = None

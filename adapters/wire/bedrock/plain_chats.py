@@ -14,7 +14,7 @@ from msgspec import Raw
 from adapters.ignored_fields import IgnoredFields
 from adapters.requests import Fields
 from adapters.wire.anthropic import call_ids
-from adapters.wire.anthropic.chat_turns import NO_TEXT
+from adapters.wire.anthropic.chat_turns import NO_TEXT, ChatCall
 from adapters.wire.bedrock.content import Object
 from adapters.wire.bedrock.message_to_converse import COUNT, SHARE, ConverseOptions, named_betas
 from adapters.wire.decoding import MALFORMED_JSON
@@ -31,24 +31,13 @@ _WORD = re.compile(r"[A-Za-z0-9_-]{1,64}").fullmatch
 _CALL_ID = re.compile(rf"(?!{call_ids.PREFIX})[A-Za-z0-9_-]{{1,64}}").fullmatch
 
 
-class _Function(msgspec.Struct, forbid_unknown_fields=True):
-    name: str
-    arguments: str
-
-
-class _Call(msgspec.Struct, forbid_unknown_fields=True):
-    id: str
-    function: _Function
-    type: Literal["function"] = "function"
-
-
 class _Message(msgspec.Struct, forbid_unknown_fields=True):
     """Fields without a default but null have no equivalent, or one that is not plain."""
 
     role: str
     content: str | None = None
     tool_call_id: str | None = None
-    tool_calls: list[_Call] | None = None
+    tool_calls: list[ChatCall] | None = None
     refusal: None = None
     name: str | None = None
     reasoning_content: Any = None
@@ -172,7 +161,7 @@ def _conversation(messages: list[_Message], *, has_tools: bool) -> Object:
     return {"messages": turns, "system": system} if system else {"messages": turns}
 
 
-def _calls(given: list[_Call], calls: dict[str, bool], *, has_tools: bool) -> list[Object]:
+def _calls(given: list[ChatCall], calls: dict[str, bool], *, has_tools: bool) -> list[Object]:
     """The blocks of calls. They are added to `calls`, which has whether a call waits for its result."""
     blocks = list[Object]()
     for call in given:
