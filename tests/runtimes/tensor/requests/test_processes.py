@@ -124,6 +124,28 @@ async def test_a_batch_is_a_list_in_order_and_each_request_fails_alone(tmp_path:
     assert (results[1].message, results[1].kind) == ("negative", "caller")
 
 
+async def test_texts_that_are_no_unicode_end_neither_a_request_nor_the_copy(tmp_path: Path) -> None:
+    """An error, a parameter and an exception with a file's name; each client has an answer."""
+    body = """
+    def execute(self, requests):
+        kind, name = value(requests[0])[0, 0], "caf\\udce9.txt"
+        if kind == 1:
+            return [pb_utils.InferenceResponse(error=pb_utils.TritonError(name))]
+        if kind == 2:
+            return [pb_utils.InferenceResponse([pb_utils.Tensor("y", value(requests[0]))], parameters={"p": name})]
+        if kind == 3:
+            raise ValueError(name)
+        return [response([[os.getpid(), 0]])]
+    """
+    async with serving(tmp_path, body) as server:
+        (pid, _) = numbers(await server.scheduler.infer(request(0, 0)))
+        for kind in (1, 3):
+            with pytest.raises(InferenceError, match=r"caf\?\.txt"):
+                await server.scheduler.infer(request(kind, 0))
+        assert numbers(await server.scheduler.infer(request(2, 0))) == [2, 0]
+        assert numbers(await server.scheduler.infer(request(0, 0))) == [pid, 0]
+
+
 async def test_a_warm_up_reaches_the_model(tmp_path: Path) -> None:
     body = """
     def initialize(self, args):
