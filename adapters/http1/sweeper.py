@@ -17,6 +17,8 @@ INTERVAL = 0.1
 """Seconds between two checks."""
 CALM = 0.5
 """The same while no deadline is near and none changes."""
+EARLY = 0.002
+"""How long before its time a timer may fire: uvloop counts whole milliseconds."""
 
 
 class Expiring(Protocol):
@@ -34,7 +36,7 @@ class Expiring(Protocol):
 
 
 class Sweeper:
-    """Expires the members of live sets, the earliest of a set first, at most `INTERVAL` seconds late.
+    """Expires the members of live sets, the earliest of a set first, at most `INTERVAL` and `EARLY` seconds late.
 
     Looks seldom while all members rest and no deadline is near. The looks have fixed times, so that the exchanges of
     one server do not shift those of another. Idle while all sets are empty.
@@ -76,10 +78,13 @@ class Sweeper:
             self._look_after(CALM if self.is_calm else INTERVAL)
 
     def _look_after(self, period: float) -> None:
-        """Look at the next multiple of a period: all calm loops of a process then wake it once."""
+        """Look at the next multiple of a period: all calm loops of a process then wake it once.
+
+        A timer that fired early has done the look of the multiple just ahead, so the next look is one period later.
+        """
         now = self._loop.time()
         then = (now // period + 1) * period
-        self._handle = self._loop.call_at(then if then > now else then + period, self._sweep)  # the quotient is rounded
+        self._handle = self._loop.call_at(then if then - now > EARLY else then + period, self._sweep)
 
 
 _sweepers: WeakKeyDictionary[asyncio.AbstractEventLoop, Sweeper] = WeakKeyDictionary()
