@@ -22,22 +22,22 @@ pytestmark = pytest.mark.timeout(1800)
 
 
 @contextlib.contextmanager
-def pgbouncer(folder: Path, url: str) -> Iterator[str]:
-    """Two connections to the database of `url`, shared after each transaction. Yields its own URL."""
+def pgbouncer(postgres: Postgres) -> Iterator[str]:
+    """Two connections to a new database, shared after each transaction. Yields the URL that leads through them."""
+    url = postgres.database()
     program = binary("pgbouncer", "pgbouncer", "/usr/sbin")
     name, _, host = url.partition("@/")[2].partition("?host=")
     (port,) = free_ports(1)
-    file = folder / "pgbouncer.ini"
+    file = Path(postgres.place("pgbouncer.ini"))  # where the user of the server can read it
     file.write_text(
-        f"[databases]\n* = host={host}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n"
+        f"[databases]\n* = host={host} user=headrace\n"
+        f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n"
         "auth_type = any\npool_mode = transaction\ndefault_pool_size = 2\nmax_client_conn = 200\n"
-        f"ignore_startup_parameters = extra_float_digits\nlogfile = {folder}/pgbouncer.log\n"
+        "ignore_startup_parameters = extra_float_digits\n"
     )
-    folder.chmod(0o755)
-    command = [program, str(file)]
-    as_root = os.geteuid() == 0
-    process = subprocess.Popen(command, user="postgres" if as_root else None, stdout=subprocess.DEVNULL,
-                               stderr=(folder / "stderr").open("wb"))  # fmt: skip
+    user = "postgres" if os.geteuid() == 0 else None
+    with Path(postgres.place("pgbouncer.log")).open("wb") as log:
+        process = subprocess.Popen([program, str(file)], user=user, stdout=log, stderr=log)
     try:
         yield f"postgresql://headrace@127.0.0.1:{port}/{name}"
     finally:
@@ -55,29 +55,28 @@ async def until_connected(url: str) -> None:
 
 
 async def test_keys_usage_requests_and_batches_share_two_connections(tmp_path: Path) -> None:
-    folder = tmp_path / "pgbouncer"
-    folder.mkdir()
     postgres = await asyncio.to_thread(Postgres)
     try:
         await asyncio.to_thread(postgres.start)
-        with pgbouncer(folder, postgres.database()) as url:
+        with pgbouncer(postgres) as url:
             await until_connected(url)
             async with upstream() as up:
-                settings = batched(up, tmp_path, workers=2, state={"database": url}, requests={"flush": "100ms"})
+                (tmp_path / "pepper").write_text("pepper-of-the-tests-" * 2)
+                kept = {"state": {"database": url}, "auth": {"pepper": "file:pepper"}, "requests": {"flush": "100ms"}}
+                settings = batched(up, tmp_path, workers=2, **kept)
                 async with gateway(tmp_path, settings) as g:
                     key = await g.key()
                     assert await ask(g, key, 60) == 60
-                    batch = await until_ended(client(g, key), await submitted(client(g, key), [chat_line("a")]))
+                    async with client(g, key) as sdk:
+                        batch = await until_ended(sdk, await submitted(sdk, [chat_line("a")]))
                     assert (batch.status, batch.request_counts) == ("completed", counts(1, 1, 0))
                     async with asyncio.timeout(300):
                         while not (rows := (await reported(g, tenant="acme"))[1]["usage"]) or rows[0]["requests"] < 61:
                             await asyncio.sleep(0.05)
                     assert rows[0]["requests"] == 61
                     async with asyncio.timeout(300):
-                        while (
-                            len((await g.administer("GET", "/admin/requests?tenant=acme&limit=100"))[1]["requests"])
-                            < 60
-                        ):
+                        path = "/admin/requests?tenant=acme&limit=100"
+                        while len((await g.administer("GET", path))[1]["requests"]) < 60:
                             await asyncio.sleep(0.05)
     finally:
         await asyncio.to_thread(postgres.remove)

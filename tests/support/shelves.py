@@ -45,6 +45,8 @@ PACKAGE = "torch"
 
 WAITS = "waits"
 """The mark of a test that lets time pass. On uvloop, whose clock is always the real one, it is on `processes`."""
+VIRTUAL = "virtual"
+"""The mark of such a test that compares two durations. On a real clock a stall would decide, so uvloop has none."""
 
 _NAMES = "|".join(SHELVES)
 _FILE_MARK = re.compile(rf"^pytestmark = \[?pytest\.mark\.({_NAMES})\b", re.MULTILINE)
@@ -71,7 +73,9 @@ def shelves_of(path: str, source: str) -> set[str]:
 
 
 def item_shelf(item: pytest.Item) -> str:
-    """The shelf of a test: the nearest mark, or that of its folder."""
+    """The shelf of a test: the nearest mark, or that of its folder. Empty for one that never runs on its loop."""
+    if item.get_closest_marker(VIRTUAL) is not None and "uvloop" in item.name:
+        return ""
     if item.get_closest_marker(WAITS) is not None and "uvloop" in item.name:
         return "processes"
     names = (mark.name for mark in item.iter_markers() if mark.name in SHELVES)
@@ -97,6 +101,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"{WAITS}: a test that lets time pass, which on uvloop is not plain")
+    config.addinivalue_line("markers", f"{VIRTUAL}: a test that compares durations, never run on uvloop's real clock")
     for name, needs in SHELVES.items():
         config.addinivalue_line("markers", f"{name}: a test of the shelf that needs {needs}")
 

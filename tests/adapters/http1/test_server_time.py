@@ -187,7 +187,7 @@ async def test_a_client_that_does_not_read_is_cut_off(whole: bool) -> None:
     assert body.closed == (0 if whole else 1)
 
 
-@pytest.mark.waits
+@pytest.mark.virtual
 async def test_a_client_that_reads_slowly_is_not() -> None:
     size = 300_000
 

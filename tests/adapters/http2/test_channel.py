@@ -276,7 +276,7 @@ async def test_an_answer_that_stops_in_the_middle(begun: bytes) -> None:
             await call_echo(channel, Deadline(channel.now() + PATIENCE, PATIENCE, SOON))
 
 
-@pytest.mark.waits
+@pytest.mark.virtual
 async def test_a_stream_is_not_late_while_it_continues_or_is_unread() -> None:
     async def script(other: Other) -> None:
         other.send(SETTINGS)

@@ -121,7 +121,7 @@ async def test_a_window_that_stays_shut_ends_the_call() -> None:
         await served.quiet()
 
 
-@pytest.mark.waits
+@pytest.mark.virtual
 async def test_a_client_that_takes_slowly_is_waited_for() -> None:
     async with serving(Methods(), Limits(send_timeout=1.0)) as served, connected(served.port) as peer:
         await shut(peer)
