@@ -25,6 +25,9 @@ MAX_RATIO = 256
 """A further limit of the decompressed size: `FREE_BYTES` plus `MAX_RATIO` times the body. Only a bomb exceeds it."""
 SMALLEST = 860
 """Bytes of the smallest body that is compressed: a smaller body may grow."""
+MAX_MEMBERS = 1000
+"""Members of one gzip body. Compressors that work on blocks write a member for each."""
+_MEMBER_SLICE = 64 * 1024
 _SLICE = 256
 _ZLIB_BITS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 
@@ -98,12 +101,13 @@ class Inflater:
 
 
 class _Zlib:
-    """gzip or deflate. Some senders omit the header of deflate."""
+    """gzip, which may have several members (RFC 1952 2.2), or deflate, whose header some senders omit."""
 
     def __init__(self, bits: int) -> None:
         self._bits = bits
         self._inflater: Any = None
         self._begin = b""
+        self._members = 1
 
     def feed(self, piece: bytes, left: int) -> bytes:
         """At most `left + 1` bytes of the piece."""
@@ -115,7 +119,28 @@ class _Zlib:
             is_bare = self._bits == 15 and (piece[0] & 15 != 8 or int.from_bytes(piece[:2], "big") % 31)
             self._inflater = zlib.decompressobj(-15 if is_bare else self._bits)
         out: bytes = self._inflater.decompress(piece, min(left + 1, sys.maxsize))
-        return out
+        if self._bits == 15 or not self._inflater.eof:
+            return out
+        return self._further([out], left + 1 - len(out))
+
+    def _further(self, parts: list[bytes], room: int) -> bytes:
+        """The parts, with those of the members that follow a whole one: as many bytes as there is room for.
+
+        In slices, because zlib copies what follows a member.
+        """
+        rest: bytes = self._inflater.unused_data
+        at = 0
+        while room > 0 and at < len(rest):
+            if self._inflater.eof:
+                self._inflater = zlib.decompressobj(self._bits)
+                self._members += 1
+            if self._members > MAX_MEMBERS:
+                raise zlib.error("it has too many members")
+            piece = rest[at : at + _MEMBER_SLICE]
+            parts.append(self._inflater.decompress(piece, min(room, sys.maxsize)))
+            room -= len(parts[-1])
+            at += len(piece) - len(self._inflater.unused_data)
+        return b"".join(parts)
 
     @property
     def ended(self) -> bool:

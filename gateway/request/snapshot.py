@@ -189,6 +189,8 @@ def build(
     catalogue = Catalogue(config.models, rollouts, shadows, states)
     models = {model.name: model for model in config.models}
     tensor_models = frozenset(name for name in models if _takes_tensors(name, catalogue, models, configs))
+    listed = {name for model in config.models if model.name in tensor_models for name in model.listed}
+    tensor_models |= listed - models.keys()  # the names of a family
 
     def takes_tensors(name: str) -> bool:
         resolved = catalogue.find(name)

@@ -23,6 +23,7 @@ from adapters.errors import (
     InferenceError,
     ModelFailed,
     NotFound,
+    NotThere,
     PoisonRequest,
     TooLarge,
     TransportError,
@@ -148,7 +149,7 @@ async def test_a_chat_is_refused_without_a_call() -> None:
         (9, CallerError, "at fault"),
         (11, CallerError, "at fault"),
         (12, Unsupported, "at fault"),
-        (5, BackendError, "does not know the model"),
+        (5, NotThere, "does not exist"),
         (14, CapacityError, "overloaded"),
         (8, CapacityError, "overloaded"),
         (4, UpstreamTimeout, "timed out"),
@@ -166,7 +167,14 @@ async def test_statuses(code: int, error: type[InferenceError], words: str, kind
     with pytest.raises(error, match=words) as caught:
         await call(service, grpc_request(kind))
     assert type(caught.value) is error
-    assert ("/models" in caught.value.message) == (caught.value.kind == "caller")
+    assert ("/models" in caught.value.message) == (words == "at fault")
+
+
+async def test_a_model_that_the_pool_names_is_not_the_clients_mistake() -> None:
+    service = Service()
+    service.behaviour = failing(5, "no such model")
+    with pytest.raises(BackendError, match="does not know the model"):
+        await call(service, grpc_request("infer"), model="own")
 
 
 async def test_a_message_that_is_too_large_for_the_server() -> None:
@@ -312,7 +320,7 @@ async def test_responses_before_a_failure_are_delivered(with_status: bool) -> No
     ("words", "model", "version", "error"),
     [
         ("unexpected shape for input 'x'", "", "", CallerError),
-        ("[request id: 7] Request for unknown model: 'm' is not found", "", "", BackendError),
+        ("[request id: 7] Request for unknown model: 'm' is not found", "", "", NotThere),
         ("Request for unknown model: 'm' version 9 is not found", "", "9", NotFound),
         ("Exceeds maximum queue size", "", "", CapacityError),
         ("ValueError: bad row", "m", "", ModelFailed),

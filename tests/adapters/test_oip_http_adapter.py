@@ -18,6 +18,7 @@ from adapters.errors import (
     InferenceError,
     ModelFailed,
     NotFound,
+    NotThere,
     PoisonRequest,
     TooLarge,
     TransportError,
@@ -213,7 +214,7 @@ async def test_a_chat_is_refused_without_a_call() -> None:
         (422, b'{"detail":"binary"}', CallerError, "binary"),
         (413, b"{}", TooLarge, "refused"),
         (501, b'{"error":"decoupled"}', Unsupported, "decoupled"),
-        (404, b'{"error":"unknown model"}', BackendError, "does not know the model"),
+        (404, b'{"error":"unknown model"}', NotThere, "does not exist"),
         (401, b"{}", BackendError, "credential"),
         (429, b"{}", CapacityError, "overloaded"),
         (503, b'{"error":"Exceeds maximum queue size"}', CapacityError, "overloaded"),
@@ -228,6 +229,11 @@ async def test_statuses(status: int, body: bytes, error: type[InferenceError], w
         await call(http(body, "application/json", status))
     assert type(caught.value) is error
     assert "/models" not in caught.value.message
+
+
+async def test_a_model_that_the_pool_names_is_not_the_clients_mistake() -> None:
+    with pytest.raises(BackendError, match="does not know the model"):
+        await call(http(b'{"error":"unknown model"}', "application/json", 404), model="own")
 
 
 async def test_a_500_for_an_unreadable_request_is_the_callers() -> None:
@@ -373,7 +379,7 @@ async def test_an_unknown_model_does_not_disprove_streams() -> None:
     none = http(b'{"error":"unknown model"}', "application/json", 404)
     # The third request is for the repository's index.
     async with adapting(recording(received, none, none, none, HEAD + piece(ONE) + END)) as (adapter, _):
-        with pytest.raises(BackendError, match="does not know the model"):
+        with pytest.raises(NotThere, match="does not exist"):
             await adapter.call(grpc("infer_stream"), within())
         begun = await adapter.call(grpc("infer_stream"), within())
         assert [event async for event in begun] == [ONE + b"\n\n"]
@@ -419,7 +425,7 @@ async def test_orders_are_carried_out_by_the_server(order: Any) -> None:
 async def test_questions_that_are_refused() -> None:
     with pytest.raises(Unsupported, match="does not report its config"):
         await call(http(b"{}", "application/json", 404), ModelQuery(model="m", about="config"))
-    with pytest.raises(BackendError, match="does not know the model"):
+    with pytest.raises(NotThere, match="does not exist"):
         await call(http(b"{}", "application/json", 404), ModelQuery(model="m"))
     with pytest.raises(Unsupported, match="versioning"):
         await call(http(b'{"error":"no versioning"}', "application/json", 501), ModelQuery(model="m", version="2"))

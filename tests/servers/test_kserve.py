@@ -81,7 +81,7 @@ async def test_mistakes_and_failures(server: Started, wire: str) -> None:
         with pytest.raises(CallerError, match="unexpected shape for input"):
             await adapter.call(infer_request(Inference("add_sub", inputs=narrow)), within())
         for model in ("nobody", "absent"):
-            with pytest.raises(BackendError, match="does not know the model"):
+            with pytest.raises(NotFound, match="does not exist"):
                 await adapter.call(infer_request(Inference(model, inputs=ADD_SUB)), within())
         with pytest.raises(BackendError, match=r"The upstream failed|Internal server error") as caught:
             await adapter.call(infer_request(Inference("fails", inputs=ADD_SUB)), within())

@@ -64,7 +64,7 @@ async def test_a_model_that_is_no_graph_streams_its_one_response(server: Started
             request = infer_request(Inference("add_sub", inputs=ADD_SUB), kind="infer_stream")
             (response,) = await streamed(await adapter.call(request, within()))
             assert bytes(response.outputs[0].data) == TWOS
-        with pytest.raises(BackendError, match="does not know the model"):
+        with pytest.raises(NotFound, match="does not exist"):
             await adapter.call(infer_request(Inference("nobody", inputs=ADD_SUB), kind="infer_stream"), within())
 
 
@@ -101,7 +101,7 @@ async def test_its_configuration_is_read_again() -> None:
             for _ in range(2):
                 await adapter.call(ModelOrder(model="late", order="load", body=b"{}"), within())
             await adapter.call(ModelQuery(model="late", about="ready"), within())
-            with pytest.raises(BackendError, match="does not know the model"):
+            with pytest.raises(NotFound, match="does not exist"):
                 await adapter.call(ModelOrder(model="nobody", order="load"), within())
             with pytest.raises(Unsupported, match="configuration file"):
                 await adapter.call(ModelOrder(model="late", order="unload"), within())

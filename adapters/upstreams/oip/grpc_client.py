@@ -27,6 +27,7 @@ from adapters.upstreams.inferred import MAX_ANSWER
 from adapters.upstreams.oip.dialects import PIPELINE, TRITON, Dialect, dialect_of
 from adapters.upstreams.readiness import Readiness
 from adapters.wire import decoding, failure_text, proto_json
+from adapters.wire.error_table import by_client
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip import proto_requests as oip_proto
 from adapters.wire.oip import proto_responses as oip_proto_answers
@@ -68,7 +69,12 @@ class OipGrpcAdapter:
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
         failed_status.check_version(request, self._dialect.versions)
-        return await self._readiness.explained(self._answer(request, call), request, call)
+        try:
+            return await self._readiness.explained(self._answer(request, call), request, call)
+        except BackendError as error:
+            if self._model is None:
+                raise by_client(error, None, request.model) from None
+            raise
 
     async def _answer(self, request: ModelRequest, call: Call) -> Answer:
         try:

@@ -26,6 +26,7 @@ from adapters.upstreams.oip.dialects import PIPELINE, TRITON, Dialect, dialect_o
 from adapters.upstreams.oip.responses import PromptedStream, ResponseStream, check, length_of, refuse, usage_of
 from adapters.upstreams.readiness import Readiness
 from adapters.wire import compression, decoding
+from adapters.wire.error_table import by_client
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip import requests as oip
 from adapters.wire.oip.bodies import HttpPayload, IndexEntry
@@ -102,6 +103,8 @@ class OipHttpAdapter:
             raise failed_status.takes_tensors(request)
         except InferenceError as error:
             await self._readiness.explain(error, request, call)
+            if self._model is None:
+                raise by_client(error, None, request.model) from None
             raise
 
     async def probe(self, timeout: float) -> None:

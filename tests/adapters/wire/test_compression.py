@@ -1,6 +1,7 @@
 """Compressed bodies: read within a bound, and written as the client takes them."""
 
 import gzip
+import itertools
 import random
 import zlib
 
@@ -33,6 +34,27 @@ def test_bodies_of_other_compressors_are_read() -> None:
     assert compression.decompress(gzip.compress(b"abc"), "gzip", 10) == b"abc"
     assert compression.decompress(b"abc", "identity", 10) == b"abc"
     assert gzip.decompress(compression.compress(b"abc", "gzip")) == b"abc"
+
+
+@given(parts=st.lists(st.binary(max_size=300), min_size=1, max_size=9), cuts=st.lists(st.integers(0, 3000), max_size=9))
+def test_a_gzip_body_may_have_several_members(parts: list[bytes], cuts: list[int]) -> None:
+    packed, whole = b"".join(map(gzip.compress, parts)), b"".join(parts)
+    assert compression.decompress(packed, "gzip", len(whole)) == whole
+    inflater = compression.Inflater("gzip")
+    at = sorted({0, len(packed), *(cut for cut in cuts if cut < len(packed))})
+    assert b"".join(inflater.feed(packed[a:b]) for a, b in itertools.pairwise(at)) == whole
+    inflater.finish()
+    for broken in (packed[:-1], packed + b"m", packed + b"more" * 100):
+        with pytest.raises(CallerError, match="not valid gzip"):
+            compression.decompress(broken, "gzip", len(whole))
+    if whole:
+        with pytest.raises(TooLarge):
+            compression.decompress(packed, "gzip", len(whole) - 1)
+
+
+def test_a_gzip_body_of_very_many_members_is_refused() -> None:
+    with pytest.raises(CallerError, match="not valid gzip"):
+        compression.decompress(gzip.compress(b"") * (compression.MAX_MEMBERS + 1), "gzip", 10)
 
 
 @pytest.mark.parametrize("coding", CODINGS)

@@ -354,3 +354,16 @@ async def test_tritons_client_works_as_it_is() -> None:
                 await client.load_model("chat", headers=d.keyed)
         finally:
             await client.close()
+
+
+async def test_the_index_has_the_listed_names_of_a_family() -> None:
+    pools = [{"name": "main", "protocol": "oip-http", "endpoints": ["http://10.0.0.1:80"]}]
+    models = [{"name": "*", "listed": ["resnet", "bert"], "routes": [{"to": "main"}]}]
+    async with tensor_door(pools=pools, models=models) as d:
+        response = await d.post("/v2/repository/index", b"")
+        assert [(entry["name"], entry["state"]) for entry in await response.json()] == [
+            ("resnet", "READY"), ("bert", "READY"),
+        ]  # fmt: skip
+        assert await (await d.get("/v2/models")).json() == {"models": ["resnet", "bert"]}
+        answer = await (await d.get("/v1/models")).json()
+        assert [(model["id"], model["kind"]) for model in answer["data"]] == [("resnet", "tensor"), ("bert", "tensor")]
