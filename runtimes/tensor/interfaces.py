@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 import numpy.typing as npt
 
@@ -60,6 +60,10 @@ class Backend(Protocol):
         ...
 
 
+MAX_SELECTED: Final = 16
+"""The largest number of outputs of a model of which a batch may select some."""
+
+
 @dataclass(slots=True)
 class Batch:
     """The inputs of one execution, by member, to be joined along the first dimension.
@@ -70,6 +74,16 @@ class Batch:
     members: Sequence[Tensors]
     rows: Sequence[int]
     """The rows of each member."""
+    outputs: int = 0
+    """The outputs that a member wants, as bits by their places in the configuration; 0 for all."""
+
+
+class SelectiveModel(Model, Protocol):
+    """A model that computes each output apart, so that it need not compute those that nobody wants."""
+
+    def infer_some(self, inputs: Tensors, outputs: Collection[str]) -> Any:
+        """These outputs of one batch. See `infer`."""
+        ...
 
 
 Done = Callable[[Tensors | BaseException], None]

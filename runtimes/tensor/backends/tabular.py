@@ -7,7 +7,7 @@ features are joined in the model's order, others in the order of the configurati
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,8 +36,16 @@ class TabularModel:
         self._outputs = [(spec.name, methods[spec.name], spec) for spec in config.outputs]
 
     def infer(self, inputs: Tensors) -> Tensors:
+        return self.infer_some(inputs, [name for name, _, _ in self._outputs])
+
+    def infer_some(self, inputs: Tensors, outputs: Collection[str]) -> Tensors:
+        """These outputs. A method that computes several is called once."""
         table = self._table([_texts(inputs[name]) for name in self._inputs])
-        return {name: _column(name, method(table), spec) for name, method, spec in self._outputs}
+        values: dict[Method, Any] = {}
+        for name, method, _ in self._outputs:
+            if name in outputs and method not in values:
+                values[method] = method(table)
+        return {name: _column(name, values[method], spec) for name, method, spec in self._outputs if name in outputs}
 
     def close(self) -> None:
         self._outputs = []

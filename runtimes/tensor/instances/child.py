@@ -198,7 +198,7 @@ def _inputs(packet: frames.Packet) -> Tensors:
 
 def _infer(channel: ProcessChannel, runner: Runner, packet: frames.Packet) -> None:
     try:
-        outputs = runner.infer(_inputs(packet), packet.number)
+        outputs = runner.infer(_inputs(packet), packet.number, packet.outputs)
     except RowsFailed as some:
         errors = {row: str(error).encode(errors="replace").decode() for row, error in some.errors.items()}
         channel.blob(frames.ROW_ERRORS, msgspec.msgpack.encode(errors))

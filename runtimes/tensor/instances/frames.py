@@ -119,6 +119,8 @@ class Frame(NamedTuple):
     pieces: list[Piece]
     size: int
     """Bytes of the payload."""
+    outputs: int = 0
+    """See `Batch.outputs`."""
 
 
 class Packet(NamedTuple):
@@ -131,6 +133,8 @@ class Packet(NamedTuple):
     payload: memoryview
     shared: bool
     """Whether the payload is in the arena, which the next packet may overwrite."""
+    outputs: int = 0
+    """See `Batch.outputs`."""
 
 
 def tensors_frame(kind: int, number: int, members: Sequence[Tensors]) -> Frame:
@@ -239,10 +243,10 @@ def signal(kind: int, number: int) -> bytes:
 
 def packed(frame: Frame, arena: Arena) -> bytes:
     """The packet; data that is too large for a packet is written to the arena. Raises `FrameTooLarge`."""
-    kind, number, header, pieces, size = frame
+    kind, number, header, pieces, size, outputs = frame
     start = _PREFIX.size + len(header)
     if start + size <= INLINE:
-        prefix = _PREFIX.pack(kind, 0, 0, len(header), number, size)
+        prefix = _PREFIX.pack(kind, 0, outputs, len(header), number, size)
         whole: list[Any] = [prefix, header, _PAD[: -start % ALIGN], *pieces]
         return b"".join(whole)
     if start > INLINE:
@@ -251,19 +255,19 @@ def packed(frame: Frame, arena: Arena) -> bytes:
         arena.write(pieces, size)
     except OSError as error:
         raise FrameTooLarge(f"no memory for {size} bytes of tensors ({error.strerror})") from None
-    return _PREFIX.pack(kind, 1, 0, len(header), number, size) + header
+    return _PREFIX.pack(kind, 1, outputs, len(header), number, size) + header
 
 
 def parse(data: bytes | bytearray, arena: Arena) -> Packet:
     """The parts of a received packet."""
-    kind, in_arena, _, header, number, size = _PREFIX.unpack_from(data)
+    kind, in_arena, outputs, header, number, size = _PREFIX.unpack_from(data)
     start = _PREFIX.size + header
     if in_arena:
         payload = arena.read(size)
     else:
         begin = start + -start % ALIGN
         payload = memoryview(data)[begin : begin + size]
-    return Packet(kind, number, bytes(data[_PREFIX.size : start]), payload, bool(in_arena))
+    return Packet(kind, number, bytes(data[_PREFIX.size : start]), payload, bool(in_arena), outputs)
 
 
 _Place = tuple[str, np.dtype[Any] | str, tuple[int, ...], int, int]

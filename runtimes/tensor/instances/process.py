@@ -71,7 +71,7 @@ class ProcessWorker:
         return ChildProcess(self._job, self._received, self._exited)
 
     def submit(self, batch: Batch) -> None:
-        self._send_tensors(frames.INFER, sum(batch.rows), batch.members)
+        self._send_tensors(frames.INFER, sum(batch.rows), batch.members, batch.outputs)
 
     def submit_stream(self, inputs: Tensors) -> None:
         self._stream += 1
@@ -93,9 +93,11 @@ class ProcessWorker:
         if self._child is not None:
             await self._child.aclose()
 
-    def _send_tensors(self, kind: int, number: int, members: Sequence[Tensors]) -> None:
+    def _send_tensors(self, kind: int, number: int, members: Sequence[Tensors], outputs: int = 0) -> None:
         assert self._child is not None
         frame = frames.tensors_frame(kind, number, members)
+        if outputs:
+            frame = frame._replace(outputs=outputs)
         if frame.size > ELSEWHERE:
             writing = self._loop.run_in_executor(None, frames.packed, frame, self._child.inputs)
             writing.add_done_callback(self._written)

@@ -34,17 +34,23 @@ class Outputs:
             ]
         self._count = len(self._outputs)
 
-    def checked(self, answer: Any, rows: int | None) -> Tensors:
-        """Check outputs. Returns contiguous arrays by name; `rows` None is any number. Raises `ModelFailed`, which
-        names the output."""
+    def names(self, selected: int) -> list[str]:
+        """The names of selected outputs (`Batch.outputs`)."""
+        return [output.name for place, output in enumerate(self._outputs) if selected >> place & 1]
+
+    def checked(self, answer: Any, rows: int | None, selected: int = 0) -> Tensors:
+        """Check outputs, all or those that are `selected`. Returns contiguous arrays by name; `rows` None is any
+        number. Raises `ModelFailed`, which names the output."""
         if not isinstance(answer, Mapping):
             raise ModelFailed(f"the model must return a dict of its outputs, and returned a {type(answer).__name__}")
         checked = {}
-        for output in self._outputs:
+        for place, output in enumerate(self._outputs):
+            if selected and not selected >> place & 1:
+                continue
             if (value := answer.get(output.name)) is None:
                 raise ModelFailed(f"the model did not return its output `{output.name}`")
             checked[output.name] = output.checked(value, rows)
-        if len(answer) != self._count:
+        if len(answer) != (selected.bit_count() or self._count):
             extra = next(name for name in answer if name not in checked)
             raise ModelFailed(f"the model returned `{extra}`, which is not one of its outputs")
         return checked
@@ -143,26 +149,34 @@ class Runner:
     def __init__(self, config: ModelConfig, model: Model, log: Callable[[str], None]) -> None:
         """`log` gets the traceback of each exception of the model."""
         self.model = model
+        self._infer_some: Any = getattr(model, "infer_some", None)
         self._outputs = Outputs(config)
         self._batched = config.max_batch_size > 0
         self._log = log
         self._reshapes = {spec.name: (spec.dims, spec.reshape) for spec in config.inputs if spec.reshape is not None}
 
-    def infer(self, inputs: Tensors, rows: int) -> Tensors:
-        """All outputs of one batch. Raises only `ModelFailed` and `RowsFailed`."""
+    def infer(self, inputs: Tensors, rows: int, selected: int = 0) -> Tensors:
+        """The outputs of one batch: all, or those that are `selected` and a `SelectiveModel` computes apart.
+
+        Raises only `ModelFailed` and `RowsFailed`.
+        """
         if self._reshapes:
             inputs = self._reshaped(inputs)
+        if self._infer_some is None:
+            selected = 0
+        arguments = (self._outputs.names(selected),) if selected else ()
+        infer = self._infer_some if selected else self.model.infer
         try:
-            answer = self.model.infer(inputs)
+            answer = infer(inputs, *arguments)
         except BaseException as error:  # SystemExit too: the model's code does not decide when we end
             raise self._failed(error) from None
         count = rows if self._batched else None
         if type(answer) is tuple and len(answer) == 2:
             outputs, errors = answer
             if failed := _row_errors(errors, rows):
-                raise RowsFailed(self._outputs.checked(outputs, count), failed)
+                raise RowsFailed(self._outputs.checked(outputs, count, selected), failed)
             answer = outputs
-        return self._outputs.checked(answer, count)
+        return self._outputs.checked(answer, count, selected)
 
     def stream(self, inputs: Tensors, send: Callable[[Tensors], bool]) -> None:
         """Send the responses of a decoupled model until `send` returns False. Raises only `ModelFailed`."""

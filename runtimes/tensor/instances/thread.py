@@ -214,7 +214,7 @@ def _is_large(array: Array) -> bool:
 
 def _outcome(runner: Runner, batch: Batch) -> Tensors | BaseException:
     try:
-        return _compact(runner.infer(joined(batch), sum(batch.rows)))
+        return _compact(runner.infer(joined(batch), sum(batch.rows), batch.outputs))
     except ModelFailed as error:
         return error
     except Exception as error:  # the batch could not be joined, or there is no memory for it

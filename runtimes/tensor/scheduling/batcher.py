@@ -13,7 +13,7 @@ from typing import Any
 from adapters.errors import BackendError, InferenceError
 from adapters.tensors import Inference, Tensor
 from runtimes.tensor.configuration.model_config import ModelConfig
-from runtimes.tensor.interfaces import Array, Batch, Instance, InstanceLost, RowsFailed, Tensors
+from runtimes.tensor.interfaces import MAX_SELECTED, Array, Batch, Instance, InstanceLost, RowsFailed, Tensors
 from runtimes.tensor.off_loop import LARGE
 from runtimes.tensor.scheduling.batch_inputs import BatchInputs
 from runtimes.tensor.scheduling.dispatcher import Dispatcher
@@ -102,6 +102,8 @@ class Batcher(Dispatcher):
     def __init__(self, config: ModelConfig, instances: Sequence[Instance], recorder: Recorder | None = None) -> None:
         self._outlet = ResponseOutlet(config)
         self._batch_inputs = BatchInputs(config)
+        names = [spec.name for spec in config.outputs]
+        self._places = {name: place for place, name in enumerate(names)} if 1 < len(names) <= MAX_SELECTED else {}
         rules = config.dynamic_batching
         self._sizes = sorted(rules.allowed_batch_sizes) if rules else []
         self._delivery = OrderedDelivery() if rules and rules.preserve_ordering else Delivery()
@@ -153,6 +155,8 @@ class Batcher(Dispatcher):
         batch = Batch([member.prepared.inputs for member in members], [member.rows for member in members])
         if self._batch_inputs:
             batch.members = self._batch_inputs.added(batch.members, [m.prepared.shapes or {} for m in members])
+        if self._places:
+            batch.outputs = self._selected(members)
         execution.rows += filled(batch, self._sizes, execution.rows)
         done = functools.partial(self._done, instance, execution, members)
         try:
@@ -160,6 +164,16 @@ class Batcher(Dispatcher):
         except Exception as error:
             _LOG.exception("instance %s could not take a batch", instance.name)
             done(error)
+
+    def _selected(self, members: Sequence[Pending]) -> int:
+        """The outputs that some member wants (`Batch.outputs`)."""
+        selected = 0
+        for member in members:
+            if (requested := member.prepared.requested) is None:
+                return 0
+            for name in requested:
+                selected |= 1 << self._places[name]
+        return selected
 
     def _done(
         self, instance: Instance, execution: Execution, members: list[Pending], result: Tensors | BaseException

@@ -119,7 +119,8 @@ class ResponseOutlet:
         cut = any(member.cuts for member in members)
         answers: list[list[Tensor]] = [[] for _ in members]
         for name in self._datatypes or outputs:
-            array = outputs[name]
+            if (array := outputs.get(name)) is None:
+                continue  # nobody wants it
             datatype = self._datatypes.get(name) or datatype_of(array.dtype)
             if name in self._scattered:
                 parts = self._scattered.scattered(name, expanded(array), [member.shapes or {} for member in members])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from adapters.tensors import Inference, Tensor
+from adapters.tensors import Inference, RequestedOutput, Tensor
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.datatypes import datatype_of
 from runtimes.tensor.instances import placement
@@ -29,9 +29,13 @@ async def load(folder: Path, text: str | None = None) -> ServedModel:
     return await loader.load(source, 1, ModelStatistics())
 
 
-async def answers(served: ServedModel, requests: Sequence[dict[str, Array]]) -> list[dict[str, Array]]:
-    """The answers of requests of numbers that are sent at once."""
+async def answers(
+    served: ServedModel, requests: Sequence[dict[str, Array]], selected: Sequence[tuple[str, ...]] = ()
+) -> list[dict[str, Array]]:
+    """The answers of requests of numbers that are sent at once. `selected`: the outputs of each; all, if empty."""
     sent = [Inference("m", inputs=[_tensor(name, array) for name, array in one.items()]) for one in requests]
+    for inference, names in zip(sent, selected, strict=False):
+        inference.outputs = [RequestedOutput(name) for name in names]
     outputs = await asyncio.gather(*[served.scheduler.infer(one) for one in sent])
     return [{one.name: _array(one) for one in each} for each in outputs]
 

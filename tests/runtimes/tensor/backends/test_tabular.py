@@ -25,6 +25,7 @@ from runtimes.tensor.backends.registry import backend, complete_config, load_mod
 from runtimes.tensor.configuration.model_config import DynamicBatching, ModelConfig, TensorSpec
 from runtimes.tensor.instances import placement
 from runtimes.tensor.interfaces import Device, Model, ModelLoadError
+from tests.runtimes.tensor import loaded
 from tests.runtimes.tensor.instances.support import outputs, running
 from tests.support.absent import absent
 
@@ -400,3 +401,54 @@ def test_trees_take_no_texts(tmp_path: Path) -> None:
     xgboost.train({}, xgboost.DMatrix(X, Y), 1).save_model(tmp_path / "model.ubj")
     with pytest.raises(ModelLoadError, match="`city` is BYTES"):
         load(config("xgboost", inputs=(TensorSpec("city", "BYTES", (4,)),)), tmp_path)
+
+
+COUNTING = """
+import numpy as np
+
+class Counting:
+    n_features_in_ = 2
+
+    def __init__(self):
+        self.calls = 0
+
+    def predict(self, table):
+        return table.sum(axis=1)
+
+    def transform(self, table):
+        self.calls += 1
+        return np.full((len(table), 1), float(self.calls))
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("place", ["process", "thread"])
+async def test_only_the_methods_of_requested_outputs_are_called(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "counts" / "1"
+    folder.mkdir(parents=True)
+    module = f"counting_{place}"
+    (folder / f"{module}.py").write_text(COUNTING)
+    (folder / "model.joblib").write_bytes(b"c%b\nCounting\n)R." % module.encode())
+    specs = (TensorSpec("predict", "FP64", (1,), reshape=()), TensorSpec("transform", "FP64", (1,)))
+    (folder.parent / "model.yaml").write_text(
+        "parameters: {allow_pickle: true}\nmax_batch_size: 8\ndynamic_batching: {}\n"
+        f"instances: [{{placement: {place}}}]\ninputs: [{{name: input, datatype: FP64, dims: [2]}}]\n"
+        "outputs: [{name: predict, datatype: FP64, dims: [1], reshape: []},"
+        " {name: transform, datatype: FP64, dims: [1]}]\n"
+    )
+    monkeypatch.syspath_prepend(str(folder))
+    served = await loaded.load(folder.parent)
+    assert served.config.outputs == specs
+    row = {"input": np.array([[1.0, 2.0]])}
+
+    async def outcome(*requests: tuple[str, ...]) -> list[dict[str, Any]]:
+        return await loaded.answers(served, [row] * len(requests), selected=list(requests))
+
+    for _ in range(2):
+        assert await outcome(("predict",), ("predict",)) == [{"predict": 3.0}] * 2
+    assert await outcome(("transform", "predict")) == [{"transform": 1.0, "predict": 3.0}]
+    assert await outcome(("predict",), ("transform",)) == [{"predict": 3.0}, {"transform": 2.0}]
+    assert await outcome((), ("predict",)) == [{"predict": 3.0, "transform": 3.0}, {"predict": 3.0}]
+    await loaded.end(served)
