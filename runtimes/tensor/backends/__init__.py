@@ -5,8 +5,8 @@ files.py           a model's file, and the class of a model written in Python
 signature.py       the tensors of a model's file, compared with its configuration, or declared by that alone
 onnx.py            ONNX Runtime
 torch.py           PyTorch: TorchScript, torch.export, and weights with a module
-openvino.py        OpenVINO
-tensorflow.py      TensorFlow's SavedModels
+openvino.py        OpenVINO; openvino_shapes.py: shapes and layouts that are set before a model is compiled
+tensorflow.py      TensorFlow's SavedModels; tensorflow_warmup.py: the requests that warm them up
 python.py          models written in Python
 function.py        functions of the gateway's pipelines, as such models
 tabular.py         the common part of the three below; trees.py: the parameters of forests

@@ -16,6 +16,7 @@ import numpy as np
 import openvino as ov
 
 from runtimes.tensor.backends.files import model_file, output_names
+from runtimes.tensor.backends.openvino_shapes import shaped
 from runtimes.tensor.backends.signature import ModelTensor, completed
 from runtimes.tensor.configuration.model_config import ModelConfig, TensorSpec
 from runtimes.tensor.interfaces import Array, Device, Model, ModelLoadError, Tensors
@@ -45,7 +46,7 @@ class OpenvinoBackend:
     name = "openvino"
 
     def complete(self, config: ModelConfig, folder: Path) -> ModelConfig:
-        model = ov.Core().read_model(str(model_file(config, folder, *FILENAMES)))
+        model = shaped(ov.Core().read_model(str(model_file(config, folder, *FILENAMES))), config.parameters)
         return completed(config, _tensors(model.inputs, config.inputs), _tensors(model.outputs, config.outputs))
 
     def load(self, config: ModelConfig, folder: Path, device: Device) -> Model:
@@ -90,7 +91,7 @@ def compiled(config: ModelConfig, path: Path, device: Device) -> Any:
         raise ModelLoadError(f"OpenVINO has no device `{target}` here: it has {', '.join(core.available_devices)}")
     own = {name: value for name, value in given.items() if name.isupper()}
     try:
-        return core.compile_model(core.read_model(str(path)), target, properties | own)
+        return core.compile_model(shaped(core.read_model(str(path)), config.parameters), target, properties | own)
     except RuntimeError as error:  # several lines, with paths of its own sources
         *_, reason = str(error).strip().splitlines()
         raise ModelLoadError(

@@ -18,6 +18,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from runtimes.tensor.backends.files import model_file, output_names
 from runtimes.tensor.backends.signature import ModelTensor, completed
+from runtimes.tensor.backends.tensorflow_warmup import warm_up
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.interfaces import Array, Device, Model, ModelLoadError, Tensors
 
@@ -65,6 +66,7 @@ class _TensorflowModel:
         self._session = tf.compat.v1.Session(graph=graph, config=_options(device))
         with graph.as_default():
             meta = tf.compat.v1.saved_model.load(self._session, [TAG], str(_folder(config, folder)))
+        warm_up(_folder(config, folder), self._session, graph, meta.signature_def, SIGNATURE)
         signature = _signature(config, meta)
         self._inputs = list(signature.inputs)
         self._outputs = output_names(config)

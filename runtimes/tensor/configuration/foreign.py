@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from config.problem import ConfigError, Problem
-from runtimes.tensor.configuration.model_config import DynamicBatching, ModelConfig, TensorSpec
+from runtimes.tensor.configuration.model_config import DynamicBatching, ModelConfig, TensorSpec, VersionPolicy
 
 MLFLOW: Final = "MLmodel"
 MLSERVER: Final = "model-settings.json"
@@ -73,10 +73,10 @@ def _described(path: Path, config: ModelConfig) -> Described:
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         raise _refused(path, "is malformed") from None
-    return made._replace(config=_over(made.config, config))
+    return made._replace(config=over(made.config, config))
 
 
-def _over(read: ModelConfig, written: ModelConfig) -> ModelConfig:
+def over(read: ModelConfig, written: ModelConfig) -> ModelConfig:
     """A foreign configuration under one of ours."""
     return replace(
         written,
@@ -86,6 +86,8 @@ def _over(read: ModelConfig, written: ModelConfig) -> ModelConfig:
         outputs=written.outputs or read.outputs,
         max_batch_size=written.max_batch_size or (0 if written.batch == "written" else read.max_batch_size),
         dynamic_batching=written.dynamic_batching or read.dynamic_batching,
+        version_policy=read.version_policy if written.version_policy == VersionPolicy() else written.version_policy,
+        version_labels={**read.version_labels, **written.version_labels},
         parameters={**read.parameters, **written.parameters},
     )
 

@@ -20,6 +20,7 @@ from config.problem import ConfigError, Problem
 from runtimes.tensor.configuration import foreign, message, model_yaml, pbtxt, triton
 from runtimes.tensor.configuration.checks import check
 from runtimes.tensor.configuration.complaint import Complaint
+from runtimes.tensor.configuration.listed import ListedFolder
 from runtimes.tensor.configuration.model_config import ENSEMBLE, ModelConfig, SequenceState, TensorSpec, Warmup
 from runtimes.tensor.configuration.triton import UnservedError
 
@@ -57,22 +58,38 @@ class Reading:
     warnings: tuple[Problem, ...] = ()
 
 
-def read_model(folder: Path, name: str, version_folders: Iterable[Path]) -> Reading:
-    """The configuration of the model in a folder. Blocks for the disk. Raises ConfigError with every problem."""
+def read_model(folder: Path, name: str, version_folders: Iterable[Path], listed: ListedFolder | None = None) -> Reading:
+    """The configuration of the model in a folder. Blocks for the disk. Raises ConfigError with every problem.
+
+    `listed` is what the list of another server's repository tells.
+    """
+    return _listed(_read(folder, name, tuple(version_folders), listed), folder, listed)
+
+
+def _listed(reading: Reading, folder: Path, listed: ListedFolder | None) -> Reading:
+    """The reading, with warnings of what the list tells in vain."""
+    unused = () if listed is None else listed.unused
+    more = [Problem(str(folder), None, field, "has no effect here", is_warning=True) for field in unused]
+    return replace(reading, warnings=(*reading.warnings, *more))
+
+
+def _read(folder: Path, name: str, version_folders: tuple[Path, ...], listed: ListedFolder | None) -> Reading:
     written = [file for file in (PBTXT, YAML) if (folder / file).is_file()]
     if len(written) > 1:
         raise ConfigError([Problem(str(folder / YAML), None, "", f"is beside a {PBTXT}: keep one of them")])
     if written == [YAML]:
         config, doc = model_yaml.read(folder / YAML, name)
-        return _finished(config, doc, model_yaml.written_place, folder, version_folders)
+        return _finished(config, doc, model_yaml.written_place, folder, version_folders, listed)
     if written == [PBTXT]:
         sent, doc = pbtxt.read(folder / PBTXT)
-        return _of_message(sent, doc, name, folder, version_folders)
+        return _of_message(sent, doc, name, folder, version_folders, listed)
     doc = Document(str(folder))
-    return _finished(ModelConfig(name, ""), doc, model_yaml.written_place, folder, version_folders)
+    return _finished(ModelConfig(name, ""), doc, model_yaml.written_place, folder, version_folders, listed)
 
 
-def read_override(text: str, name: str, folder: Path, version_folders: Iterable[Path]) -> Reading:
+def read_override(
+    text: str, name: str, folder: Path, version_folders: Iterable[Path], listed: ListedFolder | None = None
+) -> Reading:
     """A configuration in Triton's JSON, sent along with a load, in place of the file in `folder`."""
     doc = Document(f"the configuration sent for {name}")
     sent = model_config.ModelConfig()
@@ -82,16 +99,18 @@ def read_override(text: str, name: str, folder: Path, version_folders: Iterable[
     except (json_format.ParseError, ValueError, RecursionError) as error:
         raise ConfigError([doc.problem((), f"is not Triton's JSON: {error}")]) from None
     doc.lines.update({(key,): Lines(1, 1) for key in _SIZES if key in written})
-    return _of_message(sent, doc, name, folder, version_folders)
+    return _of_message(sent, doc, name, folder, tuple(version_folders), listed)
 
 
-def _of_message(sent: Any, doc: Document, name: str, folder: Path, version_folders: Iterable[Path]) -> Reading:
+def _of_message(
+    sent: Any, doc: Document, name: str, folder: Path, version_folders: tuple[Path, ...], listed: ListedFolder | None
+) -> Reading:
     try:
         config, warnings = triton.from_message(sent, name)
     except UnservedError as error:
         raise ConfigError(_problems(error.complaints, doc, _as_written)) from None
     config = model_yaml.applied(config, doc)
-    reading = _finished(config, doc, message.written_place, folder, version_folders)
+    reading = _finished(config, doc, message.written_place, folder, version_folders, listed)
     problems = _problems(warnings, doc, _as_written)
     return replace(reading, warnings=(*reading.warnings, *(replace(one, is_warning=True) for one in problems)))
 
@@ -106,15 +125,17 @@ def _finished(
     doc: Document,
     written: WrittenPlace,
     folder: Path,
-    version_folders: Iterable[Path],
+    version_folders: tuple[Path, ...],
+    listed: ListedFolder | None,
 ) -> Reading:
     if complaints := list(check(config)):
         raise ConfigError(_problems(complaints, doc, written))
     if config.ensemble is not None:
         config = replace(config, backend=ENSEMBLE, platform=ENSEMBLE)
     files = _Files(folder)
-    version_folders = tuple(version_folders)
     config = replace(config, batch="written" if any((key,) in doc.lines for key in _SIZES) else "")
+    if listed is not None:
+        config = foreign.over(listed.config, config)
     config, unused = foreign.described(config, version_folders)
     config = replace(
         config,

@@ -83,8 +83,8 @@ def _reading(folder: ModelFolder, override: Override | None) -> Reading:
     versions = [folder.version(number) for number in folder.versions]
     try:
         if override is not None and override.config:
-            return read_override(override.config, folder.name, folder.path, versions)
-        return read_model(folder.path, folder.name, versions)
+            return read_override(override.config, folder.name, folder.path, versions, folder.listed)
+        return read_model(folder.path, folder.name, versions, folder.listed)
     except ConfigError as error:
         # Clients see the message, and do not see the path of the repository.
         raise SourceError(str(error).replace(f"{folder.path.parent}/", "")) from None

@@ -13,12 +13,14 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from adapters.process import TemporaryFolder
 from runtimes.tensor.configuration.foreign import MARKERS
+from runtimes.tensor.configuration.listed import ListedFolder
+from runtimes.tensor.configuration.model_lists import list_of
 
 NAME = "SHA256SUMS"
 MAX_BYTES = 16 << 20
@@ -70,6 +72,8 @@ MAX_FILES = 100_000
 CONFIGURATIONS = ("config.pbtxt", "model.yaml")
 MAX_CONFIGURATION = 1 << 20
 _VERSION = re.compile(r"[1-9]\d{0,17}")
+_LISTED_VERSION = re.compile(r"0*[1-9]\d{0,17}")
+"""TensorFlow Serving's names of versions may begin with zeros."""
 _ENSEMBLE = re.compile(rb"^\s*(ensemble_scheduling\b|ensemble\s*:)", re.MULTILINE)
 
 
@@ -92,8 +96,10 @@ class ModelFolder:
     """Bytes of all files of each version."""
     changed_at: float
     """Unix time of the last change to any file, from the file system."""
-    is_flat: bool = False
-    """Whether the folder itself is version 1, as other projects lay it out."""
+    places: Mapping[int, Path] = field(default_factory=dict)
+    """The folder of each version: the model's own, where another project lays it out as the only version."""
+    listed: ListedFolder | None = None
+    """What the list of the repository tells, if it has one."""
 
     @property
     def versions(self) -> tuple[int, ...]:
@@ -102,7 +108,7 @@ class ModelFolder:
 
     def version(self, number: int) -> Path:
         """The folder of a version."""
-        return self.path if self.is_flat else self.path / str(number)
+        return self.places[number]
 
     def fingerprint(self, number: int) -> str:
         """A digest that changes if answers of this version may change."""
@@ -128,13 +134,17 @@ class Repository:
         models: dict[str, ModelFolder] = {}
         refused: dict[str, str] = {}
         for root in self.roots:
-            for name in _folders(root):
+            places, unfit = _places(root)
+            for name in (*places, *unfit):
                 if name in models or name in refused:
                     models.pop(name, None)
                     refused[name] = f"{name} is in more than one repository: keep one of them"
                     continue
                 try:
-                    models[name] = _model(root / name, name)
+                    if name in places:
+                        models[name] = _model(*places[name], name)
+                    else:
+                        refused[name] = unfit[name]
                 except OSError as error:
                     refused[name] = f"{name} cannot be read: {error.strerror}"
         return Listing(models, refused)
@@ -142,13 +152,13 @@ class Repository:
     def find(self, name: str) -> ModelFolder:
         """The folder of one model. Raises `RepositoryError` for an unknown model."""
         check_name(name)
-        folders = [root / name for root in self.roots if (root / name).is_dir()]
+        folders = [place for root in self.roots if (place := _place(root, name)) is not None]
         if len(folders) > 1:
             raise RepositoryError(f"{name} is in more than one repository: keep one of them")
         if not folders:
             raise RepositoryError(f"there is no model {name} in the repository")
         try:
-            return _model(folders[0], name)
+            return _model(*folders[0], name)
         except OSError as error:
             raise RepositoryError(f"{name} cannot be read: {error.strerror}") from None
 
@@ -167,7 +177,36 @@ def check_name(name: str) -> None:
 
 def model_at(path: Path, name: str) -> ModelFolder:
     """A model in a folder outside of any repository."""
-    return _model(path, name)
+    return _model(path, None, name)
+
+
+_Place = tuple[Path, ListedFolder | None]
+"""A model's folder, and what the list of its repository tells."""
+
+
+def _places(root: Path) -> tuple[Mapping[str, _Place], Mapping[str, str]]:
+    """The models of one root, and the reasons for those that its list has in vain. Raises `RepositoryError`."""
+    if (models := list_of(root)) is None:
+        return {name: (root / name, None) for name in _folders(root)}, {}
+    places: dict[str, _Place] = {}
+    refused = dict(models.refused)
+    for name, listed in models.models.items():
+        try:
+            check_name(name)
+            places[name] = listed.path, listed
+        except RepositoryError as error:
+            refused[name] = str(error)
+    return places, refused
+
+
+def _place(root: Path, name: str) -> _Place | None:
+    """Raises `RepositoryError` if the list of the root refuses the model."""
+    if (models := list_of(root)) is None:
+        return (root / name, None) if (root / name).is_dir() else None
+    if name in models.refused:
+        raise RepositoryError(models.refused[name])
+    listed = models.models.get(name)
+    return None if listed is None else (listed.path, listed)
 
 
 def _folders(root: Path) -> list[str]:
@@ -182,29 +221,30 @@ def _is_ours(name: str) -> bool:
     return not name.startswith(".") and not name.endswith(("~", ".tmp", ".part", ".partial"))
 
 
-def _model(path: Path, name: str) -> ModelFolder:
+def _model(path: Path, listed: ListedFolder | None, name: str) -> ModelFolder:
     versions: dict[int, Path] = {}
     beside: list[Path] = []
     with os.scandir(path) as entries:
         for entry in entries:
-            if _VERSION.fullmatch(entry.name) and entry.is_dir():
+            if (_VERSION if listed is None else _LISTED_VERSION).fullmatch(entry.name) and entry.is_dir():
                 versions[int(entry.name)] = path / entry.name
             elif _is_ours(entry.name):
                 beside.append(path / entry.name)
-    is_flat = not versions and any(one.name in MARKERS for one in beside)
-    if is_flat:
+    if not versions and any(one.name in MARKERS for one in beside):
         versions, beside = {1: path}, []
     ensemble = _is_ensemble(beside)
     stamps = {number: _stamp([folder]) for number, folder in versions.items() if ensemble or any(_files(folder))}
     others = _stamp(sorted(beside))
+    digest = others.digest if listed is None else f"{others.digest} {listed.config!r}"
     return ModelFolder(
         name,
         path,
         {number: stamp.digest for number, stamp in stamps.items()},
-        others.digest,
+        digest,
         {number: stamp.size for number, stamp in stamps.items()},
         max([path.stat().st_ctime, others.changed_at, *(stamp.changed_at for stamp in stamps.values())]),
-        is_flat,
+        versions,
+        listed,
     )
 
 

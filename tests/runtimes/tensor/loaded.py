@@ -24,9 +24,18 @@ def _no_members(model: str, version: str) -> tuple[str, ModelConfig]:
 
 async def load(folder: Path, text: str | None = None) -> ServedModel:
     """The only version of a model's folder, loaded; `text` is Triton's JSON in place of the folder's file."""
-    source = await read_source(Repository(folder.parent), folder.name, Override(text, {}) if text else None)
+    return await _load(Repository(folder.parent), folder.name, Override(text, {}) if text else None, 1)
+
+
+async def load_listed(root: Path, name: str, version: int = 1) -> ServedModel:
+    """A version of a model in a repository with the list of another server, loaded."""
+    return await _load(Repository(root), name, None, version)
+
+
+async def _load(repository: Repository, name: str, override: Override | None, version: int) -> ServedModel:
+    source = await read_source(repository, name, override)
     loader = Loader(Parts(placement.complete, placement.start, make_scheduler), _no_members, seconds=300, parallel=1)
-    return await loader.load(source, 1, ModelStatistics())
+    return await loader.load(source, version, ModelStatistics())
 
 
 async def answers(
