@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from adapters.ignored_fields import IgnoredFields
 from adapters.offload.worker_queue import LARGE, parse, run
 from adapters.requests import ChatRequest
@@ -11,15 +13,16 @@ from adapters.wire.native_chat import NativeChat, NativePayload
 from adapters.wire.responses import requests as responses
 
 
-async def translate(request: ChatRequest, ignored: IgnoredFields) -> None:
-    """Translate a request of another protocol to a chat, and record the fields without effect. Raises `CallerError`."""
+async def translate(request: ChatRequest, ignored: IgnoredFields, reads: Container[str] = ()) -> None:
+    """Translate a request of another protocol to a chat, and record the fields without effect, except those that the
+    adapter `reads` by itself. Raises `CallerError`."""
     if not isinstance(request, NativeChat):
         return
     payload = request.payload
     if payload.chat is None and request.size >= LARGE:
         largest = max([memoryview(raw) for raw in payload.native.values()], key=len)
-        payload.chat, payload.left_out = await parse(largest, NativePayload.translated, payload)
-    payload.report(ignored)
+        payload.chat, payload.left_out, payload.marks = await parse(largest, NativePayload.translated, payload)
+    payload.report(ignored, reads)
 
 
 async def estimate(request: ChatRequest, size: int) -> int:

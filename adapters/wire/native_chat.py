@@ -5,12 +5,26 @@ A server that speaks the client's protocol gets the client's own values; for any
 
 from __future__ import annotations
 
+from collections.abc import Container
+from typing import NamedTuple
+
 import msgspec
 from msgspec.structs import replace
 
 from adapters.errors import CallerError
 from adapters.ignored_fields import IgnoredFields
 from adapters.requests import ChatRequest, Fields, TextPayload
+from adapters.wire.prompt_cache import ChatMark
+
+
+class ChatTranslation(NamedTuple):
+    """The equivalent chat of a request."""
+
+    fields: Fields
+    left_out: tuple[str, ...]
+    """Fields without effect on it."""
+    marks: tuple[ChatMark, ...] = ()
+    """The marks of caches, which a chat's fields do not have. They are among `left_out` too."""
 
 
 class NativePayload(TextPayload, kw_only=True):
@@ -25,11 +39,13 @@ class NativePayload(TextPayload, kw_only=True):
     chat: Fields | None = None
     left_out: tuple[str, ...] = ()
     """Fields without effect on a chat, set by the translation."""
+    marks: tuple[ChatMark, ...] = ()
+    """The marks of caches, set by the translation."""
     reworded: bool = False
     """Whether the fields of the chat were replaced, so that `native` is no longer equivalent."""
 
-    def _as_chat(self) -> tuple[Fields, tuple[str, ...]]:
-        """Translate. Return the fields of a chat, and the names of those without effect. Raises `CallerError`."""
+    def _as_chat(self) -> ChatTranslation:
+        """Translate. Raises `CallerError`."""
         raise NotImplementedError
 
     @property
@@ -42,22 +58,24 @@ class NativePayload(TextPayload, kw_only=True):
         """The fields of the equivalent chat. Raises `CallerError` if no chat is equivalent."""
         if self.chat is None:
             try:
-                self.chat, self.left_out = self._as_chat()
+                self.chat, self.left_out, self.marks = self._as_chat()
             except CallerError as error:
                 error.own_words = True
                 raise
         return self.chat
 
-    def translated(self) -> tuple[Fields, tuple[str, ...]]:
-        """Return `chat` and `left_out`. Raises `CallerError`."""
-        return self.fields, self.left_out
+    def translated(self) -> ChatTranslation:
+        """Return the translation. Raises `CallerError`."""
+        return ChatTranslation(self.fields, self.left_out, self.marks)
 
-    def report(self, ignored: IgnoredFields) -> None:
-        """Translate, and record the fields without effect. Raises `CallerError`, on a strict route for such a field."""
+    def report(self, ignored: IgnoredFields, reads: Container[str] = ()) -> None:
+        """Translate, and record the fields without effect, except those that the adapter `reads` by itself. Raises
+        `CallerError`, on a strict route for such a field."""
         _ = self.fields
         try:
             for name in self.left_out:
-                ignored.ignore(name)
+                if name not in reads:
+                    ignored.ignore(name)
         except CallerError as error:
             error.own_words = True
             raise

@@ -15,6 +15,10 @@ from adapters.wire.decoding import MALFORMED_JSON
 
 MOST = 4
 """The most marks of a request."""
+TTLS = {"5m": 300, "1h": 3600}
+"""Seconds of the lives of marks."""
+BEFORE = -1
+"""The number of the message of a mark in the tools or the system prompt, which are before all messages."""
 _MARK = b'"cache_control"'
 _encode = msgspec.json.Encoder().encode
 _fields = msgspec.json.Decoder(list[Fields]).decode
@@ -39,6 +43,22 @@ class Breakpoints(NamedTuple):
     def mark(self) -> Raw:
         """The value of a mark."""
         return Raw(_encode({"type": "ephemeral"} | ({"ttl": "1h"} if self.ttl == "1h" else {})))
+
+
+class ChatMark(NamedTuple):
+    """A mark of another protocol's request, in the chat that it becomes: after so many parts of a message."""
+
+    message: int
+    """Its number, or `BEFORE`."""
+    parts: int | None
+    """None for all parts."""
+    ttl: int
+    """Seconds."""
+
+
+def ttl_of(mark: Any) -> int | None:
+    """The seconds of a mark's value; None for a value that is no mark."""
+    return TTLS["1h" if mark.get("ttl") == "1h" else "5m"] if isinstance(mark, dict) else None
 
 
 def marked_chat(fields: Fields, points: Breakpoints) -> Fields:

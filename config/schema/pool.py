@@ -61,8 +61,6 @@ class PromptCacheConfig(Section):
         return self
 
 
-_CACHING = ("anthropic", "bedrock")
-"""The protocols with marks of caches. The others have no caches, or find repeated prompts by themselves."""
 ACCOUNT_FIELDS = ("name", "key", "credentials", "key_header", "headers", "model", "region", "limits")
 """The fields of an endpoint by which it has an account, a model or limits of its own."""
 _REGIONS = ("region", "location")
@@ -186,7 +184,8 @@ class PoolConfig(Section):
     queue: QueueConfig | None = None
     """Queue for requests that find every endpoint full. Without one they are refused at once."""
     prompt_cache: PromptCacheConfig | None = None
-    """Marks prompts for the cache of the provider, for the protocols ``anthropic`` and ``bedrock``."""
+    """Marks prompts for the cache of the provider, for the protocols ``anthropic``, ``bedrock``, ``gemini`` and
+    ``vertex``."""
     resume: Literal["text", "tokens"] | None = None
     """Continue a broken stream on another endpoint. ``text`` uses vLLM's ``continue_final_message``, which SGLang
     supports too. ``tokens`` continues exactly, on Headrace's own runtime only."""
@@ -362,9 +361,10 @@ class PoolConfig(Section):
 
     @model_validator(mode="after")
     def _caches(self) -> Self:
-        if self.prompt_cache is not None and self.protocol.name not in _CACHING:
+        if self.prompt_cache is not None and self.protocol.prompt_caches is None:
             raise ValueError(
-                f"prompt_cache has no effect on the protocol {self.protocol.name}: it is for anthropic and bedrock"
+                f"prompt_cache has no effect on the protocol {self.protocol.name}: it is for anthropic and bedrock, "
+                "and for gemini and vertex (with a project) with cached_contents"
             )
         return self
 

@@ -105,10 +105,11 @@ class Composer:
             again=retry.methods == "all",
             spare=self._pools[name].spare,
         )
-        if (prompt_cache := self._configs[name].prompt_cache) is not None:
+        config = self._configs[name]
+        if config.prompt_cache is not None and config.protocol.prompt_caches == "marks":
             from gateway.traffic.prompt_cache import PromptCache
 
-            upstream = PromptCache(upstream, prompt_cache)
+            upstream = PromptCache(upstream, config.prompt_cache)
         if (mode := self._configs[name].resume) is not None:
             from gateway.traffic.resume import Resume
 

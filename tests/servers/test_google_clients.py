@@ -70,6 +70,17 @@ async def test_the_stand_in_is_google_s_to_its_own_library(library: str, cloud: 
         assert await calls(library, server.url, key, MODEL, "all", cloud) == expected
 
 
+@pytest.mark.parametrize("cloud", ["gemini", "vertex"])
+@libraries
+async def test_the_stand_in_stores_contents_for_the_library(library: str, cloud: str) -> None:
+    async with gemini() as server:
+        key = TOKEN if cloud == "vertex" else KEY
+        stored = await calls(library, server.url, key, MODEL, "caches", cloud)
+        texts = server.caches.created[0]["systemInstruction"]["parts"]
+    assert stored == {"tokens": [3001, 3001], "text": "hi there", "longer": True, "same": True, "lost": 403}
+    assert texts == [{"text": "words " * 3000}]
+
+
 @pytest.mark.parametrize("pool", ["gemini", "vertex"])
 @clouds
 @libraries

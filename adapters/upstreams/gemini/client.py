@@ -1,6 +1,7 @@
 """Adapter of servers of Gemini's API: forwards the bytes of contents, and transcodes a chat."""
 
 import time
+from collections.abc import Sequence
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -9,7 +10,7 @@ from msgspec import Meta
 
 from adapters.base import Answer
 from adapters.call import Call
-from adapters.errors import Unsupported
+from adapters.errors import InferenceError, Unsupported
 from adapters.http1.client import Client, ClientResponse
 from adapters.http1.message import encode_fields
 from adapters.offload import messages
@@ -19,14 +20,16 @@ from adapters.stream import OnePiece
 from adapters.types import ANTHROPIC, GEMINI, OPENAI, Usage
 from adapters.upstreams import dial, health
 from adapters.upstreams.failed_status import MAX_ERROR_BODY, error_body, is_answer, retry_after
+from adapters.upstreams.gemini.cached_contents import CachedContents
 from adapters.upstreams.gemini.paths import GeminiPaths, VertexPaths
 from adapters.upstreams.gemini.streams import GeminiChatStream, GeminiStream
 from adapters.wire import decoding, error_table
 from adapters.wire.anthropic.message_request import TokenCount
 from adapters.wire.gemini import errors
 from adapters.wire.gemini.answers import AnswerSoFar, ContentAnswer, Counts, read, read_several, whole_events
+from adapters.wire.gemini.cache_points import CachePlace
 from adapters.wire.gemini.carried import without_ids, without_own
-from adapters.wire.gemini.chat_to_content import content_fields, encoded
+from adapters.wire.gemini.chat_to_content import ContentFields, content_fields, encoded
 from adapters.wire.gemini.content_request import ContentRequest
 from adapters.wire.gemini.content_to_chat import ContentChunks, completion_of
 from adapters.wire.gemini.embeddings import EmbeddingCalls
@@ -34,11 +37,14 @@ from adapters.wire.gemini.tools import ClientNames
 from adapters.wire.native_chat import NativeChat
 from adapters.wire.openai import embeddings
 from adapters.wire.openai.embeddings import Vector
+from adapters.wire.prompt_cache import Breakpoints, ChatMark
 from adapters.wire.reported_usage import MAX_TOKENS
 from config.schema.config import PoolConfig
 from config.schema.protocols.google import GeminiProtocol, VertexProtocol, location_of
 
 _STREAM = "streamGenerateContent?alt=sse"
+_READ = ("cache_control",)
+"""Fields without effect on a chat that this adapter reads by itself."""
 
 
 class _Count(msgspec.Struct):
@@ -46,6 +52,9 @@ class _Count(msgspec.Struct):
 
 
 _count = msgspec.json.Decoder(_Count).decode
+FIELDS = encode_fields([("user-agent", "headrace"), ("accept", "application/json, text/event-stream")])
+POST_FIELDS = FIELDS + encode_fields([("content-type", "application/json")])
+"""The header fields of every request with a body."""
 
 
 def make(pool: PoolConfig, address: Address) -> "GeminiAdapter":
@@ -58,7 +67,14 @@ def make(pool: PoolConfig, address: Address) -> "GeminiAdapter":
         assert isinstance(options, GeminiProtocol)
         paths = GeminiPaths(client.base_path, options.version)
     of_vertex = isinstance(options, VertexProtocol)
-    return GeminiAdapter(client, paths, of_vertex=of_vertex, **dial.names(pool), **dial.probe_path(pool))
+    names = dial.names(pool) | dial.probe_path(pool)
+    adapter = GeminiAdapter(client, paths, of_vertex=of_vertex, **names)
+    if options.cached_contents and paths.caches is not None:
+        points = None
+        if (given := pool.prompt_cache) is not None:
+            points = Breakpoints(given.system, given.tools, given.turns, given.ttl, given.min_tokens)
+        adapter.caches = CachedContents(client, paths, POST_FIELDS, points, pool=pool.name, of_vertex=of_vertex)
+    return adapter
 
 
 class GeminiAdapter:
@@ -72,9 +88,8 @@ class GeminiAdapter:
         self._of_vertex = of_vertex
         self._model = model
         self._probe_target = (client.base_path + probe if probe else paths.health).encode()
-        accepts = ("accept", "application/json, text/event-stream")
-        self._fields = encode_fields([("user-agent", "headrace"), accepts])
-        self._post_fields = self._fields + encode_fields([("content-type", "application/json")])
+        self.caches: CachedContents | None = None
+        """The cached beginnings of prompts; None if the pool has none."""
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
         if isinstance(request, TokenCount):
@@ -88,9 +103,11 @@ class GeminiAdapter:
         raise Unsupported(f"The model `{request.model}` takes chats only: its servers speak Gemini's protocol.")
 
     async def probe(self, timeout: float) -> None:
-        await health.check(self._client, self._probe_target, self._fields, timeout)
+        await health.check(self._client, self._probe_target, FIELDS, timeout)
 
     async def aclose(self) -> None:
+        if self.caches is not None:
+            await self.caches.aclose()
         await self._client.aclose()
 
     # ── requests ──────────────────────────────────────────────────────────────────────────────────────
@@ -98,7 +115,7 @@ class GeminiAdapter:
     async def _native(self, request: ContentRequest, call: Call) -> Answer:
         """Forward the client's own values, and return the response unchanged."""
         verb = _STREAM if request.stream else "generateContent"
-        response = await self._post(verb, request, encoded(self._own(request, call)), call)
+        response = await self._generate(verb, request, self._own(request, call), (), call)
         content_type = (response.headers.get("content-type") or "").lower()
         if request.stream and content_type.startswith("text/event-stream"):
             return await GeminiStream(response, request.prompt_tokens, GEMINI).begun(call.deadline.first_byte)
@@ -125,7 +142,7 @@ class GeminiAdapter:
         if isinstance(chat, ContentRequest) and not chat.payload.reworded:
             body: dict[str, Any] = self._own(chat, call)
         else:
-            body = content_fields(await self._chat_fields(chat, call), model, call.ignored, of_vertex=self._of_vertex)
+            body = (await self._translated(chat, call)).fields
         if not self._of_vertex:
             body = {"generateContentRequest": {"model": self._paths.resource(model), **body}}
         response = await self._post("countTokens", request, encoded(body), call)
@@ -153,9 +170,10 @@ class GeminiAdapter:
 
     async def _chat(self, request: ChatRequest, call: Call) -> Answer:
         model = self._model or request.model
-        fields = await self._chat_fields(request, call)
-        body = encoded(content_fields(fields, model, call.ignored, of_vertex=self._of_vertex))
-        response = await self._post(_STREAM if request.stream else "generateContent", request, body, call)
+        translated = await self._translated(request, call)
+        response = await self._generate(
+            _STREAM if request.stream else "generateContent", request, translated.fields, translated.places, call
+        )
         created, names = int(time.time()), ClientNames(request.fields)
         if not request.stream:
             whole = await _json(response)
@@ -173,25 +191,52 @@ class GeminiAdapter:
         events = b"".join([chunks.take(answered) for answered in answers])
         return OnePiece(events + chunks.end(usage), content_type="text/event-stream", usage=usage, form=OPENAI)
 
-    async def _chat_fields(self, request: ChatRequest, call: Call) -> Fields:
-        """The fields of the chat, with a message's own field for thinking."""
-        if not isinstance(request, NativeChat):
-            return request.fields
-        await messages.translate(request, call.ignored)
-        return {**request.payload.thinking, **request.fields}
+    async def _translated(self, request: ChatRequest, call: Call) -> ContentFields:
+        """The fields of the request for a chat, with a message's own field for thinking and its marks of caches."""
+        fields, marks = request.fields, tuple[ChatMark, ...]()
+        if isinstance(request, NativeChat):
+            await messages.translate(request, call.ignored, _READ)
+            fields, marks = {**request.payload.thinking, **request.fields}, request.payload.marks
+        model = self._model or request.model
+        return content_fields(fields, model, call.ignored, of_vertex=self._of_vertex, marks=marks)
+
+    async def _generate(
+        self, verb: str, request: ModelRequest, fields: dict[str, Any], places: Sequence[CachePlace], call: Call
+    ) -> ClientResponse:
+        """Return the response to a prompt, whose marks of caches are at `places`. A request whose cache is lost is sent
+        once more, whole."""
+        caches = self.caches
+        if caches is None or call.relay is not None:
+            if places:
+                call.ignored.ignore("cache_control")
+        elif (places or caches.points is not None) and "cachedContent" not in fields:
+            named = caches.named(fields, places, call, self._model or request.model)
+            if named is not None:
+                response = await self._sent(verb, request, encoded(named.fields), call)
+                if is_answer(response.status):
+                    return response
+                body = await error_body(response)
+                if not caches.is_lost(response.status, body):
+                    raise self._failure(request, response, body)
+                caches.forget(named.digest)
+        return await self._post(verb, request, encoded(fields), call)
 
     async def _post(self, verb: str, request: ModelRequest, body: bytes, call: Call) -> ClientResponse:
         """Return a response with status 200; raise the typed error of any other status."""
-        target = self._paths.of(self._model or request.model, verb).encode()
-        fields = self._post_fields + encode_fields(call.fields)
-        response = await self._client.request(b"POST", target, fields, body, call.deadline)
+        response = await self._sent(verb, request, body, call)
         if not is_answer(response.status):
-            wait = retry_after(response.headers)
-            failure = errors.typed(response.status, await error_body(response), wait)
-            if self._model is None:
-                failure = error_table.by_client(failure, response.status, request.model)
-            raise failure
+            raise self._failure(request, response, await error_body(response))
         return response
+
+    async def _sent(self, verb: str, request: ModelRequest, body: bytes, call: Call) -> ClientResponse:
+        target = self._paths.of(self._model or request.model, verb).encode()
+        return await self._client.request(
+            b"POST", target, POST_FIELDS + encode_fields(call.fields), body, call.deadline
+        )
+
+    def _failure(self, request: ModelRequest, response: ClientResponse, body: bytes) -> InferenceError:
+        failure = errors.typed(response.status, body, retry_after(response.headers))
+        return failure if self._model is not None else error_table.by_client(failure, response.status, request.model)
 
 
 async def _json(response: ClientResponse) -> bytes:

@@ -28,6 +28,15 @@ class GeminiPaths:
         return f"models/{segment(model)}"
 
     @property
+    def caches(self) -> str | None:
+        """The collection of cached contents; None where there is none."""
+        return f"{self.root}/cachedContents"
+
+    def cache(self, name: str) -> str:
+        """One of them, by its name with its collection."""
+        return f"{self.root}/{name}"
+
+    @property
     def health(self) -> str:
         """The list of models."""
         return f"{self.root}/models?pageSize=1"
@@ -50,6 +59,10 @@ class VertexPaths(GeminiPaths):
         if len(parts) == 2 and parts[0] != "models":  # publisher/model
             return f"{self._project}publishers/{segment(parts[0])}/models/{segment(parts[1])}"
         return f"{self._project}publishers/google/models/{segment(model.removeprefix('models/'))}"
+
+    @property
+    def caches(self) -> str | None:
+        return f"{self.root}/{self._project}cachedContents" if self._project else None
 
     @property
     def health(self) -> str:

@@ -3,6 +3,7 @@
 requests.py         decodes requests one level deep
 message_request.py  the request of a message, and its payload
 message_to_chat.py  a message request as a chat
+cache_marks.py      the marks of caches in a message, as places in the chat
 chat_to_message.py  a chat as a message request
 chat_turns.py       a chat's turns as messages
 blocks.py           content blocks, and their form in a chat

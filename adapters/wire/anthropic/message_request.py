@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from adapters.requests import ChatRequest, Fields, ModelRequest
 from adapters.wire.anthropic.message_to_chat import chat_fields
-from adapters.wire.native_chat import NativeChat, NativePayload
+from adapters.wire.native_chat import ChatTranslation, NativeChat, NativePayload
 
 
 class MessagePayload(NativePayload, kw_only=True):
@@ -18,7 +18,7 @@ class MessagePayload(NativePayload, kw_only=True):
     betas: str = ""
     """The value of the client's `anthropic-beta` header."""
 
-    def _as_chat(self) -> tuple[Fields, tuple[str, ...]]:
+    def _as_chat(self) -> ChatTranslation:
         return chat_fields(self.native, self.added, stream=self.stream)
 
     def with_model(self, encoded: Fields) -> MessagePayload:

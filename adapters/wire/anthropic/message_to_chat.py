@@ -14,12 +14,14 @@ from msgspec import Raw
 from adapters.errors import CallerError
 from adapters.ignored_fields import IgnoredFields
 from adapters.requests import Fields
-from adapters.wire.anthropic import blocks
+from adapters.wire.anthropic import blocks, cache_marks
 from adapters.wire.anthropic.tools import choice_fields, functions
 from adapters.wire.body import field
+from adapters.wire.native_chat import ChatTranslation
 from adapters.wire.openai import bounds, kept_signatures
 from adapters.wire.openai.history import complete_thoughts
 from adapters.wire.openai.known_fields import DefinedFields, LeftOut
+from adapters.wire.prompt_cache import ChatMark
 
 SAME = ("max_tokens", "stream", "temperature", "top_k", "top_p")
 """Fields that both wires call alike."""
@@ -64,17 +66,21 @@ _metadata = msgspec.json.Decoder(dict[str, Any] | None)
 _stops = msgspec.json.Decoder(list[str] | None)
 
 
-def chat_fields(native: Fields, added: Fields, *, stream: bool) -> tuple[Fields, tuple[str, ...]]:
-    """The fields of a chat's body, and the fields of the message that have no effect on it. Raises `CallerError`.
+def chat_fields(native: Fields, added: Fields, *, stream: bool) -> ChatTranslation:
+    """The chat of a message. Raises `CallerError`.
 
     `added` are fields of a chat for which a message has no name.
     """
     ignored = IgnoredFields()
     ignored.sift(native, _TRANSLATABLE)
     for name in ("system", "messages", "tools"):
-        for mark in set(_MARK.findall(memoryview(native.get(name, b"")))):
-            ignored.ignore(mark.decode())
-    messages = [*_system_message(native, ignored), *_conversation(native, ignored)]
+        for hint in set(_MARK.findall(memoryview(native.get(name, b"")))):
+            ignored.ignore(hint.decode())
+    marks = list[ChatMark]() if "cache_control" in ignored.ignored else None
+    messages = list(_system_message(native, ignored))
+    _converse(messages, native, ignored, marks)
+    if marks is not None:
+        marks += cache_marks.of_fields(native, len(messages))
     if not messages:
         raise CallerError("`messages` has nothing that a chat can have.", param="messages")
     fields = {name: native[name] for name in SAME if name in native}
@@ -93,7 +99,7 @@ def chat_fields(native: Fields, added: Fields, *, stream: bool) -> tuple[Fields,
     if tools := functions(native, ignored):
         chat |= {"tools": tools, **choice_fields(native, tools, ignored)}
     fields |= {name: Raw(_encode(value)) for name, value in chat.items()}
-    return {**fields, **added, "model": native["model"]}, tuple(ignored.ignored)
+    return ChatTranslation({**fields, **added, "model": native["model"]}, tuple(ignored.ignored), tuple(marks or ()))
 
 
 def _output(native: dict[str, Raw], ignored: IgnoredFields) -> Object:
@@ -117,22 +123,25 @@ def _system_message(native: dict[str, Raw], ignored: IgnoredFields) -> Iterator[
         yield {"role": "system", "content": _content(system)}
 
 
-def _conversation(native: dict[str, Raw], ignored: IgnoredFields) -> list[Object]:
-    """All messages. If a turn of the assistant has nothing left, the user's turns beside it become one: many templates
-    require that the roles alternate."""
-    messages, joins = list[Object](), False
+def _converse(
+    messages: list[Object], native: dict[str, Raw], ignored: IgnoredFields, marks: list[ChatMark] | None
+) -> None:
+    """Append all messages. If a turn of the assistant has nothing left, the user's turns beside it become one: many
+    templates require that the roles alternate. The marks of caches are added to `marks`, if it is given."""
+    first, joins = len(messages), False
     for i, message in enumerate(field(native, "messages", _messages.reporting(ignored), required=True) or ()):
         try:
             turns = list(_SIDES[message.role](message.content, ignored))
         except blocks.Untranslatable as error:
             raise CallerError(f"`messages[{i}].content` {error}", param="messages") from None
-        if joins and messages and turns and messages[-1]["role"] == turns[0]["role"] == "user":
+        if joins and len(messages) > first and turns and messages[-1]["role"] == turns[0]["role"] == "user":
             joined = blocks.as_parts(messages[-1]["content"], turns[0]["content"])
             messages[-1], turns = {"role": "user", "content": joined}, turns[1:]
         messages += turns
+        if marks is not None and not isinstance(message.content, str):
+            marks += cache_marks.of_blocks(message.content, messages, len(turns))
         joins = message.role == "assistant" and not turns
     complete_thoughts(messages)
-    return messages
 
 
 def _content(content: Any) -> str | list[Object]:

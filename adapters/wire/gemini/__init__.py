@@ -7,6 +7,7 @@ parts.py            the parts of a message
 tools.py            tools and tool choice
 schemas.py          JSON Schema in the subset of older models
 signatures.py       the signatures of thoughts, in every form in which clients carry them
+cache_points.py     where the cached beginning of a prompt may end
 answers.py          reads answers and their tokens
 content_to_chat.py  an answer as a chat's, whole or streamed
 embeddings.py       embeddings

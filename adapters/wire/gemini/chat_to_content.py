@@ -3,7 +3,8 @@
 Parts without an equivalent there are left out and reported, or refused, as `ignored_fields` decides.
 """
 
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Raw
@@ -13,12 +14,14 @@ from adapters.ignored_fields import IgnoredFields, with_allowed_tools
 from adapters.requests import Fields
 from adapters.wire.body import field, is_given
 from adapters.wire.gemini import generations
+from adapters.wire.gemini.cache_points import CachePlace
 from adapters.wire.gemini.contents import turns_of
 from adapters.wire.gemini.generations import ModelGeneration
 from adapters.wire.gemini.schemas import reduced
 from adapters.wire.gemini.tools import tools_of
 from adapters.wire.openai.request_codec import UNBOUNDED
 from adapters.wire.openai.thinking import THINKING_FIELDS, ChatThinking, thinking_of_chat
+from adapters.wire.prompt_cache import BEFORE, ChatMark, ttl_of
 
 Object = dict[str, Any]
 
@@ -31,9 +34,9 @@ _SAME = {
 }
 """Fields of the sampling that only have another name."""
 _TRANSLATED = (
-    "include_reasoning", "logprobs", "max_completion_tokens", "max_tokens", "messages", "n", "parallel_tool_calls",
-    "reasoning_effort", "response_format", "safety_settings", "seed", "service_tier", "stop", "thinking", "tool_choice",
-    "tools", "top_logprobs",
+    "cache_control", "include_reasoning", "logprobs", "max_completion_tokens", "max_tokens", "messages", "n",
+    "parallel_tool_calls", "reasoning_effort", "response_format", "safety_settings", "seed", "service_tier", "stop",
+    "thinking", "tool_choice", "tools", "top_logprobs",
 )  # fmt: skip
 _TRANSLATABLE = frozenset((
     *_SAME, *_TRANSLATED, *THINKING_FIELDS, "add_generation_prompt", "continue_final_message", "model",
@@ -64,19 +67,32 @@ class _ResponseFormat(msgspec.Struct):
 _response_format = msgspec.json.Decoder(_ResponseFormat | None)
 
 
-def content_fields(fields: Fields, model: str, ignored: IgnoredFields, *, of_vertex: bool) -> Object:
+class ContentFields(NamedTuple):
+    """The fields of `generateContent`, and the marks of caches in them, in any order."""
+
+    fields: Object
+    places: list[CachePlace]
+
+
+def content_fields(
+    fields: Fields, model: str, ignored: IgnoredFields, *, of_vertex: bool, marks: Sequence[ChatMark] = ()
+) -> ContentFields:
     """The fields of `generateContent` for a chat's. `of_vertex`: for Vertex AI, which takes no ids of calls.
+    `marks` are those of caches that the chat itself does not have.
 
     Fields without effect are added to `ignored`. Raises `CallerError`.
     """
     fields = with_allowed_tools(fields)
     ignored.sift(fields, _TRANSLATABLE)
     generation = generations.generation_of(model)
-    system, contents = turns_of(fields, generation, ignored, has_ids=not of_vertex)
+    system, contents, places = turns_of(fields, generation, ignored, has_ids=not of_vertex, marks=marks)
     body: Object = {"contents": contents}
     if system:
         body["systemInstruction"] = {"parts": system}
-    body |= tools_of(fields, generation, ignored)
+    body |= tools_of(fields, generation, ignored, places)
+    places += [CachePlace(BEFORE, 0, mark.ttl) for mark in marks if mark.message == BEFORE]
+    if "cache_control" in fields and (ttl := ttl_of(field(fields, "cache_control", _any))) is not None:
+        places.append(CachePlace(len(contents) - 1, len(contents[-1]["parts"]), ttl))
     if config := _config(fields, generation, ignored):
         body["generationConfig"] = config
     if is_given(fields, "safety_settings"):
@@ -87,7 +103,7 @@ def content_fields(fields: Fields, model: str, ignored: IgnoredFields, *, of_ver
             body["serviceTier"] = _TIERS[tier]
     elif tier not in (None, "auto", "default"):
         ignored.ignore("service_tier")
-    return body
+    return ContentFields(body, places)
 
 
 def _config(fields: Fields, generation: ModelGeneration, ignored: IgnoredFields) -> Object:

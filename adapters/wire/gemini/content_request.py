@@ -16,7 +16,7 @@ from adapters.wire import canonical
 from adapters.wire.body import field
 from adapters.wire.gemini.native_config import thinking_of
 from adapters.wire.gemini.native_to_chat import chat_fields
-from adapters.wire.native_chat import NativeChat, NativePayload
+from adapters.wire.native_chat import ChatTranslation, NativeChat, NativePayload
 from adapters.wire.openai.request_codec import LENGTHS, Count
 
 _encode = msgspec.json.Encoder().encode
@@ -43,8 +43,8 @@ _OWN = {name: own for own, name in _NAMES.items()}
 class ContentPayload(NativePayload, kw_only=True):
     """The body of a request for contents. Its field `model` is that of the path."""
 
-    def _as_chat(self) -> tuple[Fields, tuple[str, ...]]:
-        return chat_fields(self.native, self.added, stream=self.stream)
+    def _as_chat(self) -> ChatTranslation:
+        return ChatTranslation(*chat_fields(self.native, self.added, stream=self.stream))
 
     @property
     def thinking(self) -> Fields:

@@ -1,5 +1,6 @@
 """Translates the messages of a chat into Gemini's contents."""
 
+from collections.abc import Iterable
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
@@ -13,10 +14,12 @@ from adapters.wire.anthropic.blocks import INVALID
 from adapters.wire.anthropic.chat_turns import NO_TEXT, arguments
 from adapters.wire.body import field
 from adapters.wire.gemini import signatures
+from adapters.wire.gemini.cache_points import CachePlace
 from adapters.wire.gemini.generations import ModelGeneration
 from adapters.wire.gemini.parts import MessageContent, parts_of
 from adapters.wire.gemini.tools import own_name
-from adapters.wire.openai.known_fields import DefinedFields
+from adapters.wire.openai.known_fields import DefinedFields, LeftOut
+from adapters.wire.prompt_cache import BEFORE, ChatMark, ttl_of
 
 Object = dict[str, Any]
 _ABSENT = Raw(b"")
@@ -73,6 +76,8 @@ class ContentTurns(NamedTuple):
 
     system: list[Object]
     contents: list[Object]
+    places: list[CachePlace]
+    """The marks of caches."""
 
 
 def _args(text: str) -> Any:
@@ -100,8 +105,16 @@ class _Calls:
         return self._closed[id_]
 
 
-def turns_of(fields: Fields, generation: ModelGeneration, ignored: IgnoredFields, *, has_ids: bool) -> ContentTurns:
-    """Translate the messages. `has_ids`: the API accepts the ids of calls. Raises `CallerError`."""
+def turns_of(
+    fields: Fields,
+    generation: ModelGeneration,
+    ignored: IgnoredFields,
+    *,
+    has_ids: bool,
+    marks: Iterable[ChatMark] = (),
+) -> ContentTurns:
+    """Translate the messages. `has_ids`: the API accepts the ids of calls. `marks`: those of caches beside the
+    messages' own. Raises `CallerError`."""
     messages = field(fields, "messages", _messages.reporting(ignored), required=True) or []
     translation = _Translation(generation, has_ids=has_ids)
     for i, message in enumerate(messages):
@@ -109,7 +122,22 @@ def turns_of(fields: Fields, generation: ModelGeneration, ignored: IgnoredFields
             translation.add(message)
         except ValueError as error:
             raise CallerError(f"`messages[{i}]` {error}", param="messages") from None
+        for parts, ttl in _marks_in(message):
+            translation.mark(message, parts, ttl)
+        for mark in marks:
+            if mark.message == i:
+                translation.mark(message, mark.parts, mark.ttl)
     return translation.turns()
+
+
+def _marks_in(message: _Message) -> Iterable[tuple[int | None, int]]:
+    """The parts before each mark of a message, or None for all of them, and the seconds of the mark."""
+    if isinstance(message.content, list):
+        for count, part in enumerate(message.content, 1):
+            if not isinstance(part, LeftOut) and (ttl := ttl_of(part.cache_control)) is not None:
+                yield count, ttl
+    if (ttl := ttl_of(message.cache_control)) is not None:
+        yield None, ttl
 
 
 class _Translation:
@@ -127,6 +155,7 @@ class _Translation:
         self._calls = _Calls()
         self._names: dict[str, str] = {}
         """Gemini's names of functions."""
+        self._places = list[CachePlace]()
 
     def add(self, message: _Message) -> None:
         """Add a message. Raises `ValueError`."""
@@ -149,6 +178,18 @@ class _Translation:
         else:
             self._append("user", parts)
 
+    def mark(self, message: _Message, parts: int | None, ttl: int) -> None:
+        """Note the mark of a cache in the message that was added last: after so many of its parts."""
+        if self._results is not None:
+            turn, end = len(self._contents), len(self._results)
+        elif self._contents:
+            turn, end = len(self._contents) - 1, len(self._contents[-1]["parts"])
+        else:
+            turn, end = BEFORE, 0
+        if parts is not None and message.role == "user" and isinstance(message.content, list):
+            end -= len(parts_of(message.content[parts:]))
+        self._places.append(CachePlace(turn, end, ttl))
+
     def turns(self) -> ContentTurns:
         if self._results is not None:
             self._close_results(self._results)
@@ -162,7 +203,10 @@ class _Translation:
             contents, system = [{"role": "user", "parts": system}], []
         if not contents or contents[0]["role"] == "model":
             contents = [{"role": "user", "parts": [{"text": NO_TEXT}]}, *contents]
-        return ContentTurns(system, contents)
+        places = self._places
+        if places and (added := len(contents) - len(self._contents)):
+            places = [each._replace(turn=each.turn + added) if each.turn != BEFORE else each for each in places]
+        return ContentTurns(system, contents, places)
 
     def _append(self, role: str, parts: list[Object]) -> None:
         """Append a turn, or extend the one before. Results of tools are alone in theirs: the models read a mixture as

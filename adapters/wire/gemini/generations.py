@@ -28,20 +28,24 @@ class ModelGeneration(NamedTuple):
     """Whether the result of a tool may hold images and files."""
     has_system: bool = True
     """Whether it takes a system instruction."""
+    least_cached: int = 1024
+    """Tokens of the shortest prompt that it keeps as cached contents; 0 if it keeps none."""
 
 
-_OLD = ModelGeneration("", json_schema=False, signed=False, files_in_results=False)
+_OLD = ModelGeneration("", json_schema=False, signed=False, files_in_results=False, least_cached=4096)
 _BUDGET = ModelGeneration("budget", signed=False, files_in_results=False)
 _ROWS: tuple[tuple[str, ModelGeneration], ...] = (
     (r"gemini-2\.5-[a-z-]*(image|tts)", _BUDGET._replace(thinking="")),
     (r"gemini-2\.5-flash-lite", _BUDGET),
     (r"gemini-2\.5-(flash|computer)", _BUDGET),
-    (r"gemini-2\.5|gemini-(pro|flash)-2\.5", _BUDGET._replace(least=128, most=32_768)),
-    (r"gemini-(1|2\.0|pro$|pro-vision|exp)|learnlm|text-|chat-", _OLD),
-    (r"gemma", _OLD._replace(has_system=False)),
-    (r"gemini-3(\.\d+)?-pro-image", ModelGeneration(levels=("high",))),
-    (r"gemini-3-pro", ModelGeneration(levels=("low", "high"))),
-    (r"gemini-3(\.\d+)?-pro", ModelGeneration(levels=("low", "medium", "high"))),
+    (r"gemini-2\.5|gemini-(pro|flash)-2\.5", _BUDGET._replace(least=128, most=32_768, least_cached=4096)),
+    (r"gemini-1", _OLD._replace(least_cached=32_768)),
+    (r"gemini-(2\.0|pro$|pro-vision|exp)|learnlm|text-|chat-", _OLD),
+    (r"gemma", _OLD._replace(has_system=False, least_cached=0)),
+    (r"gemini-3(\.\d+)?-pro-image", ModelGeneration(levels=("high",), least_cached=4096)),
+    (r"gemini-3-pro", ModelGeneration(levels=("low", "high"), least_cached=4096)),
+    (r"gemini-3(\.\d+)?-pro", ModelGeneration(levels=("low", "medium", "high"), least_cached=4096)),
+    (r"gemini-pro-latest", ModelGeneration(least_cached=4096)),
 )
 _PATTERNS = tuple((re.compile(pattern), generation) for pattern, generation in _ROWS)
 _NEWEST = ModelGeneration()

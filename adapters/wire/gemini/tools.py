@@ -13,10 +13,12 @@ from adapters.ignored_fields import IgnoredFields
 from adapters.requests import Fields
 from adapters.wire import decoding
 from adapters.wire.body import field
+from adapters.wire.gemini.cache_points import CachePlace
 from adapters.wire.gemini.generations import ModelGeneration
 from adapters.wire.gemini.schemas import reduced
 from adapters.wire.openai import bounds
 from adapters.wire.openai.chat_tools import CHOICE, TOOL, TranslatedChoice, TranslatedFunction, TranslatedTool
+from adapters.wire.prompt_cache import BEFORE, ttl_of
 
 Object = dict[str, Any]
 
@@ -64,12 +66,16 @@ class ClientNames:
         return next((own for own in names if own_name(own) == name), name)
 
 
-def tools_of(fields: Fields, generation: ModelGeneration, ignored: IgnoredFields) -> Object:
-    """The fields `tools` and `toolConfig`. Raises `CallerError`."""
+def tools_of(
+    fields: Fields, generation: ModelGeneration, ignored: IgnoredFields, places: list[CachePlace] | None = None
+) -> Object:
+    """The fields `tools` and `toolConfig`. Marks of caches are added to `places`. Raises `CallerError`."""
     declared, is_strict = list[Object](), False
     for tool in _functions(fields, ignored):
         declared.append(_declaration(tool.function, generation))
         is_strict = is_strict or bool(tool.function.strict)
+        if tool.cache_control is not None and places is not None and (ttl := ttl_of(tool.cache_control)) is not None:
+            places.append(CachePlace(BEFORE, 0, ttl))
     if field(fields, "parallel_tool_calls", _parallel) is False:
         ignored.ignore("parallel_tool_calls")
     chosen = field(fields, "tool_choice", CHOICE.reporting(ignored))

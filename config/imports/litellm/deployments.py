@@ -159,7 +159,7 @@ class _Reader:
             self._made.pool = pool
             points.use()
         else:
-            points.leave("has no effect: `prompt_cache` is for the protocols anthropic and bedrock")
+            points.leave("has no effect: `prompt_cache` is for the protocols anthropic, bedrock, gemini and vertex")
 
     def _model(self, written: str) -> tuple[str, str]:
         """The provider and its name of the model."""

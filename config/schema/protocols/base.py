@@ -42,6 +42,12 @@ class ProtocolConfig(ShortSection):
         return None
 
     @property
+    def prompt_caches(self) -> Literal["marks", "contents"] | None:
+        """How a pool has its servers keep the beginnings of prompts: by marks in the prompt, as contents with names, or
+        not at all."""
+        return None
+
+    @property
     def offers(self) -> frozenset[Serves]:
         """The operations of its servers with these options."""
         return self.serves

@@ -28,6 +28,10 @@ class BedrockProtocol(ProtocolConfig):
     """Amazon Bedrock's runtime, ``https://bedrock-runtime.REGION.amazonaws.com``. Chats use Converse, embeddings use
     InvokeModel. ``key`` is a Bedrock API key."""
 
+    @property
+    def prompt_caches(self) -> Literal["marks", "contents"] | None:
+        return "marks"
+
     name: Literal["bedrock"]
     """Selects this protocol. The pool's ``model`` is a model's id, an inference profile or an ARN."""
     region: (

@@ -42,10 +42,17 @@ class GeminiProtocol(ProtocolConfig):
     def url(self) -> str:
         return "https://generativelanguage.googleapis.com"
 
+    @property
+    def prompt_caches(self) -> Literal["marks", "contents"] | None:
+        return "contents" if self.cached_contents else None
+
     name: Literal["gemini"]
     """Selects this protocol."""
     version: ApiVersion = "v1beta"
     """Version of the API in the path, unless the URL of the endpoint ends with one."""
+    cached_contents: bool = True
+    """Keep the marked beginnings of prompts (``cache_control`` of a request, ``prompt_cache`` of a pool) as cached
+    contents, which Google stores for a price. Without it, such marks are left out."""
 
 
 class VertexProtocol(ProtocolConfig):
@@ -60,6 +67,11 @@ class VertexProtocol(ProtocolConfig):
     def url(self) -> str:
         return f"https://{vertex_host(self.location or GLOBAL)}"
 
+    @property
+    def prompt_caches(self) -> Literal["marks", "contents"] | None:
+        """The express mode has no cached contents."""
+        return "contents" if self.cached_contents and self.project is not None else None
+
     name: Literal["vertex"]
     """Selects this protocol."""
     project: Project | None = None
@@ -69,3 +81,6 @@ class VertexProtocol(ProtocolConfig):
     other host."""
     version: ApiVersion = "v1"
     """Version of the API in the path, unless the URL of the endpoint ends with one."""
+    cached_contents: bool = True
+    """Keep the marked beginnings of prompts (``cache_control`` of a request, ``prompt_cache`` of a pool) as cached
+    contents, which Google stores for a price. Without it, such marks are left out."""

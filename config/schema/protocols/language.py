@@ -118,6 +118,10 @@ class AnthropicProtocol(ProtocolConfig):
     """Anthropic's Messages API, ``/v1/messages``, of Anthropic itself or of a cloud. The pool's ``key`` is sent as
     ``x-api-key``, to Vertex AI and Bedrock as a Bearer token."""
 
+    @property
+    def prompt_caches(self) -> Literal["marks", "contents"] | None:
+        return "marks"
+
     name: Literal["anthropic"]
     """Selects this protocol."""
     at: Literal["vertex", "bedrock", "aws", "foundry"] | None = None

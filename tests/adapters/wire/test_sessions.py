@@ -83,7 +83,7 @@ def sent(request: ChatRequest, server: str, ignored: IgnoredFields | None = None
     if server == "google":
         request.payload.report(ignored)
         wish = request.payload.thinking if isinstance(request, MessagesRequest) else {}
-        contents = content_fields({**wish, **request.fields}, GOOGLE, ignored, of_vertex=False)
+        contents = content_fields({**wish, **request.fields}, GOOGLE, ignored, of_vertex=False).fields
         return dict(json.loads(msgspec.json.encode(contents)))
     if name is None:
         if isinstance(request, MessagesRequest):

@@ -1,5 +1,5 @@
-// Calls of @google/genai, whose results are printed as JSON. Arguments: the model; `chats` or `all`; `gemini`, `vertex`
-// or `express`.
+// Calls of @google/genai, whose results are printed as JSON. Arguments: the model; `chats`, `all` or `caches`; `gemini`,
+// `vertex` or `express`.
 import { GoogleGenAI, FunctionCallingConfigMode } from "@google/genai";
 
 const [model, kind, cloud] = process.argv.slice(2);
@@ -17,7 +17,7 @@ const clients = {
       googleAuthOptions: { authClient: { getRequestHeaders: async () => new Headers({ authorization: `Bearer ${apiKey}` }) } },
     }),
 };
-const { models } = clients[cloud]();
+const { models, caches } = clients[cloud]();
 const schema = { type: "object", properties: { n: { type: "integer" } } };
 const picture = { inlineData: { mimeType: "image/png", data: "iVBORw0KGgo=" } };
 
@@ -45,6 +45,32 @@ async function failure(contents) {
   return [];
 }
 
+async function cached() {
+  const cache = await caches.create({ model, config: { systemInstruction: "words ".repeat(3000), ttl: "300s" } });
+  const request = { model, contents: "hi there", config: { cachedContent: cache.name } };
+  const answer = await models.generateContent(request);
+  const longer = await caches.update({ name: cache.name, config: { ttl: "3600s" } });
+  const got = await caches.get({ name: cache.name });
+  await caches.delete({ name: cache.name });
+  let lost = 0;
+  try {
+    await models.generateContent(request);
+  } catch (error) {
+    lost = error.status;
+  }
+  return {
+    tokens: [cache.usageMetadata.totalTokenCount, answer.usageMetadata.cachedContentTokenCount],
+    text: answer.text,
+    longer: longer.expireTime > cache.expireTime,
+    same: got.name === cache.name,
+    lost,
+  };
+}
+
+if (kind === "caches") {
+  console.log(JSON.stringify(await cached()));
+  process.exit();
+}
 const whole = await models.generateContent({ model, contents: "hi there" });
 let stream = "";
 for await (const chunk of await models.generateContentStream({ model, contents: "a b c" })) stream += chunk.text ?? "";

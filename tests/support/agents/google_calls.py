@@ -2,7 +2,8 @@
 
     python google_calls.py MODEL KIND CLOUD
 
-Run in google-genai's own environment. KIND is `chats` for a model of chats, or `all` for one of Gemini's. CLOUD is
+Run in google-genai's own environment. KIND is `chats` for a model of chats, `all` for one of Gemini's, or `caches` for
+its cached contents. CLOUD is
 `gemini`, or for the paths of Vertex AI `vertex`, or `express` without a project.
 """
 
@@ -62,9 +63,35 @@ def failure(client: genai.Client, model: str, text: str) -> list[Any]:
     return []
 
 
+def cached(client: genai.Client, model: str) -> dict[str, Any]:
+    """What becomes of one beginning, from its creation to its end."""
+    beginning = types.CreateCachedContentConfig(system_instruction="words " * 3000, ttl="300s")
+    cache = client.caches.create(model=model, config=beginning)
+    config = types.GenerateContentConfig(cached_content=cache.name)
+    answer = client.models.generate_content(model=model, contents="hi there", config=config)
+    longer = client.caches.update(name=cache.name, config=types.UpdateCachedContentConfig(ttl="3600s"))
+    got = client.caches.get(name=cache.name)
+    client.caches.delete(name=cache.name)
+    try:
+        client.models.generate_content(model=model, contents="hi there", config=config)
+        lost = 0
+    except errors.APIError as error:
+        lost = error.code
+    return {
+        "tokens": [cache.usage_metadata.total_token_count, answer.usage_metadata.cached_content_token_count],
+        "text": answer.text,
+        "longer": longer.expire_time > cache.expire_time,
+        "same": got.name == cache.name,
+        "lost": lost,
+    }
+
+
 if __name__ == "__main__":
     model, kind, cloud = sys.argv[1:]
     client = client_of(cloud)
+    if kind == "caches":
+        print(json.dumps(cached(client, model)))
+        sys.exit()
     whole = client.models.generate_content(model=model, contents="hi there")
     streamed = [chunk.text or "" for chunk in client.models.generate_content_stream(model=model, contents="a b c")]
     printed: dict[str, Any] = {

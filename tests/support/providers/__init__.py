@@ -13,6 +13,7 @@ bedrock.py             Amazon Bedrock
 bedrock_row.py         Bedrock's row in the table of abilities
 gemini.py              Gemini, at the Gemini API and at Vertex AI
 gemini_faults.py       what Google refuses in a request
+gemini_caches.py       Google's cached contents
 gemini_row.py          Gemini's rows in the table of abilities
 vllm.py                vLLM's OpenAI server
 bedrock_shapes.py      what Bedrock refuses in a request

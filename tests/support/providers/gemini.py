@@ -16,9 +16,12 @@ from typing import Any, NamedTuple
 from aiohttp import web
 
 from tests.servers.stand_ins.serving import serving
+from tests.support.providers import gemini_caches
+from tests.support.providers.gemini_caches import Caches
 from tests.support.providers.gemini_faults import faults, is_new, signature
 
 KEY = "AIzaGeminiStandIn"
+OTHER_KEY = "AIzaAnotherAccount"
 TOKEN = "ya29.stand-in"
 MODEL = "gemini-3-flash"
 PROJECT, LOCATION = "acme-1", "europe-west4"
@@ -29,6 +32,7 @@ _PLACE = re.compile(
     r"/(?P<version>v1|v1beta|v1beta1)(?P<vertex>/projects/[^/]+/locations/[^/]+)?"
     r"(?:/(?:publishers/google/)?models/(?P<model>[^/:]+)|/endpoints/(?P<endpoint>[^/:]+)):(?P<verb>\w+)"
 )
+_CACHES = "/{version:v1|v1beta|v1beta1}/{place:(?:projects/[^/]+/locations/[^/]+/)?}cachedContents"
 
 
 _OPAQUE = {"args", "response", "properties", "parametersJsonSchema", "responseJsonSchema", "instances", "parameters"}
@@ -100,6 +104,7 @@ class Gemini:
     """Answers the requests for contents, by the body and the model, in the place of the texts."""
     refused: list[str] = field(default_factory=list)
     """The faults of the requests that it has refused."""
+    caches: Caches = field(default_factory=Caches)
 
 
 @asynccontextmanager
@@ -109,6 +114,8 @@ async def gemini(play: Callable[[Object, str], Played] | None = None) -> AsyncIt
     app = web.Application(middlewares=[_in_shape], client_max_size=64 * 1024**2)
     app.router.add_get("/{version}/models", _models)
     app.router.add_get("/v1beta1/publishers/google/models", _models)
+    app.router.add_post(_CACHES, partial(_create_cache, state))
+    app.router.add_route("*", _CACHES + "/{id}", partial(_use_cache, state))
     app.router.add_post("/{rest:.*}", partial(_call, state))
     async with serving(app) as state.url:
         yield state
@@ -121,7 +128,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 async def _in_shape(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         given = request.headers.get("x-goog-api-key")
-        if given != KEY and request.headers.get("authorization") != f"Bearer {TOKEN}":
+        if given not in (KEY, OTHER_KEY) and request.headers.get("authorization") != f"Bearer {TOKEN}":
             code = 401 if given is None else 400
             raise Refused(code, "UNAUTHENTICATED" if code == 401 else "INVALID_ARGUMENT", "API key not valid.")
         return await handler(request)
@@ -165,12 +172,62 @@ async def _call(state: Gemini, request: web.Request) -> web.StreamResponse:
     state.bodies.append(body)
     state.running += 1
     try:
-        return await answer(state, request, body, model, of_vertex)
+        return await answer(state, request, _with_cache(state, request, body, model), model, of_vertex)
     except Fault as error:
         state.refused.append(str(error))
         raise
     finally:
         state.running -= 1
+
+
+# ── cached contents ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def _account(request: web.Request) -> str:
+    return request.headers.get("x-goog-api-key") or request.headers["authorization"]
+
+
+def _entry(state: Gemini, request: web.Request, name: str) -> gemini_caches.CachedEntry:
+    entry = state.caches.entries.get(name)
+    if entry is None or entry.key != _account(request):
+        raise Refused(*state.caches.lost)
+    return entry
+
+
+async def _create_cache(state: Gemini, request: web.Request) -> web.Response:
+    body: Object = _camel(await request.json())
+    prefix = request.match_info["place"]
+    if state.caches.failure is not None:
+        raise Refused(*state.caches.failure)
+    tokens = words([body.get(name) for name in (*gemini_caches.HEAD, "contents")])
+    if (wrong := gemini_caches.fault(body, tokens, of_vertex=bool(prefix))) is not None:
+        raise Refused(400, "INVALID_ARGUMENT", wrong)
+    return web.json_response(gemini_caches.stored(state.caches, body, _account(request), prefix, tokens).body)
+
+
+async def _use_cache(state: Gemini, request: web.Request) -> web.Response:
+    name = f"{request.match_info['place']}cachedContents/{request.match_info['id']}"
+    entry = _entry(state, request, name)
+    if request.method == "DELETE":
+        del state.caches.entries[name]
+        return web.json_response({})
+    if request.method == "PATCH":
+        body: Object = _camel(await request.json())
+        if set(body) not in ({"ttl"}, {"expireTime"}):
+            raise Refused(400, "INVALID_ARGUMENT", "Only ttl and expire_time can be updated.")
+        entry.ttl = int(str(body.get("ttl", "60s")).removesuffix("s"))
+        state.caches.renewed.append(name)
+    return web.json_response(entry.body)
+
+
+def _with_cache(state: Gemini, request: web.Request, body: Object, model: str) -> Object:
+    """The request with the contents of the cache that it names."""
+    if (name := body.get("cachedContent")) is None:
+        return body
+    entry = _entry(state, request, name)
+    if (wrong := gemini_caches.misuse(body, model, entry)) is not None:
+        raise Fault(400, "INVALID_ARGUMENT", wrong)
+    return gemini_caches.whole(body, entry)
 
 
 def _camel(value: Any) -> Any:
@@ -233,7 +290,8 @@ def _played(state: Gemini, body: Object, model: str, *, of_vertex: bool) -> Play
     if state.play is not None:
         return state.play(body, model)
     parts, reason = parts_of(state, body, model, of_vertex=of_vertex)
-    return Played(parts, _usage(body, parts), reason)
+    entry = state.caches.entries.get(body.get("cachedContent", ""))
+    return Played(parts, _usage(body, parts) | ({"cachedContentTokenCount": entry.tokens} if entry else {}), reason)
 
 
 def _calls(state: Gemini, tools: list[Object], model: str, *, has_ids: bool) -> list[Object]:

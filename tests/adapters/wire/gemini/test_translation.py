@@ -73,7 +73,7 @@ def chats(draw: st.DrawFn) -> list[Object]:
 def encoded(body: Object, model: str = NEW, *, of_vertex: bool = False) -> bytes:
     """The body that Google's API receives."""
     fields = chat.decode_chat(json.dumps({"model": "m", **body}).encode()).fields
-    return msgspec.json.encode(content_fields(fields, model, IgnoredFields(), of_vertex=of_vertex))
+    return msgspec.json.encode(content_fields(fields, model, IgnoredFields(), of_vertex=of_vertex).fields)
 
 
 def translated(body: Object, model: str = NEW, *, of_vertex: bool = False) -> Object:
@@ -295,7 +295,7 @@ def test_the_signature_of_a_text_returns_through_each_door(door: str) -> None:
         fields = contents.decode_content(
             json.dumps({"contents": [*history, history[0]]}).encode(), "m", stream=False
         ).fields
-    sent_on = json.loads(msgspec.json.encode(content_fields(fields, NEW, IgnoredFields(), of_vertex=False)))
+    sent_on = json.loads(msgspec.json.encode(content_fields(fields, NEW, IgnoredFields(), of_vertex=False).fields))
     assert sent_on["contents"][1]["parts"][-1].get("thoughtSignature") == signature("hello")
     assert list(faults(sent_on, NEW)) == []
 
