@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -42,6 +43,8 @@ from adapters.wire.reported_usage import MAX_TOKENS
 from config.schema.config import PoolConfig
 from config.schema.protocols.google import GeminiProtocol, VertexProtocol, location_of
 
+TARGETS = 64
+"""Paths of calls that an endpoint remembers."""
 _STREAM = "streamGenerateContent?alt=sse"
 _READ = ("cache_control",)
 """Fields without effect on a chat that this adapter reads by itself."""
@@ -87,6 +90,7 @@ class GeminiAdapter:
         self._paths = paths
         self._of_vertex = of_vertex
         self._model = model
+        self._target = lru_cache(TARGETS)(paths.of)
         self._probe_target = (client.base_path + probe if probe else paths.health).encode()
         self.caches: CachedContents | None = None
         """The cached beginnings of prompts; None if the pool has none."""
@@ -120,8 +124,8 @@ class GeminiAdapter:
         if request.stream and content_type.startswith("text/event-stream"):
             return await GeminiStream(response, request.prompt_tokens, GEMINI).begun(call.deadline.first_byte)
         whole = await _json(response)
-        answers = read_several(whole) if request.stream else [read(whole)]
-        usage = _usage(request, _merged(answers, is_stream=request.stream).counts, whole)
+        counts = _merged(read_several(whole)).counts if request.stream else _read_whole(whole).counts
+        usage = _usage(request, counts, whole)
         if request.stream:
             entries = whole_events(whole)
             return OnePiece(entries, content_type="text/event-stream", usage=usage, form=GEMINI)
@@ -177,8 +181,8 @@ class GeminiAdapter:
         created, names = int(time.time()), ClientNames(request.fields)
         if not request.stream:
             whole = await _json(response)
-            answered = read(whole)
-            usage = _usage(request, _merged([answered], is_stream=False).counts, whole)
+            answered = _read_whole(whole)
+            usage = _usage(request, answered.counts, whole)
             completion = completion_of(answered, usage, created, model, names)
             return Answer(content_type="application/json", body=completion, usage=usage)
         chunks = ContentChunks(created, model, include_usage=request.include_usage, name_of=names)
@@ -187,7 +191,7 @@ class GeminiAdapter:
             return await GeminiChatStream(response, request, chunks).begun(call.deadline.first_byte)
         whole = await _json(response)
         answers = read_several(whole)
-        usage = _usage(request, _merged(answers, is_stream=True).counts, whole)
+        usage = _usage(request, _merged(answers).counts, whole)
         events = b"".join([chunks.take(answered) for answered in answers])
         return OnePiece(events + chunks.end(usage), content_type="text/event-stream", usage=usage, form=OPENAI)
 
@@ -229,10 +233,9 @@ class GeminiAdapter:
         return response
 
     async def _sent(self, verb: str, request: ModelRequest, body: bytes, call: Call) -> ClientResponse:
-        target = self._paths.of(self._model or request.model, verb).encode()
-        return await self._client.request(
-            b"POST", target, POST_FIELDS + encode_fields(call.fields), body, call.deadline
-        )
+        target = self._target(self._model or request.model, verb)
+        fields = POST_FIELDS + encode_fields(call.fields)
+        return await self._client.request(b"POST", target.encode(), fields, body, call.deadline)
 
     def _failure(self, request: ModelRequest, response: ClientResponse, body: bytes) -> InferenceError:
         failure = errors.typed(response.status, body, retry_after(response.headers))
@@ -247,16 +250,29 @@ async def _json(response: ClientResponse) -> bytes:
     return body
 
 
-def _merged(answers: list[ContentAnswer], *, is_stream: bool) -> AnswerSoFar:
+def _read_whole(body: bytes) -> ContentAnswer:
+    """A whole answer. Raises `BackendError` for none."""
+    answered = read(body)
+    _check([answered])
+    return answered
+
+
+def _merged(answers: list[ContentAnswer]) -> AnswerSoFar:
     """All chunks of an answer. Raises `BackendError` for no answer, and for a stream without its end."""
-    if not any(answered.candidates or answered.is_blocked for answered in answers):
-        raise decoding.bad_response("The upstream's response has no candidates.")
+    _check(answers)
     so_far = AnswerSoFar()
     for answered in answers:
         so_far.add(answered)
-    if is_stream and not so_far.is_complete:
+    if not so_far.is_complete:
         raise decoding.bad_response("The upstream's stream ended before the end of its answer.")
     return so_far
+
+
+def _check(answers: list[ContentAnswer]) -> None:
+    for answered in answers:
+        if answered.candidates or answered.is_blocked:
+            return
+    raise decoding.bad_response("The upstream's response has no candidates.")
 
 
 def _usage(request: ChatRequest, counts: Counts | None, body: bytes) -> Usage:

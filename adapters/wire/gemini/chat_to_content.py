@@ -42,6 +42,7 @@ _TRANSLATABLE = frozenset((
     *_SAME, *_TRANSLATED, *THINKING_FIELDS, "add_generation_prompt", "continue_final_message", "model",
     "stream", "stream_options",
 ))  # fmt: skip
+_THOUGHTS = frozenset(("include_reasoning", "reasoning_effort", "thinking", *THINKING_FIELDS))
 MAX_STOPS = 5
 MAX_SEED = 2**31 - 1
 _TIERS = {"flex": "flex", "priority": "priority", "default": "standard"}
@@ -146,6 +147,8 @@ def _format(fields: Fields, generation: ModelGeneration) -> Object:
 
 def _thoughts(fields: Fields, generation: ModelGeneration, ignored: IgnoredFields) -> Object:
     """The effort of thinking. Thoughts are shown to a client that names an effort or asks for them."""
+    if _THOUGHTS.isdisjoint(fields):
+        return {}
     effort, budget = field(fields, "reasoning_effort", _string), None
     shown = field(fields, "include_reasoning", _flag)
     thinking = field(fields, "thinking", _thinking)

@@ -100,7 +100,7 @@ class ContentChunks:
         likely = logprobs_of(candidate.logprobsResult) if candidate.logprobsResult is not None else None
         for part in candidate.parts:
             for delta in deltas_of(part, choice, self._token, index, self._name_of):
-                out += self._chunk(index, delta, b"null" if likely is None else _encode(likely))
+                out += self._chunk(index, _encode(delta), b"null" if likely is None else _encode(likely))
                 likely = None
         return out
 
@@ -117,14 +117,15 @@ class ContentChunks:
 
 def deltas_of(
     part: ContentPart, choice: _Choice, token: str, index: int, name_of: Callable[[str], str]
-) -> Iterable[bytes]:
+) -> Iterable[Object]:
     """The deltas of a part."""
     signature = part.thoughtSignature
     if (text := part.text) is not None:
         if text:
-            yield _text_delta(part, text, choice)
+            choice.has_content = choice.has_content or not part.thought
+            yield {"reasoning_content" if part.thought else "content": text}
         if signature:
-            yield _encode(_signed(signature))
+            yield _signed(signature)
     elif (call := part.functionCall) is not None:
         if not call.name:
             raise decoding.bad_response("The upstream's answer has a call without a name.")
@@ -132,13 +133,13 @@ def deltas_of(
         id_ = call.id or f"call_{token}{index}{choice.calls:03}"
         entry = {"index": choice.calls, **_call(id_, name_of(call.name), call.args, signature)}
         choice.calls += 1
-        yield _encode({"tool_calls": [entry]})
+        yield {"tool_calls": [entry]}
     elif part.inlineData is not None:
         choice.has_content = True
         url = f"data:{part.inlineData.mimeType};base64,{part.inlineData.data}"
-        yield _encode({"images": [{"type": "image_url", "image_url": {"url": url}}]} | _signed(signature))
+        yield {"images": [{"type": "image_url", "image_url": {"url": url}}]} | _signed(signature)
     elif signature:
-        yield _encode(_signed(signature))
+        yield _signed(signature)
 
 
 def _text_delta(part: ContentPart, text: str, choice: _Choice) -> bytes:
@@ -176,7 +177,7 @@ def completion_of(
         index = at if candidate.index is None else candidate.index
         for part in candidate.parts:
             for delta in deltas_of(part, choice, token, index, name_of):
-                _join(message, _any(delta))
+                _join(message, delta)
         reason, own = finish_of(
             candidate.finishReason or "STOP", has_calls=choice.calls > 0, has_content=choice.has_content
         )
@@ -196,9 +197,6 @@ def completion_of(
             "usage": chat_fields(usage),
         }
     )
-
-
-_any = msgspec.json.Decoder().decode
 
 
 def _join(message: Object, delta: Object) -> None:

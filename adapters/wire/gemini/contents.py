@@ -40,11 +40,14 @@ class _Call(msgspec.Struct, forbid_unknown_fields=True):
 
     def own(self) -> tuple[str, str | None]:
         """Its id and its signature."""
-        is_bare = not (self.extra_content or self.provider_specific_fields or self.function.provider_specific_fields)
-        if is_bare and signatures.IN_ID not in self.id:
+        extra, provider, of_function = (
+            self.extra_content,
+            self.provider_specific_fields,
+            self.function.provider_specific_fields,
+        )
+        if extra is provider is of_function is _ABSENT and signatures.IN_ID not in self.id:
             return self.id, None  # most calls
-        provider = (self.provider_specific_fields, self.function.provider_specific_fields)
-        return signatures.of_call(self.id, self.extra_content, *provider)
+        return signatures.of_call(self.id, extra, provider, of_function)
 
 
 class _Message(msgspec.Struct, forbid_unknown_fields=True):
@@ -83,26 +86,34 @@ class ContentTurns(NamedTuple):
 def _args(text: str) -> Any:
     """The arguments as they are; malformed ones as an object that holds the text."""
     decoded = arguments(text)
-    return decoded if INVALID in decoded or not text else Raw(text.encode())
+    return Raw(text.encode()) if text and INVALID not in decoded else decoded
 
 
 class _Calls:
     """The calls of one conversation that wait for results, each with its name and place."""
 
     def __init__(self) -> None:
-        self._open: dict[str, list[tuple[str, int]]] = {}
+        self._open: dict[str, tuple[str, int]] = {}
+        self._others: dict[str, list[tuple[str, int]]] = {}
+        """Further calls with the id of one that waits, in order."""
         self._closed: dict[str, tuple[str, int]] = {}
 
     def add(self, id_: str, name: str, place: int) -> None:
-        self._open.setdefault(id_, []).append((name, place))
+        if id_ in self._open:
+            self._others.setdefault(id_, []).append((name, place))
+        else:
+            self._open[id_] = name, place
 
     def of_result(self, id_: str) -> tuple[str, int]:
         """The function's name and the place of its call in the turn. Raises `ValueError`."""
-        if waiting := self._open.get(id_):
-            self._closed[id_] = waiting.pop(0)
-        if id_ not in self._closed:
+        call = self._open.pop(id_, None)
+        if call is not None:
+            self._closed[id_] = call
+            if self._others and (waiting := self._others.get(id_)):
+                self._open[id_] = waiting.pop(0)
+        elif (call := self._closed.get(id_)) is None:
             raise ValueError("has a `tool_call_id` that no call before it has: Gemini needs the name of the function.")
-        return self._closed[id_]
+        return call
 
 
 def turns_of(
@@ -122,11 +133,13 @@ def turns_of(
             translation.add(message)
         except ValueError as error:
             raise CallerError(f"`messages[{i}]` {error}", param="messages") from None
-        for parts, ttl in _marks_in(message):
-            translation.mark(message, parts, ttl)
-        for mark in marks:
-            if mark.message == i:
-                translation.mark(message, mark.parts, mark.ttl)
+        if message.cache_control is not None or message.content.__class__ is list:
+            for parts, ttl in _marks_in(message):
+                translation.mark(message, parts, ttl)
+        if marks:
+            for mark in marks:
+                if mark.message == i:
+                    translation.mark(message, mark.parts, mark.ttl)
     return translation.turns()
 
 
@@ -144,6 +157,8 @@ class _Translation:
     def __init__(self, generation: ModelGeneration, *, has_ids: bool) -> None:
         self._generation = generation
         self._has_ids = has_ids
+        self._unsigned = signatures.SKIPPED if generation.signed else None
+        """The signature of a call without one."""
         self._system = list[Object]()
         self._contents = list[Object]()
         self._role = ""
@@ -158,7 +173,9 @@ class _Translation:
         self._places = list[CachePlace]()
 
     def add(self, message: _Message) -> None:
-        """Add a message. Raises `ValueError`."""
+        """Append a message's turn, or extend the one before. Raises `ValueError`.
+
+        Results of tools are alone in their turn: the models read a mixture as another role's."""
         role, content = message.role, message.content
         if role == "tool":
             self._add_result(message)
@@ -166,17 +183,22 @@ class _Translation:
         if self._results is not None:
             self._close_results(self._results)
         if role == "assistant":
-            self._append("model", self._answer(message))
-            return
-        if content is None:
+            turn, parts = "model", self._answer(message)
+        elif content is None:
             raise ValueError("has no `content`.")
-        parts: list[Object] = [{"text": content}] if content and isinstance(content, str) else parts_of(content)
-        if role in ("system", "developer") and not self._contents:
-            if any("text" not in part for part in parts):
-                raise ValueError("has a picture or a file, and a system instruction is text only.")
-            self._system += parts
         else:
-            self._append("user", parts)
+            turn = "user"
+            parts = [{"text": content}] if content and isinstance(content, str) else parts_of(content)
+            if role in ("system", "developer") and not self._contents:
+                if any("text" not in part for part in parts):
+                    raise ValueError("has a picture or a file, and a system instruction is text only.")
+                self._system += parts
+                return
+        if turn == self._role:
+            self._contents[-1]["parts"] += parts
+        elif parts:
+            self._contents.append({"role": turn, "parts": parts})
+            self._role = turn
 
     def mark(self, message: _Message, parts: int | None, ttl: int) -> None:
         """Note the mark of a cache in the message that was added last: after so many of its parts."""
@@ -208,20 +230,14 @@ class _Translation:
             places = [each._replace(turn=each.turn + added) if each.turn != BEFORE else each for each in places]
         return ContentTurns(system, contents, places)
 
-    def _append(self, role: str, parts: list[Object]) -> None:
-        """Append a turn, or extend the one before. Results of tools are alone in theirs: the models read a mixture as
-        another role's."""
-        if role == self._role and parts:
-            self._contents[-1]["parts"] += parts
-        elif parts:
-            self._contents.append({"role": role, "parts": parts})
-            self._role = role
-
     # ── the model's turns ─────────────────────────────────────────────────────────────────────────────
 
     def _answer(self, message: _Message) -> list[Object]:
         content = message.content if message.content is not None else message.refusal
-        parts: list[Object] = [{"text": content}] if content and isinstance(content, str) else parts_of(content)
+        if not content:
+            parts = list[Object]()
+        else:
+            parts = [{"text": content}] if isinstance(content, str) else parts_of(content)
         own = others = None
         if message.thinking_blocks:
             own, others = signatures.of_blocks(message.thinking_blocks)
@@ -235,23 +251,21 @@ class _Translation:
         if calls := message.tool_calls:
             if others is not None and not signatures.is_googles(call.id for call in calls):
                 others = None
-            parts += [self._call(call, place, others) for place, call in enumerate(calls)]
+            for place, call in enumerate(calls):
+                parts.append(self._call(call, place, others))
         return parts
 
     def _call(self, call: _Call, place: int, in_blocks: str | None) -> Object:
         """A call. Only the first of a step has a signature, unless the server has signed others too."""
         id_, signature = call.own()
         given = call.function
-        name = given.name
-        if name not in self._names:
-            self._names[name] = own_name(name)
-        name = self._names[name]
+        if (name := self._names.get(given.name)) is None:
+            name = self._names[given.name] = own_name(given.name)
         self._calls.add(call.id, name, place)
-        function: Object = {"name": name, "args": _args(given.arguments)}
-        if self._has_ids:
-            function["id"] = id_
+        args = _args(given.arguments)
+        function = {"name": name, "args": args, "id": id_} if self._has_ids else {"name": name, "args": args}
         if place == 0 and signature is None:
-            signature = in_blocks or (signatures.SKIPPED if self._generation.signed else None)
+            signature = in_blocks or self._unsigned
         return {"functionCall": function, "thoughtSignature": signature} if signature else {"functionCall": function}
 
     # ── results of tools ──────────────────────────────────────────────────────────────────────────────
@@ -280,13 +294,16 @@ class _Translation:
 
     def _close_results(self, results: list[tuple[int, Object]]) -> None:
         """End the turn of tools: its results in the order of their calls, because Vertex AI joins them by place."""
-        if len(results) > 1:
+        if len(results) == 1:
+            parts = [results[0][1]]
+        else:
             results.sort(key=_place)
-        self._contents.append({"role": "user", "parts": [part for _, part in results]})
+            parts = [part for _, part in results]
+        self._contents.append({"role": "user", "parts": parts})
         self._results, self._role = None, ""
         if self._files:
-            self._append("user", self._files)
-            self._files = []
+            self._contents.append({"role": "user", "parts": self._files})
+            self._files, self._role = [], "user"
 
 
 _place = itemgetter(0)
