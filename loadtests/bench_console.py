@@ -75,6 +75,7 @@ def listings(id_: str, day: str) -> list[Listing]:
         Listing("the same with totals", "/admin/requests?limit=50&tenant=tenant-0&totals=true"),
         Listing("requests of a model", "/admin/requests?limit=50&model=model-3&totals=true"),
         Listing("failed requests", "/admin/requests?limit=50&error=*&totals=true"),
+        Listing("requests of an end user", "/admin/requests?limit=50&user=user-0&totals=true"),
         Listing("one request", f"/admin/requests/{quote(id_, safe='')}"),
         Listing("audit log", "/admin/audit?limit=100", "before", "entries", "seq"),
         Listing("batches", "/admin/batches?limit=50", "after", "batches", ""),
@@ -111,7 +112,7 @@ def configuration(folder: Path, database: str | None) -> Path:
         "state": {"database": database or f"sqlite:///{folder}/state.db"},
         "access_log": {"to": str(folder / "access.log")},
         "requests": {"retention": "3650d", "folder": str(folder / "requests")},
-        "usage": {},
+        "usage": {"users": 100},  # so that end users are searched
         "batches": {"storage": f"file:{folder}/files"},
         "pools": [{"name": "main", "endpoints": ["http://127.0.0.1:9"], "protocol": "openai"}],
         "models": [{"name": f"model-{number}", "routes": [{"to": "main"}]} for number in range(12)],

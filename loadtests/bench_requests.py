@@ -31,7 +31,7 @@ _DETAIL = (
 
 
 def lines(rows: int, days: int, rng: random.Random) -> Iterator[RequestLine]:
-    """Requests of 200 tenants with 4 keys each and 12 models; 3 % fail. A few tenants have most of them."""
+    """Requests of 200 tenants with 4 keys each, 12 models and 20,000 end users; 3 % fail. A few have most of them."""
     end = int(time.time() * MICROS)
     begin = end - days * DAY_MICROS
     for number in range(rows):
@@ -45,6 +45,7 @@ def lines(rows: int, days: int, rng: random.Random) -> Iterator[RequestLine]:
             code="" if status == 200 else "upstream_error", currency="usd", endpoint="main/http://10.0.0.5:8000",
             trace="", stream=True, duration=1_500_000, first_chunk=90_000, picos=123_456_789,
             usage=(1200, 300, 900, 0, 0, 4000, 0), detail=_DETAIL,
+            user=f"user-{int(20_000 * rng.random() ** 3)}",
         )  # fmt: skip
 
 
@@ -71,6 +72,9 @@ def searches(ids: Sequence[str]) -> dict[str, Callable[[int], RequestQuery]]:
     return {
         "newest": query(),
         "id": lambda _: RequestQuery(0, now, (), rng.choice(ids)),
+        "end user with many": lambda _: RequestQuery(0, now, user="user-0"),
+        "end user and 5xx": lambda _: RequestQuery(0, now, (LabelTest("status", 500, 599),), user="user-0"),
+        "end user": lambda _: RequestQuery(0, now, user=f"user-{rng.randrange(1, 20_000)}"),
         "absent id": lambda _: RequestQuery(0, now, (), "req_none"),
         "large tenant": query(LabelTest("tenant", "tenant-0")),
         "small tenant": query(LabelTest("tenant", "tenant-199")),

@@ -67,7 +67,7 @@ class Record:
         """The first key that the key replaces; empty for a key that replaces none."""
         self.team = ""
         self.user = ""
-        """The end user whom the client names, bounded. It may be a person: only usage has it, if it counts users."""
+        """The end user whom the client names, bounded. It may be a person: it is stored only if usage counts users."""
         self.roles = USER
         self.model = ""
         self.pool = ""

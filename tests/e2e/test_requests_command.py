@@ -28,6 +28,8 @@ async def test_requests_are_listed_and_shown_on_a_terminal(tmp_path: Path) -> No
         head, *lines = output.splitlines()
         assert head.split()[:3] == ["time", "id", "tenant"]
         assert len(lines) == 7
+        status, _, error = await run("list", "--user", "zoe")
+        assert (status, "users: N" in error) == (1, True)
         status, output, _ = await run("show", refused[0]["id"])
         assert (status, json.loads(output)["code"]) == (0, refused[0]["code"])
         status, _, error = await run("show", "absent")

@@ -12,10 +12,12 @@ from gateway.admin.api.backend import AdminBackend
 from gateway.admin.api.body import bad_queries, query_parameters
 from gateway.admin.api.guard import AdminRefused, acted, visit
 from gateway.features.journal.lines import HOUR_MICROS, MICROS, time_of
+from gateway.features.journal.sink import names_users
 from gateway.features.requests.query import PARAMETERS, query_of
 from gateway.features.requests.report import following, summary, timeline, total
 from gateway.features.requests.search import RequestQuery
 from gateway.features.requests.store import RequestStore
+from gateway.features.usage.query import BadQuery
 
 T = TypeVar("T")
 
@@ -41,6 +43,8 @@ class RequestsFront:
                 raise AdminRefused(400, "bad_query", f"`{name}` must be true or false", param=name)
         with bad_queries():
             query = query_of(texts, within := visit(request).within)
+            if query.user is not None and not names_users(self._backend.config):
+                raise BadQuery("user", "is not stored: `usage: {users: N}` in the file counts and stores end users")
         rows, of_tenant = await self._read(lambda store: store.search(query)), within is not None
         after = following(rows[-1]) if len(rows) == query.limit else None
         body: dict[str, Any] = {"requests": [summary(row, of_tenant=of_tenant) for row in rows], "next": after}

@@ -69,7 +69,7 @@ class RequestLine(msgspec.Struct, array_like=True, gc=False):
     draws: tuple[Draw, ...] = ()
     """What the request has drawn from limits of long periods."""
     user: str = ""
-    """The end user, if usage counts them."""
+    """The end user, if usage counts them: also of a request that does not count."""
 
     @property
     def subject(self) -> str:

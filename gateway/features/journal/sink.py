@@ -43,7 +43,7 @@ class RequestSink:
     def configure(self, config: Config) -> None:
         """Put a configuration in force."""
         self._counts = config.usage is not None
-        self._has_users = config.usage is not None and config.usage.users > 0
+        self._has_users = names_users(config)
         self._reasons = None if config.requests is None else Reasons(config)
         self._excluded = GlobSet(() if config.requests is None else config.requests.exclude)
 
@@ -78,7 +78,7 @@ class RequestSink:
             self._write(line, counted=counted or draws, recorded=reasons is not None)
 
     def _with_user(self, record: Record, line: RequestLine) -> RequestLine:
-        if self._has_users and line.counted and record.user:
+        if self._has_users and record.user and (line.counted or line.detail):
             line.user = _text(record.user)
         return line
 
@@ -122,6 +122,11 @@ class RequestSink:
                 self.close()
         self._file = Journal(self.folder)
         self._file.append(line)
+
+
+def names_users(config: Config) -> bool:
+    """Whether the names of end users are stored."""
+    return config.usage is not None and config.usage.users > 0
 
 
 def line_of(record: Record, reasons: Reasons, *, counted: bool, draws: bool) -> RequestLine:

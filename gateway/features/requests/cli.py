@@ -18,7 +18,8 @@ Url = Annotated[Text, typer.Option("--url", help="The admin listener. By default
 _SECONDS = 60.0
 _PAGE = 1000
 _COLUMNS = (
-    "time", "id", "tenant", "team", "model", "status", "code", "cause", "duration_ms", "cost", "currency", "endpoint",
+    "time", "id", "tenant", "team", "user", "model", "status", "code", "cause", "duration_ms", "cost", "currency",
+    "endpoint",
 )  # fmt: skip
 
 
@@ -27,6 +28,7 @@ def list_requests(
     tenant: Annotated[Text, typer.Option(help="Equal text.")] = None,
     team: Annotated[Text, typer.Option(help="Equal text.")] = None,
     key: Annotated[Text, typer.Option(help="Equal text.")] = None,
+    user: Annotated[Text, typer.Option(help="The end user, if `usage.users` counts them.")] = None,
     model: Annotated[Text, typer.Option(help="Equal text.")] = None,
     pool: Annotated[Text, typer.Option(help="Equal text.")] = None,
     status: Annotated[Text, typer.Option(help="429, or a class such as 5xx.")] = None,
@@ -42,7 +44,7 @@ def list_requests(
 ) -> None:
     """List stored requests, the newest first."""
     query = {"tenant": tenant, "team": team, "key": key, "model": model, "pool": pool, "status": status}
-    query |= {"error": error, "code": code, "trace": trace, "from": begin, "to": end}
+    query |= {"error": error, "code": code, "trace": trace, "user": user, "from": begin, "to": end}
     rows = asyncio.run(_pages(_address(url, config), {n: v for n, v in query.items() if v is not None}, limit))
     if as_json:
         for row in rows:

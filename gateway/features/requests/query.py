@@ -9,8 +9,9 @@ from adapters.wire.decoding import whole_number
 from gateway.features.journal.lines import DAY_MICROS, LABELS, MICROS, MOST_TEXT
 from gateway.features.requests.search import MOST_ROWS, LabelTest, RequestQuery
 from gateway.features.usage.query import BadQuery
+from policies.facts import bounded_user
 
-PARAMETERS = ("id", "trace", "from", "to", "limit", "after", "totals", "choices", *(name for name in LABELS))
+PARAMETERS = ("id", "trace", "user", "from", "to", "limit", "after", "totals", "choices", *(name for name in LABELS))
 _STATUS = re.compile(r"[1-5]\d\d|[1-5]xx")
 _AFTER = re.compile(r"(\d{1,18})-(\d{1,19})")
 _LARGEST = 2**63 - 1
@@ -34,8 +35,8 @@ def query_of(texts: Mapping[str, str], within: str | None = None) -> RequestQuer
     for name in ("id", "trace"):
         if len(texts.get(name, "")) > MOST_TEXT:
             raise BadQuery(name, f"must have at most {MOST_TEXT} characters")
-    after = _after(texts.get("after"))
-    return RequestQuery(begin, end, tuple(tests), texts.get("id"), texts.get("trace"), after, _limit(texts))
+    id_, trace, after = texts.get("id"), texts.get("trace"), _after(texts.get("after"))
+    return RequestQuery(begin, end, tuple(tests), id_, trace, _user(texts.get("user")), after, _limit(texts))
 
 
 def label_test(name: str, text: str) -> LabelTest:
@@ -48,6 +49,13 @@ def label_test(name: str, text: str) -> LabelTest:
     if len(text) > 2 * MOST_TEXT:
         raise BadQuery(name, f"must have at most {2 * MOST_TEXT} characters")
     return LabelTest(name, None) if text == ANY and name in ("error", "code") else LabelTest(name, text)
+
+
+def _user(text: str | None) -> str | None:
+    """The end user as records name it."""
+    if text == "":
+        raise BadQuery("user", "must not be empty")
+    return None if text is None else bounded_user(text)
 
 
 def _time(name: str, texts: Mapping[str, str], default: int) -> int:

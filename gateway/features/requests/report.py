@@ -12,6 +12,7 @@ _SHOWN = (
     "id",
     "tenant",
     "team",
+    "user",
     "key",
     "model",
     "operation",

@@ -40,6 +40,7 @@ ROLLED = ("", "tenant", "team", "key", "model", "pool", "status", "error")
 _EARLIER = "request_recorded"
 """A table of the days of earlier releases."""
 _TRACED = text("trace <> ''")
+_NAMED = text("\"user\" <> ''")  # quoted: in Postgres it is the role of the connection otherwise
 _DEFAULTS = {"team": ""}
 """Labels that days of an earlier release do not have."""
 _PARENTS = ("request_rows", "request_series", "request_totals")
@@ -76,9 +77,11 @@ def tables_of(suffix: str = "") -> DayTables:
         *[Column(name, BigInteger, nullable=False) for name in NUMBERS],
         Column("detail", Text, nullable=False),
         Column("billions", BigInteger, nullable=False, server_default="0"),
+        Column("user", Text, nullable=False, server_default=""),
         Index("request_rows_series", "series", "at", "number"),
         Index("request_rows_id", "id"),
         Index("request_rows_trace", "trace", sqlite_where=_TRACED, postgresql_where=_TRACED),
+        Index("request_rows_user", "user", "at", "number", sqlite_where=_NAMED, postgresql_where=_NAMED),
         sqlite_with_rowid=False,
         postgresql_partition_by="RANGE (at)",
     )

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Select, Table, and_, func, literal, select, tuple_, union_all
 
-from gateway.features.journal.lines import HOUR_MICROS, LABELS, PART
+from gateway.features.journal.lines import HOUR_MICROS, LABELS, NUMBERS, PART
 from gateway.features.requests.schema import ROLLED, SUMS, DayTables
 
 MOST_ROWS = 1000
@@ -36,9 +36,15 @@ class RequestQuery(NamedTuple):
     labels: tuple[LabelTest, ...] = ()
     id: str | None = None
     trace: str | None = None
+    user: str | None = None
     after: tuple[int, int] | None = None
     """The time and the number of the last row of the page before."""
     limit: int = 50
+
+    @property
+    def is_of_rows(self) -> bool:
+        """Whether it compares fields that rows have, and series have not."""
+        return self.id is not None or self.trace is not None or self.user is not None
 
     @property
     def newest(self) -> int:
@@ -48,7 +54,7 @@ class RequestQuery(NamedTuple):
 
 def page_of(connection: Connection, tables: DayTables, query: RequestQuery) -> list[dict[str, Any]]:
     """The first rows of a day, at most `query.limit`."""
-    if query.id is not None or query.trace is not None or not query.labels:
+    if query.is_of_rows or not query.labels:
         return _fetch(connection, tables, _in_order(tables, query), query.limit)
     rows: list[dict[str, Any]] = []
     for begin, end, matching in _chunks(connection, tables, query):
@@ -62,9 +68,12 @@ def page_of(connection: Connection, tables: DayTables, query: RequestQuery) -> l
 
 def total_of(connection: Connection, tables: DayTables, query: RequestQuery) -> list[dict[str, Any]]:
     """The sums of the whole hours of a search in one day, by currency."""
-    table, tests = _summed(tables, query)
-    sums = [func.sum(table.c[name]).label(name) for name in SUMS]
-    statement = select(table.c.currency, *sums).where(*tests).group_by(table.c.currency)
+    if query.is_of_rows:
+        statement = _sums_of_rows(tables, query)
+    else:
+        table, tests = _summed(tables, query)
+        sums = [func.sum(table.c[name]).label(name) for name in SUMS]
+        statement = select(table.c.currency, *sums).where(*tests).group_by(table.c.currency)
     totals = []
     for row in connection.execute(statement).mappings():
         made = {name: row[name] if name == "currency" else int(row[name]) for name in row}
@@ -120,14 +129,9 @@ def _newest(keys: Select[Any], rows: Any, limit: int) -> Any:
 
 
 def _in_order(tables: DayTables, query: RequestQuery) -> Select[Any]:
-    """The keys of a search by id, by trace, or by time alone."""
+    """The keys of a search by id, by trace, by user, or by time alone."""
     rows, series = tables.rows, tables.series
-    keys = select(rows.c.at, rows.c.number).where(*_within(tables, query))
-    if query.id is not None:
-        keys = keys.where(rows.c.id == query.id)
-    if query.trace is not None:
-        # Spelled out: only then can the partial index be used.
-        keys = keys.where(rows.c.trace == query.trace, rows.c.trace != literal("", literal_execute=True))
+    keys = select(rows.c.at, rows.c.number).where(*_within(tables, query), *_fields(tables, query))
     if query.labels:
         keys = keys.join(series, series.c.id == rows.c.series).where(*_matches(tables, query))
     return keys
@@ -149,6 +153,34 @@ def _fetch(connection: Connection, tables: DayTables, keys: Select[Any], limit: 
     for row in fetched:
         row["picos"] += row.pop("billions") * PART
     return fetched
+
+
+def _fields(tables: DayTables, query: RequestQuery) -> list[ColumnElement[bool]]:
+    """The tests of what a row itself has."""
+    rows, tests = tables.rows, list[ColumnElement[bool]]()
+    if query.id is not None:
+        tests.append(rows.c.id == query.id)
+    for column, value in ((rows.c.trace, query.trace), (rows.c.user, query.user)):
+        if value is not None:
+            # Spelled out: only then can the partial index be used.
+            tests += [column == value, column != literal("", literal_execute=True)]
+    return tests
+
+
+def _sums_of_rows(tables: DayTables, query: RequestQuery) -> Select[Any]:
+    """The sums of the rows of a search by id, by trace or by user. There are few, unlike those of labels."""
+    rows, series = tables.rows, tables.series
+    begin, end = query.begin // HOUR_MICROS * HOUR_MICROS, (query.newest // HOUR_MICROS + 1) * HOUR_MICROS
+    sums: dict[str, ColumnElement[Any]] = {name: func.sum(rows.c[name]) for name in NUMBERS}
+    sums["requests"] = func.count()
+    sums["picos_high"] = func.sum(rows.c.billions + operator.floordiv(rows.c.picos, PART))
+    sums["picos_low"] = func.sum(operator.mod(rows.c.picos, PART))
+    return (
+        select(series.c.currency, *[sums[name].label(name) for name in SUMS])
+        .join(series, and_(series.c.id == rows.c.series, series.c.hour == operator.floordiv(rows.c.at, HOUR_MICROS)))
+        .where(rows.c.at >= begin, rows.c.at < end, *_fields(tables, query), *_matches(tables, query))
+        .group_by(series.c.currency)
+    )
 
 
 def _summed(tables: DayTables, query: RequestQuery) -> tuple[Table, list[ColumnElement[bool]]]:

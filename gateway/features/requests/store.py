@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Table, insert
+from sqlalchemy import ColumnElement, Connection, Table, func, insert, literal, select, update
 
 from gateway.features.journal.files import WaitingLine
 from gateway.features.journal.lines import HOUR_MICROS, LABELS, NUMBERS, PART, RequestLine, day_of
@@ -90,6 +90,20 @@ class RequestStore:
                         values[label] |= set(more)
         return {label: sorted(each)[:MOST_CHOICES] for label, each in values.items()}
 
+    def forget_user(self, tenant: str, user: str, *, only_count: bool = False) -> int:
+        """Take the name of an end user out of the rows of a tenant. Returns the number of rows."""
+        count = 0
+        for day in self.days.sizes():
+            with self.days.reading(day) as (connection, tables):
+                own = _rows_of_user(tables, tenant, user)
+                named = connection.execute(select(func.count()).select_from(tables.rows).where(*own)).scalar_one()
+            if named and not only_count:
+                with self.days.writing(day) as (connection, tables):
+                    own = _rows_of_user(tables, tenant, user)
+                    named = connection.execute(update(tables.rows).where(*own).values(user="")).rowcount
+            count += named
+        return count
+
     def close(self) -> None:
         """Close pooled connections."""
         self.days.close()
@@ -157,8 +171,14 @@ class RequestStore:
         row = {"at": line.at, "number": self._number(), "series": series, "id": line.id, "trace": line.trace,
                "endpoint": line.endpoint, "stream": line.stream, "duration": line.duration,
                "first_chunk": line.first_chunk, "picos": line.picos, "billions": line.billions,
-               "detail": line.detail}  # fmt: skip
+               "detail": line.detail, "user": line.user}  # fmt: skip
         return row | dict(zip(NUMBERS, line.usage, strict=True))
+
+
+def _rows_of_user(tables: DayTables, tenant: str, user: str) -> tuple[ColumnElement[bool], ...]:
+    rows, series = tables.rows, tables.series
+    is_user = rows.c.user == user, rows.c.user != literal("", literal_execute=True)  # so that the index can be used
+    return *is_user, rows.c.series.in_(select(series.c.id).where(series.c.tenant == tenant))
 
 
 def _insert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Collection, Iterator
+from contextlib import closing
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -13,6 +14,9 @@ from gateway.auth.grants import check_tenant
 from gateway.auth.pepper import derived, load_pepper
 from gateway.auth.state import StateDatabase
 from gateway.auth.terminal import ConfigFile, plain_errors, print_status, settings_of, terminal_user
+from gateway.features.journal.folders import requests_folder
+from gateway.features.requests.days import open_days
+from gateway.features.requests.store import RequestStore
 from gateway.features.stored.store import STORED, conversations, items, responses
 from gateway.features.usage.schema import USAGE, days, hours
 from policies.facts import bounded_user
@@ -31,6 +35,8 @@ class Erased(NamedTuple):
     items: int
     usage: int
     """Rows of usage, which stay without the user: the sums of the tenant are right."""
+    requests: int
+    """Records of requests, which stay without the user."""
 
 
 def erase(
@@ -39,24 +45,37 @@ def erase(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Delete nothing; count what belongs to the user.")] = False,
     config: ConfigFile = None,
 ) -> None:
-    """Delete what is stored of an end user, and take the name out of usage. The audit log has no name."""
+    """Delete what is stored of an end user, and take the name out of usage and of the records of requests. The audit
+    log has no name."""
     with plain_errors():
         settings = settings_of(config)
         check_tenant(settings, tenant)
         database = StateDatabase(settings.state.database, load_pepper(settings), STORED, USAGE)
-        erased = erase_user(database, tenant, user, by=terminal_user(), now=time.time(), only_count=dry_run)
+        days = open_days(settings.state.database, requests_folder(settings))
+        with closing(RequestStore(days)) as records:
+            by, now = terminal_user(), time.time()
+            erased = erase_user(database, records, tenant, user, by=by, now=now, only_count=dry_run)
     print_status("Nothing is deleted:" if dry_run else "Deleted:")
     typer.echo(json.dumps(erased._asdict()))
 
 
 def erase_user(
-    database: StateDatabase, tenant: str, user: str, *, by: Actor, now: float, only_count: bool = False
+    database: StateDatabase,
+    records: RequestStore,
+    tenant: str,
+    user: str,
+    *,
+    by: Actor,
+    now: float,
+    only_count: bool = False,
 ) -> Erased:
     """Delete all rows of a user, take the name out of usage, and write the entry of the audit log, in one transaction.
 
+    The days of records have transactions of their own. They come before it: after a failure, the command is repeated.
     A response belongs to the user whom its request names. A conversation does so if its metadata names the user, or if
     one of its responses belongs to the user.
     """
+    named = records.forget_user(tenant, bounded_user(user), only_count=only_count)
     # A count reads for long, and must not lock other writers out.
     with database.transaction() if only_count else database.change(moves_epoch=False) as connection:
         own_responses, talks = set[str](), set[str]()
@@ -73,6 +92,7 @@ def erase_user(
             _delete(connection, tenant, conversations, "id", talks, only_count=only_count),
             _delete(connection, tenant, items, "conversation", talks, only_count=only_count),
             _forget(connection, tenant, user, only_count=only_count),
+            named,
         )
         if not only_count:
             # The log cannot be changed, so it has a keyed digest: only who has the name can recognize it.

@@ -11,6 +11,7 @@ from gateway.features.journal.folders import spool_of
 from gateway.features.journal.lines import MICROS, time_of
 from gateway.features.journal.sink import RequestSink
 from gateway.features.recording.segments import remove_segment
+from policies.facts import bounded_user
 from tests.gateway.admin.conftest import AdminDoor, OpenDoor
 from tests.support.gateways import chat, config
 from tests.support.recorded import SECRET, recorder_of, recorder_rig
@@ -83,6 +84,35 @@ async def test_pages_and_filters(admin_door: OpenDoor, tmp_path: Path) -> None:
         await d.backend.requests.aclose()
 
 
+async def test_requests_of_an_end_user(admin_door: OpenDoor, tmp_path: Path) -> None:
+    """A long name is stored as its hash, and the search has the name."""
+    long = "zoë " * 40
+    async with admin_door(required=True) as opened:
+        d = await storing(opened, tmp_path, usage={"users": 1, "folder": str(tmp_path / "usage")})
+        sink = RequestSink(spool_of(d.backend.config))
+        sink.configure(d.backend.config)
+        names = ["zoë", "zoë", "other", bounded_user(long)]
+        for number, (tenant, user) in enumerate(zip(["acme", "beta", "acme", "acme"], names, strict=True)):
+            of_batch = number == 0  # such a line is counted by its batch
+            made = record(f"of {number}", tenant, NOVEMBER + 1 + number, 10**12, user=user, of_batch=of_batch)
+            sink.put(made)
+        sink.close()
+        operator, own = d.backend.key(role="operator"), d.backend.key(role="tenant-admin")
+        for user, key, ids in [
+            ("zoë", operator, ["of 1", "of 0"]),
+            ("zoë", own, ["of 0"]),
+            (long, operator, ["of 3"]),
+            ("nobody", operator, []),
+        ]:
+            _, body = await d.send("GET", f"/admin/requests?totals=true&user={quote(user)}", key)
+            assert [row["id"] for row in body["requests"]] == ids
+            assert {row["user"] for row in body["requests"]} <= {bounded_user(user)}
+            assert sum(each["requests"] for each in body["totals"]["sums"]) == len(ids)
+        _, body = await d.send("GET", "/admin/requests?status=200&user=other&model=chat", operator)
+        assert [row["id"] for row in body["requests"]] == ["of 2"]
+        await d.backend.requests.aclose()
+
+
 async def test_choices_are_stored_values_of_visible_tenants(admin_door: OpenDoor, tmp_path: Path) -> None:
     async with admin_door(required=True) as opened:
         d = await storing(opened, tmp_path)
@@ -130,6 +160,8 @@ async def test_totals_end_now(admin_door: OpenDoor, tmp_path: Path) -> None:
         ("totals=yes", "totals"),
         ("choices=1", "choices"),
         ("offset=5", "offset"),
+        ("user=", "user"),
+        ("user=zoe", "user"),  # without `usage: {users: N}`
     ],
 )
 async def test_a_wrong_search_is_refused(admin_door: OpenDoor, tmp_path: Path, query: str, param: str) -> None:

@@ -46,10 +46,10 @@ class ConsoleRig:
                         return key
                 await asyncio.sleep(0.02)
 
-    async def chat(self, key: str = "", content: str = "hi", model: str = "chat") -> tuple[int, str]:
+    async def chat(self, key: str = "", content: str = "hi", model: str = "chat", **fields: Any) -> tuple[int, str]:
         """Send a chat; return its status and the id of the request."""
         headers = {"authorization": f"Bearer {key}"} if key else {}
-        body = {"model": model, "messages": [{"role": "user", "content": content}]}
+        body = {"model": model, "messages": [{"role": "user", "content": content}], **fields}
         url = f"{self.g.url}/v1/chat/completions" if key else f"{self.g.admin}/admin/playground/chat"
         async with aiohttp.ClientSession(headers=headers) as http, http.post(url, json=body) as response:
             return response.status, response.headers.get("x-request-id", "")

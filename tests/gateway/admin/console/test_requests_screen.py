@@ -59,6 +59,33 @@ async def test_a_search_has_an_address_and_a_request_has_neighbours(console: Ope
         await c.page.until(f"location.hash === '#/requests' && {ROWS} === 6")
 
 
+async def test_the_requests_of_an_end_user(console: OpenConsole) -> None:
+    made = settings(requests={"flush": "100ms"}, auth={"admin": {"required": False}})
+    async with upstream() as up, console({**made, "pools": [{"name": "main", "endpoints": [up.url]}]}) as c:
+        await c.open("/requests?user=zoe%40example.org")
+        await c.page.shows("counts and stores end users")
+    made["usage"] = {"users": 100, "flush": "100ms"}
+    async with upstream() as up, console({**made, "pools": [{"name": "main", "endpoints": [up.url]}]}) as c:
+        key = await c.issue()
+        for user in ("zoe@example.org", "<b>ann</b>", "zoe@example.org"):
+            assert (await c.chat(key, user=user))[0] == 200
+        await c.until_stored(3)
+        await c.open("/requests")
+        await c.page.until(f"{ROWS} === 3")
+        await c.page.fill("End user", " zoe@example.org ")
+        await c.page.click("Search", "button")
+        await c.page.until(f"location.hash === '#/requests?user=zoe%40example.org' && {ROWS} === 2")
+        await c.page.shows("2 requests")
+        await check_accessibility(c.page)
+        await c.page.fill("End user", "<b>ann</b>")
+        await c.page.click("Search", "button")
+        await c.page.until(f"{ROWS} === 1")
+        await c.page.evaluate("document.querySelector('tbody a').click()")
+        await c.page.shows("<b>ann</b>")
+        await c.page.click("<b>ann</b>", "a")
+        await c.page.until(f"location.hash.startsWith('#/requests?user=') && {ROWS} === 1")
+
+
 async def at(c: ConsoleRig, hash: str) -> None:
     await c.page.until("(hash) => location.hash === hash && document.body.innerText.includes('Pools in order')", hash)
 

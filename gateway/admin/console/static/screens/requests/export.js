@@ -4,7 +4,7 @@ import { get } from "../../api.js";
 const PAGE = 1000;
 const MOST = 50_000;
 const COLUMNS = [
-  "time", "id", "tenant", "team", "key", "model", "operation", "pool", "arm", "endpoint", "status", "error", "code", "cause", "stream", "duration_ms",
+  "time", "id", "tenant", "team", "user", "key", "model", "operation", "pool", "arm", "endpoint", "status", "error", "code", "cause", "stream", "duration_ms",
   "first_chunk_ms", "prompt_tokens", "completion_tokens", "rows", "device_ms", "cost", "currency", "trace_id",
 ];
 const WRITTEN = {

@@ -5,17 +5,17 @@ import { Field } from "../../parts.js";
 const MINUTE = 60_000;
 const WINDOWS = { "15m": ["the last 15 minutes", 15], "1h": ["the last hour", 60], "24h": ["the last day", 1440], "7d": ["the last 7 days", 10_080] };
 const OUTCOMES = { error: "any failure", "2xx": "2xx, answered", "4xx": "4xx, refused", "5xx": "5xx, failed" };
-const NAMES = ["window", "from", "to", "tenant", "model", "pool", "outcome", "find"];
+const NAMES = ["window", "from", "to", "tenant", "model", "pool", "outcome", "user", "find"];
 const DEFAULT = "24h";
 
 // The filters of an address that this screen knows.
 export const valid = (query) => Object.fromEntries(NAMES.filter((name) => query[name]).map((name) => [name, query[name]]));
 
 // The parameters of the API for filters.
-export function parametersOf({ window = DEFAULT, from, to, tenant, model, pool, outcome, find }) {
+export function parametersOf({ window = DEFAULT, from, to, tenant, model, pool, outcome, user, find }) {
   const span = WINDOWS[window];
   const times = window === "all" ? {} : window === "times" ? { from: utc(from), to: utc(to) } : { from: new Date(Date.now() - (span ?? WINDOWS[DEFAULT])[1] * MINUTE).toISOString() };
-  return { ...times, tenant, model, pool, ...ended(outcome), ...found(find) };
+  return { ...times, tenant, model, pool, user: user || undefined, ...ended(outcome), ...found(find) };
 }
 
 // A field of the page has the time of this machine, without a zone.
@@ -60,7 +60,7 @@ export function Filters({ session, search, choices, change }) {
   };
   const submit = (event) => {
     event.preventDefault();
-    change(valid({ ...draft, find: draft.find?.trim() }));
+    change(valid({ ...draft, user: draft.user?.trim(), find: draft.find?.trim() }));
   };
   const statuses = offered(choices.status, /^\d{3}$/.test(search.outcome ?? "") ? search.outcome : undefined);
   const kinds = offered(choices.error, search.outcome && !ended(search.outcome).status && search.outcome !== "error" ? search.outcome : undefined);
@@ -79,6 +79,7 @@ export function Filters({ session, search, choices, change }) {
     ${one("Pool", "pool", "all pools")}
     <${Choice} label="Outcome" name="outcome" value=${draft.outcome} all="all outcomes" set=${set}
       options=${[...Object.entries(OUTCOMES), ...plain(statuses), ...kinds.map((kind) => [kind, `failure: ${kind}`])]} />
+    <${Field} label="End user" name="user" value=${draft.user ?? ""} onInput=${type} maxlength="512" autocomplete="off" spellcheck=${false} />
     <${Field} label="Id, trace or key" name="find" value=${draft.find ?? ""} onInput=${type} maxlength="256" autocomplete="off" spellcheck=${false} />
     <button class="primary">Search</button>
     ${Object.keys(search).length > 0 && html`<button type="button" onClick=${() => change({})}>Clear</button>`}

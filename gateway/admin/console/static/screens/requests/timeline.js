@@ -50,6 +50,7 @@ const facts = (request, cost) => [
   ["Ended", html`<${Time} at=${request.time} full />`],
   ["Tenant", request.tenant],
   ["Key", request.key],
+  ["End user", request.user && html`<${To} to=${["requests"]} query=${{ user: request.user }}>${request.user}<//>`],
   ["Client", request.client],
   ["Operation", `${request.operation}${request.stream ? ", streamed" : ""}`],
   ["Tokens", [tokens(request.prompt_tokens, "of the prompt"), tokens(request.completion_tokens, "of the answer")].filter(Boolean).join(", ")],
