@@ -62,8 +62,8 @@ async def test_keys_usage_requests_and_batches_share_two_connections(tmp_path: P
             await until_connected(url)
             async with upstream() as up:
                 (tmp_path / "pepper").write_text("pepper-of-the-tests-" * 2)
-                kept = {"state": {"database": url}, "auth": {"pepper": "file:pepper"}, "requests": {"flush": "100ms"}}
-                settings = batched(up, tmp_path, workers=2, **kept)
+                own = {"state": {"database": url}, "auth": {"pepper": "file:pepper"}, "requests": {"flush": "100ms"}}
+                settings = batched(up, tmp_path, workers=2, **own)
                 async with gateway(tmp_path, settings) as g:
                     key = await g.key()
                     assert await ask(g, key, 60) == 60
