@@ -50,6 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
         ),
         pooling=args.pooling,
         matryoshka=args.matryoshka,
+        task=args.task,
         sampling=args.sampling,
         socket=args.socket,
         host=args.host,
@@ -117,6 +118,12 @@ def _parser() -> argparse.ArgumentParser:
         "--matryoshka",
         action="store_true",
         help="let clients truncate embeddings to any `dimensions`, for models trained for it",
+    )
+    add(
+        "--task",
+        choices=["auto", "rerank"],
+        default="auto",
+        help="rerank: Qwen 3 Reranker, whose files are those of a chat model; auto: as the model's files specify",
     )
     add(
         "--sampling",

@@ -142,6 +142,8 @@ class Sequence:
     """The limits of a text to embed, which has no answer."""
     pooled: "NDArray[np.float32] | None" = field(default=None, repr=False)
     """The partial vector of the chunks computed so far."""
+    second_part: int | None = None
+    """The place of the first token of a pair's second text."""
     num_continued: int = 0
     """The number of first tokens that belong to the answer, not to the prompt."""
     constraint: Constraint | None = None
@@ -202,6 +204,7 @@ class Sequence:
             params=params,
             seed=self.seed,
             pooling=self.pooling,
+            second_part=self.second_part,
             banned=self._banned(),
             tally=self.tally,
             constraint=None if self.constraint is None or self.constraint.free else self.constraint,
@@ -249,6 +252,7 @@ class Chunk:
     tally: TokenTally | None = None
     constraint: Constraint | None = None
     targets: tuple[int, ...] = ()
+    second_part: int | None = None
 
     @property
     def end(self) -> int:

@@ -18,12 +18,14 @@ from runtimes.llm.api.http_bodies import refusal
 from runtimes.llm.api.server import App
 from runtimes.llm.api.submission import LoadedModel
 from runtimes.llm.engine.async_engine import AsyncEngine, Engine, EngineConfig
+from runtimes.llm.engine.classifier_loader import load_classifier
 from runtimes.llm.engine.encoder_loader import load_encoder
 from runtimes.llm.grammar.constraint import Grammars
-from runtimes.llm.model.embedding_config import PoolingName, embedding_config, is_encoder
+from runtimes.llm.model.embedding_config import EmbeddingConfig, PoolingName, embedding_config, is_encoder
 from runtimes.llm.text.chat_template import ChatTemplate
 from runtimes.llm.text.tokenizer import Tokenizer, UnsupportedTokenizer
 from runtimes.llm.text.tokenizer_loader import elsewhere, load_tokenizer
+from runtimes.llm.weights.classifier_files import TaskName, classifier_config
 from runtimes.llm.weights.generation_config import sampling_defaults
 from runtimes.llm.weights.gguf_checkpoint import gguf_pooling
 from runtimes.llm.weights.loader import only_embeds, open_checkpoint
@@ -50,6 +52,7 @@ class ServiceOptions:
     engine_config: Callable[..., EngineConfig]
     pooling: PoolingName
     matryoshka: bool
+    task: TaskName
     sampling: Mapping[str, float]
     """Sampling of requests that leave a field out, in place of the model's own."""
     socket: Path | None
@@ -124,7 +127,7 @@ async def _engine_ends_before(stop: asyncio.Event, engine: AsyncEngine) -> bool:
 
 async def _load_unless(stop: asyncio.Event, options: ServiceOptions) -> LoadedModel | None:
     """Load the model and start its engine. None if `stop` was set first."""
-    loading = in_thread(lambda: _load(options), "llm-load")
+    loading = in_thread(lambda: load(options), "llm-load")
     if not await precedes(loading, stop):
         return None
     try:
@@ -138,7 +141,8 @@ async def _load_unless(stop: asyncio.Event, options: ServiceOptions) -> LoadedMo
     return model
 
 
-def _load(options: ServiceOptions) -> LoadedModel:
+def load(options: ServiceOptions) -> LoadedModel:
+    """The model that the options name; its engine has not started. Raises ValueError or OSError for an unusable one."""
     path = resolve(options.model, progress=True)
     if path.is_dir() and not (path / "config.json").exists():
         raise ModelUnavailable(f"{path} has no config.json: {elsewhere(path) or 'it is no folder of a model'}")
@@ -149,10 +153,16 @@ def _load(options: ServiceOptions) -> LoadedModel:
     sampling = sampling_defaults(path).overridden(options.sampling, "--sampling")
     config = options.engine_config(model=path)
     pooling = gguf_pooling(path) if options.pooling == "auto" and path.is_file() else options.pooling
-    embedding = embedding_config(path, encoder=encodes, pooling=pooling, matryoshka=options.matryoshka)
+    classifies = classifier_config(path, options.task)
+    if classifies is None:
+        embedding = embedding_config(path, encoder=encodes, pooling=pooling, matryoshka=options.matryoshka)
+    else:
+        embedding = EmbeddingConfig(pooling=classifies.pooling, max_length=classifies.max_length)
     engine = load_encoder(config, embedding) if encodes else Engine.load(config)
     if beyond := tokenizer.limit_to(engine.vocab_size):
         log.warning("end tokens %s are beyond the model's %d rows: they end no answer", beyond, engine.vocab_size)
+    classifier = None if classifies is None else load_classifier(path, classifies, tokenizer)
+    answers = not (encodes or classifier is not None or only_embeds(path))
     with_tools = _template(tokenizer.tool_template, tokenizer)
     return LoadedModel(
         engine=AsyncEngine(engine),
@@ -163,8 +173,9 @@ def _load(options: ServiceOptions) -> LoadedModel:
         loaded_at=int(time.time()),
         fingerprint=_fingerprint(path, config),
         embedding=embedding,
-        answers=not (encodes or only_embeds(path)),
-        grammars=None if encodes else Grammars.of(tokenizer, engine.vocab_size, engine.eos_token_ids),
+        answers=answers,
+        classifier=classifier,
+        grammars=Grammars.of(tokenizer, engine.vocab_size, engine.eos_token_ids) if answers else None,
     )
 
 

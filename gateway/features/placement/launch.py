@@ -57,6 +57,7 @@ def llm_arguments(name: str, config: LlmRuntime, cores: int) -> list[str]:
     line += ["--max-num-batched-tokens", str(config.max_num_batched_tokens)]
     line += ["--kv-cache", format_size_or_share(config.kv_cache), "--kv-cache-dtype", config.kv_cache_dtype]
     line += ["--pooling", config.pooling] + (["--matryoshka"] if config.matryoshka else [])
+    line += ["--task", config.task] if config.task != "auto" else []
     if sampling := config.sampling.model_dump(exclude_none=True):
         line += ["--sampling", json.dumps(sampling)]
     if not config.prefix_cache:

@@ -14,6 +14,7 @@ answers.py           writes answers in each API's shape
 token_logprobs.py    log-probabilities in each API's shape
 responses.py         `/v1/responses`
 embeddings.py        `/v1/embeddings`
+ranking.py           `/v1/rerank`, `/score` and `/classify`
 tokenize.py          `/tokenize` and `/detokenize`; text_bodies.py: the bodies of these three
 metrics.py           the page of `/metrics`
 """

@@ -1,8 +1,9 @@
 """`/v1/embeddings`: one vector for each text or list of tokens, in their order."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Generic, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +12,14 @@ from adapters import offload
 from adapters.errors import BackendError, CallerError, ContextTooLong, InferenceError
 from adapters.wire.openai import embeddings as wire
 from adapters.wire.openai.embeddings import Vector
-from runtimes.llm.api.submission import LoadedModel
+from runtimes.llm.api.generation import EmbeddingPhases
+from runtimes.llm.api.metrics import ServerMetrics
+from runtimes.llm.api.submission import LoadedModel, RequestOrigin
 from runtimes.llm.api.text_bodies import EmbeddingsBody
 from runtimes.llm.engine.async_engine import QueueFull, TokenOutput
 from runtimes.llm.model.embedding_config import EmbeddingConfig
+from runtimes.llm.sequence import Pooling
+from runtimes.llm.text.pairs import TextTokens
 
 MAX_TOKENS = 300_000
 """Tokens of all texts of one request, as at OpenAI."""
@@ -25,10 +30,7 @@ AT_A_TIME = 16 * 1024
 _SMALLEST = 1e-12
 
 
-class Embeds(Protocol):
-    """The engine's output for one text. Raises `InferenceError`, or ValueError for tokens outside the vocabulary."""
-
-    async def __call__(self, row: Sequence[int]) -> TokenOutput: ...
+R = TypeVar("R")
 
 
 def check_dimensions(body: EmbeddingsBody, config: EmbeddingConfig) -> None:
@@ -83,8 +85,38 @@ def _check(row: list[int], longest: int, index: int) -> None:
         raise ContextTooLong(message, param="input")
 
 
-async def embedded(rows: Sequence[Sequence[int]], embeds: Embeds) -> list[TokenOutput]:
-    """The engine's output for each text. The first failure cancels all."""
+async def pooled(
+    texts: Sequence[TextTokens], model: LoadedModel, pooling: Pooling, origin: RequestOrigin, metrics: ServerMetrics
+) -> list[TokenOutput]:
+    """The vector of each text, counted and traced as one request. Raises `InferenceError`."""
+    ended: Literal["stop", "abort", "error"] = "abort"
+    began, phases = time.perf_counter(), EmbeddingPhases()
+
+    def embeds(text: TextTokens) -> Awaitable[TokenOutput]:
+        return model.engine.embed(
+            text.token_ids,
+            pooling,
+            origin.salt,
+            standing=origin.standing,
+            times=phases.begin(),
+            second_part=text.second_part,
+        )
+
+    try:
+        outputs = await embedded(texts, embeds)
+        ended = "stop"
+    except InferenceError:
+        ended = "error"
+        raise
+    finally:
+        metrics.finished(ended, time.perf_counter() - began)
+        phases.record(sum(len(text.token_ids) for text in texts))
+    return outputs
+
+
+async def embedded(rows: Sequence[R], embeds: Callable[[R], Awaitable[TokenOutput]]) -> list[TokenOutput]:
+    """The engine's output for each text. The first failure cancels all. `embeds` raises `InferenceError`, or ValueError
+    for tokens outside the vocabulary."""
     work = _Work(rows, embeds)
     try:
         async with asyncio.TaskGroup() as group:
@@ -98,16 +130,16 @@ async def embedded(rows: Sequence[Sequence[int]], embeds: Embeds) -> list[TokenO
     return [work.outputs[place] for place in range(len(rows))]
 
 
-class _Work:
+class _Work(Generic[R]):
     """The texts of a request, and its workers. A worker that gets QueueFull leaves its text to the other workers.
 
     Without other workers the queue is full of other requests, and the error is raised.
     """
 
-    def __init__(self, rows: Sequence[Sequence[int]], embeds: Embeds) -> None:
+    def __init__(self, rows: Sequence[R], embeds: Callable[[R], Awaitable[TokenOutput]]) -> None:
         self.outputs: dict[int, TokenOutput] = {}
-        self._left: Iterator[tuple[int, Sequence[int]]] = iter(enumerate(rows))
-        self._back: list[tuple[int, Sequence[int]]] = []
+        self._left: Iterator[tuple[int, R]] = iter(enumerate(rows))
+        self._back: list[tuple[int, R]] = []
         self._under_way = 0
         self._embeds = embeds
 

@@ -2,9 +2,7 @@
 
 import functools
 import logging
-import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal
 
 from adapters import offload
 from adapters.errors import BackendError, CallerError, InferenceError, NotFound, Unavailable, Unsupported
@@ -15,7 +13,7 @@ from adapters.wire.field_names import RESPONSES
 from adapters.wire.internal_headers import decode as decode_standing
 from runtimes.llm.api import embeddings, responses
 from runtimes.llm.api.answers import AnswerWriter, ChatWriter, CompletionWriter
-from runtimes.llm.api.generation import Answering, AnswerStream, EmbeddingPhases
+from runtimes.llm.api.generation import Answering, AnswerStream
 from runtimes.llm.api.http_bodies import (
     JSON,
     RETRY_SECONDS,
@@ -28,6 +26,7 @@ from runtimes.llm.api.http_bodies import (
 )
 from runtimes.llm.api.metrics import CONTENT_TYPE as METRICS_TYPE
 from runtimes.llm.api.metrics import ServerMetrics
+from runtimes.llm.api.ranking import RankingRoutes
 from runtimes.llm.api.request_decoding import decode_chat, decode_completion, decoded
 from runtimes.llm.api.requests import GenerateBody
 from runtimes.llm.api.submission import (
@@ -47,6 +46,7 @@ from runtimes.llm.api.thinking import answer_parser, ignore_thinking, think_pars
 from runtimes.llm.api.token_logprobs import TokenNames
 from runtimes.llm.api.tokenize import text_of, tokens_of
 from runtimes.llm.engine.async_engine import EngineStats
+from runtimes.llm.text.pairs import TextTokens
 
 COMPLETION_MAX_TOKENS = 16
 log = logging.getLogger(__name__)
@@ -64,6 +64,7 @@ class App:
             ("POST", "/v1/completions"): self._completions,
             ("POST", "/v1/responses"): self._responses,
             ("POST", "/v1/embeddings"): self._embeddings,
+            **RankingRoutes(self._ready, self.metrics, served_name).routes(),
             ("POST", "/tokenize"): self._tokenize,
             ("POST", "/detokenize"): self._detokenize,
             ("GET", "/v1/models"): self._models,
@@ -173,27 +174,17 @@ class App:
         return reported(answer, hints)
 
     async def _embeddings(self, request: Request) -> Response:
-        began = time.perf_counter()
         written = await json_body(request)
         body = await offload.parse(written, decode_embeddings, written)
         model = self._ready(body.model)
         embeddings.check_dimensions(body, model.embedding)
+        if model.classifier is not None:
+            message = f"The model `{self.served_name}` only scores texts: use /v1/rerank, /score or /classify."
+            raise Unsupported(message, param="model")
         rows = await embeddings.rows_of(body, model)
-        origin = _origin(request, model)
-        ended: Literal["stop", "abort", "error"] = "abort"
-        embed = functools.partial(
-            model.engine.embed, pooling=model.embedding.pooling, salt=origin.salt, standing=origin.standing
-        )
-        phases = EmbeddingPhases()
-        try:
-            outputs = await embeddings.embedded(rows, lambda row: embed(row, times=phases.begin()))
-            ended = "stop"
-        except InferenceError:
-            ended = "error"
-            raise
-        finally:
-            self.metrics.finished(ended, time.perf_counter() - began)
-            phases.record(tokens := sum(map(len, rows)))
+        texts = [TextTokens(row) for row in rows]
+        outputs = await embeddings.pooled(texts, model, model.embedding.pooling, _origin(request, model), self.metrics)
+        tokens = sum(map(len, rows))
         content = await embeddings.body_of(body, outputs, model.embedding, self.served_name, tokens)
         return Response(200, [JSON], content)
 
@@ -258,7 +249,10 @@ class App:
     def _answering(self, name: str | None) -> LoadedModel:
         model = self._ready(name)
         if not model.answers:
-            message = f"The model `{self.served_name}` only embeds texts: use /v1/embeddings."
+            verb, paths = "embeds", "/v1/embeddings"
+            if model.classifier is not None:
+                verb, paths = "scores", "/v1/rerank, /score or /classify"
+            message = f"The model `{self.served_name}` only {verb} texts: use {paths}."
             raise Unsupported(message, param="model")
         return model
 

@@ -19,6 +19,7 @@ from runtimes.llm.api.messages import Message
 from runtimes.llm.api.requests import GenerateBody
 from runtimes.llm.api.token_logprobs import EchoedPrompt, ScoredPrompt, TokenNames, scored_prompt
 from runtimes.llm.engine.async_engine import AsyncEngine, SamplingParams
+from runtimes.llm.engine.classifier_loader import Classifier
 from runtimes.llm.grammar.constraint import Compiled, Grammar, Grammars
 from runtimes.llm.grammar.think_rules import ThoughtRules
 from runtimes.llm.model.embedding_config import EmbeddingConfig
@@ -130,6 +131,8 @@ class LoadedModel:
     """The computation of the model's vectors."""
     answers: bool = True
     """Whether it generates text: encoders only embed."""
+    classifier: Classifier | None = None
+    """The head of a model that scores or labels texts."""
     grammars: Grammars | None = None
     """None for a model without an end token: no constraint is possible then."""
     encoding: EncodingThread = field(default_factory=EncodingThread)

@@ -9,5 +9,5 @@ block_manager.py     pages of the KV cache, and the prefix cache
 model_runner.py      one step: a batch in, sampled tokens or vectors of texts out
 executor.py          the interface of executors, the one of torch, and the choice among them
 sampler.py           logits to tokens; logits_processors.py: bias, penalties, masks, top-k, top-p, min-p
-encoder_loader.py    the engine over an encoder
+encoder_loader.py    the engine over an encoder; classifier_loader.py: the head of a classifier
 """

@@ -161,9 +161,13 @@ class AsyncEngine:
         *,
         standing: Standing = DEFAULT_STANDING,
         times: PhaseTimes | None = None,
+        second_part: int | None = None,
     ) -> TokenOutput:
-        """The only output of a text to embed, which has its `pooled` vector [hidden]. Raises as `submit` does."""
-        generation = self.submit(prompt, _NO_ANSWER, salt, pooling, standing=standing, times=times)
+        """The only output of a text to embed, which has its `pooled` vector [hidden]. The second text of a pair begins
+        at `second_part`. Raises as `submit` does."""
+        generation = self.submit(
+            prompt, _NO_ANSWER, salt, pooling, standing=standing, times=times, second_part=second_part
+        )
         try:
             return await anext(generation)
         finally:
@@ -180,6 +184,7 @@ class AsyncEngine:
         standing: Standing = DEFAULT_STANDING,
         constraint: Constraint | None = None,
         times: PhaseTimes | None = None,
+        second_part: int | None = None,
     ) -> Generation:
         """Begin an answer. Prompts with the same salt share cached pages. The last `continued` tokens already belong to
         the answer. The `constraint` limits its tokens. `times` receives the times of its phases.
@@ -189,8 +194,9 @@ class AsyncEngine:
         if self._dead is not None:
             raise EngineDead(self._dead.message)
         sequence_id = self._engine.add(
-            prompt, params, salt, pooling, continued=continued, standing=standing, constraint=constraint, times=times
-        )
+            prompt, params, salt, pooling, continued=continued, standing=standing, constraint=constraint, times=times,
+            second_part=second_part,
+        )  # fmt: skip
         generation = Generation(functools.partial(self._cancel, sequence_id), times)
         self._generations[sequence_id] = generation
         if params.max_tokens == 0:

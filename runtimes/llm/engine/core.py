@@ -207,10 +207,11 @@ class Engine:
         standing: Standing = DEFAULT_STANDING,
         constraint: Constraint | None = None,
         times: PhaseTimes | None = None,
+        second_part: int | None = None,
     ) -> int:
         """Queue a prompt; returns the id of its sequence. Prompts with the same salt share cached pages. The last
         `continued` tokens already belong to the answer: they count as generated, and the `constraint` includes them.
-        With `pooling` the sequence has one output and no token.
+        With `pooling` the sequence has one output and no token. The second text of a pair begins at `second_part`.
 
         Raises QueueFull, PromptTooLong, TooLate, or ValueError for an empty prompt or a token outside the vocabulary.
         """
@@ -236,6 +237,7 @@ class Engine:
             standing=standing,
             constraint=constraint,
             times=times,
+            second_part=second_part,
         )
         self._scheduler.blocks.prepare(sequence)  # while the model runs, not between two steps
         with self._changed:

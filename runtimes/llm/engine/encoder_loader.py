@@ -19,7 +19,7 @@ from runtimes.llm.weights.loader import DeviceName, DtypeName, check_weight, cho
 from runtimes.llm.weights.tensor_files import TensorFiles, json_object
 
 # Files of models that were trained with a head store the encoder's tensors under one of these.
-_PREFIXES = ("", "bert.", "roberta.", "mpnet.", "distilbert.", "model.", "new.", "gte.", "nomic_bert.")
+PREFIXES = ("", "bert.", "roberta.", "mpnet.", "distilbert.", "model.", "new.", "gte.", "nomic_bert.")
 
 
 def read_encoder(
@@ -37,7 +37,7 @@ def read_encoder(
 
     def tensor(name: str, shape: tuple[int, ...]) -> Weight:
         place = stored_in(ENCODERS[raw["model_type"]], name)
-        stored = next((prefix + place.name for prefix in _PREFIXES if prefix + place.name in files), place.name)
+        stored = next((prefix + place.name for prefix in PREFIXES if prefix + place.name in files), place.name)
         weight = place.of(files.tensor(stored), config)
         check_weight(stored, weight, shape)
         how: WeightsName = "unquantized" if name.startswith("embeddings.") or "relative" in name else weights

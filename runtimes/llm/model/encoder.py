@@ -74,9 +74,9 @@ class Encoder:
         if not config.ropes:
             places = read.plain("embeddings.position_embeddings.weight", config.num_positions, hidden)
             self._places = places[config.first_position :]
-        self._type: Tensor | None = None
-        if config.num_types:  # every token is of a text's first part
-            self._type = read.plain("embeddings.token_type_embeddings.weight", config.num_types, hidden)[0]
+        self._types: Tensor | None = None
+        if config.num_types:
+            self._types = read.plain("embeddings.token_type_embeddings.weight", config.num_types, hidden)
         self._turns = [rotary_tables(rope, config.num_positions, self._words.device) for rope in config.ropes]
         self._norm = read.norm("embeddings.LayerNorm")
         self._layers = [read.layer(index) for index in range(config.num_layers)]
@@ -94,16 +94,31 @@ class Encoder:
         token_ids = torch.tensor([token for text in texts for token in text], device=device)
         positions = torch.cat([torch.arange(len(text), device=device) for text in texts])
         alike = [(len(list(group)), length) for length, group in groupby(map(len, texts))]
-        states = self._forward(token_ids, positions, alike).float().split([len(text) for text in texts])
+        types = self._types_of([chunks[i] for i in order])
+        states = self._forward(token_ids, positions, types, alike).float().split([len(text) for text in texts])
         places = sorted(range(len(order)), key=order.__getitem__)
         return torch.cat([states[place] for place in places])
 
-    def _forward(self, token_ids: Tensor, positions: Tensor, alike: list[tuple[int, int]]) -> Tensor:
+    def _types_of(self, chunks: Sequence[Chunk]) -> Tensor | None:
+        """What the place in a pair adds to each token: [T, hidden], or [hidden] if all texts are alone."""
+        if self._types is None:
+            return None
+        if len(self._types) < 2 or all(chunk.second_part is None for chunk in chunks):
+            return self._types[0]
+        kinds: list[int] = []
+        for chunk in chunks:
+            first = len(chunk.token_ids) if chunk.second_part is None else chunk.second_part
+            kinds += [0] * first + [1] * (len(chunk.token_ids) - first)
+        return self._types[torch.tensor(kinds, device=self._types.device)]
+
+    def _forward(
+        self, token_ids: Tensor, positions: Tensor, types: Tensor | None, alike: list[tuple[int, int]]
+    ) -> Tensor:
         """`alike` lists runs of consecutive texts of one length, as number and length: [T] → [T, hidden]."""
         hidden = self._words[token_ids]
         if self._places is not None:
             hidden = hidden + self._places[positions]
-        hidden = self._norm(hidden if self._type is None else hidden + self._type)
+        hidden = self._norm(hidden if types is None else hidden + types)
         turns = [(cos[positions][:, None], sin[positions][:, None]) for cos, sin in self._turns]
         masks = [[self._mask(length, window) for _, length in alike] for window in self.config.windows]
         for layer in self._layers:

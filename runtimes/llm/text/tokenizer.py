@@ -248,6 +248,31 @@ class Tokenizer:
         begin = max(limit - self._closing, 0)
         return ids[:begin] + ids[len(ids) - (limit - begin) :]
 
+    def plain(self, text: str) -> tokenizers.Encoding:
+        """A text without the control tokens around it, for `joined`."""
+        encoding: tokenizers.Encoding = self._backend.encode_batch_fast([text], add_special_tokens=False)[0]
+        return encoding
+
+    def joined(self, first: tokenizers.Encoding, second: tokenizers.Encoding) -> tokenizers.Encoding:
+        """A pair between the control tokens that the model expects around both texts."""
+        return self._backend.post_process(first, second, add_special_tokens=True)
+
+    def shortened(self, text: str, limit: int) -> str:
+        """The beginning of `text` that its first `limit` tokens stand for."""
+        encoding = self._backend.encode_batch([text], add_special_tokens=False)[0]
+        if len(encoding.ids) <= limit:
+            return text
+        return text[: encoding.offsets[limit - 1][1]]
+
+    @property
+    def added_to_pairs(self) -> int:
+        """The number of control tokens of a pair."""
+        return self._backend.num_special_tokens_to_add(is_pair=True)
+
+    def token_id(self, spelling: str) -> int | None:
+        """The id of a token of exactly that spelling."""
+        return self._backend.token_to_id(spelling)
+
     def decode(self, token_ids: Iterable[int], *, special: bool = False) -> str:
         """The text of the ids within a longer text; invalid UTF-8 becomes U+FFFD. Control tokens are omitted, or with
         `special` spelled.

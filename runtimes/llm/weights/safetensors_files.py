@@ -14,6 +14,9 @@ from runtimes.llm.model.tensor_names import TensorPart, neighbours_apart, stored
 from runtimes.llm.weights.quantized_files import QuantizedFiles, quantization_settings
 from runtimes.llm.weights.tensor_files import TensorFiles, json_object
 
+_HEADLESS = ("Model", "ForSequenceClassification")
+"""How transformers' classes without the matrix of logits end."""
+
 
 class SafetensorsCheckpoint:
     """A Hugging Face folder: config.json, and the tensors in its files."""
@@ -59,13 +62,15 @@ class SafetensorsCheckpoint:
     def _lacks_head(self, raw: Mapping[str, Any]) -> bool:
         """Of a model that was saved as transformers' base class, such as Qwen3Model."""
         classes = raw.get("architectures") or []
-        bare = all(str(name).endswith("Model") for name in classes) if classes else "embed_tokens.weight" in self._files
+        bare = (
+            all(str(name).endswith(_HEADLESS) for name in classes) if classes else "embed_tokens.weight" in self._files
+        )
         return bare and self.stored_name("lm_head.weight") not in self._files
 
 
 def _refuse_classifier(folder: Path, raw: Mapping[str, Any]) -> None:
     for name in raw.get("architectures") or []:
-        if str(name).endswith(("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")):
+        if str(name).endswith(("ForTokenClassification", "ForQuestionAnswering")):
             raise UnsupportedModel(
                 f"{folder.name} is a classifier ({name}), which has no head for text: serve it with `kind: vllm`"
             )

@@ -54,6 +54,14 @@ _ENCODERS = {
     "nomic_bert": "nomic-embed v1 and v1.5",
     "new gte": "gte-multilingual, gte-en v1.5, arctic-embed-m-v2",
 }
+_CLASSIFIERS = {
+    "bert": ("ms-marco-MiniLM, TinyBERT", "pooler, `classifier`"),
+    "xlm-roberta roberta camembert": ("bge-reranker, bge-reranker-v2-m3, mmarco-mMiniLM", "`classifier` of two layers"),
+    "modernbert": ("gte-reranker-modernbert, Ettin rerankers", "`head`, `classifier`; the first state or the mean"),
+    "new gte nomic_bert": ("gte-multilingual-reranker", "pooler, `classifier`"),
+    "distilbert": ("distilbert-sst-2 and the like", "`pre_classifier`, `classifier`"),
+    "mpnet": ("classifiers of MPNet", "`classifier` of two layers"),
+}
 _MISSING = {
     "deepseek_v3 kimi_k2 deepseek_v32 mistral4": ("DeepSeek V2, V3, R1, Kimi K2, Mistral Large 3", "latent attention"),
     "qwen3_next qwen3_5": ("Qwen 3-Next, Qwen 3.5", "layers with a recurrent state"),
@@ -97,6 +105,17 @@ They embed texts, and answer no chats. They load from safetensors and from PyTor
 | models | `model_type` |
 |---|---|
 """
+_RANK = """
+## Rerankers and classifiers
+
+A model that was saved as `…ForSequenceClassification` answers
+[`/v1/rerank`, `/score` and `/classify`](llm-engine.md#rerankers-and-classifiers), and nothing else. Its class may be of
+a type below, or of any decoder above: there the head is `score`, over the last token's state. Qwen 3 Reranker ranks
+with `task: rerank`. In float32, scores differ from sentence-transformers' CrossEncoder by less than 0.0001.
+
+| models | `model_type` | head |
+|---|---|---|
+"""
 _REFUSE = """
 ## Refused
 
@@ -139,14 +158,32 @@ def page() -> str:
         for types, title in DECODERS.items()
     ]
     encoders = [f"| {title} | {_coded(types)} |" for types, title in _ENCODERS.items()]
+    ranking = [f"| {title} | {_coded(types)} | {head} |" for types, (title, head) in _CLASSIFIERS.items()]
     refused = [f"| {title} | {_coded(types)} | {part} |" for types, (title, part) in _MISSING.items()]
-    parts = (_HEAD, *lines, "", _EMBED.strip("\n"), *encoders, "", _REFUSE.strip("\n"), *refused)
+    parts = (
+        _HEAD,
+        *lines,
+        "",
+        _EMBED.strip("\n"),
+        *encoders,
+        "",
+        _RANK.strip("\n"),
+        *ranking,
+        "",
+        _REFUSE.strip("\n"),
+        *refused,
+    )
     return "\n".join(parts).replace("|---|---|---|---|\n\n", "|---|---|---|---|\n") + "\n"
 
 
 def listed() -> set[str]:
     """Every model_type on the page that loads."""
     return {name for types in (*DECODERS, *_ENCODERS) for name in types.split()}
+
+
+def classifiers() -> set[str]:
+    """Every type of encoders on the page that ranks."""
+    return {name for types in _CLASSIFIERS for name in types.split()}
 
 
 def missing() -> set[str]:

@@ -5,6 +5,8 @@ import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -15,13 +17,14 @@ from adapters.http1.server import Limits, Server
 from runtimes.llm.api.http_bodies import refusal
 from runtimes.llm.api.server import App
 from runtimes.llm.api.submission import LoadedModel
-from runtimes.llm.engine.async_engine import AsyncEngine, Engine, StepRunner
+from runtimes.llm.engine.async_engine import AsyncEngine, Engine, EngineConfig, StepRunner
 from runtimes.llm.engine.block_manager import BlockManager
 from runtimes.llm.engine.model_runner import Pooler
 from runtimes.llm.engine.scheduler import Scheduler
 from runtimes.llm.engine.step_budget import SchedulerConfig
 from runtimes.llm.grammar.constraint import Grammars
 from runtimes.llm.sequence import Sampled, StepBatch
+from runtimes.llm.service import ServiceOptions
 from runtimes.llm.text.chat_template import ChatTemplate
 from runtimes.llm.text.tokenizer import Tokenizer
 from runtimes.spans import SpanBuffer
@@ -138,6 +141,37 @@ async def serving(
         if app.model is not None and app.model.grammars is not None:
             app.model.grammars.close()
         engine.check_idle()
+
+
+def options_of(folder: Path, **changes: Any) -> ServiceOptions:
+    """What a process is started with for the model of a folder, in float32."""
+    engine = partial(EngineConfig, dtype="float32", executor="torch", kv_cache_bytes=1 << 20, max_num_seqs=2)
+    options: dict[str, Any] = {"engine_config": engine, "pooling": "auto", "task": "auto", "sampling": {}, **changes}
+    return ServiceOptions(
+        model=str(folder), served_name="m", matryoshka=False, socket=None, host="", port=None, max_held=1,
+        drain_seconds=0, exit_with_parent=False, **options,
+    )  # fmt: skip
+
+
+@asynccontextmanager
+async def serving_model(model: LoadedModel) -> AsyncIterator[Running]:
+    """A server of a loaded model, without a parrot; afterwards its engine is idle."""
+    app = App(MODEL)
+    app.model = model
+    server = Server(app, Limits(max_body=1 << 22), refusal)
+    await model.engine.start()
+    host, port = await server.listen_tcp("127.0.0.1", 0)
+    url = f"http://{host}:{port}"
+    client = AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=300)
+    try:
+        yield Running(url, client, app, model.engine, parrot=None)  # type: ignore[arg-type]
+    finally:
+        await client.close()
+        await server.aclose()
+        await model.engine.aclose()
+        if model.grammars is not None:
+            model.grammars.close()
+        model.engine.check_idle()
 
 
 async def until_idle(engine: AsyncEngine) -> None:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,14 @@ from gguf import GGUFWriter
 
 from runtimes.llm.api.requests import ChatBody
 from runtimes.llm.api.submission import LoadedModel
-from runtimes.llm.engine.async_engine import EngineConfig
 from runtimes.llm.model.model_config import UnsupportedModel
-from runtimes.llm.service import ServiceOptions, _load
+from runtimes.llm.service import load
 from runtimes.llm.text.chat_template import ChatTemplate
 from runtimes.llm.text.tokenizer import UnsupportedTokenizer
 from runtimes.llm.weights.generation_config import InvalidModelFile, SamplingDefaults, sampling_defaults
 from runtimes.wheels import ModelUnavailable
 from tests.runtimes.llm.reference import save_safetensors, tiny_llama
+from tests.runtimes.llm.server_fixtures import options_of
 from tests.support.tokenizer_folders import write_tokenizer
 
 ROWS = 538
@@ -37,12 +36,7 @@ def change(folder: Path, name: str, **fields: Any) -> None:
 
 
 def loaded(folder: Path, **sampling: float) -> LoadedModel:
-    options = ServiceOptions(
-        model=str(folder), served_name="m", pooling="auto", matryoshka=False, sampling=sampling, socket=None, host="",
-        port=None, max_held=1, drain_seconds=0, exit_with_parent=False,
-        engine_config=partial(EngineConfig, dtype="float32", executor="torch", kv_cache_bytes=1 << 20, max_num_seqs=2),
-    )  # fmt: skip
-    return _load(options)
+    return load(options_of(folder, sampling=sampling))
 
 
 @pytest.mark.parametrize(

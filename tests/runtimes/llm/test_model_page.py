@@ -7,7 +7,7 @@ from runtimes.llm.model.hugging_face import OTHER_PARTS
 from runtimes.llm.weights.gguf_config import ARCHITECTURES
 from tests.runtimes.llm.families import FAMILIES
 from tests.runtimes.llm.family_table import ROWS
-from tests.runtimes.llm.model_page import listed, loadable, missing, page
+from tests.runtimes.llm.model_page import classifiers, listed, loadable, missing, page
 
 PAGE = Path("docs/llm-models.md")
 
@@ -20,6 +20,10 @@ def test_the_page_lists_every_family_and_no_other() -> None:
     assert listed() == loadable() | set(OTHER_PARTS)
     assert {row.family for row in ARCHITECTURES.values()} <= loadable()
     assert not missing() & loadable()
+
+
+def test_every_encoder_of_the_page_ranks() -> None:
+    assert classifiers() == set(ENCODERS)
 
 
 def test_every_decoder_is_compared_with_transformers() -> None:

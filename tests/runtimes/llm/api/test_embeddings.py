@@ -3,7 +3,6 @@
 import asyncio
 import base64
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from adapters.errors import BackendError, CallerError
-from adapters.http1.server import Limits, Server
 from runtimes.llm.api import embeddings
-from runtimes.llm.api.http_bodies import refusal
-from runtimes.llm.api.server import App
 from runtimes.llm.api.submission import LoadedModel
 from runtimes.llm.engine.async_engine import AsyncEngine, Engine, EngineConfig, QueueFull, TokenOutput
 from runtimes.llm.engine.encoder_loader import load_encoder
@@ -26,7 +22,7 @@ from runtimes.llm.model.embedding_config import EmbeddingConfig, embedding_confi
 from runtimes.llm.text.tokenizer_loader import load_tokenizer
 from runtimes.llm.weights.loader import load_model
 from tests.runtimes.llm.reference import save_safetensors, tiny_llama
-from tests.runtimes.llm.server_fixtures import MODEL, Running, get, post
+from tests.runtimes.llm.server_fixtures import MODEL, Running, get, post, serving_model
 from tests.support.byte_tokenizer import byte_tokenizer
 from tests.support.cases import cases
 
@@ -36,24 +32,6 @@ SENTENCES = [
     "The central bank raised interest rates.",
     "naïve café, 你好 [SEP] 😀",
 ]
-
-
-@asynccontextmanager
-async def embedding(model: LoadedModel) -> AsyncIterator[Running]:
-    app = App(MODEL)
-    app.model = model
-    server = Server(app, Limits(max_body=1 << 22), refusal)
-    await model.engine.start()
-    host, port = await server.listen_tcp("127.0.0.1", 0)
-    url = f"http://{host}:{port}"
-    client = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=300)
-    try:
-        yield Running(url, client, app, model.engine, parrot=None)  # type: ignore[arg-type]
-    finally:
-        await client.close()
-        await server.aclose()
-        await model.engine.aclose()
-        model.engine.check_idle()
 
 
 def encoder(folder: Path, **changes: Any) -> LoadedModel:
@@ -78,7 +56,7 @@ def decoder(folder: Path, **changes: Any) -> LoadedModel:
 
 @pytest.fixture
 async def running(minilm: Path) -> AsyncIterator[Running]:
-    async with embedding(encoder(minilm)) as running:
+    async with serving_model(encoder(minilm)) as running:
         yield running
 
 
@@ -133,7 +111,7 @@ async def test_both_encodings_and_all_forms_of_input_are_equal(running: Running)
 @pytest.mark.processes
 async def test_more_texts_than_a_step_holds(minilm: Path) -> None:
     """The texts also exceed the queue: the rest is added later."""
-    async with embedding(encoder(minilm, max_num_seqs=4, max_queue=8)) as running:
+    async with serving_model(encoder(minilm, max_num_seqs=4, max_queue=8)) as running:
         texts = [f"{word} {i}" for i in range(15) for word in ("river", "bank", "turbine")]
         made = await running.client.embeddings.create(model=MODEL, input=texts)
         alone = await running.client.embeddings.create(model=MODEL, input=texts[7])
@@ -204,7 +182,7 @@ async def test_malformed_bodies_are_refused(running: Running) -> None:
 
 
 async def test_a_model_that_answers_embeds_too(llama_folder: Path) -> None:
-    async with embedding(decoder(llama_folder)) as running:
+    async with serving_model(decoder(llama_folder)) as running:
         answer = await running.client.embeddings.create(model=MODEL, input=["water", "river"])
         chat = await running.client.completions.create(model=MODEL, prompt="water", max_tokens=3)
         assert chat.choices[0].finish_reason == "length"
@@ -220,7 +198,7 @@ async def test_a_model_that_answers_embeds_too(llama_folder: Path) -> None:
 async def test_a_vector_is_cut_where_that_means_something(llama_folder: Path) -> None:
     model = decoder(llama_folder)
     some = replace(model, embedding=EmbeddingConfig(pooling="last", normalize=False, dimensions=frozenset({8, 4096})))
-    async with embedding(some) as running:
+    async with serving_model(some) as running:
         create = running.client.embeddings.create
         [whole] = vectors(await create(model=MODEL, input="water"))
         assert np.linalg.norm(whole) != pytest.approx(1, abs=1e-3)
@@ -234,7 +212,7 @@ async def test_a_vector_is_cut_where_that_means_something(llama_folder: Path) ->
 
 async def test_a_client_that_leaves_takes_its_texts_along(llama_folder: Path) -> None:
     model = decoder(llama_folder, max_num_seqs=1)
-    async with embedding(model) as running:
+    async with serving_model(model) as running:
         embed = asyncio.ensure_future(running.client.embeddings.create(model=MODEL, input=["x" * 60] * 500))
         async with asyncio.timeout(300):
             while not running.engine.stats().waiting:
@@ -248,7 +226,7 @@ async def test_a_client_that_leaves_takes_its_texts_along(llama_folder: Path) ->
 async def test_a_model_that_computes_nan_is_an_error(llama_folder: Path) -> None:
     model = decoder(llama_folder)
     model.engine._engine._pooler._executor.model.norm.fill_(float("nan"))  # type: ignore[union-attr]
-    async with embedding(model) as running:
+    async with serving_model(model) as running:
         with pytest.raises(openai.InternalServerError, match="not finite"):
             await running.client.embeddings.create(model=MODEL, input="x")
 
