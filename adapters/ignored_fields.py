@@ -65,11 +65,12 @@ COUNT = frozenset({
 """Anthropic's count of a message's tokens."""
 
 _RERANK = _COMMON | {
-    "documents", "max_chunks_per_doc", "max_tokens_per_doc", "priority", "query", "rank_fields", "return_documents",
-    "top_k", "top_n", "truncate_prompt_tokens",
+    "documents", "instruction", "max_chunks_per_doc", "max_tokens_per_doc", "priority", "query", "rank_fields",
+    "return_documents", "top_k", "top_n", "truncate_prompt_tokens",
 }  # fmt: skip
 _SCORE = _COMMON | {
-    "encoding_format", "mm_processor_kwargs", "priority", "queries", "documents", "text_1", "text_2",
+    "data_1", "data_2", "encoding_format", "instruction", "mm_processor_kwargs", "priority", "queries", "documents",
+    "text_1", "text_2",
     "truncate_prompt_tokens",
 }  # fmt: skip
 _TOKENIZE = _PROMPT | {"content", "model", "prompt", "return_token_strs", "with_pieces"}

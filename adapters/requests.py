@@ -360,3 +360,24 @@ class AppRequest(ModelRequest, frozen=True, kw_only=True):
     @property
     def shareable(self) -> bool:
         return False
+
+
+class RankingRequest(AppRequest, frozen=True, kw_only=True):
+    """`/v1/rerank` and its other paths: documents in the order of their relevance. Its rows are documents.
+
+    The body is forwarded, and its tokens are counted.
+    """
+
+    operation: ClassVar[str] = "rerank"
+
+
+class ScoringRequest(RankingRequest, frozen=True, kw_only=True):
+    """`/score`: the similarity of pairs, which are its rows."""
+
+    operation: ClassVar[str] = "score"
+
+
+class ClassifyingRequest(RankingRequest, frozen=True, kw_only=True):
+    """`/classify`: the labels of texts, which are its rows."""
+
+    operation: ClassVar[str] = "classify"

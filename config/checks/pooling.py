@@ -1,12 +1,13 @@
 """Fields of pools without effect, and queues that never fill or never time out."""
 
 from collections.abc import Iterable, Iterator
+from typing import get_args
 
 from config.checks.references import targets, within
 from config.document import Document, Node
 from config.problem import Problem
 from config.schema.protocols import section_of, serves
-from config.schema.protocols.language import OpenAIProtocol
+from config.schema.protocols.language import OpenAIProtocol, Ranking
 from config.schema.runtimes import KINDS
 from config.schema.units import format_duration
 
@@ -90,6 +91,7 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
             yield from _tls(doc, pool)
     yield from _zones(doc, root)
     yield from _embeddings(doc, root)
+    yield from _ranking_defaults(doc, root)
 
 
 def _bus(doc: Document, pool: Node) -> Iterator[Problem]:
@@ -114,6 +116,32 @@ def _embeddings(doc: Document, root: Node) -> Iterator[Problem]:
                 message = f'has no effect on the pool "{pool.text}", whose servers take no tensors'
                 yield doc.problem_with_key(model["embeddings"].place, message)
                 break
+
+
+def _ranking_defaults(doc: Document, root: Node) -> Iterator[Problem]:
+    """Report a default model whose pools forward no such call."""
+    pools = {pool["name"].text: pool for pool in root["pools"]}
+    models = {model["name"].text: model for model in root["models"]}
+    for call in get_args(Ranking):
+        default = root["default_models"][call]
+        model = models.get(default.text)
+        if default.text is None or model is None or "pipeline" in model:
+            continue
+        for target in (pool for route in model["routes"] for pool in targets(route)):
+            pool = pools.get(target.text)
+            if pool is not None and not _forwards(pool, call):
+                message = f'is routed to the pool "{target.text}", which does not forward {call}: add it to `passes`'
+                yield doc.problem(default.place, message)
+                break
+
+
+def _forwards(pool: Node, call: str) -> bool:
+    if pool["runtime"]["kind"].text == "llm":
+        return True
+    name = protocol_of(pool)
+    if name == OpenAIProtocol().name:
+        return call in pool["protocol"]["passes"].texts()
+    return "app" in serves(name)
 
 
 def _takes_tensors(pool: Node) -> bool:

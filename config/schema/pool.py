@@ -239,6 +239,14 @@ class PoolConfig(Section):
         """Whether the endpoints accept inferences of tensors."""
         return "tensors" in self.serves
 
+    def forwards(self, operation: str) -> bool:
+        """Whether the endpoints receive requests of this operation."""
+        if isinstance(self.runtime, LlmRuntime):
+            return True
+        if isinstance(self.protocol, OpenAIProtocol):
+            return operation in self.protocol.passes
+        return "app" in self.serves
+
     @property
     def max_in_flight(self) -> int:
         """Maximum of concurrent requests at one endpoint."""

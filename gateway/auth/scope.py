@@ -1,11 +1,16 @@
 """Restricts a credential to less than its tenant may do."""
 
 from collections.abc import Iterable
+from typing import get_args
 
 from adapters.errors import Forbidden
 from config.schema.identity import ScopesConfig
+from config.schema.protocols.language import Ranking
 from config.schema.text import covers
 from policies.globs import GlobSet
+
+RANKING_FRONTS = frozenset(get_args(Ranking))
+"""Operations that `app` includes, because they are forwarded calls too."""
 
 
 class Scope:
@@ -63,6 +68,8 @@ class Scope:
 
     def check_front(self, operation: str) -> None:
         """Raises `Forbidden` for an operation outside the scope."""
-        if self._fronts is not None and operation not in self._fronts:
+        if self._fronts is None or operation in self._fronts:
+            return
+        if operation not in RANKING_FRONTS or "app" not in self._fronts:
             message = f"This credential is not for `{operation}`: its scopes name other operations."
             raise Forbidden(message).because("operation_out_of_scope", operation=operation)

@@ -8,6 +8,7 @@ from adapters.http1.message import Request, Response
 from adapters.requests import AppRequest
 from adapters.wire.openai import model_field as named
 from adapters.wire.openai.model_field import PASSTHROUGH
+from adapters.wire.openai.ranking_size import RankingSize
 from gateway.auth.keys import Principal
 from gateway.fronts import decoding, errors
 from gateway.fronts.apps import response_of
@@ -15,6 +16,7 @@ from gateway.fronts.door import Door, DoorPath
 from gateway.telemetry import Record
 
 _UNKNOWN = "Unknown path."
+NO_SIZE = RankingSize(0, 0)
 
 
 class PassedFront:
@@ -38,16 +40,18 @@ class PassedFront:
 
     async def _call(self, path: str, principal: Principal, http: Request, record: Record) -> Response:
         content_type, body = http.headers.get("content-type") or "", await http.read()
+        operation = PASSTHROUGH[path].kind
         try:
             model, stream, user = await offload.scan(len(body), named.read, content_type, body)
         except CallerError as error:
-            operation = PASSTHROUGH[path].kind
             filled = await decoding.with_default_model(self._core.snapshot, operation, content_type, body, error)
             if filled is None:
                 raise
             body = filled
             model, stream, user = await offload.scan(len(body), named.read, content_type, body)
-        request = AppRequest(
+        kind = named.RANKING.get(operation)
+        size = NO_SIZE if kind is None else await offload.scan(len(body), named.ranking_size, content_type, body)
+        request = (kind or AppRequest)(
             model=model,
             path=path,
             content_type=content_type,
@@ -56,6 +60,8 @@ class PassedFront:
             size=len(body),
             stream=stream,
             user=user,
+            prompt_tokens=size.tokens,
+            rows=size.rows,
             codec=named.CODEC,
         )
         answer = await self._core.handle(principal, request, http.headers, record)

@@ -7,7 +7,7 @@ listener without a row is for operators, and a house test fails.
 from typing import Literal, NamedTuple
 
 from adapters.wire import torchserve
-from adapters.wire.openai.model_field import PASSTHROUGH
+from adapters.wire.openai.model_field import PASSTHROUGH, RANKING
 
 Access = Literal["anyone", "scrapers", "tenant-admins", "operators"]
 """`scrapers`: everyone, unless `auth.admin.metrics` is set. `tenant-admins`: those of `{tenant}` in the path, and
@@ -101,7 +101,10 @@ CLIENT: dict[str, ClientRight] = {
     "/v2/repository/models/{model}/{order}": ClientRight(_POST, "models"),
     "/v2/{part}": ClientRight(("GET", "POST"), "models"),
     "/apps/{model}": ClientRight(("GET", "POST", "PUT", "PATCH", "DELETE"), "app", "inference"),
-    **{path: ClientRight(_POST, "app", "inference") for path in PASSTHROUGH},
+    **{
+        path: ClientRight(_POST, row.kind if row.kind in RANKING else "app", "inference")
+        for path, row in PASSTHROUGH.items()
+    },
 }
 
 _OIP, _TF = "/inference.GRPCInferenceService/", "/tensorflow.serving."

@@ -144,7 +144,9 @@ def explain(
     key: Annotated[str, typer.Option(help="Id of a key in the file: applies its roles, labels and scopes.")] = "",
     role: Annotated[Pairs, typer.Option(metavar="NAME", help="A role of the client. May be repeated.")] = None,
     label: Annotated[Pairs, typer.Option(metavar="K=V", help="A label of the key. May be repeated.")] = None,
-    front: Annotated[str, typer.Option(help="chat, text_completion, embeddings or infer.")] = "chat",
+    front: Annotated[
+        str, typer.Option(help="chat, text_completion, embeddings, rerank, score, classify or infer.")
+    ] = "chat",
     header: Annotated[Pairs, typer.Option(metavar="K=V", help="A request header. May be repeated.")] = None,
     user: Annotated[str | None, typer.Option(help="End user: the `user` field of the request.")] = None,
     prompt_tokens: Annotated[int | None, typer.Option(help="Length of the prompt in tokens.")] = None,

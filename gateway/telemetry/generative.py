@@ -11,7 +11,9 @@ from prometheus_client.core import HistogramMetricFamily, Metric
 from gateway.telemetry.histogram import Histogram, observe
 from gateway.telemetry.record import Record
 
-OPERATIONS = frozenset({"chat", "text_completion", "embeddings"})
+READS = frozenset({"embeddings", "rerank", "score", "classify"})
+"""Operations that write no tokens."""
+OPERATIONS = READS | {"chat", "text_completion"}
 PROVIDER = "headrace"
 SECONDS = tuple(round(0.01 * 2**power, 2) for power in range(14))
 FIRST_TOKEN = (
@@ -58,7 +60,7 @@ class GenerativeMetrics:
         timed: list[tuple[Histogram, float]] = [(durations, record.ended - record.started)]
         usage = record.usage
         if usage is not None:
-            if record.operation == "embeddings":
+            if record.operation in READS:
                 observe((generated.input_tokens, usage.prompt_tokens))
             else:
                 tokens = (generated.output_tokens, usage.completion_tokens)

@@ -21,7 +21,7 @@ from adapters.errors import (
     Unsupported,
 )
 from adapters.http1.client import Client
-from adapters.requests import AppRequest, ModelOrder
+from adapters.requests import AppRequest, ModelOrder, RankingRequest
 from adapters.types import Usage
 from adapters.upstreams.openai.client import OpenAIAdapter
 from adapters.wire.openai import chat as wire
@@ -443,6 +443,29 @@ async def test_a_call_is_forwarded_under_the_servers_name_and_its_answer_back(pa
     assert answer.usage == Usage(9, 0, exact=True, bytes=len(body))
     assert lines(received) == [f"POST {to}"]
     assert json.loads(received[0].body) == {"query": "q", "model": "theirs"}
+
+
+RANKED: dict[str, tuple[bytes, Usage]] = {
+    "usage": (b'{"results":[],"usage":{"total_tokens":9}}', Usage(9, 0, exact=True, rows=2)),
+    "Cohere's tokens": (b'{"results":[],"meta":{"tokens":{"input_tokens":7}}}', Usage(7, 0, exact=True, rows=2)),
+    "no tokens": (b'{"results":[],"meta":{"billed_units":{"search_units":1}}}', Usage(11, 0, rows=2)),
+    "long": (b'{"usage":{"total_tokens":9},"results":["%b"]}' % (b"x" * 400_000), Usage(9, 0, exact=True, rows=2)),
+    "odd counts": (b'{"usage":{"total_tokens":"many"},"meta":[]}', Usage(11, 0, rows=2)),
+    "no JSON": (b"ranked", Usage(11, 0, rows=2)),
+}
+
+
+@pytest.mark.parametrize("name", RANKED)
+async def test_a_ranking_is_charged_by_the_report_or_the_estimate(name: str) -> None:
+    body, expected = RANKED[name]
+    request = RankingRequest(
+        model="m", path="/v1/rerank", content_type="application/json", body=b'{"model":"m"}', codec=named.CODEC,
+        prompt_tokens=11, rows=2,
+    )  # fmt: skip
+    async with adapting(http(body, "application/json"), passes=("rerank",)) as (adapter, _):
+        answer = await adapter.call(request, within())
+    expected.bytes = len(body)
+    assert (answer.body, answer.usage) == (body, expected)
 
 
 @pytest.mark.parametrize("base", ["", "/v1", "/compatibility/v1"])

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 
 from loadtests import venvs
 from tests.servers.programs import __path__ as programs
+from tests.support.classifiers import classifier, logits_of
+from tests.support.processes import gateway
 from tests.support.providers.abilities import Stage, stage
 from tests.support.providers.openai_like import KEY, ROWS
 from tests.support.providers.script import Counts, Reply, Script, ToolCall
@@ -92,6 +95,26 @@ async def test_cohere_s_client_ranks_through_the_gateway() -> None:
         key = on.door.rig.key.plaintext
         assert await printed("cohere", "cohere_rerank.py", on.door.url, key, "chat") == expected
         assert on.script.refused == []
+
+
+async def test_cohere_s_client_ranks_with_the_engine(tmp_path: Path) -> None:
+    documents = ["a tree", "Paris, a capital", "x"]
+    folder = classifier(tmp_path / "ranker")
+    configuration: dict[str, Any] = {
+        "pools": [{"name": "llm", "runtime": {"kind": "llm", "model": str(folder), "dtype": "float32"}}],
+        "models": [{"name": "ranker", "routes": [{"to": "llm"}]}],
+        "tenants": [{"name": "acme", "models": ["*"]}],
+    }
+    async with gateway(tmp_path, configuration) as running:
+        await running.printed("Ready.")
+        read = await printed("cohere", "cohere_of_engine.py", running.url, await running.key(), "ranker")
+    scores = [1 / (1 + math.exp(-logit)) for [logit] in logits_of(folder, [("a capital", text) for text in documents])]
+    best = sorted(range(3), key=lambda at: -scores[at])
+    assert [at for at, _ in read["second"]] == best[:2]
+    assert [(at, text) for at, _, text in read["first"]] == [(at, documents[at]) for at in best]
+    assert [score for _, score, _ in read["first"]] == pytest.approx([scores[at] for at in best], abs=1e-4)
+    assert read["tokens"] > 0
+    assert read["refused"] == "documents"
 
 
 def _billed(on: Stage) -> None:

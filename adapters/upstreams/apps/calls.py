@@ -9,13 +9,13 @@ from adapters.call import Call
 from adapters.errors import BackendError, CallerError, InferenceError
 from adapters.http1.client import Client, ClientResponse
 from adapters.http1.message import Headers, encode_fields
-from adapters.requests import AppRequest, ModelRequest
+from adapters.requests import AppRequest, ModelRequest, RankingRequest
 from adapters.types import APP, Form, Usage
 from adapters.upstreams.event_stream import ForwardedBody
 from adapters.upstreams.failed_status import upstream_error
 from adapters.wire import error_table
 from adapters.wire.decoding import whole_number
-from adapters.wire.openai.model_field import with_model
+from adapters.wire.openai.model_field import usage_of, with_model
 
 MAX_REFUSAL = 1024 * 1024
 MAX_TEXT = 64 * 1024
@@ -111,6 +111,9 @@ class AppCalls:
             if (error := self._judge(request, status, headers, body)) is not None:
                 raise error
             return self._with_headers(Answer(**_head(response), body=body, usage=_usage(body)), headers)
+        if isinstance(request, RankingRequest):
+            body = await response.read()
+            return self._with_headers(Answer(**_head(response), body=body, usage=_usage_of(request, body)), headers)
         if status in (204, 304) or whole_number(headers.get("content-length") or "", most=WHOLE) is not None:
             body = await response.read(WHOLE)
             return self._with_headers(Answer(**_head(response), body=body, usage=_usage(body)), headers)
@@ -134,6 +137,13 @@ def _head(response: ClientResponse) -> _Head:
 
 def _usage(body: bytes) -> Usage:
     return Usage(bytes=len(body), exact=True)
+
+
+def _usage_of(request: RankingRequest, body: bytes) -> Usage:
+    """The tokens that the server reports, else the estimate; the rows are the request's."""
+    usage = usage_of(body) or Usage(prompt_tokens=request.prompt_tokens)
+    usage.bytes, usage.rows = len(body), request.rows
+    return usage
 
 
 async def _refusal(response: ClientResponse) -> bytes:

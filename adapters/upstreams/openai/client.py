@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
 from urllib.parse import urlsplit
@@ -24,7 +25,14 @@ from adapters.http1.message import Headers, encode_fields
 from adapters.ignored_fields import IGNORED, STRICT
 from adapters.offload import messages
 from adapters.registry import Address
-from adapters.requests import AppRequest, EmbeddingRequest, GenerateRequest, ModelOrder, ModelRequest, ResponsesRequest
+from adapters.requests import (
+    AppRequest,
+    EmbeddingRequest,
+    GenerateRequest,
+    ModelOrder,
+    ModelRequest,
+    ResponsesRequest,
+)
 from adapters.stream import OnePiece
 from adapters.types import OPENAI, Deadline, Usage
 from adapters.upstreams.apps.calls import AppCalls
@@ -73,6 +81,9 @@ MAX_LIST = 1024 * 1024
 RENAMED_SINCE = "2024-09"
 """Azure's versions before have `max_tokens` for every model, and no `stream_options`."""
 
+OURS_PASS = frozenset({"tokenize", "rerank", "score", "classify"})
+"""The calls of the bundled runtime. It refuses them itself for a model without a classifier's head."""
+
 encode = msgspec.json.Encoder().encode
 _STRICT = encode_fields([(STRICT, "true")])
 _JSON = frozenset({"application/json", "text/json"})
@@ -119,7 +130,7 @@ class OpenAIAdapter:
         self._share_prefixes = share_prefixes or (options is not None and options.share_prefixes)
         self._model = model
         self._options = options or OpenAIProtocol()
-        self._passes = {"tokenize"} if ours else frozenset(self._options.passes)
+        self._passes = OURS_PASS if ours else frozenset(self._options.passes)
         self._dialect = OURS if ours else PLAIN
         self._unknown = False
         if options is not None:
@@ -154,9 +165,7 @@ class OpenAIAdapter:
             return await self._other(request, call)
         fields = self._post_fields + encode_fields(call.fields)
         if self._ours:
-            left = max(call.deadline.at - asyncio.get_running_loop().time(), 0.001)
-            priority, salt = call.priority or "normal", "" if self._share_prefixes else call.salt
-            fields += encode_fields(internal_headers.encode(call.tenant, call.share, priority, left, salt))
+            fields += encode_fields(self._standing(call))
             if call.ignored.strict:
                 fields += _STRICT
         salted = self._dialect.salts and not self._share_prefixes
@@ -185,6 +194,12 @@ class OpenAIAdapter:
         if isinstance(request, EmbeddingRequest) and embeddings.has_other_form(request.fields, body):
             answer.body = await offload.run(len(body), embeddings.in_other_form, body)
         return answer
+
+    def _standing(self, call: Call) -> Sequence[tuple[str, str]]:
+        """What the bundled runtime's queue reads of a request."""
+        left = max(call.deadline.at - asyncio.get_running_loop().time(), 0.001)
+        priority, salt = call.priority or "normal", "" if self._share_prefixes else call.salt
+        return internal_headers.encode(call.tenant, call.share, priority, left, salt)
 
     async def _refuse(self, request: GenerateRequest, response: ClientResponse) -> NoReturn:
         """Raise the typed error of a status other than 200."""
@@ -228,9 +243,9 @@ class OpenAIAdapter:
             target = self._paths.call(operation.path, model)
         else:
             target = self._paths.at_the_server(path or operation.path)
-        answer = await self._calls.call(forwarded, target, call)
+        answer = await self._calls.call(forwarded, target, call, self._standing(call) if self._ours else ())
         if answer.body is not None and (usage := usage_of(answer.body)) is not None:
-            usage.bytes = answer.usage.bytes
+            usage.bytes, usage.rows = answer.usage.bytes, answer.usage.rows
             answer.usage = usage
         return answer
 

@@ -4,7 +4,7 @@ chat.py             chats and completions: requests, answers (also a whole one a
 request_codec.py    the codec of requests, their payload, and the features that they use
 chat_reader.py      a chat's answer, whole or streamed, for doors with another protocol; assembles its tool calls
 embeddings.py       embeddings
-ranking.py          rerank, score and classify
+ranking.py          rerank, score and classify; ranking_size.py: the size of forwarded ones
 model_field.py      the model's name in JSON objects and forms; lists of models; operations that are forwarded unchanged
 bounds.py           texts of other protocols within OpenAI's bounds
 chat_tools.py       the tools of a chat, for translations into other protocols

@@ -1,5 +1,6 @@
 """The model's name in bodies that are otherwise forwarded unchanged, the operations with them, lists of models."""
 
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -8,10 +9,20 @@ from msgspec.structs import replace
 
 from adapters import ignored_fields
 from adapters.errors import CallerError
-from adapters.requests import AppRequest, Codec, Fields, ModelRequest, R
+from adapters.requests import (
+    AppRequest,
+    ClassifyingRequest,
+    Codec,
+    Fields,
+    ModelRequest,
+    R,
+    RankingRequest,
+    ScoringRequest,
+)
 from adapters.types import Usage
 from adapters.wire import decoding, form, reported_usage
 from adapters.wire.body import field, open_body
+from adapters.wire.openai.ranking_size import RankingSize, size_of
 
 _encode = msgspec.json.Encoder().encode
 _string = msgspec.json.Decoder(str)
@@ -64,6 +75,11 @@ def read(content_type: str, body: bytes) -> tuple[str, bool, str | None]:
     return model_field.value, streams is not None and streams.value.strip().lower() in ("true", "1"), None
 
 
+def ranking_size(content_type: str, body: bytes) -> RankingSize:
+    """The rows and an estimate of the tokens of a request to rerank, score or classify. Raises `CallerError`."""
+    return RankingSize(0, 0) if form.is_form(content_type) else size_of(open_body(body))
+
+
 def names_model(content_type: str, body: bytes) -> bool:
     """Whether a body has a `model`, of any value. Raises `CallerError`."""
     if form.is_form(content_type):
@@ -99,6 +115,8 @@ def _require_json(content_type: str) -> None:
 
 class _Answer(msgspec.Struct):
     usage: Any = None
+    meta: Any = None
+    """Cohere's, whose `tokens` are another `usage`."""
 
 
 _answer = msgspec.json.Decoder(_Answer).decode
@@ -107,10 +125,13 @@ _answer = msgspec.json.Decoder(_Answer).decode
 def usage_of(body: bytes) -> Usage | None:
     """The tokens that a response reports under any name; None without a readable report."""
     try:
-        reported = reported_usage.read(_answer(body).usage)
+        answer = _answer(body)
     except decoding.MALFORMED_JSON:
         return None
-    return None if reported is None else reported.usage
+    for given in (answer.usage, answer.meta.get("tokens") if isinstance(answer.meta, dict) else None):
+        if (reported := reported_usage.read(given)) is not None and reported.usage is not None:
+            return reported.usage
+    return None
 
 
 class ListedModel(msgspec.Struct):
@@ -148,6 +169,10 @@ class PassthroughOperation(NamedTuple):
     """The root of the path at a server."""
 
 
+RANKING: Mapping[Kind, type[RankingRequest]] = {
+    "rerank": RankingRequest, "score": ScoringRequest, "classify": ClassifyingRequest,
+}  # fmt: skip
+"""The operations whose rows and tokens are counted, by their requests."""
 PASSTHROUGH = {
     "/v1/rerank": PassthroughOperation("rerank", "/rerank"),
     "/rerank": PassthroughOperation("rerank", "/rerank"),
@@ -170,3 +195,19 @@ PASSTHROUGH = {
     "/v1/ocr": PassthroughOperation("ocr", "/ocr"),
 }
 """The operations by the gateway's path."""
+
+
+def ranking_request(kind: Kind, body: bytes) -> RankingRequest:
+    """A request of RANKING by its body alone. Raises `CallerError`."""
+    model, _, user = read("", body)
+    size = ranking_size("", body)
+    return RANKING[kind](
+        model=model,
+        path=f"/{kind}",
+        body=body,
+        size=len(body),
+        user=user,
+        prompt_tokens=size.tokens,
+        rows=size.rows,
+        codec=CODEC,
+    )

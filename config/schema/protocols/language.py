@@ -28,6 +28,8 @@ class PromptProtocol(ProtocolConfig):
     """Beginning-of-text token for the template. Empty, because servers add it to every prompt."""
 
 
+Ranking = Literal["rerank", "score", "classify"]
+"""Forwarded calls whose rows and tokens are counted."""
 Call = Literal["rerank", "score", "tokenize", "audio", "images", "moderations", "classify", "ocr"]
 
 

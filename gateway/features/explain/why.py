@@ -2,21 +2,24 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from adapters.errors import CallerError, Forbidden, NotFound
-from adapters.requests import ModelRequest
+from adapters.errors import CallerError, Forbidden, NotFound, Unsupported
+from adapters.requests import ModelRequest, RankingRequest
 from adapters.types import InferKind
 from adapters.wire.oip import request_view as oip_view
 from adapters.wire.openai import chat as wire
+from adapters.wire.openai import model_field as named
 from config.cases import RequestConfig
 from config.problem import closest
 from config.schema.config import ClientModelConfig, Config, PoolConfig, RouteConfig, TenantConfig
 from config.schema.pipelines.pipeline import PipelineConfig
+from config.schema.protocols.language import OpenAIProtocol
 from gateway.auth.keys import Principal
 from gateway.auth.table import written_keys
 from gateway.features.explain.text import replicas_of
@@ -37,6 +40,9 @@ _DECODE: dict[str, Callable[[bytes], ModelRequest]] = {
     "chat": wire.decode_chat,
     "text_completion": wire.decode_completion,
     "embeddings": wire.decode_embedding,
+    "rerank": partial(named.ranking_request, "rerank"),
+    "score": partial(named.ranking_request, "score"),
+    "classify": partial(named.ranking_request, "classify"),
 }
 BATCH = "batch"
 """The band of lines of batches."""
@@ -84,6 +90,9 @@ def body_of(description: RequestConfig) -> dict[str, Any]:
         "chat": {"messages": [{"role": "user", "content": content}]},
         "text_completion": {"prompt": "…"},
         "embeddings": {"input": "…"},
+        "rerank": {"query": "…", "documents": ["…"]},
+        "score": {"text_1": "…", "text_2": "…"},
+        "classify": {"input": "…"},
     }
     body: dict[str, Any] = {"model": description.model, **prompts[description.front]}
     if description.stream:
@@ -197,6 +206,7 @@ class Policy:
         if principal.scope is not None and not principal.scope.allows_route(route.name):
             raise _RefusedError(NotFound.code, f"the scopes of its key do not include routes[{last.route}]")
         to, arms = explain.sides_of(model, last.route, facts)
+        self._check_passes(request, to)
         try:
             request = _rewritten(request, route, to)
         except NotANumber as error:
@@ -244,6 +254,16 @@ class Policy:
 
     def _pool(self, to: Side | None) -> PoolConfig | None:
         return next((pool for pool in self.config.pools if to is not None and pool.name == to.pool), None)
+
+    def _check_passes(self, request: ModelRequest, to: Side | None) -> None:
+        """Raises `_RefusedError` for a pool that does not forward the operation."""
+        pool = self._pool(to)
+        if pool is None or not isinstance(request, RankingRequest) or pool.forwards(request.operation):
+            return
+        because = f"the pool {pool.name} does not forward {request.operation}"
+        if isinstance(pool.protocol, OpenAIProtocol):
+            because = f"{because}: if its servers support it, list it in `passes` of the protocol"
+        raise _RefusedError(Unsupported.code, because)
 
     def _sent(self, request: ModelRequest, to: Side | None) -> Fields:
         """The body that the first pool receives."""

@@ -17,8 +17,8 @@ from adapters.types import Usage
 from adapters.wire import decoding, sse
 from policies.routing.decision import Decision
 
-GENERATES = frozenset({"chat", "text_completion", "embeddings"})
-"""Operations that the conventions for generative AI describe."""
+GENERATES = frozenset({"chat", "text_completion", "embeddings", "rerank", "score", "classify"})
+"""Operations of language models, which have the attributes of the conventions for generative AI."""
 LARGE = 64 * 1024
 """Bytes of a request or of an answer that are not held until the end of the request's trace."""
 MOST_REASONS = 16

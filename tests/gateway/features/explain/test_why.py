@@ -157,6 +157,30 @@ def test_scopes_count(scope: Scope, refused: str | None, because: str | None) ->
 
 
 @pytest.mark.parametrize(
+    ("pool", "because"),
+    [
+        ({"protocol": {"name": "openai", "passes": ["rerank"]}, "endpoints": ["http://127.0.0.1:9"]}, None),
+        ({"protocol": "http", "endpoints": ["http://127.0.0.1:9"]}, None),
+        ({"runtime": {"kind": "llm", "model": "m"}}, None),
+        (
+            {"endpoints": ["http://127.0.0.1:9"]},
+            "the pool main does not forward rerank: if its servers support it, list it in `passes` of the protocol",
+        ),
+        ({"protocol": "anthropic", "endpoints": ["http://127.0.0.1:9"]}, "the pool main does not forward rerank"),
+    ],
+)
+def test_a_pool_without_rerank_is_named(pool: dict[str, Any], because: str | None) -> None:
+    made = config(
+        pools=[{"name": "main", **pool}],
+        models=[{"name": "chat", "routes": [{"when": {"front": ["rerank"]}, "to": "main"}]}],
+    )
+    question = {"tenant": "acme", "model": "chat", "front": "rerank"}
+    explanation = Policy.of(made).explain_description(described_request(question), 0.0)
+    refused = None if because is None else "unsupported_operation"
+    assert (explanation.refused, explanation.because) == (refused, because)
+
+
+@pytest.mark.parametrize(
     ("question", "because"),
     [
         ({"tenant": "acm"}, 'no tenant is named "acm" (did you mean "acme"?)'),
