@@ -19,6 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     with importing("llm", EXTRA):
+        from runtimes.llm.weights.loader import only_embeds
         from runtimes.llm.weights.quantized_writer import write_quantized
         from runtimes.llm.weights.store import resolve
         from runtimes.wheels import ModelUnavailable
@@ -26,7 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         source = resolve(options.model, progress=True)
         if not source.is_dir():
             raise ValueError(f"{options.model} is not a folder of safetensors: GGUF files are quantized by llama.cpp")
-        before = _perplexity(source, options.text, options.tokens) if options.tokens else None
+        measures = options.tokens > 0 and not only_embeds(source)
+        before = _perplexity(source, options.text, options.tokens) if measures else None
         if before is not None:
             print(f"perplexity before: {before:.3f}", flush=True)
         count = write_quantized(source, options.folder, options.bits, options.group)
@@ -50,7 +52,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--bits", type=int, choices=[4, 8], default=4, help="bits of a weight")
     add("--group", type=int, choices=[32, 64, 128], default=32, help="weights of a row that share a scale")
     add("--text", type=Path, help="text for the perplexity; the manual of Python's language if not given")
-    add("--tokens", type=int, default=4096, help="tokens of it that are read; 0 measures nothing")
+    add(
+        "--tokens",
+        type=int,
+        default=4096,
+        help="tokens of it that are read; 0 measures nothing, and a model that embeds or ranks is never measured",
+    )
     return parser
 
 

@@ -176,6 +176,11 @@ def embedding_config(
     )
 
 
+def module_types(file: Path) -> set[str]:
+    """The classes that a modules.json lists. Raises UnsupportedModel."""
+    return {_type(module) for module in _list(file)}
+
+
 def _type(module: dict[str, Any]) -> str:
     """The class of a module, without its package, which differs between releases."""
     return str(module["type"]).rpartition(".")[2]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from runtimes.llm.model.classifier_config import ClassifierConfig, Function, HeadLayout
+from runtimes.llm.model.embedding_config import module_types
 from runtimes.llm.model.encoder_families import ENCODERS
 from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.sequence import Pooling
@@ -42,6 +43,8 @@ def classifier_config(path: Path, task: TaskName = "auto") -> ClassifierConfig |
 
 
 def _declared(path: Path, raw: Mapping[str, Any]) -> ClassifierConfig:
+    if (path / "modules.json").is_file() and (unknown := module_types(path / "modules.json") - {"Transformer"}):
+        raise UnsupportedModel(f"modules.json of a classifier lists {min(unknown)}; Transformer alone is supported")
     labels = _labels(raw)
     single = len(labels) == 1
     encodes = raw.get("model_type") in ENCODERS

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from adapters.errors import CapacityError
 from adapters.fake import FakeAdapter, Script
 from adapters.requests import ClassifyingRequest, RankingRequest, ScoringRequest
 from adapters.types import Usage
@@ -84,6 +85,18 @@ async def test_odd_bodies_are_refused_before_a_server_sees_them(body: Any, param
         response = await d.send("POST", "/v1/rerank", body)
         assert (response.status, (await response.json())["error"]["param"]) == (400, param)
         assert not d.fake.calls
+
+
+async def test_another_endpoint_ranks_if_one_is_full() -> None:
+    full = FakeAdapter(Script(fault=CapacityError("full")))
+    models = [{"name": "chat", "routes": [{"to": "main", "retry": {"attempts": 3}}]}]
+    async with door(full, answering(), models=models) as d:
+        for _ in range(3):
+            response = await d.send("POST", "/v1/rerank", {"model": "chat", "query": "a", "documents": ["b"]})
+            assert (response.status, await response.json()) == (200, RESULTS)
+        d.rig.assert_idle()
+        assert {line.endpoint for line in d.rig.log.lines} == {"main/1"}
+        assert full.calls
 
 
 async def test_metrics_name_the_operation() -> None:

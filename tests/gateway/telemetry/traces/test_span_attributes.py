@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from adapters.spans import Attribute
 from adapters.types import Usage
 from adapters.wire.openai import chat as wire
+from adapters.wire.openai.model_field import RANKING, Kind, ranking_request
 from config.schema.config import ClientModelConfig
 from gateway.telemetry.traces.span_attributes import (
     decision_event,
@@ -59,6 +60,12 @@ def test_the_parameters_of_a_request() -> None:
         "gen_ai.output.type": "json",
     }
     assert type(attributes["gen_ai.request.temperature"]) is float
+
+
+@pytest.mark.parametrize("kind", RANKING)
+def test_a_ranking_has_its_operation_and_model(kind: Kind) -> None:
+    request = ranking_request(kind, b'{"model": "m", "query": "a", "documents": ["b"]}')
+    assert request_attributes(request) == {"gen_ai.operation.name": kind, "gen_ai.request.model": "m"}
 
 
 @given(values, values, values, values, values)

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
+from runtimes.llm import quantizer
 from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.service import load
 from tests.runtimes.llm.server_fixtures import MODEL, Running, options_of, post, serving_model
@@ -166,6 +167,17 @@ async def test_score_and_classify_refuse_texts_that_are_too_long(running: Runnin
         for cut in (-1, 512):
             status, _, answer = await post(running, path, {"model": MODEL, "truncate_prompt_tokens": cut} | body)
             assert (status, answer["usage"]["total_tokens"]) == (200, 512)
+
+
+async def test_a_quantized_classifier_is_one_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = classifier(tmp_path / "whole", "llama", initializer_range=0.1)
+    assert quantizer.main([str(folder), str(tmp_path / "small"), "--bits", "8"]) == 0
+    assert "perplexity" not in capsys.readouterr().out
+    async with ranking(tmp_path / "small") as running:
+        answer = await rerank(running)
+        expected = sigmoid(logits_of(folder, [(QUERY, document) for document in DOCUMENTS], 64))[:, 0]
+        for result in answer["results"]:
+            assert result["relevance_score"] == pytest.approx(expected[result["index"]], abs=0.02)
 
 
 # ── Qwen 3 Reranker ───────────────────────────────────────────────────────────────────────────────────────
