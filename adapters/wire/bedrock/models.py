@@ -1,6 +1,7 @@
 """Names of models: ids, inference profiles and ARNs; what they tell about the model."""
 
 import re
+from functools import lru_cache
 from typing import Literal
 
 from adapters.paths import segment
@@ -21,6 +22,7 @@ _FAMILIES: tuple[tuple[re.Pattern[str], Family], ...] = (
 """Makers by the id, which may begin with a region (`eu.`) or be the end of an ARN."""
 
 
+@lru_cache(256)
 def family_of(model: str) -> Family:
     """The family of a model by its id. An ARN of an application inference profile names no model: `other`."""
     return next((family for pattern, family in _FAMILIES if pattern.search(model)), "other")

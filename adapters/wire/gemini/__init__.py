@@ -3,6 +3,8 @@
 generations.py      what each generation of models accepts, as data
 chat_to_content.py  a chat as a request of `generateContent`
 contents.py         a chat's messages as contents
+plain_turns.py      those of plain chats, in one loop
+sent_messages.py    the messages, decoded
 parts.py            the parts of a message
 tools.py            tools and tool choice
 schemas.py          JSON Schema in the subset of older models

@@ -1,77 +1,25 @@
 """Translates the messages of a chat into Gemini's contents."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
-from typing import Any, Literal, NamedTuple
-
-import msgspec
-from msgspec import Raw
+from typing import Any, NamedTuple
 
 from adapters.errors import CallerError
 from adapters.ignored_fields import IgnoredFields
 from adapters.requests import Fields
-from adapters.wire.anthropic.blocks import INVALID
-from adapters.wire.anthropic.chat_turns import NO_TEXT, arguments
+from adapters.wire.anthropic.chat_turns import NO_TEXT
 from adapters.wire.body import field
 from adapters.wire.gemini import signatures
 from adapters.wire.gemini.cache_points import CachePlace
 from adapters.wire.gemini.generations import ModelGeneration
-from adapters.wire.gemini.parts import MessageContent, parts_of
+from adapters.wire.gemini.parts import parts_of
+from adapters.wire.gemini.plain_turns import plain_turns
+from adapters.wire.gemini.sent_messages import ABSENT, MESSAGES, SentCall, SentMessage, args_of
 from adapters.wire.gemini.tools import own_name
-from adapters.wire.openai.known_fields import DefinedFields, LeftOut
+from adapters.wire.openai.known_fields import LeftOut
 from adapters.wire.prompt_cache import BEFORE, ChatMark, ttl_of
 
 Object = dict[str, Any]
-_ABSENT = Raw(b"")
-
-
-class _Function(msgspec.Struct, forbid_unknown_fields=True):
-    name: str
-    arguments: str
-    provider_specific_fields: Raw = _ABSENT
-
-
-class _Call(msgspec.Struct, forbid_unknown_fields=True):
-    id: str
-    function: _Function
-    type: Literal["function"] = "function"
-    extra_content: Raw = _ABSENT
-    provider_specific_fields: Raw = _ABSENT
-
-    def own(self) -> tuple[str, str | None]:
-        """Its id and its signature."""
-        extra, provider, of_function = (
-            self.extra_content,
-            self.provider_specific_fields,
-            self.function.provider_specific_fields,
-        )
-        if extra is provider is of_function is _ABSENT and signatures.IN_ID not in self.id:
-            return self.id, None  # most calls
-        return signatures.of_call(self.id, extra, provider, of_function)
-
-
-class _Message(msgspec.Struct, forbid_unknown_fields=True):
-    """A chat message. `name` and reasoning have no equivalent; the last field must be null."""
-
-    role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: MessageContent = None
-    tool_call_id: str | None = None
-    tool_calls: list[_Call] | None = None
-    thinking_blocks: list[Raw] | None = None
-    extra_content: Raw = _ABSENT
-    cache_control: Any = None
-    refusal: str | None = None
-    name: str | None = None
-    reasoning: Any = None
-    reasoning_content: Any = None
-    reasoning_details: Any = None
-    annotations: Any = None
-    images: Any = None
-    native_finish_reason: Any = None
-    function_call: None = None
-
-
-_messages = DefinedFields[list[_Message]](list[_Message])
 
 
 class ContentTurns(NamedTuple):
@@ -81,12 +29,6 @@ class ContentTurns(NamedTuple):
     contents: list[Object]
     places: list[CachePlace]
     """The marks of caches."""
-
-
-def _args(text: str) -> Any:
-    """The arguments as they are; malformed ones as an object that holds the text."""
-    decoded = arguments(text)
-    return Raw(text.encode()) if text and INVALID not in decoded else decoded
 
 
 class _Calls:
@@ -122,28 +64,38 @@ def turns_of(
     ignored: IgnoredFields,
     *,
     has_ids: bool,
-    marks: Iterable[ChatMark] = (),
+    marks: Sequence[ChatMark] = (),
 ) -> ContentTurns:
     """Translate the messages. `has_ids`: the API accepts the ids of calls. `marks`: those of caches beside the
     messages' own. Raises `CallerError`."""
-    messages = field(fields, "messages", _messages.reporting(ignored), required=True) or []
+    messages = field(fields, "messages", MESSAGES.reporting(ignored), required=True) or []
+    if not marks:
+        unsigned = signatures.SKIPPED if generation.signed else None
+        plain = plain_turns(messages, has_ids=has_ids, unsigned=unsigned)
+        if plain is not None and (generation.has_system or not plain[0]):
+            return ContentTurns(*plain, [])
+    return whole_turns(messages, generation, has_ids=has_ids, marks=marks)
+
+
+def whole_turns(
+    messages: Sequence[SentMessage], generation: ModelGeneration, *, has_ids: bool, marks: Sequence[ChatMark] = ()
+) -> ContentTurns:
+    """Translate messages of any kind. Raises `CallerError`."""
     translation = _Translation(generation, has_ids=has_ids)
     for i, message in enumerate(messages):
         try:
             translation.add(message)
         except ValueError as error:
             raise CallerError(f"`messages[{i}]` {error}", param="messages") from None
-        if message.cache_control is not None or message.content.__class__ is list:
-            for parts, ttl in _marks_in(message):
-                translation.mark(message, parts, ttl)
-        if marks:
-            for mark in marks:
-                if mark.message == i:
-                    translation.mark(message, mark.parts, mark.ttl)
+        for parts, ttl in _marks_in(message):
+            translation.mark(message, parts, ttl)
+        for mark in marks:
+            if mark.message == i:
+                translation.mark(message, mark.parts, mark.ttl)
     return translation.turns()
 
 
-def _marks_in(message: _Message) -> Iterable[tuple[int | None, int]]:
+def _marks_in(message: SentMessage) -> Iterable[tuple[int | None, int]]:
     """The parts before each mark of a message, or None for all of them, and the seconds of the mark."""
     if isinstance(message.content, list):
         for count, part in enumerate(message.content, 1):
@@ -172,7 +124,7 @@ class _Translation:
         """Gemini's names of functions."""
         self._places = list[CachePlace]()
 
-    def add(self, message: _Message) -> None:
+    def add(self, message: SentMessage) -> None:
         """Append a message's turn, or extend the one before. Raises `ValueError`.
 
         Results of tools are alone in their turn: the models read a mixture as another role's."""
@@ -200,7 +152,7 @@ class _Translation:
             self._contents.append({"role": turn, "parts": parts})
             self._role = turn
 
-    def mark(self, message: _Message, parts: int | None, ttl: int) -> None:
+    def mark(self, message: SentMessage, parts: int | None, ttl: int) -> None:
         """Note the mark of a cache in the message that was added last: after so many of its parts."""
         if self._results is not None:
             turn, end = len(self._contents), len(self._results)
@@ -232,7 +184,7 @@ class _Translation:
 
     # ── the model's turns ─────────────────────────────────────────────────────────────────────────────
 
-    def _answer(self, message: _Message) -> list[Object]:
+    def _answer(self, message: SentMessage) -> list[Object]:
         content = message.content if message.content is not None else message.refusal
         if not content:
             parts = list[Object]()
@@ -255,14 +207,14 @@ class _Translation:
                 parts.append(self._call(call, place, others))
         return parts
 
-    def _call(self, call: _Call, place: int, in_blocks: str | None) -> Object:
+    def _call(self, call: SentCall, place: int, in_blocks: str | None) -> Object:
         """A call. Only the first of a step has a signature, unless the server has signed others too."""
         id_, signature = call.own()
         given = call.function
         if (name := self._names.get(given.name)) is None:
             name = self._names[given.name] = own_name(given.name)
         self._calls.add(call.id, name, place)
-        args = _args(given.arguments)
+        args = args_of(given.arguments)
         function = {"name": name, "args": args, "id": id_} if self._has_ids else {"name": name, "args": args}
         if place == 0 and signature is None:
             signature = in_blocks or self._unsigned
@@ -270,7 +222,7 @@ class _Translation:
 
     # ── results of tools ──────────────────────────────────────────────────────────────────────────────
 
-    def _add_result(self, message: _Message) -> None:
+    def _add_result(self, message: SentMessage) -> None:
         if message.tool_call_id is None:
             raise ValueError("has no `tool_call_id`.")
         name, place = self._calls.of_result(message.tool_call_id)
@@ -287,7 +239,7 @@ class _Translation:
                 self._files += files
         if self._has_ids:
             id_ = message.tool_call_id
-            function["id"] = signatures.of_call(id_, _ABSENT)[0] if signatures.IN_ID in id_ else id_
+            function["id"] = signatures.of_call(id_, ABSENT)[0] if signatures.IN_ID in id_ else id_
         if self._results is None:
             self._results = []
         self._results.append((place, {"functionResponse": function}))
