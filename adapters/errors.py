@@ -5,7 +5,7 @@
     │   ├── NotFound          caller      no                   no     no such model, or no right to use it
     │   │   └── NotThere      caller      no                   yes    this endpoint has no model of the client's name
     │   ├── TooLarge          caller      no                   no     a body or a prompt exceeds its limit
-    │   ├── ContentFiltered   caller      no                   no     a guard of a pipeline blocked the content
+    │   ├── ContentFiltered   caller      no                   no     a guard blocked the content
     │   ├── ContentRefused    caller      no                   no     the provider refuses the content
     │   ├── ContextTooLong    caller      no                   no     prompt longer than the model's context
     │   └── Unsupported       caller      no                   no     the model's servers lack the operation
@@ -156,7 +156,7 @@ class BudgetExceeded(CallerError):
 
 
 class ContentFiltered(CallerError):
-    """A guard of a pipeline blocked the request or its answer."""
+    """A guard of a route, or of a pipeline, blocked the request or its answer."""
 
     code = "content_filter"
 

@@ -29,6 +29,8 @@ def _extras(config: Config) -> Iterator[str]:
         yield "traces"
     if config.state.database.startswith("postgres"):
         yield "postgres"
+    if config.guards:
+        yield "guards"
     for binding in config.listen.bus:
         yield binding.broker.scheme
     for pool in config.pools:

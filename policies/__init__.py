@@ -3,6 +3,7 @@
 routing/     the pool of a request: routes, splits, rewrites
 balancing/   the endpoint of a request within a pool
 pipelines/   the pure parts of pipelines: combining, guards
+guards/      forbidden spans in texts, and which part of a stream may leave
 rollouts/    gradual moves of requests, which are taken back if the new arm is worse
 experiments/  comparisons of arms by values that clients report
 comparison/  whether two answers to one request agree

@@ -10,6 +10,7 @@ runtimes.py      runtimes that their device cannot hold, conflicts with Ray clus
 pipelines/       mistakes in the graphs of pipelines
 comparisons.py   rollouts and experiments that cannot end, arms that cannot be compared, settings without effect
 bus.py           bindings of message brokers
+guards.py        guards that do not exist, are not used, or cannot be compiled
 shadows.py       shadows that compare nothing, or would have effects
 metering.py      limits and prices that conflict, or limit nothing
 advice.py        warnings: valid, but probably a mistake

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import product
 from math import ceil
 
-from config.checks import bus, runtimes
+from config.checks import bus, guards, runtimes
 from config.checks.metering import UNITS, amount, globs_of, is_shadow, limits_of
 from config.checks.pipelines.walk import model_names, model_of, pipelines
 from config.checks.references import pool_of, targets, within
@@ -33,6 +33,7 @@ def _all(doc: Document, root: Node) -> Iterator[Problem]:
     yield from _unused_pools(doc, root)
     yield from _lone(doc, root)
     yield from bus.advice(doc, root)
+    yield from guards.advice(doc, root)
     yield from runtimes.advice(doc, root)
     own = model_names(root)
     called = {model_of(name, own) for pipeline in pipelines(root) for name in pipeline.config.models()}

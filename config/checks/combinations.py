@@ -11,6 +11,7 @@ from config.checks import (
     comparisons,
     conflicts,
     credentials,
+    guards,
     metering,
     pipelines,
     pooling,
@@ -55,6 +56,7 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
     yield from comparisons.check_experiments(doc, root)
     yield from shadows.check(doc, root)
     yield from bus.check(doc, root)
+    yield from guards.check(doc, root)
     yield from references.check_webhooks(doc, root)
     yield from conflicts.check(doc, root)
 

@@ -54,7 +54,7 @@ def pool_of(target: Node) -> Node:
 
 
 def _given_twice(doc: Document, root: Node) -> Iterator[Problem]:
-    for section in ("pools", "tenants", "feedback", "webhooks"):
+    for section in ("pools", "tenants", "feedback", "webhooks", "guards"):
         yield from _unique(doc, (entry["name"] for entry in root[section]))
     yield from _unique(doc, (name for model in root["models"] for name in (model["name"], *model["aliases"])))
     for pool in root["pools"]:

@@ -22,6 +22,7 @@ when.py          `when` of a route
 rewrite.py       `rewrite` of a route
 embeddings.py    `embeddings` of a model
 pipelines/       `pipeline` of a model
+guards/          `guards`
 limits.py        `limits` of tenants and models
 tenant.py        `tenants`, their soft budgets, and `webhooks`
 identity.py      `auth`: tokens, certificates, roles, scopes

@@ -17,6 +17,14 @@ from config.schema.copies import CompareConfig, CopiesConfig, ShadowFirstConfig
 from config.schema.discovery import DiscoverConfig, KubernetesConfig
 from config.schema.embeddings import EmbeddingInputs, EmbeddingsConfig
 from config.schema.experiment import MOST_METRICS, ExperimentArmConfig, ExperimentConfig, FeedbackMetricConfig
+from config.schema.guards import (
+    AnyGuard,
+    ExemptConfig,
+    PatternGuardConfig,
+    SecretsGuardConfig,
+    UrlsGuardConfig,
+    WordsGuardConfig,
+)
 from config.schema.identity import (
     AdminAuthConfig,
     AuthConfig,
@@ -94,6 +102,7 @@ __all__ = [
     "EmbeddingsConfig",
     "EndpointConfig",
     "EventConfig",
+    "ExemptConfig",
     "ExperimentArmConfig",
     "ExperimentConfig",
     "Failure",
@@ -114,6 +123,7 @@ __all__ = [
     "Name",
     "OidcConfig",
     "OutliersConfig",
+    "PatternGuardConfig",
     "PoolConfig",
     "PriceConfig",
     "Priority",
@@ -132,6 +142,7 @@ __all__ = [
     "S3Config",
     "ScopesConfig",
     "Secret",
+    "SecretsGuardConfig",
     "Section",
     "ShadowConfig",
     "ShadowFirstConfig",
@@ -148,7 +159,9 @@ __all__ = [
     "TracesConfig",
     "UpstreamTls",
     "Url",
+    "UrlsGuardConfig",
     "VllmRuntime",
+    "WordsGuardConfig",
     "is_glob",
 ]
 
@@ -245,6 +258,8 @@ class Config(Section):
     """Memory that runtimes share: models are swapped in and out by the requests that wait for them."""
     models: tuple[ClientModelConfig, ...] = Field(min_length=1)
     """Model names that clients request, and their routes or pipelines."""
+    guards: tuple[AnyGuard, ...] = Field((), max_length=1000)
+    """Guards of texts, which ``guards`` of tenants, models and routes apply."""
     feedback: tuple[FeedbackMetricConfig, ...] = Field((), max_length=MOST_METRICS)
     """Metrics that clients report with ``POST /v1/feedback``, for experiments and rollouts."""
     catalogue: CatalogueConfig | None = None

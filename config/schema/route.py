@@ -202,6 +202,8 @@ class RouteConfig(Section):
     header ``x-headrace-ignored`` lists it."""
     hide_model_errors: bool = False
     """Write the error text of a failed model to the access log only, and not to the client."""
+    guards: tuple[Name, ...] = ()
+    """Guards of the route's requests, beside those of the model and of tenants."""
     trace_content: TraceContentConfig | None = None
     """Texts of the route's requests and answers in exported traces; none when absent."""
     priority: Priority | None = None
@@ -276,6 +278,8 @@ class ClientModelConfig(Section):
     """Name of another model that answers ``/v1/models/NAME:explain``."""
     price: PriceConfig | None = None
     """Price of the model, for budgets and reports."""
+    guards: tuple[Name, ...] = ()
+    """Guards of all requests for the model, beside those of routes and of tenants."""
     limits: Quotas = ()
     """Limits of all tenants together, to protect the servers of the model."""
 

@@ -99,6 +99,8 @@ class TenantConfig(Section):
     """Teams of the tenant that this file defines. Others are in the state database: an operator or a tenant-admin
     creates them while the gateway runs."""
 
+    guards: tuple[Name, ...] = ()
+    """Guards of all requests of the tenant, beside those of models and routes."""
     soft_budgets: tuple[SoftBudgetConfig, ...] = Field((), max_length=20)
     """Amounts whose spend is reported to webhooks. They refuse nothing."""
     batches: TenantBatchesConfig = TenantBatchesConfig()

@@ -1,6 +1,7 @@
 """The features: one folder each, with its fronts, its tasks, its metrics and its commands.
 
 pipelines/    models that are graphs of other models
+guards/       words, patterns, keys and addresses that prompts and answers must not contain
 embeddings/   tokenizes texts and pools vectors for models that compute embeddings
 batches/      files and batches: requests that may wait
 bus/          messages of brokers as requests

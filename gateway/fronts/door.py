@@ -29,6 +29,8 @@ from policies.routing.rules import ResolvedModel
 
 EXPLAIN = "x-headrace-explain"
 """The request header that requests an explanation of the route, and the response header with it."""
+GUARDS = "x-headrace-guards"
+"""The response header with the names of guards that warn."""
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _KEY_IN_URL = re.compile(r"hr-[a-z2-7]{12}-|(^|&)(api[_-]?key|key|token|access_token)=")
 _PROBES = frozenset({b"/", b"/api/hello"})
@@ -266,11 +268,19 @@ class Door:
                 headers.append(("x-headrace-feedback-id", record.feedback_id))
         if record.ignored:
             headers.append((IGNORED, ", ".join(record.ignored)))
+        if record.guards and (names := _warning(record)):
+            headers.append((GUARDS, ", ".join(names)))
         if record.explanation:
             headers.append((EXPLAIN, record.explanation))
         if allowances := record.allowances or self.core.ledger.shown(record.tenant, now):
             headers += rate_limits.headers(allowances, now)
         return headers
+
+
+def _warning(record: Record) -> dict[str, None]:
+    """The names of the guards that have found a text and only warn."""
+    verdicts = record.guards or {}
+    return {name: None for name, action, mode, _ in verdicts if action == "warn" and mode == "enforce"}
 
 
 def _served(route: DoorPath | None, method: str, unknown: str) -> DoorPath:

@@ -97,7 +97,7 @@ class ResponsesFront:
         if self._storage is not None:
             body, exchange = await self._storage.opened(principal, body)
             record.stored = exchange is not None
-        request, shell = await self._read(body)
+        request, shell = await self._read(principal, body)
         if exchange is not None:
             resolved = self._core.snapshot.catalogue.find(request.model)
             exchange.model = request.model if resolved is None else resolved.name or request.model
@@ -118,10 +118,12 @@ class ResponsesFront:
             await exchange.finish(encoded)
         return Response(answer.status, [("content-type", "application/json"), *headers], encoded)
 
-    async def _read(self, body: bytes) -> tuple[ChatRequest | ResponsesRequest, answers.Shell | None]:
+    async def _read(
+        self, principal: Principal, body: bytes
+    ) -> tuple[ChatRequest | ResponsesRequest, answers.Shell | None]:
         """The request, and for servers of chats the Response that its answer becomes. Raises `CallerError`."""
         snapshot = self._core.snapshot
-        if await self._is_native(body):
+        if await self._is_native(principal, body):
             return await decoding.decode(snapshot, wire.decode_native, body, wire.route_names, wire.OPERATION), None
         request, fields, given = await decoding.decode(snapshot, wire.decode, body, wire.route_names, wire.OPERATION)
         return request, answers.Shell(fields, given)
@@ -135,15 +137,20 @@ class ResponsesFront:
         except CallerError as error:
             raise RESPONSES.of(error) from None
 
-    async def _is_native(self, body: bytes) -> bool:
-        """Whether all servers of the model support Responses. An invalid body is rejected later, by its decoder."""
+    async def _is_native(self, principal: Principal, body: bytes) -> bool:
+        """Whether all servers of the model support Responses, and no guard has to read the answer as that of a chat.
+
+        An invalid body is rejected later, by its decoder.
+        """
         snapshot = self._core.snapshot
         if not snapshot.responses_models:
             return False
         if (named := await offload.parse(body, wire.model_of, body)) is None:
             return False
         model = snapshot.catalogue.find(named or snapshot.config.default_models.of(wire.OPERATION) or "")
-        return model is not None and model.rules.model in snapshot.responses_models
+        if model is None or model.rules.model not in snapshot.responses_models:
+            return False
+        return not snapshot.guards_answers(principal.tenant, model.rules.model)
 
 
 def _with(response: bytes, repeated: dict[str, Any]) -> bytes:

@@ -24,7 +24,7 @@ from gateway.process.features import (
     has_shadows,
 )
 from gateway.request.core import Core, Watcher
-from gateway.request.snapshot import NO_GRAPHS, ModelGraphs, RouteWatch
+from gateway.request.snapshot import NO_GRAPHS, ModelGraphs, RouteWatch, never
 from gateway.traffic.fleet.fleet import Fleet
 from gateway.traffic.fleet.member import FleetError
 from gateway.traffic.fleet.members import NOTHING
@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # each is imported when it is made
     from gateway.features.batches.service import BatchService
     from gateway.features.bus.plane import BusPlane
     from gateway.features.experiments.inbox import FeedbackInbox
+    from gateway.features.guards.table import GuardTable
     from gateway.features.journal.live import LiveJournal
     from gateway.features.recording.recorder import TrafficRecorder
     from gateway.features.rollouts.live import LiveComparisons
@@ -72,6 +73,8 @@ class ClientFeatures:
         self._clock = clock
         self._background = background
         self._keeping: asyncio.Task[None] | None = None
+        self._guards: GuardTable | None = None
+        """The guards that were compiled last."""
         self._features = Features(self._table(), background, registry)
 
     def _table(self) -> Mapping[str, Feature]:
@@ -271,6 +274,8 @@ class ClientFeatures:
 
             await asyncio.to_thread(resources.prepare, config)
         self.graphs(config)
+        if config.guards:
+            self._guards = await asyncio.to_thread(self._guard_table, config)
         if config.traces is not None:
             from gateway.telemetry.traces.live import TracesUnavailable, check_installed
 
@@ -307,6 +312,22 @@ class ClientFeatures:
             return NO_SHADOWS, ()
         self.shadows.configure(config, embedders)
         return self.shadows.live.by_name, (self.shadows.copies.watch,)
+
+    def guards(self, config: Config) -> tuple[Sequence[RouteWatch], Callable[[str, str], bool]]:
+        """What observes the routes with guards, and whether a guard may change an answer, by tenant and model."""
+        if not config.guards:
+            self._guards = None
+            return (), never
+        from gateway.features.guards.observer import Guards
+
+        if self._guards is None or self._guards.config is not config:
+            self._guards = self._guard_table(config)
+        return (Guards(self._guards).watch,), self._guards.guards_answers
+
+    def _guard_table(self, config: Config) -> "GuardTable":
+        from gateway.features.guards.table import GuardTable
+
+        return GuardTable(config)
 
     async def catch_up(self, config: Config) -> None:
         """Let limits of long periods begin with the recorded usage. When the journals of this host are imported."""

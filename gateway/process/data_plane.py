@@ -251,7 +251,12 @@ class DataPlane:
         rollouts = self.features.comparisons(config)
         shadows, watches = self.features.copies(config, self.plan_state.embedders)
         graphs, state = self.features.graphs(config), self.plan_state
-        return build(config, keys, pools, self.rng, self.clock, tokens, state, salt, rollouts, shadows, graphs, watches)
+        guards, guards_answers = self.features.guards(config)
+        watches = (*guards, *watches)  # first: what comes later sees what has passed
+        return build(
+            config, keys, pools, self.rng, self.clock, tokens, state, salt, rollouts, shadows, graphs, watches,
+            guards_answers,
+        )  # fmt: skip
 
     def _configure_ledger(self, config: Config) -> None:
         """Apply the limits of the file, and of the teams in the database."""

@@ -40,7 +40,7 @@ REQUEST = (
     _("invalid_audio", (400,), "The sound is no WAV file of PCM or floats.", "Convert it to WAV."),
     _("context_length_exceeded", (400,), "Prompt and output exceed the model's context.",
       "Shorten them, or give the route a `fallback` with `on: [context_length]`."),
-    _("content_filter", (400,), "A guard of a pipeline blocked the text.", "Change the text, or the guard."),
+    _("content_filter", (400,), "A guard blocked the text.", "Change the text, or the guard."),
     _("pipeline_budget_exceeded", (400,), "The pipeline may cost more than its `budget` for one request.",
       "Shorten the request, or raise the budget."),
     _("request_too_large", (413,), "The body exceeds `http.max_body`, or the limit of the broker.",

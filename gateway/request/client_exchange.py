@@ -160,7 +160,7 @@ class ClientExchange(Exchange):
 
     def failed(self, error: BaseException) -> None:
         self.record.pool = _last_pool(self.record.trace) or _pool_of(error)
-        self._settle(None, error)
+        self._settle(None if self.unread is None else self.unread.usage, error)
 
     @property
     def span(self) -> Span | None:

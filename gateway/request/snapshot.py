@@ -68,6 +68,13 @@ class ModelGraphs:
 
 
 NO_GRAPHS = ModelGraphs()
+
+
+def never(tenant: str, model: str) -> bool:
+    """No guard changes answers."""
+    return False
+
+
 RouteWatch = Callable[[Decision], Observer | None]
 """Returns the observer of clients' requests that a feature adds to a route."""
 
@@ -109,6 +116,8 @@ class Snapshot:
     watches: Sequence[RouteWatch]
     rollouts: Rollouts
     """The rollouts and experiments, with their shares in force."""
+    guards_answers: Callable[[str, str], bool]
+    """Whether a guard may change an answer, by tenant and model as configured."""
     _plans: dict[int, RoutePlan] = field(default_factory=dict)
 
     def models_of(self, tenant: str) -> ModelList:
@@ -177,6 +186,7 @@ def build(
     shadows: Shadows = NO_SHADOWS,
     graphs: ModelGraphs = NO_GRAPHS,
     watches: Sequence[RouteWatch] = (),
+    guards_answers: Callable[[str, str], bool] = never,
 ) -> Snapshot:
     """Compile a configuration that has been checked. `salt` keys the names of tenants at servers; when empty, a salt of
     this process alone is used."""
@@ -227,6 +237,7 @@ def build(
         graphs=graphs,
         watches=watches,
         rollouts=rollouts,
+        guards_answers=guards_answers,
     )
 
 

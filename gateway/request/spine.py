@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from adapters.base import Answer, Upstream
@@ -24,11 +25,16 @@ class Observer:
 
     __slots__ = ()
 
-    def decided(self, exchange: Exchange) -> None:
-        """The route is decided; nothing is reserved."""
+    def decided(self, exchange: Exchange) -> Awaitable[None] | None:
+        """The route is decided; nothing is reserved. May return what is awaited before the request goes on, and may
+        fail."""
 
     def reserved(self, exchange: Exchange) -> None:
         """The request may be sent: its call exists."""
+
+    def answered(self, exchange: Exchange, answer: Answer) -> Awaitable[Answer] | None:
+        """The answer has begun, and the request may still fail. May return what is awaited: the answer that takes its
+        place, or a failure."""
 
     def begun(self, exchange: Exchange, answer: Answer) -> Answer:
         """The answer has begun. Returns the answer that the caller reads."""
@@ -43,7 +49,7 @@ class Exchange(ABC):
 
     __slots__ = (
         "amounts", "arm", "call", "cost", "decision", "facts", "model", "observers", "price", "request", "services",
-        "upstream",
+        "unread", "upstream",
     )  # fmt: skip
 
     call: Call
@@ -63,6 +69,8 @@ class Exchange(ABC):
         self.cost: Money | None = None
         """The estimated cost; None without a price."""
         self.arm: str | None = None
+        self.unread: Answer | None = None
+        """The answer of a server that an observer has refused; None in any other case."""
 
     async def answer(self) -> Answer:
         """The answer to the request when it begins.
@@ -72,7 +80,8 @@ class Exchange(ABC):
         """
         self.decide()
         for observer in self.observers:
-            observer.decided(self)
+            if (work := observer.decided(self)) is not None:
+                await work
         await self.prepare()
         await self.reserve()
         try:
@@ -80,6 +89,11 @@ class Exchange(ABC):
             for observer in self.observers:
                 observer.reserved(self)
             answer = await self.upstream.call(self.request, self.call)
+            for observer in self.observers:
+                if (guarded := observer.answered(self, answer)) is not None:
+                    self.unread = answer
+                    answer = await guarded
+                    self.unread = None
         except BaseException as error:
             self.failed(error)
             for observer in self.observers:

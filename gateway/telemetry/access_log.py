@@ -42,6 +42,16 @@ class StepLine(msgspec.Struct, omit_defaults=True, gc=False):
     cost: str | None = None
 
 
+class GuardLine(msgspec.Struct, gc=False):
+    """What one guard has found in a request or its answer. The text is not recorded."""
+
+    guard: str
+    action: str
+    mode: str
+    on: str
+    count: int
+
+
 class Line(msgspec.Struct, omit_defaults=True, gc=False):
     """The log line of a request. Fields that do not apply are omitted."""
 
@@ -79,6 +89,8 @@ class Line(msgspec.Struct, omit_defaults=True, gc=False):
     detail: str | None = None
     reason: dict[str, Fact] | None = None
     """Why the request was refused."""
+    guards: list[GuardLine] | None = None
+    """What guards have found."""
     trace_id: str = ""
     """The trace of the request, if its spans are exported."""
     steps: list[StepLine] | None = None
@@ -159,6 +171,8 @@ class AccessLog:
             line.error, line.code, line.detail = error.kind, error.code, error.detail or None
         if record.reason is not None:
             line.reason = record.reason.describe()
+        if record.guards:
+            line.guards = [GuardLine(*key, count) for key, count in record.guards.items()]
         if trace.steps:
             line.steps = [_step(step, record.model) for step in trace.steps]
         return line

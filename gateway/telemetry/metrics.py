@@ -82,6 +82,7 @@ class Metrics(Collector):
         self._tensors = TensorMetrics()
         self._refused: Counter[str] = Counter()
         self._ignored: Counter[str] = Counter()
+        self._guards: Counter[tuple[str, str, str, str]] = Counter()  # by guard, action, mode, side
         self.recent = RecentTraffic()
         """What ended in the last minutes, for the console."""
         self.tenants = TenantLabels()
@@ -131,6 +132,8 @@ class Metrics(Collector):
             if len(self._refusals) >= self.tenants.max_series and refusal not in self._refusals:
                 refusal = (OTHERS, *limited)
             self._refusals[refusal] += 1
+        if record.guards:
+            self._guards.update(record.guards)
         for unit, per in record.shadowed:
             self._shadowed[tenant, unit, per] += 1
 
@@ -178,6 +181,11 @@ class Metrics(Collector):
         )
         for name, count in self._ignored.items():
             ignored.add_metric([name], count)
+        guards = CounterMetricFamily(
+            "headrace_guard_verdicts", "Texts that guards have found.", labels=("guard", "action", "mode", "on")
+        )
+        for verdict, count in self._guards.items():
+            guards.add_metric(verdict, count)
         rows = CounterMetricFamily("headrace_rows", "Rows of tensors charged.", labels=("tenant", "model"))
         device = CounterMetricFamily(
             "headrace_device_seconds",
@@ -194,7 +202,7 @@ class Metrics(Collector):
         )
         for refusal, count in self._refusals.items():
             refusals.add_metric(refusal, count)
-        yield from (requests, tokens, rows, device, refused, refusals, ignored, *self._money())
+        yield from (requests, tokens, rows, device, refused, refusals, ignored, guards, *self._money())
         yield from (*families(self._events), *self._histograms(), *self._steps.collect())
         yield from (*self._generative.collect(), *self._tensors.collect())
 

@@ -24,6 +24,7 @@ pool_state.py     measurements of a pool, preserved across reloads
 spans.py          the spans of a traced request: waits in queues, attempts
 arm.py            counts the end of each request at its arm; an arm that is another model
 answer_refusals.py  whether the answer of a language model refuses
+guarded/          streams of chats and of tensors behind guards
 generated_text.py  values of generated texts, whole and streamed
 cold.py           requests that wait for the first replica of a pool
 meter.py          counts the requests of a pool

@@ -164,8 +164,8 @@ class HeldToolCalls:
         call.name += name
         call.arguments.append(arguments)
 
-    def complete(self) -> list[HeldToolCall]:
-        """The tool calls in the order of their indexes, once the answer has ended. They are held no longer."""
-        calls = [self._calls[index] for index in sorted(self._calls)]
+    def complete(self) -> dict[int, HeldToolCall]:
+        """The tool calls by their indexes, in this order, once the answer has ended. They are held no longer."""
+        calls = {index: self._calls[index] for index in sorted(self._calls)}
         self._calls, self._size = {}, 0
         return calls

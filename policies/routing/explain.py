@@ -96,6 +96,8 @@ class Explanation(msgspec.Struct, frozen=True, omit_defaults=True):
     cost: str | None = None
     """The reserved cost, an upper bound."""
     limits: tuple[dict[str, Any], ...] = ()
+    guards: tuple[str, ...] = ()
+    """The guards that examine it, each with its action, and its mode unless that is `enforce`."""
     steps: tuple[str, ...] = ()
     """The steps of a pipeline, one on each line."""
     settings: dict[str, Any] = {}
@@ -148,7 +150,7 @@ def _limit(limit: QuotaConfig) -> dict[str, Any]:
 
 def settings_of(route: RouteConfig) -> dict[str, Any]:
     """A route's settings other than its target, as configured or by default."""
-    apart = {"name", "when", "otherwise", "to", "split", "fallback", "rewrite"}
+    apart = {"name", "when", "otherwise", "to", "split", "fallback", "rewrite", "guards"}
     return route.model_dump(mode="json", exclude=apart, exclude_none=True)
 
 

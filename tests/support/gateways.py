@@ -18,6 +18,8 @@ from config.schema.config import Config
 from gateway.auth.keys import KeyRecord, Principal, digest, new_key
 from gateway.auth.table import KeyTable
 from gateway.features.explain.header import explained
+from gateway.features.guards.observer import Guards
+from gateway.features.guards.table import GuardTable
 from gateway.features.pipelines.graphs import PIPELINES
 from gateway.features.rollouts.live import LiveComparisons
 from gateway.features.shadow.live import LiveShadows
@@ -114,7 +116,8 @@ class Rig:
         self.shadows = LiveShadows()
         self.shadows.configure(configuration)
         self.pools = pools
-        self.watches: list[RouteWatch] = []
+        guards = GuardTable(configuration)
+        self.watches: list[RouteWatch] = [Guards(guards).watch] if configuration.guards else []
         snapshot = build(
             configuration,
             self._keys(),
@@ -126,6 +129,7 @@ class Rig:
             shadows=self.shadows.by_name,
             graphs=PIPELINES,
             watches=self.watches,
+            guards_answers=guards.guards_answers,
         )
         self.core = Core(snapshot, self.ledger, Telemetry(self.metrics, self.log, batch=1), rng, clock)
         self.core.watchers = (explained,)

@@ -88,6 +88,8 @@ def _rest(explanation: Explanation) -> Iterator[str]:
         yield f"  limit per {limit['per']}: {units}{counted}{shadow}"
     if explanation.cost is not None:
         yield f"  costs {explanation.cost} at most"
+    if explanation.guards:
+        yield f"  guards: {', '.join(explanation.guards)}"
     for name, value in explanation.settings.items():
         written = ", ".join(f"{key} {inner}" for key, inner in value.items()) if isinstance(value, dict) else value
         yield f"  {name}: {written}"

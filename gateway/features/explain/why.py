@@ -26,6 +26,7 @@ from gateway.features.explain.text import replicas_of
 from gateway.request.path_parts import facts_of
 from gateway.traffic.queue import PRIORITY_HEADER
 from policies.facts import Facts
+from policies.guards.selection import guards_of
 from policies.limits.price import Price
 from policies.routing import explain
 from policies.routing.drawing import drawn
@@ -198,7 +199,8 @@ class Policy:
         """Add the target of the matching route to an explanation."""
         model = self.config.models[self._index(explanation.model)]
         if model.pipeline is not None:
-            return self._piped(explanation, model, model.pipeline, request, facts)
+            guards = _guards(self.config, principal, model, 0)
+            return self._piped(replace(explanation, guards=guards), model, model.pipeline, request, facts)
         last = explanation.routes[-1]
         if not last.matches:
             raise _RefusedError(NotFound.code, "no route matches it, and there is no `else`")
@@ -219,6 +221,7 @@ class Policy:
             sent=explain.changed(before, self._sent(request, to)),
             cost=_cost(explanation, model, request, facts),
             limits=_limits(explanation, tenant, model, request),
+            guards=_guards(self.config, principal, model, last.route),
             settings={**explain.settings_of(route), **replicas_of(self._pool(to))},
         )
 
@@ -271,6 +274,14 @@ class Policy:
         name = None if pool is None else pool.model_name
         fields = request.codec.fields(request)
         return fields if name is None else {**fields, "model": Raw(msgspec.json.encode(name))}
+
+
+def _guards(config: Config, principal: Principal, model: ClientModelConfig, route: int) -> tuple[str, ...]:
+    """The guards of a request, as an explanation writes them."""
+    guards = guards_of(config, principal.tenant, model.name, route, principal.roles, principal.key_id)
+    return tuple(
+        f"{guard.name} ({guard.action}{'' if guard.mode == 'enforce' else ', ' + guard.mode})" for guard in guards
+    )
 
 
 def _rewritten(request: ModelRequest, route: RouteConfig, to: Side | None) -> ModelRequest:

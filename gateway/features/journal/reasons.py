@@ -117,6 +117,8 @@ def detail_of(record: Record, reasons: Reasons) -> dict[str, Any]:
         detail["shadow_limits"] = [f"{unit} per {per}" for unit, per in record.shadowed]
     if record.ignored:
         detail["ignored"] = [name[:MOST_TEXT] for name in list(record.ignored)[:_MOST_PARTS]]
+    if record.guards:
+        detail["guards"] = [[*key, count] for key, count in list(record.guards.items())[:_MOST_PARTS]]
     detail["client"] = record.client
     return detail
 

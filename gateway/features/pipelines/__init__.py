@@ -18,7 +18,7 @@ conditions.py compiled conditions; the first branch whose condition holds
 each.py       runs a node for each row, and joins the outputs
 ensemble.py   several members answer at once, and their answers become one
 cascade.py    cheap models first
-guard.py      blocks what its model classifies as forbidden; examiner.py: asks the model; guarded_streams.py: on streams
+guard.py      blocks what its model classifies as forbidden; examiner.py: asks the model; examined.py: on streams
 drafts.py     several drafts of one answer, of which one is selected: judge, agree
 template.py   texts and messages from values
 rerank.py     orders candidates

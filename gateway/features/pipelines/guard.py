@@ -8,10 +8,12 @@ from adapters.errors import ContentFiltered, InferenceError, StepFailed, Unsuppo
 from adapters.tensors import Tensor
 from adapters.upstreams.inferred import decode
 from gateway.features.pipelines.bodies import answer_texts, examined_parts, strings
+from gateway.features.pipelines.examined import Examined
 from gateway.features.pipelines.examiner import Examiner
-from gateway.features.pipelines.guarded_streams import GuardedStream, GuardedTensorStream
 from gateway.features.pipelines.scope import Bound, Estimate, Output, StepScope
 from gateway.features.pipelines.values import UnusableValueError, Value, elements_of
+from gateway.traffic.guarded.chats import GuardedStream
+from gateway.traffic.guarded.tensors import GuardedTensorStream
 
 
 class GuardNode:
@@ -52,11 +54,12 @@ class GuardNode:
                 raise
 
     def _stream(self, answer: Answer, scope: StepScope) -> GuardedStream | GuardedTensorStream:
+        guard = Examined(self._examiner, scope, tolerant=self._tolerant)
         if answer.form.wire in ("oip-http", "oip-grpc"):
-            return GuardedTensorStream(answer, self._examiner, scope, tolerant=self._tolerant)
+            return GuardedTensorStream(answer, guard)
         if answer.form.wire != "openai" or "event-stream" not in answer.content_type:
             raise Unsupported("A guard of this model cannot read streams of this operation: request a whole answer.")
-        return GuardedStream(answer, self._examiner, scope, tolerant=self._tolerant)
+        return GuardedStream(answer, guard)
 
     def bound(self, estimate: Estimate) -> Bound:
         """All windows of the request, or of the longest answer."""

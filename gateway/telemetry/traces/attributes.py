@@ -42,6 +42,8 @@ def attributes_of(record: Record, spans: SpanLog) -> dict[str, Attribute]:
         given["gen_ai.provider.name"] = "headrace"
         given["gen_ai.request.model"] = record.model or None
         given["gen_ai.request.stream"] = record.stream or None
+    if record.guards:
+        given["headrace.guards"] = tuple([f"{' '.join(key)}: {count}" for key, count in record.guards.items()])
     if (error := record.error) is not None:
         given["error.type"] = error.code or error.kind
     return {name: value for name, value in given.items() if value is not None}

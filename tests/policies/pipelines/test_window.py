@@ -167,8 +167,10 @@ def test_tool_calls_are_held_whole(chunks: list[tuple[int, str]]) -> None:
     for index, arguments in chunks:
         expected[index] += arguments
     names = {0: "f"}
-    assert [call.text for call in calls.complete()] == [f"{names.get(i, '')}\n{expected[i]}" for i in sorted(expected)]
-    assert calls.complete() == []
+    assert [call.text for call in calls.complete().values()] == [
+        f"{names.get(i, '')}\n{expected[i]}" for i in sorted(expected)
+    ]
+    assert calls.complete() == {}
 
 
 def test_huge_tool_calls_are_an_error() -> None:

@@ -1,0 +1,78 @@
+"""Checks of guards: their names exist and are used, and what they compare can be compiled."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from config.document import Document, Node, names
+from config.installing import installing
+from config.patterns import EngineMissing, PatternError, compiled, longest_match
+from config.problem import Problem, closest
+from config.schema.guards import MOST_WORDS
+
+
+def check(doc: Document, root: Node) -> Iterator[Problem]:
+    """Report unknown names, and guards that cannot be compiled."""
+    guards = names(root["guards"])
+    for used in _uses(root):
+        if used.text is not None and used.text not in guards:
+            yield doc.problem(used.place, f'no guard is named "{used.text}"', closest(used.text, guards))
+    for guard in root["guards"]:
+        yield from _patterns(doc, guard)
+        yield from _file(doc, guard["file"])
+
+
+def advice(doc: Document, root: Node) -> Iterator[Problem]:
+    """Report guards that nothing applies."""
+    used = {use.text for use in _uses(root)}
+    for guard in root["guards"]:
+        if guard["name"].text not in used:
+            yield doc.problem(guard["name"].place, "no tenant, model or route applies this guard")
+
+
+def words_of(path: str) -> list[str]:
+    """The words of a file. Raises `OSError`, and `ValueError` for a file that is no list of words."""
+    text = Path(path).read_bytes().decode()
+    words = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    if not words:
+        raise ValueError("has no words")
+    if len(words) > MOST_WORDS:
+        raise ValueError(f"has {len(words)} words, and a guard compares {MOST_WORDS} at most")
+    if longest := next((word for word in words if len(word) > 256), None):
+        raise ValueError(f"has a line of {len(longest)} characters, and a word has 256 at most")
+    return words
+
+
+def _uses(root: Node) -> Iterator[Node]:
+    for holder in (*root["tenants"], *root["models"]):
+        yield from holder["guards"]
+    for model in root["models"]:
+        for route in model["routes"]:
+            yield from route["guards"]
+
+
+def _patterns(doc: Document, guard: Node) -> Iterator[Problem]:
+    for pattern in guard["patterns"]:
+        if not isinstance(pattern.value, str):
+            continue
+        try:
+            compiled(pattern.value)
+            longest_match(pattern.value)
+        except PatternError as error:
+            yield doc.problem(pattern.place, str(error))
+        except EngineMissing as error:
+            yield doc.problem(pattern.place, f"needs {error}: {installing('guards')}")
+            return
+
+
+def _file(doc: Document, file: Node) -> Iterator[Problem]:
+    if not isinstance(file.value, str):
+        return
+    path = Path(doc.file).parent / file.value
+    try:
+        words_of(str(path))
+    except OSError as error:
+        yield doc.problem(file.place, f"{path}: {error.strerror}")
+    except UnicodeDecodeError:
+        yield doc.problem(file.place, f"{path}: is not UTF-8 text")
+    except ValueError as error:
+        yield doc.problem(file.place, f"{path}: {error}")

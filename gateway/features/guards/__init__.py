@@ -1,0 +1,10 @@
+"""Guards of tenants, models and routes: texts that requests and answers must not contain.
+
+table.py      the guards of a configuration, compiled; which of them a request meets
+observer.py   the guards of one request on its path
+verdicts.py   what the guards of one request have found
+texts.py      the texts of bodies of JSON
+prompts.py    requests of every door
+answers.py    whole answers of every server
+streams.py    the texts of streams
+"""

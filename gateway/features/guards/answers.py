@@ -1,0 +1,61 @@
+"""Whole answers of every server behind guards. An answer that cannot be read does not leave."""
+
+import asyncio
+
+from adapters.answer import Answer
+from adapters.errors import CallerError, InferenceError
+from adapters.requests import EmbeddingRequest, InferRequest, ModelRequest
+from adapters.tensors import Inferred
+from adapters.upstreams.inferred import answer_of, decode
+from gateway.features.guards import texts
+from gateway.features.guards.prompts import LARGE, masked_tensor
+from gateway.features.guards.verdicts import SideGuard
+
+
+async def guarded(request: ModelRequest, answer: Answer, guard: SideGuard) -> Answer:
+    """The answer that may leave: the same, or one with masks. Raises `ContentFiltered` and `Unsupported`."""
+    body, form = answer.body, answer.form
+    assert body is not None
+    if not body or isinstance(request, EmbeddingRequest):
+        return answer
+    if form.wire in ("oip-http", "oip-grpc") and not form.generates:
+        return await _tensors(request, answer, guard)
+    if form.encoding or not answer.content_type.startswith("application/json"):
+        raise guard.unreadable("answers of this kind")
+    is_text = form.wire in ("openai", "anthropic", "gemini", "app")
+    examine = _json if is_text else texts.masked_tensors
+    try:
+        large = len(body) >= LARGE
+        masked = await asyncio.to_thread(examine, body, guard.masked) if large else examine(body, guard.masked)
+    except ValueError:
+        raise guard.unreadable("an answer that is not JSON") from None
+    if guard.acts and masked is not None:
+        answer.body = masked
+    return answer
+
+
+def _json(body: bytes, mask: texts.Mask) -> bytes | None:
+    return texts.masked_json(body, mask, answers=True)
+
+
+async def _tensors(request: ModelRequest, answer: Answer, guard: SideGuard) -> Answer:
+    try:
+        inferred = await decode(answer)
+        outputs = [masked_tensor(tensor, guard) for tensor in inferred.outputs]
+    except CallerError as error:
+        raise _passed_on(error, guard) from None
+    parameters = texts.masked_strings(inferred.parameters, guard.masked)
+    same = all(new is old for new, old in zip(outputs, inferred.outputs, strict=True))
+    if (same and parameters is inferred.parameters) or not guard.acts:
+        return answer
+    if not isinstance(request, InferRequest):
+        raise guard.unreadable("answers of this kind")
+    made = Inferred(inferred.model_name, inferred.model_version, inferred.id, parameters, outputs)
+    masked = await answer_of(request, made, answer.usage)
+    masked.pool, masked.endpoint, masked.headers = answer.pool, answer.endpoint, answer.headers
+    return masked
+
+
+def _passed_on(error: CallerError, guard: SideGuard) -> InferenceError:
+    """A block stays one; any other error is of the answer, not of the client."""
+    return error if error.code == "content_filter" else guard.unreadable("the texts of the answer")

@@ -1,0 +1,149 @@
+"""Requests of every door behind guards: what is sent has passed. A request that cannot be read is refused."""
+
+import asyncio
+from typing import TypeVar
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from adapters.errors import CallerError
+from adapters.offload import codecs
+from adapters.requests import AppRequest, Fields, GenerateRequest, InferRequest, ModelQuery, ModelRequest
+from adapters.tensors import Tensor, element_count, join_bytes, split_bytes
+from adapters.wire.anthropic.message_request import TokenCount
+from adapters.wire.native_chat import NativePayload
+from adapters.wire.oip.bodies import HttpPayload
+from adapters.wire.tfserving.predict_v1 import PredictV1Payload
+from gateway.features.guards import texts
+from gateway.features.guards.verdicts import SideGuard
+
+LARGE = 256 * 1024
+"""Bytes of a request that is examined in a thread."""
+_NO_TEXTS = frozenset(
+    (
+        "model", "stream", "stream_options", "user", "metadata", "safety_identifier", "prompt_cache_key", "tool_choice",
+        "service_tier", "modalities", "reasoning_effort", "encoding_format", "store", "include", "truncation",
+        "previous_response_id", "conversation", "anthropic_version", "anthropic_beta", "labels", "cachedContent",
+    )
+)  # fmt: skip
+"""Fields of a request that its model does not read."""
+
+G = TypeVar("G", bound=GenerateRequest)
+
+
+async def guarded(request: ModelRequest, guard: SideGuard) -> ModelRequest:
+    """The request that may be sent: the same, or one with masks. Raises `ContentFiltered` and `Unsupported`."""
+    if isinstance(request, TokenCount):
+        chat = await guarded(request.chat, guard)
+        return request if chat is request.chat else replace(request, chat=chat)
+    if isinstance(request, GenerateRequest):
+        return await asyncio.to_thread(_text, request, guard) if request.size >= LARGE else _text(request, guard)
+    if isinstance(request, InferRequest):
+        return await _tensors(request, guard)
+    if isinstance(request, ModelQuery):
+        return request
+    if isinstance(request, AppRequest) and _is_json(request.content_type) and not request.encoding:
+        body = _json(request.body, guard)
+        return request if body is None else replace(request, body=body, size=len(body))
+    if isinstance(request, AppRequest) and not request.body:
+        return request
+    raise guard.unreadable("requests of this kind")
+
+
+def _text(request: G, guard: SideGuard) -> G:
+    payload = request.payload
+    if isinstance(payload, NativePayload):
+        changed = _changed({**payload.native, **payload.added}, guard)
+        if not changed:
+            return request
+        native = {name: changed.get(name, raw) for name, raw in payload.native.items()}
+        added = {name: changed.get(name, raw) for name, raw in payload.added.items()}
+        return replace(request, payload=replace(payload, native=native, added=added, chat=None))
+    fields = request.fields
+    changed = _changed(fields, guard)
+    return request.with_fields({**fields, **changed}) if changed else request
+
+
+def _changed(fields: Fields, guard: SideGuard) -> Fields:
+    """The fields with masks, and only these."""
+    changed: Fields = {}
+    for name, raw in fields.items():
+        view = memoryview(raw)
+        if name in _NO_TEXTS or b'"' not in bytes(view):
+            continue
+        try:
+            value = texts.masked_field(view, guard.masked, name)
+        except ValueError:
+            raise CallerError(f"`{name[:64]}` is not valid JSON.", param=name[:64]) from None
+        if value is not None:
+            changed[name] = Raw(value)
+    return changed
+
+
+def _json(body: bytes, guard: SideGuard) -> bytes | None:
+    try:
+        return texts.masked_json(body, guard.masked) if body else None
+    except ValueError:
+        raise CallerError("The body is not valid JSON.", code="invalid_json") from None
+
+
+# ── tensors ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _tensors(request: InferRequest, guard: SideGuard) -> InferRequest:
+    payload = request.payload
+    if isinstance(payload, PredictV1Payload) or (isinstance(payload, HttpPayload) and payload.header_length is None):
+        try:
+            body = texts.masked_tensors(payload.plain, guard.masked)
+        except ValueError:
+            raise CallerError("The body is not valid JSON.", code="invalid_json") from None
+        if body is None:
+            return request
+        if isinstance(payload, PredictV1Payload):
+            return replace(request, payload=replace(payload, body=body, decoded=None), size=len(body))
+        return replace(request, payload=HttpPayload(body=body, accepts=payload.accepts), size=len(body))
+    if request.wire == "tfserving-grpc":
+        raise guard.unreadable("requests of TensorFlow Serving over gRPC")
+    if isinstance(payload, HttpPayload) and payload.header_length == 0:
+        _ = masked_bytes(payload.plain, guard, masks=False)
+        return request
+    inference = await codecs.inference_of(request)
+    inputs = [masked_tensor(tensor, guard) for tensor in inference.inputs]
+    parameters = texts.masked_strings(inference.parameters, guard.masked)
+    if parameters is inference.parameters and all(
+        new is old for new, old in zip(inputs, inference.inputs, strict=True)
+    ):
+        return request
+    inference.inputs, inference.parameters = inputs, parameters
+    made = await codecs.request_from(inference, request.size)
+    return replace(
+        made, model=request.model, version=request.version, stream=request.stream, kind=request.kind,
+        sequence=request.sequence, starts=request.starts, ends=request.ends, timeout=request.timeout,
+        ignored=request.ignored, user=request.user,
+    )  # fmt: skip
+
+
+def masked_tensor(tensor: Tensor, guard: SideGuard) -> Tensor:
+    """A tensor with masks in its elements of BYTES; the same if nothing changes. Raises `CallerError`."""
+    if tensor.datatype != "BYTES":
+        return tensor
+    if "shared_memory_region" in tensor.parameters:
+        raise guard.unreadable("texts in shared memory")
+    elements = split_bytes(tensor.data, element_count(tensor.shape), tensor.name)
+    masked = [masked_bytes(element, guard) for element in elements]
+    if masked == elements:
+        return tensor
+    return Tensor(tensor.name, tensor.datatype, tensor.shape, join_bytes(masked), tensor.parameters)
+
+
+def masked_bytes(element: bytes, guard: SideGuard, *, masks: bool = True) -> bytes:
+    """Bytes with masks; those that are no text stay as they are. Raises `Unsupported` if masks are not possible."""
+    text = bytes(element).decode("utf-8", "surrogateescape")
+    masked = guard.masked(text)
+    if masked != text and not masks:
+        raise guard.unreadable("raw bodies")
+    return element if masked == text else masked.encode("utf-8", "surrogateescape")
+
+
+def _is_json(content_type: str) -> bool:
+    return content_type.partition(";")[0].strip().lower() in ("application/json", "")

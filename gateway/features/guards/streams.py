@@ -1,0 +1,87 @@
+"""The texts of streams behind guards."""
+
+from adapters.answer import Answer
+from adapters.errors import InferenceError
+from adapters.requests import ModelRequest, ResponsesRequest
+from adapters.stream import DerivedStream
+from gateway.features.guards.texts import masked_arguments
+from gateway.features.guards.verdicts import SideGuard
+from gateway.traffic.guarded.chats import GuardedStream
+from gateway.traffic.guarded.guard import GuardedText
+from gateway.traffic.guarded.tensors import GuardedTensorStream
+from policies.guards.masking import HeldText, TextTooLong
+from policies.pipelines.window import HeldToolCall
+
+
+class TextsGuard:
+    """Examines the texts of one stream."""
+
+    def __init__(self, guard: SideGuard) -> None:
+        self._guard = guard
+
+    def text(self) -> GuardedText:
+        return _Text(self._guard)
+
+    async def call(self, call: HeldToolCall) -> tuple[str, str] | None:
+        name, arguments = call.name, "".join(call.arguments)
+        masked = self._guard.masked(name), masked_arguments(arguments, self._guard.masked(arguments))
+        return None if masked == (name, arguments) else masked
+
+    def unreadable(self, message: str) -> InferenceError:
+        error = self._guard.unreadable("the stream")
+        error.message = message
+        return error
+
+
+class _Text:
+    __slots__ = ("_guard", "_held")
+
+    def __init__(self, guard: SideGuard) -> None:
+        self._guard = guard
+        self._held: HeldText = guard.held()
+
+    async def feed(self, text: str) -> str:
+        try:
+            return self._held.feed(text)
+        except TextTooLong as error:
+            raise self._guard.too_long(error) from None
+
+    async def end(self) -> str:
+        return self._held.end()
+
+
+def reader_of(request: ModelRequest, answer: Answer, guard: SideGuard) -> GuardedStream | GuardedTensorStream | None:
+    """A stream with the texts that may leave; None for a stream that cannot be read."""
+    form = answer.form
+    if form.wire in ("oip-http", "oip-grpc"):
+        return GuardedTensorStream(answer, TextsGuard(guard))
+    if form.wire != "openai" or "event-stream" not in answer.content_type or isinstance(request, ResponsesRequest):
+        return None
+    return GuardedStream(answer, TextsGuard(guard))
+
+
+class MonitoredStream(DerivedStream):
+    """A stream whose pieces leave unchanged. A second reader of the same pieces finds what guards would have done."""
+
+    __slots__ = ("_reader",)
+
+    def __init__(self, inner: Answer, reader: GuardedStream | GuardedTensorStream) -> None:
+        super().__init__(inner)
+        self._reader: GuardedStream | GuardedTensorStream | None = reader
+
+    async def _next(self, patience: float | None = None) -> bytes:
+        try:
+            piece = await self._inner.__anext__()
+        except StopAsyncIteration:
+            await self._read(None)
+            raise
+        await self._read(piece)
+        return piece
+
+    async def _read(self, piece: bytes | None) -> None:
+        """Read a piece, or the end. What cannot be read is not counted."""
+        if self._reader is not None:
+            try:
+                await self._reader.take(piece)
+            except InferenceError:
+                self._reader = None

@@ -1,0 +1,147 @@
+"""The texts of bodies of JSON, replaced by what a guard lets pass. The same value is returned if nothing changes."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from adapters.wire import decoding
+
+Mask = Callable[[str], str]
+"""Returns a text with its masks."""
+
+_STRUCTURE = frozenset(
+    (
+        "type", "role", "object", "model", "id", "index", "tool_call_id", "call_id", "tool_use_id", "finish_reason",
+        "stop_reason", "finishReason", "status", "signature", "thought_signature", "thoughtSignature", "media_type",
+        "mimeType", "mime_type", "encrypted_content", "format", "detail", "service_tier", "system_fingerprint",
+        "datatype", "responseId", "modelVersion", "created_at",
+    )
+)  # fmt: skip
+"""Fields of an API that have no text of a person or a model."""
+_BYTES = frozenset(("data", "b64_json", "file_data"))
+"""Fields with encoded bytes, if they are texts."""
+_KINDS_OF_BYTES = ("media_type", "mimeType", "mime_type", "format")
+"""Fields beside `data` that declare it as encoded bytes."""
+_FREE = frozenset(("arguments", "input", "args", "response", "result", "output", "properties"))
+"""Fields whose objects are arguments or results of tools, so that their keys are texts too."""
+_UNREAD = ("logprob", "token_ids", "avgLogprobs")
+"""Parts of the names of fields that have the tokens of the text again."""
+_decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+
+
+def masked_tensors(body: bytes | memoryview, mask: Mask) -> bytes | None:
+    """A body of JSON with tensors, with masks in all texts; None if nothing changes. Raises `ValueError`."""
+    value = _decoded(body)
+    changed = masked_strings(value, mask)
+    return None if changed is value else _encode(changed)
+
+
+def masked_json(body: bytes | memoryview, mask: Mask, *, answers: bool = False) -> bytes | None:
+    """A body of JSON with masks; None if nothing changes. Raises what `mask` raises, and `ValueError` for other bodies.
+
+    Of `answers` also the log-probabilities and the tokens are removed, which have the text again.
+    """
+    value = _decoded(body)
+    changed = masked_value(without_tokens(value) if answers else value, mask)
+    return None if changed is value else _encode(changed)
+
+
+def _decoded(body: bytes | memoryview) -> Any:
+    try:
+        return _decode(body)
+    except decoding.MALFORMED_JSON as error:
+        raise ValueError("the body is not JSON") from error
+
+
+def masked_value(value: Any, mask: Mask, name: str = "", *, free: bool = False) -> Any:
+    """A value of JSON with masks. `free` values are arguments of tools: all of their parts are texts."""
+    if isinstance(value, str):
+        return masked_text(value, mask, name, free=free)
+    if isinstance(value, list):
+        changed = [masked_value(each, mask, name if isinstance(each, str) else "", free=free) for each in value]
+        return changed if any(new is not old for new, old in zip(changed, value, strict=True)) else value
+    if isinstance(value, dict):
+        return _masked_object(value, mask, free=free or name in _FREE)
+    if free and isinstance(value, int | float) and not isinstance(value, bool):
+        shown = _encode(value).decode()
+        return value if (text := mask(shown)) == shown else text
+    return value
+
+
+def masked_strings(value: Any, mask: Mask) -> Any:
+    """A value with masks in all texts but its keys: of tensors, whose names mean nothing."""
+    if isinstance(value, str):
+        changed: Any = mask(value)
+        return value if changed == value else changed
+    if isinstance(value, list):
+        changed = [masked_strings(each, mask) for each in value]
+        return changed if any(new is not old for new, old in zip(changed, value, strict=True)) else value
+    if isinstance(value, dict):
+        changed = {key: masked_strings(each, mask) for key, each in value.items()}
+        return changed if any(changed[key] is not value[key] for key in value) else value
+    return value
+
+
+def masked_text(text: str, mask: Mask, name: str, *, free: bool) -> str:
+    """A text with masks. Arguments that are JSON stay JSON."""
+    if not free and (name in _STRUCTURE or (name in ("url", "image_url") and text.startswith("data:"))):
+        return text
+    changed = mask(text)
+    if changed == text:
+        return text
+    return masked_arguments(text, changed) if name == "arguments" else changed
+
+
+def masked_arguments(arguments: str, changed: str) -> str:
+    """Masked arguments. If a mask has made them invalid, a text of JSON takes their place."""
+    if not is_json(arguments) or is_json(changed):
+        return changed
+    return _encode("[…]").decode()
+
+
+def is_json(text: str) -> bool:
+    """Whether a text is JSON."""
+    try:
+        _decode(text)
+    except decoding.MALFORMED_JSON:
+        return False
+    return True
+
+
+def without_tokens(value: Any) -> Any:
+    """A value without log-probabilities and tokens."""
+    if isinstance(value, list):
+        entries = [without_tokens(each) for each in value]
+        return entries if any(new is not old for new, old in zip(entries, value, strict=True)) else value
+    if isinstance(value, dict):
+        fields = {key: None if _is_unread(key) else without_tokens(each) for key, each in value.items()}
+        return fields if any(fields[key] is not value[key] for key in value) else value
+    return value
+
+
+def _is_unread(key: str) -> bool:
+    return any(part in key for part in _UNREAD)
+
+
+def _masked_object(value: dict[str, Any], mask: Mask, *, free: bool) -> dict[str, Any]:
+    encoded = value.get("type") != "text" and any(kind in value for kind in _KINDS_OF_BYTES)
+    changed: dict[str, Any] = {}
+    same = True
+    for key, each in value.items():
+        if isinstance(each, str) and not free and key in _BYTES and (encoded or key != "data"):
+            changed[key] = each
+            continue
+        new = masked_value(each, mask, key, free=free)
+        label = mask(key) if free else key
+        same = same and new is each and label == key
+        changed[label] = new
+    return value if same else changed
+
+
+def masked_field(raw: bytes | memoryview, mask: Mask, name: str) -> bytes | None:
+    """The encoded value of one field of a body, with masks; None if nothing changes. Raises `ValueError`."""
+    value = _decoded(raw)
+    changed = masked_value(value, mask, name)
+    return None if changed is value else _encode(changed)

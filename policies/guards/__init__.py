@@ -1,0 +1,9 @@
+"""Guards of texts: what is forbidden, and which part of a stream may leave.
+
+folding.py    a text in the form that is compared, with the place of each character in the original
+compiled.py   guards of the file in the form in which they run
+selection.py  which guards a request meets
+finders.py    what finds forbidden spans: words, patterns, keys and tokens, addresses
+secrets.py    the shapes of keys and tokens
+masking.py    a text behind rules: releases what is settled, with masks in the place of forbidden spans
+"""
