@@ -19,6 +19,8 @@ _HIDDEN = re.compile(
 """The code points that Unicode calls default ignorable."""
 _JOINING = re.compile("[\u1161-\u11ff\ud7b0-\ud7ff]")
 """Vowels and final consonants of Hangul, which join the letter before them."""
+_SPECIAL = re.compile(f"{_HIDDEN.pattern}|{_JOINING.pattern}|[\ud800-\udfff]")
+"""Characters that the form does not have, or that join others."""
 _LOOKALIKES = str.maketrans(
     "аеорсухіјѕԁԛԝһӏкмнтвгпАВЕКМНОРСТУХІЈЅαβεικνορτυχγΑΒΕΖΗΙΚΜΝΟΡΤΥΧıǀ０",
     "aeopcyxijsdqwhlkmhtbrnABEKMHOPCTYXIJSabeiknoptuxyABEZHIKMNOPTYXil0",
@@ -59,6 +61,11 @@ def fold(text: str, lower: bool, lookalikes: bool, escapes: bool, whole: bool) -
         text = text[: tail.start()]
     if text.isascii() and not (escapes and "\\" in text):
         return Folded(text.lower() if lower else text, None, None, len(text))
+    if not (escapes and "\\" in text) and _is_plain(text):
+        form = text.translate(_LOOKALIKES) if lookalikes else text
+        form = form.lower() if lower else form
+        if len(form) == len(text):
+            return Folded(form, None, None, len(text))
     letters: list[str] = []
     begins: list[int] = []
     ends: list[int] = []
@@ -73,6 +80,15 @@ def fold(text: str, lower: bool, lookalikes: bool, escapes: bool, whole: bool) -
         begins += [begin] * len(form)
         ends += [end] * len(form)
     return Folded("".join(letters), begins, ends, len(text))
+
+
+def _is_plain(text: str) -> bool:
+    """Whether each character of a text is one of the form, too."""
+    return (
+        unicodedata.is_normalized("NFKC", text)
+        and _SPECIAL.search(text) is None
+        and not any(map(unicodedata.combining, text))
+    )
 
 
 def _clusters(text: str, *, escapes: bool) -> list[tuple[str, int, int]]:

@@ -11,7 +11,9 @@ from policies.guards.finders import Finder
 from policies.guards.folding import Folded, fold
 
 MASK = "[…]"
-MOST_HELD = 64 * 1024
+SLAB = 1024
+"""Characters of a whole text that are examined at once, so that many spans do not make it slow."""
+MOST_HELD = 16 * 1024
 """Characters that are held while a span may begin in them. No secret and no address is as long."""
 
 
@@ -50,7 +52,7 @@ Report = Callable[[int], None]
 class HeldText:
     """One text. `feed` and `end` return what may leave. Raises `TextTooLong`, and what `report` raises."""
 
-    __slots__ = ("_contexts", "_report", "_rules", "_text")
+    __slots__ = ("_contexts", "_is_plain", "_plain", "_report", "_rules", "_text")
 
     def __init__(self, rules: RulesByView, report: Report) -> None:
         self._rules = rules
@@ -58,10 +60,19 @@ class HeldText:
         self._text = ""
         self._contexts = ["\n"] * len(rules)
         """For each form its last character that has left; a line feed before the first one."""
+        self._is_plain = True
+        """Whether the contexts are the same letter of ASCII, but for its case."""
+        self._plain = [(view, rule) for view, rules_of_view in rules for rule in rules_of_view if not view.escapes]
 
-    def add(self, text: str) -> None:
-        """Add a part without a look at it."""
-        self._text += text
+    def whole(self, text: str) -> str:
+        """What may leave of a whole text, however long the parts are in which a span may begin."""
+        out, at = list[str](), 0
+        while at < len(text):
+            size = max(SLAB, 2 * len(self._text))
+            self._text += text[at : at + size]
+            at += size
+            out.append(self._release(whole=at >= len(text)))
+        return "".join(out)
 
     def feed(self, text: str) -> str:
         """Add the next part of the text."""
@@ -76,6 +87,8 @@ class HeldText:
         return self._release(whole=True) if self._text else ""
 
     def _release(self, *, whole: bool) -> str:
+        if self._is_plain and self._text.isascii() and "\\" not in self._text:
+            return self._release_plain(whole=whole)
         text, limit = self._text, len(self._text) + 1
         folded, spans, plain = list[Folded | None](), list[tuple[int, int, Rule]](), ""
         has_escapes = "\\" in text
@@ -99,6 +112,31 @@ class HeldText:
         if limit > 1:
             self._text = text[limit - 1 :]
             self._remember(limit, folded)
+        return released
+
+    def _release_plain(self, *, whole: bool) -> str:
+        """The same for a text whose forms differ in their case at most."""
+        given = self._contexts[0] + self._text
+        limit = stop = len(given)
+        lower, spans = "", list[tuple[int, int, Rule]]()
+        for view, rule in self._plain:
+            text = given
+            if view.lower:
+                text = lower = lower or given.lower()
+            if not whole:
+                stop = rule.finder.open(text, 1)
+                limit = min(limit, stop)
+            at = 1
+            while at < stop and (span := rule.finder.find(text, at)) is not None and span[0] < stop:
+                spans.append((*span, rule))
+                at = max(span[1], at + 1)
+        if spans:
+            limit = _aligned(limit, (), spans)
+            released = self._masked(limit, spans)
+        else:
+            released = given[1:limit]
+        if limit > 1:
+            self._contexts, self._text = [given[limit - 1]] * len(self._contexts), given[limit:]
         return released
 
     def _masked(self, limit: int, spans: list[tuple[int, int, Rule]]) -> str:
@@ -130,6 +168,8 @@ class HeldText:
                 self._contexts[index] = plain = "\n" if last == "\\" else last
             else:
                 plain = self._contexts[index]
+        first = self._contexts[0]
+        self._is_plain = first.isascii() and all(each.lower() == first.lower() for each in self._contexts)
 
 
 def _collect(rule: Rule, form: Folded, begin: int, stop: int, spans: list[tuple[int, int, Rule]]) -> None:
@@ -168,6 +208,4 @@ def by_view(rules: Iterable[Rule]) -> RulesByView:
 
 def masked(text: str, rules: RulesByView, report: Report) -> str:
     """A whole text with masks. Raises what `report` raises."""
-    held = HeldText(rules, report)
-    held.add(text)
-    return held.end()
+    return HeldText(rules, report).whole(text)

@@ -1,10 +1,12 @@
 """The guards of one request on its path: the prompt before anything is reserved, the answer before anybody reads it."""
 
 from collections.abc import Awaitable
+from contextlib import suppress
 
 from msgspec.structs import replace
 
 from adapters.answer import Answer
+from adapters.errors import InferenceError
 from adapters.requests import ModelRequest
 from adapters.wire.native_chat import NativeChat
 from gateway.features.guards import answers, prompts
@@ -52,17 +54,20 @@ class _GuardedRequest(Observer):
     async def examine(self, exchange: ClientExchange) -> None:
         """Examine the prompt. Raises `ContentFiltered` and `Unsupported`."""
         request = exchange.request
-        if self._prompt is not None:
-            passed = await prompts.guarded(request, self._prompt)
-            request = passed if self._prompt.acts else request
+        if self._prompt is not None and self._prompt.acts:
+            request = await prompts.guarded(request, self._prompt)
+        elif self._prompt is not None:
+            with suppress(InferenceError):  # what cannot be read is not counted
+                await prompts.guarded(request, self._prompt)
         if self._answer is not None and self._answer.acts:
             request = _readable(request)
         exchange.request = exchange.received = request
 
     def answered(self, exchange: Exchange, answer: Answer) -> Awaitable[Answer] | None:
-        if self._answer is None or answer.status >= 400:
+        if self._answer is None:
             return None
-        return _guarded(exchange.request, answer, self._answer)
+        examine = _guarded if self._answer.acts else _monitored
+        return examine(exchange.request, answer, self._answer)
 
 
 def _readable(request: ModelRequest) -> ModelRequest:
@@ -73,17 +78,25 @@ def _readable(request: ModelRequest) -> ModelRequest:
     return request
 
 
+async def _monitored(request: ModelRequest, answer: Answer, guard: SideGuard) -> Answer:
+    """The same answer, examined. What cannot be read is not counted."""
+    if answer.body is None:
+        reader = reader_of(request, answer, guard)
+        return answer if reader is None else MonitoredStream(answer, reader)
+    with suppress(InferenceError):
+        await answers.guarded(request, answer, guard)
+    return answer
+
+
 async def _guarded(request: ModelRequest, answer: Answer, guard: SideGuard) -> Answer:
     """The answer behind its guards. Raises `ContentFiltered` and `Unsupported`; the answer is closed then."""
     try:
         if answer.body is not None:
             return await answers.guarded(request, answer, guard)
         reader = reader_of(request, answer, guard)
-        if guard.acts:
-            if reader is None:
-                raise guard.unreadable("streams of this kind: request a whole answer")
-            return await reader.begun()
-        return answer if reader is None else MonitoredStream(answer, reader)
+        if reader is None:
+            raise guard.unreadable("streams of this kind: request a whole answer")
+        return await reader.begun()
     except BaseException:
         await answer.aclose()
         raise

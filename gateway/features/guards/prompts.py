@@ -2,6 +2,7 @@
 
 import asyncio
 from typing import TypeVar
+from urllib.parse import unquote
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -28,6 +29,9 @@ _NO_TEXTS = frozenset(
 )  # fmt: skip
 """Fields of a request that its model does not read."""
 
+_TOKENS = frozenset(("prompt", "input"))
+"""Fields that may have tokens in the place of texts."""
+
 G = TypeVar("G", bound=GenerateRequest)
 
 
@@ -42,12 +46,25 @@ async def guarded(request: ModelRequest, guard: SideGuard) -> ModelRequest:
         return await _tensors(request, guard)
     if isinstance(request, ModelQuery):
         return request
-    if isinstance(request, AppRequest) and _is_json(request.content_type) and not request.encoding:
-        body = _json(request.body, guard)
-        return request if body is None else replace(request, body=body, size=len(body))
-    if isinstance(request, AppRequest) and not request.body:
-        return request
+    if isinstance(request, AppRequest):
+        return _app(request, guard)
     raise guard.unreadable("requests of this kind")
+
+
+def _app(request: AppRequest, guard: SideGuard) -> AppRequest:
+    """A request to an app, whose address has no place for masks."""
+    address = unquote(f"{request.path}?{request.query.replace('+', ' ')}")
+    if guard.masked(address) != address:
+        raise guard.unreadable("an address with a text that it masks")
+    if not request.body:
+        return request
+    if request.encoding or not _is_json(request.content_type):
+        raise guard.unreadable("bodies that are not JSON")
+    try:
+        body = texts.masked_json(request.body, guard.masked)
+    except ValueError:
+        raise guard.unreadable("bodies that are not JSON") from None
+    return request if body is None else replace(request, body=body, size=len(body))
 
 
 def _text(request: G, guard: SideGuard) -> G:
@@ -69,8 +86,10 @@ def _changed(fields: Fields, guard: SideGuard) -> Fields:
     changed: Fields = {}
     for name, raw in fields.items():
         view = memoryview(raw)
-        if name in _NO_TEXTS or b'"' not in bytes(view):
+        if name in _NO_TEXTS:
             continue
+        if name in _TOKENS and b'"' not in bytes(view):
+            raise guard.unreadable("prompts of tokens")
         try:
             value = texts.masked_field(view, guard.masked, name)
         except ValueError:
@@ -78,13 +97,6 @@ def _changed(fields: Fields, guard: SideGuard) -> Fields:
         if value is not None:
             changed[name] = Raw(value)
     return changed
-
-
-def _json(body: bytes, guard: SideGuard) -> bytes | None:
-    try:
-        return texts.masked_json(body, guard.masked) if body else None
-    except ValueError:
-        raise CallerError("The body is not valid JSON.", code="invalid_json") from None
 
 
 # ── tensors ───────────────────────────────────────────────────────────────────────────────────────────

@@ -1,5 +1,7 @@
 """The texts of bodies of JSON, replaced by what a guard lets pass. The same value is returned if nothing changes."""
 
+import base64
+import binascii
 from collections.abc import Callable
 from typing import Any
 
@@ -79,9 +81,21 @@ def masked_strings(value: Any, mask: Mask) -> Any:
         changed = [masked_strings(each, mask) for each in value]
         return changed if any(new is not old for new, old in zip(changed, value, strict=True)) else value
     if isinstance(value, dict):
+        if isinstance(encoded := value.get("b64"), str) and len(value) == 1:
+            return value if (other := _masked_base64(encoded, mask)) == encoded else {"b64": other}
         changed = {key: masked_strings(each, mask) for key, each in value.items()}
         return changed if any(changed[key] is not value[key] for key in value) else value
     return value
+
+
+def _masked_base64(encoded: str, mask: Mask) -> str:
+    """Encoded bytes with masks; those that are no text stay as they are."""
+    try:
+        text = base64.b64decode(encoded, validate=True).decode("utf-8", "surrogateescape")
+    except binascii.Error:
+        return mask(encoded)
+    changed = mask(text)
+    return encoded if changed == text else base64.b64encode(changed.encode("utf-8", "surrogateescape")).decode()
 
 
 def masked_text(text: str, mask: Mask, name: str, *, free: bool) -> str:

@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from config.extras import extras_of
 from config.loader import load, read
+from config.schema.config import WordsGuardConfig
 from gateway.process.commands import app
 from tests.support.gateways import config
 
@@ -74,6 +75,7 @@ def test_a_file_of_words_is_read_with_the_configuration(tmp_path: Path, content:
     words.write_text("# a comment\nblue bird\n")
     assert problems(tmp_path, "{name: g, kind: words, file: words.txt}") == []
     (guard,) = load(tmp_path / "headrace.yaml").guards
+    assert isinstance(guard, WordsGuardConfig)
     assert guard.file == str(words)
 
 

@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 from prometheus_client import generate_latest
 
-from adapters.fake import Script
+from adapters.fake import FakeAdapter, Script
 from adapters.requests import GenerateRequest
-from tests.support.gateways import Rig
+from adapters.types import ANTHROPIC
+from adapters.wire.native_chat import NativeChat
+from tests.support.gateways import Rig, config
 from tests.support.guarding import BODIES, WORDS, guarded, received
 
 FINE = json.dumps({"choices": [{"index": 0, "message": {"role": "assistant", "content": "fine"}}], "usage": {}})
@@ -171,3 +173,86 @@ async def test_every_kind_masks(guard: dict[str, Any]) -> None:
     content = f"see {texts[guard['name']]} and https://good.example/x"
     await received(one, "/v1/chat/completions", messages=[{"role": "user", "content": content}])
     assert "see […] and https://good.example/x" in sent(one)
+
+
+@pytest.mark.parametrize("fields", [{"prompt": [1, 2, 3]}, {"prompt": [[1], [2]]}])
+async def test_prompts_of_tokens_are_refused(fields: dict[str, Any]) -> None:
+    one = answering(guards=[WORDS])
+    ((status, body, _),) = await received(one, "/v1/completions", **fields)
+    assert (status, json.loads(body)["error"]["code"]) == (400, "unsupported_operation")
+    assert one.adapters["main"][0].calls == []
+    monitoring = answering(guards=[{**WORDS, "mode": "monitor"}])
+    ((status, _, _),) = await received(monitoring, "/v1/completions", **fields)
+    assert status == 200
+
+
+async def test_whole_answers_in_the_form_of_another_server_are_examined_in_it() -> None:
+    message = {"id": "m", "type": "message", "role": "assistant", "model": "x", "stop_reason": "end_turn"}
+    content = [
+        {"type": "thinking", "thinking": "a zebra", "signature": "zebra"},
+        {"type": "tool_use", "id": "t", "name": "f", "input": {"zebra": "the zebra", "n": 1}},
+    ]
+    body = json.dumps({**message, "content": content, "usage": {"input_tokens": 1, "output_tokens": 2}})
+    one = guarded(Script(chunks=(body.encode(),), form=ANTHROPIC), guards=[MASKING])
+    ((_, text, _),) = await received(one, "/v1/messages")
+    thinking, call = json.loads(text)["content"]
+    assert thinking == {"type": "thinking", "thinking": "a […]", "signature": "zebra"}
+    assert call["input"] == {"[…]": "the […]", "n": 1}
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/chat/completions"])
+async def test_streams_that_no_guard_reads_do_not_leave(path: str) -> None:
+    event = b'event: content_block_delta\ndata: {"type":"content_block_delta","delta":{"text":"zebra"}}\n\n'
+    one = guarded(Script(chunks=(event,), form=ANTHROPIC), guards=[MASKING])
+    ((status, text, _),) = await received(one, path, stream=True)
+    assert status == 400
+    assert "zebra" not in text
+    monitoring = guarded(Script(chunks=(event,), form=ANTHROPIC), guards=[{**MASKING, "mode": "monitor"}])
+    ((status, _, _),) = await received(monitoring, path, stream=True)
+    assert status == 200
+
+
+async def test_a_stream_of_messages_is_requested_as_a_chat_only_if_a_guard_may_change_it() -> None:
+    for guard, reworded in ((MASKING, True), ({**MASKING, "on": ["prompt"]}, False)):
+        one = guarded(Script(), guards=[guard])
+        await received(one, "/v1/messages", stream=True)
+        (call,) = one.adapters["main"][0].calls
+        assert isinstance(call.request, NativeChat)
+        assert call.request.payload.reworded == reworded
+
+
+async def test_an_answer_that_is_not_json_does_not_leave() -> None:
+    one = answering("the zebra", guards=[MASKING])
+    ((status, text, _),) = await received(one, "/v1/rerank", query="a", documents=["b"])
+    assert status == 400
+    assert "zebra" not in text
+    monitoring = answering("the zebra", guards=[{**MASKING, "mode": "monitor"}])
+    ((status, text, _),) = await received(monitoring, "/v1/rerank", query="a", documents=["b"])
+    assert (status, text) == (200, "the zebra")
+
+
+async def test_guards_of_tenants_models_and_routes_apply_together() -> None:
+    guards = [{"name": name, "kind": "words", "words": [name], "action": "mask"} for name in ("tt", "mm", "rr", "xx")]
+    configuration = config(
+        guards=guards,
+        models=[{"name": "chat", "guards": ["mm"], "routes": [{"to": "main", "guards": ["rr"]}]}],
+        tenants=[{"name": "acme", "models": ["*"], "guards": ["tt"]}],
+    )
+    one = Rig(configuration, {"main": [FakeAdapter(Script(chunks=(FINE.encode(),)))]})
+    await received(one, "/v1/chat/completions", messages=[{"role": "user", "content": "tt mm rr xx"}])
+    assert "[…] […] […] xx" in sent(one)
+
+
+async def test_without_guards_a_route_has_no_observer() -> None:
+    one = Rig(config(), {"main": [FakeAdapter(Script(chunks=(FINE.encode(),)))]})
+    await received(one, "/v1/chat/completions")
+    (plan,) = one.core.snapshot._plans.values()
+    assert (plan.observers, plan.of_clients) == ((), ())
+
+
+async def test_pictures_and_settings_are_not_examined() -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,zebra"}}
+    one = answering(guards=[MASKING])
+    content = [picture, {"type": "input_audio", "input_audio": {"data": "zebra", "format": "wav"}}]
+    await received(one, "/v1/chat/completions", messages=[{"role": "user", "content": content}], user="zebra")
+    assert sent(one).count("zebra") == 3

@@ -1,5 +1,6 @@
 """Guards on tensors: prompts and answers of the Open Inference Protocol and of KServe's v1."""
 
+import base64
 import json
 from collections.abc import Callable, Sequence
 
@@ -80,6 +81,13 @@ async def test_prompts_of_kserve_and_generate_are_masked() -> None:
     predict = predict_v1_view.request_of(b'{"instances":[{"id":"the zebra"}]}', model="chat", version="")
     request = await sent(guarded(whole(COUNT), guards=[MASKING]), predict)
     assert json.loads(request.payload.body) == {"instances": [{"id": "the […]"}]}
+    encoded = base64.b64encode(b"the zebra").decode()
+    body = json.dumps({"instances": [{"b64": encoded}]}).encode()
+    request = await sent(
+        guarded(whole(COUNT), guards=[MASKING]), predict_v1_view.request_of(body, model="chat", version="")
+    )
+    (instance,) = json.loads(request.payload.body)["instances"]
+    assert base64.b64decode(instance["b64"]) == "the […]".encode()
     generate = request_view.request_of(b'{"text_input":"the zebra"}', model="chat", version="", kind="generate")
     request = await sent(guarded(whole(COUNT), guards=[MASKING]), generate)
     assert json.loads(request.payload.plain) == {"text_input": "the […]"}
