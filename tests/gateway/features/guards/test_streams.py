@@ -141,3 +141,13 @@ async def test_completions_are_guarded() -> None:
         made = Script(chunks=tuple(f"data: {each}\n\n".encode() for each in (*pieces, end, "[DONE]")))
         (body,) = await streams("/v1/completions", [made], {**WORDS, "action": "mask"}, prompt="x")
         assert "".join(each["choices"][0]["text"] for each in events_of(body)) == f"{BEFORE}[…]{AFTER}"
+
+
+async def test_streams_of_gemini_are_guarded() -> None:
+    path = "/v1beta/models/chat:streamGenerateContent?alt=sse"
+    fields = {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
+    scripts = [script(cut, PARTS["content"]) for cut in cuts_of(BEFORE + "secret plan" + AFTER, seed=2)]
+    one = guarded(*scripts, guards=[{**WORDS, "action": "mask"}])
+    for status, body, _ in await received(one, path, len(scripts), **fields):
+        assert status == 200
+        assert "".join(text for each in events_of(body) for text in texts(each)) == f"{BEFORE}[…]{AFTER}"
