@@ -1,14 +1,12 @@
 """Whole answers of every server behind guards. An answer that cannot be read does not leave."""
 
-import asyncio
-
 from adapters.answer import Answer
 from adapters.errors import CallerError, InferenceError
 from adapters.requests import EmbeddingRequest, InferRequest, ModelRequest
 from adapters.tensors import Inferred
 from adapters.upstreams.inferred import answer_of, decode
 from gateway.features.guards import texts
-from gateway.features.guards.prompts import LARGE, masked_tensor
+from gateway.features.guards.prompts import beside, masked_all
 from gateway.features.guards.verdicts import SideGuard
 
 
@@ -25,8 +23,7 @@ async def guarded(request: ModelRequest, answer: Answer, guard: SideGuard) -> An
     is_text = form.wire in ("openai", "anthropic", "gemini", "app")
     examine = _json if is_text else texts.masked_tensors
     try:
-        large = len(body) >= LARGE
-        masked = await asyncio.to_thread(examine, body, guard.masked) if large else examine(body, guard.masked)
+        masked = await beside(len(body), examine, body, guard.masked)
     except ValueError:
         raise guard.unreadable("an answer that is not JSON") from None
     if guard.acts and masked is not None:
@@ -41,7 +38,7 @@ def _json(body: bytes, mask: texts.Mask) -> bytes | None:
 async def _tensors(request: ModelRequest, answer: Answer, guard: SideGuard) -> Answer:
     try:
         inferred = await decode(answer)
-        outputs = [masked_tensor(tensor, guard) for tensor in inferred.outputs]
+        outputs = await beside(len(answer.body or b""), masked_all, inferred.outputs, guard)
     except CallerError as error:
         raise _passed_on(error, guard) from None
     parameters = texts.masked_strings(inferred.parameters, guard.masked)

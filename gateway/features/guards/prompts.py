@@ -1,7 +1,9 @@
 """Requests of every door behind guards: what is sent has passed. A request that cannot be read is refused."""
 
 import asyncio
-from typing import TypeVar
+import dataclasses
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 from urllib.parse import unquote
 
 from msgspec import Raw
@@ -10,7 +12,7 @@ from msgspec.structs import replace
 from adapters.errors import CallerError
 from adapters.offload import codecs
 from adapters.requests import AppRequest, Fields, GenerateRequest, InferRequest, ModelQuery, ModelRequest
-from adapters.tensors import Tensor, element_count, join_bytes, split_bytes
+from adapters.tensors import SHARED_MEMORY, Tensor, element_count, join_bytes, split_bytes
 from adapters.wire.anthropic.message_request import TokenCount
 from adapters.wire.native_chat import NativePayload
 from adapters.wire.oip.bodies import HttpPayload
@@ -32,6 +34,8 @@ _NO_TEXTS = frozenset(
 _TOKENS = frozenset(("prompt", "input"))
 """Fields that may have tokens in the place of texts."""
 
+P = ParamSpec("P")
+T = TypeVar("T")
 G = TypeVar("G", bound=GenerateRequest)
 
 
@@ -41,14 +45,19 @@ async def guarded(request: ModelRequest, guard: SideGuard) -> ModelRequest:
         chat = await guarded(request.chat, guard)
         return request if chat is request.chat else replace(request, chat=chat)
     if isinstance(request, GenerateRequest):
-        return await asyncio.to_thread(_text, request, guard) if request.size >= LARGE else _text(request, guard)
+        return await beside(request.size, _text, request, guard)
     if isinstance(request, InferRequest):
         return await _tensors(request, guard)
     if isinstance(request, ModelQuery):
         return request
     if isinstance(request, AppRequest):
-        return _app(request, guard)
+        return await beside(request.size, _app, request, guard)
     raise guard.unreadable("requests of this kind")
+
+
+async def beside(size: int, examine: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    """The result of a function of a text of so many bytes: of a large one in a thread."""
+    return await asyncio.to_thread(examine, *arguments, **named) if size >= LARGE else examine(*arguments, **named)
 
 
 def _app(request: AppRequest, guard: SideGuard) -> AppRequest:
@@ -106,7 +115,7 @@ async def _tensors(request: InferRequest, guard: SideGuard) -> InferRequest:
     payload = request.payload
     if isinstance(payload, PredictV1Payload) or (isinstance(payload, HttpPayload) and payload.header_length is None):
         try:
-            body = texts.masked_tensors(payload.plain, guard.masked)
+            body = await beside(len(payload.plain), texts.masked_tensors, payload.plain, guard.masked)
         except ValueError:
             raise CallerError("The body is not valid JSON.", code="invalid_json") from None
         if body is None:
@@ -117,17 +126,17 @@ async def _tensors(request: InferRequest, guard: SideGuard) -> InferRequest:
     if request.wire == "tfserving-grpc":
         raise guard.unreadable("requests of TensorFlow Serving over gRPC")
     if isinstance(payload, HttpPayload) and payload.header_length == 0:
-        _ = masked_bytes(payload.plain, guard, masks=False)
+        await beside(request.size, masked_bytes, payload.plain, guard, masks=False)
         return request
     inference = await codecs.inference_of(request)
-    inputs = [masked_tensor(tensor, guard) for tensor in inference.inputs]
+    inputs = await beside(request.size, masked_all, inference.inputs, guard)
     parameters = texts.masked_strings(inference.parameters, guard.masked)
     if parameters is inference.parameters and all(
         new is old for new, old in zip(inputs, inference.inputs, strict=True)
     ):
         return request
-    inference.inputs, inference.parameters = inputs, parameters
-    made = await codecs.request_from(inference, request.size)
+    changed = dataclasses.replace(inference, inputs=inputs, parameters=parameters)
+    made = await codecs.request_from(changed, request.size)
     return replace(
         made, model=request.model, version=request.version, stream=request.stream, kind=request.kind,
         sequence=request.sequence, starts=request.starts, ends=request.ends, timeout=request.timeout,
@@ -135,11 +144,16 @@ async def _tensors(request: InferRequest, guard: SideGuard) -> InferRequest:
     )  # fmt: skip
 
 
+def masked_all(tensors: list[Tensor], guard: SideGuard) -> list[Tensor]:
+    """Tensors with masks; each that does not change is the same. Raises `CallerError`."""
+    return [masked_tensor(tensor, guard) for tensor in tensors]
+
+
 def masked_tensor(tensor: Tensor, guard: SideGuard) -> Tensor:
     """A tensor with masks in its elements of BYTES; the same if nothing changes. Raises `CallerError`."""
     if tensor.datatype != "BYTES":
         return tensor
-    if "shared_memory_region" in tensor.parameters:
+    if SHARED_MEMORY in tensor.parameters:
         raise guard.unreadable("texts in shared memory")
     elements = split_bytes(tensor.data, element_count(tensor.shape), tensor.name)
     masked = [masked_bytes(element, guard) for element in elements]

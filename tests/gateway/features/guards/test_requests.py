@@ -256,3 +256,19 @@ async def test_pictures_and_settings_are_not_examined() -> None:
     content = [picture, {"type": "input_audio", "input_audio": {"data": "zebra", "format": "wav"}}]
     await received(one, "/v1/chat/completions", messages=[{"role": "user", "content": content}], user="zebra")
     assert sent(one).count("zebra") == 3
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/rerank"])
+async def test_large_texts_are_examined_too(path: str) -> None:
+    long = "harmless words " * 40_000
+    fields = (
+        {"messages": [{"role": "user", "content": f"{long} zebra"}]} if "chat" in path else {"query": long + "zebra"}
+    )
+    blocking = answering(guards=[WORDS])
+    ((status, _, _),) = await received(blocking, path, **fields)
+    assert status == 400
+    whole = {"index": 0, "message": {"role": "assistant", "content": f"{long} zebra {long}"}}
+    one = answering(json.dumps({"choices": [whole]}), guards=[MASKING])
+    query: dict[str, Any] = {"query": "a"} if "rerank" in path else {}
+    ((_, text, _),) = await received(one, path, **query)
+    assert json.loads(text)["choices"][0]["message"]["content"] == f"{long} […] {long}"
