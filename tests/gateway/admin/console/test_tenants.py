@@ -1,5 +1,7 @@
 """The screen of tenants in a real browser: limits, usage, and the life of a key."""
 
+import sqlite3
+from contextlib import closing
 from typing import Any
 
 import aiohttp
@@ -83,6 +85,21 @@ async def test_a_tenant_s_admin_issues_rotates_and_revokes_a_key(console: OpenCo
         await c.page.choose("Period", "7 days")
         await c.page.until("document.body.innerText.match(/[.0-9]+ usd in 7 days/)?.[0].startsWith('0 ') === false")
         assert "beta" not in await c.page.text("body")
+
+
+async def test_stored_bytes_that_cannot_be_read_are_read_again(console: OpenConsole) -> None:
+    async with upstream() as up, console(configuration(up.url)) as c:
+        await c.open("/tenants")
+        await c.sign_in(await c.issue(role="tenant-admin"))
+        await c.page.shows("0 B of 20 GiB")
+        with closing(sqlite3.connect(c.g.config.parent / "state.db", isolation_level=None)) as database:
+            database.execute("ALTER TABLE stored_bytes RENAME TO moved")
+            await c.open("/models")
+            await c.open("/tenants")
+            await c.page.shows("cannot be read now")
+            await c.page.shows("50 usd/month")
+            database.execute("ALTER TABLE moved RENAME TO stored_bytes")
+        await c.page.shows("0 B of 20 GiB")
 
 
 async def test_a_tenant_s_admin_manages_teams_within_its_budget(console: OpenConsole) -> None:

@@ -1,5 +1,5 @@
 // Tenants: limits with the remaining amounts, spend, teams, keys.
-import { html, useState } from "../html.js";
+import { html, useEffect, useState } from "../html.js";
 import { get, path } from "../api.js";
 import { Field, Loading, Notice, To, bytes, count, money, useLoaded } from "../parts.js";
 import { Table } from "../table.js";
@@ -9,6 +9,7 @@ import { Spend } from "./tenants/spend.js";
 import { Teams } from "./tenants/teams.js";
 
 const MOST_ROWS = 500;
+const AGAIN_MS = 2000;
 
 export default function Tenants({ session, parts }) {
   const name = session.tenant ?? parts[0];
@@ -51,6 +52,11 @@ function Tenant({ name, session }) {
     return { ...tenant, teams };
   };
   const { value, error, again } = useLoaded(load, [url]);
+  useEffect(() => {
+    if (!value || value.storage) return undefined; // a database that is busy is asked again
+    const timer = setTimeout(again, AGAIN_MS);
+    return () => clearTimeout(timer);
+  }, [value]);
   if (!value) return html`<${Notice} error=${error} />${!error && html`<${Loading} />`}`;
   return html`${!session.tenant && html`<p><${To} to=${["tenants"]}>All tenants<//></p>`}
     <h2>${name}</h2>
@@ -59,9 +65,8 @@ function Tenant({ name, session }) {
       <dd>${value.models.join(", ")} <${To} to=${["models"]} query=${session.tenant ? {} : { tenant: name }}>Which are they?<//></dd>
       <dt>Requests under way</dt>
       <dd>${count(value.in_flight)}</dd>
-      ${value.storage &&
-      html`<dt>Stored</dt>
-        <dd>${bytes(value.storage.used)} of ${bytes(value.storage.quota)}</dd>`}
+      <dt>Stored</dt>
+      <dd>${value.storage ? `${bytes(value.storage.used)} of ${bytes(value.storage.quota)}` : "cannot be read now"}</dd>
     </dl>
     <h3>Limits</h3>
     <${Limits} limits=${value.limits ?? []} />
