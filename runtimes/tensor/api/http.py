@@ -26,6 +26,7 @@ from runtimes.tensor.api.metrics import Metrics
 from runtimes.tensor.api.refusals import JSON, http_response
 from runtimes.tensor.api.restrictions import PathMatch, Restrictions
 from runtimes.tensor.api.service import InferenceService
+from runtimes.tensor.api.torchserve import TorchserveDoor
 from runtimes.tensor.configuration.triton import to_json
 from runtimes.tensor.models.served_model import Computed
 
@@ -226,12 +227,17 @@ class HttpDoor:
         self._service = service
         self._control = control
         self._restrictions = restrictions
+        torchserve = TorchserveDoor(service, control)
         self._answers: dict[str, Callable[[Request, PathMatch], Awaitable[Response]]] = {
             "infer": self._infer,
             "generate": self._generate,
             "generate_stream": self._generate_stream,
             "infer_stream": self._infer_stream,
             **HttpControl(control, metrics).answers,
+            "predictions": torchserve.predictions,
+            "ping": torchserve.ping,
+            "models": torchserve.models,
+            "described": torchserve.described,
         }
 
     async def __call__(self, request: Request) -> Response:

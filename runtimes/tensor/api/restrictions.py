@@ -69,6 +69,10 @@ _PATHS = tuple(
         ("/v2/trace/setting", "trace", "trace", BOTH),
         ("/v2/logging", "logging", "logging", BOTH),
         ("/metrics", "metrics", "", GET),
+        (r"/predictions/(?P<about>[^/]+)(?:/(?P<version>[^/]+))?", "predictions", "inference", ("POST", "PUT")),
+        ("/ping", "ping", "health", GET),
+        ("/models", "models", "metadata", GET),
+        (r"/models/(?P<about>[^/]+)", "described", "metadata", GET),
     )
 )
 

@@ -32,6 +32,7 @@ _BACKENDS: Final[dict[str, _Entry]] = {
     "tensorflow": _Entry("tensorflow", ("numpy", "tensorflow"), in_thread=False),
     "sklearn": _Entry("sklearn", ("numpy", "sklearn", "joblib"), in_thread=False),
     "xgboost": _Entry("xgboost", ("numpy", "xgboost", "scipy"), in_thread=True),
+    "torchserve": _Entry("tensor", ("numpy",), in_thread=False),
     "lightgbm": _Entry("lightgbm", ("numpy", "lightgbm", "scipy"), in_thread=True),
 }
 _ALIASES: Final = {

@@ -9,6 +9,7 @@ triton.py          names of backends, and the parts of Triton's message that no 
 pbtxt.py           the text of a `config.pbtxt`, with the line of each part
 model_yaml.py      a `model.yaml`, by the table, and its fields in a `config.pbtxt`
 foreign.py         folders of MLflow and MLServer
-model_lists.py     repositories with a list of models: tfserving_list.py, ovms_list.py; listed.py: what they share
+model_lists.py     repositories with a list of models: tfserving_list.py, ovms_list.py,
+                   torchserve_store.py; listed.py: what they share
 reading.py         a model's folder, with the files that its configuration names
 """

@@ -20,6 +20,8 @@ class ListedFolder:
     config: ModelConfig
     unused: tuple[str, ...] = ()
     """Settings without an effect here."""
+    archives: Mapping[int, Path] = field(default_factory=dict)
+    """The archive of each version, or its folder. Then no folder below `path` is a version."""
 
 
 @dataclass(frozen=True, slots=True)

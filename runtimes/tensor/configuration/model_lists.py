@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from runtimes.tensor.configuration import ovms_list, tfserving_list
+from runtimes.tensor.configuration import ovms_list, tfserving_list, torchserve_store
 from runtimes.tensor.configuration.listed import FolderList, ListError
 
 
@@ -17,6 +17,7 @@ def list_of(root: Path) -> FolderList | None:
     readers = [
         (tfserving_list.FILE, tfserving_list.read, (root / tfserving_list.FILE).is_file()),
         (ovms_list.FILE, ovms_list.read, ovms_list.is_list(root)),
+        (torchserve_store.FILE, torchserve_store.read, torchserve_store.is_store(root)),
     ]
     there = [(file, read) for file, read, is_there in readers if is_there]
     if not there:

@@ -8,5 +8,6 @@ probe.py           a request that a completed model must answer, and whether its
 residency.py       room for versions in the memory budget
 served_model.py    one version in service, its users, and the interface of its scheduler
 members.py         the models of an ensemble's steps; dependents.py: ensembles that models are part of
+archives.py        archives of models, unpacked within bounds
 repository.py      the folders, their digests, and the files of a load request; poller.py: follows changes
 """

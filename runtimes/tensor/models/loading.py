@@ -16,6 +16,7 @@ from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.configuration.reading import Reading, read_model, read_override, usual_file
 from runtimes.tensor.interfaces import Instance, ModelLoadError, RequestInstance
 from runtimes.tensor.models import members, probe, repository
+from runtimes.tensor.models.archives import unpacked
 from runtimes.tensor.models.members import Describe
 from runtimes.tensor.models.records import Source
 from runtimes.tensor.models.repository import (
@@ -57,14 +58,8 @@ def _discard(work: asyncio.Future[tuple[Source, Reading]]) -> None:
 
 def _read(repository: Repository, name: str, override: Override | None) -> tuple[Source, Reading]:
     check_name(name)
-    if override is None:
-        folder = repository.find(name)
-        reading = _reading(folder, None)
-        return Source(folder, reading.config), reading
-    if not override.files:
-        folder = repository.find(name)
-        reading = _reading(folder, override)
-        return Source(folder, reading.config, override.digest), reading
+    if override is None or not override.files:
+        return _of_repository(repository.find(name), override)
     if not override.config:
         raise SourceError("files were sent without a configuration: send `config` with them")
     try:
@@ -77,6 +72,23 @@ def _read(repository: Repository, name: str, override: Override | None) -> tuple
         remove(folder.path)
         raise
     return Source(folder, reading.config, override.digest, temporary=True), reading
+
+
+def _of_repository(folder: ModelFolder, override: Override | None) -> tuple[Source, Reading]:
+    digest = "" if override is None else override.digest
+    if folder.listed is None or not folder.listed.archives:
+        reading = _reading(folder, override)
+        return Source(folder, reading.config, digest), reading
+    try:
+        folder, contents = unpacked(folder)
+    except RepositoryError as error:
+        raise SourceError(str(error)) from None
+    try:
+        reading = _reading(folder, override)
+    except BaseException:
+        remove(folder.path)
+        raise
+    return Source(folder, reading.config, f"{digest} {contents}", temporary=True), reading
 
 
 def _reading(folder: ModelFolder, override: Override | None) -> Reading:

@@ -224,16 +224,24 @@ def _is_ours(name: str) -> bool:
 def _model(path: Path, listed: ListedFolder | None, name: str) -> ModelFolder:
     versions: dict[int, Path] = {}
     beside: list[Path] = []
-    with os.scandir(path) as entries:
-        for entry in entries:
-            if (_VERSION if listed is None else _LISTED_VERSION).fullmatch(entry.name) and entry.is_dir():
-                versions[int(entry.name)] = path / entry.name
-            elif _is_ours(entry.name):
-                beside.append(path / entry.name)
+    if listed is not None and listed.archives:
+        versions |= listed.archives
+        beside += [path / file for file in CONFIGURATIONS if (path / file).is_file()]
+    else:
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if (_VERSION if listed is None else _LISTED_VERSION).fullmatch(entry.name) and entry.is_dir():
+                    versions[int(entry.name)] = path / entry.name
+                elif _is_ours(entry.name):
+                    beside.append(path / entry.name)
     if not versions and any(one.name in MARKERS for one in beside):
         versions, beside = {1: path}, []
     ensemble = _is_ensemble(beside)
-    stamps = {number: _stamp([folder]) for number, folder in versions.items() if ensemble or any(_files(folder))}
+    stamps = {
+        number: _stamp([folder])
+        for number, folder in versions.items()
+        if ensemble or folder.is_file() or any(_files(folder))
+    }
     others = _stamp(sorted(beside))
     digest = others.digest if listed is None else f"{others.digest} {listed.config!r}"
     return ModelFolder(
@@ -242,7 +250,13 @@ def _model(path: Path, listed: ListedFolder | None, name: str) -> ModelFolder:
         {number: stamp.digest for number, stamp in stamps.items()},
         digest,
         {number: stamp.size for number, stamp in stamps.items()},
-        max([path.stat().st_ctime, others.changed_at, *(stamp.changed_at for stamp in stamps.values())]),
+        max(
+            [
+                path.stat().st_ctime if path.exists() else 0.0,
+                others.changed_at,
+                *(stamp.changed_at for stamp in stamps.values()),
+            ]
+        ),
         versions,
         listed,
     )
@@ -324,12 +338,17 @@ _temporary: dict[Path, TemporaryFolder] = {}
 """Overrides by the model's folder, until the model is unloaded."""
 
 
+def adopt(folder: Path, temporary: TemporaryFolder) -> None:
+    """Have `remove` remove a folder within a temporary one."""
+    _temporary[folder] = temporary
+
+
 def unpack(name: str, override: Override) -> ModelFolder:
     """Write the files into a new folder. Blocks for the disk. Raises `RepositoryError`, and then leaves no file."""
     check_files(override.files)
     temporary = TemporaryFolder()
     folder = Path(temporary.name) / "model"
-    _temporary[folder] = temporary
+    adopt(folder, temporary)
     try:
         folder.mkdir()
         for file, content in override.files.items():
