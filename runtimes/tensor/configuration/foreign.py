@@ -1,4 +1,5 @@
-"""Models in folders of other projects: MLflow's (`MLmodel`) and MLServer's (`model-settings.json`).
+"""Models in folders of other projects: MLflow's (`MLmodel`), MLServer's (`model-settings.json`), and KServe's, which
+have only the model's file, with any name.
 
 Their files tell the framework, the model's file and its tensors. A configuration of ours beside them says more, and
 replaces what it names. A model is in the folder itself or in that of a version.
@@ -7,6 +8,7 @@ replaces what it names. A model is in the folder itself or in that of a version.
 from __future__ import annotations
 
 import json
+import os
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -21,6 +23,8 @@ from runtimes.tensor.configuration.model_config import DynamicBatching, ModelCon
 MLFLOW: Final = "MLmodel"
 MLSERVER: Final = "model-settings.json"
 MARKERS: Final = (MLFLOW, MLSERVER)
+MODEL_SUFFIXES: Final = (".joblib", ".pkl", ".pickle", ".bst", ".ubj", ".onnx", ".pmml")
+"""Files that are a model on their own, in the model's folder itself."""
 MAX_BYTES: Final = 1 << 20
 _COLUMNS: Final = {
     "boolean": "BOOL", "integer": "INT32", "long": "INT64", "float": "FP32", "double": "FP64", "string": "BYTES",
@@ -42,6 +46,11 @@ _RUNTIMES: Final = {
 }
 """Backends by MLServer's implementations."""
 _OF_RUNTIME: Final = frozenset({"name", "implementation", "parameters", "inputs", "outputs", "versions", "platform"})
+_OF_SUFFIX: Final = {
+    ".joblib": "sklearn", ".pkl": "sklearn", ".pickle": "sklearn", ".bst": "booster", ".json": "booster",
+    ".ubj": "xgboost", ".onnx": "onnx", ".pmml": "pmml",
+}  # fmt: skip
+"""Backends by the suffixes of KServe's servers. A "booster" is XGBoost's or LightGBM's, by its content."""
 _ROWS: Final = ("sklearn", "xgboost", "lightgbm")
 
 
@@ -90,6 +99,41 @@ def over(read: ModelConfig, written: ModelConfig) -> ModelConfig:
         version_labels={**read.version_labels, **written.version_labels},
         parameters={**read.parameters, **written.parameters},
     )
+
+
+# ── KServe ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def kserve_file(folder: Path) -> tuple[str, str]:
+    """The file of a model as KServe's servers expect it, of any name, and its backend; empty without one.
+
+    Blocks for the disk. Raises ConfigError for several files, and for a kind that is not served.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_file())
+        files = {name: backend for name in names if (backend := _kserve_backend(folder / name))}
+    except OSError as error:
+        raise _refused(folder, f"cannot be read: {error.strerror}") from None
+    if not files:
+        return "", ""
+    if len(files) > 1:
+        raise _refused(folder, f"has {', '.join(files)}: keep one of them, or name it in the configuration")
+    ((name, backend),) = files.items()
+    if backend == "pmml":
+        raise _refused(folder / name, "is PMML, which is not served here: export the model as ONNX")
+    return name, backend
+
+
+def _kserve_backend(path: Path) -> str:
+    if (backend := _OF_SUFFIX.get(path.suffix, "")) != "booster":
+        return backend
+    with path.open("rb") as file:
+        beginning = file.read(64)
+    if beginning.startswith(b"tree\n"):
+        return "lightgbm"
+    is_json = path.suffix == ".json"
+    return "" if is_json and not beginning.lstrip().startswith(b'{"learner"') else "xgboost"
 
 
 # ── MLflow ────────────────────────────────────────────────────────────────────────────────────────────

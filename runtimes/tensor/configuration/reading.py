@@ -137,6 +137,10 @@ def _finished(
     if listed is not None:
         config = foreign.over(listed.config, config)
     config, unused = foreign.described(config, version_folders)
+    if not (config.backend or config.default_model_filename or _backend(config, version_folders)):
+        newest_first = map(foreign.kserve_file, reversed(version_folders))
+        file, backend = next((one for one in newest_first if one != ("", "")), ("", ""))
+        config = replace(config, backend=backend, default_model_filename=file)
     config = replace(
         config,
         backend=config.backend or _backend(config, version_folders),

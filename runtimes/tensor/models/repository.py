@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from adapters.process import TemporaryFolder
-from runtimes.tensor.configuration.foreign import MARKERS
+from runtimes.tensor.configuration.foreign import MARKERS, MODEL_SUFFIXES
 from runtimes.tensor.configuration.listed import ListedFolder
 from runtimes.tensor.configuration.model_lists import list_of
 
@@ -234,7 +234,7 @@ def _model(path: Path, listed: ListedFolder | None, name: str) -> ModelFolder:
                     versions[int(entry.name)] = path / entry.name
                 elif _is_ours(entry.name):
                     beside.append(path / entry.name)
-    if not versions and any(one.name in MARKERS for one in beside):
+    if not versions and any(one.name in MARKERS or one.suffix in MODEL_SUFFIXES for one in beside):
         versions, beside = {1: path}, []
     ensemble = _is_ensemble(beside)
     stamps = {

@@ -15,6 +15,7 @@ from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
 
 from runtimes.tensor.interfaces import ModelLoadError
+from runtimes.tensor.models.loading import SourceError
 from tests.runtimes.tensor.loaded import answers, end, load
 
 X, Y = load_iris(return_X_y=True)
@@ -88,3 +89,42 @@ async def test_a_folder_of_mlserver(classes: bool, tmp_path: Path) -> None:
     (got,) = await answers(served, [{"input": X.astype(np.float32)}])
     await end(served)
     np.testing.assert_allclose(got["predict"][:, 0], model.predict(X), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["iris.bst", "iris.ubj", "iris.txt.bst", "iris.joblib"])
+async def test_a_folder_of_kserve(name: str, tmp_path: Path) -> None:
+    """Its storage has the model's file alone, with any name."""
+    folder = tmp_path / "m"
+    folder.mkdir()
+    path, data = folder / name, X
+    model: Any
+    if name == "iris.joblib":
+        model = LogisticRegression(max_iter=500).fit(X, Y)
+        path.write_bytes(pickle.dumps(model))
+        (folder / "model.yaml").write_text("parameters: {allow_pickle: true}\n")
+        expected = model.predict(X)
+    elif name == "iris.txt.bst":
+        model = lightgbm.LGBMRegressor(n_estimators=3, verbose=-1).fit(X, X @ [1, 2, 3, 4])
+        model.booster_.save_model(path)
+        expected = model.predict(X)
+    else:
+        model, data = xgboost.XGBRegressor(n_estimators=3, max_depth=2).fit(X, Y), X.astype(np.float32)
+        model.save_model(folder / "iris.ubj")
+        (folder / "iris.ubj").rename(path)
+        expected = model.predict(X)
+    served = await load(folder)
+    (got,) = await answers(served, [{"input": data}])
+    await end(served)
+    np.testing.assert_allclose(got["predict"][:, 0], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [(("a.joblib", "b.joblib"), r"has a\.joblib, b\.joblib: keep one"), (("m.pmml",), "is PMML")],
+)
+async def test_files_of_kserve_that_are_not_served(names: tuple[str, ...], reason: str, tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    for name in names:
+        (tmp_path / "m" / name).write_bytes(b"x")
+    with pytest.raises(SourceError, match=reason):
+        await load(tmp_path / "m")
