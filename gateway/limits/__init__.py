@@ -5,6 +5,7 @@ account.py           the subject group of limits: a tenant, or all clients of a 
 subjects.py          the allowances of one limit: one for each key, model or user
 allowance.py         what one subject of one limit may still use
 drawn.py             what the state database has of limits of long periods
+long_limits.py       these limits in a configuration, each with the usage that it counts
 shared.py            counters in memory that all workers share
 shared_allowance.py  an allowance with shared counters
 native_rows.py       its row in the native core

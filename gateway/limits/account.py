@@ -8,6 +8,7 @@ from config.schema.money import Money
 from config.schema.tenant import TeamConfig
 from gateway.limits.allowance import Allowance
 from gateway.limits.drawn import DrawTotals, units_of
+from gateway.limits.long_limits import limits_of_model, model_owner, team_owner
 from gateway.limits.subjects import MAX_SUBJECTS, WHOLE, Limit, Store
 from policies.facts import Facts
 
@@ -22,6 +23,7 @@ class Account:
 
     __slots__ = (
         "_drawn",
+        "_gone",
         "_limits",
         "_stores",
         "always",
@@ -40,6 +42,8 @@ class Account:
         self._drawn = drawn
         self.limits: tuple[Limit, ...] = ()
         self._limits: dict[Scope, Limit] = {}
+        self._gone: dict[Scope, Limit] = {}
+        """Limits that are not in the file any more, for the case that they come back."""
         self.in_flight = 0
         self.reserved_tokens: float = 0
         """Sum of the estimates of the requests in flight."""
@@ -62,13 +66,14 @@ class Account:
         old, self._limits = self._limits, {}
         for scope, config in zip(_scopes(limits), limits, strict=True):
             name = "\0".join([self.tenant, *map(str, scope)])
-            limit = old.pop(scope, None) or Limit(
-                config, self._stores[config.count], name, owner=self.tenant, drawn=self._drawn
-            )
+            limit = old.pop(scope, None) or self._gone.pop(scope, None)
+            if limit is None:
+                limit = Limit(config, self._stores[config.count], name, owner=self.tenant, drawn=self._drawn)
             limit.configure(config, now, utc)
             self._limits[scope] = limit
         for limit in old.values():
             limit.leave()
+        self._gone |= {scope: limit for scope, limit in old.items() if units_of(limit.config, "", "")}
         self.limits = tuple(sorted(self._limits.values(), key=lambda limit: limit.config.enforce == "shadow"))
         self.always = tuple(limit.of(WHOLE, now, utc) for limit in self.limits if limit.is_for_all)
         self.is_plain = len(self.always) == len(self.limits)
@@ -78,11 +83,6 @@ class Account:
         """Forget all limits: the account is removed."""
         for limit in self.limits:
             limit.leave()
-
-    @property
-    def follows(self) -> bool:
-        """Whether a limit has a long period, whose draws are recorded."""
-        return any(units_of(limit.config, "", "") for limit in self.limits)
 
     @property
     def awaits(self) -> bool:
@@ -126,7 +126,7 @@ class TeamAccount(Account):
     __slots__ = ("name",)
 
     def __init__(self, tenant: str, team: TeamConfig, stores: Stores, drawn: DrawTotals | None = None) -> None:
-        super().__init__(f"{tenant}\0team\0{team.name}", stores, drawn)
+        super().__init__(team_owner(tenant, team.name), stores, drawn)
         self.name = team.name
 
     def limits_with(self, allowance: Allowance) -> bool:
@@ -140,12 +140,11 @@ class ModelAccount(Account):
     __slots__ = ()
 
     def __init__(self, model: str, stores: Stores, drawn: DrawTotals | None = None) -> None:
-        super().__init__(f"model\0{model}", stores, drawn)
+        super().__init__(model_owner(model), stores, drawn)
 
     def limit(self, quotas: Iterable[QuotaConfig], now: float, utc: float) -> None:
         """Apply the limits of a (new) configuration."""
-        fields = [{name: getattr(quota, name) for name in QuotaConfig.model_fields} for quota in quotas]
-        self.configure([LimitsConfig.model_construct(**given, per="model") for given in fields], now, utc)
+        self.configure(limits_of_model(quotas), now, utc)
         self.always = tuple(limit.of(WHOLE, now, utc) for limit in self.limits)
         self.is_plain = True
 

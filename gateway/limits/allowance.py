@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from msgspec import Struct
 
 from config.schema.limits import LimitsConfig, Per
-from config.schema.money import PICOS
+from config.schema.money import PICOS, Period
 from config.schema.units import RateLimit
-from gateway.limits.drawn import SPEND, THOUSANDTHS, DrawnUnit, DrawTotals, debt_of
+from gateway.limits.drawn import SPEND, THOUSANDTHS, DrawnUnit, DrawTotals, Joins, debt_of
 from policies.limits.budget import CalendarBudget
 from policies.limits.limits import NOTHING, RATED, Amounts, Concurrency, Rated, TokenBucket
 
 Unit = Rated | Literal["spend", "concurrency"]
 CONCURRENCY_RETRY_AFTER = 1.0
+_PERIODS = get_args(Period)
 
 
 class Refusal(NamedTuple):
@@ -150,24 +151,30 @@ class Allowance:
             self.requests.settle(1, 0, now)
         Allowance.settle(self, hold, NOTHING, 0, now)
 
-    def include(self, unit: DrawnUnit, drawn: DrawTotals, now: float, utc: float) -> bool:
-        """Count the draws of other ledgers that are new. False if some are of a slot that has not begun here."""
+    def include(self, unit: DrawnUnit, drawn: DrawTotals, now: float, utc: float, *, joins: Joins = "") -> bool:
         slots = drawn.slots(unit.name)
         if unit.unit != SPEND:
-            self._include_rate(unit, slots, now, utc)
+            owed = drawn.slots(unit.name, own=True) if joins else slots
+            self._include_rate(unit, slots, owed, now, utc)
             return True
         if (budget := self.spend) is not None:
             budget.reset(utc)  # the window of now
             begin = int(budget.start)
-            since, included = self.elsewhere.get(SPEND, (begin, 0))
-            included = included if since == begin else 0
+            place = begin * len(_PERIODS) + _PERIODS.index(budget.period)
+            since, included = self.elsewhere.get(SPEND, (0, 0))
+            included = included if since == place else 0
             amount = max(included, slots.get(begin, 0))
-            budget.used += amount - included
-            self.elsewhere[SPEND] = begin, amount
+            if since != place and (joins == "changed" or (joins == "new" and not budget.used)):
+                budget.used = max(budget.used, drawn.slots(unit.name, own=True).get(begin, 0))
+            else:
+                budget.used += amount - included
+            self.elsewhere[SPEND] = place, amount
             return all(each <= begin for each in slots)
         return True
 
-    def _include_rate(self, unit: DrawnUnit, slots: dict[int, int], now: float, utc: float) -> None:
+    def _include_rate(
+        self, unit: DrawnUnit, slots: dict[int, int], owed: dict[int, int], now: float, utc: float
+    ) -> None:
         """The first time, the bucket owes what is not refilled of all draws. Later draws are charged when they come.
 
         Slots of the period before are deleted only when the next one has been compared with them.
@@ -179,7 +186,8 @@ class Allowance:
             new = sum(amount for begin, amount in slots.items() if begin >= since) - included
             bucket.settle(0, max(0, new) / THOUSANDTHS, now)
         else:
-            bucket.settle(0, debt_of(slots, unit, bucket.capacity, utc), now)
+            of_all = owed if bucket.refill(now) >= bucket.capacity else slots
+            bucket.settle(0, debt_of(of_all, unit, bucket.capacity, utc), now)
         amount = sum(amount for begin, amount in slots.items() if begin >= first)
         if since == first:
             amount = max(amount, included)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 from config.schema.limits import LimitsConfig
 from config.schema.money import Period
@@ -25,6 +25,8 @@ UNITS: Final = SPEND + 1
 THOUSANDTHS = 1000
 """Rates are drawn in thousandths: milliseconds of a device are no whole numbers."""
 PART = 10**9
+EARLIER: Final = "earlier"
+"""In place of a ledger: what was used before a limit existed, from the records of usage."""
 PERIODS = 3
 """Periods of a rate from whose draws it is restored. A client that never pauses owes draws of all times."""
 
@@ -53,10 +55,11 @@ def drawn(draws: Iterable[Draw]) -> tuple[Draw, ...]:
     sums: dict[tuple[str, str, int, int], int] = defaultdict(int)
     for draw in draws:
         sums[draw.ledger, draw.name, draw.begin, draw.until] += draw.whole
-    return tuple(_draw(*place, whole) for place, whole in sums.items())
+    return tuple(draw_of(*place, whole) for place, whole in sums.items())
 
 
-def _draw(ledger: str, name: str, begin: int, until: int, whole: int) -> Draw:
+def draw_of(ledger: str, name: str, begin: int, until: int, whole: int) -> Draw:
+    """A draw of a whole amount."""
     billions, amount = divmod(whole, PART)
     return Draw(ledger, name, begin, until, amount, billions)
 
@@ -87,7 +90,7 @@ class DrawnUnit(NamedTuple):
         """What a request that began at `utc` has drawn; None for nothing."""
         rated = round(amounts[self.unit] * THOUSANDTHS) if 0 < self.unit < SPEND else THOUSANDTHS
         whole = picos if self.unit == SPEND else rated  # a request counts without an answer too
-        return _draw(ledger, self.name, *self.slot(utc), whole) if whole > 0 else None
+        return draw_of(ledger, self.name, *self.slot(utc), whole) if whole > 0 else None
 
 
 def units_of(config: LimitsConfig, owner: str, subject: str) -> tuple[DrawnUnit, ...]:
@@ -124,14 +127,21 @@ def debt_of(slots: Mapping[int, int], unit: DrawnUnit, amount: float, utc: float
     return max(0.0, debt - rate * (utc - at))
 
 
+Joins = Literal["", "new", "changed"]
+"""Whether an allowance begins with what is recorded of its unit: as a new one, or with another period than before."""
+
+
 class DrawnAllowance(Protocol):
     """An allowance, for what it follows."""
 
     config: LimitsConfig
     drawn: tuple[DrawnUnit, ...]
 
-    def include(self, unit: DrawnUnit, drawn: DrawTotals, now: float, utc: float) -> bool:
-        """Count the draws of other ledgers that are new. False if some are of a slot that has not begun here."""
+    def include(self, unit: DrawnUnit, drawn: DrawTotals, now: float, utc: float, *, joins: Joins = "") -> bool:
+        """Count the draws of other ledgers that are new. False if some are of a slot that has not begun here.
+
+        The draws of this ledger are in the allowance. They are not if it `joins`: another one may have had them before.
+        """
         ...
 
 
@@ -152,11 +162,14 @@ class DrawTotals:
     def join(self, allowance: DrawnAllowance, owner: str, subject: str, now: float, utc: float) -> None:
         """Let an allowance begin with what is recorded, and follow it. Again after another limit was applied to it."""
         self.leave(allowance)
+        before = {unit.unit: unit.name for unit in allowance.drawn}
         allowance.drawn = units_of(allowance.config, owner, subject) if self.is_recorded else ()
         for unit in allowance.drawn:
             self._allowances.setdefault(unit.name, []).append(allowance)
             if unit.name in self._draws:
-                self._apply(unit.name, now, utc)
+                is_same = before.get(unit.unit) == unit.name
+                joins: Joins = "" if is_same else "changed" if unit.unit in before else "new"
+                self._include(allowance, unit, now, utc, joins=joins)
 
     def leave(self, allowance: DrawnAllowance) -> None:
         """Forget an allowance."""
@@ -196,8 +209,12 @@ class DrawTotals:
 
     def _apply(self, name: str, now: float, utc: float) -> None:
         for allowance in self._allowances.get(name, ()):
-            try:
-                if not all(allowance.include(unit, self, now, utc) for unit in allowance.drawn if unit.name == name):
-                    self._late.add(name)
-            except LimitsUnavailable:
-                self._late.add(name)
+            for unit in [unit for unit in allowance.drawn if unit.name == name]:
+                self._include(allowance, unit, now, utc, joins="")
+
+    def _include(self, allowance: DrawnAllowance, unit: DrawnUnit, now: float, utc: float, *, joins: Joins) -> None:
+        try:
+            if not allowance.include(unit, self, now, utc, joins=joins):
+                self._late.add(unit.name)
+        except LimitsUnavailable:
+            self._late.add(unit.name)

@@ -18,6 +18,7 @@ from config.schema.money import Money
 from gateway.limits.account import Account, ModelAccount, Stores, TeamAccount
 from gateway.limits.allowance import Allowance, Hold, Refusal, Shadowed
 from gateway.limits.drawn import Draw, DrawTotals
+from gateway.limits.long_limits import LongLimits, long_limits
 from gateway.limits.mutexes import LimitsUnavailable
 from gateway.limits.remote.exact import ExactAllowance
 from gateway.limits.shared import SharedTable
@@ -139,6 +140,8 @@ class Ledger:
         self._wall = wall
         self.drawn = DrawTotals(secrets.token_hex(16) if table is None else table.name)
         """What is recorded of limits of long periods."""
+        self.long = LongLimits()
+        """These limits."""
         self._stores: Stores = {"host": in_memory if table is None else shared(table)}
         if table is not None:
             table.wall = wall
@@ -150,7 +153,8 @@ class Ledger:
 
         An account without a tenant in the file and without requests in flight is deleted.
         """
-        tenants, utc = list(tenants), self._wall()
+        tenants, models, utc = list(tenants), list(models), self._wall()
+        self.long = long_limits(tenants, models)
         for tenant in tenants:
             account = self.accounts.get(tenant.name)
             if account is None:
@@ -181,12 +185,6 @@ class Ledger:
                 account.configure(team.limit_list(), now, utc)
         for place in old.keys() - self.teams.keys():
             old[place].leave()
-
-    @property
-    def follows(self) -> bool:
-        """Whether a limit needs what is recorded."""
-        groups = (self.accounts.values(), self.teams.values(), self.models.values())
-        return self.drawn.is_recorded and any(account.follows for accounts in groups for account in accounts)
 
     def allowances(self, facts: Facts, model: str, now: float) -> tuple[Allowance, ...]:
         """The allowances that a request for the configured `model` uses."""

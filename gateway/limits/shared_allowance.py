@@ -7,7 +7,7 @@ from math import inf
 
 from config.schema.limits import LimitsConfig
 from gateway.limits.allowance import Allowance, Hold, Refusal
-from gateway.limits.drawn import UNITS, DrawnUnit, DrawTotals
+from gateway.limits.drawn import UNITS, DrawnUnit, DrawTotals, Joins
 from gateway.limits.mutexes import LimitsUnavailable
 from gateway.limits.native_rows import PERIODS, native_row
 from gateway.limits.shared import (
@@ -141,14 +141,14 @@ class SharedAllowance(Allowance):
         finally:
             self._table.unlock(self._stripe)
 
-    def include(self, unit: DrawnUnit, drawn: DrawTotals, now: float, utc: float) -> bool:
+    def include(self, unit: DrawnUnit, drawn: DrawTotals, now: float, utc: float, *, joins: Joins = "") -> bool:
         if not self._open(now, utc):
             return True  # a subject without a row uses a shared one, which has a name of its own
         table, words = self._table, self._table.elsewhere(self._row)
         try:
             self._load(now, utc)
             self.elsewhere = {i: (words[3 * i], wide(words, 3 * i + 1)) for i in range(UNITS) if words[3 * i]}
-            done = super().include(unit, drawn, now, utc)
+            done = super().include(unit, drawn, now, utc, joins=joins)
             table.begin(self._row, table.me, self._base, self._column)
             self._d[LONGEST] = self._longest
             self._save_numbers()

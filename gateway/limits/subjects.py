@@ -1,9 +1,10 @@
 """The allowances of one limit: one for the tenant, or one for each team, key, model or end user."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
+from typing import Any
 
 from config.schema.limits import LimitsConfig, Per
 from gateway.limits.allowance import Allowance
@@ -140,6 +141,14 @@ class Limit:
                 return True
             self._allowances.move_to_end(name)
         return False
+
+
+def recorded_subject(per: Per, usage: Mapping[str, Any]) -> str:
+    """The subject of recorded usage by its labels, as that of its requests; empty if they do not determine it: usage
+    without a user may be of a time when users were not counted."""
+    if per == "tenant":
+        return WHOLE
+    return "" if per == "user" and not usage["user"] else f"{per}:{usage[per]}"
 
 
 def _user(facts: Facts, model: str) -> str:

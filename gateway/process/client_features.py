@@ -12,6 +12,7 @@ from prometheus_client.registry import CollectorRegistry
 from config.schema.config import Config
 from gateway.auth.identity import Identity
 from gateway.background import Background
+from gateway.limits.long_limits import LongLimits
 from gateway.process.features import (
     Feature,
     FeatureParts,
@@ -333,6 +334,11 @@ class ClientFeatures:
         """Let limits of long periods begin with the recorded usage. When the journals of this host are imported."""
         if config.usage is not None:
             await self.budgets.read()
+
+    async def begin_limits(self, config: Config, limits: LongLimits) -> None:
+        """Let the limits of a configuration that comes into force next begin with the recorded usage."""
+        if config.usage is not None and (limits.limits or self._is_made("budgets")):
+            await self.budgets.begin(limits)
 
     def configure(self, config: Config) -> None:
         """Put a configuration in force, when the core has its snapshot. Raises `StartError`, but only the first time:

@@ -23,6 +23,7 @@ from gateway.errors import StartError
 from gateway.fronts.cors import Cors
 from gateway.fronts.errors import openai_refusal
 from gateway.limits.ledger import Ledger
+from gateway.limits.long_limits import long_limits
 from gateway.limits.memory import Memory
 from gateway.limits.memory_metrics import MemoryMetrics
 from gateway.limits.shared import SharedTable
@@ -226,6 +227,7 @@ class DataPlane:
         except BaseException:
             self.abandon(change)
             raise
+        await self.features.begin_limits(config, long_limits(with_teams(config, self._teams), config.models))
         return change
 
     def abandon(self, change: Change) -> None:

@@ -1,17 +1,21 @@
 """Hard budgets of real gateways: over kills, restarts, rotated keys, several workers and a second host."""
 
+import asyncio
 import signal
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from config.schema.money import PICOS
 from gateway.auth.keys import id_of
 from tests.support.postgres import Postgres
 from tests.support.processes import GatewayProcess, command, gateway, minimal
+from tests.support.request_records import until_stored
 from tests.support.upstreams import upstream
 from tests.support.usage import ask, reported
 
@@ -58,6 +62,43 @@ async def test_a_budget_of_a_key_outlives_its_rotation_and_the_gateway(tmp_path:
                 id_of(key): 3 * PICOS,
                 id_of(other): 3 * PICOS,
             }
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_a_budget_that_is_added_begins_with_the_recorded_usage(tmp_path: Path, workers: int) -> None:
+    """By a reload, and at a later start. The invoice, the records and the budget agree."""
+    async with upstream() as up:
+        settings = configuration(up.url, [], workers=workers, requests={"flush": "100ms"})
+        async with gateway(tmp_path, settings) as g:
+            key = await g.key()
+            assert await ask(g, key, 5) == 5
+            await until_stored(g, 5)
+            limits: list[dict[str, Any]] = [{"spend": "7 usd/month"}]
+            await reloaded(g, configuration(up.url, limits, workers=workers, requests={"flush": "100ms"}))
+            await g.until("s['tenants'][0]['limits'][0]['remaining']['spend'] == 2")
+            assert await ask(g, key, 6) == 2
+            await g.stop(signal.SIGKILL)
+        limits = [{"spend": "8 usd/month"}, {"spend": "9 usd/month", "per": "key"}]
+        settings = configuration(up.url, limits, workers=workers, requests={"flush": "100ms"})
+        async with gateway(tmp_path, settings) as g:
+            other = await g.key()
+            assert await ask(g, key, 4) == 1
+            assert (await g.chat(other))[0] == 429
+            _, body = await reported(g, by="key")
+            assert sum(row["picos"] for row in body["usage"]) == 8 * PICOS
+            rows = await until_stored(g, 8, status="200")
+            assert sum(float(row["cost"]) for row in rows) == 8
+            _, invoice = await g.administer("GET", f"/admin/tenants/acme/invoices/{datetime.now(UTC):%Y-%m}")
+            assert [float(each["amount"]) for each in invoice["totals"]] == [8]
+
+
+async def reloaded(g: GatewayProcess, settings: dict[str, Any]) -> None:
+    """Put another file in force."""
+    before = g.output.count("configuration reloaded")
+    g.config.write_text(yaml.safe_dump({**yaml.safe_load(g.config.read_text()), **settings}))
+    async with asyncio.timeout(300):
+        while g.output.count("configuration reloaded") == before:
+            await asyncio.sleep(0.05)
 
 
 async def test_rates_of_a_day_outlive_the_gateway(tmp_path: Path) -> None:

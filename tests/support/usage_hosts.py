@@ -25,10 +25,10 @@ def record(tenant: str = "acme", model: str = "m", at: float = NOVEMBER, picos: 
     return one
 
 
-def counting(folder: Path) -> RequestSink:
+def counting(folder: Path, users: int = 0) -> RequestSink:
     """A process that stores usage alone."""
     sink = RequestSink(folder)
-    sink.configure(config(usage={}))
+    sink.configure(config(usage={"users": users}))
     return sink
 
 

@@ -9,6 +9,7 @@ writer.py   adds the journals of a host to the database
 schema.py   the tables
 store.py    hours, days and retention in the database
 draws.py    what requests have drawn from limits of long periods
+begun.py    lets new limits begin with the recorded usage
 budgets.py  lets the limits of a process follow them
 report.py   sums by label and period
 overview.py sums of a period by one label, beside the period before, with a forecast

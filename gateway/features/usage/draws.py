@@ -1,6 +1,6 @@
 """What requests have drawn from limits of long periods, in the state database: sums by name, slot and ledger."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from sqlalchemy import Connection, delete, func, select
@@ -22,15 +22,24 @@ class ReadDraws(NamedTuple):
 
 def add_draws(connection: Connection, new: Iterable[Draw], now: float) -> None:
     """Add draws that a limit still reads."""
-    sums = drawn(draw for draw in new if draw.until > now)
+    _write(connection, drawn(draw for draw in new if draw.until > now), now, adds=True)
+
+
+def put_draws(connection: Connection, new: Iterable[Draw], now: float) -> None:
+    """Replace the sums of these names, slots and ledgers."""
+    _write(connection, drawn(new), now, adds=False)
+
+
+def _write(connection: Connection, sums: Sequence[Draw], now: float, *, adds: bool) -> None:
     if not sums:
         return
     # A database that has lost its last changes is not given the versions of those again: readers have them.
     version = max(_last(connection) + 1, int(now * MILLIS))
     statement = insert_into(connection, draws)
-    added = {name: draws.c[name] + statement.excluded[name] for name in ("amount", "billions")}
-    added["version"] = statement.excluded.version
-    statement = statement.on_conflict_do_update(index_elements=["name", "begin", "ledger"], set_=added)
+    new = {name: statement.excluded[name] for name in ("amount", "billions", "version")}
+    if adds:
+        new |= {name: draws.c[name] + statement.excluded[name] for name in ("amount", "billions")}
+    statement = statement.on_conflict_do_update(index_elements=["name", "begin", "ledger"], set_=new)
     for part in in_parts([draw._asdict() | {"version": version} for draw in sums]):
         connection.execute(statement, part)
 

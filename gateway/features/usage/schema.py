@@ -80,5 +80,12 @@ draws = USAGE.table(
     Column("billions", BigInteger, nullable=False),
     Column("version", BigInteger, nullable=False),
 )
+# When a limit was first in a file: from then on its draws are recorded. 0 for those of earlier releases.
+begun = USAGE.table(
+    "usage_limits",
+    Column("name", String(32), primary_key=True),
+    Column("holder", String(512), nullable=False),
+    Column("since", BigInteger, nullable=False),
+)
 Index("usage_draws_version", draws.c.version)
 Index("usage_draws_until", draws.c.until)

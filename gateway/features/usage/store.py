@@ -14,6 +14,7 @@ from sqlalchemy import Connection, case, delete, func, insert, literal, not_, se
 from gateway.auth.state import StateDatabase
 from gateway.features.journal.files import WaitingLine
 from gateway.features.journal.tables import Moved, add_sums, move_offset
+from gateway.features.usage.begun import begin_limits, has_new
 from gateway.features.usage.charges import charge_of
 from gateway.features.usage.draws import ReadDraws, add_draws, forget_draws, read_draws
 from gateway.features.usage.earlier import CountedFile
@@ -22,6 +23,7 @@ from gateway.features.usage.overview import OverviewQuery, overview_of
 from gateway.features.usage.report import PART, UsageQuery, rows_of
 from gateway.features.usage.rows import MOST_SLOTS, WriterRows, hour_values
 from gateway.features.usage.schema import ROLLED, USAGE, days, hours, sources, summed, totals
+from gateway.limits.long_limits import LongLimits
 from gateway.state.statements import in_parts, insert_into
 
 SETTLED = 2 * HOUR
@@ -134,6 +136,17 @@ class UsageStore:
         """What limits of long periods follow: what has changed after a version."""
         with self._database.transaction() as connection:
             return read_draws(connection, after, self._wall())
+
+    def begin(self, limits: LongLimits) -> bool:
+        """Let limits that are new in a configuration begin with the recorded usage. Whether that may still change."""
+        now = self._wall()
+        with self._database.transaction() as connection:
+            if not has_new(connection, limits, now):
+                return False
+        with self._database.change(moves_epoch=False) as connection:
+            _allow_memory(connection)
+            begin_limits(connection, limits, now)
+        return True
 
     def close(self) -> None:
         """Close pooled connections."""

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from config.schema.limits import LimitsConfig
 from gateway.limits.allowance import Allowance, Hold
-from gateway.limits.drawn import SPEND, DrawnUnit, DrawTotals, debt_of
+from gateway.limits.drawn import SPEND, DrawnUnit, DrawTotals, Joins, debt_of
 from gateway.limits.mutexes import LimitsUnavailable
 from policies.limits.limits import NOTHING, RATED, Amounts
 
@@ -82,7 +82,7 @@ class RemoteAllowance(Allowance):
         debt, at = self._owed[unit]
         return max(0.0, debt - rate * max(0.0, utc - at))
 
-    def include(self, unit: DrawnUnit, drawn: DrawTotals, now: float, utc: float) -> bool:
+    def include(self, unit: DrawnUnit, drawn: DrawTotals, now: float, utc: float, *, joins: Joins = "") -> bool:
         """Redis counts all draws itself. What is recorded is for a Redis that has lost its data, and for requests that
         a killed gateway could not settle. False while Redis may have less than is recorded."""
         slots = drawn.slots(unit.name, own=True)

@@ -9,23 +9,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from adapters.errors import LimitExceeded
-from config.schema.money import PICOS, Money
+from config.schema.money import PICOS
 from gateway.auth.audit import Actor
-from gateway.auth.keys import Principal
 from gateway.auth.store import KeyStore
-from gateway.features.journal.files import WaitingFiles
-from gateway.features.usage.budgets import BudgetReader
-from gateway.features.usage.labels import HOUR
-from gateway.features.usage.report import UsageQuery
-from gateway.features.usage.writer import UsageWriter
-from gateway.limits.ledger import Ledger, Reservation
-from gateway.limits.shared import SharedTable
-from policies.facts import Facts
 from policies.limits.budget import window
-from tests.support.gateways import PEPPER, config
-from tests.support.usage_hosts import NOVEMBER, counting, record
+from tests.support.budget_pods import DAY, Clock, Pod
+from tests.support.gateways import PEPPER
 
-DAY = 86400.0
 _OPERATOR = Actor("terminal")
 LIMITS: list[dict[str, Any]] = [
     {"spend": "60 usd/month"},
@@ -34,86 +24,6 @@ LIMITS: list[dict[str, Any]] = [
     {"spend": "20 usd/day", "models": ["big*"]},
     {"spend": "9 usd/day", "enforce": "shadow"},
 ]
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.utc = NOVEMBER + 13 * DAY + 9 * 3600.0
-
-    def wall(self) -> float:
-        return self.utc
-
-
-class Pod:
-    """A gateway on a host of its own. `start` begins a process, which may be killed: then nothing is closed."""
-
-    def __init__(self, folder: Path, database: str, clock: Clock, limits: Any, *, shares: bool = False) -> None:
-        self.clock = clock
-        self.config = config(
-            state={"database": database},
-            usage={"folder": str(folder)},
-            tenants=[{"name": "acme", "models": ["*"], "limits": limits}],
-            models=[
-                {"name": "chat", "routes": [{"to": "main"}], "price": {"request": "1 usd"}},
-                {"name": "big", "routes": [{"to": "main"}], "price": {"request": "1 usd"}},
-            ],
-        )
-        self._shares = shares
-        self.folder = folder
-
-    async def start(self) -> None:
-        files = WaitingFiles(lambda: self.config)
-        self.writer = UsageWriter(lambda: self.config, lambda: PEPPER, files, self.clock.wall)
-        await self.writer.write()
-        table = None
-        if self._shares:
-            table = SharedTable.attach(SharedTable.create(2, few=64, many=256).fd, worker=0)
-        self.ledger = Ledger(self.clock.wall, table)
-        self.ledger.drawn.is_recorded = True
-        self.ledger.configure(self.config.tenants, 0.0, self.config.models)
-        self.budgets = BudgetReader(
-            lambda: self.config, lambda: PEPPER, self.ledger, lambda: self.clock.utc, self.clock.wall
-        )
-        await self.budgets.read()
-        self.sink = counting(self.folder)
-
-    def reserve(self, principal: Principal, user: str | None, model: str, usd: int) -> Reservation:
-        facts = Facts(
-            "acme", principal.key_id, model, {}, False, 1, user, "r", team=principal.team, lineage=principal.lineage
-        )
-        allowances = self.ledger.allowances(facts, model, 0.0)
-        return self.ledger.reserve(facts, allowances, (1, 1, 0, 0, 0), Money(usd * PICOS, "usd"), 0.0)
-
-    def settle(self, held: Reservation, principal: Principal, model: str, cost: int) -> None:
-        held.settle((1, 5, 0, 0, 0), Money(cost, "usd"), 0.0)
-        self.sink.put(
-            record(
-                "acme", model, self.clock.utc, cost, key=principal.key_id, lineage=principal.lineage, draws=held.draws
-            )
-        )
-
-    def used(self) -> dict[tuple[str, ...], int]:
-        """Of each limit in force and each of its subjects: the picos that the ledger counts."""
-        limits = self.ledger.accounts["acme"].limits
-        return {
-            (limit.config.per, str(limit.config.spend), ",".join(limit.config.models or ()), subject): _used(
-                allowance, self.clock.utc
-            )
-            for limit in limits
-            for subject, allowance in limit._allowances.items()
-        }
-
-    async def total(self, **query: Any) -> dict[Any, int]:
-        """The recorded picos of this month, by a label."""
-        store = await self.writer.store()
-        rows = store.report(UsageQuery(NOVEMBER // HOUR, NOVEMBER // HOUR + 24 * 30)._replace(**query))
-        return {tuple(row[name] for name in query.get("by", ())): row["picos"] for row in rows if row["picos"]}
-
-
-def _used(allowance: Any, utc: float) -> int:
-    allowance.look(0.0, utc)
-    allowance.spend.reset(utc)
-    return int(allowance.spend.used)
 
 
 class Spent(NamedTuple):
@@ -226,7 +136,7 @@ class Trial:
         if rng.random() < 0.1:
             held.undo(0.0)  # its client has left: nothing is recorded
             return
-        pod.settle(held, principal, model, one.picos)
+        pod.settle(held, principal, user, model, one.picos)
         self.model.ended.append(one)
 
     async def kill(self, host: int) -> None:
