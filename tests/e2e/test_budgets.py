@@ -1,9 +1,7 @@
-"""Hard budgets of real gateways: over kills, restarts, rotated keys, several workers and a second host."""
+"""Hard budgets of real gateways: over kills, restarts, reloads, rotated keys and several workers."""
 
 import asyncio
 import signal
-from collections.abc import Iterator
-from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,13 +11,10 @@ import yaml
 
 from config.schema.money import PICOS
 from gateway.auth.keys import id_of
-from tests.support.postgres import Postgres
 from tests.support.processes import GatewayProcess, command, gateway, minimal
 from tests.support.request_records import until_stored
 from tests.support.upstreams import upstream
 from tests.support.usage import ask, reported
-
-PEPPER = {"BUDGET_PEPPER": "pepper-of-the-tests-" * 2}
 
 
 def configuration(url: str, limits: Any, **sections: Any) -> dict[str, Any]:
@@ -27,12 +22,6 @@ def configuration(url: str, limits: Any, **sections: Any) -> dict[str, Any]:
     models = [{"name": "chat", "price": {"request": "1 usd"}, "routes": [{"to": "up"}]}]
     tenants = [{"name": "acme", "models": ["*"], "limits": limits}]
     return minimal(url, usage={"flush": "100ms"}, models=models, tenants=tenants, **sections)
-
-
-def left(state: dict[str, Any]) -> float:
-    """The money that the tenant's first limit has left, as the console shows it."""
-    (tenant,) = state["tenants"]
-    return float(tenant["limits"][0]["remaining"]["spend"])
 
 
 async def rotated(g: GatewayProcess, key: str) -> str:
@@ -111,46 +100,3 @@ async def test_rates_of_a_day_outlive_the_gateway(tmp_path: Path) -> None:
             await g.stop(signal.SIGKILL)
         async with gateway(tmp_path, settings) as g:
             assert (await g.chat(key))[0] == 429
-
-
-@pytest.fixture
-def database() -> Iterator[str]:
-    server = Postgres()
-    server.start()
-    yield server.database()
-    server.remove()
-
-
-@pytest.mark.servers
-async def test_two_hosts_with_one_postgres_spend_one_budget(tmp_path: Path, database: str) -> None:
-    async with upstream() as up, AsyncExitStack() as exits:
-        sections = {"state": {"database": database}, "auth": {"pepper": "${BUDGET_PEPPER}"}}
-        settings = configuration(up.url, {"spend": "10 usd/month"}, **sections)
-        hosts = []
-        for name in ("one", "two"):
-            (tmp_path / name).mkdir()
-            own = {**settings, "usage": {"flush": "100ms", "folder": str(tmp_path / name / "usage")}}
-            hosts.append(await exits.enter_async_context(gateway(tmp_path / name, own, env=PEPPER)))
-        one, two = hosts
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("BUDGET_PEPPER", PEPPER["BUDGET_PEPPER"])
-            key = await one.key()
-        await two.until_status(key, 200)
-        assert await ask(one, key, 5) == 5
-        await two.until("s['tenants'][0]['limits'][0]['remaining']['spend'] == 4")
-        await one.stop(signal.SIGKILL)
-        assert await ask(two, key, 6) == 4
-        again = {**settings, "usage": {"flush": "100ms", "folder": str(tmp_path / "one" / "usage")}}
-        await two.stop(signal.SIGKILL)
-        # The host of the second one is away, and so is what it has not imported yet: one second at most here.
-        one = await exits.enter_async_context(gateway(tmp_path / "one", again, env=PEPPER))
-        admitted = await ask(one, key, 12)
-        assert admitted <= 4
-        again = {**settings, "usage": {"flush": "100ms", "folder": str(tmp_path / "two" / "usage")}}
-        two = await exits.enter_async_context(gateway(tmp_path / "two", again, env=PEPPER))
-        for host in (one, two):
-            state = await host.until("s['tenants'][0]['limits'][0]['remaining']['spend'] == 0")
-            assert left(state) == 0
-            assert (await host.chat(key))[0] == 429
-        _, body = await reported(one, by="tenant")
-        assert sum(row["picos"] for row in body["usage"]) == (10 + admitted) * PICOS
