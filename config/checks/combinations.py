@@ -45,6 +45,7 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
     yield from credentials.check(doc, root)
     yield from pooling.check(doc, root)
     yield from runtimes.check_devices(doc, root)
+    yield from runtimes.check_adapters(doc, root)
     yield from runtimes.check_deployments(doc, root)
     yield from metering.check(doc, root)
     yield from routing.check_attempts(doc, root)

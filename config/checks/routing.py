@@ -178,10 +178,9 @@ def _numbers(doc: Document, when: Node) -> Iterator[Problem]:
 def _model_sent(doc: Document, pools: dict[str, Node], route: Node) -> Iterator[Problem]:
     """Report a rewrite of `model` for pools that set the name of their model themselves."""
     reached = [pools[pool.text] for pool in targets(route) if pool.text in pools]
-    if not reached or not all(map(_names_its_model, reached)):
-        return
     for name in ("model", "strip"):
-        if name in route["rewrite"]:
+        sent = route["rewrite"][name]
+        if name in route["rewrite"] and reached and all(_names_its_model(pool, sent.text) for pool in reached):
             message = "has no effect: every pool that this route reaches has its own name for the model"
             yield doc.problem_with_key(route["rewrite"][name].place, message)
 
@@ -201,7 +200,9 @@ def _fallback(doc: Document, target: Node, passed: frozenset[str] = frozenset())
         yield from _fallback(doc, entry, passed)
 
 
-def _names_its_model(pool: Node) -> bool:
-    """Whether a pool sets the name of its model. A runtime of a language model has one model, a repository any
-    number."""
+def _names_its_model(pool: Node, sent: str | None) -> bool:
+    """Whether a pool sets the name of its model, whatever name is `sent`. A runtime of a language model has one model
+    and its adapters, a repository any number."""
+    if sent is not None and sent in pool["runtime"]["adapters"]:
+        return False
     return "model" in pool or pool["runtime"]["kind"].text in ("llm", "vllm")

@@ -30,6 +30,15 @@ def check_devices(doc: Document, root: Node) -> Iterator[Problem]:
         yield from _sizes(doc, device, users[name])
 
 
+def check_adapters(doc: Document, root: Node) -> Iterator[Problem]:
+    """Report adapters that have the name of their model."""
+    for pool in root["pools"]:
+        adapters = pool["runtime"]["adapters"]
+        if pool["name"].text is not None and pool["name"].text in adapters:
+            message = "has the pool's name, which is that of the model itself: choose another"
+            yield doc.problem_with_key(adapters[pool["name"].text].place, message)
+
+
 def _sizes(doc: Document, device: Node, users: list[Node]) -> Iterator[Problem]:
     if not users:
         yield doc.problem_with_key(device["name"].place, "has no effect: no runtime has it as `replicas.device`")

@@ -32,7 +32,7 @@ class Door:
     def request(self, prompt: PromptRequest) -> bytes:
         """The whole HTTP/1.1 request: a greedy stream that ends at its length alone."""
         document = {
-            "model": self.model,
+            "model": prompt.model or self.model,
             "prompt": prompt.text if self.as_text else prompt.prompt,
             "max_tokens": prompt.max_tokens,
             "temperature": 0,

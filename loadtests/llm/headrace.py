@@ -1,9 +1,11 @@
 """Our runtime with each kind of weights, and our gateway before it."""
 
 import contextlib
+import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -31,21 +33,26 @@ def socket_of(folder: Path, name: str) -> Path:
     return folder / f"{name}.sock"
 
 
-def launch(model: Path, weights: str, port: int, socket: Path) -> Launch:
+def launch(
+    model: Path, weights: str, port: int, socket: Path, adapters: Mapping[str, str] = MappingProxyType({})
+) -> Launch:
     """Two threads, as every peer; all other settings are the defaults."""
     command = [sys.executable, "-m", "runtimes.llm", "--model", str(model), "--served-name", MODEL]
     doors = ["--port", str(port), "--socket", str(socket)]
     bounds = ["--max-model-len", str(MODEL_LENGTH), "--max-num-seqs", str(SEQUENCES)]
     kind = ["--dtype", "bfloat16", "--threads", "2", "--weights", WEIGHTS[weights]]
-    return Launch([*command, *doors, *bounds, *kind])
+    return Launch([*command, *doors, *bounds, *kind, "--adapters", json.dumps(dict(adapters))])
 
 
 @contextlib.contextmanager
 def running_headrace(model: Path, weights: str, core: str, folder: Path) -> Iterator[Target]:
     """The runtime on a model."""
+    from loadtests.llm.adapters import write_adapters  # imports torch, which the plain shelf does not have
+
     name, port = name_of(weights), free_port()
-    with running(name, launch(model, weights, port, socket_of(folder, name)), port, core, folder) as pid:
-        yield Target(name, Door(port, MODEL), (pid,))
+    adapters = write_adapters(model, folder / "adapters")
+    with running(name, launch(model, weights, port, socket_of(folder, name), adapters), port, core, folder) as pid:
+        yield Target(name, Door(port, MODEL), (pid,), has_adapters=True)
 
 
 @contextlib.contextmanager

@@ -38,9 +38,13 @@ class Target:
     door: Door
     pids: tuple[int, ...]
     parts: Mapping[str, Part] | None = None
+    has_adapters: bool = False
+    """Whether it serves those of the workloads."""
 
     def part(self, workload: Workload, most: int | None = None) -> Part | None:
         """Its part of a workload; None for none."""
+        if workload.adapters and not self.has_adapters:
+            return None
         whole = Part(workload.requests, workload.at_once)
         part = whole if self.parts is None else self.parts.get(workload.name)
         return part and Part(part.requests if most is None else min(part.requests, most), part.at_once)

@@ -24,13 +24,15 @@ class PromptRequest(NamedTuple):
     prompt: tuple[int, ...]
     text: str
     max_tokens: int
+    model: str = ""
+    """An adapter of the server's model; the model itself if empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
     """`requests` of which `at_once` are in flight; lengths in tokens, from the shortest to the longest.
 
-    `shared` tokens come first in every prompt, beside its own.
+    `shared` tokens come first in every prompt, beside its own. Requests take turns with so many `adapters`.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Workload:
     prompt: tuple[int, int]
     answer: tuple[int, int]
     shared: int = 0
+    adapters: int = 0
 
     def lengths(self, requests: int) -> list[tuple[int, int]]:
         """Of the prompt's own part and of the answer, for each request."""
@@ -50,12 +53,19 @@ class Workload:
         rng = random.Random(f"{self.name} {seed}")
         system = rng.choices(words, k=self.shared)
         built = []
-        for own, answer in self.lengths(self.requests if requests is None else requests):
+        for number, (own, answer) in enumerate(self.lengths(self.requests if requests is None else requests)):
             prompt = system + rng.choices(words, k=own)
-            built.append(
-                PromptRequest(tuple(word.id for word in prompt), "".join(word.text for word in prompt), answer)
+            text, model = (
+                "".join(word.text for word in prompt),
+                adapter_name(number % self.adapters) if self.adapters else "",
             )
+            built.append(PromptRequest(tuple(word.id for word in prompt), text, answer, model))
         return built
+
+
+def adapter_name(number: int) -> str:
+    """The model that a client names for an adapter."""
+    return f"adapter-{number}"
 
 
 W1 = Workload("w1", 64, 32, prompt=(32, 256), answer=(64, 192))
@@ -69,7 +79,13 @@ W5 = (
     Workload("w5-4k-8", 16, 8, prompt=(4000, 4000), answer=(128, 128)),
 )
 """Long prompts, one after the other and eight at once."""
-WORKLOADS = {workload.name: workload for workload in (W1, W2, W3, W4, *W5)}
+ADAPTERS = 8
+LORA = (
+    Workload("lora", 32, 8, prompt=(32, 32), answer=(128, 128), adapters=ADAPTERS),
+    Workload("lora-base", 32, 8, prompt=(32, 32), answer=(128, 128)),
+)
+"""Eight adapters in a batch of eight, and the same load of the model itself."""
+WORKLOADS = {workload.name: workload for workload in (W1, W2, W3, W4, *W5, *LORA)}
 LONGEST = max(one.shared + one.prompt[1] + one.answer[1] for one in WORKLOADS.values())
 """Tokens of the longest prompt and its answer."""
 

@@ -51,6 +51,8 @@ def main(arguments: list[str] | None = None) -> int:
         pooling=args.pooling,
         matryoshka=args.matryoshka,
         task=args.task,
+        adapters=_adapters(parser, args),
+        max_adapters=args.max_adapters,
         sampling=args.sampling,
         socket=args.socket,
         host=args.host,
@@ -133,6 +135,14 @@ def _parser() -> argparse.ArgumentParser:
         help="sampling of requests that leave a field out, in place of the model's own recommendation: an object of"
         " temperature, top_p, top_k, min_p and repetition_penalty",
     )
+    add(
+        "--adapters",
+        type=_names,
+        default={},
+        metavar="JSON",
+        help="LoRA adapters: an object of model names for clients, each with a folder of PEFT's files or hf:ORG/NAME",
+    )
+    add("--max-adapters", type=positive, default=8, help="adapters in memory; others are loaded for their next request")
     add("--max-held", type=size, help=MAX_HELD_HELP)
     add("--drain-seconds", type=float, default=30.0, help="seconds that SIGTERM waits for requests in flight")
     add("--exit-with-parent", action="store_true", help="stop when stdin, a pipe from the parent process, closes")
@@ -145,6 +155,20 @@ def _json_object(text: str) -> dict[str, Any]:
         reason = f"{sorted(unknown)[0]} is none of {', '.join(_SAMPLING)}" if isinstance(value, dict) else "no object"
         raise argparse.ArgumentTypeError(reason)
     return value
+
+
+def _names(text: str) -> dict[str, str]:
+    value = json.loads(text)
+    if not isinstance(value, dict) or not all(name and isinstance(path, str) and path for name, path in value.items()):
+        raise argparse.ArgumentTypeError("no object of names and paths")
+    return value
+
+
+def _adapters(parser: argparse.ArgumentParser, args: argparse.Namespace) -> dict[str, str]:
+    adapters: dict[str, str] = args.adapters
+    if (args.served_name or args.model) in adapters:
+        parser.error(f"--adapters: {args.served_name or args.model} is the name of the model itself")
+    return adapters
 
 
 def _log_to_stderr() -> None:

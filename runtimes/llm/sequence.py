@@ -1,7 +1,7 @@
 """The state of one answer, and the data that the scheduler and the model runner exchange.
 
-All of it is plain data: no tensor, no lock, no callback. `Chunk` and `StepBatch` go from the scheduler to the
-runner, `Sampled` returns, and `TokenOutput` goes from the scheduler to the caller.
+All of it is plain data: no tensor, no lock, no callback; only an adapter is the executor's own. `Chunk` and `StepBatch`
+go from the scheduler to the runner, `Sampled` returns, and `TokenOutput` goes from the scheduler to the caller.
 """
 
 import secrets
@@ -50,6 +50,7 @@ __all__ = [
     "Sampled",
     "SamplingParams",
     "Sequence",
+    "StepAdapter",
     "StepBatch",
     "TokenLogprobs",
     "TokenOutput",
@@ -78,6 +79,14 @@ class Constraint(Protocol):
 
     def advance(self, token_id: int) -> None:
         """Advance by the sampled `token_id`. Raises InferenceError if no token can follow."""
+
+
+class StepAdapter(Protocol):
+    """What changes the model for some sequences, in the form of the executor that made it."""
+
+    @property
+    def digest(self) -> bytes:
+        """Up to 64 bytes, equal for adapters of equal numbers."""
 
 
 class TokenTally:
@@ -132,6 +141,7 @@ class Sequence:
     block_table: list[int] = field(default_factory=list)
     salt: bytes = b""
     """Up to 64 bytes: only sequences with the same one share pages."""
+    adapter: StepAdapter | None = None
     digests: list[bytes] = field(default_factory=list, repr=False)
     """Digests of its full pages, as far as they have been computed."""
     num_indexed: int = 0
@@ -209,6 +219,7 @@ class Sequence:
             tally=self.tally,
             constraint=None if self.constraint is None or self.constraint.free else self.constraint,
             targets=() if params.prompt_logprobs is None else self._targets(start, end),
+            adapter=self.adapter,
         )
 
     def append(self, token_id: int) -> None:
@@ -253,6 +264,7 @@ class Chunk:
     constraint: Constraint | None = None
     targets: tuple[int, ...] = ()
     second_part: int | None = None
+    adapter: StepAdapter | None = None
 
     @property
     def end(self) -> int:

@@ -6,7 +6,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -17,14 +17,17 @@ from runtimes.access import keyed
 from runtimes.llm.api.http_bodies import refusal
 from runtimes.llm.api.server import App
 from runtimes.llm.api.submission import LoadedModel
+from runtimes.llm.engine.adapters import AdapterPool
 from runtimes.llm.engine.async_engine import AsyncEngine, Engine, EngineConfig
 from runtimes.llm.engine.classifier_loader import load_classifier
 from runtimes.llm.engine.encoder_loader import load_encoder
 from runtimes.llm.grammar.constraint import Grammars
 from runtimes.llm.model.embedding_config import EmbeddingConfig, PoolingName, embedding_config, is_encoder
+from runtimes.llm.sequence import StepAdapter
 from runtimes.llm.text.chat_template import ChatTemplate
 from runtimes.llm.text.tokenizer import Tokenizer, UnsupportedTokenizer
 from runtimes.llm.text.tokenizer_loader import elsewhere, load_tokenizer
+from runtimes.llm.weights.adapter_files import read_adapter
 from runtimes.llm.weights.classifier_files import TaskName, classifier_config
 from runtimes.llm.weights.generation_config import sampling_defaults
 from runtimes.llm.weights.gguf_checkpoint import gguf_pooling
@@ -62,6 +65,10 @@ class ServiceOptions:
     """Bytes that request bodies may hold at once."""
     drain_seconds: float
     exit_with_parent: bool
+    adapters: Mapping[str, str] = field(default_factory=dict)
+    """Folders or Hub names of adapters, by the model names of their requests."""
+    max_adapters: int = 8
+    """Adapters in memory."""
     key: str = ""
     """The key that requests need; none if empty."""
 
@@ -72,7 +79,7 @@ def run(options: ServiceOptions) -> int:
 
 
 async def _serve(options: ServiceOptions) -> int:
-    app = App(options.served_name)
+    app = App(options.served_name, options.adapters)
     clients = clients_that_fit(MAX_CONNECTIONS, files_each=1)
     limits = Limits(max_body=MAX_BODY, max_held=options.max_held, max_connections=clients)
     handler = keyed(TracedHandler(app, SpanBuffer(time.monotonic)), options.key)
@@ -95,6 +102,8 @@ async def _serve(options: ServiceOptions) -> int:
     finally:
         await server.aclose()
         if app.model is not None:
+            if app.model.adapters is not None:
+                app.model.adapters.close()
             await app.model.engine.aclose()
             if app.model.grammars is not None:
                 app.model.grammars.close()
@@ -147,6 +156,8 @@ def load(options: ServiceOptions) -> LoadedModel:
     if path.is_dir() and not (path / "config.json").exists():
         raise ModelUnavailable(f"{path} has no config.json: {elsewhere(path) or 'it is no folder of a model'}")
     encodes = is_encoder(path)
+    if encodes and options.adapters:
+        raise ValueError("an encoder takes no adapters")
     if not encodes:
         open_checkpoint(path)  # first: of a model that is refused, no tokenizer is missed
     tokenizer = load_tokenizer(path)
@@ -154,6 +165,8 @@ def load(options: ServiceOptions) -> LoadedModel:
     config = options.engine_config(model=path)
     pooling = gguf_pooling(path) if options.pooling == "auto" and path.is_file() else options.pooling
     classifies = classifier_config(path, options.task)
+    if classifies is not None and options.adapters:
+        raise ValueError("a classifier takes no adapters")
     if classifies is None:
         embedding = embedding_config(path, encoder=encodes, pooling=pooling, matryoshka=options.matryoshka)
     else:
@@ -176,7 +189,19 @@ def load(options: ServiceOptions) -> LoadedModel:
         answers=answers,
         classifier=classifier,
         grammars=Grammars.of(tokenizer, engine.vocab_size, engine.eos_token_ids) if answers else None,
+        adapters=_adapters(path, engine, options),
     )
+
+
+def _adapters(path: Path, engine: Engine, options: ServiceOptions) -> AdapterPool | None:
+    if not options.adapters or engine.prepared is None:
+        return None
+    base, prepared = open_checkpoint(path).adapter_base, engine.prepared
+
+    def load(source: str) -> StepAdapter:
+        return prepared(read_adapter(resolve(source), base))
+
+    return AdapterPool(options.adapters, options.max_adapters, load, max_waiting=engine.max_queue)
 
 
 def _template(source: str | None, tokenizer: Tokenizer) -> ChatTemplate | str | None:

@@ -8,7 +8,7 @@ from gguf import GGUFReader
 
 from runtimes.llm.engine.async_engine import Engine, EngineConfig, SamplingParams
 from runtimes.llm.model.llama import Llama
-from runtimes.llm.sequence import TokenOutput
+from runtimes.llm.sequence import StepAdapter, TokenOutput
 
 LENGTHS = (1, 2, 15, 16, 17, 48, 64, 65, 330)
 """Lengths around the ends of pages (of 16 tokens) and chunks (of 48 and 64)."""
@@ -39,13 +39,18 @@ def make_engine(model: Llama, *, cache_tokens: int = 8192, **bounds: Any) -> Eng
 
 
 def answers(
-    engine: Engine, prompts: Sequence[Sequence[int]], tokens: int | Sequence[int] = NEW_TOKENS, **how: Any
+    engine: Engine,
+    prompts: Sequence[Sequence[int]],
+    tokens: int | Sequence[int] = NEW_TOKENS,
+    *,
+    adapter: StepAdapter | None = None,
+    **how: Any,
 ) -> list[list[int]]:
-    """`tokens` tokens for each prompt, all in one engine."""
+    """`tokens` tokens for each prompt, all in one engine, with the `adapter`."""
     counts = [tokens] * len(prompts) if isinstance(tokens, int) else tokens
     how = {"temperature": 0} | how
     ids = [
-        engine.add(prompt, SamplingParams(max_tokens=count, ignore_eos=True, **how))
+        engine.add(prompt, SamplingParams(max_tokens=count, ignore_eos=True, **how), adapter=adapter)
         for prompt, count in zip(prompts, counts, strict=True)
     ]
     outputs = run(engine)

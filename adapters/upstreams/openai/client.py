@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import NoReturn
 from urllib.parse import urlsplit
@@ -104,7 +104,8 @@ def make(pool: PoolConfig, address: Address) -> Adapter:
 
 
 class OpenAIAdapter:
-    """Adapter of one endpoint. `model` is the endpoint's own name of the model, if clients use another name.
+    """Adapter of one endpoint. `model` is the endpoint's own name of the model, if clients use another name. The names
+    of its low-rank `adapters` are sent as they are.
 
     Without `options` the endpoint has the plain dialect. The dialect `auto` is that of the `host`, if it is a hosted
     API's. `ours`: the endpoint is the bundled runtime, which receives
@@ -118,6 +119,7 @@ class OpenAIAdapter:
         *,
         host: str = "",
         model: str | None = None,
+        adapters: Collection[str] = (),
         probe: str | None = None,
         options: OpenAIProtocol | None = None,
         ours: bool = False,
@@ -129,6 +131,7 @@ class OpenAIAdapter:
         self._scrubber = scrubber or Scrubber()
         self._share_prefixes = share_prefixes or (options is not None and options.share_prefixes)
         self._model = model
+        self._adapters = frozenset(adapters)
         self._options = options or OpenAIProtocol()
         self._passes = OURS_PASS if ours else frozenset(self._options.passes)
         self._dialect = OURS if ours else PLAIN
@@ -177,8 +180,9 @@ class OpenAIAdapter:
             if wish and not self._dialect.thinking:
                 call.ignored.sift(wish, ())
         salt = call.salt if salted else ""
-        body = wire.upstream_body(request, self._model, self._dialect, salt, added, call.ignored)
-        target = self._paths.call(request.path, self._model or request.model)
+        model = self._name_for(request)
+        body = wire.upstream_body(request, model, self._dialect, salt, added, call.ignored)
+        target = self._paths.call(request.path, model or request.model)
         response = await self._client.request(b"POST", target, fields, body, call.deadline)
         if not is_answer(response.status):
             await self._refuse(request, response)
@@ -200,6 +204,12 @@ class OpenAIAdapter:
         left = max(call.deadline.at - asyncio.get_running_loop().time(), 0.001)
         priority, salt = call.priority or "normal", "" if self._share_prefixes else call.salt
         return internal_headers.encode(call.tenant, call.share, priority, left, salt)
+
+    def _name_for(self, request: GenerateRequest) -> str | None:
+        """The endpoint's own name of the model; None for the name in the request."""
+        if self._adapters and (named := msgspec.json.decode(request.fields["model"], type=str)) in self._adapters:
+            return named
+        return self._model
 
     async def _refuse(self, request: GenerateRequest, response: ClientResponse) -> NoReturn:
         """Raise the typed error of a status other than 200."""

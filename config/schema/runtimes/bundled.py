@@ -1,7 +1,7 @@
 """The bundled servers: the LLM engine, the tensor runtime with its small models, and the files of pipelines."""
 
 from collections.abc import Iterator, Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -93,6 +93,11 @@ class LlmRuntime(PlacedRuntime):
     share_prefixes: bool = False
     """Share computed prefixes between all tenants. A tenant can then infer from the time to the first token how another
     tenant's prompts begin."""
+    adapters: dict[Name, Annotated[str, Field(min_length=1)]] = Field(default_factory=dict)
+    """LoRA adapters by name, each ``hf:ORG/NAME`` or the path of a folder of PEFT's files, relative to the working
+    directory. A model of that name, or a route's ``rewrite: {model: NAME}``, selects it."""
+    max_adapters: int = Field(8, ge=1)
+    """Adapters in memory. Others are loaded for their next request, in the place of the least recently used one."""
     sampling: SamplingConfig = Field(default_factory=SamplingConfig)
     """Sampling of requests that leave a field out."""
     pooling: Literal["auto", "mean", "last", "cls"] = "auto"

@@ -17,7 +17,7 @@ from adapters.wire.openai import chat as wire
 from adapters.wire.openai import model_field as named
 from config.cases import RequestConfig
 from config.problem import closest
-from config.schema.config import ClientModelConfig, Config, PoolConfig, RouteConfig, TenantConfig
+from config.schema.config import ClientModelConfig, Config, LlmRuntime, PoolConfig, RouteConfig, TenantConfig
 from config.schema.pipelines.pipeline import PipelineConfig
 from config.schema.protocols.language import OpenAIProtocol
 from gateway.auth.keys import Principal
@@ -271,8 +271,11 @@ class Policy:
     def _sent(self, request: ModelRequest, to: Side | None) -> Fields:
         """The body that the first pool receives."""
         pool = self._pool(to)
-        name = None if pool is None else pool.model_name
         fields = request.codec.fields(request)
+        name = None if pool is None else pool.model_name
+        if pool is not None and isinstance(pool.runtime, LlmRuntime) and pool.runtime.adapters:
+            sent = msgspec.json.decode(fields["model"], type=str)
+            name = sent if sent in pool.runtime.adapters else name
         return fields if name is None else {**fields, "model": Raw(msgspec.json.encode(name))}
 
 

@@ -60,6 +60,8 @@ def llm_arguments(name: str, config: LlmRuntime, cores: int) -> list[str]:
     line += ["--task", config.task] if config.task != "auto" else []
     if sampling := config.sampling.model_dump(exclude_none=True):
         line += ["--sampling", json.dumps(sampling)]
+    if config.adapters:
+        line += ["--adapters", json.dumps(config.adapters), "--max-adapters", str(config.max_adapters)]
     if not config.prefix_cache:
         line.append("--no-prefix-cache")
     if threads := config.threads or cores:

@@ -315,10 +315,16 @@ def _runtime_adapter(pool: PoolConfig, runtime: Runtime) -> Adapter:
 
         return OipHttpAdapter(client, model=pool.model_name)
 
-    shared = isinstance(pool.runtime, LlmRuntime) and pool.runtime.share_prefixes
+    assert isinstance(pool.runtime, LlmRuntime)
     from adapters.upstreams.openai.client import OpenAIAdapter
 
-    return OpenAIAdapter(client, model=pool.model_name, ours=True, share_prefixes=shared)
+    return OpenAIAdapter(
+        client,
+        model=pool.model_name,
+        adapters=pool.runtime.adapters,
+        ours=True,
+        share_prefixes=pool.runtime.share_prefixes,
+    )
 
 
 def _key_field(config: RuntimeConfig | None) -> bytes:

@@ -133,6 +133,9 @@ _encode = msgspec.json.Encoder().encode
 class AnswerWriter(Protocol):
     """Writes one answer, whole or chunk by chunk, in one API's format."""
 
+    fingerprint: str
+    """As its bodies report it."""
+
     def whole(self, choices: Sequence[Finished], usage: UsageBody) -> bytes: ...
 
     def resume(self, index: int, text: str) -> None:
@@ -171,7 +174,7 @@ class _Writer:
         self._id = f"{self.id_prefix}-{secrets.token_hex(16)}"
         self._created = int(time.time())
         self._model = model
-        self._fingerprint = fingerprint
+        self.fingerprint = fingerprint
         # Chunks of a stream with usage have null until the last one.
         self._no_usage_yet = None if with_usage else UNSET
 
@@ -201,7 +204,7 @@ class _Writer:
         scored_prompt: ScoredPrompt | None = None,
     ) -> bytes:
         scored = UNSET if scored_prompt is None else scored_prompt
-        return _encode(Body(self._id, object, self._created, self._model, self._fingerprint, choices, usage, scored))
+        return _encode(Body(self._id, object, self._created, self._model, self.fingerprint, choices, usage, scored))
 
 
 class ChatWriter(_Writer):

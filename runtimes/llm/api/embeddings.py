@@ -18,7 +18,7 @@ from runtimes.llm.api.submission import LoadedModel, RequestOrigin
 from runtimes.llm.api.text_bodies import EmbeddingsBody
 from runtimes.llm.engine.async_engine import QueueFull, TokenOutput
 from runtimes.llm.model.embedding_config import EmbeddingConfig
-from runtimes.llm.sequence import Pooling
+from runtimes.llm.sequence import Pooling, StepAdapter
 from runtimes.llm.text.pairs import TextTokens
 
 MAX_TOKENS = 300_000
@@ -86,7 +86,12 @@ def _check(row: list[int], longest: int, index: int) -> None:
 
 
 async def pooled(
-    texts: Sequence[TextTokens], model: LoadedModel, pooling: Pooling, origin: RequestOrigin, metrics: ServerMetrics
+    texts: Sequence[TextTokens],
+    model: LoadedModel,
+    pooling: Pooling,
+    origin: RequestOrigin,
+    metrics: ServerMetrics,
+    adapter: StepAdapter | None = None,
 ) -> list[TokenOutput]:
     """The vector of each text, counted and traced as one request. Raises `InferenceError`."""
     ended: Literal["stop", "abort", "error"] = "abort"
@@ -100,6 +105,7 @@ async def pooled(
             standing=origin.standing,
             times=phases.begin(),
             second_part=text.second_part,
+            adapter=adapter,
         )
 
     try:

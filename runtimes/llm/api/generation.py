@@ -105,8 +105,11 @@ class Answering:
         prompt_tokens: int,
         metrics: ServerMetrics,
         scored: Callable[[AnswerChoice], Awaitable[ScoredPrompt]] | None = None,
+        ended: Callable[[], None] = lambda: None,
     ) -> None:
-        """`scored` returns the log-probabilities of a prompt as its first choice reports them."""
+        """`scored` returns the log-probabilities of a prompt as its first choice reports them. `ended` is called when
+        no choice runs any more."""
+        self._ended = ended
         self.choices = choices
         self._scored = scored
         self._prompt_tokens = prompt_tokens
@@ -198,6 +201,7 @@ class Answering:
         for choice, reader in zip(self.choices, self._readers, strict=True):
             choice.cancel()
             reader.cancel()
+        self._ended()
         for _ in self._open:
             self._metrics.finished("error" if self._failed else "abort", self._age)
         self._open.clear()

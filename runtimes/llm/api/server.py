@@ -1,8 +1,9 @@
 """OpenAI's API over one engine: routes, checks, and requests to the engine."""
 
+import contextlib
 import functools
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from adapters import offload
 from adapters.errors import BackendError, CallerError, InferenceError, NotFound, Unavailable, Unsupported
@@ -45,6 +46,7 @@ from runtimes.llm.api.text_bodies import decode_detokenize, decode_embeddings, d
 from runtimes.llm.api.thinking import answer_parser, ignore_thinking, think_parser, thought_rules
 from runtimes.llm.api.token_logprobs import TokenNames
 from runtimes.llm.api.tokenize import text_of, tokens_of
+from runtimes.llm.engine.adapters import AdapterLease
 from runtimes.llm.engine.async_engine import EngineStats
 from runtimes.llm.text.pairs import TextTokens
 
@@ -55,8 +57,10 @@ log = logging.getLogger(__name__)
 class App:
     """The handler of `adapters.http1`. Until `model` is set, requests for it get 503 with `retry-after`."""
 
-    def __init__(self, served_name: str) -> None:
+    def __init__(self, served_name: str, adapters: Collection[str] = ()) -> None:
+        """`adapters` are other names of the model, each with an adapter of its own."""
         self.served_name = served_name
+        self._names = (served_name, *adapters)
         self.model: LoadedModel | None = None
         self.metrics = ServerMetrics(self._stats)
         self._routes: dict[tuple[str, str], Callable[[Request], Awaitable[Response]]] = {
@@ -68,7 +72,7 @@ class App:
             ("POST", "/tokenize"): self._tokenize,
             ("POST", "/detokenize"): self._detokenize,
             ("GET", "/v1/models"): self._models,
-            ("GET", f"/v1/models/{served_name}"): self._model,
+            **{("GET", f"/v1/models/{name}"): functools.partial(self._model, name) for name in self._names},
             ("GET", "/health"): self._health,
             ("GET", "/metrics"): self._metrics,
         }
@@ -134,7 +138,7 @@ class App:
         think = think_parser(template, in_thought)
         names = None if body.num_logprobs is None else TokenNames(model.tokenizer)
         writer = ChatWriter(
-            self.served_name,
+            body.model or self.served_name,
             model.fingerprint,
             with_usage=body.includes_usage,
             with_token_ids=body.return_token_ids or False,
@@ -160,7 +164,7 @@ class App:
         prompts = [await encode_prompt(model, prompt) for prompt in body.prompts]
         names = None if body.num_logprobs is None else TokenNames(model.tokenizer, "bytes:")
         writer = CompletionWriter(
-            self.served_name,
+            body.model or self.served_name,
             model.fingerprint,
             with_usage=body.includes_usage,
             with_token_ids=body.return_token_ids or False,
@@ -182,10 +186,15 @@ class App:
             message = f"The model `{self.served_name}` only scores texts: use /v1/rerank, /score or /classify."
             raise Unsupported(message, param="model")
         rows = await embeddings.rows_of(body, model)
-        texts = [TextTokens(row) for row in rows]
-        outputs = await embeddings.pooled(texts, model, model.embedding.pooling, _origin(request, model), self.metrics)
+        texts, origin = [TextTokens(row) for row in rows], _origin(request, model)
+        with contextlib.ExitStack() as stack:
+            adapter = None
+            if (lease := await self._lease(model, body.model)) is not None:
+                stack.callback(lease.release)
+                adapter = lease.adapter
+            outputs = await embeddings.pooled(texts, model, model.embedding.pooling, origin, self.metrics, adapter)
         tokens = sum(map(len, rows))
-        content = await embeddings.body_of(body, outputs, model.embedding, self.served_name, tokens)
+        content = await embeddings.body_of(body, outputs, model.embedding, body.model or self.served_name, tokens)
         return Response(200, [JSON], content)
 
     async def _tokenize(self, request: Request) -> Response:
@@ -223,12 +232,19 @@ class App:
         default_max_tokens: int | None,
     ) -> Response:
         left = [room(model, body, len(prompt), default_max_tokens, param) for prompt in prompts]
-        choices = submit(model, body, prompts, origin, left, param, form, await Words.of(model, body))
-        for choice in choices:
-            if choice.continued_text:
-                writer.resume(choice.index, choice.continued_text)
-        scored = None if body.prompt_logprobs is None else scored_prompts(model, prompts, body.prompt_logprobs)
-        answering = Answering(choices, sum(map(len, prompts)), self.metrics, scored)
+        words = await Words.of(model, body)
+        with contextlib.ExitStack() as stack:
+            adapter = None
+            if (lease := await self._lease(model, body.model)) is not None:
+                stack.callback(lease.release)
+                adapter = lease.adapter
+                writer.fingerprint = f"{model.fingerprint}-{adapter.digest.hex()[:10]}"
+            choices = submit(model, body, prompts, origin, left, param, form, words, adapter)
+            for choice in choices:
+                if choice.continued_text:
+                    writer.resume(choice.index, choice.continued_text)
+            scored = None if body.prompt_logprobs is None else scored_prompts(model, prompts, body.prompt_logprobs)
+            answering = Answering(choices, sum(map(len, prompts)), self.metrics, scored, stack.pop_all().close)
         if body.stream:
             return await streamed(AnswerStream(answering, writer, with_usage=body.includes_usage))
         try:
@@ -240,7 +256,7 @@ class App:
 
     def _ready(self, name: str | None) -> LoadedModel:
         """Select the model. A request without a model uses the only one."""
-        if name is not None and name != self.served_name:
+        if name is not None and name not in self._names:
             raise self._unknown_model(name)
         if self.model is None:
             raise Unavailable("The model is still loading.", code="model_loading", retry_after=RETRY_SECONDS)
@@ -257,25 +273,33 @@ class App:
         return model
 
     def _unknown_model(self, name: str) -> NotFound:
-        return NotFound(f"The model `{name}` does not exist: this server has `{self.served_name}`.", param="model")
+        names = ", ".join(f"`{own}`" for own in self._names)
+        return NotFound(f"The model `{name}` does not exist: this server has {names}.", param="model")
+
+    async def _lease(self, model: LoadedModel, name: str | None) -> AdapterLease | None:
+        """The adapter that a request names; None for the model itself."""
+        if model.adapters is None or name is None or name == self.served_name:
+            return None
+        return await model.adapters.lease(name)
 
     # ── about the server ──────────────────────────────────────────────────────────────────────────────
 
     async def _models(self, request: Request) -> Response:
-        return json_response(200, {"object": "list", "data": [self._card()]})
+        return json_response(200, {"object": "list", "data": [self._card(name) for name in self._names]})
 
-    async def _model(self, request: Request) -> Response:
-        return json_response(200, self._card())
+    async def _model(self, name: str, request: Request) -> Response:
+        return json_response(200, self._card(name))
 
-    def _card(self) -> dict[str, str | int]:
-        model = self._ready(self.served_name)
-        return {
-            "id": self.served_name,
+    def _card(self, name: str) -> dict[str, str | int]:
+        model = self._ready(name)
+        card: dict[str, str | int] = {
+            "id": name,
             "object": "model",
             "created": model.loaded_at,
             "owned_by": "headrace",
             "max_model_len": model.engine.max_model_len,
         }
+        return card if name == self.served_name else card | {"parent": self.served_name}
 
     async def _health(self, request: Request) -> Response:
         if self.model is None:

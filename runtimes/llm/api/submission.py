@@ -18,13 +18,14 @@ from runtimes.llm.api.choice import NO_STOPS, AnswerChoice, ChoiceOptions
 from runtimes.llm.api.messages import Message
 from runtimes.llm.api.requests import GenerateBody
 from runtimes.llm.api.token_logprobs import EchoedPrompt, ScoredPrompt, TokenNames, scored_prompt
+from runtimes.llm.engine.adapters import AdapterPool
 from runtimes.llm.engine.async_engine import AsyncEngine, SamplingParams
 from runtimes.llm.engine.classifier_loader import Classifier
 from runtimes.llm.grammar.constraint import Compiled, Grammar, Grammars
 from runtimes.llm.grammar.think_rules import ThoughtRules
 from runtimes.llm.model.embedding_config import EmbeddingConfig
 from runtimes.llm.sampling_params import BadWords, spelled
-from runtimes.llm.sequence import Constraint, PhaseTimes, Standing
+from runtimes.llm.sequence import Constraint, PhaseTimes, Standing, StepAdapter
 from runtimes.llm.text.answer_parser import ThinkParser
 from runtimes.llm.text.chat_template import ChatTemplate
 from runtimes.llm.text.stop_strings import StopTable
@@ -139,6 +140,8 @@ class LoadedModel:
     tool_template: ChatTemplate | None = None
     """Another template for chats with tools."""
     sampling: SamplingDefaults = field(default_factory=SamplingDefaults)
+    adapters: AdapterPool | None = None
+    """Other names by which clients request the model, each with an adapter."""
 
     def template(self, otherwise: str, *, tools: bool) -> ChatTemplate:
         """The template of a chat. Raises CallerError, with the advice `otherwise`, if there is none."""
@@ -195,11 +198,12 @@ def submit(
     param: str,
     form: AnswerForm,
     words: Words,
+    adapter: StepAdapter | None = None,
 ) -> list[AnswerChoice]:
     """All choices, each with at most `left` tokens for its prompt, or an error and no choice."""
     choices: list[AnswerChoice] = []
     continued = body.continue_token_ids or []
-    submit = functools.partial(model.engine.submit, salt=origin.salt, standing=origin.standing)
+    submit = functools.partial(model.engine.submit, salt=origin.salt, standing=origin.standing, adapter=adapter)
     body.check_tokens(model.engine.vocab_size)
     _check_places(model, body, len(prompts))
     try:

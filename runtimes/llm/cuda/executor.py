@@ -13,7 +13,8 @@ from torch import Tensor
 from runtimes.llm.cuda.layout import POSITION, TABLE, TOKEN, CudaLayout
 from runtimes.llm.model.attention import KVCache
 from runtimes.llm.model.llama import Llama
-from runtimes.llm.sequence import Chunk, SamplingParams
+from runtimes.llm.model.lora import LowRankAdapter, adapted_rows
+from runtimes.llm.sequence import Chunk, SamplingParams, StepAdapter
 
 Compute = Callable[[Tensor], Tensor]
 """Computes a step int32 [S, TABLE + pages]: float32 [S, vocab]."""
@@ -47,8 +48,9 @@ class Graphs:
             self._replay[size] = record(compute, self._steps[size])
 
     def takes(self, chunks: Sequence[Chunk]) -> bool:
-        """Whether a step has single tokens only, and no more than the largest graph."""
-        return len(chunks) <= self._sizes[-1] and all(len(chunk.token_ids) == 1 for chunk in chunks)
+        """Whether a step has single tokens only, no more than the largest graph, and no adapter."""
+        plain = all(len(chunk.token_ids) == 1 and chunk.adapter is None for chunk in chunks)
+        return len(chunks) <= self._sizes[-1] and plain
 
     def run(self, chunks: Sequence[Chunk], block_size: int) -> Tensor:
         """Logits [len(chunks), vocab], which the next step overwrites."""
@@ -163,7 +165,11 @@ class CudaExecutor:
         token_ids = torch.tensor([token for chunk in chunks for token in chunk.token_ids], device=device)
         positions = torch.tensor([p for chunk in chunks for p in range(chunk.start, chunk.end)], device=device)
         layout = CudaLayout.of(chunks, self.cache.block_size, self._group, device)
-        return self.model.forward(token_ids, positions, self.rotary, self.cache, layout)
+        adapted = adapted_rows(chunks, device)
+        return self.model.forward(token_ids, positions, self.rotary, self.cache, layout, adapted)
+
+    def prepared(self, adapter: LowRankAdapter) -> StepAdapter:
+        return adapter.to(self.model.dtype, self.model.device)
 
     def _single_tokens(self, step: Tensor) -> Tensor:
         layout = CudaLayout.of_single_tokens(step, self._group, self._segments(len(step)))

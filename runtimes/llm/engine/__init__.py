@@ -10,4 +10,5 @@ model_runner.py      one step: a batch in, sampled tokens or vectors of texts ou
 executor.py          the interface of executors, the one of torch, and the choice among them
 sampler.py           logits to tokens; logits_processors.py: bias, penalties, masks, top-k, top-p, min-p
 encoder_loader.py    the engine over an encoder; classifier_loader.py: the head of a classifier
+adapters.py          the adapters in memory, and who uses them
 """

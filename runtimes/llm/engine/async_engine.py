@@ -23,6 +23,7 @@ from runtimes.llm.sequence import (
     Pooling,
     SamplingParams,
     Standing,
+    StepAdapter,
     TokenOutput,
 )
 
@@ -162,11 +163,12 @@ class AsyncEngine:
         standing: Standing = DEFAULT_STANDING,
         times: PhaseTimes | None = None,
         second_part: int | None = None,
+        adapter: StepAdapter | None = None,
     ) -> TokenOutput:
         """The only output of a text to embed, which has its `pooled` vector [hidden]. The second text of a pair begins
         at `second_part`. Raises as `submit` does."""
         generation = self.submit(
-            prompt, _NO_ANSWER, salt, pooling, standing=standing, times=times, second_part=second_part
+            prompt, _NO_ANSWER, salt, pooling, standing=standing, times=times, second_part=second_part, adapter=adapter
         )
         try:
             return await anext(generation)
@@ -185,9 +187,10 @@ class AsyncEngine:
         constraint: Constraint | None = None,
         times: PhaseTimes | None = None,
         second_part: int | None = None,
+        adapter: StepAdapter | None = None,
     ) -> Generation:
-        """Begin an answer. Prompts with the same salt share cached pages. The last `continued` tokens already belong to
-        the answer. The `constraint` limits its tokens. `times` receives the times of its phases.
+        """Begin an answer. Prompts with the same salt and adapter share cached pages. The last `continued` tokens
+        already belong to the answer. The `constraint` limits its tokens. `times` receives the times of its phases.
 
         Raises QueueFull, PromptTooLong, TooLate, EngineDead, or ValueError for unknown tokens.
         """
@@ -195,7 +198,7 @@ class AsyncEngine:
             raise EngineDead(self._dead.message)
         sequence_id = self._engine.add(
             prompt, params, salt, pooling, continued=continued, standing=standing, constraint=constraint, times=times,
-            second_part=second_part,
+            second_part=second_part, adapter=adapter,
         )  # fmt: skip
         generation = Generation(functools.partial(self._cancel, sequence_id), times)
         self._generations[sequence_id] = generation

@@ -5,6 +5,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -17,6 +18,7 @@ from runtimes.llm.engine.scheduler import Scheduler
 from runtimes.llm.engine.step_budget import SchedulerConfig
 from runtimes.llm.memory import KV_ADVICE, OutOfMemory, allocating, kv_blocks, kv_bytes_per_token, kv_dtype, ran_out
 from runtimes.llm.model.llama import Llama
+from runtimes.llm.model.lora import LowRankAdapter
 from runtimes.llm.sequence import (
     DEFAULT_STANDING,
     Constraint,
@@ -26,6 +28,7 @@ from runtimes.llm.sequence import (
     SamplingParams,
     Sequence,
     Standing,
+    StepAdapter,
     StepBatch,
     TokenOutput,
 )
@@ -119,6 +122,7 @@ class Engine:
         vocab_size: int,
         eos_token_ids: frozenset[int],
         pooler: Pooler | None = None,
+        prepared: Callable[[LowRankAdapter], StepAdapter] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.clock = clock
@@ -128,6 +132,8 @@ class Engine:
         self._scheduler = scheduler
         self._runner = runner
         self._pooler = pooler
+        self.prepared = prepared
+        """Makes an adapter one of this engine's; None if it takes none."""
         self._ids = itertools.count()
         self._prompt_tokens = self._generated_tokens = self._steps = 0
         self._closed = False
@@ -184,6 +190,7 @@ class Engine:
             vocab_size=model.config.vocab_size,
             eos_token_ids=model.config.eos_token_ids,
             pooler=Pooler(executor),
+            prepared=executor.prepared,
         )
 
     @property
@@ -208,10 +215,12 @@ class Engine:
         constraint: Constraint | None = None,
         times: PhaseTimes | None = None,
         second_part: int | None = None,
+        adapter: StepAdapter | None = None,
     ) -> int:
-        """Queue a prompt; returns the id of its sequence. Prompts with the same salt share cached pages. The last
-        `continued` tokens already belong to the answer: they count as generated, and the `constraint` includes them.
-        With `pooling` the sequence has one output and no token. The second text of a pair begins at `second_part`.
+        """Queue a prompt; returns the id of its sequence. Prompts with the same salt and adapter share cached pages.
+        The last `continued` tokens already belong to the answer: they count as generated, and the `constraint` includes
+        them. With `pooling` the sequence has one output and no token. The second text of a pair begins at
+        `second_part`.
 
         Raises QueueFull, PromptTooLong, TooLate, or ValueError for an empty prompt or a token outside the vocabulary.
         """
@@ -231,7 +240,8 @@ class Engine:
             token_ids,
             params,
             params.stop_token_ids | eos,
-            salt=salt,
+            salt=salt if adapter is None else blake2b(adapter.digest, digest_size=32, key=salt).digest(),
+            adapter=adapter,
             pooling=pooling,
             num_continued=continued,
             standing=standing,

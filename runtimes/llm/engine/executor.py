@@ -14,9 +14,10 @@ from torch import Tensor
 
 from runtimes.llm.model.attention import KVCache, Layout
 from runtimes.llm.model.llama import Llama
+from runtimes.llm.model.lora import LowRankAdapter, adapted_rows
 from runtimes.llm.native.build import NativeUnavailable
 from runtimes.llm.native.executor import NativeExecutor
-from runtimes.llm.sequence import Chunk
+from runtimes.llm.sequence import Chunk, StepAdapter
 
 if TYPE_CHECKING:
     from runtimes.llm.cuda.executor import CudaExecutor
@@ -33,6 +34,10 @@ class Executor(Protocol):
 
     def hidden(self, chunks: Sequence[Chunk]) -> Tensor:
         """Compute the chunks, the hidden states of their tokens after the last norm: [T, hidden], float32."""
+
+    def prepared(self, adapter: LowRankAdapter) -> StepAdapter:
+        """The adapter as chunks of this executor have it. Any thread may call it. Its memory is free as soon as no
+        chunk refers to it."""
 
 
 class TorchExecutor:
@@ -70,6 +75,9 @@ class TorchExecutor:
         hidden, places = self._forward(chunks)
         return hidden[places].float()
 
+    def prepared(self, adapter: LowRankAdapter) -> StepAdapter:
+        return adapter.to(self.model.dtype, self.model.device)
+
     def _forward(self, chunks: Sequence[Chunk]) -> tuple[Tensor, list[int]]:
         """Hidden states in the layout's order, and where in it each token of the step is."""
         ordered = sorted(chunks, key=lambda chunk: len(chunk.token_ids) > 1)
@@ -78,7 +86,9 @@ class TorchExecutor:
         positions = torch.tensor([p for chunk in ordered for p in range(chunk.start, chunk.end)], device=device)
         layout = Layout.of(ordered, self.cache.block_size, device, self.model.config.windows)
         self.cache.clear(layout.begun)
-        return self.model.forward(token_ids, positions, self.rotary, self.cache, layout), _places(chunks, ordered)
+        adapted = adapted_rows(ordered, device)
+        hidden = self.model.forward(token_ids, positions, self.rotary, self.cache, layout, adapted)
+        return hidden, _places(chunks, ordered)
 
 
 def _places(chunks: Sequence[Chunk], ordered: Sequence[Chunk]) -> list[int]:

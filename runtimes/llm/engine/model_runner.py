@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from runtimes.llm.engine.executor import Executor
 from runtimes.llm.engine.sampler import prompt_logprobs, sample_apart
 from runtimes.llm.sequence import Chunk, Sampled, StepBatch
 
@@ -18,6 +17,13 @@ class Hidden(Protocol):
 
     def hidden(self, chunks: Sequence[Chunk]) -> "Tensor":
         """Compute the chunks, the hidden states of their tokens after the last norm: [T, hidden], float32."""
+
+
+class Logits(Protocol):
+    """The part of an executor that a runner uses."""
+
+    def logits(self, chunks: Sequence[Chunk], rows: Sequence[int]) -> "Tensor":
+        """Compute the chunks, [len(rows), vocab] of the successors of the tokens `rows`, float32."""
 
 
 class Pooler:
@@ -46,7 +52,7 @@ class Pooler:
 class ModelRunner:
     """Runs batches. Stateless: a batch contains everything about its sequences."""
 
-    def __init__(self, executor: Executor) -> None:
+    def __init__(self, executor: Logits) -> None:
         self.executor = executor
 
     def run(self, batch: StepBatch) -> dict[int, Sampled]:

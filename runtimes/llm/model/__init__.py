@@ -5,6 +5,7 @@ embedding_config.py  the shape of an encoder, and how a model's vectors are made
 encoder_families.py  the families of encoders, one row for each
 classifier.py        the head of a classifier; classifier_config.py: its shape
 llama.py             decoders, all in the manner of Llama; layers.py: a layer's weights
+lora.py              adapters of low rank, and what they add to a product
 experts.py           mixtures of experts; activations.py: what an MLP does between its matrices
 attention.py         attention over pages, and the pages
 hugging_face.py      the shape of a model from its config.json

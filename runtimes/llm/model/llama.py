@@ -16,7 +16,8 @@ from runtimes.llm.model.activations import activated
 from runtimes.llm.model.attention import Attention, KVCache, ScoreOptions
 from runtimes.llm.model.experts import mixed
 from runtimes.llm.model.layers import Layer, TensorSource, read_layer
-from runtimes.llm.model.matrix import embedding, linear
+from runtimes.llm.model.lora import AdaptedRows, MatrixName, add_low_rank
+from runtimes.llm.model.matrix import Weight, embedding, linear
 from runtimes.llm.model.model_config import ModelShape
 from runtimes.llm.model.rope import rotary_tables, rotated
 
@@ -77,8 +78,9 @@ class Llama:
         return 1 + beta * torch.log1p(torch.floor(positions.float() / length))
 
     def forward(
-        self, token_ids: Tensor, positions: Tensor, rotary: Sequence[Turn | None], cache: KVCache, layout: Attention
-    ) -> Tensor:
+        self, token_ids: Tensor, positions: Tensor, rotary: Sequence[Turn | None], cache: KVCache, layout: Attention,
+        adapted: AdaptedRows = (),
+    ) -> Tensor:  # fmt: skip
         """Hidden states [T, hidden] of `token_ids` [T] at `positions` [T]; writes their keys and values."""
         hidden = self.embedded(token_ids, positions)
         turns = [
@@ -87,13 +89,14 @@ class Llama:
         growth, factor = self.query_growth(positions), self.config.residual_multiplier
         for index, layer in enumerate(self.layers):
             normed = self._normed(hidden, layer.attention_norm, layer.attention_norm_bias)
-            attended = self._attention(layer, normed, turns[layer.kind], growth, cache, index, layout)
+            attended = self._attention(layer, normed, turns[layer.kind], growth, cache, index, layout, adapted)
             attended = self._normed(attended, layer.attention_post_norm)
             if self.config.parallel:
-                hidden = hidden + attended + self._mlp(layer, index, normed)
+                hidden = hidden + attended + self._mlp(layer, index, normed, adapted)
                 continue
             hidden = hidden + (attended if factor == 1 else attended * factor)
-            given = self._mlp(layer, index, self._normed(hidden, layer.mlp_norm, layer.mlp_norm_bias))
+            normed = self._normed(hidden, layer.mlp_norm, layer.mlp_norm_bias)
+            given = self._mlp(layer, index, normed, adapted)
             given = self._normed(given, layer.mlp_post_norm)
             hidden = hidden + (given if factor == 1 else given * factor)
         return self._normed(hidden, self.norm, self.norm_bias)
@@ -110,11 +113,11 @@ class Llama:
 
     def _attention(
         self, layer: Layer, normed: Tensor, turn: Turn | None, growth: Tensor | None, cache: KVCache, index: int,
-        layout: Attention,
+        layout: Attention, adapted: AdaptedRows,
     ) -> Tensor:  # fmt: skip
         config = self.config
         widths = [heads * config.head_dim for heads in (config.num_heads, config.num_kv_heads, config.num_kv_heads)]
-        query, key, value = linear(normed, layer.qkv, layer.qkv_bias).split(widths, dim=1)
+        query, key, value = _product(normed, layer.qkv, layer.qkv_bias, adapted, index, "qkv").split(widths, dim=1)
         query, key = self._placed(query, layer.query_norm, turn), self._placed(key, layer.key_norm, turn)
         if growth is not None:
             query = (query * growth[:, None, None]).to(query.dtype)
@@ -127,7 +130,8 @@ class Llama:
             self.scores[layer.kind],
             layer.sinks,
         )
-        return linear(attended.flatten(1), layer.attention_out, layer.attention_out_bias)
+        inner = attended.flatten(1)
+        return _product(inner, layer.attention_out, layer.attention_out_bias, adapted, index, "attention_out")
 
     def _placed(self, rows: Tensor, norm: Tensor | None, turn: Turn | None) -> Tensor:
         """Queries or keys, normed and turned: [T, heads × head_dim] → [T, heads, head_dim]."""
@@ -140,11 +144,12 @@ class Llama:
             heads = rotated(heads, *turn)
         return self._normed(heads, norm) if self.config.qk_norm == "head_after_rope" else heads
 
-    def _mlp(self, layer: Layer, index: int, normed: Tensor) -> Tensor:
+    def _mlp(self, layer: Layer, index: int, normed: Tensor, adapted: AdaptedRows) -> Tensor:
         given = None
         if layer.gate_up is not None and layer.down is not None:
-            inner = activated(self.config, linear(normed, layer.gate_up, layer.gate_up_bias), layer.activation)
-            given = linear(inner, layer.down, layer.down_bias)
+            both = _product(normed, layer.gate_up, layer.gate_up_bias, adapted, index, "gate_up")
+            inner = activated(self.config, both, layer.activation)
+            given = _product(inner, layer.down, layer.down_bias, adapted, index, "down")
         if layer.experts is None:
             assert given is not None  # as `ModelShape.mlp_size` has it
             return given
@@ -164,3 +169,12 @@ class Llama:
         if self.config.norm == "rms" or x.dim() > 2:
             return functional.rms_norm(x.float(), weight.shape, weight, eps).to(x.dtype)
         return functional.layer_norm(x.float(), weight.shape, weight, bias, eps).to(x.dtype)
+
+
+def _product(
+    rows: Tensor, weight: Weight, bias: Tensor | None, adapted: AdaptedRows, layer: int, matrix: MatrixName
+) -> Tensor:
+    outputs = linear(rows, weight, bias)
+    if adapted:
+        add_low_rank(outputs, rows, adapted, layer, matrix)
+    return outputs

@@ -92,6 +92,24 @@ inline void check_matrix(const Model& model, int layer, const std::string& name,
     require(!format || (group >= STRIP && group % STRIP == 0 && in % group == 0), "the groups of " + name);
 }
 
+// The matrix that an adapter changes.
+inline const Matrix& check_low_rank(const Model& model, int layer, const Matrix* matrix, const AdapterPart* parts, int count) {
+    const auto holds = [](bool it, const char* what) {
+        if (!it) throw std::runtime_error(std::string("the adapter is not valid: ") + what);
+    };
+    holds(layer >= 0 && layer < model.shape.layers && matrix && matrix->out, "a matrix");
+    holds(matrix->parts == 1 && matrix->out % 16 == 0, "the size of a matrix");
+    long ranks = 0;
+    for (int i = 0; i < count; i++) {
+        const AdapterPart& part = parts[i];
+        holds(part.first >= 0 && part.out >= 1 && part.first % 16 == 0 && part.out % 16 == 0, "a part");
+        holds(part.first <= matrix->out && part.out <= matrix->out - part.first, "a part");
+        holds(part.rank >= 2 && part.rank % 2 == 0 && (ranks += part.rank) <= 1 << 16, "a rank");
+        holds(!i || part.first >= parts[i - 1].first + parts[i - 1].out, "the order of parts");
+    }
+    return *matrix;
+}
+
 inline void check_rope(const Model& model, int positions, int half) {
     require(positions >= 1 && half >= 1 && 2 * half <= model.shape.head_dim, "a rotation of " + std::to_string(half));
 }

@@ -18,10 +18,12 @@ from torch.nn import functional
 from runtimes.llm.model.activations import XIELU_BETA
 from runtimes.llm.model.layers import Experts, Layer
 from runtimes.llm.model.llama import Llama
+from runtimes.llm.model.lora import LowRankAdapter
 from runtimes.llm.model.matrix import GroupQuantized, Weight, embedding
 from runtimes.llm.model.model_config import ModelShape
+from runtimes.llm.native.adapter import ADAPTER_PARAMETERS, NativeAdapter, adapters_of, call
 from runtimes.llm.native.build import EMULATED, CompilerFailed, NativeUnavailable, library, targets
-from runtimes.llm.sequence import Chunk
+from runtimes.llm.sequence import Chunk, StepAdapter
 
 CROWDED = 0.35
 """Cores that the threads of a team wait for, on average, from which fewer threads are faster."""
@@ -112,7 +114,21 @@ _PARAMETERS = {
     "query_growth": (c_void_p, c_void_p, c_int),
     "layer": (c_void_p, c_int, c_int, c_int, c_int),
     "loaded": (c_void_p,),
-    "step": (c_void_p, c_void_p, c_int, c_void_p, c_int, c_void_p, c_int, c_void_p, c_int, c_void_p, c_void_p),
+    "step": (
+        c_void_p,
+        c_void_p,
+        c_int,
+        c_void_p,
+        c_int,
+        c_void_p,
+        c_int,
+        c_void_p,
+        c_int,
+        c_void_p,
+        c_void_p,
+        c_void_p,
+    ),
+    **ADAPTER_PARAMETERS,
 }
 
 
@@ -148,6 +164,7 @@ class NativeExecutor:
             function = getattr(self._library, f"headrace_{name}")
             function.argtypes, function.restype = parameters, c_char_p
         self._library.headrace_destroy.argtypes = (c_void_p,)
+        self._library.headrace_adapter_destroy.argtypes = (c_void_p,)
         self._library.headrace_use_threads.argtypes = (c_void_p, c_int)
         self._library.headrace_waits.argtypes = (c_void_p, POINTER(c_double), POINTER(c_double))
         self._threads = threads
@@ -189,6 +206,9 @@ class NativeExecutor:
         self._step(chunks, array("i"), None, hidden)
         return hidden
 
+    def prepared(self, adapter: LowRankAdapter) -> StepAdapter:
+        return NativeAdapter(self._library, self._model, adapter)
+
     def seconds(self) -> dict[str, float]:
         """The seconds of all steps so far for each of PARTS."""
         spent = (c_double * len(PARTS))()
@@ -214,7 +234,7 @@ class NativeExecutor:
             embedded += self._places[torch.cat(positions)]
         self._call(
             "step", self._model, embedded.data_ptr(), len(token_ids), _address(places), len(chunks), _address(tables),
-            len(tables), _address(rows), len(rows), _data(logits), _data(hidden),
+            len(tables), _address(rows), len(rows), _data(logits), _data(hidden), adapters_of(chunks),
         )  # fmt: skip
         if self._team is not None:
             self._adapt(self._team)
@@ -227,9 +247,7 @@ class NativeExecutor:
             self._library.headrace_use_threads(self._model, size)
 
     def _call(self, name: str, *arguments: object) -> None:
-        if wrong := getattr(self._library, f"headrace_{name}")(*arguments):
-            message = wrong.decode()
-            raise MemoryError(message) if message == "out of memory" else RuntimeError(message)
+        call(self._library, name, *arguments)
 
     # ── weights ───────────────────────────────────────────────────────────────────────────────────────
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "adapter.h"
 #include "attention.h"
 #include "cache.h"
 #include "matrix.h"
@@ -97,6 +98,7 @@ struct Mixture {
 struct Buffers {
     Memory<float> residual, wide, sums;
     Mixture mixture;
+    AdaptedRows adapted;
     Memory<uint16_t> gathered;
     Memory<uint16_t> input, query, attended, inner;
     std::vector<Work> work;
@@ -116,6 +118,7 @@ struct Batch {
     int row_count;
     float* logits;  // [row_count][vocab]
     float* hidden;  // [tokens][hidden] after the last norm, or null
+    const Adapter* const* adapters;  // of each chunk, null without one; or null
 };
 
 struct Model {

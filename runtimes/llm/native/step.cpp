@@ -71,6 +71,13 @@ Matrix* matrix_named(Model& model, int layer, const char* name) {
     return nullptr;
 }
 
+Adapted adapted_named(const char* name) {
+    const char* names[] = {"qkv", "attention_out", "gate_up", "down"};
+    for (int i = 0; i < (int)Adapted::MATRICES; i++)
+        if (!std::strcmp(name, names[i])) return (Adapted)i;
+    throw std::runtime_error(std::string("no adapter changes ") + name);
+}
+
 template <class Body>
 const char* guarded(Body body) {
     try {
@@ -153,9 +160,28 @@ const char* headrace_loaded(const Model* model) {
     return guarded([&] { check_whole(*model); });
 }
 
-// `chunks` is [chunk_count][4]: first row, rows, position of the first, where in `tables` its pages begin.
+// An adapter without additions, and memory for `size` numbers of them. No step that has it outlives it.
+const char* headrace_adapter(const Model* model, size_t size, Adapter** adapter) {
+    return guarded([&] { *adapter = new Adapter(model->shape.layers, size); });
+}
+
+void headrace_adapter_destroy(Adapter* adapter) { delete adapter; }
+
+// What an adapter adds to one of a layer's matrices, as `pack_low_rank` takes it. While steps run, too.
+const char* headrace_low_rank(Model* model, Adapter* adapter, int layer, const char* name, const AdapterPart* parts, int count,
+                              const uint16_t* down, const uint16_t* up) {
+    return guarded([&] {
+        const Matrix& matrix = check_low_rank(*model, layer, matrix_named(*model, layer, name), parts, count);
+        const bool gated = !std::strcmp(name, "gate_up") && !model->shape.not_gated;
+        adapter->layers[layer][(int)adapted_named(name)] = pack_low_rank(*adapter, matrix, gated, parts, count, down, up);
+    });
+}
+
+// `chunks` is [chunk_count][4]: first row, rows, position of the first, where in `tables` its pages begin. `adapters` is
+// each chunk's, null without one; or null.
 const char* headrace_step(Model* model, const float* embedded, int tokens, const int* chunks, int chunk_count,
-                          const int* tables, int table_count, const int* rows, int row_count, float* logits, float* hidden) {
+                          const int* tables, int table_count, const int* rows, int row_count, float* logits, float* hidden,
+                          const Adapter* const* adapters) {
     return guarded([&] {
         std::vector<Chunk> of;
         of.reserve(chunk_count);
@@ -164,7 +190,7 @@ const char* headrace_step(Model* model, const float* embedded, int tokens, const
             of.push_back({chunk[0], chunk[1], chunk[2], tables + chunk[3]});
         }
         check_batch(*model, of, chunks, tokens, tables, table_count, rows, row_count);
-        Step<Isa>::run(*model, {embedded, tokens, of, rows, row_count, logits, hidden});
+        Step<Isa>::run(*model, {embedded, tokens, of, rows, row_count, logits, hidden, adapters});
     });
 }
 

@@ -42,6 +42,7 @@ class Step {
         b.tiles.resize(team.threads());
         b.attention.resize(team.threads());
         for (auto& buffers : b.attention) Attention<I>::reserve(buffers, m.cache);
+        b.adapted.plan(batch.chunks, batch.adapters, tokens);
         plan();
     }
 
@@ -84,7 +85,9 @@ class Step {
     void layer(int thread, int index) {
         const Layer& layer = m.layers[index];
         const int width = m.qkv_width();
-        product(thread, layer.qkv, b.input.get(), tokens, [&](int row, int rows, int tile, const float* block) {
+        shrink(thread, index, Adapted::QKV, b.input.get());
+        product(thread, layer.qkv, b.input.get(), tokens, [&](int row, int rows, int tile, float* block) {
+            expand(index, Adapted::QKV, row, rows, tile, block);
             put(block, rows, tile, layer.qkv_bias, b.wide.get() + (size_t)row * width, width);
         });
         done(thread, PRODUCTS, layer.attention_out);
@@ -96,24 +99,27 @@ class Step {
             for (int i = begin; i < end; i++) attend(thread, layer, index, i);
         });
         done(thread, ATTENTION, layer.attention_out);
-        add_product(thread, layer.attention_out, b.attended.get(), layer.attention_out_bias, layer.attention_post_norm,
-                    shape.parallel ? nullptr : &layer.mlp_norm, layer.sparse ? layer.router : layer.gate_up);
+        shrink(thread, index, Adapted::ATTENTION_OUT, b.attended.get());
+        add_product(thread, index, Adapted::ATTENTION_OUT, layer.attention_out, b.attended.get(), layer.attention_out_bias,
+                    layer.attention_post_norm, shape.parallel ? nullptr : &layer.mlp_norm,
+                    layer.sparse ? layer.router : layer.gate_up);
         const bool last = index + 1 == shape.layers;
         const Norm& norm = last ? m.norm : m.layers[index + 1].attention_norm;
         const Matrix& next = last ? m.head : m.layers[index + 1].qkv;
         if (layer.sparse) {
-            mixture(thread, layer);
+            mixture(thread, layer, index);
             add_wide(thread, layer.mlp_post_norm, &norm, next);
             return;
         }
-        first_half(thread, layer);
+        first_half(thread, layer, index);
         done(thread, PRODUCTS, layer.down);
-        add_product(thread, layer.down, b.inner.get(), layer.down_bias, layer.mlp_post_norm, &norm, next);
+        shrink(thread, index, Adapted::DOWN, b.inner.get());
+        add_product(thread, index, Adapted::DOWN, layer.down, b.inner.get(), layer.down_bias, layer.mlp_post_norm, &norm, next);
     }
 
     // The weighted outputs of every token's experts, and of the shared one, into `wide`. Tokens are grouped by expert, so
     // that each expert's matrices are read once.
-    void mixture(int thread, const Layer& layer) {
+    void mixture(int thread, const Layer& layer, int index) {
         const int hidden = shape.hidden, experts = shape.experts;
         Mixture& mix = b.mixture;
         product(thread, layer.router, b.input.get(), tokens, [&](int row, int rows, int tile, const float* block) {
@@ -136,9 +142,11 @@ class Step {
         });
         done(thread, PLACES, layer.router);
         if (shape.shared_inner) {
-            first_half(thread, layer);
+            first_half(thread, layer, index);
             done(thread, PRODUCTS, layer.down);
+            shrink(thread, index, Adapted::DOWN, b.inner.get());
             product(thread, layer.down, b.inner.get(), tokens, [&](int row, int rows, int tile, float* block) {
+                expand(index, Adapted::DOWN, row, rows, tile, block);
                 for (int i = 0; i < rows * TILE; i++) block[i] *= mix.shared[row + i / TILE];
                 put(block, rows, tile, {}, b.wide.get() + (size_t)row * hidden, hidden);
             });
@@ -260,6 +268,66 @@ class Step {
         Product<I>::run(team, thread, b.tiles[thread], matrix, input, count, sums_of(thread, matrix, input, count), each);
     }
 
+    // The inner numbers of all rows with adapters, from the rows that a product reads. A phase of its own.
+    void shrink(int thread, int index, Adapted which, const uint16_t* input) {
+        AdaptedRows& adapted = b.adapted;
+        if (adapted.groups.empty()) return;
+        const int fours = adapted.width / 4;
+        team.share(thread, (int)adapted.groups.size() * fours, 8, [&](int begin, int end) {
+            for (int i = begin; i < end; i++) {
+                const AdaptedRows::Group& group = adapted.groups[i / fours];
+                const LowRank& low = group.adapter->layers[index][(int)which];
+                const int k = i % fours * 4;
+                if (k >= low.rank) continue;
+                for (int row = group.first; row < group.first + group.count; row++)
+                    shrink_row(low, k, input + (size_t)adapted.rows[row] * low.in,
+                               adapted.inner.get() + (size_t)adapted.rows[row] * adapted.width + k);
+            }
+        });
+        team.barrier();
+    }
+
+    // Four inner numbers of one row, from number `k` on.
+    static void shrink_row(const LowRank& low, int k, const uint16_t* input, uint16_t* to) {
+        const uint16_t* down = low.down + (size_t)k * low.in;
+        Floats sums[4] = {I::zero(), I::zero(), I::zero(), I::zero()};
+        int i = 0;
+        for (; i + 32 <= low.in; i += 32) {
+            const auto pairs = I::pairs(input + i);
+            for (int one = 0; one < 4; one++) sums[one] = I::dot(sums[one], I::pairs(down + (size_t)one * low.in + i), pairs);
+        }
+        alignas(64) float all[16] = {};
+        for (int one = 0; one < 4; one++) {
+            all[one] = I::sum(sums[one]);
+            for (int rest = i; rest < low.in; rest++)
+                all[one] += Product<I>::to_float(input[rest]) * Product<I>::to_float(down[(size_t)one * low.in + rest]);
+        }
+        uint16_t rounded[16];
+        I::store_bf16(rounded, I::load(all));
+        std::copy_n(rounded, 4, to);
+    }
+
+    // Add what adapters make of the inner numbers to the block of a tile.
+    void expand(int index, Adapted which, int row, int rows, int tile, float* block) const {
+        const AdaptedRows& adapted = b.adapted;
+        if (adapted.of.empty()) return;
+        for (int r = 0; r < rows; r++) {
+            const Adapter* adapter = adapted.of[row + r];
+            if (!adapter) continue;
+            const LowRank& low = adapter->layers[index][(int)which];
+            if (!low.rank) continue;
+            const uint16_t* inner = adapted.inner.get() + (size_t)(row + r) * adapted.width;
+            for (int side = 0; side < 2; side++) {
+                const LowRank::Strip& strip = low.strips[2 * tile + side];
+                const uint16_t* up = strip.up;
+                Floats sum = I::load(block + r * TILE + side * 16);
+                for (int k = 0; k < strip.count; k += 2, up += 32)
+                    sum = I::dot(sum, I::pairs(up), I::same_pair(inner + strip.first + k));
+                I::store(block + r * TILE + side * 16, sum);
+            }
+        }
+    }
+
     // A tile's block [rows][32] into rows of `width`, the last of whose columns a tile may overhang.
     static void put(const float* block, int rows, int tile, const Vector& bias, float* out, int width) {
         const int columns = std::min(TILE, width - tile * TILE);
@@ -270,11 +338,12 @@ class Step {
     }
 
     // residual += product (normalized itself, where the model does that), and then the `norm` of what follows, if any.
-    void add_product(int thread, const Matrix& matrix, const uint16_t* input, const Vector& bias, const Norm& post,
-                     const Norm* norm, const Matrix& next) {
+    void add_product(int thread, int index, Adapted which, const Matrix& matrix, const uint16_t* input, const Vector& bias,
+                     const Norm& post, const Norm* norm, const Matrix& next) {
         const int hidden = shape.hidden;
         const float factor = shape.residual_factor;
-        product(thread, matrix, input, tokens, [&](int row, int rows, int tile, const float* block) {
+        product(thread, matrix, input, tokens, [&](int row, int rows, int tile, float* block) {
+            expand(index, which, row, rows, tile, block);
             if (!post.weight.empty()) {
                 put(block, rows, tile, bias, b.wide.get() + (size_t)row * hidden, hidden);
                 return;
@@ -314,10 +383,12 @@ class Step {
     }
 
     // activation(gate) · up, or activation(up), of all tokens.
-    void first_half(int thread, const Layer& layer) {
+    void first_half(int thread, const Layer& layer, int index) {
         const float* bias = layer.gate_up_bias.empty() ? nullptr : layer.gate_up_bias.data();
         const int inner = layer.down.in;
-        product(thread, layer.gate_up, b.input.get(), tokens, [&](int row, int rows, int tile, const float* block) {
+        shrink(thread, index, Adapted::GATE_UP, b.input.get());
+        product(thread, layer.gate_up, b.input.get(), tokens, [&](int row, int rows, int tile, float* block) {
+            expand(index, Adapted::GATE_UP, row, rows, tile, block);
             activate(block, rows, tile, bias, layer.activation, inner, row);
         });
     }

@@ -8,5 +8,6 @@ safetensors_files.py a Hugging Face folder; generation_config.py: the sampling t
 classifier_files.py  a classifier: its labels, and the functions of its logits
 quantized_files.py   its tensors as if nothing were quantized; quantized_layouts.py: GPTQ, AWQ, FP8 and the others
 quantized_writer.py  writes such a folder
+adapter_files.py     PEFT's adapters; adapter_config.py: their settings
 tensor_files.py      its files: safetensors, pickles and JSON
 """

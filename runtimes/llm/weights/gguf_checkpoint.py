@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from runtimes.llm.model.embedding_config import PoolingName
+from runtimes.llm.model.families import FAMILIES
 from runtimes.llm.model.matrix import GroupQuantized, Weight
 from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.model.tensor_names import Names, TensorPart, neighbours_apart, stored_as
+from runtimes.llm.weights.adapter_files import AdapterBase
 from runtimes.llm.weights.gguf_blocks import from_blocks, is_blocks
 from runtimes.llm.weights.gguf_config import GgufModel, gguf_config
 from runtimes.llm.weights.gguf_metadata import (
@@ -201,7 +203,13 @@ class GgufCheckpoint:
         self._fields = self._tensors.metadata
         model = GgufModel(self._field, self._tensors)
         self._neighbours = model.row.neighbours
+        self._family = FAMILIES[model.row.family]
         self.config = gguf_config(model)
+
+    @property
+    def adapter_base(self) -> AdapterBase:
+        """Adapters have the names of config.json's family."""
+        return AdapterBase(self.config, self._family)
 
     @property
     def stored_shapes(self) -> list[tuple[tuple[int, ...], bool]]:

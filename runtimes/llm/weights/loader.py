@@ -16,6 +16,7 @@ from runtimes.llm.model.llama import Llama
 from runtimes.llm.model.matrix import GroupQuantized, Weight, WeightsName, held, held_bytes, moved
 from runtimes.llm.model.model_config import ModelShape, UnsupportedModel
 from runtimes.llm.native.build import targets
+from runtimes.llm.weights.adapter_files import AdapterBase
 from runtimes.llm.weights.gguf_checkpoint import GgufCheckpoint
 from runtimes.llm.weights.safetensors_files import SafetensorsCheckpoint
 
@@ -28,6 +29,10 @@ class Checkpoint(Protocol):
     """A model on disk: its shape, and its tensors by Hugging Face name."""
 
     config: ModelShape
+
+    @property
+    def adapter_base(self) -> AdapterBase:
+        """What adapters are fitted to."""
 
     @property
     def stored_shapes(self) -> list[tuple[tuple[int, ...], bool]]:

@@ -11,6 +11,7 @@ from runtimes.llm.model.hugging_face import family_of, hugging_face_config, text
 from runtimes.llm.model.matrix import Weight, unquantized
 from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.model.tensor_names import TensorPart, neighbours_apart, stored_as
+from runtimes.llm.weights.adapter_files import AdapterBase
 from runtimes.llm.weights.quantized_files import QuantizedFiles, quantization_settings
 from runtimes.llm.weights.tensor_files import TensorFiles, json_object
 
@@ -30,6 +31,10 @@ class SafetensorsCheckpoint:
         self.embeds_only = not config.tie_word_embeddings and self._lacks_head(raw)
         """Whether the model was saved without the matrix that gives logits; it cannot answer."""
         self.config = replace(config, tie_word_embeddings=True) if self.embeds_only else config
+
+    @property
+    def adapter_base(self) -> AdapterBase:
+        return AdapterBase(self.config, self._family)
 
     @property
     def stored_shapes(self) -> list[tuple[tuple[int, ...], bool]]:

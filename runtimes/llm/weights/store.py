@@ -18,7 +18,7 @@ from runtimes.wheels import ModelUnavailable, Wheel, WheelMember, cache_folder, 
 
 _HUB_NAME = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?:/(?P<file>[\w./-]+\.gguf))?(?:@(?P<revision>[\w./-]+))?")
 _HUB_FILES = ["*.safetensors", "*.json", "*.jinja"]
-_HUB_PICKLES = ["pytorch_model*.bin"]
+_HUB_PICKLES = ["pytorch_model*.bin", "adapter_model.bin"]
 
 _MINILM = (
     ("config.json", 612, "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41"),

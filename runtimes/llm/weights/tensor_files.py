@@ -8,7 +8,7 @@ import json
 import pickle
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +32,11 @@ class InvalidCheckpoint(ValueError):
 
 class TensorFiles:
     """One model.safetensors or pytorch_model.bin, or their shards, with an index or by their numbers. Tensors are read
-    on demand: the pages of a file that are read already need no memory of the process."""
+    on demand: the pages of a file that are read already need no memory of the process. `files` replaces the search for
+    them."""
 
-    def __init__(self, folder: Path) -> None:
-        self._shards = [_opened(shard) for shard in _shard_files(folder)]
+    def __init__(self, folder: Path, files: Sequence[Path] | None = None) -> None:
+        self._shards = [_opened(shard) for shard in files or _shard_files(folder)]
         self._places = {_new_name(name): (shard, name) for shard in self._shards for name in shard}
 
     def __contains__(self, name: str) -> bool:

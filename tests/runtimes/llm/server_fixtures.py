@@ -17,6 +17,7 @@ from adapters.http1.server import Limits, Server
 from runtimes.llm.api.http_bodies import refusal
 from runtimes.llm.api.server import App
 from runtimes.llm.api.submission import LoadedModel
+from runtimes.llm.engine.adapters import AdapterPool
 from runtimes.llm.engine.async_engine import AsyncEngine, Engine, EngineConfig, StepRunner
 from runtimes.llm.engine.block_manager import BlockManager
 from runtimes.llm.engine.model_runner import Pooler
@@ -104,10 +105,11 @@ async def serving(
     max_body: int = 1 << 19,
     context: int = CONTEXT,
     whole: Engine | None = None,
+    adapters: AdapterPool | None = None,
 ) -> AsyncIterator[Running]:
     """Yields a Running; afterwards no sequence may live and no page be in use. With a `prefix_cache` the parrot does
     not receive the cached part of a prompt, so it cannot continue the prompt. A `runner` replaces the parrot. A
-    `whole` engine has a model of its own."""
+    `whole` engine has a model of its own, and `adapters` perhaps."""
     tokenizer = tokenizer or byte_tokenizer()
     vocab, ends = len(tokenizer.pieces), tokenizer.eos_token_ids
     parrot = Parrot(tokenizer.encode(text), fails_after)
@@ -117,7 +119,7 @@ async def serving(
     scheduler = Scheduler(bounds, BlockManager(num_blocks=num_blocks, block_size=16, caching=prefix_cache))
     made = Engine(scheduler, runner or parrot, vocab_size=vocab, eos_token_ids=ends, pooler=pooler)
     engine = AsyncEngine(whole or made)
-    app = App(MODEL)
+    app = App(MODEL, () if adapters is None else adapters.sources)
     app.model = LoadedModel(
         engine,
         tokenizer,
@@ -125,6 +127,7 @@ async def serving(
         1_700_000_000,
         "fp_test",
         grammars=Grammars(tokenizer, vocab, ends),
+        adapters=adapters,
     )
     server = Server(TracedHandler(app, SpanBuffer(made.clock)), Limits(max_body=max_body), refusal)
     await engine.start()
@@ -137,6 +140,8 @@ async def serving(
         parrot.gate.set()
         await client.close()
         await server.aclose()
+        if adapters is not None:
+            adapters.close()
         await engine.aclose()
         if app.model is not None and app.model.grammars is not None:
             app.model.grammars.close()

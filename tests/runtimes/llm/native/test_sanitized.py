@@ -10,7 +10,7 @@ import pytest
 
 pytestmark = pytest.mark.processes
 FLAGS = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
-SUITES = ("test_executor.py", "test_checks.py")
+SUITES = ("test_executor.py", "test_adapters.py", "test_checks.py")
 
 
 @pytest.mark.nightly
