@@ -25,6 +25,8 @@ _ENGINE = (
 
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
+_SPECULATION = ("kind", "tokens")
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the server. Returns the exit status: 0 after a drain, 1 if it cannot start, 2 for a wrong command line."""
@@ -38,7 +40,14 @@ def main(arguments: list[str] | None = None) -> int:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     with importing("llm", EXTRA):
         from runtimes.llm.engine.async_engine import EngineConfig
+        from runtimes.llm.engine.speculation import Speculation
         from runtimes.llm.service import MAX_BODY, ServiceOptions, run
+    try:
+        speculation = None if args.speculation is None else Speculation(**args.speculation)
+    except TypeError:
+        parser.error("argument --speculation: kind is missing")
+    except ValueError as error:
+        parser.error(f"argument --speculation: {error}")
     options = ServiceOptions(
         model=args.model,
         served_name=args.served_name or args.model,
@@ -46,6 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
             EngineConfig,
             kv_cache_bytes=int(args.kv_cache),
             kv_cache_share=None if isinstance(args.kv_cache, int) else args.kv_cache,
+            speculation=speculation,
             **{name: getattr(args, name) for name in _ENGINE},
         ),
         pooling=args.pooling,
@@ -129,7 +139,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--sampling",
-        type=_json_object,
+        type=functools.partial(_json_object, _SAMPLING),
         default={},
         metavar="JSON",
         help="sampling of requests that leave a field out, in place of the model's own recommendation: an object of"
@@ -143,16 +153,23 @@ def _parser() -> argparse.ArgumentParser:
         help="LoRA adapters: an object of model names for clients, each with a folder of PEFT's files or hf:ORG/NAME",
     )
     add("--max-adapters", type=positive, default=8, help="adapters in memory; others are loaded for their next request")
+    add(
+        "--speculation",
+        type=functools.partial(_json_object, _SPECULATION),
+        metavar="JSON",
+        help="compute several tokens of an answer in one step where that saves time: an object of kind, which is ngram,"
+        " and tokens, the most that are proposed in one step (8)",
+    )
     add("--max-held", type=size, help=MAX_HELD_HELP)
     add("--drain-seconds", type=float, default=30.0, help="seconds that SIGTERM waits for requests in flight")
     add("--exit-with-parent", action="store_true", help="stop when stdin, a pipe from the parent process, closes")
     return parser
 
 
-def _json_object(text: str) -> dict[str, Any]:
+def _json_object(names: tuple[str, ...], text: str) -> dict[str, Any]:
     value = json.loads(text)
-    if not isinstance(value, dict) or (unknown := value.keys() - set(_SAMPLING)):
-        reason = f"{sorted(unknown)[0]} is none of {', '.join(_SAMPLING)}" if isinstance(value, dict) else "no object"
+    if not isinstance(value, dict) or (unknown := value.keys() - set(names)):
+        reason = f"{sorted(unknown)[0]} is none of {', '.join(names)}" if isinstance(value, dict) else "no object"
         raise argparse.ArgumentTypeError(reason)
     return value
 

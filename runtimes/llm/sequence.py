@@ -8,7 +8,7 @@ import secrets
 from array import array
 from collections import abc
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from adapters.errors import InferenceError
@@ -111,6 +111,14 @@ class TokenTally:
             self.ids.append(token_id)
             self.counts.append(0)
         self.counts[place] += 1
+
+    def after(self, token_ids: Iterable[int]) -> "TokenTally":
+        """A copy with these tokens added."""
+        other = TokenTally((), ())
+        other.ids, other.counts, other._places = self.ids[:], self.counts[:], self._places.copy()
+        for token_id in token_ids:
+            other.add(token_id)
+        return other
 
 
 @dataclass(slots=True)
@@ -222,6 +230,18 @@ class Sequence:
             adapter=self.adapter,
         )
 
+    def speculation(self, proposed: abc.Sequence[int]) -> "Chunk":
+        """The chunk of its newest token and of `proposed` ones behind it."""
+        newest = self.chunk(1)
+        steps, token_ids = [newest], newest.token_ids
+        for count, token_id in enumerate(proposed, start=1):
+            token_ids += (token_id,)
+            before = proposed[:count]
+            tally = None if self.tally is None else self.tally.after(before)
+            start, banned = newest.start + count, self._banned(before)
+            steps.append(replace(newest, start=start, token_ids=(token_id,), banned=banned, tally=tally))
+        return replace(newest, token_ids=token_ids, steps=tuple(steps))
+
     def append(self, token_id: int) -> None:
         """Append a generated token."""
         self.token_ids.append(token_id)
@@ -230,12 +250,13 @@ class Sequence:
         if self.constraint is not None:
             self.constraint.advance(token_id)
 
-    def _banned(self) -> frozenset[int]:
-        """The tokens that are excluded next."""
-        stops = self.stop_token_ids if self.num_generated < self.params.min_tokens else _NONE
+    def _banned(self, proposed: abc.Sequence[int] = ()) -> frozenset[int]:
+        """The tokens that are excluded next, after `proposed` ones."""
+        stops = self.stop_token_ids if self.num_generated + len(proposed) < self.params.min_tokens else _NONE
         if self.params.bad_words is None:
             return stops
-        bad = self.params.bad_words.banned(self.token_ids, self.num_prompt_tokens)
+        token_ids = [*self.token_ids, *proposed] if proposed else self.token_ids
+        bad = self.params.bad_words.banned(token_ids, self.num_prompt_tokens)
         return bad | stops if stops else bad
 
     def _targets(self, start: int, end: int) -> tuple[int, ...]:
@@ -265,6 +286,12 @@ class Chunk:
     targets: tuple[int, ...] = ()
     second_part: int | None = None
     adapter: StepAdapter | None = None
+    steps: "tuple[Chunk, ...]" = ()
+    """With proposed tokens behind the newest one: the chunks of one token each that would compute the same."""
+
+    @property
+    def num_proposed(self) -> int:
+        return len(self.token_ids) - 1 if self.steps else 0
 
     @property
     def end(self) -> int:
@@ -276,23 +303,29 @@ class StepBatch:
     """One step's work; at most one chunk for each sequence.
 
     The first `num_decodes` chunks are of sequences that only need their next token, the others of prompts. `pooled` are
-    those of texts to embed.
+    those of texts to embed. `num_proposed` tokens of all are proposals.
     """
 
     chunks: tuple[Chunk, ...]
     pooled: tuple[Chunk, ...] = ()
     num_decodes: int = 0
+    num_proposed: int = 0
 
     @classmethod
     def of(cls, decodes: list[Chunk], prompts: list[Chunk]) -> "StepBatch":
         """All of a step's chunks; some of the prompts may be texts to embed."""
         pooled = tuple([chunk for chunk in prompts if chunk.pooling is not None])
         answered = [chunk for chunk in prompts if chunk.pooling is None] if pooled else prompts
-        return cls((*decodes, *answered), pooled, len(decodes))
+        proposed = sum([chunk.num_proposed for chunk in decodes])
+        return cls((*decodes, *answered), pooled, len(decodes), proposed)
 
     @property
     def num_tokens(self) -> int:
         return sum(len(chunk.token_ids) for chunk in self.chunks + self.pooled)
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return self.num_tokens - self.num_decodes - self.num_proposed
 
 
 class TokenLogprobs(NamedTuple):
@@ -315,6 +348,8 @@ class Sampled(NamedTuple):
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     """The log-probabilities of the chunk's `targets`."""
     error: InferenceError | None = None
+    before: "tuple[Sampled, ...]" = ()
+    """The results of the positions before this one, whose proposals were accepted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,6 +369,8 @@ class TokenOutput:
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     """With the first token, if requested: from the prompt's second token on."""
     error: InferenceError | None = None
+    before: "tuple[TokenOutput, ...]" = ()
+    """The tokens before this one that the same step has generated."""
 
     @property
     def ends(self) -> bool:

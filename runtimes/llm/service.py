@@ -163,6 +163,8 @@ def load(options: ServiceOptions) -> LoadedModel:
     tokenizer = load_tokenizer(path)
     sampling = sampling_defaults(path).overridden(options.sampling, "--sampling")
     config = options.engine_config(model=path)
+    if config.speculation is not None and (encodes or only_embeds(path)):
+        raise ValueError("speculation is for models that answer, and this one only embeds")
     pooling = gguf_pooling(path) if options.pooling == "auto" and path.is_file() else options.pooling
     classifies = classifier_config(path, options.task)
     if classifies is not None and options.adapters:

@@ -20,3 +20,22 @@ def test_help_shows_defaults_of_values_only(
     assert "(default: 30" in text
     for nothing in ("None", "True", "False", "[]", ")"):
         assert f"(default: {nothing}" not in text
+
+
+@pytest.mark.parametrize(
+    ("value", "wrong"),
+    [
+        ('{"kind": "draft"}', "of kind ngram, not draft"),
+        ('{"kind": "ngram", "tokens": 0}', "1 to 32 tokens, not 0"),
+        ('{"kind": "ngram", "tokens": true}', "1 to 32 tokens, not True"),
+        ('{"tokens": 8}', "kind is missing"),
+        ('{"kind": "ngram", "model": "m"}', "model is none of kind, tokens"),
+        ("[]", "no object"),
+        ("ngram", "invalid"),
+    ],
+)
+def test_a_wrong_speculation_is_refused(value: str, wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    with pytest.raises(SystemExit, match="2"):
+        llm(["--model", "m", "--port", "0", "--speculation", value])
+    assert wrong in capsys.readouterr().err

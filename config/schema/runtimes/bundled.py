@@ -52,6 +52,16 @@ class SamplingConfig(Section):
     """Penalty of tokens that the prompt or the answer has; 1 is none."""
 
 
+class SpeculationConfig(Section):
+    """Tokens that a step computes ahead. Answers do not change."""
+
+    kind: Literal["ngram"]
+    """Source of the proposed tokens. ``ngram``: what followed the last tokens where they occurred before, in the
+    prompt or the answer."""
+    tokens: int = Field(8, ge=1, le=32)
+    """Greatest number of tokens that are proposed for an answer in one step."""
+
+
 class LlmRuntime(PlacedRuntime):
     """One language model, served by Headrace's LLM engine."""
 
@@ -98,6 +108,8 @@ class LlmRuntime(PlacedRuntime):
     directory. A model of that name, or a route's ``rewrite: {model: NAME}``, selects it."""
     max_adapters: int = Field(8, ge=1)
     """Adapters in memory. Others are loaded for their next request, in the place of the least recently used one."""
+    speculation: SpeculationConfig | None = None
+    """Compute several tokens of an answer in one step, where that saves time."""
     sampling: SamplingConfig = Field(default_factory=SamplingConfig)
     """Sampling of requests that leave a field out."""
     pooling: Literal["auto", "mean", "last", "cls"] = "auto"

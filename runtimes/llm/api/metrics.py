@@ -77,6 +77,12 @@ class _EngineCollector(Collector):
             yield info
             yield _counter("prefix_cache_queries", "Prompt tokens of accepted requests.", stats.prompt_tokens, prefix)
             yield _counter("prefix_cache_hits", "Prompt tokens found in the cache.", stats.cached_prompt_tokens, prefix)
+            for name, meaning, value in (
+                ("num_drafts", "Times that tokens were proposed for an answer.", stats.drafts),
+                ("num_draft_tokens", "Proposed tokens.", stats.proposed_tokens),
+                ("num_accepted_tokens", "Proposed tokens that were accepted.", stats.accepted_tokens),
+            ):
+                yield _counter(f"spec_decode_{name}", meaning, value, prefix)
         yield _histogram("request_queue_time", "Seconds from a request's arrival to its first step.", stats.waits)
         yield _histogram("inter_token_latency", "Seconds between two tokens of an answer.", stats.intervals)
         yield _counter("prompt_tokens", "Prompt tokens of accepted requests.", stats.prompt_tokens)

@@ -4,6 +4,8 @@ async_engine.py      the engine's thread, and its interface for asyncio
 core.py              a step: schedule, run, update; its options and statistics
 scheduler.py         which sequences run in a step, and how many tokens of each
 step_budget.py       the bounds of a step: its prompt tokens, and its time while prompts wait
+speculation.py       how many tokens are proposed ahead; ngram_index.py: where they come from
+results.py           what a step's results change in a sequence
 queue.py             sequences that wait or run, in the order of the tenants' shares
 block_manager.py     pages of the KV cache, and the prefix cache
 model_runner.py      one step: a batch in, sampled tokens or vectors of texts out

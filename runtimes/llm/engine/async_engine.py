@@ -247,6 +247,8 @@ class AsyncEngine:
                 continue
             if output.ends:
                 del self._generations[sequence_id]
+            for earlier in output.before:
+                generation._push(earlier, now, intervals)
             generation._push(output, now, intervals)
 
     def _die(self, dead: EngineDead) -> None:

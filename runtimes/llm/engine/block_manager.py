@@ -86,6 +86,13 @@ class BlockManager:
             sequence.block_table.append(block)
         return True
 
+    def trim(self, sequence: Sequence) -> None:
+        """Free the pages behind the sequence's last token: they hold only refused proposals."""
+        while len(sequence.block_table) * self.block_size - len(sequence) >= self.block_size:
+            block = sequence.block_table.pop()
+            self._users[block] = 0
+            self._free.append(block)
+
     def begin(self, sequence: Sequence) -> None:
         """Announce the pages that the sequence will compute; sequences with the same beginning wait for them."""
         if self.caching:

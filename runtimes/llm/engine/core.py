@@ -15,6 +15,7 @@ from runtimes.llm.engine.block_manager import BlockManager
 from runtimes.llm.engine.executor import make_executor, memory_of_steps
 from runtimes.llm.engine.model_runner import ModelRunner, Pooler
 from runtimes.llm.engine.scheduler import Scheduler
+from runtimes.llm.engine.speculation import Speculation, Speculator
 from runtimes.llm.engine.step_budget import SchedulerConfig
 from runtimes.llm.memory import KV_ADVICE, OutOfMemory, allocating, kv_blocks, kv_bytes_per_token, kv_dtype, ran_out
 from runtimes.llm.model.llama import Llama
@@ -70,6 +71,7 @@ class EngineConfig:
     block_size: int = 16
     max_queue: int = 256
     prefix_cache: bool = True
+    speculation: Speculation | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +91,10 @@ class EngineStats:
     cached_prompt_tokens: int
     generated_tokens: int
     steps: int
+    drafts: int
+    """Times that tokens were proposed for a sequence."""
+    proposed_tokens: int
+    accepted_tokens: int
     waits: Histogram
     """Seconds from a request's arrival to its first step."""
     intervals: Histogram
@@ -184,8 +190,9 @@ class Engine:
                 config.executor, model, num_blocks, config.block_size,
                 context_length=bounds.max_model_len, kv_dtype=numbers, max_num_seqs=bounds.max_num_seqs,
             )  # fmt: skip
+        speculation = config.speculation
         return cls(
-            Scheduler(bounds, blocks),
+            Scheduler(bounds, blocks, None if speculation is None else Speculator(speculation, bounds.max_model_len)),
             ModelRunner(executor),
             vocab_size=model.config.vocab_size,
             eos_token_ids=model.config.eos_token_ids,
@@ -262,7 +269,7 @@ class Engine:
             self._scheduler.abort(sequence_id)
 
     def step(self) -> dict[int, TokenOutput]:
-        """Run one batch; returns its tokens by sequence id.
+        """Run one batch; returns its tokens by sequence id: the newest of each sequence, which names those before it.
 
         If memory runs out, the sequences of the batch end with OutOfMemory; waiting sequences are not affected.
         """
@@ -304,6 +311,7 @@ class Engine:
 
     def stats(self) -> EngineStats:
         with self._changed:
+            speculator = self._scheduler.speculator
             return EngineStats(
                 running=self._scheduler.num_running,
                 waiting=self._scheduler.num_waiting,
@@ -315,6 +323,9 @@ class Engine:
                 cached_prompt_tokens=self._scheduler.num_cached_tokens,
                 generated_tokens=self._generated_tokens,
                 steps=self._steps,
+                drafts=0 if speculator is None else speculator.num_drafts,
+                proposed_tokens=0 if speculator is None else speculator.num_proposed,
+                accepted_tokens=0 if speculator is None else speculator.num_accepted,
                 waits=self._scheduler.waits,
                 intervals=self.intervals,
             )
@@ -347,7 +358,7 @@ class Engine:
     def _update(self, batch: StepBatch, sampled: dict[int, Sampled]) -> dict[int, TokenOutput]:
         with self._changed:
             outputs = self._scheduler.update(batch, sampled)
-            self._generated_tokens += sum([output.error is None for output in outputs.values()])
+            self._generated_tokens += sum([len(output.before) + (output.error is None) for output in outputs.values()])
             self._steps += 1
             for sequence_id, error in self._scheduler.take_failures().items():
                 outputs[sequence_id] = TokenOutput(-1, error=error)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from runtimes.llm.engine.results import accepted
 from runtimes.llm.engine.sampler import prompt_logprobs, sample_apart
 from runtimes.llm.sequence import Chunk, Sampled, StepBatch
 
@@ -61,32 +62,41 @@ class ModelRunner:
             return {}
         if any(chunk.targets for chunk in batch.chunks):
             return self._run_with_targets(batch)
-        rows, chunks, row = [], [], -1
+        rows: list[int] = []
+        chunks: list[Chunk] = []
+        row = -1
         for chunk in batch.chunks:
             row += len(chunk.token_ids)
-            if chunk.samples:
+            if chunk.steps:
+                rows += range(row + 1 - len(chunk.steps), row + 1)
+                chunks += chunk.steps
+            elif chunk.samples:
                 rows.append(row)
                 chunks.append(chunk)
         logits = self.executor.logits(batch.chunks, rows)
         if not rows:
             return {}
-        return _by_sequence(chunks, sample_apart(logits, chunks, lambda: self.executor.logits(batch.chunks, rows)))
+        sampled = sample_apart(logits, chunks, lambda: self.executor.logits(batch.chunks, rows))
+        return _by_sequence(batch, chunks, sampled)
 
     def _run_with_targets(self, batch: StepBatch) -> dict[int, Sampled]:
         rows: list[int] = []
-        chunks, places, spans, first = [], [], [], 0
+        chunks: list[Chunk] = []
+        places: list[int] = []
+        spans, first = [], 0
         for chunk in batch.chunks:
             spans.append((chunk, len(rows)))
             rows += range(first, first + len(chunk.targets))
             first += len(chunk.token_ids)
             if chunk.samples:
-                places.append(len(rows))
-                rows.append(first - 1)
-                chunks.append(chunk)
+                steps = chunk.steps or (chunk,)
+                places += range(len(rows), len(rows) + len(steps))
+                rows += range(first - len(steps), first)
+                chunks += steps
         logits = self.executor.logits(batch.chunks, rows)
         results: dict[int, Sampled] = {}
         if places:
-            results = _by_sequence(chunks, sample_apart(logits[places], chunks, lambda: logits[places]))
+            results = _by_sequence(batch, chunks, sample_apart(logits[places], chunks, lambda: logits[places]))
         for chunk, begin in spans:
             if chunk.targets:
                 prompt_rows = logits[begin : begin + len(chunk.targets)]
@@ -97,5 +107,11 @@ class ModelRunner:
         return results
 
 
-def _by_sequence(chunks: list[Chunk], sampled: list[Sampled]) -> dict[int, Sampled]:
-    return {chunk.sequence_id: one for chunk, one in zip(chunks, sampled, strict=True)}
+def _by_sequence(batch: StepBatch, chunks: list[Chunk], sampled: list[Sampled]) -> dict[int, Sampled]:
+    if not batch.num_proposed:
+        return {chunk.sequence_id: one for chunk, one in zip(chunks, sampled, strict=True)}
+    results, rest = {}, iter(sampled)
+    for chunk in batch.chunks:
+        if chunk.samples:
+            results[chunk.sequence_id] = accepted(chunk.token_ids[1:], [next(rest) for _ in chunk.steps or (chunk,)])
+    return results

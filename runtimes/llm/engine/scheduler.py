@@ -12,6 +12,7 @@ the shared part, and the others begin as soon as it is computed.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -19,63 +20,14 @@ from adapters.errors import InferenceError
 from runtimes.histogram import LATENCY_BOUNDS, Histogram
 from runtimes.llm.engine.block_manager import BlockManager
 from runtimes.llm.engine.queue import PromptTooLong, QueueFull, Running, SequenceQueue, ServedTokens, TooLate
+from runtimes.llm.engine.results import add_pooled, appended, finish_reason, pooled_output, token_output
+from runtimes.llm.engine.speculation import Speculator
 from runtimes.llm.engine.step_budget import LIVE_SECONDS, SchedulerConfig, StepBudget, shared_wait
 from runtimes.llm.sequence import Chunk, Sampled, Sequence, StepBatch, TokenOutput
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-from typing import TYPE_CHECKING
-
-from adapters.errors import BackendError
-from runtimes.llm.sequence import FinishReason
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-
-def appended(sequence: Sequence, token_id: int) -> InferenceError | None:
-    """Append a token; the error if the sequence's constraint fails, which ends this sequence only."""
-    try:
-        sequence.append(token_id)
-    except InferenceError as error:
-        return error
-    except Exception as error:  # a constraint comes from a request and may fail in any way
-        failure = BackendError(f"the answer's constraint has failed: {error}")
-        failure.__cause__ = error
-        return failure
-    return None
-
-
-def finish_reason(sequence: Sequence, max_model_len: int) -> FinishReason | None:
-    """The finish reason of a sequence that ends with its newest token; None if it continues."""
-    if sequence.token_ids[-1] in sequence.stop_token_ids:
-        return "stop"
-    if sequence.num_generated >= sequence.params.max_tokens or len(sequence) >= max_model_len:
-        return "length"
-    return None
-
-
-def token_output(sequence: Sequence, sampled: Sampled, reason: FinishReason | None) -> TokenOutput:
-    """The newest token of a sequence. The first one carries the log-probabilities of the prompt."""
-    prompt, sequence.prompt_logprobs = sequence.prompt_logprobs, []
-    return TokenOutput(
-        sampled.token_id, reason, sequence.num_cached, logprobs=sampled.logprobs, prompt_logprobs=tuple(prompt)
-    )
-
-
-def add_pooled(sequence: Sequence, states: "NDArray[np.float32] | None") -> None:
-    """Add the sum of a chunk's hidden states to the vector of its sequence."""
-    if states is not None:
-        sequence.pooled = states if sequence.pooled is None else sequence.pooled + states
-
-
-def pooled_output(sequence: Sequence) -> TokenOutput:
-    """The vector of a sequence whose last chunk was computed."""
-    if sequence.pooling == "mean" and sequence.pooled is not None:
-        sequence.pooled /= len(sequence)
-    return TokenOutput(-1, "stop", sequence.num_cached, sequence.pooled)
 
 
 class Scheduler:
@@ -85,7 +37,7 @@ class Scheduler:
     last token, such as one whose deadline has passed, is among the `failures` that are taken after a step.
     """
 
-    def __init__(self, config: SchedulerConfig, blocks: BlockManager) -> None:
+    def __init__(self, config: SchedulerConfig, blocks: BlockManager, speculator: Speculator | None = None) -> None:
         if config.max_model_len > blocks.capacity:
             raise ValueError(
                 f"max_model_len is {config.max_model_len} tokens but the KV cache holds {blocks.capacity}:"
@@ -93,6 +45,7 @@ class Scheduler:
             )
         self.config = config
         self.blocks = blocks
+        self.speculator = speculator
         self.served = ServedTokens()
         self.num_preemptions = 0
         self.num_cached_tokens = 0
@@ -188,9 +141,24 @@ class Scheduler:
             chunk = prompts[sequence.id] = sequence.chunk(budget)
             budget -= len(chunk.token_ids)
             self.served.charge_prompt(sequence, chunk)
-        decodes = [sequence.chunk(1) for sequence in decoding if sequence.id in running.decoding]
+        decoding = [sequence for sequence in decoding if sequence.id in running.decoding]
         # A prompt that was selected for another's sake may have been preempted for that other.
-        return StepBatch.of(decodes, [chunk for id_, chunk in prompts.items() if id_ in running.prompts])
+        chunks = [chunk for id_, chunk in prompts.items() if id_ in running.prompts]
+        return StepBatch.of(self._decodes(decoding, chunks), chunks)
+
+    def _decodes(self, decoding: list[Sequence], prompts: list[Chunk]) -> list[Chunk]:
+        """The chunks of sequences that decode, with proposed tokens where these pay and fit."""
+        if self.speculator is None or not decoding:
+            return [sequence.chunk(1) for sequence in decoding]
+        room = self.config.max_num_batched_tokens - len(decoding) - sum([len(chunk.token_ids) for chunk in prompts])
+        proposed = self.speculator.proposals(decoding, room, self._budget.prompt_token if prompts else 0.0)
+        chunks = []
+        for sequence in decoding:
+            tokens = proposed.get(sequence.id)
+            if tokens and not self.blocks.allocate(sequence, len(sequence) + len(tokens)):
+                del tokens[len(sequence.block_table) * self.blocks.block_size - len(sequence) :]
+            chunks.append(sequence.speculation(tokens) if tokens else sequence.chunk(1))
+        return chunks
 
     def _brief(self) -> tuple[list[Sequence], int]:
         """The sequences that decode in a brief step, and its prompt tokens. Background work decodes in one step and
@@ -205,7 +173,9 @@ class Scheduler:
 
     def measured(self, batch: StepBatch, seconds: float) -> None:
         """Report the duration of a step: it sets the chunk sizes of later steps."""
-        self._budget.measured(batch.num_decodes, batch.num_tokens - batch.num_decodes, seconds)
+        self._budget.measured(batch.num_decodes, batch.num_prompt_tokens, seconds)
+        if self.speculator is not None and batch.num_decodes and not batch.num_prompt_tokens:
+            self.speculator.costs.observe(batch.num_decodes, batch.num_proposed, seconds)
 
     def update(self, batch: StepBatch, sampled: Mapping[int, Sampled]) -> dict[int, TokenOutput]:
         """Record the results of a step. `sampled` has the result of each chunk that `samples` or has targets.
@@ -218,6 +188,9 @@ class Scheduler:
         for chunk in batch.chunks:
             sequence = self._sequences.get(chunk.sequence_id)
             if sequence is None:
+                continue
+            if chunk.steps:
+                outputs[sequence.id] = self._accept(sequence, chunk, sampled[sequence.id])
                 continue
             sequence.num_computed = end = chunk.end
             if end // page > sequence.num_indexed:
@@ -262,6 +235,8 @@ class Scheduler:
             raise AssertionError(f"live sequences {sorted(self._sequences)} are not those queued: {queued}")
         if any(sequence.block_table for sequence in waiting) or self._waiting.size != len(waiting):
             raise AssertionError("a waiting sequence holds KV pages, or is not counted")
+        if self.speculator is not None and not self.speculator.sequence_ids <= self._sequences.keys():
+            raise AssertionError("proposals are prepared for sequences that have ended")
         if self._failures.keys() & self._sequences.keys():
             raise AssertionError("a failed sequence is still queued")
 
@@ -367,12 +342,29 @@ class Scheduler:
             self._remove(sequence)
         return token_output(sequence, sampled, reason)
 
+    def _accept(self, sequence: Sequence, chunk: Chunk, result: Sampled) -> TokenOutput:
+        """Record a chunk with proposals as if each accepted position had been a step of its own."""
+        outputs: list[TokenOutput] = []
+        for sampled in (*result.before, result):
+            sequence.num_computed += 1
+            self.blocks.keep(sequence)
+            error = sampled.error
+            outputs.append(self._append(sequence, sampled) if error is None else self._fail(sequence, error))
+            if outputs[-1].ends:
+                break
+        self.blocks.trim(sequence)
+        if self.speculator is not None:
+            self.speculator.accepted(chunk.num_proposed, len(outputs) - 1)
+        return replace(outputs[-1], before=tuple(outputs[:-1])) if len(outputs) > 1 else outputs[0]
+
     def _fail(self, sequence: Sequence, error: InferenceError) -> TokenOutput:
         self._remove(sequence)
         return TokenOutput(-1, error=error)
 
     def _remove(self, sequence: Sequence) -> None:
         del self._sequences[sequence.id]
+        if self.speculator is not None:
+            self.speculator.forget(sequence)
         if sequence.id in self._running:
             self._stop(sequence)
         else:

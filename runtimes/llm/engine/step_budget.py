@@ -115,7 +115,12 @@ class StepBudget:
         self._seconds = seconds
         self._decode = 0.0  # seconds of a step without prompts
         self._decodes = 0.0  # its sequences
-        self._token = 0.0  # seconds that a prompt token adds to a step
+        self._token = 0.0
+
+    @property
+    def prompt_token(self) -> float:
+        """Seconds that a prompt token adds to a step; 0 before one was measured."""
+        return self._token
 
     def prompt_tokens(self, decodes: int, waited: float = 0.0) -> int:
         """Prompt tokens of the next step, in which `decodes` sequences decode and may slow down for a prompt that has

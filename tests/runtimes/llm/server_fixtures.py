@@ -1,5 +1,6 @@
 """A server whose model generates the test's script, through the real engine, scheduler and HTTP."""
 
+import itertools
 import json
 import threading
 from collections.abc import AsyncIterator, Sequence
@@ -21,10 +22,12 @@ from runtimes.llm.engine.adapters import AdapterPool
 from runtimes.llm.engine.async_engine import AsyncEngine, Engine, EngineConfig, StepRunner
 from runtimes.llm.engine.block_manager import BlockManager
 from runtimes.llm.engine.model_runner import Pooler
+from runtimes.llm.engine.results import accepted
 from runtimes.llm.engine.scheduler import Scheduler
+from runtimes.llm.engine.speculation import Speculation, Speculator
 from runtimes.llm.engine.step_budget import SchedulerConfig
 from runtimes.llm.grammar.constraint import Grammars
-from runtimes.llm.sequence import Sampled, StepBatch
+from runtimes.llm.sequence import Chunk, Sampled, StepBatch
 from runtimes.llm.service import ServiceOptions
 from runtimes.llm.text.chat_template import ChatTemplate
 from runtimes.llm.text.tokenizer import Tokenizer
@@ -65,11 +68,14 @@ class Parrot:
         sampled: dict[int, Sampled] = {}
         for chunk in batch.chunks:
             if chunk.samples:
-                at = chunk.end - self._began.setdefault(
-                    chunk.sequence_id, chunk.end - self._script_length(chunk.token_ids)
-                )
-                sampled[chunk.sequence_id] = Sampled(self.script[at] if at < len(self.script) else 257)
+                places = [self._place(step) for step in chunk.steps or (chunk,)]
+                tokens = [self.script[at] if at < len(self.script) else 257 for at in places]
+                sampled[chunk.sequence_id] = accepted(chunk.token_ids[1:], [Sampled(token) for token in tokens])
         return sampled
+
+    def _place(self, chunk: Chunk) -> int:
+        began = chunk.end - self._script_length(chunk.token_ids)
+        return chunk.end - self._began.setdefault(chunk.sequence_id, began)
 
     def _script_length(self, prompt: Sequence[int]) -> int:
         """The length of the script's beginning at the end of a prompt."""
@@ -106,18 +112,23 @@ async def serving(
     context: int = CONTEXT,
     whole: Engine | None = None,
     adapters: AdapterPool | None = None,
+    proposes: int | None = None,
 ) -> AsyncIterator[Running]:
     """Yields a Running; afterwards no sequence may live and no page be in use. With a `prefix_cache` the parrot does
     not receive the cached part of a prompt, so it cannot continue the prompt. A `runner` replaces the parrot. A
-    `whole` engine has a model of its own, and `adapters` perhaps."""
+    `whole` engine has a model of its own, and `adapters` perhaps. An engine that `proposes` speculates as if proposals were free."""
     tokenizer = tokenizer or byte_tokenizer()
     vocab, ends = len(tokenizer.pieces), tokenizer.eos_token_ids
     parrot = Parrot(tokenizer.encode(text), fails_after)
     bounds = SchedulerConfig(
         max_model_len=context, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_batched, max_queue=max_queue
     )
-    scheduler = Scheduler(bounds, BlockManager(num_blocks=num_blocks, block_size=16, caching=prefix_cache))
+    speculator = None if proposes is None else Speculator(Speculation("ngram", proposes), context)
+    scheduler = Scheduler(bounds, BlockManager(num_blocks=num_blocks, block_size=16, caching=prefix_cache), speculator)
     made = Engine(scheduler, runner or parrot, vocab_size=vocab, eos_token_ids=ends, pooler=pooler)
+    if proposes is not None:
+        ticks = itertools.count()
+        made.clock = lambda: float(next(ticks))
     engine = AsyncEngine(whole or made)
     app = App(MODEL, () if adapters is None else adapters.sources)
     app.model = LoadedModel(

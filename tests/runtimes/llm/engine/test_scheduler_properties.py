@@ -9,9 +9,11 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from runtimes.llm.engine.block_manager import BlockManager
 from runtimes.llm.engine.queue import PATIENCE, PromptTooLong, QueueFull, TooLate
+from runtimes.llm.engine.results import accepted
 from runtimes.llm.engine.scheduler import Scheduler
+from runtimes.llm.engine.speculation import Speculation, Speculator
 from runtimes.llm.engine.step_budget import SchedulerConfig
-from runtimes.llm.sequence import Chunk, Sampled, SamplingParams, Sequence, Standing, StepBatch
+from runtimes.llm.sequence import Chunk, Sampled, SamplingParams, Sequence, Standing, StepBatch, TokenOutput
 
 pytestmark = pytest.mark.plain
 STOP = 0
@@ -25,14 +27,15 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @initialize(
         num_blocks=st.integers(2, 12), block_size=st.integers(1, 4), seqs=st.integers(1, 5), spare=st.integers(0, 9),
-        caching=st.booleans(),
+        caching=st.booleans(), speculates=st.booleans(),
     )  # fmt: skip
-    def start(self, num_blocks: int, block_size: int, seqs: int, spare: int, caching: bool) -> None:
+    def start(self, num_blocks: int, block_size: int, seqs: int, spare: int, caching: bool, speculates: bool) -> None:
         self.blocks = BlockManager(num_blocks, block_size, caching=caching)
         config = SchedulerConfig(
             max_model_len=self.blocks.capacity, max_num_seqs=seqs, max_num_batched_tokens=seqs + spare, max_queue=QUEUE
         )
-        self.scheduler = Scheduler(config, self.blocks)
+        speculator = Speculator(Speculation("ngram", tokens=4), config.max_model_len) if speculates else None
+        self.scheduler = Scheduler(config, self.blocks, speculator)
         self.live: dict[int, Sequence] = {}
         self.ends: dict[int, int] = {}
         self.computed: dict[tuple[int, int], tuple[bytes, tuple[int, ...]]] = {}
@@ -129,18 +132,45 @@ class SchedulerMachine(RuleBasedStateMachine):
     def run_and_update(self, data: st.DataObject) -> None:
         assert self.batch is not None
         self.run(self.batch)
-        sampled = [chunk.sequence_id for chunk in self.batch.chunks if chunk.samples]
-        tokens = {identity: data.draw(st.sampled_from([STOP, 5, 6, 7])) for identity in sampled}
-        outputs = self.scheduler.update(self.batch, {identity: Sampled(token) for identity, token in tokens.items()})
-        self.batch = None
+        batch, self.batch = self.batch, None
+        tokens = {
+            chunk.sequence_id: [
+                data.draw(st.sampled_from([STOP, 5, 6, 7, 7, *chunk.token_ids[1 + place : 2 + place] * 9]))
+                for place in range(chunk.num_proposed + 1)
+            ]
+            for chunk in batch.chunks
+            if chunk.samples
+        }
+        outputs = self.update(batch, tokens)
+        proposed = {chunk.sequence_id: chunk.token_ids[1:] for chunk in batch.chunks if chunk.steps}
         for identity, output in outputs.items():
-            assert output.token_id == tokens[identity]
+            together = (*output.before, output)
+            assert [one.token_id for one in together] == tokens[identity][: len(together)]
+            assert not any(one.ends for one in output.before)
+            if identity in proposed:
+                right = len(output.before)
+                assert proposed[identity][:right] == tuple(tokens[identity][:right])
+                rest = proposed[identity][right:]
+                assert output.ends or not rest or rest[0] != output.token_id
+            sequence = self.live[identity]
+            assert len(sequence.block_table) * self.blocks.block_size - len(sequence) < self.blocks.block_size
             if output.finish_reason is not None:
                 sequence = self.live.pop(identity)
                 self.ends[identity] += 1
                 assert (output.finish_reason == "stop") == (output.token_id == STOP)
                 assert 1 <= sequence.num_generated <= sequence.params.max_tokens
                 assert len(sequence) <= self.blocks.capacity
+
+    def update(self, batch: StepBatch, tokens: dict[int, list[int]]) -> dict[int, TokenOutput]:
+        if self.scheduler.speculator is not None and batch.num_decodes:
+            # Proposals are free, so there are as many as fit.
+            self.scheduler.speculator.costs.observe(batch.num_decodes, batch.num_proposed, 1.0)
+        sampled = {
+            chunk.sequence_id: accepted(chunk.token_ids[1:], [Sampled(one) for one in tokens[chunk.sequence_id]])
+            for chunk in batch.chunks
+            if chunk.samples
+        }
+        return self.scheduler.update(batch, sampled)
 
     def run(self, batch: StepBatch) -> None:
         """Write a chunk's positions by its table, then read all positions before it, as attention does."""
@@ -156,7 +186,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def content(self, chunk: Chunk, position: int) -> tuple[bytes, tuple[int, ...]]:
         sequence = self.live[chunk.sequence_id]
-        return sequence.salt, tuple(sequence.token_ids[: position + 1])
+        return sequence.salt, (*sequence.token_ids[: chunk.start], *chunk.token_ids)[: position + 1]
 
     @invariant()
     def every_page_has_its_owners(self) -> None:
@@ -175,9 +205,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.batch = None
             self.collect_failures()
             self.run(batch)
-            outputs = self.scheduler.update(
-                batch, {chunk.sequence_id: Sampled(5) for chunk in batch.chunks if chunk.samples}
-            )
+            outputs = self.update(batch, {one.sequence_id: [5] * (one.num_proposed + 1) for one in batch.chunks})
             for identity, output in outputs.items():
                 if output.finish_reason is not None:
                     del self.live[identity]
