@@ -20,16 +20,18 @@ from loadtests.bench_gateway import progress, wait_for_quiet
 from loadtests.figures import rounds
 from loadtests.gateways.workloads import Point
 from loadtests.llm import report
+from loadtests.llm.copying import BUNDLED, W6
 from loadtests.llm.figures import Cost, figures
-from loadtests.llm.headrace import GATEWAY, OURS, WEIGHTS, name_of, running_gateway, running_headrace
+from loadtests.llm.headrace import GATEWAY, KINDS, OURS, WEIGHTS, name_of, running_gateway, running_headrace
 from loadtests.llm.peers import PEERS
 from loadtests.llm.targets import Target, awake, measure, warm_up
-from loadtests.llm.workloads import WORKLOADS, Word, Workload, vocabulary
+from loadtests.llm.workloads import WORKLOADS as GIVEN
+from loadtests.llm.workloads import Word, Workload, vocabulary
 from loadtests.servers import StartError
 from loadtests.venvs import InstallError
 from runtimes.llm.weights.store import resolve
 
-BUNDLED = "bundled:smollm2-135m-instruct"
+WORKLOADS: dict[str, Workload] = {one.name: one for one in (*GIVEN.values(), *W6)}
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -39,7 +41,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--rounds", type=int, default=3, help="rounds to keep of each workload (3)")
     add("--peers", type=names(PEERS), default=list(PEERS), help=f"of {','.join(PEERS)}; or none")
     add("--workloads", type=names(WORKLOADS), default=list(WORKLOADS), help=f"of {','.join(WORKLOADS)}")
-    add("--weights", type=names(WEIGHTS), default=list(WEIGHTS), help=f"of ours: {','.join(WEIGHTS)}; or none")
+    add("--weights", type=names(KINDS), default=list(WEIGHTS), help=f"of ours: {','.join(KINDS)}; or none")
     add("--no-gateway", dest="gateway", action="store_false", help="leave out ours through our gateway")
     add("--requests", type=int, help="at most so many of each workload, to try it out")
     add("--foreign-limit", type=float, default=0.25, help="cores of other processes that spoil a round (0.25)")

@@ -20,6 +20,9 @@ GATEWAY = f"gateway+{OURS}"
 MODEL = "smollm2"
 WEIGHTS = {"bf16": "unquantized", "int8": "int8", "int4": "int4"}
 """By their names here, as the runtime calls them."""
+NGRAM = "-ngram"
+KINDS = [*WEIGHTS, f"bf16{NGRAM}", f"int4{NGRAM}"]
+"""The runtimes that are measured; NGRAM is one that speculates."""
 MODEL_LENGTH, SEQUENCES = 4352, 64
 
 
@@ -40,8 +43,9 @@ def launch(
     command = [sys.executable, "-m", "runtimes.llm", "--model", str(model), "--served-name", MODEL]
     doors = ["--port", str(port), "--socket", str(socket)]
     bounds = ["--max-model-len", str(MODEL_LENGTH), "--max-num-seqs", str(SEQUENCES)]
-    kind = ["--dtype", "bfloat16", "--threads", "2", "--weights", WEIGHTS[weights]]
-    return Launch([*command, *doors, *bounds, *kind, "--adapters", json.dumps(dict(adapters))])
+    kind = ["--dtype", "bfloat16", "--threads", "2", "--weights", WEIGHTS[weights.removesuffix(NGRAM)]]
+    ahead = ["--speculation", '{"kind": "ngram"}'] if weights.endswith(NGRAM) else []
+    return Launch([*command, *doors, *bounds, *kind, *ahead, "--adapters", json.dumps(dict(adapters))])
 
 
 @contextlib.contextmanager

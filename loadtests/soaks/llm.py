@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from loadtests.bench_gateway import progress
-from loadtests.bench_llm import BUNDLED, names
+from loadtests.bench_llm import names
+from loadtests.llm.copying import BUNDLED
 from loadtests.llm.headrace import MODEL
 from loadtests.llm.judgement import at_rest, rising, verdict
 from loadtests.llm.mixed import KINDS, Clients

@@ -6,8 +6,8 @@ go from the scheduler to the runner, `Sampled` returns, and `TokenOutput` goes f
 
 import secrets
 from array import array
-from collections import abc
-from collections.abc import Iterable
+from collections import ChainMap, abc
+from collections.abc import Iterable, MutableMapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
@@ -101,7 +101,7 @@ class TokenTally:
     def __init__(self, prompt: Iterable[int], generated: Iterable[int]) -> None:
         self.ids = array("q", dict.fromkeys(prompt))
         self.counts = array("f", bytes(4 * len(self.ids)))
-        self._places = {token_id: place for place, token_id in enumerate(self.ids)}
+        self._places: MutableMapping[int, int] = {token_id: place for place, token_id in enumerate(self.ids)}
         for token_id in generated:
             self.add(token_id)
 
@@ -113,9 +113,9 @@ class TokenTally:
         self.counts[place] += 1
 
     def after(self, token_ids: Iterable[int]) -> "TokenTally":
-        """A copy with these tokens added."""
+        """A copy with these tokens added, valid until the next `add` to this one."""
         other = TokenTally((), ())
-        other.ids, other.counts, other._places = self.ids[:], self.counts[:], self._places.copy()
+        other.ids, other.counts, other._places = self.ids[:], self.counts[:], ChainMap({}, self._places)
         for token_id in token_ids:
             other.add(token_id)
         return other

@@ -15,7 +15,7 @@ from runtimes.llm.engine.block_manager import BlockManager
 from runtimes.llm.engine.executor import make_executor, memory_of_steps
 from runtimes.llm.engine.model_runner import ModelRunner, Pooler
 from runtimes.llm.engine.scheduler import Scheduler
-from runtimes.llm.engine.speculation import Speculation, Speculator
+from runtimes.llm.engine.speculation import MOST_PROPOSED, Speculation, Speculator
 from runtimes.llm.engine.step_budget import SchedulerConfig
 from runtimes.llm.memory import KV_ADVICE, OutOfMemory, allocating, kv_blocks, kv_bytes_per_token, kv_dtype, ran_out
 from runtimes.llm.model.llama import Llama
@@ -170,9 +170,8 @@ class Engine:
             raise ValueError(f"block_size must be 1 or more, not {config.block_size}")
         numbers = kv_dtype(config.kv_cache_dtype, model.dtype)
         block_bytes = kv_bytes_per_token(model.config, numbers) * config.block_size
-        steps = memory_of_steps(
-            config.executor, model, config.max_num_batched_tokens, config.max_num_seqs, config.block_size
-        )
+        rows = config.max_num_seqs + (0 if config.speculation is None else MOST_PROPOSED)
+        steps = memory_of_steps(config.executor, model, config.max_num_batched_tokens, rows, config.block_size)
         num_blocks = kv_blocks(config.kv_cache_bytes, config.kv_cache_share, block_bytes, model.device, steps)
         blocks = BlockManager(num_blocks, config.block_size, caching=config.prefix_cache)
         context = model.config.context_length

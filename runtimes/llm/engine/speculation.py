@@ -25,6 +25,8 @@ from runtimes.llm.engine.ngram_index import SIZE, NgramIndex
 from runtimes.llm.sequence import Sequence
 
 MAX_TOKENS = 32
+MOST_PROPOSED = 128
+"""Proposals of a step: each needs the logits of the whole vocabulary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +249,7 @@ class Speculator:
             if sequence.constraint is None and (tokens := self._proposal(sequence))
         ]
         count = len(sequences)
+        room = min(room, MOST_PROPOSED)
         if not candidates or room <= 0 or self.costs.plain_is_due(count) or (plain := self.costs.plain(count)) is None:
             return {}
         if prompt_token:

@@ -116,7 +116,8 @@ async def serving(
 ) -> AsyncIterator[Running]:
     """Yields a Running; afterwards no sequence may live and no page be in use. With a `prefix_cache` the parrot does
     not receive the cached part of a prompt, so it cannot continue the prompt. A `runner` replaces the parrot. A
-    `whole` engine has a model of its own, and `adapters` perhaps. An engine that `proposes` speculates as if proposals were free."""
+    `whole` engine has a model of its own, and `adapters` perhaps. An engine that `proposes` speculates as if proposals
+    were free."""
     tokenizer = tokenizer or byte_tokenizer()
     vocab, ends = len(tokenizer.pieces), tokenizer.eos_token_ids
     parrot = Parrot(tokenizer.encode(text), fails_after)
