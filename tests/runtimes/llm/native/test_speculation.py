@@ -30,7 +30,11 @@ def engine_of(name: str, tokens: int | None, **bounds: Any) -> Engine:
     speculation = None if tokens is None else Speculation("ngram", tokens=tokens)
     given: dict[str, Any] = {"kv_cache_bytes": size, "executor": "native", "block_size": BLOCK, "threads": 2} | bounds
     engine = Engine.serving(model, EngineConfig(model=Path(), kv_cache_dtype=cache, speculation=speculation, **given))  # type: ignore[arg-type]
-    # Every step takes as long, so proposals are free: there are as many as may be.
+    return timeless(engine)
+
+
+def timeless(engine: Engine) -> Engine:
+    """Every step takes as long, so proposals are free: there are as many as may be."""
     ticks = itertools.count()
     engine.clock = lambda: float(next(ticks))
     return engine
@@ -85,6 +89,18 @@ def test_answers_are_equal_however_requests_are_scheduled(name: str) -> None:
     plain, fast = engine_of(name, None), engine_of(name, 8)
     assert shown(outputs(plain, [GREEDY])) == shown(outputs(fast, [GREEDY]))
     assert fast.stats().steps < plain.stats().steps
+
+
+def test_torch_generates_the_same_tokens() -> None:
+    given = []
+    for speculation in (None, Speculation("ngram", tokens=8)):
+        model = random_model(shape(), torch.float32)
+        size = model.kv_bytes_per_token * 12_000
+        config = EngineConfig(model=Path(), kv_cache_bytes=size, executor="torch", speculation=speculation)
+        engine = timeless(Engine.serving(model, config))
+        given.append([[one.token_id for one in answer] for answer in outputs(engine, [GREEDY])])
+    assert given[0] == given[1]
+    assert engine.stats().accepted_tokens > 0
 
 
 def test_pages_of_refused_tokens_are_computed_anew_for_the_next_request() -> None:
