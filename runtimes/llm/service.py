@@ -163,8 +163,6 @@ def load(options: ServiceOptions) -> LoadedModel:
     tokenizer = load_tokenizer(path)
     sampling = sampling_defaults(path).overridden(options.sampling, "--sampling")
     config = options.engine_config(model=path)
-    if config.speculation is not None and (encodes or only_embeds(path)):
-        raise ValueError("speculation is for models that answer, and this one only embeds")
     pooling = gguf_pooling(path) if options.pooling == "auto" and path.is_file() else options.pooling
     classifies = classifier_config(path, options.task)
     if classifies is not None and options.adapters:
@@ -173,11 +171,13 @@ def load(options: ServiceOptions) -> LoadedModel:
         embedding = embedding_config(path, encoder=encodes, pooling=pooling, matryoshka=options.matryoshka)
     else:
         embedding = EmbeddingConfig(pooling=classifies.pooling, max_length=classifies.max_length)
+    answers = not (encodes or classifies is not None or only_embeds(path))
+    if config.speculation is not None and not answers:
+        raise ValueError("speculation is for models that answer, and this one does not")
     engine = load_encoder(config, embedding) if encodes else Engine.load(config)
     if beyond := tokenizer.limit_to(engine.vocab_size):
         log.warning("end tokens %s are beyond the model's %d rows: they end no answer", beyond, engine.vocab_size)
     classifier = None if classifies is None else load_classifier(path, classifies, tokenizer)
-    answers = not (encodes or classifier is not None or only_embeds(path))
     with_tools = _template(tokenizer.tool_template, tokenizer)
     return LoadedModel(
         engine=AsyncEngine(engine),

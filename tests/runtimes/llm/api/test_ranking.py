@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
 from runtimes.llm import quantizer
+from runtimes.llm.engine.async_engine import EngineConfig
+from runtimes.llm.engine.speculation import Speculation
 from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.service import load
 from tests.runtimes.llm.server_fixtures import MODEL, Running, options_of, post, serving_model
@@ -245,6 +248,9 @@ def test_the_task_is_for_rerankers_only(yes_no: Path, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedModel, match="Qwen 3 Reranker"):
         load(options_of(other, task="rerank"))
     assert load(options_of(yes_no)).classifier is None
+    speculating = partial(EngineConfig, speculation=Speculation("ngram"))
+    with pytest.raises(ValueError, match="for models that answer"):
+        load(options_of(yes_no, task="rerank", engine_config=speculating))
     (yes_no / "1_LogitScore").mkdir()
     try:
         changed(yes_no, "1_LogitScore/config.json", true_token_id=5, false_token_id=None)
