@@ -18,6 +18,8 @@ READ_EVERY = 2.0
 """Seconds between two reads."""
 AGAIN = 4.0
 """Seconds until what was used before a new limit is counted again; then twice as long each time."""
+LONGEST_PAUSE = 300.0
+"""Seconds that these pauses never exceed: a request that ends late is not missing for longer."""
 READ_ALL = 300.0
 """Seconds after which all is read again: a restored database may have the same versions for other sums."""
 
@@ -86,7 +88,7 @@ class BudgetReader:
 
     async def _begin(self, limits: LongLimits, now: float) -> None:
         is_open = await asyncio.to_thread(lambda: self._opened().begin(limits))
-        self._pause = AGAIN if limits != self._begun else 2 * self._pause
+        self._pause = AGAIN if limits != self._begun else min(2 * self._pause, LONGEST_PAUSE)
         self._begun, self._again_at = limits, now + self._pause if is_open else inf
 
     def _changes(self, after: int) -> ReadDraws:

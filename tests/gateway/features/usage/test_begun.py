@@ -14,6 +14,7 @@ from adapters.errors import LimitExceeded
 from config.schema.money import PICOS
 from gateway.auth.keys import Principal
 from gateway.features.usage import schema
+from gateway.features.usage.budgets import LONGEST_PAUSE
 from gateway.limits.drawn import EARLIER
 from gateway.limits.ledger import Reservation
 from tests.support.budget_pods import DAY, Clock, Pod
@@ -202,6 +203,23 @@ async def test_a_limit_that_comes_back_counts_the_time_without_it(any_database: 
             assert list(pod.used().values()) == [3 * PICOS]
             with pytest.raises(LimitExceeded):
                 pod.reserve(ANN.principal, "ann", "chat", 1)
+
+
+async def test_a_request_that_ends_late_counts_in_a_budget_that_began_meanwhile(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, f"sqlite:///{tmp_path}/state.db", [])
+    await rig.start()
+    async with aclosing(rig):
+        one = rig.pods[0]
+        await rig.act("hold", 0, ANN)
+        await rig.act("reload", 0, [{"spend": "3 usd/month"}])
+        for _ in range(17):
+            await rig.act("pass", 0, 100.0)
+            await rig.act("read", 0, None)
+        await rig.act("end", 0, None)
+        await one.writer.write()
+        rig.clock.utc += LONGEST_PAUSE
+        await rig.act("read", 0, None)
+        assert list(one.used().values()) == [PICOS]
 
 
 @pytest.mark.parametrize("shares", [False, True], ids=["memory", "shared"])
