@@ -16,6 +16,8 @@ Scope = tuple[Per, tuple[str, ...] | None, Count, int]
 Stores = Mapping[str, Store]
 """Stores of allowances, by the scope of counting."""
 OTHER_KEYS = "(others)"
+MOST_GONE = 16
+"""Limits that an account remembers after a reload has removed them."""
 
 
 class Account:
@@ -43,7 +45,8 @@ class Account:
         self.limits: tuple[Limit, ...] = ()
         self._limits: dict[Scope, Limit] = {}
         self._gone: dict[Scope, Limit] = {}
-        """Limits that are not in the file any more, for the case that they come back."""
+        """Limits that are not in the file any more, for the case that they come back. One that is forgotten begins with
+        what is recorded."""
         self.in_flight = 0
         self.reserved_tokens: float = 0
         """Sum of the estimates of the requests in flight."""
@@ -74,6 +77,8 @@ class Account:
         for limit in old.values():
             limit.leave()
         self._gone |= {scope: limit for scope, limit in old.items() if units_of(limit.config, "", "")}
+        for scope in list(self._gone)[:-MOST_GONE]:
+            del self._gone[scope]
         self.limits = tuple(sorted(self._limits.values(), key=lambda limit: limit.config.enforce == "shadow"))
         self.always = tuple(limit.of(WHOLE, now, utc) for limit in self.limits if limit.is_for_all)
         self.is_plain = len(self.always) == len(self.limits)

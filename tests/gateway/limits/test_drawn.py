@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from adapters.errors import LimitExceeded
 from config.schema.money import PICOS
+from gateway.limits.account import MOST_GONE
 from gateway.limits.drawn import DAY, HOUR, THOUSANDTHS, Draw, DrawnUnit, debt_of, drawn
 from policies.limits.limits import TokenBucket
 from tests.gateway.limits.timed_ledger import NOON, TimedLedger, dollars, used
@@ -128,3 +129,18 @@ def test_equal_limits_record_once_and_a_renamed_scope_is_another() -> None:
              [{"spend": "5 usd/month"}], [{"spend": "5 usd/day", "per": "model"}])
              for draw in spent(recorded(TimedLedger(limits)), 1)}  # fmt: skip
     assert len(names) == 4
+
+
+def test_an_account_remembers_few_of_the_limits_that_reloads_have_removed() -> None:
+    timed = recorded(TimedLedger([]))
+    limits = [{"spend": "5 usd/day", "models": [f"m{number}", "chat"]} for number in range(2 * MOST_GONE)]
+    for each in limits:
+        timed.configure([each])
+        spent(timed, 1)
+    timed.configure([])
+    assert len(timed.ledger.accounts["acme"]._gone) == MOST_GONE
+    timed.configure(limits[-1:])  # a late one comes back with what it has used
+    with pytest.raises(LimitExceeded):
+        timed.reserve(1, usd=5)
+    timed.configure(limits[:1])  # the first is new: it has what is recorded, and here nothing is
+    timed.reserve(1, usd=5).undo(0.0)
