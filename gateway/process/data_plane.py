@@ -221,13 +221,13 @@ class DataPlane:
             await self.fleet.ready(change)
             self.listeners.load_certificates()
             self.identity.check(config)
+            await self.features.begin_limits(config, long_limits(with_teams(config, self._teams), config.models))
         except StateError as error:
             self.abandon(change)
             raise FleetError(str(error)) from None
         except BaseException:
             self.abandon(change)
             raise
-        await self.features.begin_limits(config, long_limits(with_teams(config, self._teams), config.models))
         return change
 
     def abandon(self, change: Change) -> None:
