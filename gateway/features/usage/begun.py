@@ -58,12 +58,23 @@ class _Limited(NamedTuple):
         return next(unit for unit in self.limit.units(subject) if unit.unit == self.unit.unit)
 
 
-def has_new(connection: Connection, limits: LongLimits, now: float) -> bool:
-    """Whether `begin_limits` has work."""
+class Due(NamedTuple):
+    """The work for `begin_limits`."""
+
+    now: bool
+    later: bool
+    """Whether there may be some later."""
+
+
+def due(connection: Connection, limits: LongLimits, now: float) -> Due:
+    """Whether `begin_limits` has work. This excludes no writers, and most repeated counts change nothing."""
     stored, present = _stored(connection), _limited(limits)
     if _gone(stored, present, limits.holders) or present.keys() - stored.keys():
-        return True
-    return any(each._replace(since=stored[name][1]).is_open(now) for name, each in present.items())
+        return Due(now=True, later=True)
+    limited = [each._replace(since=stored[name][1]) for name, each in present.items()]
+    growing = [each for each in limited if each.is_open(now)]
+    changed = any(True for each in growing for _ in _earlier(connection, each, now))
+    return Due(now=changed, later=bool(growing))
 
 
 def begin_limits(connection: Connection, limits: LongLimits, now: float) -> None:

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, case, delete, func, insert, literal, not_, se
 from gateway.auth.state import StateDatabase
 from gateway.features.journal.files import WaitingLine
 from gateway.features.journal.tables import Moved, add_sums, move_offset
-from gateway.features.usage.begun import begin_limits, has_new
+from gateway.features.usage.begun import begin_limits, due
 from gateway.features.usage.charges import charge_of
 from gateway.features.usage.draws import ReadDraws, add_draws, forget_draws, read_draws
 from gateway.features.usage.earlier import CountedFile
@@ -141,12 +141,13 @@ class UsageStore:
         """Let limits that are new in a configuration begin with the recorded usage. Whether that may still change."""
         now = self._wall()
         with self._database.transaction() as connection:
-            if not has_new(connection, limits, now):
-                return False
-        with self._database.change(moves_epoch=False) as connection:
             _allow_memory(connection)
-            begin_limits(connection, limits, now)
-        return True
+            work = due(connection, limits, now)
+        if work.now:
+            with self._database.change(moves_epoch=False) as connection:
+                _allow_memory(connection)
+                begin_limits(connection, limits, now)
+        return work.later
 
     def close(self) -> None:
         """Close pooled connections."""

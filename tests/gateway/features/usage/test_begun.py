@@ -222,6 +222,23 @@ async def test_a_request_that_ends_late_counts_in_a_budget_that_began_meanwhile(
         assert list(one.used().values()) == [PICOS]
 
 
+async def test_a_repeated_count_that_changes_nothing_waits_for_no_writer(any_database: str, tmp_path: Path) -> None:
+    rig = Rig(tmp_path, any_database, [])
+    await rig.start()
+    async with aclosing(rig):
+        one = rig.pods[0]
+        await rig.act("ask", 0, ANN)
+        await one.writer.write()
+        await rig.act("reload", 0, [{"spend": "3 usd/month"}])
+        await rig.act("ask", 0, ANN)
+        await one.writer.write()
+        writer, reader = await one.writer.store(), one.budgets._opened()
+        with writer._database.change(moves_epoch=False):
+            assert reader.begin(one.ledger.long)
+        rig.clock.utc += 3600.0
+        assert not reader.begin(one.ledger.long)
+
+
 @pytest.mark.parametrize("shares", [False, True], ids=["memory", "shared"])
 async def test_another_period_has_the_usage_of_its_own_window(tmp_path: Path, shares: bool) -> None:
     rig = Rig(tmp_path, f"sqlite:///{tmp_path}/state.db", [{"spend": "9 usd/month"}], shares=shares)
