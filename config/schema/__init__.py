@@ -1,7 +1,7 @@
 """The sections of the file, with their defaults. A docstring under a field is its description.
 
 config.py        the whole file
-section.py       the base of every section
+section.py       the base of every section; sections by their `kind`
 listen.py        `listen`, `http` and `http.cors`
 bus.py           `listen.bus`, and the address of a message broker
 console.py       `console`

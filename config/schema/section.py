@@ -1,9 +1,11 @@
 """The base of every part of the file."""
 
-from collections.abc import Iterator
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, GetJsonSchemaHandler, Tag, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
@@ -58,3 +60,36 @@ class ShortSection(Section):
         reference = handler(schema)
         value = cls.short_schema or handler.resolve_ref_schema(reference)["properties"][cls.short]
         return {"anyOf": [value, reference]}
+
+
+# ── sections of which the field `kind` selects one, such as runtimes and guards ──────────────────────
+
+S = TypeVar("S", bound=Section)
+_NONE = "[no kind]"
+
+
+def by_kind(sections: Iterable[type[S]]) -> dict[str, type[S]]:
+    """The section of each kind."""
+    return {get_args(section.model_fields["kind"].annotation)[0]: section for section in sections}
+
+
+def any_of(kinds: Mapping[str, type[Section]], no_kind: type[Section]) -> Any:
+    """The type of a field with any of the sections.
+
+    `no_kind` is the section for a missing or unknown kind: it validates only `kind`, and so reports the valid kinds.
+    """
+
+    def tag(value: object) -> str:
+        kind = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
+        return f"[{kind}]" if isinstance(kind, str) and kind in kinds else _NONE
+
+    forms = [Annotated[section, Tag(f"[{kind}]")] for kind, section in kinds.items()]
+    return Annotated[reduce(or_, [*forms, Annotated[no_kind, Tag(_NONE)]]), Discriminator(tag), _RealKinds()]
+
+
+class _RealKinds:
+    """Restricts the JSON Schema to the real kinds."""
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        generated: dict[str, Any] = handler(schema)
+        return {"oneOf": generated["oneOf"][:-1]}

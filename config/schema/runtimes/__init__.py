@@ -7,18 +7,15 @@ bundled.py   the bundled LLM engine and tensor runtime
 programs.py  vLLM, and any server that a command starts
 """
 
-from functools import reduce
-from operator import or_
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
-from pydantic import ConfigDict, Discriminator, GetJsonSchemaHandler, Tag
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic import ConfigDict
 
 from config.schema.runtimes.base import RuntimeConfig
 from config.schema.runtimes.bundled import LlmRuntime, TensorRuntime
 from config.schema.runtimes.programs import CommandRuntime, ProgramRuntime, VllmRuntime
 from config.schema.runtimes.replicas import EndpointScaleConfig, ReplicasConfig, ScaleConfig
+from config.schema.section import any_of, by_kind
 
 __all__ = [
     "KINDS", "AnyRuntime", "CommandRuntime", "EndpointScaleConfig", "LlmRuntime", "ProgramRuntime", "ReplicasConfig",
@@ -27,12 +24,8 @@ __all__ = [
 
 _SECTIONS: tuple[type[RuntimeConfig], ...] = (LlmRuntime, TensorRuntime, VllmRuntime, CommandRuntime)
 
-KINDS: dict[str, type[RuntimeConfig]] = {
-    get_args(section.model_fields["kind"].annotation)[0]: section for section in _SECTIONS
-}
+KINDS: dict[str, type[RuntimeConfig]] = by_kind(_SECTIONS)
 """The section of each kind."""
-
-_NONE = "[no kind]"
 
 
 class _NoKind(RuntimeConfig):
@@ -43,22 +36,8 @@ class _NoKind(RuntimeConfig):
     kind: Literal["llm", "tensor", "vllm", "command"]
 
 
-def _tag(value: object) -> str:
-    kind = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
-    return f"[{kind}]" if isinstance(kind, str) and kind in KINDS else _NONE
-
-
-class _Kinds:
-    """Restricts the JSON Schema to the real kinds."""
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        generated: dict[str, Any] = handler(schema)
-        return {"oneOf": generated["oneOf"][:-1]}
-
-
 if TYPE_CHECKING:
     AnyRuntime = RuntimeConfig
 else:
-    _FORMS = [Annotated[section, Tag(f"[{kind}]")] for kind, section in KINDS.items()]
-    AnyRuntime = Annotated[reduce(or_, [*_FORMS, Annotated[_NoKind, Tag(_NONE)]]), Discriminator(_tag), _Kinds()]
+    AnyRuntime = any_of(KINDS, _NoKind)
     """Any runtime's section."""
