@@ -42,7 +42,9 @@ class CacheableEnd(NamedTuple):
     """An estimate."""
 
 
-class _Turn(msgspec.Struct):
+class _Turn(msgspec.Struct, forbid_unknown_fields=True):
+    """A turn. One with further fields is not read, because its halves would lack them."""
+
     parts: list[Raw]
     role: str = "user"
 

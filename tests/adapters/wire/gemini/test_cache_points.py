@@ -88,7 +88,7 @@ def test_the_breakpoints_of_a_pool_are_before_the_last_turns_of_the_user() -> No
 
 
 def test_a_form_that_is_not_read_has_no_prompt() -> None:
-    for contents in (b"{}", b'[{"parts":{}}]', b"[", b'"text"'):
+    for contents in (b"{}", b'[{"parts":{}}]', b'[{"parts":[],"more":1}]', b"[", b'"text"'):
         assert CacheablePrompt.of({"contents": Raw(contents)}) is None
 
 
