@@ -73,7 +73,7 @@ class HandlerModel:
             try:
                 request = None if sent is None else json.loads(sent)
                 parts = requests.parameters_of(body, request)
-            except (ValueError, TypeError, AttributeError) as error:
+            except (ValueError, TypeError, AttributeError, RecursionError) as error:
                 outputs["data"][row] = _failure(f"The request is malformed: {error}", 400, "BadRequestException")
                 outputs["response"][row] = _about(400, {})
                 continue

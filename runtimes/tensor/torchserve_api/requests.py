@@ -51,7 +51,7 @@ def value_of(parameter: Parameter) -> Any:
             return json.loads(parameter.value)
         if parameter.content_type.startswith("text"):
             return parameter.value.decode()
-    except ValueError:
+    except (ValueError, RecursionError):
         pass
     return bytearray(parameter.value)
 

@@ -57,3 +57,9 @@ def test_values_and_answers(value: object) -> None:
     if not isinstance(value, str):
         assert json.loads(encoded(value)) == value
     assert parameters_of(body, None) == [Parameter("data", "", body)]
+
+
+def test_json_that_is_too_deep_stays_bytes() -> None:
+    body = b"[" * 100_000
+    (part,) = parameters_of(body, headers("application/json"))
+    assert value_of(part) == bytearray(body)
