@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +21,7 @@ _OTHERS: Final = {
     "mediapipe_config_list": "it is a MediaPipe graph: serve it by an OpenVINO Model Server behind the gateway",
     "pipeline_config_list": "it is a graph of models: write it as an ensemble, or as a pipeline of the gateway",
 }
+_VERSION: Final = re.compile(r"[0-9]{1,18}")
 _FILES: Final = (".xml", ".onnx", ".pdmodel", ".tflite")
 
 
@@ -59,6 +61,8 @@ def read(root: Path) -> FolderList:
             models[name] = _model(name, config, root)
         except ListError as error:
             refused[name] = f"{name} in {FILE}: {error}"
+        except OSError as error:
+            refused[name] = f"{name} in {FILE}: its folder cannot be read: {error.strerror}"
     return FolderList(models, refused)
 
 
@@ -130,7 +134,8 @@ def _policy(written: Any) -> VersionPolicy:
 
 def _file(path: Path) -> str:
     """The name of the model's file in its newest version, where it may have any."""
-    versions = sorted((one for one in path.iterdir() if one.name.isdigit() and one.is_dir()), key=lambda p: int(p.name))
+    folders = (one for one in path.iterdir() if _VERSION.fullmatch(one.name) and one.is_dir())
+    versions = sorted(folders, key=lambda one: int(one.name))
     for folder in reversed(versions):
         files = sorted(one for one in folder.iterdir() if one.suffix in _FILES)
         for suffix in _FILES:

@@ -34,6 +34,8 @@ def read(root: Path) -> FolderList:
             models[entry.name] = ListedFolder(folder_of(entry.base_path, root), _config(entry))
         except ListError as error:
             refused[entry.name] = f"{entry.name} in {FILE}: {error}"
+        except OSError as error:
+            refused[entry.name] = f"{entry.name} in {FILE}: its folder cannot be read: {error.strerror}"
     return FolderList(models, refused)
 
 

@@ -141,6 +141,16 @@ def test_other_settings_of_openvino_model_server_are_refused(
     assert reason in listing.refused["net"]
 
 
+def test_a_folder_with_an_odd_digit_is_no_version(tmp_path: Path) -> None:
+    put(tmp_path / "m" / "1", "m.xml")
+    put(tmp_path / "m" / "²", "n.xml")
+    config = {"name": "m", "base_path": "m"}
+    (tmp_path / "config.json").write_text(json.dumps({"model_config_list": [{"config": config}]}))
+    models = list_of(tmp_path)
+    assert models is not None
+    assert models.models["m"].config.default_model_filename == "m.xml"
+
+
 def test_a_file_of_that_name_of_another_project_is_no_list(tmp_path: Path) -> None:
     put(tmp_path / "net" / "1", "model.onnx")
     for text in ('{"architectures": ["Bert"]}', "[]", "{", "3"):
