@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 import zipfile
+import zlib
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -32,7 +34,13 @@ _SETTINGS: Final = {
     "asyncCommunication": False,
 }  # fmt: skip
 """Settings of a model that are refused unless they have no effect."""
-_WHOLE: Final = re.compile(r"[1-9]\d{0,17}")
+_WHOLE: Final = re.compile(r"[1-9][0-9]{0,17}")
+_NUMBER: Final = re.compile(r"[0-9]{1,18}")
+ZIP_ERRORS: Final = (
+    zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError, OverflowError, zlib.error, struct.error
+)  # fmt: skip
+"""What `zipfile` raises for an archive that is damaged, besides OSError and KeyError."""
+_METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 class Archive(NamedTuple):
@@ -73,6 +81,8 @@ def read(root: Path) -> FolderList:
             archives.setdefault(name or archive.name, []).append(archive)
         except ListError as error:
             refused[name or file.stem] = f"{file.name}: {error}"
+        except OSError as error:  # removed or replaced at this moment
+            refused[name or file.stem] = f"{file.name} cannot be read: {error.strerror}"
     models = {}
     for name, versions in archives.items():
         if name in refused:
@@ -141,15 +151,19 @@ def _files(
 
 def archive_of(path: Path) -> Archive:
     """What an archive tells of itself: a file, or a folder that was never packed. Raises `ListError`."""
-    if path.is_dir():
-        return _archive_of(path, 0, 0)
+    if path.is_dir():  # no state of the folder changes with that of a file in it
+        return _read_archive(path)
     status = path.stat()
-    return _archive_of(path, status.st_mtime_ns, status.st_size)
+    return _archive_of(path, status.st_mtime_ns, status.st_size, status.st_ino)
 
 
 @lru_cache(maxsize=1024)
-def _archive_of(path: Path, changed: int, size: int) -> Archive:
+def _archive_of(path: Path, changed: int, size: int, number: int) -> Archive:
     """Cached by the state of the file."""
+    return _read_archive(path)
+
+
+def _read_archive(path: Path) -> Archive:
     try:
         manifest = json.loads(_member(path, MANIFEST))
     except (ValueError, RecursionError):
@@ -181,15 +195,23 @@ def _member(path: Path, name: str) -> str:
             with file.open("rb") as opened:
                 content = opened.read(MAX_BYTES + 1)
         else:
-            with zipfile.ZipFile(path) as archive, archive.open(name) as member:
-                content = member.read(MAX_BYTES + 1)
+            with zipfile.ZipFile(path) as archive:
+                check_method(entry := archive.getinfo(name))
+                with archive.open(entry) as member:
+                    content = member.read(MAX_BYTES + 1)
     except (KeyError, FileNotFoundError):
         raise ListError(f"it has no {name[:100]}") from None
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError) as error:
+    except (*ZIP_ERRORS, OSError) as error:
         raise ListError(f"it is no zip file that can be read: {error}"[:300]) from None
     if len(content) > MAX_BYTES:
         raise ListError(f"its {name} is larger than {MAX_BYTES >> 20} MiB")
     return content.decode()
+
+
+def check_method(entry: zipfile.ZipInfo) -> None:
+    """Raises BadZipFile for a compression whose output has no bound in `zipfile`. TorchServe reads none of them."""
+    if entry.compress_type not in _METHODS:
+        raise zipfile.BadZipFile(f"{entry.filename[:100]!r} is compressed by another method than deflate")
 
 
 def _model(name: str, archives: list[Archive], configured: Mapping[str, Any], store: Path) -> ListedFolder:
@@ -221,7 +243,7 @@ def _model(name: str, archives: list[Archive], configured: Mapping[str, Any], st
 
 
 def _order(version: str) -> tuple[Any, ...]:
-    return tuple((0, int(one), "") if one.isdigit() else (1, 0, one) for one in version.split("."))
+    return tuple((0, int(one), "") if _NUMBER.fullmatch(one) else (1, 0, one) for one in version.split("."))
 
 
 def _numbers(versions: list[str], default: str) -> dict[str, int]:

@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from adapters.process import TemporaryFolder
+from runtimes.tensor.configuration.torchserve_store import ZIP_ERRORS, check_method
 from runtimes.tensor.models.repository import CONFIGURATIONS, ModelFolder, RepositoryError, adopt, remove
 
 MAX_ENTRIES: Final = 100_000
@@ -42,13 +43,15 @@ def unpacked(folder: ModelFolder) -> tuple[ModelFolder, str]:
             if (path / file).is_file():
                 shutil.copyfile(path / file, root / file)
         for number, path in sorted(folder.listed.archives.items()):
+            if number not in folder.stamps:  # removed since the list was read
+                continue
             digest.update(f"{number} {folder.stamps[number]} ".encode())
             places[number] = path
-            if path.is_file():
+            if not path.is_dir():
                 places[number] = root / str(number)
                 places[number].mkdir()
                 _unpack(path, places[number])
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError) as error:
+    except ZIP_ERRORS as error:
         remove(root)
         raise RepositoryError(f"{path.name} cannot be unpacked: {error}"[:400]) from None
     except OSError as error:
@@ -77,6 +80,7 @@ def _unpack(path: Path, folder: Path) -> None:
             if str(target) in seen:
                 raise RepositoryError(f"{path.name} has {entry.filename[:100]!r} twice")
             seen.add(str(target))
+            check_method(entry)
             target.parent.mkdir(parents=True, exist_ok=True)
             with archive.open(entry) as source, target.open("wb") as file:
                 while chunk := source.read(min(_CHUNK, left + 1)):

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from adapters.process import TemporaryFolder
 from runtimes.tensor.configuration.foreign import MARKERS, MODEL_SUFFIXES
-from runtimes.tensor.configuration.listed import ListedFolder
+from runtimes.tensor.configuration.listed import FolderList, ListedFolder
 from runtimes.tensor.configuration.model_lists import list_of
 
 NAME = "SHA256SUMS"
@@ -167,9 +167,9 @@ def check_name(name: str) -> None:
     """Raises `RepositoryError` unless the name is a plain name of one folder."""
     if (
         not name
+        or not name.isprintable()  # before its bytes are counted: JSON may have characters that have none
         or len(name.encode()) > MAX_NAME
         or name.startswith(".")
-        or not name.isprintable()
         or set(name) & set("/\\")
     ):
         raise RepositoryError("a model's name is that of one folder: no / or \\, and no dot at the beginning")
@@ -186,22 +186,35 @@ _Place = tuple[Path, ListedFolder | None]
 
 def _places(root: Path) -> tuple[Mapping[str, _Place], Mapping[str, str]]:
     """The models of one root, and the reasons for those that its list has in vain. Raises `RepositoryError`."""
-    if (models := list_of(root)) is None:
+    if (models := _list(root)) is None:
         return {name: (root / name, None) for name in _folders(root)}, {}
     places: dict[str, _Place] = {}
-    refused = dict(models.refused)
+    refused = {_shown(name): _shown(why) for name, why in models.refused.items()}
     for name, listed in models.models.items():
         try:
             check_name(name)
             places[name] = listed.path, listed
         except RepositoryError as error:
-            refused[name] = str(error)
+            refused[_shown(name)] = str(error)
     return places, refused
+
+
+def _list(root: Path) -> FolderList | None:
+    """Raises `RepositoryError`."""
+    try:
+        return list_of(root)
+    except OSError as error:
+        raise RepositoryError(f"the model repository {root} cannot be read: {error.strerror}") from None
+
+
+def _shown(text: str) -> str:
+    """A text that any encoder takes: JSON may have halves of characters."""
+    return text.encode(errors="replace").decode()
 
 
 def _place(root: Path, name: str) -> _Place | None:
     """Raises `RepositoryError` if the list of the root refuses the model."""
-    if (models := list_of(root)) is None:
+    if (models := _list(root)) is None:
         return (root / name, None) if (root / name).is_dir() else None
     if name in models.refused:
         raise RepositoryError(models.refused[name])

@@ -71,6 +71,7 @@ def test_the_models_that_are_loaded(load: str, expected: set[str], tmp_path: Pat
         (["1.0", "2.0", "10.0"], "", {"1.0": 1, "2.0": 2, "10.0": 3}),
         (["1.0", "2.0"], "1.0", {"2.0": 1, "1.0": 2}),
         (["3", "7"], "7", {}),
+        (["1.0", "1.²", "1." + "9" * 19], "", {"1.0": 1, "1." + "9" * 19: 2, "1.²": 3}),
     ],
 )
 def test_versions(versions: list[str], default: str, numbers: dict[str, int], tmp_path: Path) -> None:
@@ -114,6 +115,39 @@ def test_versions_that_have_no_order_are_refused(tmp_path: Path) -> None:
     put(tmp_path, "b.mar", version="2")
     configured(tmp_path, {"m": {"1": {"marName": "a.mar", "defaultVersion": True}, "2": {"marName": "b.mar"}}})
     assert "the default here is the highest" in reasons(tmp_path)["m"]
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_compression_without_a_bound_is_refused(method: int, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "m.mar", "w", method) as written:
+        written.writestr("MAR-INF/MANIFEST.json", json.dumps({"model": {"modelName": "m"}}))
+    assert "another method than deflate" in reasons(tmp_path)["m"]
+
+
+@given(at=st.integers(0, 400), mask=st.integers(1, 255))
+def test_any_damaged_archive_is_read_or_has_a_reason(
+    at: int, mask: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    store = tmp_path_factory.mktemp("store")
+    with zipfile.ZipFile(store / "m.mar", "w", zipfile.ZIP_DEFLATED) as written:
+        manifest = {"model": {"modelName": "m", "description": "".join(map(str, range(300)))}}
+        written.writestr("MAR-INF/MANIFEST.json", json.dumps(manifest))
+    content = bytearray((store / "m.mar").read_bytes())
+    content[at % len(content)] ^= mask
+    (store / "m.mar").write_bytes(content)
+    models = list_of(store)
+    assert models is not None
+    assert len(models.models) + len(models.refused) == 1
+
+
+def test_the_manifest_of_a_folder_is_read_again_when_it_has_changed(tmp_path: Path) -> None:
+    manifest = tmp_path / "m.mar" / "MAR-INF" / "MANIFEST.json"
+    manifest.parent.mkdir(parents=True)
+    for name in ("one", "two"):
+        manifest.write_text(json.dumps({"model": {"modelName": name}}))
+        models = list_of(tmp_path)
+        assert models is not None
+        assert set(models.models) == {name}
 
 
 values = st.recursive(
