@@ -30,6 +30,8 @@ class FolderList:
 
     models: Mapping[str, ListedFolder] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
+    is_read: bool = True
+    """Whether the list itself can be read. If not, its models are not known."""
 
 
 class ListError(Exception):

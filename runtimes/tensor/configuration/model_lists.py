@@ -24,9 +24,9 @@ def list_of(root: Path) -> FolderList | None:
         return None
     if len(there) > 1:
         files = " and ".join(file for file, _ in there)
-        return FolderList(refused={there[0][0]: f"the repository has {files}: keep one of them"})
+        return FolderList(refused={there[0][0]: f"the repository has {files}: keep one of them"}, is_read=False)
     ((file, read),) = there
     try:
         return read(root)
     except ListError as error:
-        return FolderList(refused={file: str(error)})
+        return FolderList(refused={file: str(error)}, is_read=False)

@@ -31,9 +31,13 @@ def is_list(root: Path) -> bool:
     if not path.is_file():
         return False
     try:
-        fields = json.loads(content_of(path))
-    except (ListError, ValueError, RecursionError):
+        text = content_of(path)
+    except ListError:
         return False
+    try:
+        fields = json.loads(text)
+    except (ValueError, RecursionError):  # a list with a mistake does not become a plain folder
+        return any(f'"{name}"' in text for name in LISTS)
     return isinstance(fields, dict) and any(name in fields for name in LISTS)
 
 

@@ -82,7 +82,12 @@ class Poller:
         return come, self._gone(listing)
 
     def _gone(self, listing: Listing) -> list[str]:
-        """The folders that were missing in two scans: a rename removes a folder for a moment."""
+        """The folders that were missing in two scans: a rename removes a folder for a moment.
+
+        No folder is gone while a list cannot be read: a mistake in it must not end the models in service.
+        """
+        if not listing.is_whole:
+            return []
         there = {name for name, folder in listing.models.items() if folder.stamps} | listing.refused.keys()
         missing = self._seen_folders.keys() - there
         gone = sorted(missing & self._missing)

@@ -121,6 +121,8 @@ class Listing:
 
     models: Mapping[str, ModelFolder]
     refused: Mapping[str, str]
+    is_whole: bool = True
+    """Whether every list of models can be read. If not, models may be missing here."""
 
 
 class Repository:
@@ -133,8 +135,10 @@ class Repository:
         """All models. Raises `RepositoryError` if a root cannot be read."""
         models: dict[str, ModelFolder] = {}
         refused: dict[str, str] = {}
+        is_whole = True
         for root in self.roots:
-            places, unfit = _places(root)
+            places, unfit, is_read = _places(root)
+            is_whole = is_whole and is_read
             for name in (*places, *unfit):
                 if name in models or name in refused:
                     models.pop(name, None)
@@ -147,7 +151,7 @@ class Repository:
                         refused[name] = unfit[name]
                 except OSError as error:
                     refused[name] = f"{name} cannot be read: {error.strerror}"
-        return Listing(models, refused)
+        return Listing(models, refused, is_whole)
 
     def find(self, name: str) -> ModelFolder:
         """The folder of one model. Raises `RepositoryError` for an unknown model."""
@@ -184,10 +188,13 @@ _Place = tuple[Path, ListedFolder | None]
 """A model's folder, and what the list of its repository tells."""
 
 
-def _places(root: Path) -> tuple[Mapping[str, _Place], Mapping[str, str]]:
-    """The models of one root, and the reasons for those that its list has in vain. Raises `RepositoryError`."""
+def _places(root: Path) -> tuple[Mapping[str, _Place], Mapping[str, str], bool]:
+    """The models of one root, the reasons for those that its list has in vain, and whether its list can be read.
+
+    Raises `RepositoryError`.
+    """
     if (models := _list(root)) is None:
-        return {name: (root / name, None) for name in _folders(root)}, {}
+        return {name: (root / name, None) for name in _folders(root)}, {}, True
     places: dict[str, _Place] = {}
     refused = {_shown(name): _shown(why) for name, why in models.refused.items()}
     for name, listed in models.models.items():
@@ -196,7 +203,7 @@ def _places(root: Path) -> tuple[Mapping[str, _Place], Mapping[str, str]]:
             places[name] = listed.path, listed
         except RepositoryError as error:
             refused[_shown(name)] = str(error)
-    return places, refused
+    return places, refused, models.is_read
 
 
 def _list(root: Path) -> FolderList | None:

@@ -171,3 +171,35 @@ def test_one_that_cannot_be_read_is_no_reason_to_load(tmp_path: Path) -> None:
     os.symlink("SHA256SUMS", tmp_path / "SHA256SUMS")
     with pytest.raises(repository.Incomplete, match="cannot be read"):
         repository.verify(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "right", "wrong"),
+    [
+        (
+            "models.config",
+            'model_config_list { config { name: "m" base_path: "nets/m" model_platform: "tensorflow" } }',
+            'model_config_list { config { name: "m"',
+        ),
+        (
+            "config.json",
+            '{"model_config_list": [{"config": {"name": "m", "base_path": "nets/m"}}]}',
+            '{"model_config_list": [{"config": ',
+        ),
+    ],
+)
+async def test_a_mistake_in_a_list_does_not_end_its_models(
+    file: str, right: str, wrong: str, tmp_path: Path, poller: Poller
+) -> None:
+    version = tmp_path / "nets" / "m" / "1"
+    version.mkdir(parents=True)
+    (version / "model.onnx").write_bytes(b"model")
+    (tmp_path / file).write_text(right)
+    await poller.poll()
+    assert await poller.poll() == (["m"], [])
+    (tmp_path / file).write_text(wrong)
+    for _ in range(3):
+        assert await poller.poll() == ([], [])
+    (tmp_path / file).write_text(right.replace('"m"', '"n"'))
+    await poller.poll()
+    assert await poller.poll() == (["n"], ["m"])
