@@ -43,6 +43,11 @@ ZIP_ERRORS: Final = (
 _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
+MOST_NAMES: Final = 4096
+_names: dict[Path, str] = {}
+"""The models of archives as they were last read. One that is being replaced so keeps its model in service."""
+
+
 class Archive(NamedTuple):
     """What an archive tells of itself."""
 
@@ -78,11 +83,14 @@ def read(root: Path) -> FolderList:
     for file, name in files:
         try:
             archive = archive_of(file)
-            archives.setdefault(name or archive.name, []).append(archive)
         except ListError as error:
-            refused[name or file.stem] = f"{file.name}: {error}"
+            refused[name or _names.get(file, file.stem)] = f"{file.name}: {error}"
         except OSError as error:  # removed or replaced at this moment
-            refused[name or file.stem] = f"{file.name} cannot be read: {error.strerror}"
+            refused[name or _names.get(file, file.stem)] = f"{file.name} cannot be read: {error.strerror}"
+        else:
+            if file in _names or len(_names) < MOST_NAMES:
+                _names[file] = archive.name
+            archives.setdefault(name or archive.name, []).append(archive)
     models = {}
     for name, versions in archives.items():
         if name in refused:

@@ -13,6 +13,7 @@ from runtimes.tensor.models.poller import Poller
 from runtimes.tensor.models.repository import Listing, Repository, RepositoryError
 from tests.runtimes.tensor.workshop import Workshop, managing, put
 from tests.support.conditions import until
+from tests.support.torchserve_store import archive
 
 pytestmark = pytest.mark.plain
 
@@ -203,3 +204,16 @@ async def test_a_mistake_in_a_list_does_not_end_its_models(
     (tmp_path / file).write_text(right.replace('"m"', '"n"'))
     await poller.poll()
     assert await poller.poll() == (["n"], ["m"])
+
+
+async def test_a_damaged_archive_does_not_end_its_model(tmp_path: Path, poller: Poller) -> None:
+    archive(tmp_path / "m-1.0.mar", "m", "h.py", {"h.py": ""})
+    await poller.poll()
+    assert await poller.poll() == (["m"], [])
+    whole = (tmp_path / "m-1.0.mar").read_bytes()
+    (tmp_path / "m-1.0.mar").write_bytes(whole[:-40])
+    for _ in range(3):
+        assert await poller.poll() == ([], [])
+    (tmp_path / "m-1.0.mar").unlink()
+    await poller.poll()
+    assert await poller.poll() == ([], ["m"])
