@@ -10,12 +10,14 @@ import io
 import json
 from collections.abc import Mapping
 from email.parser import BytesHeaderParser
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl
 
 BODY = "body"
 DATA = "data"
 """The name of a request without headers, as over TorchServe's gRPC."""
+MAX_PARTS: Final = 1000
+"""Parts of a form. A body of millions of them would take minutes of a copy of the model."""
 _headers = BytesHeaderParser()
 
 
@@ -30,7 +32,7 @@ class Parameter(NamedTuple):
 def parameters_of(body: bytes, request: Mapping[str, Any] | None) -> list[Parameter]:
     """The parts of a request. `request` has the `headers`; None for a body alone.
 
-    Raises ValueError for a form that is malformed.
+    Raises ValueError for a form that is malformed, or has too many parts.
     """
     if request is None:
         return [Parameter(DATA, "", body)]
@@ -39,7 +41,8 @@ def parameters_of(body: bytes, request: Mapping[str, Any] | None) -> list[Parame
     if kind == "multipart/form-data":
         return _multipart(body, content_type)
     if kind == "application/x-www-form-urlencoded":
-        fields = parse_qsl(body.decode("latin-1"), keep_blank_values=True, encoding="utf-8", errors="replace")
+        text = body.decode("latin-1")
+        fields = parse_qsl(text, keep_blank_values=True, encoding="utf-8", errors="replace", max_num_fields=MAX_PARTS)
         return [Parameter(name, "", value.encode()) for name, value in fields]
     return [Parameter(BODY, kind, body)]
 
@@ -60,7 +63,10 @@ def _multipart(body: bytes, content_type: str) -> list[Parameter]:
     boundary = _headers.parsebytes(f"Content-Type: {content_type}\r\n\r\n".encode("latin-1", "replace")).get_boundary()
     if not boundary:
         raise ValueError("the form has no boundary")
-    _first, *pieces = (b"\r\n" + body).split(b"\r\n--" + boundary.encode("latin-1", "replace"))
+    edge = b"\r\n--" + boundary.encode("latin-1", "replace")
+    _first, *pieces = (b"\r\n" + body).split(edge, MAX_PARTS + 2)
+    if len(pieces) > MAX_PARTS + 1:
+        raise ValueError(f"the form has more than {MAX_PARTS} parts")
     parts: list[Parameter] = []
     for piece in pieces:
         if piece.startswith(b"--"):

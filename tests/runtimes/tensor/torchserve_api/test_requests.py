@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtimes.tensor.torchserve_api.requests import Parameter, encoded, parameters_of, value_of
+from runtimes.tensor.torchserve_api.requests import MAX_PARTS, Parameter, encoded, parameters_of, value_of
 
 names = st.text("abcdefg_-", min_size=1, max_size=8)
 
@@ -63,3 +63,14 @@ def test_json_that_is_too_deep_stays_bytes() -> None:
     body = b"[" * 100_000
     (part,) = parameters_of(body, headers("application/json"))
     assert value_of(part) == bytearray(body)
+
+
+def test_the_parts_of_a_form_are_bounded() -> None:
+    multipart, urlencoded = headers("multipart/form-data; boundary=edge"), headers("application/x-www-form-urlencoded")
+    assert len(parameters_of(form([("a", b"1")] * MAX_PARTS), multipart)) == MAX_PARTS
+    assert len(parameters_of(b"&".join([b"a=1"] * MAX_PARTS), urlencoded)) == MAX_PARTS
+    for count in (MAX_PARTS + 1, 3 * MAX_PARTS):
+        with pytest.raises(ValueError, match="parts"):
+            parameters_of(form([("a", b"1")] * count), multipart)
+        with pytest.raises(ValueError, match="fields"):
+            parameters_of(b"&".join([b"a=1"] * count), urlencoded)
