@@ -20,8 +20,8 @@ async def guarded(request: ModelRequest, answer: Answer, guard: SideGuard) -> An
         return await _tensors(request, answer, guard)
     if form.encoding or not answer.content_type.startswith("application/json"):
         raise guard.unreadable("answers of this kind")
-    is_text = form.wire in ("openai", "anthropic", "gemini", "app")
-    examine = _json if is_text else texts.masked_tensors
+    is_text = form.wire in ("openai", "anthropic", "gemini")
+    examine = _json if is_text else _app if form.wire == "app" else texts.masked_tensors
     try:
         masked = await beside(len(body), examine, body, guard.masked)
     except ValueError:
@@ -33,6 +33,10 @@ async def guarded(request: ModelRequest, answer: Answer, guard: SideGuard) -> An
 
 def _json(body: bytes, mask: texts.Mask) -> bytes | None:
     return texts.masked_json(body, mask, answers=True)
+
+
+def _app(body: bytes, mask: texts.Mask) -> bytes | None:
+    return texts.masked_json(body, mask, free=True)
 
 
 async def _tensors(request: ModelRequest, answer: Answer, guard: SideGuard) -> Answer:

@@ -33,6 +33,8 @@ _NO_TEXTS = frozenset(
 
 _TOKENS = frozenset(("prompt", "input"))
 """Fields that may have tokens in the place of texts."""
+_ENCODED = frozenset(("prompt_token_ids", "prompt_embeds", "input_ids", "input_embeds"))
+"""Fields of some servers that have tokens or embeddings in the place of texts."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -70,7 +72,7 @@ def _app(request: AppRequest, guard: SideGuard) -> AppRequest:
     if request.encoding or not _is_json(request.content_type):
         raise guard.unreadable("bodies that are not JSON")
     try:
-        body = texts.masked_json(request.body, guard.masked)
+        body = texts.masked_json(request.body, guard.masked, free=True)
     except ValueError:
         raise guard.unreadable("bodies that are not JSON") from None
     return request if body is None else replace(request, body=body, size=len(body))
@@ -97,7 +99,7 @@ def _changed(fields: Fields, guard: SideGuard) -> Fields:
         view = memoryview(raw)
         if name in _NO_TEXTS:
             continue
-        if name in _TOKENS and b'"' not in bytes(view):
+        if (name in _TOKENS and b'"' not in bytes(view)) or (name in _ENCODED and bytes(view) != b"null"):
             raise guard.unreadable("prompts of tokens")
         try:
             value = texts.masked_field(view, guard.masked, name)

@@ -14,19 +14,37 @@ Mask = Callable[[str], str]
 
 _STRUCTURE = frozenset(
     (
-        "type", "role", "object", "model", "id", "index", "tool_call_id", "call_id", "tool_use_id", "finish_reason",
+        "type", "object", "model", "id", "index", "tool_call_id", "call_id", "tool_use_id", "finish_reason",
         "stop_reason", "finishReason", "status", "signature", "thought_signature", "thoughtSignature", "media_type",
         "mimeType", "mime_type", "encrypted_content", "format", "detail", "service_tier", "system_fingerprint",
         "datatype", "responseId", "modelVersion", "created_at",
     )
 )  # fmt: skip
 """Fields of an API that have no text of a person or a model."""
+_ROLES = frozenset(("system", "developer", "user", "assistant", "model", "tool", "function"))
+"""Roles of messages. A template of chats may write any other role into the prompt."""
 _BYTES = frozenset(("data", "b64_json", "file_data"))
 """Fields with encoded bytes, if they are texts."""
 _KINDS_OF_BYTES = ("media_type", "mimeType", "mime_type", "format")
 """Fields beside `data` that declare it as encoded bytes."""
-_FREE = frozenset(("arguments", "input", "args", "response", "result", "output", "properties"))
+_FREE = frozenset(("arguments", "input", "args", "response", "result", "output"))
 """Fields whose objects are arguments or results of tools, so that their keys are texts too."""
+_SCHEMAS = frozenset(
+    (
+        "function", "parameters", "parametersJsonSchema", "input_schema", "json_schema", "schema", "responseSchema",
+        "responseJsonSchema", "properties", "$defs", "definitions",
+    )
+)  # fmt: skip
+"""Fields with the description of a tool or an answer, which its model reads with all of its keys."""
+_SCHEMA_WORDS = frozenset(
+    (
+        "type", "properties", "required", "description", "items", "enum", "const", "format", "default", "title",
+        "additionalProperties", "anyOf", "oneOf", "allOf", "$ref", "$defs", "definitions", "minimum", "maximum",
+        "minItems", "maxItems", "minLength", "maxLength", "pattern", "nullable", "object", "string", "number",
+        "integer", "boolean", "array", "null", "name", "arguments", "parameters", "function", "schema", "strict",
+    )
+)  # fmt: skip
+"""Words that each schema has: a guard against one of them must not forbid all tools."""
 _UNREAD = ("logprob", "token_ids", "avgLogprobs")
 """Parts of the names of fields that have the tokens of the text again."""
 _decode = msgspec.json.Decoder().decode
@@ -35,19 +53,26 @@ _encode = msgspec.json.Encoder().encode
 
 def masked_tensors(body: bytes | memoryview, mask: Mask) -> bytes | None:
     """A body of JSON with tensors, with masks in all texts; None if nothing changes. Raises `ValueError`."""
-    value = _decoded(body)
-    changed = masked_strings(value, mask)
-    return None if changed is value else _encode(changed)
+    return _masked(body, lambda value: masked_strings(value, mask))
 
 
-def masked_json(body: bytes | memoryview, mask: Mask, *, answers: bool = False) -> bytes | None:
+def masked_json(body: bytes | memoryview, mask: Mask, *, answers: bool = False, free: bool = False) -> bytes | None:
     """A body of JSON with masks; None if nothing changes. Raises what `mask` raises, and `ValueError` for other bodies.
 
-    Of `answers` also the log-probabilities and the tokens are removed, which have the text again.
+    Of `answers` also the log-probabilities and the tokens are removed, which have the text again. All parts of `free`
+    bodies are texts: they are those of no known API.
     """
+    return _masked(body, lambda value: masked_value(without_tokens(value) if answers else value, mask, free=free))
+
+
+def _masked(body: bytes | memoryview, examine: Callable[[Any], Any]) -> bytes | None:
+    """The body with what `examine` makes of its value; None if nothing changes."""
     value = _decoded(body)
-    changed = masked_value(without_tokens(value) if answers else value, mask)
-    return None if changed is value else _encode(changed)
+    try:
+        changed = examine(value)
+        return None if changed is value else _encode(changed)
+    except RecursionError:  # the decoder takes more levels
+        raise ValueError("the body is nested too deeply") from None
 
 
 def _decoded(body: bytes | memoryview) -> Any:
@@ -65,6 +90,8 @@ def masked_value(value: Any, mask: Mask, name: str = "", *, free: bool = False) 
         changed = [masked_value(each, mask, name if isinstance(each, str) else "", free=free) for each in value]
         return changed if any(new is not old for new, old in zip(changed, value, strict=True)) else value
     if isinstance(value, dict):
+        if not free and name in _SCHEMAS:
+            return _masked_object(value, lambda text: text if text in _SCHEMA_WORDS else mask(text), free=True)
         return _masked_object(value, mask, free=free or name in _FREE)
     if free and isinstance(value, int | float) and not isinstance(value, bool):
         shown = _encode(value).decode()
@@ -100,12 +127,20 @@ def _masked_base64(encoded: str, mask: Mask) -> str:
 
 def masked_text(text: str, mask: Mask, name: str, *, free: bool) -> str:
     """A text with masks. Arguments that are JSON stay JSON."""
-    if not free and (name in _STRUCTURE or (name in ("url", "image_url") and text.startswith("data:"))):
+    if not free and (name in _STRUCTURE or _is_role(text, name) or _is_picture(text, name)):
         return text
     changed = mask(text)
     if changed == text:
         return text
     return masked_arguments(text, changed) if name == "arguments" else changed
+
+
+def _is_role(text: str, name: str) -> bool:
+    return name == "role" and text in _ROLES
+
+
+def _is_picture(text: str, name: str) -> bool:
+    return name in ("url", "image_url") and text.startswith("data:")
 
 
 def masked_arguments(arguments: str, changed: str) -> str:
@@ -156,6 +191,4 @@ def _masked_object(value: dict[str, Any], mask: Mask, *, free: bool) -> dict[str
 
 def masked_field(raw: bytes | memoryview, mask: Mask, name: str) -> bytes | None:
     """The encoded value of one field of a body, with masks; None if nothing changes. Raises `ValueError`."""
-    value = _decoded(raw)
-    changed = masked_value(value, mask, name)
-    return None if changed is value else _encode(changed)
+    return _masked(raw, lambda value: masked_value(value, mask, name))

@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 from prometheus_client import generate_latest
 
+from adapters.errors import CallerError, ContentFiltered
 from adapters.fake import FakeAdapter, Script
-from adapters.requests import GenerateRequest
-from adapters.types import ANTHROPIC
+from adapters.requests import AppRequest, GenerateRequest
+from adapters.types import ANTHROPIC, APP
 from adapters.wire.native_chat import NativeChat
+from adapters.wire.openai.chat import decode_chat
 from tests.support.gateways import Rig, config
 from tests.support.guarding import BODIES, WORDS, guarded, received
 
@@ -131,6 +133,67 @@ async def test_a_warning_is_a_header_and_a_verdict_is_a_metric() -> None:
     assert metric in generate_latest(one.metrics.registry)
 
 
+def tool(**function: Any) -> dict[str, Any]:
+    return {**BODIES["/v1/chat/completions"], "tools": [{"type": "function", "function": {"name": "f", **function}}]}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"messages": [{"role": "zebra", "content": "hi"}]},
+        tool(zebra=1),
+        tool(parameters={"type": "object", "format": "zebra"}),
+        tool(parameters={"type": "object", "$defs": {"zebra": {"type": "string"}}}),
+    ],
+    ids=["role", "key", "format", "definition"],
+)
+async def test_all_that_templates_write_into_a_prompt_is_examined(fields: dict[str, Any]) -> None:
+    one = answering(guards=[WORDS])
+    ((status, _, _),) = await received(one, "/v1/chat/completions", **fields)
+    assert status == 400
+    assert one.adapters["main"][0].calls == []
+
+
+async def test_a_guard_against_a_word_of_all_schemas_forbids_no_tool() -> None:
+    schema = {"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]}
+    one = answering(guards=[{**WORDS, "words": ["object", "string", "user"]}])
+    fields = tool(parameters=schema)
+    ((status, _, _),) = await received(one, "/v1/chat/completions", **fields)
+    assert status == 200
+    fields["messages"] = [{"role": "user", "content": "a string"}]
+    ((status, _, _),) = await received(one, "/v1/chat/completions", **fields)
+    assert status == 400
+
+
+@pytest.mark.parametrize("wrapped", ["[%s]", '{"a":%s}'])
+async def test_texts_in_many_levels_are_an_error_of_the_client_or_do_not_leave(wrapped: str) -> None:
+    text = '"zebra"'
+    for _ in range(900):
+        text = wrapped % text
+    request = decode_chat(f'{{"model":"chat","messages":[{{"role":"user","content":"hi","x":{text}}}]}}'.encode())
+    one = answering(guards=[WORDS])
+    with pytest.raises(CallerError):
+        await one.core.handle(one.principal, request, {}, one.record())
+    answer = answering(f'{{"choices":[],"x":{text}}}', guards=[WORDS])
+    ((status, body, _),) = await received(answer, "/v1/chat/completions")
+    assert (status, "zebra" in body) == (400, False)
+
+
+@pytest.mark.parametrize(
+    "body", ['{"role":"zebra"}', '{"detail":"zebra"}', '{"a":{"zebra":1}}', '{"data":"zebra","format":1}']
+)
+async def test_all_parts_of_the_bodies_of_apps_are_texts(body: str) -> None:
+    request = AppRequest(model="chat", path="/x", content_type="application/json", body=body.encode(), size=len(body))
+    one = guarded(Script(form=APP), guards=[WORDS])
+    with pytest.raises(ContentFiltered):
+        await one.core.handle(one.principal, request, {}, one.record())
+    answer = guarded(Script(chunks=(body.encode(),), form=APP), guards=[MASKING])
+    request = AppRequest(model="chat", path="/x", content_type="application/json", body=b"{}", size=2)
+    given = await answer.core.handle(answer.principal, request, {}, answer.record())
+    assert given.body is not None
+    assert json.loads(given.body) == json.loads(body.replace("zebra", "[…]"))
+
+
 async def test_exempt_clients_meet_no_guard() -> None:
     one = answering(guards=[{**WORDS, "exempt": {"roles": ["operator"]}}])
     one.hold(roles=frozenset({"operator"}))
@@ -175,7 +238,9 @@ async def test_every_kind_masks(guard: dict[str, Any]) -> None:
     assert "see […] and https://good.example/x" in sent(one)
 
 
-@pytest.mark.parametrize("fields", [{"prompt": [1, 2, 3]}, {"prompt": [[1], [2]]}])
+@pytest.mark.parametrize(
+    "fields", [{"prompt": [1, 2, 3]}, {"prompt": [[1], [2]]}, {"prompt": "hi", "prompt_embeds": "AAAA"}]
+)
 async def test_prompts_of_tokens_are_refused(fields: dict[str, Any]) -> None:
     one = answering(guards=[WORDS])
     ((status, body, _),) = await received(one, "/v1/completions", **fields)
