@@ -110,6 +110,8 @@ class GuardedStream(DerivedStream):
         self._is_chat = "text" not in choice
         delta = choice.get("delta")
         texts = delta if isinstance(delta, dict) else {"content": choice.get("text")}
+        if guarded.ended and any(texts.get(name) for name in (*_TEXTS, "tool_calls", "function_call")):
+            raise self._guard.unreadable("The answer goes on after its end.")  # what has left is not known any more
         for name in _TEXTS:
             given = texts.get(name)
             if text := given if isinstance(given, str) else answer_text(given):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from adapters.fake import Script
-from tests.support.cut_streams import PARTS, cuts_of, events_of, script
+from tests.support.cut_streams import PARTS, cuts_of, event, events_of, script
 from tests.support.guarding import BODIES, WORDS, guarded, received
 
 BEFORE, AFTER = "this may go, ", ", and so may this"
@@ -151,3 +151,11 @@ async def test_streams_of_gemini_are_guarded() -> None:
     for status, body, _ in await received(one, path, len(scripts), **fields):
         assert status == 200
         assert "".join(text for each in events_of(body) for text in texts(each)) == f"{BEFORE}[…]{AFTER}"
+
+
+@pytest.mark.parametrize("part", ["content", "arguments"])
+async def test_a_stream_that_goes_on_after_its_end_is_broken(part: str) -> None:
+    chunks = (event(PARTS[part]("ze"), finish="stop"), event(PARTS[part]("bra"), finish="stop"), b"data: [DONE]\n\n")
+    (body,) = await streams("/v1/chat/completions", [Script(chunks=chunks)], {**WORDS, "action": "mask"})
+    assert "goes on after its end" in body
+    assert "bra" not in body
