@@ -5,18 +5,30 @@ begin or grow when more text follows: everything before that place is settled.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Protocol
+from urllib.parse import unquote
 
 from config.patterns import Search, compiled, longest_match
 from policies.guards.secrets import SHAPES
 
 _NO_LETTER = r"[^\pL\pN\pM_]"
-_URL = r"[^\s<>\"'\x60|]"
+_URL = r"[^\t\n\f\r <>\"'\x60|]"
 """The characters of an address."""
-_SCHEMES = ("http://", "https://", "ftp://", "ws://", "wss://", "http:\\\\", "https:\\\\", "www.", "//")
-_HOST = re.compile(r"(?:[a-z]+:)?[/\\]*(?P<authority>[^/\\?#]*)")
+_AUTHORITY = r"[^\t\n\f\r <>\"'\x60|/\\?#]"
+"""Those before its path."""
+_SLASHES = re.compile("/*")
+_HEAD = re.compile(rf"[/\\]*{_AUTHORITY}*")
+_SHORT_HEAD = re.compile(_AUTHORITY + "{0,255}")
+"""Of an address without a scheme; no host is longer."""
+_REST = re.compile(_URL + "*")
+_SCHEMES = ("http:/", "https:/", "ftp://", "ws://", "wss://", "http:\\", "https:\\", "www.", "//")
+"""Browsers read one slash and backslashes after `https:` as two slashes."""
+_HOST = re.compile(r"(?:[a-z]+:(?=[/\\]))?[/\\]*(?P<authority>[^/\\?#]*)")
 _PORT = re.compile(r":\d*$")
+_AFTER = ".,;:!)]}>*_~"
+"""Characters after an address that are part of the sentence, or of Markdown."""
+_LEADING = re.compile(r"[a-z0-9.-]*")
 
 
 class Finder(Protocol):
@@ -74,17 +86,13 @@ class SecretFinder:
     """Spans that look like keys and tokens. No letter or digit stands before one."""
 
     def __init__(self) -> None:
-        self._search = compiled("|".join(f"(?:{re.escape(shape.begin)}{shape.rest})" for shape in SHAPES))
+        one = "|".join(f"(?:{re.escape(shape.begin)}{shape.rest})" for shape in SHAPES)
+        self._search = compiled(rf"[^\pL\pN]({one})")
         self._open = _partial([(shape.begin, shape.run) for shape in SHAPES])
 
     def find(self, text: str, begin: int) -> tuple[int, int] | None:
-        at = begin
-        while (match := self._search(text, at)) is not None:
-            first, end = match.span()
-            if not text[first - 1].isalnum():
-                return first, end
-            at = first + 1
-        return None
+        match = self._search(text, begin - 1)
+        return None if match is None else match.span(1)
 
     def open(self, text: str, begin: int) -> int:
         match = self._open(text, begin)
@@ -99,19 +107,23 @@ class UrlFinder:
 
     def __init__(self, allow: Iterable[str], deny: Iterable[str]) -> None:
         self._allow, self._deny = tuple(map(_ascii_host, allow)), tuple(map(_ascii_host, deny))
-        schemes = "|".join(map(re.escape, _SCHEMES))
+        schemes = "|".join(re.escape(scheme) for scheme in _SCHEMES if scheme != "www.")
         bare = "|".join(map(re.escape, self._deny))
-        hosts = rf"|(?:[a-z0-9-]+\.)*(?:{bare})(?:{_URL}*)" if bare else ""
-        self._search = compiled(rf"(?:{schemes}){_URL}+{hosts}")
+        hosts = rf"|(?:[a-z0-9-]+\.)*(?:{bare})" if bare else ""
+        self._search = compiled(rf"{schemes}|www\.{_AUTHORITY}{hosts}")
         self._open = _partial([(scheme, _URL) for scheme in _SCHEMES], r"[a-z0-9-][a-z0-9.-]*" + f"(?:{_URL}*)")
 
     def find(self, text: str, begin: int) -> tuple[int, int] | None:
         at = begin
         while (match := self._search(text, at)) is not None:
             first, end = match.span()
-            if self._is_forbidden(text[first:end], is_inside=text[first - 1].isalnum()):
-                return first, end
+            # No more than decides it, so that many addresses without a space between them take linear time.
+            head = _HEAD if text[end - 1] in "/\\" else _SHORT_HEAD
+            if self._is_forbidden(text[first : _end(head, text, end)], is_inside=text[first - 1].isalnum()):
+                return first, _end(_REST, text, end)
             at = first + 1
+            if text[end - 1] in "/\\":  # the same address follows each of its slashes
+                at = _end(_SLASHES, text, end)
         return None
 
     def open(self, text: str, begin: int) -> int:
@@ -123,13 +135,35 @@ class UrlFinder:
         if not has_scheme and is_inside:
             return False
         match = _HOST.match(address)
-        authority = "" if match is None else match["authority"].rpartition("@")[2]
-        host = _ascii_host(_PORT.sub("", authority).rstrip(".,;:!)]}"))
-        if address.startswith("//") and "." not in host:
+        authority = "" if match is None else match["authority"]
+        host = _host(authority.rpartition("@")[2])
+        if not host or (address.startswith("//") and "." not in host):
             return False
-        if _covers(self._deny, host):
+        if self._deny and any(_covers(self._deny, each) for each in (host, *_other_hosts(authority))):
             return True
         return has_scheme and bool(self._allow) and not _covers(self._allow, host)
+
+
+def _end(pattern: re.Pattern[str], text: str, begin: int) -> int:
+    match = pattern.match(text, begin)
+    return begin if match is None else match.end()
+
+
+def _host(authority: str) -> str:
+    return _ascii_host(_PORT.sub("", authority.rstrip(_AFTER)).rstrip(_AFTER))
+
+
+def _other_hosts(authority: str) -> Iterator[str]:
+    """The hosts that other readers may find: with escapes resolved, and up to the first character of no host."""
+    host = _host(unquote(authority.rpartition("@")[2]))
+    yield host
+    yield _leading(host)
+    yield _leading(authority)
+
+
+def _leading(text: str) -> str:
+    match = _LEADING.match(text)
+    return "" if match is None else match.group().rstrip(".-")
 
 
 def _covers(names: tuple[str, ...], host: str) -> bool:

@@ -1,10 +1,12 @@
 """Texts behind rules: the result does not depend on the cuts, and no part of a forbidden span leaves."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from config.patterns import PatternError, compiled, longest_match
+from config.patterns import PatternError, Search, compiled, longest_match
 from config.schema.guards import SecretsGuardConfig, WordsGuardConfig
 from policies.guards.compiled import rules_of
 from policies.guards.finders import PatternFinder, SecretFinder, UrlFinder, WordFinder
@@ -126,10 +128,18 @@ def test_keys_and_tokens(secret: str) -> None:
         ("notevil.com", "notevil.com"),
         ("https://notevil.com/", "https://notevil.com/"),
         ("// evil", "// evil"),
+        ("https:/evil.com/x", "[…]"),
+        ("https://ev%69l.com/x", "[…]"),
+        ("**https://evil.com**", "**[…]"),
+        ("https://evil.com,https://good.com and", "[…] and"),
+        ("evil.com的", "[…]"),
+        ("evil.com@good.com", "[…]"),
+        ("intranet:8000/x", "[…]"),
+        ("intranets", "intranets"),
     ],
 )
 def test_denied_hosts(text: str, expected: str) -> None:
-    rules = by_view([Rule(0, UrlFinder([], ["evil.com"]), True, View(lower=True))])
+    rules = by_view([Rule(0, UrlFinder([], ["evil.com", "intranet"]), True, View(lower=True))])
     assert whole(text, rules)[0] == expected
 
 
@@ -142,11 +152,31 @@ def test_denied_hosts(text: str, expected: str) -> None:
         ("![x](//other.com/leak)", "![x]([…]"),
         ("good.com other.com", "good.com other.com"),
         ("https://münchen.example", "[…]"),
+        ("https:/other.com", "[…]"),
+        ("**https://good.com**", "**https://good.com**"),
+        ("it begins with https://, or http:// ", "it begins with https://, or http:// "),
+        ("https://" + "a" * 400 + "@other.com", "[…]"),
     ],
 )
 def test_allowed_hosts(text: str, expected: str) -> None:
     rules = by_view([Rule(0, UrlFinder(["good.com"], []), True, View(lower=True))])
     assert whole(text, rules)[0] == expected
+
+
+@pytest.mark.parametrize("part", ["/", "https://good.com/", "www.good.com/", "aevil.com/", "ask-", "http:/"])
+def test_many_beginnings_without_a_space_take_linear_time(part: str) -> None:
+    for finder in (UrlFinder(["good.com"], ["evil.com"]), SecretFinder()):
+        searched, sizes = finder._search, [0]
+
+        def counted(text: str, begin: int, search: Search = searched, sizes: list[int] = sizes) -> Any:
+            match = search(text, begin)
+            sizes.append(0 if match is None else match.end() - match.start())
+            return match
+
+        finder._search = counted
+        text = "\n" + part * 1000
+        assert finder.find(text, 1) is None or part == "http:/"
+        assert sum(sizes) <= 4 * len(text)
 
 
 def test_a_text_that_would_be_held_for_ever_is_refused() -> None:
