@@ -51,7 +51,7 @@ class AdapterPool:
         self._load = load
         self._max_waiting = max_waiting
         self._held: OrderedDict[str, _Held] = OrderedDict()  # the least recently used one in front
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: deque[tuple[str, asyncio.Future[None]]] = deque()  # by the names of their adapters
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="llm-adapters")
 
     @property
@@ -85,12 +85,18 @@ class AdapterPool:
                 return held
             if len(self._held) < self._most or self._evict():
                 return self._begin(name)
-            await self._room(first)
+            await self._room(name, first)
             first = False
 
     def _begin(self, name: str) -> _Held:
         held = self._held[name] = _Held(asyncio.ensure_future(self._read(name)))
         held.loading.add_done_callback(lambda loading: self._loaded(name, held))
+        # Others that waited for room for this adapter need none any more, wherever they are in the queue.
+        sharing = [turn for waiting, turn in self._waiting if waiting == name]
+        self._waiting = deque([one for one in self._waiting if one[0] != name])
+        for turn in sharing:
+            if not turn.done():
+                turn.set_result(None)
         return held
 
     def _evict(self) -> bool:
@@ -102,20 +108,21 @@ class AdapterPool:
         log.info("adapter %s was evicted for another", name)
         return True
 
-    async def _room(self, first: bool) -> None:
-        """Wait until an adapter may be evicted. Who waits again is the first in the queue."""
-        if len(self._waiting) >= self._max_waiting:
+    async def _room(self, name: str, first: bool) -> None:
+        """Wait until an adapter may be evicted. Who waits again is the first in the queue, and is not refused."""
+        if first and len(self._waiting) >= self._max_waiting:
             raise CapacityError(
                 f"{self._most} adapters are in use, and {len(self._waiting)} requests wait for others; try again later",
                 retry_after=RETRY_SECONDS,
             )
         turn = asyncio.get_running_loop().create_future()
-        (self._waiting.append if first else self._waiting.appendleft)(turn)
+        place = name, turn
+        (self._waiting.append if first else self._waiting.appendleft)(place)
         try:
             await turn
         except asyncio.CancelledError:
-            if turn in self._waiting:
-                self._waiting.remove(turn)
+            if place in self._waiting:
+                self._waiting.remove(place)
             else:
                 self._wake()
             raise
@@ -127,7 +134,7 @@ class AdapterPool:
 
     def _wake(self) -> None:
         while self._waiting:
-            turn = self._waiting.popleft()
+            _, turn = self._waiting.popleft()
             if not turn.done():
                 turn.set_result(None)
                 return

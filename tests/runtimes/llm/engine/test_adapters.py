@@ -114,6 +114,34 @@ async def test_no_more_requests_wait_than_may() -> None:
     pool.close()
 
 
+async def test_all_requests_for_an_adapter_that_gets_room_use_it() -> None:
+    pool = pool_of(disk := Disk(), most=1)
+    lease = await pool.lease("a")
+    waiting = [asyncio.ensure_future(pool.lease(name)) for name in "bcbbb"]
+    await asyncio.sleep(0)
+    lease.release()
+    other = waiting.pop(1)
+    leases = await asyncio.gather(*waiting)
+    assert (pool.names, disk.loads["/folder/b"], other.done()) == (["b"], 1, False)
+    for lease in leases:
+        lease.release()
+    assert (await other).adapter.digest == b"/folder/c"
+    pool.close()
+
+
+async def test_a_request_that_must_wait_again_is_not_refused() -> None:
+    pool = pool_of(Disk(), most=1, max_waiting=1)
+    lease = await pool.lease("a")
+    waiting = asyncio.ensure_future(pool.lease("b"))
+    await asyncio.sleep(0)
+    overtaking, behind = (asyncio.ensure_future(pool.lease(name)) for name in "ac")
+    lease.release()
+    (await overtaking).release()
+    (await waiting).release()
+    assert (await behind).adapter.digest == b"/folder/c"
+    pool.close()
+
+
 async def test_a_client_that_leaves_while_its_adapter_loads_holds_nothing() -> None:
     pool = pool_of(disk := Disk(), most=1)
     disk.gate.clear()
