@@ -4,8 +4,10 @@ changes, and by how much.
 A field that would change the arithmetic in another way is refused by its name.
 """
 
+import functools
 import math
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,14 +97,15 @@ def _pattern(raw: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 def _rank(name: str, value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST_RANK:
-        raise _wrong(f"{name} must be a number of 1 to {MOST_RANK}, not {value!r}")
+        raise _wrong(f"{name} must be a number of 1 to {MOST_RANK}, not {value!r}"[:200])
     return value
 
 
 def _number(name: str, value: object) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-        raise _wrong(f"{name} must be a number, not {value!r}")
-    return float(value)
+    # An integer of JSON may be beyond every float.
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max:
+        return float(value)
+    raise _wrong(f"{name} must be a number, not {value!r}"[:200])
 
 
 def _first(patterns: Mapping[str, T], module: str, otherwise: T) -> T:
@@ -127,10 +130,16 @@ def _matches(pattern: str, text: str) -> bool:
     Raises SchemaError for a pattern that it does not support.
     """
     try:
-        TypeAdapter(Annotated[str, StringConstraints(pattern=pattern)]).validate_python(text)
+        _validator(pattern).validate_python(text)
     except ValidationError:
         return False
     return True
+
+
+@functools.lru_cache(maxsize=4096)
+def _validator(pattern: str) -> TypeAdapter[str]:
+    """Compiled once: rank_pattern may name every module, and each is compared with every name."""
+    return TypeAdapter(Annotated[str, StringConstraints(pattern=pattern)])
 
 
 def _wrong(reason: str) -> UnsupportedModel:

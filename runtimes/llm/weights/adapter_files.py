@@ -97,7 +97,9 @@ def _pairs(files: TensorFiles, config: AdapterConfig) -> dict[str, _Pair]:
         if down.shape[0] != rank or up.shape[1] != rank:
             wrong = sides["A"] if down.shape[0] != rank else sides["B"]
             raise UnsupportedModel(f"tensor {wrong} is {list(files.shape(wrong))}; {CONFIG} gives it rank {rank}")
-        pairs[module] = _Pair((sides["A"], sides["B"]), down, up * config.scale_of(module))
+        up = up * config.scale_of(module)
+        _check_finite(sides["B"], up)
+        pairs[module] = _Pair((sides["A"], sides["B"]), down, up)
     if not pairs:
         raise UnsupportedModel("there is no tensor")
     return pairs
@@ -110,9 +112,13 @@ def _matrix(files: TensorFiles, name: str) -> Tensor:
     if not tensor.dtype.is_floating_point:
         raise UnsupportedModel(f"tensor {name} is of {tensor.dtype}, which is not a type of weights")
     numbers = tensor.float()
+    _check_finite(name, numbers)
+    return numbers
+
+
+def _check_finite(name: str, numbers: Tensor) -> None:
     if not bool(numbers.sum().isfinite()):
         raise UnsupportedModel(f"tensor {name} has numbers that are not finite: the file is damaged")
-    return numbers
 
 
 class _Fitter:
