@@ -1,6 +1,5 @@
 """A server whose model generates the test's script, through the real engine, scheduler and HTTP."""
 
-import itertools
 import json
 import threading
 from collections.abc import AsyncIterator, Sequence
@@ -56,11 +55,14 @@ class Parrot:
         self.gate.set()
         self.continues = False
         self.script = script
+        self.steps = 0
+        """The time of an engine that proposes: each step takes as long, whatever other threads do meanwhile."""
         self._steps_left = fails_after
         self._began: dict[int, int] = {}
 
     def run(self, batch: StepBatch) -> dict[int, Sampled]:
         assert self.gate.wait(timeout=300)
+        self.steps += 1
         if self._steps_left is not None:
             self._steps_left -= 1
             if self._steps_left < 0:
@@ -128,8 +130,7 @@ async def serving(
     scheduler = Scheduler(bounds, BlockManager(num_blocks=num_blocks, block_size=16, caching=prefix_cache), speculator)
     made = Engine(scheduler, runner or parrot, vocab_size=vocab, eos_token_ids=ends, pooler=pooler)
     if proposes is not None:
-        ticks = itertools.count()
-        made.clock = lambda: float(next(ticks))
+        made.clock = lambda: float(parrot.steps)
     engine = AsyncEngine(whole or made)
     app = App(MODEL, () if adapters is None else adapters.sources)
     app.model = LoadedModel(
