@@ -1,6 +1,7 @@
 """Answers of the native step with speculation are those without, bit for bit, in any company."""
 
 import itertools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from runtimes.llm.engine.async_engine import Engine, EngineConfig, SamplingParam
 from runtimes.llm.engine.speculation import Speculation
 from runtimes.llm.model.model_config import LayerKind
 from runtimes.llm.sampling_params import BadWords
-from runtimes.llm.sequence import TokenOutput
+from runtimes.llm.sequence import StepAdapter, TokenOutput
+from tests.runtimes.llm.lora import random_adapter
 from tests.runtimes.llm.native.models import BLOCK, random_model, rope, shape, tokens
 
 LENGTHS = (3, 15, 16, 40, 70, 7)
@@ -40,12 +42,15 @@ def timeless(engine: Engine) -> Engine:
     return engine
 
 
-def outputs(engine: Engine, params: list[SamplingParams]) -> list[list[TokenOutput]]:
-    """The answers to prompts of all lengths at once; each repeats some of its text."""
+def outputs(
+    engine: Engine, params: list[SamplingParams], adapters: Sequence[StepAdapter | None] = (None,)
+) -> list[list[TokenOutput]]:
+    """The answers to prompts of all lengths at once, with `adapters` in turn; each repeats some of its text."""
     ids = []
     for number, (length, one) in enumerate(itertools.product(LENGTHS, params)):
         text = tokens(length, seed=number)
-        ids.append(engine.add([*text, *tokens(9), *text], one))
+        adapter = adapters[number % len(adapters)]
+        ids.append(engine.add([*text, *tokens(9), *text], one, adapter=adapter))
     results: dict[int, list[TokenOutput]] = {identity: [] for identity in ids}
     while engine.stats().running or engine.stats().waiting:
         for identity, output in engine.step().items():
@@ -89,6 +94,24 @@ def test_answers_are_equal_however_requests_are_scheduled(name: str) -> None:
     plain, fast = engine_of(name, None), engine_of(name, 8)
     assert shown(outputs(plain, [GREEDY])) == shown(outputs(fast, [GREEDY]))
     assert fast.stats().steps < plain.stats().steps
+
+
+def test_adapters_go_with_their_answers_through_proposals_and_preemptions() -> None:
+    own = [None, *(random_adapter(SHAPES["dense"][0], 4, seed) for seed in range(2))]
+
+    def given(tokens: int | None, **bounds: Any) -> tuple[list[list[tuple[Any, ...]]], Engine]:
+        engine = engine_of("dense", tokens, **bounds)
+        assert engine.prepared is not None
+        return shown(outputs(engine, PARAMS[:4], [one and engine.prepared(one) for one in own])), engine
+
+    expected, _ = given(None, prefix_cache=False)
+    without = shown(outputs(engine_of("dense", None), PARAMS[:4]))
+    assert [expected[i] == without[i] for i in range(3)] == [True, False, False]
+    answers, engine = given(8, cache_tokens=400, max_model_len=300)
+    assert answers == expected
+    stats = engine.stats()
+    assert 0 < stats.accepted_tokens < stats.proposed_tokens
+    assert stats.preemptions > 0
 
 
 def test_torch_generates_the_same_tokens() -> None:
