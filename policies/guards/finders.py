@@ -58,14 +58,20 @@ class PatternFinder:
         return max(begin, len(text) - self._longest)
 
 
+_SPACE = re.compile(r"\s+")
+_MOST_SPACE = 4
+"""Characters of white space that may stand between the words of a phrase: a text may be set in lines."""
+
+
 class WordFinder:
     """Spans of words, which are folded already. With `whole`, no letter, digit or mark stands beside a word."""
 
     def __init__(self, words: Iterable[str], *, whole: bool) -> None:
         words = sorted(set(words))
-        self._longest = max(map(len, words))
+        self._longest = max(len(word) + (_MOST_SPACE - 1) * len(_SPACE.findall(word)) for word in words)
         self._whole = whole
-        one = "|".join(map(_quoted, words))
+        space = rf"\s{{1,{_MOST_SPACE}}}"
+        one = "|".join(_SPACE.sub(lambda _: space, _quoted(word)) for word in words)
         pattern = rf"{_NO_LETTER}({one})(?:{_NO_LETTER}|\z)" if whole else f"({one})"
         self._search = compiled(pattern, longest=True)
 
@@ -106,9 +112,9 @@ class UrlFinder:
     """
 
     def __init__(self, allow: Iterable[str], deny: Iterable[str]) -> None:
-        self._allow, self._deny = tuple(map(_ascii_host, allow)), tuple(map(_ascii_host, deny))
+        self._allow, self._deny = frozenset(map(_ascii_host, allow)), frozenset(map(_ascii_host, deny))
         schemes = "|".join(re.escape(scheme) for scheme in _SCHEMES if scheme != "www.")
-        bare = "|".join(map(re.escape, self._deny))
+        bare = "|".join(map(re.escape, sorted(self._deny)))
         hosts = rf"|(?:[a-z0-9-]+\.)*(?:{bare})" if bare else ""
         self._search = compiled(rf"{schemes}|www\.{_AUTHORITY}{hosts}")
         self._open = _partial([(scheme, _URL) for scheme in _SCHEMES], r"[a-z0-9-][a-z0-9.-]*" + f"(?:{_URL}*)")
@@ -166,8 +172,13 @@ def _leading(text: str) -> str:
     return "" if match is None else match.group().rstrip(".-")
 
 
-def _covers(names: tuple[str, ...], host: str) -> bool:
-    return any(host == name or host.endswith("." + name) for name in names)
+def _covers(names: frozenset[str], host: str) -> bool:
+    """Whether the host or a domain above it is among the names. The time does not depend on their number."""
+    while host:
+        if host in names:
+            return True
+        host = host.partition(".")[2]
+    return False
 
 
 def _ascii_host(host: str) -> str:

@@ -86,6 +86,11 @@ def test_forms_of_a_word(text: str, expected: str) -> None:
     assert whole(text, words("bad"))[0] == expected
 
 
+@pytest.mark.parametrize("between", [" ", "\n", "  ", " \n  ", "\\n"])
+def test_white_space_within_a_phrase_makes_no_difference(between: str) -> None:
+    assert whole(f"the project{between}atlas!", words("project atlas"))[0] == "the […]!"
+
+
 def test_lookalikes_count_as_an_option() -> None:
     cyrillic = "\u0455\u0435cret"
     assert whole(cyrillic, words("secret"))[0] == cyrillic
