@@ -70,6 +70,8 @@ class _Cache(msgspec.Struct):
     ttl: int
     until: float
     """Loop time."""
+    works: bool = False
+    """Whether a request that named it was answered."""
 
 
 class NamedCache(NamedTuple):
@@ -152,9 +154,16 @@ class CachedContents:
         """Whether a request failed because of the cache that it named."""
         return status in _LOST and (status != 400 or b"cach" in body.lower())
 
+    def answered(self, digest: bytes) -> None:
+        """Note that a request was answered with this cache."""
+        if (cache := self._caches.get(digest)) is not None:
+            cache.works = True
+
     def forget(self, digest: bytes) -> None:
-        """Name a cache no longer."""
-        self._caches.pop(digest, None)
+        """Name a cache no longer. One that has never worked is not created again soon, because that costs money."""
+        cache = self._caches.pop(digest, None)
+        if cache is not None and not cache.works:
+            _put(self._rests, digest, self._client.now() + REST, MOST_RESTS)
 
     async def aclose(self) -> None:
         """End the creations that are running. The caches end by themselves."""

@@ -218,6 +218,7 @@ class GeminiAdapter:
             if named is not None:
                 response = await self._sent(verb, request, encoded(named.fields), call)
                 if is_answer(response.status):
+                    caches.answered(named.digest)
                     return response
                 body = await error_body(response)
                 if not caches.is_lost(response.status, body):

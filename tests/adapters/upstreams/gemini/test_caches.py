@@ -256,16 +256,25 @@ async def test_the_breakpoints_of_a_pool_apply_to_chats_and_to_google_s_own_clie
 @pytest.mark.parametrize("streams", [False, True])
 async def test_a_request_with_a_lost_cache_is_sent_whole(lost: tuple[int, str, str], streams: bool) -> None:
     async with rigged() as rig:
-        for text in ("one", "two"):
+        for text in ("one", "two", "three"):
             await rig.send(chat(SYSTEM, user(text)))
         rig.server.caches.entries.clear()
         rig.server.caches.lost = lost
-        answer, _ = await rig.send(chat(SYSTEM, user("three"), stream=streams))
+        answer, _ = await rig.send(chat(SYSTEM, user("four"), stream=streams))
         assert answer.usage.prompt_tokens == 1502
-        assert rig.named[2:] == ["cachedContents/c0", None]
-        for text in ("four", "five"):
+        assert rig.named[2:] == ["cachedContents/c0", "cachedContents/c0", None]
+        for text in ("five", "six"):
             await rig.send(chat(SYSTEM, user(text)))
         assert rig.named[-2:] == [None, "cachedContents/c1"]
+
+
+async def test_a_cache_that_never_works_is_not_created_for_each_request() -> None:
+    async with rigged() as rig:
+        for _ in range(6):
+            await rig.send(chat(SYSTEM, user("hi")))
+            rig.server.caches.entries.clear()
+        assert rig.named == [None, None, "cachedContents/c0", None, None, None, None]
+        assert len(rig.created) == 1
 
 
 async def test_another_failure_of_a_request_with_a_cache_is_the_answer() -> None:
