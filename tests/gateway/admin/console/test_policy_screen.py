@@ -135,7 +135,7 @@ async def test_a_draft_is_completed_and_outlives_the_screen(console: OpenConsole
         await check_accessibility(c.page)
         await c.page.click("Discard")
         await c.page.until(f"{draft}.includes('to: main')")
-        assert await c.page.evaluate("sessionStorage.getItem('draft')") is None
+        await c.page.until("sessionStorage.getItem('draft') === null")  # an effect after the next paint
 
 
 async def test_a_file_that_may_not_be_edited_has_no_way_to_apply(console: OpenConsole) -> None:
