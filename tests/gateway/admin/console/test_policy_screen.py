@@ -124,14 +124,14 @@ async def test_a_draft_is_completed_and_outlives_the_screen(console: OpenConsole
             )
         await check_accessibility(c.page)
         await c.page.press("Enter")
-        draft = "document.querySelector('#draft').value"
-        assert await c.page.evaluate(draft) == "pools:\n- name: x\n  balance: "
-        assert await c.page.evaluate("document.querySelector('.editor pre').textContent") == "1\n2\n3"
+        draft, completed = "document.querySelector('#draft').value", "pools:\n- name: x\n  balance: "
+        await c.page.until(f"{draft} === {completed!r}")
+        await c.page.until("document.querySelector('.editor pre').textContent === '1\\n2\\n3'")
         await c.page.click("Tenants", "nav a")
         await c.page.shows("acme")
         await c.page.click("Policy", "nav a")
         await c.page.shows("This is your draft of")
-        assert await c.page.evaluate(draft) == "pools:\n- name: x\n  balance: "
+        await c.page.until(f"{draft} === {completed!r}")
         await check_accessibility(c.page)
         await c.page.click("Discard")
         await c.page.until(f"{draft}.includes('to: main')")
