@@ -87,7 +87,14 @@ class Page:
         return str(await self.evaluate("(s) => document.querySelector(s)?.innerText ?? ''", selector))
 
     async def click(self, name: str, kinds: str = "button, a, summary, input[type=checkbox]", at: int = 0) -> None:
-        """Click with the mouse at the element of a name: an element that another one covers cannot be clicked."""
+        """Click with the mouse at the element of a name: an element that another one covers cannot be clicked.
+
+        The page may move after the look, when what it loads arrives. A click that the element did not get is repeated.
+        """
+        while not await self._clicked(name, kinds, at):
+            pass
+
+    async def _clicked(self, name: str, kinds: str, at: int) -> bool:
         point = await self.until(
             f"""async (kinds, name, at) => {{
               const e = ({_FIND})(kinds, name, at);
@@ -99,13 +106,20 @@ class Page:
               await new Promise((done) => setTimeout(done, 100));
               const [x, y] = place(), top = document.elementFromPoint(x, y);
               if (x !== before[0] || y !== before[1]) return null;  // the page still moves
-              return top && (e.contains(top) || top.contains(e)) ? [x, y] : null;
+              if (!top || !(e.contains(top) || top.contains(e))) return null;
+              window.wasClicked = false;
+              e.addEventListener("click", () => {{ window.wasClicked = true; }}, {{capture: true, once: true}});
+              return [x, y];
             }}""",
             kinds, name, at,
         )  # fmt: skip
         mouse = {"x": point[0], "y": point[1], "button": "left", "clickCount": 1}
         await self.send("Input.dispatchMouseEvent", type="mousePressed", **mouse)
         await self.send("Input.dispatchMouseEvent", type="mouseReleased", **mouse)
+        try:
+            return await self.evaluate("window.wasClicked") is not False
+        except DevToolsError:
+            return True  # the click has replaced the page
 
     async def fill(self, label: str, text: str) -> None:
         """Replace the text of a field by typing."""
