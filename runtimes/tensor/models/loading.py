@@ -62,16 +62,7 @@ def _read(repository: Repository, name: str, override: Override | None) -> tuple
         return _of_repository(repository.find(name), override)
     if not override.config:
         raise SourceError("files were sent without a configuration: send `config` with them")
-    try:
-        folder = unpack(name, override)
-    except RepositoryError as error:
-        raise SourceError(str(error)) from None
-    try:
-        reading = _reading(folder, override)
-    except BaseException:
-        remove(folder.path)
-        raise
-    return Source(folder, reading.config, override.digest, temporary=True), reading
+    return _temporary(lambda: (unpack(name, override), override.digest), override)
 
 
 def _of_repository(folder: ModelFolder, override: Override | None) -> tuple[Source, Reading]:
@@ -79,8 +70,18 @@ def _of_repository(folder: ModelFolder, override: Override | None) -> tuple[Sour
     if folder.listed is None or not folder.listed.archives:
         reading = _reading(folder, override)
         return Source(folder, reading.config, digest), reading
+
+    def unpacking() -> tuple[ModelFolder, str]:
+        own, contents = unpacked(folder)
+        return own, f"{digest} {contents}"
+
+    return _temporary(unpacking, override)
+
+
+def _temporary(unpacking: Callable[[], tuple[ModelFolder, str]], override: Override | None) -> tuple[Source, Reading]:
+    """The source in a folder that `unpacking` makes, with its digest. A failure leaves no file."""
     try:
-        folder, contents = unpacked(folder)
+        folder, digest = unpacking()
     except RepositoryError as error:
         raise SourceError(str(error)) from None
     try:
@@ -88,7 +89,7 @@ def _of_repository(folder: ModelFolder, override: Override | None) -> tuple[Sour
     except BaseException:
         remove(folder.path)
         raise
-    return Source(folder, reading.config, f"{digest} {contents}", temporary=True), reading
+    return Source(folder, reading.config, digest, temporary=True), reading
 
 
 def _reading(folder: ModelFolder, override: Override | None) -> Reading:
