@@ -7,7 +7,7 @@ from adapters.stream import DerivedStream
 from gateway.features.guards.texts import masked_arguments
 from gateway.features.guards.verdicts import SideGuard
 from gateway.traffic.guarded.chats import GuardedStream
-from gateway.traffic.guarded.guard import GuardedText
+from gateway.traffic.guarded.guard import GuardedReader, GuardedText
 from gateway.traffic.guarded.tensors import GuardedTensorStream
 from policies.guards.masking import HeldText, TextTooLong
 from policies.pipelines.window import HeldToolCall
@@ -50,7 +50,7 @@ class _Text:
         return self._held.end()
 
 
-def reader_of(request: ModelRequest, answer: Answer, guard: SideGuard) -> GuardedStream | GuardedTensorStream | None:
+def reader_of(request: ModelRequest, answer: Answer, guard: SideGuard) -> GuardedReader | None:
     """A stream with the texts that may leave; None for a stream that cannot be read."""
     form = answer.form
     if form.wire in ("oip-http", "oip-grpc"):
@@ -65,9 +65,9 @@ class MonitoredStream(DerivedStream):
 
     __slots__ = ("_reader",)
 
-    def __init__(self, inner: Answer, reader: GuardedStream | GuardedTensorStream) -> None:
+    def __init__(self, inner: Answer, reader: GuardedReader) -> None:
         super().__init__(inner)
-        self._reader: GuardedStream | GuardedTensorStream | None = reader
+        self._reader: GuardedReader | None = reader
 
     async def _next(self, patience: float | None = None) -> bytes:
         try:

@@ -13,6 +13,7 @@ from gateway.features.pipelines.examiner import Examiner
 from gateway.features.pipelines.scope import Bound, Estimate, Output, StepScope
 from gateway.features.pipelines.values import UnusableValueError, Value, elements_of
 from gateway.traffic.guarded.chats import GuardedStream
+from gateway.traffic.guarded.guard import GuardedReader
 from gateway.traffic.guarded.tensors import GuardedTensorStream
 
 
@@ -53,7 +54,7 @@ class GuardNode:
             if not self._tolerant:
                 raise
 
-    def _stream(self, answer: Answer, scope: StepScope) -> GuardedStream | GuardedTensorStream:
+    def _stream(self, answer: Answer, scope: StepScope) -> GuardedReader:
         guard = Examined(self._examiner, scope, tolerant=self._tolerant)
         if answer.form.wire in ("oip-http", "oip-grpc"):
             return GuardedTensorStream(answer, guard)

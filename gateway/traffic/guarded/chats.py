@@ -5,11 +5,10 @@ from typing import Any
 import msgspec
 
 from adapters.answer import Answer
-from adapters.stream import DerivedStream
 from adapters.wire import sse
 from adapters.wire.openai.chat_reader import answer_text
 from gateway.traffic.generated_text import Object, events_of
-from gateway.traffic.guarded.guard import GuardedText, StreamGuard
+from gateway.traffic.guarded.guard import GuardedReader, GuardedText, StreamGuard
 from policies.pipelines.window import HeldToolCalls, ToolCallOverflowError
 
 _TEXTS = ("content", "reasoning", "reasoning_content", "refusal")
@@ -48,7 +47,7 @@ class _GuardedChoice:
         return list(self._texts.items())
 
 
-class GuardedStream(DerivedStream):
+class GuardedStream(GuardedReader):
     """Reads the events of a chat or a completion, and writes new events with the released texts.
 
     Only known fields are written, without log-probabilities, so that no field can carry text past the guard. Tool calls
@@ -65,19 +64,7 @@ class GuardedStream(DerivedStream):
         self._is_chat = True
         self._out: list[bytes] = []
 
-    async def _next(self, patience: float | None = None) -> bytes:
-        while True:
-            try:
-                piece = await self._inner.__anext__()
-            except StopAsyncIteration:
-                if not (out := await self.take(None)):
-                    raise
-                return out
-            if out := await self.take(piece):
-                return out
-
     async def take(self, piece: bytes | None) -> bytes:
-        """Read a piece of the stream, or None at its end. Returns what may leave."""
         if piece is None:
             await self._end_all()
         else:

@@ -1,8 +1,10 @@
-"""What examines the texts of a stream."""
+"""What examines the texts of a stream, and the stream of what may leave."""
 
+from abc import abstractmethod
 from typing import Protocol
 
 from adapters.errors import InferenceError
+from adapters.stream import DerivedStream
 from policies.pipelines.window import HeldToolCall
 
 
@@ -35,3 +37,24 @@ class StreamGuard(Protocol):
     def unreadable(self, message: str) -> InferenceError:
         """The error of a stream that cannot be examined."""
         ...
+
+
+class GuardedReader(DerivedStream):
+    """A stream of what may leave of another one. A block ends it with an error and cancels the upstream."""
+
+    __slots__ = ()
+
+    async def _next(self, patience: float | None = None) -> bytes:
+        while True:
+            try:
+                piece = await self._inner.__anext__()
+            except StopAsyncIteration:
+                if not (out := await self.take(None)):
+                    raise
+                return out
+            if out := await self.take(piece):
+                return out
+
+    @abstractmethod
+    async def take(self, piece: bytes | None) -> bytes:
+        """Read a piece of the stream, or None at its end. Returns what may leave."""

@@ -5,13 +5,12 @@ from dataclasses import replace
 
 from adapters.answer import Answer
 from adapters.errors import BackendError, CallerError
-from adapters.stream import DerivedStream
 from adapters.tensors import FINAL, Inferred, Tensor, element_count, join_bytes, split_bytes
 from adapters.types import OIP_GENERATE, OIP_JSON, Form
 from adapters.wire import sse
 from adapters.wire.oip import generate as oip_generate
 from adapters.wire.oip import responses as oip_responses
-from gateway.traffic.guarded.guard import GuardedText, StreamGuard
+from gateway.traffic.guarded.guard import GuardedReader, GuardedText, StreamGuard
 from policies.pipelines.window import CharacterDecoder
 
 MAX_TEXTS = 1024
@@ -26,7 +25,7 @@ class _GuardedElement:
         self.characters = CharacterDecoder()
 
 
-class GuardedTensorStream(DerivedStream):
+class GuardedTensorStream(GuardedReader):
     """Reads the responses of a stream over HTTP or gRPC, and writes them as events with the released texts.
 
     Each element of an output of BYTES is one text, which the next responses continue. Other outputs pass unchanged;
@@ -45,19 +44,7 @@ class GuardedTensorStream(DerivedStream):
         self._last: Inferred | None = None
         """The last response, after which texts may still be held; None after they have been released."""
 
-    async def _next(self, patience: float | None = None) -> bytes:
-        while True:
-            try:
-                piece = await self._inner.__anext__()
-            except StopAsyncIteration:
-                if not (out := await self.take(None)):
-                    raise
-                return out
-            if out := await self.take(piece):
-                return out
-
     async def take(self, piece: bytes | None) -> bytes:
-        """Read a piece of the stream, or None at its end. Returns what may leave."""
         if piece is None:
             last, self._last = self._last, None
             return b"" if last is None else await self._rest(last, ())
