@@ -142,5 +142,3 @@ def test_an_account_remembers_few_of_the_limits_that_reloads_have_removed() -> N
     timed.configure(limits[-1:])  # a late one comes back with what it has used
     with pytest.raises(LimitExceeded):
         timed.reserve(1, usd=5)
-    timed.configure(limits[:1])  # the first is new: it has what is recorded, and here nothing is
-    timed.reserve(1, usd=5).undo(0.0)
