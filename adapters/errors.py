@@ -6,6 +6,7 @@
     │   │   └── NotThere      caller      no                   yes    this endpoint has no model of the client's name
     │   ├── TooLarge          caller      no                   no     a body or a prompt exceeds its limit
     │   ├── ContentFiltered   caller      no                   no     a guard blocked the content
+    │   │   └── ContentReplaced                                      or writes another answer, where one is possible
     │   ├── ContentRefused    caller      no                   no     the provider refuses the content
     │   ├── ContextTooLong    caller      no                   no     prompt longer than the model's context
     │   └── Unsupported       caller      no                   no     the model's servers lack the operation
@@ -25,6 +26,7 @@
     │       └── Overloaded    capacity    no                   yes    all eligible endpoints and the queue are full
     ├── BackendError          backend     yes                  yes    the upstream failed, or its response is unreadable
     │   ├── StepFailed        backend     no                   no     a step of a pipeline got bad input from another
+    │   ├── GuardFailed       backend     no                   no     a guard could not judge the content
     │   └── ModelFailed       backend     yes                  yes    the model failed: retried at other endpoints only
     │       ├── ServerFailed  backend     yes                  yes    the server reports a failure that may be brief
     │       └── PoisonRequest backend     no                   no     a runtime reports that the request is the cause
@@ -159,6 +161,14 @@ class ContentFiltered(CallerError):
     """A guard of a route, or of a pipeline, blocked the request or its answer."""
 
     code = "content_filter"
+
+
+class ContentReplaced(ContentFiltered):
+    """A guard replaces the answer by `text`. Where no text can be the answer, the content is blocked."""
+
+    def __init__(self, message: str, text: str) -> None:
+        super().__init__(message)
+        self.text = text
 
 
 class ContentRefused(CallerError):
@@ -399,6 +409,14 @@ class StepFailed(BackendError):
     def __init__(self, message: str, *, step: str = "") -> None:
         super().__init__(message)
         self.step = step
+
+
+class GuardFailed(BackendError):
+    """A guard that blocks what it cannot judge could not judge the content."""
+
+    code = "guard_failed"
+    blames_endpoint = False
+    retryable = False
 
 
 class TransportError(InferenceError):

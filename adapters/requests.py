@@ -352,6 +352,8 @@ class AppRequest(ModelRequest, frozen=True, kw_only=True):
     stale: bool = False
     """Whether `body` has another name of the model than the request. Adapters replace the name when they send the body:
     a rename must not copy a large body on the event loop."""
+    own_headers: tuple[tuple[str, str], ...] = ()
+    """Headers of a request that the gateway itself makes."""
 
     def __post_init__(self) -> None:
         """Check the path. Raises `CallerError` if it leaves the app's root: no front door can create such a request."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from config.schema.config import Config
+from config.schema.guards import LanguageGuardConfig
 from config.schema.pipelines.pipeline import NodeConfig
 from config.schema.pool import PoolConfig
 from config.schema.protocols.bus import BusProtocol
@@ -31,6 +32,8 @@ def _extras(config: Config) -> Iterator[str]:
         yield "postgres"
     if config.guards:
         yield "guards"
+    if any(isinstance(guard, LanguageGuardConfig) for guard in config.guards):
+        yield "languages"
     for binding in config.listen.bus:
         yield binding.broker.scheme
     for pool in config.pools:

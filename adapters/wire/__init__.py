@@ -32,4 +32,5 @@ signals.py           server-reported load, from metrics
 ext_proc.py          Envoy's external processing, by the endpoint picker protocol
 proto_fields.py      fields of a protobuf message by tag, without copies
 proto_json.py        protobuf messages as JSON objects
+webhook_signature.py  the signature of a message to a webhook
 """

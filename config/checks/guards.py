@@ -1,13 +1,18 @@
 """Checks of guards: their names exist and are used, and what they compare can be compiled."""
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
+from config.checks.pipelines.walk import model_names, takes_tensors
 from config.document import Document, Node, names
+from config.expressions import BOOL, CompileError, compile_expression
 from config.installing import installing
 from config.patterns import EngineMissing, PatternError, compiled, longest_match
 from config.problem import Problem, closest
 from config.schema.guards import MOST_WORDS
+from config.schema.pipelines.outputs import GENERATED, NOTHING, TENSORS, variables
+from config.schema.text import covers
 
 
 def check(doc: Document, root: Node) -> Iterator[Problem]:
@@ -19,6 +24,11 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
     for guard in root["guards"]:
         yield from _patterns(doc, guard)
         yield from _file(doc, guard["file"])
+        yield from _models(doc, root, guard)
+        yield from _condition(doc, root, guard)
+        yield from _schema(doc, guard)
+        if guard["kind"].text == "language" and find_spec("py3langid") is None:
+            yield doc.problem(guard["kind"].place, f"needs py3langid: {installing('languages')}")
 
 
 def advice(doc: Document, root: Node) -> Iterator[Problem]:
@@ -62,6 +72,43 @@ def _patterns(doc: Document, guard: Node) -> Iterator[Problem]:
         except EngineMissing as error:
             yield doc.problem(pattern.place, f"needs {error}: {installing('guards')}")
             return
+
+
+def _models(doc: Document, root: Node, guard: Node) -> Iterator[Problem]:
+    """Report models that do not exist."""
+    configured = model_names(root)
+    for field in ("model", "embed", "to"):
+        name = guard[field]
+        if name.text is not None and configured and not any(covers(each, name.text) for each in configured):
+            yield doc.problem(name.place, f'no model is named "{name.text}"', closest(name.text, configured))
+
+
+def _condition(doc: Document, root: Node, guard: Node) -> Iterator[Problem]:
+    """Report a condition that does not compile."""
+    condition, model = guard["match_if"], guard["model"]
+    if not isinstance(condition.value, str) or model.text is None:
+        return
+    own = TENSORS if takes_tensors(root)(model.text) else GENERATED
+    try:
+        compile_expression(condition.value, variables(NOTHING, {}, own), BOOL)
+    except CompileError as error:
+        yield doc.problem(condition.place, str(error))
+
+
+def _schema(doc: Document, guard: Node) -> Iterator[Problem]:
+    """Report what is no schema."""
+    schema = guard["json_schema"]
+    if not isinstance(schema.value, dict):
+        return
+    try:
+        from jsonschema import Draft202012Validator, SchemaError
+    except ModuleNotFoundError:
+        yield doc.problem(schema.place, f"needs jsonschema: {installing('guards')}")
+        return
+    try:
+        Draft202012Validator.check_schema(schema.value)
+    except SchemaError as error:
+        yield doc.problem(schema.place, f"is no JSON Schema: {error.message}"[:300])
 
 
 def _file(doc: Document, file: Node) -> Iterator[Problem]:

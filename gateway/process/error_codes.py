@@ -139,6 +139,8 @@ SERVERS = (
       "Replace the key: a `file:` is read again without a restart."),
     _("upstream_model_not_found", (502,), "The server does not have the model.", "Check `model` of the pool."),
     _("upstream_path_not_found", (502,), "The server has no such path.", "Check the endpoint's URL, or `root`."),
+    _("guard_failed", (502,), "A guard could not judge the content, and blocks what it cannot judge.",
+      "Look at the guard's model or service in the log; with `on_error: pass` such content passes."),
     _("pipeline_step_failed", (502,), "A step's model refused the output of another step.",
       "Run the step that the message names by itself."),
     _("storage_unavailable", (503,), "The store of files does not answer.", "Restore the disk, the bucket or its key."),

@@ -23,6 +23,7 @@ from gateway.request.path_parts import (
     prepared,
     separated,
     unknown_model,
+    with_guards,
 )
 from gateway.request.route_plan import RoutePlan
 from gateway.request.services import Services
@@ -31,6 +32,7 @@ from gateway.request.spine import Exchange, Observer
 from gateway.telemetry import Record
 from gateway.telemetry.traces.span_attributes import LARGE
 from gateway.traffic.queue import priority_of
+from policies.routing.decision import Decision
 
 End = Callable[[Record, BaseException | None, int | None], None]
 """Ends the exchange of a record, with the status that the client received."""
@@ -40,7 +42,8 @@ class ClientExchange(Exchange):
     """The exchange of a client."""
 
     __slots__ = (
-        "_end", "headers", "now", "plan", "principal", "received", "record", "reservation", "rng", "snapshot", "time",
+        "_end", "headers", "moved", "now", "own_observers", "plan", "principal", "received", "record", "reservation",
+        "rng", "snapshot", "time",
     )  # fmt: skip
 
     plan: RoutePlan
@@ -69,8 +72,35 @@ class ClientExchange(Exchange):
         """Unix seconds of the decision."""
         self.now = 0.0
         """Loop time of the reservation."""
+        self.moved = False
+        """Whether a guard has sent the request to another model. It does so once."""
+        self.own_observers: tuple[Observer, ...] = ()
+        """The observers that the request has on any route."""
         self._end = end
         record.stream = request.stream
+
+    def move_to(self, model: str) -> None:
+        """Let another model of the file answer, by its own routes: the operator's choice, for which the client needs no
+        right. Raises `NotFound` without a route. Before anything is reserved."""
+        resolved, record = self.snapshot.catalogue.find(model), self.record
+        assert resolved is not None  # the checks of the file found it
+        if resolved.rules.model == self.model:
+            return
+        self.model = record.model = resolved.rules.model
+        request = self.request.codec.rename(self.request, resolved.name or model)
+        self.facts = facts_of(self.principal, request, resolved, self.headers, record.request_id, self.time)
+        decision = resolved.rules.decide(self.facts, self.rng)
+        if decision is None:
+            raise unknown_model(model, "no_route")
+        self.moved = True
+        self._follow(decision, request)
+
+    def _follow(self, decision: Decision, request: ModelRequest) -> None:
+        self.decision = self.record.decision = decision
+        self.arm = self.record.arm = decision.arm
+        self.request = self.received = request
+        self.plan = plan = self.snapshot.plan(decision)
+        self.upstream, self.observers = plan.upstream, plan.observers + plan.of_clients + self.own_observers
 
     def decide(self) -> None:
         """A client receives the same error for a model that is unknown, not allowed, out of scope or without a matching
@@ -96,11 +126,8 @@ class ClientExchange(Exchange):
             raise unknown_model(requested, "no_route")
         if not (scope is None or scope.allows_route(decision.name)):
             raise unknown_model(requested, "route_out_of_scope")
-        self.decision = record.decision = decision
-        self.arm = record.arm = decision.arm
-        self.request = self.received = request
-        self.plan = plan = snapshot.plan(decision)
-        self.upstream, self.observers = plan.upstream, plan.observers + plan.of_clients + self.observers
+        self.own_observers = self.observers
+        self._follow(decision, request)
 
     async def prepare(self) -> None:
         decision, snapshot, record, services = self.decision, self.snapshot, self.record, self.services
@@ -195,7 +222,10 @@ class ClientExchange(Exchange):
         charged = usage
         if usage is None and isinstance(error, ContextTooLong):
             charged = Usage(prompt_tokens=request.prompt_tokens)
-        self.reservation.settle(amounts_of(request, charged), record.cost, self.services.clock())
+        amounts = amounts_of(request, charged)
+        if record.guarding is not None:
+            amounts, record.cost = with_guards(amounts, record.cost, record.guarding)
+        self.reservation.settle(amounts, record.cost, self.services.clock())
         record.draws += self.reservation.draws
         record.usage = usage
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from adapters import offload
+from adapters.call import StepTrace
 from adapters.errors import CallerError, ComputationLost, InferenceError, ModelFailed, NotFound
 from adapters.offload import codecs
 from adapters.requests import InferRequest, ModelRequest
@@ -116,6 +117,15 @@ def amounts_of(request: ModelRequest, usage: Usage | None) -> Amounts:
     if usage is None:
         return NOTHING
     return (1, usage.total_tokens, usage.rows, request.size + usage.bytes, usage.device_ms)
+
+
+def with_guards(amounts: Amounts, cost: Money | None, spent: StepTrace) -> tuple[Amounts, Money | None]:
+    """The amounts and the cost of a request with those of the guards that have called models for it."""
+    usage, own = spent.usage or Usage(), spent.cost
+    requests, tokens, rows, size, device_ms = amounts
+    if own is not None:
+        cost = own if cost is None else Money(cost.picos + own.picos, cost.currency)
+    return (requests, tokens + usage.total_tokens, rows + usage.rows, size, device_ms + usage.device_ms), cost
 
 
 def charge(price: PriceRow, usage: Usage) -> Money:

@@ -79,9 +79,14 @@ class Exchange(ABC):
         whole, broken or cancelled.
         """
         self.decide()
-        for observer in self.observers:
-            if (work := observer.decided(self)) is not None:
-                await work
+        before: Decision | None = None
+        while before is not self.decision:  # an observer may choose another route, whose own observers see it then
+            before = self.decision
+            for observer in self.observers:
+                if (work := observer.decided(self)) is not None:
+                    await work
+                    if before is not self.decision:
+                        break
         await self.prepare()
         await self.reserve()
         try:

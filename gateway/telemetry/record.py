@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from adapters import offload
-from adapters.call import CallTrace
+from adapters.call import CallTrace, StepTrace
 from adapters.errors import InferenceError
 from adapters.http1.relay import Relay
 from adapters.reason import Reason
@@ -50,9 +50,9 @@ class Record:
 
     __slots__ = (
         "allowances", "arm", "client", "cost", "decision", "draft", "draws", "early", "ended", "endpoint", "error",
-        "explanation", "exported", "feedback_id", "guards", "ignored", "key", "lineage", "model", "of_batch",
-        "operation", "pool", "reason", "relay", "request_id", "rng", "roles", "shadowed", "started", "status",
-        "stored", "stream", "team", "tenant", "time", "trace", "usage", "user",
+        "explanation", "exported", "feedback_id", "guarding", "guards", "ignored", "key", "lineage", "model",
+        "of_batch", "operation", "pool", "reason", "relay", "request_id", "rng", "roles", "shadowed", "started",
+        "status", "stored", "stream", "team", "tenant", "time", "trace", "usage", "user",
     )  # fmt: skip
 
     def __init__(self, request_id: str, operation: str, client: str, started: float) -> None:
@@ -92,6 +92,8 @@ class Record:
         self.shadowed: tuple[tuple[str, str], ...] = ()
         self.ignored: Sequence[str] = ()
         """Fields of the request that the model ignored."""
+        self.guarding: StepTrace | None = None
+        """The usage and the cost of guards that call models; None if none has."""
         self.guards: dict[tuple[str, str, str, str], int] | None = None
         """How often guards have found a text: by name, action, mode and side. None if none has."""
         self.early: EarlyHold | None = None

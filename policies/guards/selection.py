@@ -20,10 +20,11 @@ def is_exempt(guard: NamedGuardConfig, roles: Collection[str], key: str) -> bool
 
 
 def guards_answers(config: Config, tenant: str, model: str) -> bool:
-    """Whether a guard may change or refuse an answer of the model to the tenant, on any of its routes."""
+    """Whether a guard may change or refuse an answer of the model to the tenant, on any of its routes, or let another
+    model answer."""
     routes = next((len(each.routes) for each in config.models if each.name == model), 0)
     guards = (guard for route in range(max(routes, 1)) for guard in guards_of(config, tenant, model, route))
-    return any(guard.acts and "answer" in guard.on for guard in guards)
+    return any(guard.acts and ("answer" in guard.on or guard.action in ("replace", "route")) for guard in guards)
 
 
 def _names(config: Config, tenant: str, model: str, route: int) -> Iterator[str]:

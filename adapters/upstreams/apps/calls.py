@@ -95,7 +95,8 @@ class AppCalls:
             fields.append(("content-type", request.content_type))
         if request.encoding:
             fields.append(("content-encoding", request.encoding))
-        own = {name for name, _ in call.fields}
+        fields += request.own_headers
+        own = {name for name, _ in fields}
         names = [name for name in self._headers if name not in own]
         fields += [(name, value) for name in names if (value := call.headers.get(name)) is not None]
         return fields

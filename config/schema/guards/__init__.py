@@ -1,12 +1,22 @@
 """The ``guards`` of the file: what texts of requests and answers must not contain.
 
-kinds.py   the sections, one for each kind
+kinds.py   the sections of guards that compare texts, one for each kind
+judges.py  the sections of guards that judge whole texts
 """
 
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import ConfigDict
 
+from config.schema.guards.judges import (
+    InjectionGuardConfig,
+    JudgingGuardConfig,
+    LanguageGuardConfig,
+    ModelGuardConfig,
+    SchemaGuardConfig,
+    TopicsGuardConfig,
+    WebhookGuardConfig,
+)
 from config.schema.guards.kinds import (
     MOST_WORDS,
     ExemptConfig,
@@ -20,8 +30,9 @@ from config.schema.guards.kinds import (
 from config.schema.section import any_of, by_kind
 
 __all__ = [
-    "KINDS", "MOST_WORDS", "AnyGuard", "ExemptConfig", "NamedGuardConfig", "PatternGuardConfig", "SecretsGuardConfig",
-    "Side", "UrlsGuardConfig", "WordsGuardConfig",
+    "KINDS", "MOST_WORDS", "AnyGuard", "ExemptConfig", "InjectionGuardConfig", "JudgingGuardConfig",
+    "LanguageGuardConfig", "ModelGuardConfig", "NamedGuardConfig", "PatternGuardConfig", "SchemaGuardConfig",
+    "SecretsGuardConfig", "Side", "TopicsGuardConfig", "UrlsGuardConfig", "WebhookGuardConfig", "WordsGuardConfig",
 ]  # fmt: skip
 
 _SECTIONS: tuple[type[NamedGuardConfig], ...] = (
@@ -29,6 +40,12 @@ _SECTIONS: tuple[type[NamedGuardConfig], ...] = (
     PatternGuardConfig,
     SecretsGuardConfig,
     UrlsGuardConfig,
+    ModelGuardConfig,
+    InjectionGuardConfig,
+    TopicsGuardConfig,
+    LanguageGuardConfig,
+    SchemaGuardConfig,
+    WebhookGuardConfig,
 )
 KINDS: dict[str, type[NamedGuardConfig]] = by_kind(_SECTIONS)
 """The section of each kind."""
@@ -39,7 +56,9 @@ class _NoKind(NamedGuardConfig):
 
     model_config = ConfigDict(extra="ignore")
 
-    kind: Literal["words", "pattern", "secrets", "urls"]
+    kind: Literal[
+        "words", "pattern", "secrets", "urls", "model", "injection", "topics", "language", "schema", "webhook"
+    ]
 
 
 if TYPE_CHECKING:

@@ -7,13 +7,14 @@ from pydantic import Field
 
 from config.schema.identity import Role
 from config.schema.section import Conflict, Section
-from config.schema.text import LocalFile, Name, Shape
+from config.schema.text import LocalFile, ModelName, Name, Shape
 
 MOST_WORDS = 100_000
 """Words of one guard."""
 Side = Literal["prompt", "answer"]
 Word = Annotated[str, Field(min_length=1, max_length=256)]
 Pattern = Annotated[str, Field(min_length=1, max_length=2048)]
+Replacement = Annotated[str, Field(min_length=1, max_length=16_384)]
 Host = Annotated[
     str, Shape(r"(\*\.)?[^\s/:@?#*]{1,253}", "a host such as example.com, without a scheme, a port or a path")
 ]
@@ -33,9 +34,14 @@ class NamedGuardConfig(Section):
 
     name: Name
     """Name of the guard, for ``guards`` of tenants, models and routes, and in logs and metrics."""
-    action: Literal["block", "mask", "warn"] = "block"
+    action: Literal["block", "mask", "warn", "replace", "route"] = "block"
     """``block``: refuse the request, or end the answer with the error ``content_filter``. ``mask``: write ``[…]`` in
-    the place of the text. ``warn``: change nothing, and name the guard in the header ``x-headrace-guards``."""
+    the place of the text. ``warn``: change nothing, and name the guard in the header ``x-headrace-guards``.
+    ``replace``: the answer is ``text``. ``route``: the model ``to`` answers."""
+    text: Replacement | None = None
+    """With ``replace``: the answer, with the status 200 and the finish reason ``content_filter``."""
+    to: ModelName | None = None
+    """With ``route``: the model that answers, by its own routes. The client needs no right to use it."""
     mode: Literal["enforce", "monitor"] = "enforce"
     """``monitor`` changes nothing, and only counts what the guard would have done."""
     on: tuple[Side, ...] = Field(("prompt", "answer"), min_length=1)
@@ -48,6 +54,17 @@ class NamedGuardConfig(Section):
     def acts(self) -> bool:
         """Whether the guard changes or refuses something."""
         return self.mode == "enforce" and self.action != "warn"
+
+    def conflicts(self) -> Iterator[Conflict]:
+        for action, field in (("replace", "text"), ("route", "to")):
+            if self.action == action and not self.has(field):
+                yield Conflict(("action",), f"`{action}` needs `{field}`", concerns_value=True)
+            elif self.action != action:
+                yield from self.inert(f"belongs to the action `{action}`", field)
+        if self.action == "route" and "answer" in self.on:
+            yield Conflict(
+                ("action",), "only a prompt can be sent elsewhere: write `on: [prompt]`", concerns_value=True
+            )
 
 
 class WordsGuardConfig(NamedGuardConfig):
@@ -66,6 +83,7 @@ class WordsGuardConfig(NamedGuardConfig):
     """Whether letters of Cyrillic and Greek count as the Latin letters that they look like."""
 
     def conflicts(self) -> Iterator[Conflict]:
+        yield from super().conflicts()
         if not self.words and self.file is None:
             yield Conflict(("kind",), "finds nothing: give `words` or `file`", concerns_value=True)
 
@@ -97,5 +115,6 @@ class UrlsGuardConfig(NamedGuardConfig):
     """Hosts that are forbidden, with a scheme or without one."""
 
     def conflicts(self) -> Iterator[Conflict]:
+        yield from super().conflicts()
         if not self.allow and not self.deny:
             yield Conflict(("kind",), "finds nothing: give `allow` or `deny`", concerns_value=True)

@@ -4,17 +4,13 @@ The receiver computes the signature of id, time and body with the shared secret.
 one alert, so that a receiver can ignore a second one.
 """
 
-import base64
-import binascii
-import hmac
 from datetime import UTC, datetime
 
 import msgspec
 
+from adapters.wire.webhook_signature import headers_of as headers_of  # beside the body that it signs
 from config.schema.money import format_amount
 from gateway.features.alerts.thresholds import BudgetAlert
-
-_PREFIX = "whsec_"
 
 
 def body_of(alert: BudgetAlert, at: float) -> bytes:
@@ -34,27 +30,6 @@ def body_of(alert: BudgetAlert, at: float) -> bytes:
             },
         }
     )
-
-
-def headers_of(id_: str, body: bytes, secret: str, now: float) -> dict[str, str]:
-    """The headers that identify and sign a message."""
-    sent = str(int(now))
-    signed = hmac.digest(_key(secret), f"{id_}.{sent}.".encode() + body, "sha256")
-    return {
-        "content-type": "application/json",
-        "webhook-id": id_,
-        "webhook-timestamp": sent,
-        "webhook-signature": f"v1,{base64.b64encode(signed).decode()}",
-    }
-
-
-def _key(secret: str) -> bytes:
-    if secret.startswith(_PREFIX):
-        try:
-            return base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
-        except binascii.Error:
-            pass
-    return secret.encode()
 
 
 def _time(seconds: float) -> str:

@@ -7,4 +7,7 @@ texts.py      the texts of bodies of JSON
 prompts.py    requests of every door
 answers.py    whole answers of every server
 streams.py    the texts of streams
+judged.py     the text of a stream in windows that are judged
+replaced.py   answers that a guard writes instead of a model's
+judges/       guards that judge whole texts: by models, schemas, languages and hosted services
 """

@@ -1,16 +1,20 @@
 """Whole answers of every server behind guards. An answer that cannot be read does not leave."""
 
+import msgspec
+
 from adapters.answer import Answer
 from adapters.errors import CallerError, InferenceError
 from adapters.requests import EmbeddingRequest, InferRequest, ModelRequest
 from adapters.tensors import Inferred
 from adapters.upstreams.inferred import answer_of, decode
+from adapters.wire import decoding
+from adapters.wire.openai.chat_reader import answer_text
 from gateway.features.guards import texts
 from gateway.features.guards.prompts import beside, masked_all
-from gateway.features.guards.verdicts import SideGuard
+from gateway.features.guards.verdicts import Examining
 
 
-async def guarded(request: ModelRequest, answer: Answer, guard: SideGuard) -> Answer:
+async def guarded(request: ModelRequest, answer: Answer, guard: Examining) -> Answer:
     """The answer that may leave: the same, or one with masks. Raises `ContentFiltered` and `Unsupported`."""
     body, form = answer.body, answer.form
     assert body is not None
@@ -31,6 +35,20 @@ async def guarded(request: ModelRequest, answer: Answer, guard: SideGuard) -> An
     return answer
 
 
+def contents(answer: Answer) -> list[str]:
+    """The texts of the choices of a chat or a completion."""
+    try:
+        choices = msgspec.json.decode(answer.body or b"").get("choices") or ()
+        texts_of_choices = [(choice.get("message") or {}).get("content", choice.get("text")) for choice in choices]
+    except (*decoding.MALFORMED_JSON, AttributeError, TypeError):
+        return []
+    return [
+        text
+        for each in texts_of_choices
+        if isinstance(text := each if isinstance(each, str) else answer_text(each), str) and text
+    ]
+
+
 def _json(body: bytes, mask: texts.Mask) -> bytes | None:
     return texts.masked_json(body, mask, answers=True)
 
@@ -39,7 +57,7 @@ def _app(body: bytes, mask: texts.Mask) -> bytes | None:
     return texts.masked_json(body, mask, free=True)
 
 
-async def _tensors(request: ModelRequest, answer: Answer, guard: SideGuard) -> Answer:
+async def _tensors(request: ModelRequest, answer: Answer, guard: Examining) -> Answer:
     try:
         inferred = await decode(answer)
         outputs = await beside(len(answer.body or b""), masked_all, inferred.outputs, guard)
@@ -57,6 +75,6 @@ async def _tensors(request: ModelRequest, answer: Answer, guard: SideGuard) -> A
     return masked
 
 
-def _passed_on(error: CallerError, guard: SideGuard) -> InferenceError:
+def _passed_on(error: CallerError, guard: Examining) -> InferenceError:
     """A block stays one; any other error is of the answer, not of the client."""
     return error if error.code == "content_filter" else guard.unreadable("the texts of the answer")

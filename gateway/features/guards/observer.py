@@ -6,16 +6,17 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from adapters.answer import Answer
-from adapters.errors import InferenceError
+from adapters.errors import ContentReplaced, InferenceError
 from adapters.requests import ModelRequest
 from adapters.wire.native_chat import NativeChat
+from config.schema.guards import Side
 from gateway.features.guards import answers, prompts
+from gateway.features.guards.replaced import ReplacedPrompt, has_text, instead
 from gateway.features.guards.streams import MonitoredStream, reader_of
 from gateway.features.guards.table import GuardSet, GuardTable
-from gateway.features.guards.verdicts import SideGuard
+from gateway.features.guards.verdicts import SideGuard, TextsOf
 from gateway.request.client_exchange import ClientExchange
 from gateway.request.spine import Exchange, Observer
-from gateway.telemetry.record import Record
 from policies.routing.decision import Decision
 
 
@@ -37,7 +38,7 @@ class Guards(Observer):
         guards = self._table.find(exchange.decision, principal.tenant, principal.roles, principal.key_id)
         if guards is None:
             return None
-        one = _GuardedRequest(guards, exchange.record)
+        one = _GuardedRequest(guards, exchange)
         exchange.observers = tuple(one if each is self else each for each in exchange.observers)
         return one.examine(exchange)
 
@@ -45,23 +46,56 @@ class Guards(Observer):
 class _GuardedRequest(Observer):
     """One request and its answer."""
 
-    __slots__ = ("_answer", "_prompt")
+    __slots__ = ("_answer", "_prompt", "_replaces")
 
-    def __init__(self, guards: GuardSet, record: Record) -> None:
-        self._prompt = guards.side("prompt", record)
-        self._answer = guards.side("answer", record)
+    def __init__(self, guards: GuardSet, exchange: ClientExchange) -> None:
+        self._prompt = self._side(guards, "prompt", exchange)
+        self._answer = self._side(guards, "answer", exchange)
+        self._replaces = any(guard.acts and guard.action == "replace" for guard in guards.guards)
+
+    def _side(self, guards: GuardSet, side: Side, exchange: ClientExchange) -> SideGuard | None:
+        guard = guards.side(side, exchange.record)
+        if guard is not None and (judges := guards.judges.get(side)):
+            from gateway.features.guards.judges.base import GuardCalls
+            from gateway.features.guards.judges.panel import Panel
+
+            guard.panel = Panel(judges, guard.report, GuardCalls(exchange, side))
+        return guard
 
     async def examine(self, exchange: ClientExchange) -> None:
-        """Examine the prompt. Raises `ContentFiltered` and `Unsupported`."""
-        request = exchange.request
-        if self._prompt is not None and self._prompt.acts:
-            request = await prompts.guarded(request, self._prompt)
-        elif self._prompt is not None:
-            with suppress(InferenceError):  # what cannot be read is not counted
-                await prompts.guarded(request, self._prompt)
+        """Examine the prompt. Raises `ContentFiltered`, `GuardFailed` and `Unsupported`."""
+        guard = self._prompt
+        try:
+            request = await self._passed(exchange.request)
+        except ContentReplaced as error:
+            if not has_text(exchange.request):
+                await _charge(exchange, error)
+                raise
+            exchange.upstream, self._answer = ReplacedPrompt(error.text), None
+            return
+        except BaseException as error:
+            await _charge(exchange, error)
+            raise
         if self._answer is not None and self._answer.acts:
-            request = _readable(request)
+            whole = self._replaces or (self._answer.panel is not None and bool(self._answer.panel.of_wholes))
+            request = _readable(request, whole=whole)
         exchange.request = exchange.received = request
+        if guard is not None and guard.to is not None and not exchange.moved:
+            exchange.move_to(guard.to)
+
+    async def _passed(self, request: ModelRequest) -> ModelRequest:
+        """The request that may be sent."""
+        guard = self._prompt
+        if guard is None:
+            return request
+        if guard.acts:
+            request = await prompts.guarded(request, guard)
+            await _judged(request, guard)
+            return request
+        with suppress(InferenceError):  # what cannot be read is not counted
+            await prompts.guarded(request, guard)
+            await _judged(request, guard)
+        return request
 
     def answered(self, exchange: Exchange, answer: Answer) -> Awaitable[Answer] | None:
         if self._answer is None:
@@ -70,10 +104,29 @@ class _GuardedRequest(Observer):
         return examine(exchange.request, answer, self._answer)
 
 
-def _readable(request: ModelRequest) -> ModelRequest:
-    """A request whose stream has the events of a chat, which guards read. Raises `CallerError` if no chat is
-    equivalent."""
-    if isinstance(request, NativeChat) and request.stream and not request.payload.reworded:
+async def _judged(request: ModelRequest, guard: SideGuard) -> None:
+    """Let models judge what the other guards let pass. Raises `ContentFiltered` and `GuardFailed`."""
+    if guard.panel is not None:
+        collected = TextsOf(guard)
+        await prompts.guarded(request, collected)
+        await guard.panel.examine(collected.texts)
+
+
+async def _charge(exchange: ClientExchange, error: BaseException) -> None:
+    """Charge the guards of a request that is refused: it goes the way of one whose server fails."""
+    spent = exchange.record.guarding
+    if spent is None or (spent.usage is None and spent.cost is None):
+        return
+    with suppress(InferenceError):  # a limit that is exceeded by now
+        await exchange.prepare()
+        await exchange.reserve()
+        exchange.failed(error)
+
+
+def _readable(request: ModelRequest, *, whole: bool) -> ModelRequest:
+    """A request whose stream, or also whose `whole` answer, is a chat's, which guards read. Raises `CallerError` if no
+    chat is equivalent."""
+    if isinstance(request, NativeChat) and (request.stream or whole) and not request.payload.reworded:
         return replace(request, payload=request.payload.with_fields(dict(request.fields)))
     return request
 
@@ -85,18 +138,34 @@ async def _monitored(request: ModelRequest, answer: Answer, guard: SideGuard) ->
         return answer if reader is None else MonitoredStream(answer, reader)
     with suppress(InferenceError):
         await answers.guarded(request, answer, guard)
+        await _judged_answer(request, answer, guard)
     return answer
+
+
+async def _judged_answer(request: ModelRequest, answer: Answer, guard: SideGuard) -> None:
+    """Let models judge a whole answer. Raises `ContentFiltered` and `GuardFailed`."""
+    if (panel := guard.panel) is not None:
+        collected = TextsOf(guard)
+        await answers.guarded(request, answer, collected)
+        await panel.examine(collected.texts)
+        if panel.of_wholes and has_text(request):
+            await panel.examine(answers.contents(answer), whole=True)
 
 
 async def _guarded(request: ModelRequest, answer: Answer, guard: SideGuard) -> Answer:
     """The answer behind its guards. Raises `ContentFiltered` and `Unsupported`; the answer is closed then."""
     try:
         if answer.body is not None:
-            return await answers.guarded(request, answer, guard)
+            guarded = await answers.guarded(request, answer, guard)
+            await _judged_answer(request, guarded, guard)
+            return guarded
         reader = reader_of(request, answer, guard)
         if reader is None:
             raise guard.unreadable("streams of this kind: request a whole answer")
         return await reader.begun()
+    except ContentReplaced as error:
+        await answer.aclose()
+        return instead(request, answer, error)
     except BaseException:
         await answer.aclose()
         raise

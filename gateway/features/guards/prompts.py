@@ -18,7 +18,7 @@ from adapters.wire.native_chat import NativePayload
 from adapters.wire.oip.bodies import HttpPayload
 from adapters.wire.tfserving.predict_v1 import PredictV1Payload
 from gateway.features.guards import texts
-from gateway.features.guards.verdicts import SideGuard
+from gateway.features.guards.verdicts import Examining
 
 LARGE = 256 * 1024
 """Bytes of a request that is examined in a thread."""
@@ -41,7 +41,7 @@ T = TypeVar("T")
 G = TypeVar("G", bound=GenerateRequest)
 
 
-async def guarded(request: ModelRequest, guard: SideGuard) -> ModelRequest:
+async def guarded(request: ModelRequest, guard: Examining) -> ModelRequest:
     """The request that may be sent: the same, or one with masks. Raises `ContentFiltered` and `Unsupported`."""
     if isinstance(request, TokenCount):
         chat = await guarded(request.chat, guard)
@@ -62,7 +62,7 @@ async def beside(size: int, examine: Callable[P, T], *arguments: P.args, **named
     return await asyncio.to_thread(examine, *arguments, **named) if size >= LARGE else examine(*arguments, **named)
 
 
-def _app(request: AppRequest, guard: SideGuard) -> AppRequest:
+def _app(request: AppRequest, guard: Examining) -> AppRequest:
     """A request to an app, whose address has no place for masks."""
     address = unquote(f"{request.path}?{request.query.replace('+', ' ')}")
     if guard.masked(address) != address:
@@ -78,7 +78,7 @@ def _app(request: AppRequest, guard: SideGuard) -> AppRequest:
     return request if body is None else replace(request, body=body, size=len(body))
 
 
-def _text(request: G, guard: SideGuard) -> G:
+def _text(request: G, guard: Examining) -> G:
     payload = request.payload
     if isinstance(payload, NativePayload):
         changed = _changed({**payload.native, **payload.added}, guard)
@@ -92,7 +92,7 @@ def _text(request: G, guard: SideGuard) -> G:
     return request.with_fields({**fields, **changed}) if changed else request
 
 
-def _changed(fields: Fields, guard: SideGuard) -> Fields:
+def _changed(fields: Fields, guard: Examining) -> Fields:
     """The fields with masks, and only these."""
     changed: Fields = {}
     for name, raw in fields.items():
@@ -113,7 +113,7 @@ def _changed(fields: Fields, guard: SideGuard) -> Fields:
 # ── tensors ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _tensors(request: InferRequest, guard: SideGuard) -> InferRequest:
+async def _tensors(request: InferRequest, guard: Examining) -> InferRequest:
     payload = request.payload
     if isinstance(payload, PredictV1Payload) or (isinstance(payload, HttpPayload) and payload.header_length is None):
         try:
@@ -146,12 +146,12 @@ async def _tensors(request: InferRequest, guard: SideGuard) -> InferRequest:
     )  # fmt: skip
 
 
-def masked_all(tensors: list[Tensor], guard: SideGuard) -> list[Tensor]:
+def masked_all(tensors: list[Tensor], guard: Examining) -> list[Tensor]:
     """Tensors with masks; each that does not change is the same. Raises `CallerError`."""
     return [masked_tensor(tensor, guard) for tensor in tensors]
 
 
-def masked_tensor(tensor: Tensor, guard: SideGuard) -> Tensor:
+def masked_tensor(tensor: Tensor, guard: Examining) -> Tensor:
     """A tensor with masks in its elements of BYTES; the same if nothing changes. Raises `CallerError`."""
     if tensor.datatype != "BYTES":
         return tensor
@@ -164,7 +164,7 @@ def masked_tensor(tensor: Tensor, guard: SideGuard) -> Tensor:
     return Tensor(tensor.name, tensor.datatype, tensor.shape, join_bytes(masked), tensor.parameters)
 
 
-def masked_bytes(element: bytes, guard: SideGuard, *, masks: bool = True) -> bytes:
+def masked_bytes(element: bytes, guard: Examining, *, masks: bool = True) -> bytes:
     """Bytes with masks; those that are no text stay as they are. Raises `Unsupported` if masks are not possible."""
     text = bytes(element).decode("utf-8", "surrogateescape")
     masked = guard.masked(text)

@@ -9,7 +9,7 @@ from gateway.features.guards.verdicts import SideGuard
 from gateway.traffic.guarded.chats import GuardedStream
 from gateway.traffic.guarded.guard import GuardedReader, GuardedText
 from gateway.traffic.guarded.tensors import GuardedTensorStream
-from policies.guards.masking import HeldText, TextTooLong
+from policies.guards.masking import TextTooLong
 from policies.pipelines.window import HeldToolCall
 
 
@@ -19,11 +19,18 @@ class TextsGuard:
     def __init__(self, guard: SideGuard) -> None:
         self._guard = guard
 
-    def text(self) -> GuardedText:
-        return _Text(self._guard)
+    def text(self, name: str = "") -> GuardedText:
+        text, panel = _Text(self._guard), self._guard.panel
+        if panel is None:
+            return text
+        from gateway.features.guards.judged import JudgedText
+
+        return JudgedText(text, panel, acts=self._guard.acts, is_whole=name == "content")
 
     async def call(self, call: HeldToolCall) -> tuple[str, str] | None:
         name, arguments = call.name, "".join(call.arguments)
+        if self._guard.panel is not None:
+            await self._guard.panel.examine([call.text])
         masked = self._guard.masked(name), masked_arguments(arguments, self._guard.masked(arguments))
         return None if masked == (name, arguments) else masked
 
@@ -38,16 +45,16 @@ class _Text:
 
     def __init__(self, guard: SideGuard) -> None:
         self._guard = guard
-        self._held: HeldText = guard.held()
+        self._held = guard.held()
 
     async def feed(self, text: str) -> str:
         try:
-            return self._held.feed(text)
+            return text if self._held is None else self._held.feed(text)
         except TextTooLong as error:
             raise self._guard.too_long(error) from None
 
     async def end(self) -> str:
-        return self._held.end()
+        return "" if self._held is None else self._held.end()
 
 
 def reader_of(request: ModelRequest, answer: Answer, guard: SideGuard) -> GuardedReader | None:

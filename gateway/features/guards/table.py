@@ -1,12 +1,14 @@
 """The guards of a configuration, compiled, and which of them a request meets."""
 
-from collections.abc import Collection
-from typing import NamedTuple
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from config.installing import installing
 from config.patterns import EngineMissing
 from config.schema.config import Config
-from config.schema.guards import NamedGuardConfig, Side
+from config.schema.guards import JudgingGuardConfig, NamedGuardConfig, Side
 from gateway.features.guards.verdicts import SideGuard
 from gateway.telemetry.record import Record
 from gateway.traffic.fleet.member import FleetError
@@ -15,6 +17,12 @@ from policies.guards.masking import Rule, RulesByView, by_view
 from policies.guards.selection import guards_answers, guards_of
 from policies.routing.decision import Decision
 
+if TYPE_CHECKING:
+    from gateway.features.guards.judges.base import Judge
+    from gateway.features.guards.judges.panel import GuardJudge
+
+NO_JUDGES: Mapping[Side, tuple[GuardJudge, ...]] = {}
+
 
 class GuardSet(NamedTuple):
     """The guards of some requests, by the side that they examine. None for a side without a guard."""
@@ -22,14 +30,16 @@ class GuardSet(NamedTuple):
     guards: tuple[NamedGuardConfig, ...]
     prompt: RulesByView | None
     answer: RulesByView | None
+    judges: Mapping[Side, tuple[GuardJudge, ...]] = NO_JUDGES
+    """Those that judge whole texts, by side."""
 
     def side(self, side: Side, record: Record) -> SideGuard | None:
         """The guards of one side of a request."""
         rules = self.prompt if side == "prompt" else self.answer
-        if rules is None:
+        if rules is None and not self.judges.get(side):
             return None
         acts = any(guard.acts and side in guard.on for guard in self.guards)
-        return SideGuard(self.guards, rules, side, record, acts=acts)
+        return SideGuard(self.guards, rules or (), side, record, acts=acts)
 
 
 class GuardTable:
@@ -37,7 +47,10 @@ class GuardTable:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self._rules = {guard.name: _compiled(guard) for guard in config.guards}
+        self._judges: dict[str, Judge] = {
+            guard.name: _judge(guard) for guard in config.guards if isinstance(guard, JudgingGuardConfig)
+        }
+        self._rules = {guard.name: _compiled(guard) for guard in config.guards if guard.name not in self._judges}
         self._sets: dict[tuple[str, ...], GuardSet] = {}
         self._by_place: dict[tuple[object, ...], GuardSet | None] = {}
         self._exempting = any(guard.exempt.roles or guard.exempt.keys for guard in config.guards)
@@ -65,16 +78,42 @@ class GuardTable:
     def _set(self, guards: tuple[NamedGuardConfig, ...]) -> GuardSet:
         names = tuple(guard.name for guard in guards)
         if names not in self._sets:
-            self._sets[names] = GuardSet(guards, self._side(guards, "prompt"), self._side(guards, "answer"))
+            rules = self._side(guards, "prompt"), self._side(guards, "answer")
+            self._sets[names] = GuardSet(guards, *rules, self._judges_of(guards))
         return self._sets[names]
 
     def _side(self, guards: tuple[NamedGuardConfig, ...], side: Side) -> RulesByView | None:
         rules = [
             Rule(index, rule.finder, rule.masks, rule.view)
             for index, guard in enumerate(guards)
-            for rule in (self._rules[guard.name] if side in guard.on else ())
+            for rule in (self._rules.get(guard.name, ()) if side in guard.on else ())
         ]
         return by_view(rules) or None
+
+    def _judges_of(self, guards: tuple[NamedGuardConfig, ...]) -> Mapping[Side, tuple[GuardJudge, ...]]:
+        if not self._judges:
+            return NO_JUDGES
+        from gateway.features.guards.judges.panel import GuardJudge
+
+        judging = [(index, guard) for index, guard in enumerate(guards) if guard.name in self._judges]
+        sides: tuple[Side, ...] = ("prompt", "answer")
+        return {
+            side: tuple(
+                GuardJudge(index, guard, self._judges[guard.name]) for index, guard in judging if side in guard.on
+            )
+            for side in sides
+        }
+
+
+def _judge(guard: JudgingGuardConfig) -> Judge:
+    from gateway.features.guards.judges.build import judge_of
+
+    try:
+        return judge_of(guard)
+    except ModuleNotFoundError as error:
+        raise FleetError(f"the guard {guard.name} needs {error.name}: {installing('guards')}") from None
+    except ValueError as error:
+        raise FleetError(f"the guard {guard.name} cannot be used: {error}") from None
 
 
 def _compiled(guard: NamedGuardConfig) -> list[Rule]:

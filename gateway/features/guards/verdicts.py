@@ -1,11 +1,17 @@
 """What the guards of one request have found, and what they do about it."""
 
-from collections.abc import Sequence
+from __future__ import annotations
 
-from adapters.errors import ContentFiltered, InferenceError, Unsupported
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from adapters.errors import ContentFiltered, ContentReplaced, InferenceError, Unsupported
 from config.schema.guards import NamedGuardConfig, Side
 from gateway.telemetry.record import Record
 from policies.guards.masking import HeldText, RulesByView, TextTooLong, masked
+
+if TYPE_CHECKING:
+    from gateway.features.guards.judges.panel import Panel  # only for guards that judge
 
 BLOCKED = "A guard blocked the content."
 
@@ -13,7 +19,7 @@ BLOCKED = "A guard blocked the content."
 class SideGuard:
     """The guards of one side of one request: of its prompt, or of its answer."""
 
-    __slots__ = ("_guards", "_record", "_rules", "_side", "acts")
+    __slots__ = ("_guards", "_record", "_routed", "_rules", "_side", "acts", "panel")
 
     def __init__(
         self, guards: Sequence[NamedGuardConfig], rules: RulesByView, side: Side, record: Record, *, acts: bool
@@ -24,25 +30,40 @@ class SideGuard:
         self._record = record
         self.acts = acts
         """Whether one of them changes or refuses something."""
+        self.panel: Panel | None = None
+        """Those that judge whole texts; None without one."""
+        self._routed: int | None = None
+
+    @property
+    def to(self) -> str | None:
+        """The model to which the first of the guards in the file sends the request; None to leave it."""
+        return None if self._routed is None else self._guards[self._routed].to
 
     def report(self, index: int) -> None:
-        """Note that a guard has found a text. Raises `ContentFiltered` if it blocks."""
+        """Note that a guard has found a text. Raises `ContentFiltered` if it blocks, and
+        `ContentReplaced` if it replaces the answer."""
         guard = self._guards[index]
         verdicts = self._record.guards
         if verdicts is None:
             verdicts = self._record.guards = {}
         key = (guard.name, guard.action, guard.mode, self._side)
         verdicts[key] = verdicts.get(key, 0) + 1
-        if guard.mode == "enforce" and guard.action == "block":
+        if guard.mode != "enforce":
+            return
+        if guard.action == "block":
             raise ContentFiltered(BLOCKED)
+        if guard.action == "replace":
+            raise ContentReplaced(BLOCKED, guard.text or "")
+        if guard.action == "route" and (self._routed is None or index < self._routed):
+            self._routed = index
 
     def masked(self, text: str) -> str:
         """A whole text with its masks. Raises `ContentFiltered`."""
-        return masked(text, self._rules, self.report)
+        return masked(text, self._rules, self.report) if self._rules else text
 
-    def held(self) -> HeldText:
-        """A text of a stream. Its `feed` raises `ContentFiltered` and `TextTooLong`."""
-        return HeldText(self._rules, self.report)
+    def held(self) -> HeldText | None:
+        """A text of a stream; None without rules. Its `feed` raises `ContentFiltered` and `TextTooLong`."""
+        return HeldText(self._rules, self.report) if self._rules else None
 
     def unreadable(self, subject: str) -> InferenceError:
         """The error of a text that cannot be examined: nothing passes unread."""
@@ -51,3 +72,26 @@ class SideGuard:
     def too_long(self, _: TextTooLong) -> InferenceError:
         """The error of a text that would be held for too long."""
         return ContentFiltered("A guard cannot examine a part of the text: it is too long.")
+
+
+class TextsOf:
+    """Collects the texts that a guard would examine, instead of examining them."""
+
+    acts = False
+
+    def __init__(self, guard: SideGuard) -> None:
+        self.texts: list[str] = []
+        self._guard = guard
+
+    def masked(self, text: str) -> str:
+        """Note a text. Returns it."""
+        self.texts.append(text)
+        return text
+
+    def unreadable(self, subject: str) -> InferenceError:
+        """See `SideGuard.unreadable`."""
+        return self._guard.unreadable(subject)
+
+
+Examining = SideGuard | TextsOf
+"""What receives each text of a request or an answer."""

@@ -15,7 +15,7 @@ class Examined:
         self._scope = scope
         self._tolerant = tolerant
 
-    def text(self) -> GuardedText:
+    def text(self, name: str = "") -> GuardedText:
         return _ExaminedText(self)
 
     async def call(self, call: HeldToolCall) -> None:

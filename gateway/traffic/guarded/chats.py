@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from adapters.answer import Answer
+from adapters.errors import ContentReplaced
 from adapters.wire import sse
 from adapters.wire.openai.chat_reader import answer_text
 from gateway.traffic.generated_text import Object, events_of
@@ -33,13 +34,14 @@ class _GuardedChoice:
         """Each with the index of its call."""
         self.has_role = False
         self.ended = False
+        self.has_finish = False
         self._guard = guard
         self._texts: dict[str, GuardedText] = {}
 
     def text(self, name: str) -> GuardedText:
         """The text of one name."""
         if name not in self._texts:
-            self._texts[name] = self._guard.text()
+            self._texts[name] = self._guard.text(name)
         return self._texts[name]
 
     def texts(self) -> list[tuple[str, GuardedText]]:
@@ -107,6 +109,7 @@ class GuardedStream(GuardedReader):
         if choice.get("finish_reason") is not None:
             await self._end(index, guarded)
             self._write(index, {}, str(choice["finish_reason"]))
+            guarded.has_finish = True
 
     def _hold_calls(self, guarded: _GuardedChoice, delta: Object) -> None:
         calls = delta.get("tool_calls")
@@ -132,6 +135,14 @@ class GuardedStream(GuardedReader):
         return fields
 
     # ── releases ──────────────────────────────────────────────────────────────────────────────────────
+
+    def replaced(self, error: ContentReplaced) -> bytes:
+        for index, guarded in self._choices.items():
+            if not guarded.has_finish:
+                self._write(index, {"content": error.text})
+                self._write(index, {}, "content_filter")
+        out, self._out = b"".join([*self._out, _DONE]), []
+        return out
 
     def _write_text(self, index: int, name: str, text: str) -> None:
         if text:

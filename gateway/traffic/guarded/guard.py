@@ -3,8 +3,10 @@
 from abc import abstractmethod
 from typing import Protocol
 
-from adapters.errors import InferenceError
+from adapters.answer import Answer
+from adapters.errors import ContentReplaced, InferenceError
 from adapters.stream import DerivedStream
+from adapters.types import Form
 from policies.pipelines.window import HeldToolCall
 
 
@@ -23,8 +25,8 @@ class GuardedText(Protocol):
 class StreamGuard(Protocol):
     """What examines the texts of a stream."""
 
-    def text(self) -> GuardedText:
-        """A text that begins."""
+    def text(self, name: str = "") -> GuardedText:
+        """A text that begins. `name` is that of its field, if it has one."""
         ...
 
     async def call(self, call: HeldToolCall) -> tuple[str, str] | None:
@@ -40,12 +42,26 @@ class StreamGuard(Protocol):
 
 
 class GuardedReader(DerivedStream):
-    """A stream of what may leave of another one. A block ends it with an error and cancels the upstream."""
+    """A stream of what may leave of another one. A block ends it with an error and cancels the upstream; a replacement
+    ends it as an answer."""
 
-    __slots__ = ()
+    __slots__ = ("_is_replaced",)
+
+    def __init__(self, inner: Answer, *, content_type: str = "", form: Form | None = None) -> None:
+        super().__init__(inner, content_type=content_type, form=form)
+        self._is_replaced = False
 
     async def _next(self, patience: float | None = None) -> bytes:
-        while True:
+        try:
+            return await self._leaving()
+        except ContentReplaced as error:
+            self._is_replaced = True
+            rest = self.replaced(error)
+            await self._inner.aclose()
+            return rest
+
+    async def _leaving(self) -> bytes:
+        while not self._is_replaced:
             try:
                 piece = await self._inner.__anext__()
             except StopAsyncIteration:
@@ -54,6 +70,11 @@ class GuardedReader(DerivedStream):
                 return out
             if out := await self.take(piece):
                 return out
+        raise StopAsyncIteration
+
+    def replaced(self, error: ContentReplaced) -> bytes:
+        """The end of a stream whose rest a guard replaces. Raises the error itself where no text can be the rest."""
+        raise error
 
     @abstractmethod
     async def take(self, piece: bytes | None) -> bytes:

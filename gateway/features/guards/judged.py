@@ -1,0 +1,58 @@
+"""The text of a stream behind guards that judge: it leaves in windows that they have judged."""
+
+from gateway.features.guards.judges.panel import Panel
+from gateway.traffic.guarded.guard import GuardedText
+from policies.pipelines.window import GuardWindow
+
+MOST = 4 * 1024 * 1024
+"""Characters of an answer that is judged as a whole."""
+
+
+class JudgedText:
+    """What the other guards release is judged window by window, so that nothing leaves before its window is judged.
+
+    The content of a choice is also judged as a whole if a guard does so: then all of it is held until the end. Guards
+    that change nothing hold nothing: they judge at the end.
+    """
+
+    def __init__(self, inner: GuardedText, panel: Panel, *, acts: bool, is_whole: bool) -> None:
+        self._inner = inner
+        self._panel = panel
+        self._window = GuardWindow(panel.window, panel.overlap) if acts and panel.judges else None
+        self._collected: list[str] | None = [] if is_whole and panel.of_wholes else None
+        self._seen: list[str] | None = [] if not acts else None
+        self._size = 0
+
+    async def feed(self, text: str) -> str:
+        return await self._passed(await self._inner.feed(text), ended=False)
+
+    async def end(self) -> str:
+        return await self._passed(await self._inner.end(), ended=True)
+
+    async def _passed(self, text: str, *, ended: bool) -> str:
+        self._size += len(text)
+        if self._seen is not None and self._size <= MOST:
+            self._seen.append(text)
+            if ended:
+                await self._panel.examine(["".join(self._seen)])
+        if self._window is not None:
+            text = await self._judged(self._window, text, ended=ended)
+        if self._collected is None or self._size > MOST:
+            return text
+        self._collected.append(text)
+        if not ended:
+            return "" if self._seen is None else text
+        whole = "".join(self._collected)
+        if whole:
+            await self._panel.examine([whole], whole=True)
+        return whole if self._seen is None else text
+
+    async def _judged(self, window: GuardWindow, text: str, *, ended: bool) -> str:
+        window.feed(text)
+        if ended:
+            window.end()
+        released = ""
+        while (due := window.due()) is not None:
+            await self._panel.examine([due])
+            released += window.passed()
+        return released + (window.rest() if ended else "")
