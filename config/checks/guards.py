@@ -11,6 +11,7 @@ from config.installing import installing
 from config.patterns import EngineMissing, PatternError, compiled, longest_match
 from config.problem import Problem, closest
 from config.schema.guards import MOST_WORDS
+from config.schema.guards.judges import as_json
 from config.schema.pipelines.outputs import GENERATED, NOTHING, TENSORS, variables
 from config.schema.text import covers
 
@@ -106,7 +107,7 @@ def _schema(doc: Document, guard: Node) -> Iterator[Problem]:
         yield doc.problem(schema.place, f"needs jsonschema: {installing('guards')}")
         return
     try:
-        Draft202012Validator.check_schema(schema.value)
+        Draft202012Validator.check_schema(as_json(schema.value))
     except SchemaError as error:
         yield doc.problem(schema.place, f"is no JSON Schema: {error.message}"[:300])
 

@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from config.schema.guards.kinds import NamedGuardConfig, Side
 from config.schema.section import Conflict, Section
 from config.schema.text import ModelName, Name, Secret, Shape
 from config.schema.units import Duration
+
+
+def as_json(value: Any) -> Any:
+    """A value of the file, whose lists are tuples, as JSON has it."""
+    if isinstance(value, dict):
+        return {key: as_json(each) for key, each in value.items()}
+    return [as_json(each) for each in value] if isinstance(value, list | tuple) else value
+
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Language = Annotated[str, Shape(r"[a-z]{2}", "two letters of ISO 639-1, such as `en`")]
@@ -165,7 +173,7 @@ class SchemaGuardConfig(JudgingGuardConfig):
     """Validates JSON."""
     on: tuple[Side, ...] = Field(("answer",), min_length=1)
     """Always ``[answer]``."""
-    json_schema: dict[str, Any]
+    json_schema: Annotated[dict[str, Any], AfterValidator(as_json)]
     """A JSON Schema of draft 2020-12. References lead only into this schema."""
 
     def conflicts(self) -> Iterator[Conflict]:
