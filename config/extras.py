@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from config.schema.config import Config
-from config.schema.guards import LanguageGuardConfig
+from config.schema.guards import LanguageGuardConfig, ModelGuardConfig
 from config.schema.pipelines.pipeline import NodeConfig
 from config.schema.pool import PoolConfig
 from config.schema.protocols.bus import BusProtocol
@@ -39,6 +39,8 @@ def _extras(config: Config) -> Iterator[str]:
     for pool in config.pools:
         yield from _of_pool(pool)
     has_tensors = any(pool.takes_tensors for pool in config.pools)
+    if has_tensors and any(isinstance(guard, ModelGuardConfig) and guard.match_if for guard in config.guards):
+        yield "pipelines"
     for model in config.models:
         if model.embeddings is not None:
             yield "embeddings"

@@ -42,7 +42,7 @@ class ClientExchange(Exchange):
     """The exchange of a client."""
 
     __slots__ = (
-        "_end", "headers", "moved", "now", "own_observers", "plan", "principal", "received", "record", "reservation",
+        "_end", "headers", "now", "own_observers", "plan", "principal", "received", "record", "reservation",
         "rng", "snapshot", "time",
     )  # fmt: skip
 
@@ -72,8 +72,6 @@ class ClientExchange(Exchange):
         """Unix seconds of the decision."""
         self.now = 0.0
         """Loop time of the reservation."""
-        self.moved = False
-        """Whether a guard has sent the request to another model. It does so once."""
         self.own_observers: tuple[Observer, ...] = ()
         """The observers that the request has on any route."""
         self._end = end
@@ -92,7 +90,7 @@ class ClientExchange(Exchange):
         decision = resolved.rules.decide(self.facts, self.rng)
         if decision is None:
             raise unknown_model(model, "no_route")
-        self.moved = True
+        self.routes += 1
         self._follow(decision, request)
 
     def _follow(self, decision: Decision, request: ModelRequest) -> None:

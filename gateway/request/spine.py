@@ -48,8 +48,8 @@ class Exchange(ABC):
     """One request on its path. `answer` is called once."""
 
     __slots__ = (
-        "amounts", "arm", "call", "cost", "decision", "facts", "model", "observers", "price", "request", "services",
-        "unread", "upstream",
+        "amounts", "arm", "call", "cost", "decision", "facts", "model", "observers", "price", "request", "routes",
+        "services", "unread", "upstream",
     )  # fmt: skip
 
     call: Call
@@ -69,6 +69,8 @@ class Exchange(ABC):
         self.cost: Money | None = None
         """The estimated cost; None without a price."""
         self.arm: str | None = None
+        self.routes = 1
+        """The routes that were chosen: one, or more if an observer has let another model answer."""
         self.unread: Answer | None = None
         """The answer of a server that an observer has refused; None in any other case."""
 
@@ -79,13 +81,13 @@ class Exchange(ABC):
         whole, broken or cancelled.
         """
         self.decide()
-        before: Decision | None = None
-        while before is not self.decision:  # an observer may choose another route, whose own observers see it then
-            before = self.decision
+        seen = 0
+        while seen != self.routes:  # an observer may choose another route, whose own observers see it then
+            seen = self.routes
             for observer in self.observers:
                 if (work := observer.decided(self)) is not None:
                     await work
-                    if before is not self.decision:
+                    if seen != self.routes:
                         break
         await self.prepare()
         await self.reserve()

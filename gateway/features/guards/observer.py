@@ -80,7 +80,7 @@ class _GuardedRequest(Observer):
             whole = self._replaces or (self._answer.panel is not None and bool(self._answer.panel.of_wholes))
             request = _readable(request, whole=whole)
         exchange.request = exchange.received = request
-        if guard is not None and guard.to is not None and not exchange.moved:
+        if guard is not None and guard.to is not None and exchange.routes == 1:
             exchange.move_to(guard.to)
 
     async def _passed(self, request: ModelRequest) -> ModelRequest:

@@ -34,3 +34,34 @@ assert not [name for name in sys.modules if name.startswith(("config.catalogue.r
 def test_the_gateway_needs_no_extra() -> None:
     done = run([executable, "-c", CODE], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+GUARDS = """
+import sys
+for name in ("numpy", "jinja2", "tokenizers", "py3langid"):
+    sys.modules[name] = None  # an import of it fails
+from config.schema.config import Config
+from gateway.features.guards.observer import Guards
+from gateway.features.guards.table import GuardTable
+base = {
+    "version": 1, "pools": [{"name": "main", "endpoints": ["http://127.0.0.1:9"]}],
+    "models": [{"name": "chat", "routes": [{"to": "main"}], "guards": ["g"]}],
+    "tenants": [{"name": "acme", "models": ["*"]}],
+}
+def load(**guard):
+    Guards(GuardTable(Config.model_validate({**base, "guards": [{"name": "g", **guard}]})))
+load(kind="words", words=["zebra"])
+judging = ("gateway.features.guards.judges", "gateway.features.pipelines", "jsonschema")
+assert not [name for name in sys.modules if name.startswith(judging)]
+load(kind="model", model="chat", prompt="Is it?")
+load(kind="injection", model="chat", labels=["BAD"])
+load(kind="topics", embed="chat", deny=[{"name": "a", "examples": ["b"]}])
+load(kind="webhook", model="chat", service="lakera")
+assert "jsonschema" not in sys.modules
+load(kind="schema", json_schema={})
+"""
+
+
+def test_guards_load_the_packages_of_their_kinds() -> None:
+    done = run([executable, "-c", GUARDS], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

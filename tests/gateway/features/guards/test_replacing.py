@@ -7,9 +7,11 @@ import pytest
 
 from adapters.fake import FakeAdapter, Script
 from tests.support.cut_streams import PARTS, cuts_of, events_of, script, texts_of
+from tests.support.gateways import Rig, config
 from tests.support.guarding import BODIES, WORDS, guarded, received
 from tests.support.judging import BY_CHAT, Judging, answer, judged, prompt_of
 
+CHOICE = {"index": 0, "message": {"role": "assistant", "content": "from elsewhere"}, "finish_reason": "stop"}
 TEXT = "I do not talk about this."
 REPLACE: dict[str, Any] = {**WORDS, "action": "replace", "text": TEXT}
 STREAMED = [path for path in BODIES if "generateContent" not in path]
@@ -132,4 +134,43 @@ async def test_a_block_comes_before_a_route() -> None:
     one = judged(answer("first"), Judging(), *guards, others={"other": answer("second")})
     ((status, _, _),) = await received(one, "/v1/chat/completions", **prompt_of("a zebra"))
     assert status == 400
+    one.assert_idle()
+
+
+async def test_a_request_that_moves_meets_the_guards_of_its_new_model() -> None:
+    route = {**WORDS, "action": "route", "to": "other", "on": ["prompt"]}
+    mask = {"name": "mask", "kind": "words", "words": ["elsewhere"], "action": "mask", "on": ["answer"]}
+    other = FakeAdapter(Script(chunks=(json.dumps({"choices": [CHOICE]}).encode(),)))
+    pools = [{"name": name, "endpoints": ["http://127.0.0.1:9"]} for name in ("main", "other")]
+    models = [
+        {"name": "chat", "routes": [{"to": "main"}], "guards": ["words"]},
+        {"name": "other", "routes": [{"to": "other"}], "guards": ["mask"]},
+    ]
+    tenants = [{"name": "acme", "models": ["chat"]}]
+    made = config(guards=[route, mask], pools=pools, models=models, tenants=tenants)
+    one = Rig(made, {"main": [FakeAdapter()], "other": [other]})
+    ((_, body, _),) = await received(one, "/v1/chat/completions", **prompt_of("a zebra"))
+    assert json.loads(body)["choices"][0]["message"]["content"] == "from […]"
+    ((status, body, _),) = await received(one, "/v1/chat/completions", model="other")
+    assert status == 404
+    one.assert_idle()
+
+
+async def test_two_models_that_send_to_each_other_make_no_loop() -> None:
+    there = {**WORDS, "name": "there", "action": "route", "to": "other", "on": ["prompt"]}
+    back = {**WORDS, "name": "back", "action": "route", "to": "chat", "on": ["prompt"]}
+    other = FakeAdapter(Script(chunks=(json.dumps({"choices": [CHOICE]}).encode(),)))
+    pools = [{"name": name, "endpoints": ["http://127.0.0.1:9"]} for name in ("main", "other")]
+    models = [
+        {"name": "chat", "routes": [{"to": "main"}], "guards": ["there"]},
+        {"name": "other", "routes": [{"to": "other"}], "guards": ["back"]},
+    ]
+    one = Rig(config(guards=[there, back], pools=pools, models=models), {"main": [FakeAdapter()], "other": [other]})
+    ((status, body, _),) = await received(one, "/v1/chat/completions", **prompt_of("a zebra"))
+    assert status == 200
+    assert "elsewhere" in body
+    assert one.log.records[0].guards == {
+        ("there", "route", "enforce", "prompt"): 1,
+        ("back", "route", "enforce", "prompt"): 1,
+    }
     one.assert_idle()
