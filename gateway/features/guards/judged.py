@@ -1,5 +1,6 @@
 """The text of a stream behind guards that judge: it leaves in windows that they have judged."""
 
+from adapters.errors import ContentFiltered
 from gateway.features.guards.judges.panel import Panel
 from gateway.traffic.guarded.guard import GuardedText
 from policies.pipelines.window import GuardWindow
@@ -37,8 +38,10 @@ class JudgedText:
                 await self._panel.examine(["".join(self._seen)])
         if self._window is not None:
             text = await self._judged(self._window, text, ended=ended)
-        if self._collected is None or self._size > MOST:
+        if self._collected is None:
             return text
+        if self._size > MOST:
+            return self._too_long(text)
         self._collected.append(text)
         if not ended:
             return "" if self._seen is None else text
@@ -46,6 +49,13 @@ class JudgedText:
         if whole:
             await self._panel.examine([whole], whole=True)
         return whole if self._seen is None else text
+
+    def _too_long(self, text: str) -> str:
+        """A text that is too long to be held does not leave; one that nothing holds is not judged."""
+        if self._seen is None:
+            raise ContentFiltered("A guard cannot examine a part of the text: it is too long.")
+        self._collected = None
+        return text
 
     async def _judged(self, window: GuardWindow, text: str, *, ended: bool) -> str:
         window.feed(text)

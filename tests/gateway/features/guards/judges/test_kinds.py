@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from adapters.spans import SpanLog
+from gateway.traffic.spans import AttemptSpan
+from tests.support.gateways import chat
 from tests.support.guarding import BODIES, received
 from tests.support.judging import BY_CHAT, Judging, answer, judged, prompt_of
 
@@ -138,3 +141,16 @@ async def test_a_model_that_judges_meets_no_guard() -> None:
     one = judged(answer("fine"), judge, guard)
     await received(one, "/v1/chat/completions", **prompt_of("a horse"))
     assert len(judge.calls) == 1
+
+
+async def test_a_trace_has_the_calls_of_judges() -> None:
+    one = judged(answer("fine"), Judging(), BY_CHAT)
+    record = one.record()
+    log = record.trace.spans = SpanLog(None, record.started, one.core.clock)
+    await one.core.handle(one.principal, chat(), {}, record)
+    attempts = [span for span in log.spans if isinstance(span, AttemptSpan)]
+    for span in attempts:
+        span.describe(log)
+    assert [span.attributes["headrace.pool"] for span in attempts] == ["judge", "main", "judge"]
+    assert {span.parent for span in attempts} == {log.root_id}
+    one.assert_idle()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from adapters.errors import ContentFiltered
 from adapters.fake import FakeAdapter, Script
-from gateway.features.guards.judged import JudgedText
+from gateway.features.guards.judged import MOST, JudgedText
 from gateway.features.guards.judges.panel import Panel
 from tests.support.cut_streams import PARTS, cuts_of, event, events_of, script, texts_of
 from tests.support.guarding import BODIES, received
@@ -166,3 +166,25 @@ async def test_no_cut_lets_a_bad_text_leave(data: st.DataObject, text: str) -> N
     else:
         assert out == text
         assert "zzz" not in text
+
+
+class Whole(Panel):
+    """Judges whole texts only."""
+
+    def __init__(self) -> None:
+        self.judges, self.of_wholes, self.window, self.overlap = [], [None], 0, 0  # type: ignore[list-item]
+        self.texts: list[str] = []
+
+    async def examine(self, texts: Any, *, whole: bool = False) -> None:
+        self.texts += texts if whole else []
+
+
+async def test_a_text_that_is_too_long_to_be_held_is_blocked() -> None:
+    text = JudgedText(Plain(), Whole(), acts=True, is_whole=True)
+    assert await text.feed("x" * MOST) == ""
+    with pytest.raises(ContentFiltered):
+        await text.feed("x")
+    panel = Whole()
+    seen = JudgedText(Plain(), panel, acts=False, is_whole=True)
+    assert len(await seen.feed("x" * MOST) + await seen.feed("x") + await seen.end()) == MOST + 1
+    assert panel.texts == []
