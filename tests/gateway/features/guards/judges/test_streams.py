@@ -12,8 +12,9 @@ from adapters.fake import FakeAdapter, Script
 from gateway.features.guards.judged import MOST, JudgedText
 from gateway.features.guards.judges.panel import Panel
 from tests.support.cut_streams import PARTS, cuts_of, event, events_of, script, texts_of
+from tests.support.gateways import Rig, config
 from tests.support.guarding import BODIES, received
-from tests.support.judging import BY_CHAT, Judging, judged
+from tests.support.judging import BY_CHAT, Judging, judged, prompt_of
 
 STREAMED = [path for path in BODIES if "generateContent" not in path]
 SMALL = {"window": 4, "overlap": 2}
@@ -188,3 +189,38 @@ async def test_a_text_that_is_too_long_to_be_held_is_blocked() -> None:
     seen = JudgedText(Plain(), panel, acts=False, is_whole=True)
     assert len(await seen.feed("x" * MOST) + await seen.feed("x") + await seen.end()) == MOST + 1
     assert panel.texts == []
+
+
+async def test_streams_of_gemini_are_judged() -> None:
+    path = "/v1beta/models/chat:streamGenerateContent?alt=sse"
+    fields = {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
+    scripts = [script(cut, PARTS["content"]) for cut in cuts_of(BEFORE + "Zebra" + AFTER, seed=2)]
+    one = judged(FakeAdapter(*scripts), Judging(), {**BY_CHAT, **SMALL, "on": ["answer"]})
+    for _, body, _ in await received(one, path, len(scripts), **fields):
+        assert "ebra" not in body
+        assert "so may this" not in body
+    one.assert_idle()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_pipelines_are_judged(*, stream: bool) -> None:
+    made = script([BEFORE, "zeb", "ra", AFTER], PARTS["content"])
+    choice = {"index": 0, "message": {"role": "assistant", "content": "a zebra"}, "finish_reason": "stop"}
+    whole = Script(chunks=(json.dumps({"choices": [choice]}).encode(),))
+    names = ("main", "judge")
+    configuration = config(
+        guards=[{**BY_CHAT, **SMALL}],
+        pools=[{"name": name, "endpoints": ["http://127.0.0.1:9"]} for name in names],
+        models=[
+            *({"name": name, "routes": [{"to": name}]} for name in names),
+            {"name": "chat", "guards": ["g"], "pipeline": {"steps": [{"name": "a", "model": "main"}]}},
+        ],
+    )
+    one = Rig(configuration, {"main": [FakeAdapter(made if stream else whole)], "judge": [Judging()]})
+    ((_, body, _),) = await received(one, "/v1/chat/completions", stream=stream)
+    assert "content_filter" in body
+    assert "ebra" not in body
+    ((status, _, _),) = await received(one, "/v1/chat/completions", **prompt_of("a zebra"))
+    assert status == 400
+    assert len(one.adapters["main"][0].calls) == 1
+    one.assert_idle()
