@@ -59,7 +59,7 @@ class _GuardedRequest(Observer):
             from gateway.features.guards.judges.base import GuardCalls
             from gateway.features.guards.judges.panel import Panel
 
-            guard.panel = Panel(judges, guard.report, GuardCalls(exchange, side))
+            guard.panel = Panel(judges, guard, GuardCalls(exchange, side))
         return guard
 
     async def examine(self, exchange: ClientExchange) -> None:

@@ -43,11 +43,7 @@ class SideGuard:
         """Note that a guard has found a text. Raises `ContentFiltered` if it blocks, and
         `ContentReplaced` if it replaces the answer."""
         guard = self._guards[index]
-        verdicts = self._record.guards
-        if verdicts is None:
-            verdicts = self._record.guards = {}
-        key = (guard.name, guard.action, guard.mode, self._side)
-        verdicts[key] = verdicts.get(key, 0) + 1
+        self._count(guard, guard.action)
         if guard.mode != "enforce":
             return
         if guard.action == "block":
@@ -56,6 +52,17 @@ class SideGuard:
             raise ContentReplaced(BLOCKED, guard.text or "")
         if guard.action == "route" and (self._routed is None or index < self._routed):
             self._routed = index
+
+    def failed(self, index: int) -> None:
+        """Note that a guard could not judge a text."""
+        self._count(self._guards[index], "error")
+
+    def _count(self, guard: NamedGuardConfig, action: str) -> None:
+        verdicts = self._record.guards
+        if verdicts is None:
+            verdicts = self._record.guards = {}
+        key = (guard.name, action, guard.mode, self._side)
+        verdicts[key] = verdicts.get(key, 0) + 1
 
     def masked(self, text: str) -> str:
         """A whole text with its masks. Raises `ContentFiltered`."""

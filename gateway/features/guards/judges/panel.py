@@ -1,8 +1,8 @@
 """The judges of one side of a request: in parallel, each with its deadline and its breaker."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 from adapters.errors import CallerError, GuardFailed, InferenceError, LimitExceeded
 from config.schema.guards import NamedGuardConfig
@@ -14,6 +14,18 @@ MOST_WINDOWS = 4096
 """Windows of one request that a guard judges."""
 
 
+class Reporter(Protocol):
+    """Learns the verdicts of the guards of one side."""
+
+    def report(self, index: int) -> None:
+        """A guard has found a text. May raise."""
+        ...
+
+    def failed(self, index: int) -> None:
+        """A guard could not judge a text."""
+        ...
+
+
 class GuardJudge(NamedTuple):
     """A judge, and the place of its guard among those of the request."""
 
@@ -23,20 +35,20 @@ class GuardJudge(NamedTuple):
 
 
 class Panel:
-    """Judges the texts of one side of a request. `report` receives the index of each guard that finds one, in the order
-    of the file, and may raise."""
+    """Judges the texts of one side of a request. `side` learns which guard finds one or fails, in the order of the
+    file, and may raise."""
 
-    def __init__(self, judges: Sequence[GuardJudge], report: Callable[[int], None], calls: GuardCalls) -> None:
+    def __init__(self, judges: Sequence[GuardJudge], side: Reporter, calls: GuardCalls) -> None:
         self.judges = [each for each in judges if not each.judge.whole]
         self.of_wholes = [each for each in judges if each.judge.whole]
         """Judges of whole answers."""
-        self._report = report
+        self._side = side
         self._calls = calls
         self.window = max((each.judge.window for each in self.judges), default=0)
         self.overlap = min(max((each.judge.overlap for each in self.judges), default=0), max(self.window - 1, 0))
 
     async def examine(self, texts: Sequence[str], *, whole: bool = False) -> None:
-        """Judge texts; `whole` ones by the judges of whole answers. Raises `GuardFailed`, and what `report` raises."""
+        """Judge texts; `whole` ones by the judges of whole answers. Raises `GuardFailed`, and what the side raises."""
         given = [text for text in texts if text and not text.isspace()] if not whole else list(texts)
         judges = self.of_wholes if whole else self.judges
         if not given or not judges:
@@ -45,29 +57,37 @@ class Panel:
             tasks = [group.create_task(self._verdict(each.judge, given)) for each in judges]
         for each, task in zip(judges, tasks, strict=True):
             verdict = task.result()
-            if verdict:
-                self._report(each.place)
-            elif verdict is None and each.guard.acts and not each.judge.passes:
-                raise GuardFailed("A guard could not judge the content.")
+            if isinstance(verdict, bool):
+                if verdict:
+                    self._side.report(each.place)
+                continue
+            self._side.failed(each.place)
+            if each.guard.acts and not each.judge.passes:
+                error = GuardFailed("A guard could not judge the content.")
+                error.detail = f"{each.guard.name}: {verdict}"
+                raise error
 
-    async def _verdict(self, judge: Judge, texts: Sequence[str]) -> bool | None:
-        """Whether one of the texts is found; None if that is not known."""
+    async def _verdict(self, judge: Judge, texts: Sequence[str]) -> bool | str:
+        """Whether one of the texts is found, or why that is not known."""
         clock, breaker = self._calls.clock, judge.breaker
         if not breaker.allows(clock()):
-            return None
+            return "it has failed too often, and rests"
         windows = judge.windows(texts)
         if len(windows) > MOST_WINDOWS:
-            return None
+            return f"the text has {len(windows)} windows, and {MOST_WINDOWS} at most are judged"
         breaker.begin(clock())
         try:
             async with asyncio.timeout(judge.timeout):
                 matched = await self._any(judge, windows)
-        except (LimitExceeded, CallerError):  # of this client, or of this text
+        except (LimitExceeded, CallerError) as error:  # of this client, or of this text
             breaker.abandoned(clock())
-            return None
-        except (InferenceError, TimeoutError):
+            return error.message
+        except InferenceError as error:
             breaker.failure(clock())
-            return None
+            return error.message
+        except TimeoutError:
+            breaker.failure(clock())
+            return f"no verdict within {judge.timeout:g} s"
         except BaseException:
             breaker.abandoned(clock())
             raise

@@ -29,6 +29,8 @@ async def test_a_text_without_a_verdict(how: str, on_error: str, side: str) -> N
     else:
         assert (status, json.loads(body)["error"]["code"]) == (502, "guard_failed")
         assert bool(model.calls) == (side == "answer")
+    assert one.log.records[0].guards == {("g", "error", "enforce", side): 1}
+    assert one.log.records[0].error is None or "g: " in one.log.records[0].error.detail
     one.assert_idle()
 
 
