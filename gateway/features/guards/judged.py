@@ -16,12 +16,12 @@ class JudgedText:
     that change nothing hold nothing: they judge at the end.
     """
 
-    def __init__(self, inner: GuardedText, panel: Panel, *, acts: bool, is_whole: bool) -> None:
+    def __init__(self, inner: GuardedText, panel: Panel, *, is_whole: bool) -> None:
         self._inner = inner
         self._panel = panel
-        self._window = GuardWindow(panel.window, panel.overlap) if acts and panel.judges else None
+        self._window = GuardWindow(panel.window, panel.overlap) if panel.acts else None
+        self._seen: list[str] | None = None if panel.acts else []
         self._collected: list[str] | None = [] if is_whole and panel.of_wholes else None
-        self._seen: list[str] | None = [] if not acts else None
         self._size = 0
 
     async def feed(self, text: str) -> str:
@@ -44,15 +44,15 @@ class JudgedText:
             return self._too_long(text)
         self._collected.append(text)
         if not ended:
-            return "" if self._seen is None else text
+            return "" if self._panel.holds else text
         whole = "".join(self._collected)
         if whole:
             await self._panel.examine([whole], whole=True)
-        return whole if self._seen is None else text
+        return whole if self._panel.holds else text
 
     def _too_long(self, text: str) -> str:
         """A text that is too long to be held does not leave; one that nothing holds is not judged."""
-        if self._seen is None:
+        if self._panel.holds:
             raise ContentFiltered("A guard cannot examine a part of the text: it is too long.")
         self._collected = None
         return text

@@ -25,7 +25,7 @@ class TextsGuard:
             return text
         from gateway.features.guards.judged import JudgedText
 
-        return JudgedText(text, panel, acts=self._guard.acts, is_whole=name == "content")
+        return JudgedText(text, panel, is_whole=name == "content")
 
     async def call(self, call: HeldToolCall) -> tuple[str, str] | None:
         name, arguments = call.name, "".join(call.arguments)

@@ -42,6 +42,10 @@ class Panel:
         self.judges = [each for each in judges if not each.judge.whole]
         self.of_wholes = [each for each in judges if each.judge.whole]
         """Judges of whole answers."""
+        self.acts = any(each.guard.acts for each in self.judges)
+        """Whether a stream is held until its windows are judged."""
+        self.holds = any(each.guard.acts for each in self.of_wholes)
+        """Whether the content of a stream is held until its end."""
         self._side = side
         self._calls = calls
         self.window = max((each.judge.window for each in self.judges), default=0)

@@ -147,13 +147,14 @@ async def test_no_cut_lets_a_bad_text_leave(data: st.DataObject, text: str) -> N
 
     class Three(Panel):
         def __init__(self) -> None:
-            self.judges, self.of_wholes, self.window, self.overlap = [None], [], 8, 3  # type: ignore[list-item]
+            self.judges, self.of_wholes, self.window, self.overlap = [], [], 8, 3
+            self.acts, self.holds = True, False
 
         async def examine(self, texts: Any, *, whole: bool = False) -> None:
             if any("zzz" in each for each in texts):
                 raise ContentFiltered("found")
 
-    judged_text, out = JudgedText(Plain(), Three(), acts=True, is_whole=False), ""
+    judged_text, out = JudgedText(Plain(), Three(), is_whole=False), ""
     at = 0
     try:
         while at < len(text):
@@ -172,7 +173,8 @@ async def test_no_cut_lets_a_bad_text_leave(data: st.DataObject, text: str) -> N
 class Whole(Panel):
     """Judges whole texts only."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, holds: bool) -> None:
+        self.acts, self.holds = False, holds
         self.judges, self.of_wholes, self.window, self.overlap = [], [None], 0, 0  # type: ignore[list-item]
         self.texts: list[str] = []
 
@@ -181,12 +183,12 @@ class Whole(Panel):
 
 
 async def test_a_text_that_is_too_long_to_be_held_is_blocked() -> None:
-    text = JudgedText(Plain(), Whole(), acts=True, is_whole=True)
+    text = JudgedText(Plain(), Whole(holds=True), is_whole=True)
     assert await text.feed("x" * MOST) == ""
     with pytest.raises(ContentFiltered):
         await text.feed("x")
-    panel = Whole()
-    seen = JudgedText(Plain(), panel, acts=False, is_whole=True)
+    panel = Whole(holds=False)
+    seen = JudgedText(Plain(), panel, is_whole=True)
     assert len(await seen.feed("x" * MOST) + await seen.feed("x") + await seen.end()) == MOST + 1
     assert panel.texts == []
 
@@ -224,3 +226,18 @@ async def test_pipelines_are_judged(*, stream: bool) -> None:
     assert status == 400
     assert len(one.adapters["main"][0].calls) == 1
     one.assert_idle()
+
+
+async def test_a_guard_that_warns_holds_nothing_beside_one_that_masks() -> None:
+    mask = {"name": "mask", "kind": "words", "words": ["okapi"], "action": "mask", "on": ["answer"]}
+    judge = Judging()
+    made = script(["an okapi, ", "a zebra, "] + ["and more "] * 9, PARTS["content"])
+    one = judged(FakeAdapter(made), judge, mask, {**BY_CHAT, "action": "warn", "on": ["answer"]})
+    ((_, body, _),) = await received(one, "/v1/chat/completions", stream=True)
+    assert grown(body) == "an […], a zebra, " + "and more " * 9
+    assert len([text for each in events_of(body) for text in texts_of(each) if text]) > 5
+    assert judge.texts == [grown(body)]
+    assert one.log.records[0].guards == {
+        ("mask", "mask", "enforce", "answer"): 1,
+        ("g", "warn", "enforce", "answer"): 1,
+    }
