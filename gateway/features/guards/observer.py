@@ -11,7 +11,7 @@ from adapters.requests import ModelRequest
 from adapters.wire.native_chat import NativeChat
 from config.schema.guards import Side
 from gateway.features.guards import answers, prompts
-from gateway.features.guards.replaced import ReplacedPrompt, has_text, instead
+from gateway.features.guards.replaced import ReplacedPrompt, has_text, instead, without_prompt
 from gateway.features.guards.streams import MonitoredStream, reader_of
 from gateway.features.guards.table import GuardSet, GuardTable
 from gateway.features.guards.verdicts import SideGuard, TextsOf
@@ -71,6 +71,7 @@ class _GuardedRequest(Observer):
             if not has_text(exchange.request):
                 await _charge(exchange, error)
                 raise
+            exchange.request = exchange.received = without_prompt(exchange.request)
             exchange.upstream, self._answer = ReplacedPrompt(error.text), None
             return
         except BaseException as error:

@@ -2,6 +2,9 @@
 
 import time
 
+from msgspec import Raw
+from msgspec.structs import replace
+
 from adapters.answer import Answer
 from adapters.call import Call
 from adapters.errors import ContentReplaced
@@ -26,6 +29,14 @@ def answer_of(request: ModelRequest, text: str, usage: Usage) -> Answer:
         return Answer(content_type="application/json", body=encoder.whole(text, REASON, usage), usage=usage)
     events = encoder.opening() + encoder.piece(text) + encoder.end(REASON, usage)
     return OnePiece(events, content_type="text/event-stream", usage=usage, form=OPENAI)
+
+
+def without_prompt(request: ModelRequest) -> ModelRequest:
+    """The request without the text that a guard has found: recordings and traces have no other one. Raises
+    `CallerError` if no chat is equivalent."""
+    assert isinstance(request, ChatRequest | CompletionRequest)
+    name, empty = ("messages", b"[]") if isinstance(request, ChatRequest) else ("prompt", b'""')
+    return replace(request.with_fields({**request.fields, name: Raw(empty)}), prompt=memoryview(empty))
 
 
 class ReplacedPrompt:

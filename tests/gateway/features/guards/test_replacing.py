@@ -5,7 +5,10 @@ from typing import Any
 
 import pytest
 
+from adapters.answer import Answer
 from adapters.fake import FakeAdapter, Script
+from adapters.requests import GenerateRequest, ModelRequest
+from gateway.request.spine import Exchange, Observer
 from tests.support.cut_streams import PARTS, cuts_of, events_of, script, texts_of
 from tests.support.gateways import Rig, config
 from tests.support.guarding import BODIES, WORDS, guarded, received
@@ -174,3 +177,22 @@ async def test_two_models_that_send_to_each_other_make_no_loop() -> None:
         ("back", "route", "enforce", "prompt"): 1,
     }
     one.assert_idle()
+
+
+@pytest.mark.parametrize("path", BODIES)
+async def test_observers_of_a_replaced_request_see_no_prompt(path: str) -> None:
+    seen: list[ModelRequest] = []
+
+    class Seeing(Observer):
+        def begun(self, exchange: Exchange, answer: Answer) -> Answer:
+            seen.append(exchange.request)
+            return answer
+
+    one = guarded(guards=[{**REPLACE, "on": ["prompt"]}])
+    one.watches.append(lambda decision: Seeing())
+    ((status, _, _),) = await received(one, path, **ZEBRA[path])
+    assert status == 200
+    (request,) = seen
+    assert isinstance(request, GenerateRequest)
+    assert b"zebra" not in bytes(request.prompt)
+    assert b"zebra" not in b"".join(bytes(value) for value in request.fields.values())
