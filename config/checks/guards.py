@@ -62,7 +62,8 @@ def _uses(root: Node) -> Iterator[Node]:
 
 
 def _patterns(doc: Document, guard: Node) -> Iterator[Problem]:
-    for pattern in guard["patterns"]:
+    for entry in guard["patterns"]:
+        pattern = entry["pattern"] if isinstance(entry.value, dict) else entry
         if not isinstance(pattern.value, str):
             continue
         try:

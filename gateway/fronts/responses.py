@@ -1,5 +1,6 @@
 """OpenAI's Responses: transcoded for servers of chats, forwarded to servers that support Responses."""
 
+import re
 from typing import Any, Protocol
 
 import msgspec
@@ -21,10 +22,12 @@ from gateway.fronts.door import STREAMED, Door, DoorPath
 from gateway.fronts.openai import require_json
 from gateway.fronts.paths import RESPONSES as PATH
 from gateway.telemetry import Record
+from gateway.telemetry.record import PersonalAnswer
 
 _UNKNOWN = "Unknown path. This gateway serves /v1/responses and the paths below it."
 
 
+_RESPONSE_ID = re.compile(rb'"(resp_[A-Za-z0-9_-]{1,128})"')
 _encode = msgspec.json.Encoder().encode
 
 
@@ -37,6 +40,20 @@ class StoredRequest(Protocol):
     @property
     def repeated(self) -> dict[str, Any]:
         """The fields of the answer that report how it is stored."""
+        ...
+
+    @property
+    def sealed(self) -> str:
+        """The sealed personal data of the response that the request continues; empty for none."""
+        ...
+
+    @property
+    def conversation(self) -> str | None:
+        """The id of the conversation to which the request belongs."""
+        ...
+
+    def hidden(self, personal: PersonalAnswer) -> "StoredRequest":
+        """The request as it is stored: without personal data."""
         ...
 
     def dropped(self) -> "StoredRequest":
@@ -96,7 +113,9 @@ class ResponsesFront:
         body, exchange = await http.read(), None
         if self._storage is not None:
             body, exchange = await self._storage.opened(principal, body)
-            record.stored = exchange is not None
+            if exchange is not None:
+                record.stored = True
+                record.sealed, record.in_conversation = exchange.sealed, exchange.conversation is not None
         request, shell = await self._read(principal, body)
         if exchange is not None:
             resolved = self._core.snapshot.catalogue.find(request.model)
@@ -107,15 +126,17 @@ class ResponsesFront:
             exchange = exchange.dropped()
         if exchange is not None and shell is not None:
             shell.repeat(**exchange.repeated)
+        stored = None if exchange is None else _Stored(exchange, record.personal)
         headers = [*self._door.headers(record), *answer.headers]
         if answer.body is None:
             fields = [("content-type", "text/event-stream"), *headers, *STREAMED]
             events = NativeEvents() if shell is None else ResponseEvents(shell)
-            return Response(answer.status, fields, _Stream(answer, events, exchange))
+            return Response(answer.status, fields, _Stream(answer, events, stored))
         encoded = answer.body if shell is None else whole(answer.body, shell, answer.usage)
-        if exchange is not None:
+        if exchange is not None and stored is not None:
             encoded = encoded if shell is not None else _with(encoded, exchange.repeated)
-            await exchange.finish(encoded)
+            await stored.finish(encoded)
+            encoded = stored.labelled(encoded)
         return Response(answer.status, [("content-type", "application/json"), *headers], encoded)
 
     async def _read(
@@ -158,14 +179,45 @@ def _with(response: bytes, repeated: dict[str, Any]) -> bytes:
     return _encode({**open_body(response), **repeated})
 
 
+class _Stored:
+    """What is stored of an answer. Of one with personal data only the placeholders, and its id has the values."""
+
+    __slots__ = ("_exchange", "_id", "_personal")
+
+    def __init__(self, exchange: StoredRequest, personal: PersonalAnswer | None) -> None:
+        self._exchange = exchange
+        self._personal = personal
+        self._id: tuple[bytes, bytes] | None = None
+        """The id of the Response, and the one that the client receives."""
+
+    async def finish(self, answer: bytes) -> None:
+        """Store a whole Response, which is JSON."""
+        if (personal := self._personal) is None:
+            await self._exchange.finish(answer)
+        else:
+            await self._exchange.hidden(personal).finish(personal.hidden(answer))
+
+    def labelled(self, out: bytes) -> bytes:
+        """The same bytes of an answer with the id that the client receives."""
+        if (personal := self._personal) is None:
+            return out
+        if self._id is None:
+            if (match := _RESPONSE_ID.search(out)) is None:
+                return out
+            self._id = match[0], b'"%b"' % personal.labelled(match[1].decode()).encode()
+        return out.replace(*self._id)
+
+
 class _Stream:
     """The events of an answer. An error event reports a broken stream and ends it."""
 
-    __slots__ = ("_answer", "_ended", "_events", "_exchange", "_over")
+    __slots__ = ("_answer", "_ended", "_events", "_over", "_stored", "_to_store")
 
-    def __init__(self, answer: Answer, events: ResponseEvents | NativeEvents, exchange: StoredRequest | None) -> None:
+    def __init__(self, answer: Answer, events: ResponseEvents | NativeEvents, stored: _Stored | None) -> None:
         self._answer = answer
-        self._exchange = exchange
+        self._stored = stored
+        self._to_store = stored
+        """The same until the answer is stored."""
         self._events = events
         self._over = False
         """Whether the last event has been returned."""
@@ -178,11 +230,11 @@ class _Stream:
     async def __anext__(self) -> bytes:
         while not self._ended:
             out = await self._next()
-            if (exchange := self._exchange) is not None and (final := self._events.final) is not None:
-                self._exchange = None
-                await exchange.finish(final)
+            if (stored := self._to_store) is not None and (final := self._events.final) is not None:
+                self._to_store = None
+                await stored.finish(final)
             if out:
-                return out
+                return out if self._stored is None else self._stored.labelled(out)
         raise StopAsyncIteration
 
     async def _next(self) -> bytes:

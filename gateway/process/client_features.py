@@ -25,7 +25,7 @@ from gateway.process.features import (
     has_shadows,
 )
 from gateway.request.core import Core, Watcher
-from gateway.request.snapshot import NO_GRAPHS, ModelGraphs, RouteWatch, never
+from gateway.request.snapshot import NO_GRAPHS, ModelGraphs, RouteWatch, never, unchanged
 from gateway.traffic.fleet.fleet import Fleet
 from gateway.traffic.fleet.member import FleetError
 from gateway.traffic.fleet.members import NOTHING
@@ -325,10 +325,15 @@ class ClientFeatures:
             self._guards = self._guard_table(config)
         return (Guards(self._guards).watch,), self._guards.guards_answers
 
+    @property
+    def restored(self) -> Callable[[str, str, bytes], bytes]:
+        """Gives stored bodies their personal data again; the same body without guards."""
+        return unchanged if self._guards is None else self._guards.restored
+
     def _guard_table(self, config: Config) -> "GuardTable":
         from gateway.features.guards.table import GuardTable
 
-        return GuardTable(config)
+        return GuardTable(config, lambda: self._identity.pepper)
 
     async def catch_up(self, config: Config) -> None:
         """Let limits of long periods begin with the recorded usage. When the journals of this host are imported."""

@@ -257,7 +257,7 @@ class DataPlane:
         watches = (*guards, *watches)  # first: what comes later sees what has passed
         return build(
             config, keys, pools, self.rng, self.clock, tokens, state, salt, rollouts, shadows, graphs, watches,
-            guards_answers,
+            guards_answers, self.features.restored,
         )  # fmt: skip
 
     def _configure_ledger(self, config: Config) -> None:

@@ -75,6 +75,11 @@ def never(tenant: str, model: str) -> bool:
     return False
 
 
+def unchanged(tenant: str, sealed: str, body: bytes) -> bytes:
+    """No guard masks personal data."""
+    return body
+
+
 RouteWatch = Callable[[Decision], Observer | None]
 """Returns the observer of clients' requests that a feature adds to a route."""
 
@@ -118,6 +123,8 @@ class Snapshot:
     """The rollouts and experiments, with their shares in force."""
     guards_answers: Callable[[str, str], bool]
     """Whether a guard may change an answer, by tenant and model as configured."""
+    restored: Callable[[str, str, bytes], bytes]
+    """A stored body with the personal data that is sealed in its id: of the tenant, the sealed part and the body."""
     _plans: dict[int, RoutePlan] = field(default_factory=dict)
 
     def models_of(self, tenant: str) -> ModelList:
@@ -187,6 +194,7 @@ def build(
     graphs: ModelGraphs = NO_GRAPHS,
     watches: Sequence[RouteWatch] = (),
     guards_answers: Callable[[str, str], bool] = never,
+    restored: Callable[[str, str, bytes], bytes] = unchanged,
 ) -> Snapshot:
     """Compile a configuration that has been checked. `salt` keys the names of tenants at servers; when empty, a salt of
     this process alone is used."""
@@ -238,6 +246,7 @@ def build(
         watches=watches,
         rollouts=rollouts,
         guards_answers=guards_answers,
+        restored=restored,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from adapters.base import Answer, Upstream
@@ -48,7 +48,8 @@ class Exchange(ABC):
     """One request on its path. `answer` is called once."""
 
     __slots__ = (
-        "amounts", "arm", "call", "cost", "decision", "facts", "model", "observers", "price", "request", "routes",
+        "amounts", "arm", "call", "cost", "decision", "facts", "last", "model", "observers", "price", "request",
+        "routes",
         "services", "unread", "upstream",
     )  # fmt: skip
 
@@ -73,6 +74,8 @@ class Exchange(ABC):
         """The routes that were chosen: one, or more if an observer has let another model answer."""
         self.unread: Answer | None = None
         """The answer of a server that an observer has refused; None in any other case."""
+        self.last: Callable[[Answer], Awaitable[Answer]] | None = None
+        """Makes the answer that the caller receives of the one that everything else has seen."""
 
     async def answer(self) -> Answer:
         """The answer to the request when it begins.
@@ -110,7 +113,7 @@ class Exchange(ABC):
             answer = observer.begun(self, answer)
         self.begun(answer)
         answer.when_ended(self.ended)
-        return answer
+        return answer if self.last is None else await self.last(answer)
 
     @property
     def span(self) -> Span | None:

@@ -41,6 +41,18 @@ class EarlyHold(Protocol):
         ...
 
 
+class PersonalAnswer(Protocol):
+    """The personal data of a request whose answer is stored without it."""
+
+    def hidden(self, body: bytes) -> bytes:
+        """The answer as it is stored."""
+        ...
+
+    def labelled(self, id_: str) -> str:
+        """The id of the stored answer, with what the next request needs."""
+        ...
+
+
 class Record:
     """The record of one request, filled in while the request runs.
 
@@ -50,9 +62,10 @@ class Record:
 
     __slots__ = (
         "allowances", "arm", "client", "cost", "decision", "draft", "draws", "early", "ended", "endpoint", "error",
-        "explanation", "exported", "feedback_id", "guarding", "guards", "ignored", "key", "lineage", "model",
-        "of_batch", "operation", "pool", "reason", "relay", "request_id", "rng", "roles", "shadowed", "started",
-        "status", "stored", "stream", "team", "tenant", "time", "trace", "usage", "user",
+        "explanation", "exported", "feedback_id", "guarding", "guards", "ignored", "in_conversation", "key", "lineage",
+        "model", "of_batch", "operation", "personal", "pool", "reason", "relay", "request_id", "rng", "roles", "sealed",
+        "shadowed", "started", "status", "stored", "stream", "team", "tenant", "time", "trace", "usage", "user",
+        "withheld",
     )  # fmt: skip
 
     def __init__(self, request_id: str, operation: str, client: str, started: float) -> None:
@@ -78,6 +91,14 @@ class Record:
         self.stream = False
         self.stored = False
         """Whether the request stores its response, or continues a stored one."""
+        self.in_conversation = False
+        """Whether the request belongs to a stored conversation."""
+        self.sealed = ""
+        """The sealed personal data of the response that the request continues; empty for none."""
+        self.personal: PersonalAnswer | None = None
+        """What the stored answer must not have; None for an answer without personal data, or one that is not stored."""
+        self.withheld = False
+        """Whether the body that the client sent may have personal data, which must not be recorded."""
         self.rng: Random | None = None
         """Draws the arms of a request that passes more than once; None for the gateway's own draws."""
         self.of_batch = False

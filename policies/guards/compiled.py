@@ -4,6 +4,7 @@ from config.checks.guards import words_of
 from config.schema.guards import (
     NamedGuardConfig,
     PatternGuardConfig,
+    PersonalGuardConfig,
     SecretsGuardConfig,
     UrlsGuardConfig,
     WordsGuardConfig,
@@ -11,6 +12,8 @@ from config.schema.guards import (
 from policies.guards.finders import Finder, PatternFinder, SecretFinder, UrlFinder, WordFinder
 from policies.guards.folding import fold
 from policies.guards.masking import Rule, View
+from policies.guards.personal.entities import ENTITIES, EntityFinder
+from policies.guards.personal.masking import PersonalRule
 
 
 def rules_of(guard: NamedGuardConfig, index: int) -> list[Rule]:
@@ -34,5 +37,19 @@ def _finders(guard: NamedGuardConfig) -> tuple[View, list[Finder]]:
         return View(), [PatternFinder(pattern) for pattern in guard.patterns]
     if isinstance(guard, SecretsGuardConfig):
         return View(), [SecretFinder()]
+    if isinstance(guard, PersonalGuardConfig):
+        return View(), [finder for _, finder in _personal(guard)]
     assert isinstance(guard, UrlsGuardConfig)
     return View(lower=True), [UrlFinder(guard.allow, guard.deny)]
+
+
+def personal_rules_of(guard: NamedGuardConfig, index: int) -> list[PersonalRule]:
+    """The rules of a guard whose values answers receive again; none for any other. Raises as `rules_of`."""
+    if not isinstance(guard, PersonalGuardConfig) or not guard.restores:
+        return []
+    return [PersonalRule(index, kind, finder) for kind, finder in _personal(guard)]
+
+
+def _personal(guard: PersonalGuardConfig) -> list[tuple[str, Finder]]:
+    own = [(pattern.name.upper(), PatternFinder(pattern.pattern)) for pattern in guard.patterns]
+    return [*own, *((entity.upper(), EntityFinder(entity)) for entity in ENTITIES if entity in guard.entities)]

@@ -41,6 +41,8 @@ class Rule:
     finder: Finder
     masks: bool
     view: View = field(default_factory=View)
+    write: Callable[[str], str] | None = None
+    """Returns what takes the place of a span, for its text in the original; None for ``[…]``."""
 
 
 RulesByView = Sequence[tuple[View, Sequence[Rule]]]
@@ -150,7 +152,8 @@ class HeldText:
             reported[rule.index] = max(end, reported.get(rule.index, 0))
             if rule.masks:
                 if begin >= at:
-                    out += [self._text[at - 1 : begin - 1], MASK]
+                    written = MASK if rule.write is None else rule.write(self._text[begin - 1 : end - 1])
+                    out += [self._text[at - 1 : begin - 1], written]
                 at = max(at, end)
         out.append(self._text[at - 1 : limit - 1])
         return "".join(out)

@@ -24,7 +24,8 @@ def guards_answers(config: Config, tenant: str, model: str) -> bool:
     model answer."""
     routes = next((len(each.routes) for each in config.models if each.name == model), 0)
     guards = (guard for route in range(max(routes, 1)) for guard in guards_of(config, tenant, model, route))
-    return any(guard.acts and ("answer" in guard.on or guard.action in ("replace", "route")) for guard in guards)
+    acting = ("replace", "route")  # also of a prompt: the answer is another one
+    return any(guard.restores or (guard.acts and ("answer" in guard.on or guard.action in acting)) for guard in guards)
 
 
 def _names(config: Config, tenant: str, model: str, route: int) -> Iterator[str]:

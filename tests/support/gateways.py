@@ -116,7 +116,7 @@ class Rig:
         self.shadows = LiveShadows()
         self.shadows.configure(configuration)
         self.pools = pools
-        guards = GuardTable(configuration)
+        guards = GuardTable(configuration, lambda: b"pepper" * 8)
         self.watches: list[RouteWatch] = [Guards(guards).watch] if configuration.guards else []
         snapshot = build(
             configuration,
@@ -130,6 +130,7 @@ class Rig:
             graphs=PIPELINES,
             watches=self.watches,
             guards_answers=guards.guards_answers,
+            restored=guards.restored,
         )
         self.core = Core(snapshot, self.ledger, Telemetry(self.metrics, self.log, batch=1), rng, clock)
         self.core.watchers = (explained,)

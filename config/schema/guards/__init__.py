@@ -1,7 +1,8 @@
 """The ``guards`` of the file: what texts of requests and answers must not contain.
 
-kinds.py   the sections of guards that compare texts, one for each kind
-judges.py  the sections of guards that judge whole texts
+kinds.py     the sections of guards that compare texts, one for each kind
+judges.py    the sections of guards that judge whole texts
+personal.py  the section of personal data
 """
 
 from typing import TYPE_CHECKING, Literal
@@ -27,12 +28,14 @@ from config.schema.guards.kinds import (
     UrlsGuardConfig,
     WordsGuardConfig,
 )  # fmt: skip
+from config.schema.guards.personal import PersonalGuardConfig
 from config.schema.section import any_of, by_kind
 
 __all__ = [
     "KINDS", "MOST_WORDS", "AnyGuard", "ExemptConfig", "InjectionGuardConfig", "JudgingGuardConfig",
-    "LanguageGuardConfig", "ModelGuardConfig", "NamedGuardConfig", "PatternGuardConfig", "SchemaGuardConfig",
-    "SecretsGuardConfig", "Side", "TopicsGuardConfig", "UrlsGuardConfig", "WebhookGuardConfig", "WordsGuardConfig",
+    "LanguageGuardConfig", "ModelGuardConfig", "NamedGuardConfig", "PatternGuardConfig", "PersonalGuardConfig",
+    "SchemaGuardConfig", "SecretsGuardConfig", "Side", "TopicsGuardConfig", "UrlsGuardConfig", "WebhookGuardConfig",
+    "WordsGuardConfig",
 ]  # fmt: skip
 
 _SECTIONS: tuple[type[NamedGuardConfig], ...] = (
@@ -40,6 +43,7 @@ _SECTIONS: tuple[type[NamedGuardConfig], ...] = (
     PatternGuardConfig,
     SecretsGuardConfig,
     UrlsGuardConfig,
+    PersonalGuardConfig,
     ModelGuardConfig,
     InjectionGuardConfig,
     TopicsGuardConfig,
@@ -57,8 +61,9 @@ class _NoKind(NamedGuardConfig):
     model_config = ConfigDict(extra="ignore")
 
     kind: Literal[
-        "words", "pattern", "secrets", "urls", "model", "injection", "topics", "language", "schema", "webhook"
-    ]
+        "words", "pattern", "secrets", "urls", "personal", "model", "injection", "topics", "language", "schema",
+        "webhook",
+    ]  # fmt: skip
 
 
 if TYPE_CHECKING:

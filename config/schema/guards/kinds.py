@@ -55,6 +55,11 @@ class NamedGuardConfig(Section):
         """Whether the guard changes or refuses something."""
         return self.mode == "enforce" and self.action != "warn"
 
+    @property
+    def restores(self) -> bool:
+        """Whether answers receive values again that the guard has masked in the prompt."""
+        return False
+
     def conflicts(self) -> Iterator[Conflict]:
         for action, field in (("replace", "text"), ("route", "to")):
             if self.action == action and not self.has(field):

@@ -4,6 +4,7 @@ table.py      the guards of a configuration, compiled; which of them a request m
 observer.py   the guards of one request on its path
 verdicts.py   what the guards of one request have found
 texts.py      the texts of bodies of JSON
+personal.py   personal data that is masked in the prompt, and given back in the answer
 prompts.py    requests of every door
 answers.py    whole answers of every server
 streams.py    the texts of streams

@@ -11,6 +11,7 @@ from adapters.requests import ModelRequest
 from adapters.wire.native_chat import NativeChat
 from config.schema.guards import Side
 from gateway.features.guards import answers, prompts
+from gateway.features.guards.personal import PersonalKeys, PersonalTexts
 from gateway.features.guards.replaced import ReplacedPrompt, has_text, instead, without_prompt
 from gateway.features.guards.streams import MonitoredStream, reader_of
 from gateway.features.guards.table import GuardSet, GuardTable
@@ -38,7 +39,7 @@ class Guards(Observer):
         guards = self._table.find(exchange.decision, principal.tenant, principal.roles, principal.key_id)
         if guards is None:
             return None
-        one = _GuardedRequest(guards, exchange)
+        one = _GuardedRequest(guards, self._table.keys, exchange)
         exchange.observers = tuple(one if each is self else each for each in exchange.observers)
         return one.examine(exchange)
 
@@ -46,12 +47,19 @@ class Guards(Observer):
 class _GuardedRequest(Observer):
     """One request and its answer."""
 
-    __slots__ = ("_answer", "_prompt", "_replaces")
+    __slots__ = ("_answer", "_personal", "_prompt", "_replaces")
 
-    def __init__(self, guards: GuardSet, exchange: ClientExchange) -> None:
+    def __init__(self, guards: GuardSet, keys: PersonalKeys, exchange: ClientExchange) -> None:
+        """Raises `CallerError` for a response whose personal data cannot be opened."""
+        record = exchange.record
         self._prompt = self._side(guards, "prompt", exchange)
         self._answer = self._side(guards, "answer", exchange)
         self._replaces = any(guard.acts and guard.action == "replace" for guard in guards.guards)
+        self._personal: PersonalTexts | None = None
+        if guards.personal and self._prompt is not None:
+            self._personal = PersonalTexts(guards.guards, guards.personal, keys, record)
+            self._prompt.personal = self._personal
+            record.withheld = True
 
     def _side(self, guards: GuardSet, side: Side, exchange: ClientExchange) -> SideGuard | None:
         guard = guards.side(side, exchange.record)
@@ -77,9 +85,10 @@ class _GuardedRequest(Observer):
         except BaseException as error:
             await _charge(exchange, error)
             raise
-        if self._answer is not None and self._answer.acts:
-            whole = self._replaces or (self._answer.panel is not None and bool(self._answer.panel.of_wholes))
-            request = _readable(request, whole=whole)
+        restores = self._personal is not None and self._restores(exchange, self._personal)
+        if restores or (self._answer is not None and self._answer.acts):
+            panel = None if self._answer is None else self._answer.panel
+            request = _readable(request, whole=self._replaces or (panel is not None and bool(panel.of_wholes)))
         exchange.request = exchange.received = request
         if guard is not None and guard.to is not None and exchange.routes == 1:
             exchange.move_to(guard.to)
@@ -97,6 +106,22 @@ class _GuardedRequest(Observer):
             await prompts.guarded(request, guard)
             await _judged(request, guard)
         return request
+
+    @staticmethod
+    def _restores(exchange: ClientExchange, personal: PersonalTexts) -> bool:
+        """Whether the answer receives values again: the results of batches are stored with placeholders."""
+        record = exchange.record
+        if not personal.has_values or record.of_batch:
+            return False
+        if record.stored:
+            personal.check_storage()
+            record.personal = personal
+        exchange.last = lambda answer: personal.restored(exchange.request, answer)
+        return True
+
+    def failed(self, exchange: Exchange, error: BaseException) -> None:
+        if self._personal is not None:
+            self._personal.clean(error)
 
     def answered(self, exchange: Exchange, answer: Answer) -> Awaitable[Answer] | None:
         if self._answer is None:

@@ -31,6 +31,8 @@ _NO_TEXTS = frozenset(
 )  # fmt: skip
 """Fields of a request that its model does not read."""
 
+_LABELS = frozenset(("user", "metadata", "safety_identifier", "prompt_cache_key", "labels"))
+"""Those that may have a name or an address of a person, which a server receives."""
 _TOKENS = frozenset(("prompt", "input"))
 """Fields that may have tokens in the place of texts."""
 _ENCODED = frozenset(("prompt_token_ids", "prompt_embeds", "input_ids", "input_embeds"))
@@ -98,6 +100,8 @@ def _changed(fields: Fields, guard: Examining) -> Fields:
     for name, raw in fields.items():
         view = memoryview(raw)
         if name in _NO_TEXTS:
+            if name in _LABELS and (value := _masked_label(view, guard)) is not None:
+                changed[name] = Raw(value)
             continue
         if (name in _TOKENS and b'"' not in bytes(view)) or (name in _ENCODED and bytes(view) != b"null"):
             raise guard.unreadable("prompts of tokens")
@@ -108,6 +112,16 @@ def _changed(fields: Fields, guard: Examining) -> Fields:
         if value is not None:
             changed[name] = Raw(value)
     return changed
+
+
+def _masked_label(raw: memoryview, guard: Examining) -> bytes | None:
+    """A field of no prompt without personal data, whose values come back; None if nothing changes."""
+    if guard.personal is None:
+        return None
+    try:
+        return texts.masked_json(raw, guard.personal.masked, free=True)
+    except ValueError:
+        return None  # refused where it is read
 
 
 # ── tensors ───────────────────────────────────────────────────────────────────────────────────────────

@@ -7,7 +7,7 @@ from adapters.stream import DerivedStream
 from gateway.features.guards.texts import masked_arguments
 from gateway.features.guards.verdicts import SideGuard
 from gateway.traffic.guarded.chats import GuardedStream
-from gateway.traffic.guarded.guard import GuardedReader, GuardedText
+from gateway.traffic.guarded.guard import GuardedReader, GuardedText, HeldPart
 from gateway.traffic.guarded.tensors import GuardedTensorStream
 from policies.guards.masking import TextTooLong
 from policies.pipelines.window import HeldToolCall
@@ -20,12 +20,16 @@ class TextsGuard:
         self._guard = guard
 
     def text(self, name: str = "") -> GuardedText:
-        text, panel = _Text(self._guard), self._guard.panel
+        text, panel = _Text(self._guard, self._guard.held()), self._guard.panel
         if panel is None:
             return text
         from gateway.features.guards.judged import JudgedText
 
         return JudgedText(text, panel, is_whole=name == "content")
+
+    def arguments(self) -> GuardedText | None:
+        held = self._guard.arguments()
+        return None if held is None else _Text(self._guard, held)
 
     async def call(self, call: HeldToolCall) -> tuple[str, str] | None:
         name, arguments = call.name, "".join(call.arguments)
@@ -43,9 +47,9 @@ class TextsGuard:
 class _Text:
     __slots__ = ("_guard", "_held")
 
-    def __init__(self, guard: SideGuard) -> None:
+    def __init__(self, guard: SideGuard, held: HeldPart | None) -> None:
         self._guard = guard
-        self._held = guard.held()
+        self._held = held
 
     async def feed(self, text: str) -> str:
         try:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from config.installing import installing
 from config.patterns import EngineMissing
 from config.schema.config import Config
 from config.schema.guards import JudgingGuardConfig, NamedGuardConfig, Side
+from gateway.features.guards.personal import PersonalKeys, restored
 from gateway.features.guards.verdicts import SideGuard
 from gateway.telemetry.record import Record
 from gateway.traffic.fleet.member import FleetError
-from policies.guards.compiled import rules_of
+from policies.guards.compiled import personal_rules_of, rules_of
 from policies.guards.masking import Rule, RulesByView, by_view
+from policies.guards.personal.masking import PersonalRule
 from policies.guards.selection import guards_answers, guards_of
 from policies.routing.decision import Decision
 
@@ -32,11 +34,13 @@ class GuardSet(NamedTuple):
     answer: RulesByView | None
     judges: Mapping[Side, tuple[GuardJudge, ...]] = NO_JUDGES
     """Those that judge whole texts, by side."""
+    personal: tuple[PersonalRule, ...] = ()
+    """What finds the values of the prompt that the answer receives again."""
 
     def side(self, side: Side, record: Record) -> SideGuard | None:
         """The guards of one side of a request."""
         rules = self.prompt if side == "prompt" else self.answer
-        if rules is None and not self.judges.get(side):
+        if rules is None and not self.judges.get(side) and not (side == "prompt" and self.personal):
             return None
         acts = any(guard.acts and side in guard.on for guard in self.guards)
         return SideGuard(self.guards, rules or (), side, record, acts=acts)
@@ -45,8 +49,10 @@ class GuardSet(NamedTuple):
 class GuardTable:
     """All guards of a configuration. Raises `FleetError` for one that cannot be compiled."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, pepper: Callable[[], bytes]) -> None:
+        """`pepper` is called with each request that has personal data."""
         self.config = config
+        self.keys = PersonalKeys(pepper)
         self._judges: dict[str, Judge] = {
             guard.name: _judge(guard) for guard in config.guards if isinstance(guard, JudgingGuardConfig)
         }
@@ -59,6 +65,10 @@ class GuardTable:
         """Whether requests of a route may meet a guard."""
         tenants = (tenant.name for tenant in self.config.tenants)
         return any(guards_of(self.config, tenant, decision.model, decision.route) for tenant in tenants)
+
+    def restored(self, tenant: str, sealed: str, body: bytes) -> bytes:
+        """A stored body with the personal data that is sealed in its id. Raises `NotFound`."""
+        return restored(self.keys, tenant, sealed, body)
 
     def guards_answers(self, tenant: str, model: str) -> bool:
         """Whether a guard may change or refuse an answer of the model to the tenant."""
@@ -78,15 +88,20 @@ class GuardTable:
     def _set(self, guards: tuple[NamedGuardConfig, ...]) -> GuardSet:
         names = tuple(guard.name for guard in guards)
         if names not in self._sets:
-            rules = self._side(guards, "prompt"), self._side(guards, "answer")
-            self._sets[names] = GuardSet(guards, *rules, self._judges_of(guards))
+            self._sets[names] = self._compiled_set(guards)
         return self._sets[names]
+
+    def _compiled_set(self, guards: tuple[NamedGuardConfig, ...]) -> GuardSet:
+        personal = [rule for index, guard in enumerate(guards) for rule in personal_rules_of(guard, index)]
+        return GuardSet(
+            guards, self._side(guards, "prompt"), self._side(guards, "answer"), self._judges_of(guards), tuple(personal)
+        )
 
     def _side(self, guards: tuple[NamedGuardConfig, ...], side: Side) -> RulesByView | None:
         rules = [
             Rule(index, rule.finder, rule.masks, rule.view)
             for index, guard in enumerate(guards)
-            for rule in (self._rules.get(guard.name, ()) if side in guard.on else ())
+            for rule in (self._rules.get(guard.name, ()) if _examines(guard, side) else ())
         ]
         return by_view(rules) or None
 
@@ -114,6 +129,11 @@ def _judge(guard: JudgingGuardConfig) -> Judge:
         raise FleetError(f"the guard {guard.name} needs {error.name}: {installing('guards')}") from None
     except ValueError as error:
         raise FleetError(f"the guard {guard.name} cannot be used: {error}") from None
+
+
+def _examines(guard: NamedGuardConfig, side: Side) -> bool:
+    """Whether a guard masks a side for ever. A prompt whose values come back has rules of its own."""
+    return side in guard.on and not (side == "prompt" and guard.restores)
 
 
 def _compiled(guard: NamedGuardConfig) -> list[Rule]:

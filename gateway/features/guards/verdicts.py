@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from adapters.errors import ContentFiltered, ContentReplaced, InferenceError, Unsupported
 from config.schema.guards import NamedGuardConfig, Side
 from gateway.telemetry.record import Record
+from gateway.traffic.guarded.guard import HeldPart
 from policies.guards.masking import HeldText, RulesByView, TextTooLong, masked
 
 if TYPE_CHECKING:
@@ -16,10 +17,18 @@ if TYPE_CHECKING:
 BLOCKED = "A guard blocked the content."
 
 
+class PersonalPrompt(Protocol):
+    """Masks personal data, which the answer receives again."""
+
+    def masked(self, text: str) -> str:
+        """A text of the prompt with placeholders."""
+        ...
+
+
 class SideGuard:
     """The guards of one side of one request: of its prompt, or of its answer."""
 
-    __slots__ = ("_guards", "_record", "_routed", "_rules", "_side", "acts", "panel")
+    __slots__ = ("_guards", "_record", "_routed", "_rules", "_side", "acts", "panel", "personal")
 
     def __init__(
         self, guards: Sequence[NamedGuardConfig], rules: RulesByView, side: Side, record: Record, *, acts: bool
@@ -32,6 +41,8 @@ class SideGuard:
         """Whether one of them changes or refuses something."""
         self.panel: Panel | None = None
         """Those that judge whole texts; None without one."""
+        self.personal: PersonalPrompt | None = None
+        """What gives personal data of the prompt back; None for guards that mask for ever."""
         self._routed: int | None = None
 
     @property
@@ -66,11 +77,17 @@ class SideGuard:
 
     def masked(self, text: str) -> str:
         """A whole text with its masks. Raises `ContentFiltered`."""
-        return masked(text, self._rules, self.report) if self._rules else text
+        if self._rules:
+            text = masked(text, self._rules, self.report)
+        return text if self.personal is None else self.personal.masked(text)
 
-    def held(self) -> HeldText | None:
+    def held(self) -> HeldPart | None:
         """A text of a stream; None without rules. Its `feed` raises `ContentFiltered` and `TextTooLong`."""
         return HeldText(self._rules, self.report) if self._rules else None
+
+    def arguments(self) -> HeldPart | None:
+        """The arguments of a tool that may leave in parts; None for those that are examined as a whole."""
+        return None
 
     def unreadable(self, subject: str) -> InferenceError:
         """The error of a text that cannot be examined: nothing passes unread."""
@@ -85,6 +102,7 @@ class TextsOf:
     """Collects the texts that a guard would examine, instead of examining them."""
 
     acts = False
+    personal: PersonalPrompt | None = None
 
     def __init__(self, guard: SideGuard) -> None:
         self.texts: list[str] = []

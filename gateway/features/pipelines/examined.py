@@ -18,6 +18,9 @@ class Examined:
     def text(self, name: str = "") -> GuardedText:
         return _ExaminedText(self)
 
+    def arguments(self) -> None:
+        """Arguments are examined as a whole."""
+
     async def call(self, call: HeldToolCall) -> None:
         await self.examine(call.text)
 

@@ -63,10 +63,12 @@ class Settings(NamedTuple):
 
 
 async def content_of(draft: Draft, user: str, settings: Settings, *, whole: bool) -> Content | None:
-    """The content of a draft; None if it cannot be redacted now. `whole` is false for an answer that broke.
+    """The content of a draft; None if it cannot be redacted now or at all. `whole` is false for an answer that broke.
 
     `user` stands for the end user in the body.
     """
+    if draft.exchange.record.withheld:
+        return None  # it was refused before its personal data was masked
     answer = None if settings.digest_only else answer_of(draft, whole=whole)
     source = source_of(draft.request)._replace(user=user)
     size = draft.size

@@ -51,7 +51,7 @@ class Draft(Observer):
     def __init__(self, exchange: ClientExchange, headers: dict[str, str], *, answers: bool = False) -> None:
         self.exchange = exchange
         self.request = exchange.request
-        """The body that the client sent."""
+        """The body that the client sent, without the personal data that a guard masks."""
         self.headers = headers
         self.answers = answers
         self.draws: list[float] = []
@@ -77,6 +77,9 @@ class Draft(Observer):
         comparison = exchange.decision.comparison
         if comparison is not None:
             self.shares = comparison.shares
+        assert isinstance(exchange, ClientExchange)
+        if exchange.record.withheld:  # guards come first, so personal data is masked now
+            self.request, exchange.record.withheld = exchange.received, False
 
     def begun(self, exchange: Exchange, answer: Answer) -> Answer:
         """The answer, whose bytes are recorded while the client reads them."""

@@ -15,7 +15,9 @@ from gateway.auth.keys import Principal
 from gateway.features.stored.keeper import Keeper
 from gateway.features.stored.references import REFERENCE, may_read, resolved
 from gateway.features.stored.store import Conversation, StoredItem, StoredResponse, StoredTurn
+from gateway.request.sealed_ids import joined_id, split_id
 from gateway.state.refusals import refuse
+from gateway.telemetry.record import PersonalAnswer
 
 
 class _StorageFields(msgspec.Struct):
@@ -44,6 +46,8 @@ class StoredExchange:
     previous: str | None
     conversation: str | None
     items: list[Item] = field(repr=False)
+    sealed: str = ""
+    """What the id of the previous response has beside the id: its personal data, sealed."""
     model: str = ""
     """The model by the name that the client requests, once it is known."""
 
@@ -51,12 +55,18 @@ class StoredExchange:
     def repeated(self) -> dict[str, Any]:
         """The fields of the answer that report how it is stored."""
         conversation = None if self.conversation is None else {"id": self.conversation}
-        fields = {"store": self.stores, "previous_response_id": self.previous}
+        previous = None if self.previous is None else joined_id(self.previous, self.sealed)
+        fields = {"store": self.stores, "previous_response_id": previous}
         return fields if conversation is None else {**fields, "conversation": conversation}
 
     def dropped(self) -> "StoredExchange":
         """The exchange on a route that drops `store`."""
         return replace(self, stores=False)
+
+    def hidden(self, personal: PersonalAnswer) -> "StoredExchange":
+        """The exchange without personal data."""
+        items: list[Item] = _items(personal.hidden(encode(self.items)))
+        return replace(self, items=items, sealed="")
 
     async def finish(self, answer: bytes) -> None:
         """Store a whole Response, which is JSON."""
@@ -93,6 +103,7 @@ async def opened(keeper: Keeper, principal: Principal, body: bytes) -> tuple[byt
         return body, None  # refused where it is decoded
     stores = storage.store is True or (storage.store is None and keeper.config.store == "default")
     previous = storage.previous_response_id if isinstance(storage.previous_response_id, str) else None
+    previous, sealed = (previous, "") if previous is None else split_id(previous)
     conversation = storage.conversation
     if isinstance(conversation, dict) and conversation.keys() == {"id"}:
         conversation = conversation["id"]
@@ -110,7 +121,7 @@ async def opened(keeper: Keeper, principal: Principal, body: bytes) -> tuple[byt
     fields = open_body(body)
     given = items_of(fields.get("input"))
     items = await resolved(keeper, principal, given)
-    exchange = StoredExchange(keeper, principal, stores, previous, conversation, items)
+    exchange = StoredExchange(keeper, principal, stores, previous, conversation, items, sealed)
     history = await _history(exchange)
     if history or items is not given:
         fields["input"] = Raw(encode([*history, *items]))

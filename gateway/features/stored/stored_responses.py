@@ -1,5 +1,6 @@
 """`/v1/responses/ID`: reads and deletes stored responses."""
 
+import asyncio
 import re
 from functools import partial
 
@@ -15,9 +16,10 @@ from gateway.features.stored.references import may_read
 from gateway.features.stored.store import ResponseDatabase, StoredResponse
 from gateway.fronts.door import Door, DoorPath
 from gateway.fronts.pages import query_of
+from gateway.request.sealed_ids import split_id
 from gateway.telemetry import Record
 
-_PATH = re.compile(rb"/v1/responses/([A-Za-z0-9_-]{1,128})(?:/(input_items|cancel))?")
+_PATH = re.compile(rb"/v1/responses/([A-Za-z0-9_-]{1,4096})(?:/(input_items|cancel))?")
 _NONE = "This gateway stores no responses: send the whole conversation in `input`."
 _items = msgspec.json.Decoder(list[Item]).decode
 
@@ -54,7 +56,9 @@ class StoredResponses:
         query = query_of(http.query)
         if query.get("stream", "false").lower() not in ("false", "0"):
             raise CallerError("A stored response has no stream: leave out `stream`.", param="stream")
-        return self._door.respond(record, (await self._stored(principal, http)).answer)
+        return self._door.respond(
+            record, await self._restored(principal, http, (await self._stored(principal, http)).answer)
+        )
 
     async def _delete(self, principal: Principal, http: Request, record: Record) -> Response:
         stored, keeper = await self._stored(principal, http), self._keeper
@@ -66,7 +70,19 @@ class StoredResponses:
     async def _input_items(self, principal: Principal, http: Request, record: Record) -> Response:
         page = Page.of(query_of(http.query))
         stored = await self._stored(principal, http)
-        return self._door.respond(record, encode(page.of_items(_items(stored.input))))
+        return self._door.respond(
+            record, await self._restored(principal, http, encode(page.of_items(_items(stored.input))))
+        )
+
+    async def _restored(self, principal: Principal, http: Request, body: bytes) -> bytes:
+        """What is stored, with the personal data in the id of the response, and with this id."""
+        match = _PATH.fullmatch(http.target)
+        assert match is not None
+        id_, sealed = split_id(match[1].decode())
+        if not sealed:
+            return body
+        body = await asyncio.to_thread(self._door.core.snapshot.restored, principal.tenant, sealed, body)
+        return body.replace(f'"{id_}"'.encode(), b'"%b"' % match[1])
 
     async def _cancelled(self, principal: Principal, http: Request, record: Record) -> Response:
         await self._stored(principal, http)
@@ -79,7 +95,7 @@ class StoredResponses:
         match, keeper = _PATH.fullmatch(http.target), self._keeper
         assert match is not None
         assert keeper is not None
-        tenant, id_ = principal.tenant, match[1].decode()
+        tenant, id_ = principal.tenant, split_id(match[1].decode())[0]
         stored = keeper.pending(tenant, id_)
         if stored is None:
             stored = await keeper.read(partial(_read, tenant, id_, keeper.wall()))

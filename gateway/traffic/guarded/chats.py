@@ -35,8 +35,12 @@ class _GuardedChoice:
         self.has_role = False
         self.ended = False
         self.has_finish = False
+        self.leaves_in_parts = guard.arguments() is not None
+        """Whether the arguments of calls leave before the answer ends."""
         self._guard = guard
         self._texts: dict[str, GuardedText] = {}
+        self.arguments: dict[tuple[int, str], GuardedText] = {}
+        """The arguments that leave in parts, by the index of their call and the kind of it."""
 
     def text(self, name: str) -> GuardedText:
         """The text of one name."""
@@ -106,6 +110,7 @@ class GuardedStream(GuardedReader):
             if text := given if isinstance(given, str) else answer_text(given):
                 self._write_text(index, name, await guarded.text(name).feed(text))
         self._hold_calls(guarded, texts)
+        await self._write_calls(index, guarded)
         if choice.get("finish_reason") is not None:
             await self._end(index, guarded)
             self._write(index, {}, str(choice["finish_reason"]))
@@ -134,6 +139,19 @@ class GuardedStream(GuardedReader):
             raise self._guard.unreadable(f"A guard cannot hold the answer: {error}.") from None
         return fields
 
+    async def _write_calls(self, index: int, guarded: _GuardedChoice) -> None:
+        """Write the held parts of calls whose arguments leave in parts."""
+        if not guarded.call_deltas or not guarded.leaves_in_parts:
+            return
+        deltas, guarded.call_deltas = guarded.call_deltas, []
+        for at, delta in deltas:
+            for kind, argument, part in _parts(delta):
+                if argument in part:
+                    if (text := guarded.arguments.get((at, kind))) is None:
+                        text = guarded.arguments[at, kind] = _started(self._guard)
+                    part[argument] = await text.feed(part[argument])
+            self._write(index, delta)
+
     # ── releases ──────────────────────────────────────────────────────────────────────────────────────
 
     def replaced(self, error: ContentReplaced) -> bytes:
@@ -155,8 +173,11 @@ class GuardedStream(GuardedReader):
         guarded.ended = True
         for name, text in guarded.texts():
             self._write_text(index, name, await text.end())
+        for (at, kind), text in guarded.arguments.items():
+            if rest := await text.end():
+                self._write(index, _continued(at, kind, rest))
         changed: dict[int, tuple[str, str] | None] = {}
-        for at, call in guarded.calls.complete().items():
+        for at, call in guarded.calls.complete().items() if guarded.call_deltas else ():
             changed[at] = await self._guard.call(call)
         deltas, guarded.call_deltas = guarded.call_deltas, []
         for at, delta in deltas:
@@ -181,6 +202,25 @@ class GuardedStream(GuardedReader):
         guarded.has_role = True
         body = {**self._head, "choices": [{**choice, "logprobs": None, "finish_reason": finish}]}
         self._out.append(sse.encode(_encode(body)))
+
+
+def _started(guard: StreamGuard) -> GuardedText:
+    text = guard.arguments()
+    assert text is not None  # this guard has begun others
+    return text
+
+
+def _parts(delta: Object) -> list[tuple[str, str, Object]]:
+    """The parts of the only call of a delta: the kind, the field of the arguments, and the part."""
+    call = delta["tool_calls"][0] if "tool_calls" in delta else {"function": delta["function_call"]}
+    return [(kind, argument, call[kind]) for kind, argument in _CALLS.items() if kind in call]
+
+
+def _continued(at: int, kind: str, arguments: str) -> Object:
+    """A delta with more arguments of a call."""
+    if at == _OLDER:
+        return {"function_call": {"arguments": arguments}}
+    return {"tool_calls": [{"index": at, kind: {_CALLS[kind]: arguments}}]}
 
 
 def _index(value: Object, default: int) -> int:

@@ -10,6 +10,18 @@ from adapters.types import Form
 from policies.pipelines.window import HeldToolCall
 
 
+class HeldPart(Protocol):
+    """One text of a stream, which is held while it must not leave. Raises `TextTooLong`, and what a guard raises."""
+
+    def feed(self, text: str) -> str:
+        """Add the next part. Returns what may leave."""
+        ...
+
+    def end(self) -> str:
+        """The rest, which may leave."""
+        ...
+
+
 class GuardedText(Protocol):
     """One text of a stream behind a guard. Raises `ContentFiltered`, and other failures of the guard."""
 
@@ -28,6 +40,10 @@ class StreamGuard(Protocol):
     def text(self, name: str = "") -> GuardedText:
         """A text that begins. `name` is that of its field, if it has one."""
         ...
+
+    def arguments(self) -> GuardedText | None:
+        """The arguments of a tool that begin, and leave in parts; None if `call` examines them as a whole."""
+        return None
 
     async def call(self, call: HeldToolCall) -> tuple[str, str] | None:
         """Examine a whole tool call. Returns another name and other arguments, or None for the same.

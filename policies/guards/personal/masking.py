@@ -1,0 +1,89 @@
+"""A prompt with placeholders in the place of personal data."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from policies.guards.finders import Finder
+from policies.guards.folding import fold
+from policies.guards.personal import json_texts
+from policies.guards.personal.entities import EntityFinder
+from policies.guards.personal.placeholders import TEXT, RequestPlaceholders, grammar_of
+
+Span = tuple[int, int]
+
+
+class PersonalRule:
+    """What finds one kind of personal data. `index` names the guard."""
+
+    __slots__ = ("finder", "index", "kind")
+
+    def __init__(self, index: int, kind: str, finder: Finder) -> None:
+        self.index = index
+        self.kind = kind
+        self.finder = finder
+
+    def spans(self, text: str) -> Iterable[Span]:
+        """All spans in a folded text."""
+        if isinstance(self.finder, EntityFinder):
+            return self.finder.all(text)
+        return _spans_of(self.finder, text)
+
+
+class PersonalMasker:
+    """Masks the texts of one request. `report` receives the index of a guard, once for each value."""
+
+    __slots__ = ("_grammar", "_placeholders", "_report", "_rules")
+
+    def __init__(
+        self, rules: Sequence[PersonalRule], placeholders: RequestPlaceholders, report: Callable[[int], None]
+    ) -> None:
+        self._rules = rules
+        self._placeholders = placeholders
+        self._report = report
+        kinds = {rule.kind for rule in rules} | {TEXT, *placeholders.kinds}
+        self._grammar = grammar_of(tuple(sorted(kinds)))
+
+    def masked(self, text: str) -> str:
+        """A whole text with placeholders. A text that is JSON stays JSON."""
+        return json_texts.changed(text, self._masked)
+
+    def _masked(self, text: str) -> str:
+        spans = self._spans(text)
+        if not spans:
+            return text
+        out, at, index = list[str](), 0, 0
+        while index < len(spans):
+            begin, end, kind, guard = spans[index]
+            index += 1
+            while index < len(spans) and spans[index][0] < end:  # what overlaps is one value
+                end = max(end, spans[index][1])
+                index += 1
+            if guard is not None:
+                self._report(guard)
+            out += [text[at:begin], self._placeholders.of(kind, text[begin:end])]
+            at = end
+        return "".join((*out, text[at:]))
+
+    def _spans(self, text: str) -> list[tuple[int, int, str, int | None]]:
+        """The spans of all forms of a text, in their order, each with its kind and its guard."""
+        spans: list[tuple[int, int, str, int | None]] = []
+        for escapes in (False, True) if "\\" in text else (False,):
+            form = fold(text, False, False, escapes, True)
+            for rule in self._rules:
+                spans += [(*form.span(*span), rule.kind, rule.index) for span in rule.spans(form.text)]
+            spans += [(*form.span(*span), TEXT, None) for span in self._written(form.text)]
+        return sorted(spans, key=lambda span: (span[0], -span[1]))
+
+    def _written(self, text: str) -> Iterable[Span]:
+        """What the client has written in the form of a placeholder. Those of the conversation stay."""
+        at = 0
+        while (match := self._grammar.search(text, at)) is not None:
+            name, begin, at = match
+            if name not in self._placeholders.values or name.startswith(TEXT):
+                yield begin, at
+
+
+def _spans_of(finder: Finder, text: str) -> Iterable[Span]:
+    at = 0
+    while at < len(text) and (span := finder.find(text, at)) is not None:
+        yield span
+        at = max(span[1], at + 1)
