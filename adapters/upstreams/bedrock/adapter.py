@@ -15,6 +15,7 @@ from adapters.base import Answer
 from adapters.call import Call
 from adapters.errors import BackendError, CallerError, NotFound, Unsupported
 from adapters.http1.client import ClientResponse
+from adapters.offload import messages
 from adapters.registry import Address
 from adapters.requests import ChatRequest, CompletionRequest, EmbeddingRequest, Fields, ModelRequest
 from adapters.stream import OnePiece
@@ -126,7 +127,8 @@ class BedrockAdapter:
         return Answer(content_type="application/json", body=message, usage=usage, form=ANTHROPIC)
 
     async def _chat(self, request: ChatRequest, call: Call) -> Answer:
-        """Answer a client of chats."""
+        """Answer a client of chats, or of another protocol that was translated into them."""
+        await messages.translate(request, call.ignored)
         names, created = OwnNames(request.fields, *NAME_BOUNDS), int(time.time())
         try:
             body = self._body(self._of_chat(request, self._options.max_tokens, call), request)

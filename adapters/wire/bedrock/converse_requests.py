@@ -1,6 +1,7 @@
 """Requests of Converse's clients as messages of Anthropic's API, which every pool of chats serves.
 
-What has no equivalent is refused with the name of its field. Cache points become marks of the block before them.
+A field of Converse without an equivalent is refused by its name. Fields that Converse has not yet are left out and
+reported, in every object. Cache points become marks of the block before them.
 """
 
 import base64
@@ -27,6 +28,20 @@ _IMAGES = frozenset({"png", "jpeg", "gif", "webp"})
 _TEXTS = frozenset({"csv", "html", "md", "txt"})
 _DOCUMENT = frozenset({"citations", "context", "format", "name", "source"})
 
+_FREE = frozenset({
+    "additionalModelRequestFields", "guardrailConfig", "input", "json", "promptVariables", "requestMetadata",
+})  # fmt: skip
+"""Objects whose fields are another one's."""
+_NAMES = _HINTS | _INFERENCE.keys() | _DOCUMENT | _FREE | {
+    "any", "audio", "auto", "bucketOwner", "bytes", "cachePoint", "citationsContent", "content", "description",
+    "document", "effort", "enabled", "guardContent", "image", "inferenceConfig", "inputSchema", "jsonSchema", "latency",
+    "messages", "outputConfig", "reasoningContent", "reasoningText", "redactedContent", "role", "s3Location", "schema",
+    "searchResult", "signature", "status", "strict", "structure", "system", "systemTool", "text", "textFormat", "title",
+    "tool", "toolChoice", "toolConfig", "toolResult", "toolSpec", "toolUse", "toolUseId", "tools", "ttl", "type", "uri",
+    "video",
+}  # fmt: skip
+"""The fields of Converse's requests, November 2026."""
+
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 _any = msgspec.json.Decoder()
@@ -37,12 +52,29 @@ def decode(body: bytes) -> MessagesRequest:
     that names the field at fault."""
     fields = {name: field(raw_fields, name, _any) for raw_fields in (open_body(body),) for name in raw_fields}
     model, stream = fields.pop("model", None), fields.pop("stream", False)
+    left_out = dict[str, None]()
     try:
+        fields = _without_new(fields, left_out)
         message = _translated(fields) | {"model": model, "stream": stream}
         encoded = {name: Raw(_encode(value)) for name, value in message.items()}
     except RecursionError:
         raise _own(CallerError("The request is nested too deeply.", code="invalid_json")) from None
-    return messages.message_of_fields(encoded, len(body), tuple(sorted(_HINTS.intersection(fields))))
+    return messages.message_of_fields(encoded, len(body), (*sorted(_HINTS.intersection(fields)), *left_out))
+
+
+def _without_new(value: Any, left_out: dict[str, None]) -> Any:
+    """The value without fields that are new; their names are added to `left_out`. An object that has no others is
+    unchanged, so that a block of a new kind is refused by its name."""
+    if isinstance(value, list):
+        return [_without_new(each, left_out) for each in value]
+    if not isinstance(value, dict) or (value and _NAMES.isdisjoint(value)):
+        return value
+    left_out.update(dict.fromkeys(name for name in value if name not in _NAMES))
+    return {
+        name: given if name in _FREE else _without_new(given, left_out)
+        for name, given in value.items()
+        if name in _NAMES
+    }
 
 
 def decode_count(body: bytes) -> TokenCount:

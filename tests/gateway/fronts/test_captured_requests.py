@@ -13,9 +13,11 @@ import pytest
 
 from adapters.http1.server import Server
 from adapters.registry import Address, make
+from tests.support.agents import matrix
 from tests.support.agents.wires import CHATS, MESSAGES, RESPONSES, Wires
 from tests.support.doors import Before, door_of
 from tests.support.gateways import Rig, config
+from tests.support.providers.abilities import stage
 
 FILES = sorted((Path(__file__).parent / "captured").glob("*.json"))
 POOLS: dict[str, tuple[Any, frozenset[str]]] = {
@@ -24,6 +26,8 @@ POOLS: dict[str, tuple[Any, frozenset[str]]] = {
     "responses": ({"name": "openai", "responses": True}, frozenset({CHATS, RESPONSES})),
 }
 """Pools: their protocol, and the paths whose bodies they forward unchanged."""
+OWN = {CHATS: {"openai", "vllm"}, MESSAGES: {"anthropic", "claude-vertex"}}
+"""The providers that receive the bytes of a path's clients."""
 
 
 def captured() -> Iterator[Any]:
@@ -57,3 +61,20 @@ async def test_a_captured_request_is_answered(request_: dict[str, Any], pool: st
             text = await response.text()
             assert (response.status, '"ok"' in text, '"error":{' in text) == (200, True, False), text
         assert not wires.mistakes
+
+
+@pytest.mark.parametrize("column", matrix.COLUMNS)
+@pytest.mark.parametrize("request_", list(captured()))
+async def test_a_captured_request_is_answered_by_a_provider(request_: dict[str, Any], column: str) -> None:
+    """Every request of another protocol than its server's, by stubs that refuse what their provider refuses."""
+    path = request_["path"].partition("?")[0]
+    if column in OWN.get(path, ()):
+        pytest.skip("one protocol: the bytes are the client's own, shortened")
+    async with stage(matrix.provider(column), max_body=1 << 20) as on:
+        for stream in (True, False):
+            headers = {name: value for name, value in request_["headers"].items() if name != "content-type"}
+            body = {**request_["body"], "model": "chat", "stream": stream}
+            answer = await on.door.send("POST", request_["path"], body, **headers)
+            text = await answer.text()
+            assert (answer.status, on.script.refused, '"error":{' in text) == (200, [], False), text
+        assert len(on.script.received) == 2

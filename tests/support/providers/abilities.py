@@ -79,8 +79,8 @@ class Stage(NamedTuple):
 
 
 @asynccontextmanager
-async def stage(provider: Provider) -> AsyncIterator[Stage]:
-    """The stage of one check."""
+async def stage(provider: Provider, **limits: int) -> AsyncIterator[Stage]:
+    """The stage of one check. `limits` are those of the door."""
     script = Script()
     async with provider.serve(script) as url:
         pools = [{"name": "main", **provider.pool(url)}]
@@ -89,7 +89,7 @@ async def stage(provider: Provider) -> AsyncIterator[Stage]:
         adapter = registry.make(made.pools[0], Address(made.pools[0].endpoints[0].url))
         try:
             await adapter.probe(300.0)
-            async with door_of(Rig(made, {"main": [Before(adapter)]})) as door:
+            async with door_of(Rig(made, {"main": [Before(adapter)]}), **limits) as door:
                 yield Stage(door, script, provider)
         finally:
             await adapter.aclose()

@@ -302,7 +302,13 @@ def nested(depth: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "body", [converse(document(source={"bytes": "é"})), converse(document(unknown=1)), nested(200_000)]
+    "body",
+    [
+        converse(document(source={"bytes": "é"})),
+        converse({"hologram": {"format": "x"}}),
+        converse({"text": "q"}, guardrailConfig={"guardrailIdentifier": "g"}),
+        nested(200_000),
+    ],
 )
 def test_a_malformed_request_is_refused(body: bytes) -> None:
     with pytest.raises(CallerError):
@@ -315,6 +321,17 @@ def test_a_deep_request_is_refused_or_read(depth: int) -> None:
     for body in (nested(depth), more.replace(b'"a": 0', b'"a": %b%b' % (b"[" * depth, b"]" * depth))):
         with suppress(CallerError):
             decode(body)
+
+
+def test_new_fields_are_left_out_and_reported_but_not_those_of_other_objects() -> None:
+    """The fields of a call's input and of the model itself are no fields of Converse."""
+    use = {"toolUse": {"toolUseId": "t", "name": "n", "input": {"new_0": {"new_1": 1}}, "new_2": 2}, "new_3": 3}
+    more: Object = {"top_k": 3, "new_4": {"new_5": 4}}
+    request = decode(converse(document(new_6=5), use, additionalModelRequestFields=more, new_7=6))
+    assert set(request.ignored) == {"new_2", "new_3", "new_6", "new_7"}
+    _, call = json.loads(bytes(request.payload.native["messages"]))[0]["content"]
+    assert call["input"] == {"new_0": {"new_1": 1}}
+    assert json.loads(bytes(request.payload.native["new_4"])) == {"new_5": 4}
 
 
 def test_a_document_has_its_context_and_citations() -> None:
