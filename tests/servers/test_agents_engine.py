@@ -37,7 +37,7 @@ async def engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gate
 
 @pytest.mark.parametrize(
     "agent",
-    ["claude-code", "codex", *(pytest.param(each, marks=pytest.mark.nightly) for each in ("opencode", "qwen-code"))],
+    ["claude-code", "codex", "opencode", "qwen-code", "aider", "ai-sdk-openai", "ai-sdk-anthropic"],
 )
 async def test_an_agent_prints_the_engine_s_answer(engine: GatewayProcess, agent: str, tmp_path: Path) -> None:
     work = Work(tmp_path)

@@ -29,9 +29,14 @@ const tools = {
     execute: async ({ command }) => (await promisify(execFile)("bash", ["-c", command])).stdout,
   }),
 };
+// A model that sees gets the picture with the task.
+async function pictures() {
+  if (!model.includes("seeing")) return [];
+  return [{ type: "file", mediaType: "image/png", data: await readFile("picture.png") }];
+}
 const result = streamText({
   model: models[provider](),
-  prompt,
+  messages: [{ role: "user", content: [{ type: "text", text: prompt }, ...(await pictures())] }],
   tools,
   stopWhen: stepCountIs(9),
   onError: ({ error }) => {
