@@ -68,6 +68,7 @@ from adapters.wire.openai.providers import DIALECTS, HOSTED
 from adapters.wire.openai.thinking import thinking_of_message
 from adapters.wire.responses import native as responses_native
 from adapters.wire.responses.native import events_of_response
+from adapters.wire.responses.own_thoughts import without_own_thoughts
 from config.schema.config import PoolConfig
 from config.schema.protocols.language import OpenAIProtocol
 
@@ -181,6 +182,8 @@ class OpenAIAdapter:
                 call.ignored.sift(wish, ())
         salt = call.salt if salted else ""
         model = self._name_for(request)
+        if isinstance(request, ResponsesRequest):
+            request = request.with_fields(without_own_thoughts(request.fields))
         body = wire.upstream_body(request, model, self._dialect, salt, added, call.ignored)
         target = self._paths.call(request.path, model or request.model)
         response = await self._client.request(b"POST", target, fields, body, call.deadline)

@@ -8,5 +8,6 @@ answers.py         the Response that a chat's answer becomes, its items, and the
 events.py          a chat's answer as a Response, whole or as events
 streamed_items.py  the items of a streamed Response
 native.py          responses of servers with Responses, streamed or whole
+own_thoughts.py    removes reasoning that no server of Responses has given
 stored_items.py    items of stored responses and conversations
 """

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from adapters.http1.message import Request, Response
 from adapters.http1.server import Server
 from adapters.registry import Address, make
 from tests.support.agents import matrix
-from tests.support.agents.wires import CHATS, MESSAGES, RESPONSES, Wires
+from tests.support.agents.wires import CHATS, MESSAGES, RESPONSE, RESPONSES, Wires
 from tests.support.doors import Before, door_of
 from tests.support.gateways import Rig, config
 from tests.support.providers.abilities import stage
@@ -78,3 +79,28 @@ async def test_a_captured_request_is_answered_by_a_provider(request_: dict[str, 
             text = await answer.text()
             assert (answer.status, on.script.refused, '"error":{' in text) == (200, [], False), text
         assert len(on.script.received) == 2
+
+
+async def test_a_server_of_responses_receives_no_thought_of_the_gateways_own() -> None:
+    """It has neither stored nor encrypted them."""
+    own = {"type": "reasoning", "id": "rs_" + "0" * 36, "summary": [], "content": []}
+    foreign = {"type": "reasoning", "id": "rs_" + "0" * 50, "summary": [], "encrypted_content": "gAAA"}
+    question = {"role": "user", "content": "q"}
+    received: list[Any] = []
+
+    async def answer(http: Request) -> Response:
+        received.append(json.loads(await http.read())["input"])
+        return Response(200, [("content-type", "application/json")], json.dumps(RESPONSE).encode())
+
+    protocol = POOLS["responses"][0]
+    made = config(pools=[{"name": "main", "protocol": protocol, "endpoints": ["http://127.0.0.1:9"]}])
+    async with AsyncExitStack() as stack:
+        behind = Server(answer)
+        host, port = await behind.listen_tcp("127.0.0.1", 0)
+        stack.push_async_callback(behind.aclose)
+        adapter = make(made.pools[0], Address(f"http://{host}:{port}"))
+        stack.push_async_callback(adapter.aclose)
+        door = await stack.enter_async_context(door_of(Rig(made, {"main": [Before(adapter)]})))
+        response = await door.send("POST", RESPONSES, {"model": "chat", "input": [own, foreign, question]})
+        assert response.status == 200, await response.text()
+    assert received == [[foreign, question]]
