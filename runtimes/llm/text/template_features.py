@@ -41,11 +41,11 @@ class TemplateFeatures:
     @classmethod
     def of(cls, render: Render) -> "TemplateFeatures":
         """Probe a template. `render` returns None if it refuses the messages."""
-        texts = {role for role in _AROUND if _ONE in (render(_probe(role, _ONE)) or "")}
+        texts = {role for role in _AROUND if _ONE in (_probed(render, role, _ONE) or "")}
         two = [{"type": "text", "text": _ONE}, {"type": "text", "text": _OTHER}]
-        parts = {role for role in _AROUND if _has_parts(render(_probe(role, two)))}
+        parts = {role for role in _AROUND if _has_parts(_probed(render, role, two))}
         thought = [{"type": "thinking", "thinking": _ONE, "closed": True}, {"type": "text", "text": _OTHER}]
-        thinks = "assistant" in parts and _has_parts(render(_probe("assistant", thought)))
+        thinks = "assistant" in parts and _has_parts(_probed(render, "assistant", thought))
         form = "user" in texts, "user" in parts
         system, user = [{**turn, "content": _in_form("x", *form)} for turn in _probe("system", "x")]
         refuses = render([user]) is not None and render([system, user]) is None
@@ -76,8 +76,17 @@ def _in_form(content: Any, as_text: bool, as_parts: bool) -> Any:
     return content if as_parts else joined(content)
 
 
-def _probe(role: str, content: Any) -> list[dict[str, Any]]:
+def _probed(render: Render, role: str, content: Any) -> str | None:
+    """The prompt of a probe. A template of parts may refuse the other turns as texts, an empty one above all."""
+    prompt = render(_probe(role, content))
+    return render(_probe(role, content, parts_around=True)) if prompt is None else prompt
+
+
+def _probe(role: str, content: Any, *, parts_around: bool = False) -> list[dict[str, Any]]:
     before, after = _AROUND[role]
+    if parts_around:
+        before, after = [[{**turn, "content": _in_form(turn["content"], False, True)} for turn in turns]
+                         for turns in (before, after)]  # fmt: skip
     turn: dict[str, Any] = {"role": role, "content": content}
     if role == "tool":
         turn |= {"tool_call_id": _CALL["id"], "name": "qzv"}

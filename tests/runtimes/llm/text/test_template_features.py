@@ -23,6 +23,11 @@ CONTENTS = {
     "text": "{{ m.content }}",
     "trimmed": "{{ m.content | trim }}",
     "parts": "{% for c in m.content | selectattr('type', 'equalto', 'text') %}{{ c.text }}{% endfor %}",
+    # As SmolVLM's, which asks what the first part is.
+    "seeing": (
+        "{{ ':' if m.content[0]['type'] == 'image' else ': ' }}{% for c in m.content %}"
+        "{% if c['type'] == 'text' %}{{ c['text'] }}{% elif c['type'] == 'image' %}<image>{% endif %}{% endfor %}"
+    ),
     "both": (
         "{% if m.content is string %}{{ m.content }}{% else %}{% for c in m.content %}"
         "{% if c.type == 'text' %}{{ c['text'] | trim }}{% endif %}{% endfor %}{% endif %}"
@@ -103,7 +108,7 @@ def adapted(messages: list[dict[str, Any]], content: str, system: str) -> list[d
         result[0] = result[0] | {"content": "\n\n".join(texts)}
     for message in result:
         given = message["content"]
-        if content == "parts" and isinstance(given, str):
+        if content in ("parts", "seeing") and isinstance(given, str):
             message["content"] = as_parts([given])
         elif content in ("text", "trimmed") and not isinstance(given, str):
             message["content"] = "\n".join(part["text"] for part in given)
