@@ -21,10 +21,12 @@ _ACTIVATIONS: Mapping[str, Activation] = {
 # Models that also see or hear, by their own type, and the family of the part that writes.
 OTHER_PARTS: Mapping[str, str] = {
     "gemma3": "gemma3_text",
+    "idefics3": "llama",
     "mistral3": "mistral",
     "qwen2_vl": "qwen2",
     "qwen2_5_vl": "qwen2",
     "qwen3_vl": "qwen3",
+    "smolvlm": "llama",
 }
 _OUTER = ("eos_token_id", "quantization_config", "quantization")
 

@@ -120,7 +120,8 @@ def _spelled(prefix: str, choice: TensorPart, end: str, whole: bool, number: re.
     name = prefix + own + ("" if whole else end)
     bare = name.removeprefix("model.")
     return [
-        name, f"language_model.{name}", f"model.language_model.{bare}", bare, f"language_model.{bare}",
+        name, f"language_model.{name}", f"model.language_model.{bare}", f"model.text_model.{bare}", bare,
+        f"language_model.{bare}",
         f"transformer.{bare.replace('layers.', 'h.', 1)}", bare.replace("layers.", "h.", 1),
     ]  # fmt: skip
 

@@ -154,7 +154,13 @@ def tiny(row: str) -> Any:
     return model
 
 
+_EYE = {
+    "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32, "image_size": 56,
+    "patch_size": 14,
+}  # fmt: skip
 _VISION = {
+    "idefics3": _EYE,
+    "smolvlm": _EYE,
     "qwen2_5_vl": {"depth": 1, "hidden_size": 32, "num_heads": 2, "intermediate_size": 32, "out_hidden_size": 64},
     "qwen3_vl": {"depth": 1, "hidden_size": 32, "num_heads": 2, "intermediate_size": 32, "out_hidden_size": 64},
     "mistral3": {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32},
@@ -167,6 +173,8 @@ def tiny_with_pictures(family: str) -> Any:
     text: dict[str, Any] = _SHAPE | ({"head_dim": 16} if family != "qwen2_5_vl" else {})
     if family == "mistral3":
         text |= {"model_type": "ministral3", **ROWS["ministral3"]}
+    elif family in ("idefics3", "smolvlm"):
+        text |= {"model_type": "llama"}
     else:
         sections = [2, 3, 3]
         text["rope_parameters"] = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": sections}

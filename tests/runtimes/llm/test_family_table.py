@@ -55,7 +55,7 @@ def test_a_family_is_that_of_transformers(tmp_path: Path, row: str) -> None:
     assert_same(save_safetensors(model, tmp_path), model)
 
 
-@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl", "mistral3"])
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl", "mistral3", "idefics3", "smolvlm"])
 def test_a_model_that_also_sees_is_served_for_its_text(tmp_path: Path, family: str) -> None:
     model = tiny_with_pictures(family)
     assert_same(save_safetensors(model, tmp_path), model)
