@@ -63,6 +63,7 @@ class TorchExecutor:
             head_dim=model.config.head_dim,
             dtype=kv_dtype or model.dtype,
             device=model.device,
+            tensors=model.config.cached_tensors,
         )
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
@@ -145,8 +146,8 @@ def memory_of_steps(name: ExecutorName, model: Llama, max_tokens: int, max_num_s
 
 
 def _cuda(model: Llama) -> "type[CudaExecutor] | None":
-    """For a model on a GPU, if Triton is installed, which is part of PyTorch for GPUs."""
-    if model.device.type != "cuda":
+    """For a model on a GPU, if Triton is installed, which is part of PyTorch for GPUs. Latent attention is torch's."""
+    if model.device.type != "cuda" or model.config.latent is not None:
         return None
     try:
         from runtimes.llm.cuda.executor import CudaExecutor

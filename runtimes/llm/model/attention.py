@@ -89,18 +89,18 @@ def fetch(pages: Pages, blocks: Tensor, dtype: torch.dtype) -> Tensor:
 class KVCache:
     """Keys and values of every layer: `keys[layer]` and `values[layer]` are [num_blocks, B, K, D].
 
-    `dtype` int8 holds codes and their scales.
+    `dtype` int8 holds codes and their scales. Of one tensor, keys are values too.
     """
 
     def __init__(
         self, *, num_layers: int, num_blocks: int, block_size: int, num_kv_heads: int, head_dim: int,
-        dtype: torch.dtype, device: torch.device,
+        dtype: torch.dtype, device: torch.device, tensors: int = 2,
     ) -> None:  # fmt: skip
         self.num_blocks = num_blocks
         self.block_size = block_size
         shape = (num_layers, num_blocks, block_size, num_kv_heads, head_dim)
         self.keys = new_pages(shape, dtype, device)
-        self.values = new_pages(shape, dtype, device)
+        self.values = new_pages(shape, dtype, device) if tensors == 2 else self.keys
 
     def clear(self, blocks: Tensor) -> None:
         """Zero whole pages, in every layer.

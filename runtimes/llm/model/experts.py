@@ -48,9 +48,9 @@ def routed(shape: ExpertShape, experts: Experts, rows: Tensor) -> tuple[Tensor, 
 
 
 def _of_the_best_groups(choice: Tensor, shape: ExpertShape) -> Tensor:
-    """-∞ for experts outside of the groups whose two best are the best."""
+    """-∞ for experts outside of the groups whose best are the best."""
     grouped = choice.unflatten(1, (shape.groups, -1))
-    best = grouped.topk(2).values.sum(dim=-1).topk(shape.chosen_groups).indices
+    best = grouped.topk(shape.best_of_group).values.sum(dim=-1).topk(shape.chosen_groups).indices
     among = torch.zeros(grouped.shape[:2], dtype=torch.bool, device=choice.device).scatter(1, best, True)
     return grouped.masked_fill(~among[..., None], -torch.inf).flatten(1)
 

@@ -89,6 +89,14 @@ _GPT_OSS_ROPE = {
 }  # fmt: skip
 _GLM = {"attention_bias": True, "partial_rotary_factor": 0.5, "rms_norm_eps": 1.5625e-7, "head_dim": 128}
 
+_DEEPSEEK_V3 = Family(
+    names=tensor_names.DEEPSEEK_MOE,
+    features=lambda raw: features.deepseek_moe(raw) | features.latent(raw),
+    slides=lambda raw, layer: False,
+    alike=True,
+    refused=("attention_bias",),
+)
+
 
 FAMILIES: Mapping[str, Family] = {
     "llama": Family(defaults={"max_position_embeddings": 2048}, alike=True, slides=lambda raw, layer: False),
@@ -200,6 +208,23 @@ FAMILIES: Mapping[str, Family] = {
             | {"attention_out_bias": False, "qk_norm": "head" if raw.get("use_qk_norm") else None}
         ),
     ),
+    "glm4_moe_lite": Family(
+        names=tensor_names.DEEPSEEK_MOE,
+        defaults={"rms_norm_eps": 1e-5},
+        features=features.glm_moe_lite,
+        slides=lambda raw, layer: False,
+        alike=True,
+        refused=("attention_bias",),
+    ),
+    "deepseek_v2": Family(
+        names=tensor_names.DEEPSEEK_MOE,
+        features=features.deepseek_v2,
+        slides=lambda raw, layer: False,
+        alike=True,
+        refused=("attention_bias", "norm_topk_prob"),
+    ),
+    "deepseek_v3": _DEEPSEEK_V3,
+    "kimi_k2": _DEEPSEEK_V3,
     "dots1": Family(
         names=tensor_names.DEEPSEEK_MOE,
         features=lambda raw: features.deepseek_moe({"norm_topk_prob": False, **raw}) | {"qk_norm": "head"},

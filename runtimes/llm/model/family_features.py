@@ -4,10 +4,11 @@ A function has the fields of one family, or those that several have. Each raises
 must have, and UnsupportedModel for one that changes what is computed.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
-from runtimes.llm.model.model_config import ExpertShape, UnsupportedModel
+from runtimes.llm.model.model_config import ExpertShape, LatentShape, UnsupportedModel
 
 Raw = Mapping[str, Any]
 
@@ -50,6 +51,48 @@ def deepseek_moe(raw: Raw) -> dict[str, Any]:
         shared_size=raw["moe_intermediate_size"] * (raw.get("n_shared_experts") or 0),
     )
     return {"experts": mixture, "dense_layers": frozenset(range(raw.get("first_k_dense_replace") or 0))}
+
+
+def deepseek_v2(raw: Raw) -> dict[str, Any]:
+    """A softmax, and groups by their best expert alone."""
+    if (method := raw.get("topk_method") or "greedy") not in ("greedy", "group_limited_greedy"):
+        raise UnsupportedModel(f"topk_method {method!r} is not supported for deepseek_v2")
+    grouped = method != "greedy"
+    mixture = experts(
+        raw,
+        scale=raw.get("routed_scaling_factor", 1.0),
+        groups=(raw.get("n_group") or 1) if grouped else 1,
+        chosen_groups=(raw.get("topk_group") or 1) if grouped else 1,
+        best_of_group=1,
+        shared_size=raw["moe_intermediate_size"] * (raw.get("n_shared_experts") or 0),
+    )
+    dense = frozenset(range(raw.get("first_k_dense_replace") or 0))
+    return latent(raw) | {"experts": mixture, "dense_layers": dense}
+
+
+def glm_moe_lite(raw: Raw) -> dict[str, Any]:
+    types = raw.get("mlp_layer_types") or ["dense"] * (raw.get("first_k_dense_replace") or 1)
+    dense = frozenset(layer for layer, kind in enumerate(types) if kind == "dense")
+    return deepseek_moe(raw) | latent(raw) | {"dense_layers": dense}
+
+
+def latent(raw: Raw) -> dict[str, Any]:
+    """DeepSeek's attention. YaRN's strength also scales its scores."""
+    shape = LatentShape(
+        query_rank=raw.get("q_lora_rank") or 0,
+        rank=raw["kv_lora_rank"],
+        plain_dim=raw["qk_nope_head_dim"],
+        turned_dim=raw["qk_rope_head_dim"],
+        value_dim=raw["v_head_dim"],
+        neighbours=raw.get("rope_interleave", True) is not False,
+    )
+    scale = (shape.plain_dim + shape.turned_dim) ** -0.5
+    rope = raw.get("rope_scaling") or raw.get("rope_parameters") or {}
+    strength, factor = rope.get("mscale_all_dim") or 0, rope.get("factor") or 1
+    if strength and factor > 1:
+        scale *= (0.1 * strength * math.log(factor) + 1) ** 2
+    size = shape.rank + shape.turned_dim
+    return {"latent": shape, "num_kv_heads": 1, "head_dim": size, "attention_scale": scale}
 
 
 def ernie_moe(raw: Raw) -> dict[str, Any]:

@@ -91,7 +91,7 @@ def _config(family: Family, raw: Mapping[str, Any], eos_token_ids: frozenset[int
     checked_count("num_hidden_layers", raw["num_hidden_layers"], MAX_LAYERS)
     heads, bias = raw["num_attention_heads"], bool(raw.get("attention_bias"))
     head_dim = raw.get("head_dim") or raw["hidden_size"] // heads
-    kinds = _layer_kinds(family, raw, head_dim)
+    kinds = _layer_kinds(family, raw, raw.get("qk_rope_head_dim") or head_dim)
     distinct = tuple(dict.fromkeys(kinds))
     described: dict[str, Any] = {
         "vocab_size": raw["vocab_size"],

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from runtimes.llm.model.latent import Latent, read_latent
 from runtimes.llm.model.matrix import Weight, concatenated
 from runtimes.llm.model.model_config import ExpertShape, ModelShape
 
@@ -48,7 +49,8 @@ class Layer:
     kind: int
     attention_norm: Tensor | None
     attention_norm_bias: Tensor | None
-    qkv: Weight
+    qkv: Weight | None
+    """None of latent attention."""
     qkv_bias: Tensor | None
     query_norm: Tensor | None
     key_norm: Tensor | None
@@ -66,6 +68,7 @@ class Layer:
     """Of xIELU: two numbers that softplus makes positive."""
     mlp_post_norm: Tensor | None
     experts: Experts | None
+    latent: Latent | None = None
 
 
 def read_layer(config: ModelShape, tensor: TensorSource, index: int, dtype: torch.dtype) -> Layer:
@@ -96,12 +99,12 @@ class _LayerReader:
             kind=config.layer_kinds[self._index],
             attention_norm=self._norm("input_layernorm", hidden, config.pre_norms),
             attention_norm_bias=self._norm_bias("input_layernorm", config.pre_norms),
-            qkv=self._matrix(qkv, hidden),
+            qkv=self._matrix(qkv, hidden) if config.latent is None else None,
             qkv_bias=self._bias(qkv, config.qkv_bias),
             query_norm=self._norm("self_attn.q_norm", heads if whole else config.head_dim, normed),
             key_norm=self._norm("self_attn.k_norm", key if whole else config.head_dim, normed),
             sinks=self._read("self_attn.sinks", config.num_heads) if config.sinks else None,
-            attention_out=self._matrix(out, heads),
+            attention_out=self._matrix(out, config.attended_size),
             attention_out_bias=self._bias(out, config.attention_out_bias),
             attention_post_norm=self._norm("post_attention_layernorm", hidden, config.post_norms),
             mlp_norm=self._norm("pre_feedforward_layernorm", hidden, second),
@@ -113,6 +116,7 @@ class _LayerReader:
             activation=self._xielu() if config.activation == "xielu" else None,
             mlp_post_norm=self._norm("post_feedforward_layernorm", hidden, config.post_norms),
             experts=None if experts is None else self._experts(experts),
+            latent=None if config.latent is None else read_latent(config, config.latent, self._read),
         )
 
     def _experts(self, shape: ExpertShape) -> Experts:

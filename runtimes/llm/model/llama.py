@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from runtimes.llm.model import latent
 from runtimes.llm.model.activations import activated
 from runtimes.llm.model.attention import Attention, KVCache, ScoreOptions
 from runtimes.llm.model.experts import mixed
@@ -56,7 +57,9 @@ class Llama:
     def kv_bytes_per_token(self) -> int:
         """Cache memory of one position, all layers together."""
         size: int = self.dtype.itemsize
-        return 2 * self.config.num_layers * self.config.num_kv_heads * self.config.head_dim * size
+        return (
+            self.config.cached_tensors * self.config.num_layers * self.config.num_kv_heads * self.config.head_dim * size
+        )
 
     def rotary(self, context_length: int) -> list[Turn | None]:
         """By kind of layer: cosine and sine of every position, each [context, turned dimensions / 2], float32."""
@@ -116,6 +119,13 @@ class Llama:
         layout: Attention, adapted: AdaptedRows,
     ) -> Tensor:  # fmt: skip
         config = self.config
+        if layer.latent is not None:
+            assert config.latent is not None
+            assert turn is not None
+            how = self.scores[layer.kind]
+            inner = latent.attended(layer.latent, config.latent, normed, turn, cache.keys[index], layout, how)
+            return linear(inner, layer.attention_out)
+        assert layer.qkv is not None
         widths = [heads * config.head_dim for heads in (config.num_heads, config.num_kv_heads, config.num_kv_heads)]
         query, key, value = _product(normed, layer.qkv, layer.qkv_bias, adapted, index, "qkv").split(widths, dim=1)
         query, key = self._placed(query, layer.query_norm, turn), self._placed(key, layer.key_norm, turn)

@@ -22,6 +22,7 @@ _MOST = 1 << 24
 MAX_LAYERS = 1 << 12
 MAX_EXPERTS = 1 << 12
 MAX_HEAD_DIM = 1 << 12
+MAX_LATENT = 1 << 13
 _LARGEST = 1e9
 
 
@@ -83,6 +84,8 @@ class ExpertShape:
     groups: int = 1
     chosen_groups: int = 1
     selection_bias: bool = False
+    best_of_group: int = 2
+    """The scores whose sum is a group's."""
     shared_size: int = 0
     shared_gate: bool = False
     biases: bool = False
@@ -105,6 +108,30 @@ class ExpertShape:
             )
         if self.scoring == "sparsemixer" and (self.chosen, self.groups) != (2, 1):
             raise UnsupportedModel(f"sparsemixer chooses 2 experts of one group, not {self.chosen} of {self.groups}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatentShape:
+    """Attention to latents of `rank` numbers (model/latent.py). A head's query has `turned_dim` dimensions with a
+    position and `plain_dim` without; its value has `value_dim`. Queries have a latent of their own if `query_rank`.
+    Rows of the files that turn together are `neighbours`, (2i, 2i + 1)."""
+
+    query_rank: int
+    rank: int
+    plain_dim: int
+    turned_dim: int
+    value_dim: int
+    neighbours: bool = True
+    norm_eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        for name, value in (
+            ("kv_lora_rank", self.rank), ("qk_nope_head_dim", self.plain_dim), ("v_head_dim", self.value_dim),
+            ("qk_rope_head_dim", self.turned_dim), ("q_lora_rank", self.query_rank or 1),
+        ):  # fmt: skip
+            checked_count(name, value, MAX_LATENT)
+        if self.turned_dim % 2:
+            raise UnsupportedModel(f"the configuration's qk_rope_head_dim is {self.turned_dim}: pairs of it turn")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +181,8 @@ class ModelShape:
     sinks: bool = False
     position_embeddings: bool = False
     query_growth: tuple[float, int] | None = None
+    latent: LatentShape | None = None
+    """With it there is one key head, of the size of a cached position."""
     experts: ExpertShape | None = None
     dense_layers: frozenset[int] = frozenset()
 
@@ -182,6 +211,16 @@ class ModelShape:
     @property
     def windows(self) -> frozenset[int | None]:
         return frozenset(kind.window for kind in self.kinds)
+
+    @property
+    def cached_tensors(self) -> int:
+        """Keys and values, or latents, which are both."""
+        return 2 if self.latent is None else 1
+
+    @property
+    def attended_size(self) -> int:
+        """What all heads together give."""
+        return self.num_heads * (self.head_dim if self.latent is None else self.latent.value_dim)
 
     def experts_of(self, layer: int) -> ExpertShape | None:
         return None if layer in self.dense_layers else self.experts

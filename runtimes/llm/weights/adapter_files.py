@@ -56,6 +56,8 @@ def read_adapter(folder: Path, base: AdapterBase) -> LowRankAdapter:
 
     Raises UnsupportedModel or InvalidCheckpoint, which name the file and the tensor, or OSError.
     """
+    if base.config.latent is not None:
+        raise UnsupportedModel(f"{folder.name}: adapters of models with latent attention are not supported")
     config = AdapterConfig.read(folder)
     file = next((folder / name for name in FILES if (folder / name).exists()), None)
     if file is None:

@@ -25,6 +25,14 @@ _DEEPSEEK = {
     "n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 48, "first_k_dense_replace": 1,
     "n_shared_experts": 2, "routed_scaling_factor": 1.7, "n_group": 4, "topk_group": 2,
 }  # fmt: skip
+_LATENT = {
+    "num_key_value_heads": 4, "q_lora_rank": 32, "kv_lora_rank": 40, "qk_nope_head_dim": 24, "qk_rope_head_dim": 16,
+    "v_head_dim": 20,
+}  # fmt: skip
+_DEEPSEEK_YARN = {
+    "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64,
+    "mscale": 0.7, "mscale_all_dim": 1.0,
+}  # fmt: skip
 _GRANITE = {
     "attention_multiplier": 0.2, "embedding_multiplier": 3.0, "residual_multiplier": 0.6, "logits_scaling": 2.0,
 }  # fmt: skip
@@ -54,6 +62,11 @@ ROWS: dict[str, dict[str, Any]] = {
     "glm": {"head_dim": 16, "attention_bias": True},
     "glm4": {"head_dim": 16, "attention_bias": True},
     "glm4_moe": _DEEPSEEK | {"head_dim": 32, "attention_bias": True, "use_qk_norm": True},
+    "glm4_moe_lite": _DEEPSEEK | _LATENT | {"n_group": 1, "topk_group": 1, "mlp_layer_types": ["dense", "sparse"]},
+    "deepseek_v2": _DEEPSEEK | _LATENT | {"topk_method": "group_limited_greedy", "rope_parameters": _DEEPSEEK_YARN},
+    "deepseek_v2-lite": _DEEPSEEK | _LATENT | {"q_lora_rank": None, "topk_method": "greedy", "n_group": 1},
+    "deepseek_v3": _DEEPSEEK | _LATENT | {"rope_parameters": _DEEPSEEK_YARN},
+    "deepseek_v3-halves": _DEEPSEEK | _LATENT | {"rope_interleave": False, "q_lora_rank": None},
     "dots1": _DEEPSEEK | {"layer_types": ["full_attention", "full_attention"], "sliding_window": None},
     "minimax_m2": _LOCAL | {"head_dim": 32, "rotary_dim": 16},
     "gemma": {"head_dim": 32, "tie_word_embeddings": True},
@@ -136,12 +149,15 @@ GGUF: dict[str, tuple[str, dict[str, str]]] = {
 _PERMUTED = ("llama", "granite", "granitemoe", "arcee")  # whose converter makes neighbours of what turns together
 
 
-def tiny(row: str) -> Any:
-    """The model, float32. Norms, biases and what else begins at 1 or 0 are random too: they would not be noticed."""
+def tiny(row: str, **changes: Any) -> Any:
+    """The model, float32; `changes` are of its row.
+
+    Norms, biases and what else begins at 1 or 0 are random too: they would not be noticed.
+    """
     torch.manual_seed(0)
     family = row.partition("-")[0]
     common = {name: _SHAPE[name] for name in ("eos_token_id", "bos_token_id", "initializer_range")}
-    config = AutoConfig.for_model(family, **((common if family == "gpt2" else _SHAPE) | ROWS[row]))
+    config = AutoConfig.for_model(family, **((common if family == "gpt2" else _SHAPE) | ROWS[row] | changes))
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval().float()
     with torch.no_grad():
         for name, weight in [*model.named_parameters(), *model.named_buffers()]:

@@ -32,6 +32,9 @@ DECODERS = {
     "smollm3": "SmolLM3",
     "glm glm4": "GLM-4 9B, GLM-4-0414",
     "glm4_moe": "GLM-4.5, 4.6, 4.7",
+    "glm4_moe_lite": "GLM-4.7-Flash",
+    "deepseek_v2": "DeepSeek V2, V2-Lite, Coder V2",
+    "deepseek_v3 kimi_k2": "DeepSeek V3, V3.1, R1, Kimi K2",
     "dots1": "dots.llm1",
     "minimax_m2": "MiniMax-M2",
     "cohere cohere2": "Command R, R7B, A",
@@ -64,7 +67,7 @@ _CLASSIFIERS = {
     "mpnet": ("classifiers of MPNet", "`classifier` of two layers"),
 }
 _MISSING = {
-    "deepseek_v3 kimi_k2 deepseek_v32 mistral4": ("DeepSeek V2, V3, R1, Kimi K2, Mistral Large 3", "latent attention"),
+    "deepseek_v32 mistral4": ("DeepSeek V3.2, Mistral Large 3", "latent attention of another kind"),
     "qwen3_next qwen3_5": ("Qwen 3-Next, Qwen 3.5", "layers with a recurrent state"),
     "granitemoehybrid falcon_h1 nemotron_h lfm2": (
         "Granite 4, Falcon-H1, Nemotron Nano, LFM2", "layers with a recurrent state",
@@ -93,7 +96,9 @@ tenants:
 ```
 
 Families are compared with transformers, on a small random model of their layout. In
-float32, log-probabilities differ by less than 0.0002. The GGUF column lists architectures that are read too.
+float32, log-probabilities differ by less than 0.0002. The GGUF column lists architectures that are read too. With
+latent attention the KV cache holds one latent for each position. Torch computes these models, not the native step; they
+take no LoRA adapters.
 
 | models | `model_type` | GGUF | special |
 |---|---|---|---|
@@ -140,6 +145,9 @@ _SPECIAL = {
     "olmoe": "experts",
     "phimoe": "experts",
     "glm4_moe": "experts in groups, one for all tokens",
+    "glm4_moe_lite": "latent attention, experts",
+    "deepseek_v2": "latent attention, experts in groups",
+    "deepseek_v3 kimi_k2": "latent attention, experts in groups",
     "dots1": "experts in groups, one for all tokens",
     "minimax_m2": "experts",
     "ernie4_5_moe": "experts, some of them for all tokens",

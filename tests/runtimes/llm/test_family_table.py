@@ -10,10 +10,12 @@ from safetensors.torch import load_file, save_file
 
 from runtimes.llm.engine.async_engine import Engine, EngineConfig, SamplingParams
 from runtimes.llm.engine.executor import TorchExecutor
+from runtimes.llm.memory import kv_bytes_per_token
 from runtimes.llm.model.llama import Llama
 from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.sequence import Chunk
-from runtimes.llm.weights.loader import load_model
+from runtimes.llm.weights.adapter_files import read_adapter
+from runtimes.llm.weights.loader import load_model, open_checkpoint
 from tests.runtimes.llm.family_table import CONTEXT, GGUF, ROWS, WINDOW, tiny, tiny_with_pictures, write_gguf
 from tests.runtimes.llm.reference import assert_greedy, save_safetensors
 from tests.support.llm_engines import answers
@@ -24,9 +26,9 @@ PROMPTS = [[5], PROMPT[:34], PROMPT, PROMPT[:100]]  # the last is in the prefix 
 CUTS = [1, 17, 48, 49, 110]
 
 
-def logits(model: Llama, cuts: list[int]) -> torch.Tensor:
+def logits(model: Llama, cuts: list[int], kv_dtype: torch.dtype | None = None) -> torch.Tensor:
     """After every token of PROMPT; computed in steps that end at `cuts`."""
-    executor = TorchExecutor(model, CONTEXT // BLOCK, BLOCK, context_length=CONTEXT)
+    executor = TorchExecutor(model, CONTEXT // BLOCK, BLOCK, context_length=CONTEXT, kv_dtype=kv_dtype)
     params, pages = SamplingParams(max_tokens=1), tuple(reversed(range(CONTEXT // BLOCK)))
     parts = []
     for start, end in zip([0, *cuts], [*cuts, len(PROMPT)], strict=True):
@@ -81,6 +83,16 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("glm4_moe", {"n_group": 3}, "cannot be of 2 of 3 groups"),
     ("glm4_moe", {"first_k_dense_replace": 2}, r"layers\.1\.mlp\.gate_proj\.weight is not in"),
     (
+        "deepseek_v3",
+        {"kv_lora_rank": 32},
+        r"kv_a_proj_with_mqa\.weight is \[56, 64\]; the configuration requires \[48,",
+    ),
+    ("deepseek_v3", {"v_head_dim": 24}, r"o_proj\.weight is \[64, 80\]"),
+    ("deepseek_v3", {"q_lora_rank": None}, r"self_attn\.q_proj\.weight is not in"),
+    ("deepseek_v3", {"qk_rope_head_dim": 15}, "qk_rope_head_dim is 15"),
+    ("deepseek_v3", {"attention_bias": True}, "attention_bias is not supported for deepseek_v3"),
+    ("deepseek_v2", {"topk_method": "noaux_tc"}, "topk_method 'noaux_tc' is not supported"),
+    (
         "gpt_oss",
         {"intermediate_size": 48},
         r"gate_up_proj is \[96, 64\]; the configuration requires \[48, 64\]",
@@ -106,6 +118,42 @@ def test_a_missing_expert_is_refused(tmp_path: Path, row: str, missing: str) -> 
     save_file({name: tensor for name, tensor in load_file(file).items() if missing not in name}, file)
     with pytest.raises(UnsupportedModel, match=f"{missing}.* is not in the safetensors files"):
         load_model(folder, dtype="float32", device="cpu")
+
+
+def test_kimi_k2_is_a_deepseek_v3(tmp_path: Path) -> None:
+    model = tiny("deepseek_v3")
+    folder = save_safetensors(model, tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "kimi_k2"}))
+    assert_same(folder, model)
+
+
+@pytest.mark.parametrize("how", [{"weights": "int8"}, {"weights": "int4"}, {"kv": torch.int8}], ids=repr)
+def test_latents_of_fewer_bits_stay_near(tmp_path: Path, how: dict[str, Any]) -> None:
+    """Every matrix is quantized, and no choice of experts can change. A model without a feature is off by 1."""
+    wide = {"kv_lora_rank": 64, "v_head_dim": 32, "intermediate_size": 96, "moe_intermediate_size": 64}
+    reference = tiny("deepseek_v3", n_routed_experts=8, num_experts_per_tok=8, n_group=1, topk_group=1, **wide)
+    folder, weights = save_safetensors(reference, tmp_path), how.get("weights", "auto")
+    given = logits(load_model(folder, dtype="float32", device="cpu", weights=weights), CUTS, how.get("kv"))
+    with torch.inference_mode():
+        expected = reference(torch.tensor([PROMPT])).logits[0]
+    error = (given - expected).abs().mean() / expected.std()
+    assert 1e-5 < error < (0.5 if weights == "int4" else 0.05)
+
+
+def test_a_cached_position_is_its_latent(tmp_path: Path) -> None:
+    model = load_model(save_safetensors(tiny("deepseek_v3"), tmp_path), dtype="float32", device="cpu")
+    cache = TorchExecutor(model, 4, BLOCK, context_length=CONTEXT).cache
+    numbers = 2 * (40 + 16)  # layers, and of each the latent and the turned dimensions
+    assert cache.keys is cache.values
+    assert cache.keys.shape == (2, 4, BLOCK, 1, 40 + 16)
+    assert kv_bytes_per_token(model.config, torch.float32) == model.kv_bytes_per_token == 4 * numbers
+
+
+def test_an_adapter_of_latent_attention_is_refused(tmp_path: Path) -> None:
+    checkpoint = open_checkpoint(save_safetensors(tiny("deepseek_v3"), tmp_path))
+    with pytest.raises(UnsupportedModel, match="adapters of models with latent attention are not supported"):
+        read_adapter(tmp_path, checkpoint.adapter_base)
 
 
 def test_experts_in_mxfp4_are_those_of_the_file(tmp_path: Path) -> None:
