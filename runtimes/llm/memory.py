@@ -150,7 +150,13 @@ def kv_dtype(name: KVCacheName, dtype: torch.dtype) -> torch.dtype:
 
 def kv_bytes_per_token(config: ModelShape, dtype: torch.dtype) -> int:
     """Cache memory of one position, keys and values of all layers together; `dtype` int8 is codes."""
-    return config.cached_tensors * config.num_layers * bytes_per_position(config.num_kv_heads, config.head_dim, dtype)
+    of_layer = bytes_per_position(config.num_kv_heads, config.head_dim, dtype)
+    return config.cached_tensors * config.attention_layers * of_layer
+
+
+def conv_bytes_per_token(config: ModelShape, dtype: torch.dtype) -> int:
+    """Cache memory of one position's inputs of short convolutions, which are never codes."""
+    return len(config.conv_layers) * config.hidden_size * int(dtype.itemsize)
 
 
 def kv_blocks(size: int, share: float | None, block_bytes: int, device: torch.device, steps: int = 0) -> int:

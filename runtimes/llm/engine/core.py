@@ -17,7 +17,16 @@ from runtimes.llm.engine.model_runner import ModelRunner, Pooler
 from runtimes.llm.engine.scheduler import Scheduler
 from runtimes.llm.engine.speculation import MOST_PROPOSED, Speculation, Speculator
 from runtimes.llm.engine.step_budget import SchedulerConfig
-from runtimes.llm.memory import KV_ADVICE, OutOfMemory, allocating, kv_blocks, kv_bytes_per_token, kv_dtype, ran_out
+from runtimes.llm.memory import (
+    KV_ADVICE,
+    OutOfMemory,
+    allocating,
+    conv_bytes_per_token,
+    kv_blocks,
+    kv_bytes_per_token,
+    kv_dtype,
+    ran_out,
+)
 from runtimes.llm.model.llama import Llama
 from runtimes.llm.model.lora import LowRankAdapter
 from runtimes.llm.sequence import (
@@ -169,7 +178,8 @@ class Engine:
         if config.block_size < 1:
             raise ValueError(f"block_size must be 1 or more, not {config.block_size}")
         numbers = kv_dtype(config.kv_cache_dtype, model.dtype)
-        block_bytes = kv_bytes_per_token(model.config, numbers) * config.block_size
+        token_bytes = kv_bytes_per_token(model.config, numbers) + conv_bytes_per_token(model.config, model.dtype)
+        block_bytes = token_bytes * config.block_size
         rows = config.max_num_seqs + (0 if config.speculation is None else MOST_PROPOSED)
         steps = memory_of_steps(config.executor, model, config.max_num_batched_tokens, rows, config.block_size)
         num_blocks = kv_blocks(config.kv_cache_bytes, config.kv_cache_share, block_bytes, model.device, steps)

@@ -15,6 +15,7 @@ from torch import Tensor
 from runtimes.llm.model.attention import KVCache, Layout
 from runtimes.llm.model.llama import Llama
 from runtimes.llm.model.lora import LowRankAdapter, adapted_rows
+from runtimes.llm.model.short_conv import Recent
 from runtimes.llm.native.build import NativeUnavailable
 from runtimes.llm.native.executor import NativeExecutor
 from runtimes.llm.sequence import Chunk, StepAdapter
@@ -56,7 +57,7 @@ class TorchExecutor:
         self.model = model
         self.rotary = model.rotary(context_length or model.config.context_length)
         self.cache = KVCache(
-            num_layers=model.config.num_layers,
+            num_layers=model.config.attention_layers,
             num_blocks=num_blocks,
             block_size=block_size,
             num_kv_heads=model.config.num_kv_heads,
@@ -64,7 +65,14 @@ class TorchExecutor:
             dtype=kv_dtype or model.dtype,
             device=model.device,
             tensors=model.config.cached_tensors,
+            inputs=self._inputs(num_blocks, block_size),
         )
+
+    def _inputs(self, num_blocks: int, block_size: int) -> Tensor | None:
+        config, model = self.model.config, self.model
+        if not (count := len(config.conv_layers)):
+            return None
+        return torch.empty(count, num_blocks, block_size, config.hidden_size, dtype=model.dtype, device=model.device)
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def logits(self, chunks: Sequence[Chunk], rows: Sequence[int]) -> Tensor:
@@ -88,7 +96,9 @@ class TorchExecutor:
         layout = Layout.of(ordered, self.cache.block_size, device, self.model.config.windows)
         self.cache.clear(layout.begun)
         adapted = adapted_rows(ordered, device)
-        hidden = self.model.forward(token_ids, positions, self.rotary, self.cache, layout, adapted)
+        length = self.model.config.conv_length if self.model.config.conv_layers else 0
+        recent = Recent.of(ordered, self.cache.block_size, length, device) if length else None
+        hidden = self.model.forward(token_ids, positions, self.rotary, self.cache, layout, adapted, recent)
         return hidden, _places(chunks, ordered)
 
 
@@ -146,8 +156,12 @@ def memory_of_steps(name: ExecutorName, model: Llama, max_tokens: int, max_num_s
 
 
 def _cuda(model: Llama) -> "type[CudaExecutor] | None":
-    """For a model on a GPU, if Triton is installed, which is part of PyTorch for GPUs. Latent attention is torch's."""
-    if model.device.type != "cuda" or model.config.latent is not None:
+    """For a model on a GPU, if Triton is installed, which is part of PyTorch for GPUs.
+
+    Latent attention and short convolutions are torch's.
+    """
+    config = model.config
+    if model.device.type != "cuda" or config.latent is not None or config.conv_layers:
         return None
     try:
         from runtimes.llm.cuda.executor import CudaExecutor

@@ -8,6 +8,7 @@ llama.py             decoders, all in the manner of Llama; layers.py: a layer's 
 lora.py              adapters of low rank, and what they add to a product
 experts.py           mixtures of experts; activations.py: what an MLP does between its matrices
 attention.py         attention over pages, and the pages; latent.py: of latents, as DeepSeek has it
+short_conv.py        layers with a convolution in the place of attention
 hugging_face.py      the shape of a model from its config.json
 families.py          the families of decoders, one row for each; family_features.py: what is special in them
 tensor_names.py      the names of a family's tensors in files

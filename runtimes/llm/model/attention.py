@@ -94,13 +94,15 @@ class KVCache:
 
     def __init__(
         self, *, num_layers: int, num_blocks: int, block_size: int, num_kv_heads: int, head_dim: int,
-        dtype: torch.dtype, device: torch.device, tensors: int = 2,
+        dtype: torch.dtype, device: torch.device, tensors: int = 2, inputs: Tensor | None = None,
     ) -> None:  # fmt: skip
         self.num_blocks = num_blocks
         self.block_size = block_size
         shape = (num_layers, num_blocks, block_size, num_kv_heads, head_dim)
         self.keys = new_pages(shape, dtype, device)
         self.values = new_pages(shape, dtype, device) if tensors == 2 else self.keys
+        self.inputs = inputs
+        """Of layers with a short convolution, [layers, num_blocks, B, hidden]; no number of another owner is used."""
 
     def clear(self, blocks: Tensor) -> None:
         """Zero whole pages, in every layer.

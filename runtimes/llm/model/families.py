@@ -334,6 +334,13 @@ FAMILIES: Mapping[str, Family] = {
         features=features.gpt2,
         turns=lambda raw, layer, sliding: False,
     ),
+    "lfm2": Family(
+        names=tensor_names.LFM2,
+        defaults={"rms_norm_eps": 1e-5, "rope_theta": 1e6, "num_key_value_heads": 8, "tie_word_embeddings": True},
+        keys={"rms_norm_eps": "norm_eps", "intermediate_size": "block_ff_dim", "tie_word_embeddings": "tie_embedding"},
+        features=features.lfm2,
+        alike=True,
+    ),
     "gpt_oss": Family(
         names=tensor_names.GPT_OSS,
         defaults={

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from runtimes.llm.model.model_config import ExpertShape, LatentShape, UnsupportedModel
+from runtimes.llm.model.model_config import ExpertShape, LatentShape, UnsupportedModel, checked_count
 
 Raw = Mapping[str, Any]
 
@@ -170,6 +170,27 @@ def gpt_oss(raw: Raw) -> dict[str, Any]:
         "activation": "clamped_swiglu",
         "swiglu": (raw["swiglu_alpha"], raw["swiglu_limit"]),
         "experts": experts(raw, "intermediate_size", scoring="softmax_of_chosen", biases=True),
+    }
+
+
+def lfm2(raw: Raw) -> dict[str, Any]:
+    layers, size = raw["num_hidden_layers"], raw["intermediate_size"]
+    listed, attending = raw.get("layer_types"), raw.get("full_attn_idxs")
+    if listed is None:
+        listed = ["full_attention" if attending is None or i in attending else "conv" for i in range(layers)]
+    if len(listed) != layers or not set(listed) <= {"conv", "full_attention"}:
+        raise UnsupportedModel(f"layer_types is {listed!r}, which is not {layers} times conv or full_attention")
+    if raw.get("block_auto_adjust_ff_dim", True):
+        multiple = checked_count("block_multiple_of", raw.get("block_multiple_of", 256))
+        size = int(2 * size / 3)
+        if (factor := raw.get("block_ffn_dim_multiplier", 1.0)) is not None:
+            size = multiple * -(-int(factor * size) // multiple)
+    return {
+        "intermediate_size": size,
+        "qk_norm": "head",
+        "conv_layers": frozenset(index for index, kind in enumerate(listed) if kind == "conv"),
+        "conv_length": raw.get("conv_L_cache", 3),
+        "conv_bias": bool(raw.get("conv_bias")),
     }
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from runtimes.llm.model.latent import Latent, read_latent
 from runtimes.llm.model.matrix import Weight, concatenated
 from runtimes.llm.model.model_config import ExpertShape, ModelShape
+from runtimes.llm.model.short_conv import ShortConv
 
 TensorSource = Callable[[str, tuple[int, ...]], Any]
 """The weight of that name, which must have that shape, on the device to compute with: a matrix in the dtype to compute
@@ -50,12 +51,12 @@ class Layer:
     attention_norm: Tensor | None
     attention_norm_bias: Tensor | None
     qkv: Weight | None
-    """None of latent attention."""
+    """None of latent attention and of a convolution."""
     qkv_bias: Tensor | None
     query_norm: Tensor | None
     key_norm: Tensor | None
     sinks: Tensor | None
-    attention_out: Weight
+    attention_out: Weight | None
     attention_out_bias: Tensor | None
     attention_post_norm: Tensor | None
     mlp_norm: Tensor | None
@@ -69,6 +70,8 @@ class Layer:
     mlp_post_norm: Tensor | None
     experts: Experts | None
     latent: Latent | None = None
+    conv: ShortConv | None = None
+    """In place of attention."""
 
 
 def read_layer(config: ModelShape, tensor: TensorSource, index: int, dtype: torch.dtype) -> Layer:
@@ -85,9 +88,10 @@ class _LayerReader:
 
     def layer(self) -> Layer:
         config, hidden = self._config, self._config.hidden_size
+        conv = self._index in config.conv_layers
         heads, key = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
         qkv = [("self_attn.q_proj", heads), ("self_attn.k_proj", key), ("self_attn.v_proj", key)]
-        whole, normed = config.qk_norm == "whole", config.qk_norm is not None
+        whole, normed = config.qk_norm == "whole", config.qk_norm is not None and not conv
         experts, size = config.experts_of(self._index), config.mlp_size(self._index)
         # A model's biases are not those of the MLP beside its experts.
         biased = config.mlp_bias and experts is None
@@ -99,13 +103,13 @@ class _LayerReader:
             kind=config.layer_kinds[self._index],
             attention_norm=self._norm("input_layernorm", hidden, config.pre_norms),
             attention_norm_bias=self._norm_bias("input_layernorm", config.pre_norms),
-            qkv=self._matrix(qkv, hidden) if config.latent is None else None,
-            qkv_bias=self._bias(qkv, config.qkv_bias),
+            qkv=None if conv or config.latent else self._matrix(qkv, hidden),
+            qkv_bias=self._bias(qkv, config.qkv_bias and not conv),
             query_norm=self._norm("self_attn.q_norm", heads if whole else config.head_dim, normed),
             key_norm=self._norm("self_attn.k_norm", key if whole else config.head_dim, normed),
-            sinks=self._read("self_attn.sinks", config.num_heads) if config.sinks else None,
-            attention_out=self._matrix(out, config.attended_size),
-            attention_out_bias=self._bias(out, config.attention_out_bias),
+            sinks=self._read("self_attn.sinks", config.num_heads) if config.sinks and not conv else None,
+            attention_out=None if conv else self._matrix(out, config.attended_size),
+            attention_out_bias=self._bias(out, config.attention_out_bias and not conv),
             attention_post_norm=self._norm("post_attention_layernorm", hidden, config.post_norms),
             mlp_norm=self._norm("pre_feedforward_layernorm", hidden, second),
             mlp_norm_bias=self._norm_bias("pre_feedforward_layernorm", second),
@@ -117,6 +121,19 @@ class _LayerReader:
             mlp_post_norm=self._norm("post_feedforward_layernorm", hidden, config.post_norms),
             experts=None if experts is None else self._experts(experts),
             latent=None if config.latent is None else read_latent(config, config.latent, self._read),
+            conv=self._conv() if conv else None,
+        )
+
+    def _conv(self) -> ShortConv:
+        hidden, biased = self._config.hidden_size, self._config.conv_bias
+        into, out = [("conv.in_proj", 3 * hidden)], [("conv.out_proj", hidden)]
+        return ShortConv(
+            into=self._matrix(into, hidden),
+            into_bias=self._bias(into, biased),
+            kernel=self._read("conv.conv.weight", hidden, 1, self._config.conv_length)[:, 0],
+            kernel_bias=self._bias([("conv.conv", hidden)], biased),
+            out=self._matrix(out, hidden),
+            out_bias=self._bias(out, biased),
         )
 
     def _experts(self, shape: ExpertShape) -> Experts:

@@ -21,6 +21,7 @@ from runtimes.llm.model.lora import AdaptedRows, MatrixName, add_low_rank
 from runtimes.llm.model.matrix import Weight, embedding, linear
 from runtimes.llm.model.model_config import ModelShape
 from runtimes.llm.model.rope import rotary_tables, rotated
+from runtimes.llm.model.short_conv import Recent, convolved
 
 Turn = tuple[Tensor, Tensor]
 """Cosine and sine of positions' angles."""
@@ -50,6 +51,10 @@ class Llama:
         self.norm_bias = tensor("model.norm.bias", (config.hidden_size,)) if biased else None
         self.head = self.embedding if config.tie_word_embeddings else tensor("lm_head.weight", vocabulary)
         self.head_bias = tensor("lm_head.bias", (config.vocab_size,)) if config.head_bias else None
+        convs = sorted(config.conv_layers)
+        attending = [index for index in range(config.num_layers) if index not in config.conv_layers]
+        # Each layer's place in the cache of its kind.
+        self._cached_at = {index: place for kind in (convs, attending) for place, index in enumerate(kind)}
         places = (config.context_length, config.hidden_size)
         self.places = tensor("model.embed_positions.weight", places) if config.position_embeddings else None
 
@@ -57,9 +62,9 @@ class Llama:
     def kv_bytes_per_token(self) -> int:
         """Cache memory of one position, all layers together."""
         size: int = self.dtype.itemsize
-        return (
-            self.config.cached_tensors * self.config.num_layers * self.config.num_kv_heads * self.config.head_dim * size
-        )
+        config = self.config
+        numbers = config.cached_tensors * config.attention_layers * config.num_kv_heads * config.head_dim
+        return numbers * size
 
     def rotary(self, context_length: int) -> list[Turn | None]:
         """By kind of layer: cosine and sine of every position, each [context, turned dimensions / 2], float32."""
@@ -82,7 +87,7 @@ class Llama:
 
     def forward(
         self, token_ids: Tensor, positions: Tensor, rotary: Sequence[Turn | None], cache: KVCache, layout: Attention,
-        adapted: AdaptedRows = (),
+        adapted: AdaptedRows = (), recent: Recent | None = None,
     ) -> Tensor:  # fmt: skip
         """Hidden states [T, hidden] of `token_ids` [T] at `positions` [T]; writes their keys and values."""
         hidden = self.embedded(token_ids, positions)
@@ -92,7 +97,12 @@ class Llama:
         growth, factor = self.query_growth(positions), self.config.residual_multiplier
         for index, layer in enumerate(self.layers):
             normed = self._normed(hidden, layer.attention_norm, layer.attention_norm_bias)
-            attended = self._attention(layer, normed, turns[layer.kind], growth, cache, index, layout, adapted)
+            if layer.conv is None:
+                attended = self._attention(layer, normed, turns[layer.kind], growth, cache, index, layout, adapted)
+            else:
+                assert recent is not None
+                assert cache.inputs is not None
+                attended = convolved(layer.conv, normed, cache.inputs[self._cached_at[index]], recent)
             attended = self._normed(attended, layer.attention_post_norm)
             if self.config.parallel:
                 hidden = hidden + attended + self._mlp(layer, index, normed, adapted)
@@ -118,12 +128,13 @@ class Llama:
         self, layer: Layer, normed: Tensor, turn: Turn | None, growth: Tensor | None, cache: KVCache, index: int,
         layout: Attention, adapted: AdaptedRows,
     ) -> Tensor:  # fmt: skip
-        config = self.config
+        config, place = self.config, self._cached_at[index]
+        assert layer.attention_out is not None
         if layer.latent is not None:
             assert config.latent is not None
             assert turn is not None
             how = self.scores[layer.kind]
-            inner = latent.attended(layer.latent, config.latent, normed, turn, cache.keys[index], layout, how)
+            inner = latent.attended(layer.latent, config.latent, normed, turn, cache.keys[place], layout, how)
             return linear(inner, layer.attention_out)
         assert layer.qkv is not None
         widths = [heads * config.head_dim for heads in (config.num_heads, config.num_kv_heads, config.num_kv_heads)]
@@ -135,8 +146,8 @@ class Llama:
             query,
             key,
             value.unflatten(1, (-1, config.head_dim)),
-            cache.keys[index],
-            cache.values[index],
+            cache.keys[place],
+            cache.values[place],
             self.scores[layer.kind],
             layer.sinks,
         )

@@ -185,6 +185,10 @@ class ModelShape:
     """With it there is one key head, of the size of a cached position."""
     experts: ExpertShape | None = None
     dense_layers: frozenset[int] = frozenset()
+    conv_layers: frozenset[int] = frozenset()
+    """Layers with a short convolution over `conv_length` tokens in place of attention."""
+    conv_length: int = 0
+    conv_bias: bool = False
 
     def __post_init__(self) -> None:
         """Check every size once: all computations, the native step too, rely on it."""
@@ -202,6 +206,8 @@ class ModelShape:
                 _check_number(name, cap)
         if len(self.layer_kinds) != self.num_layers or not set(self.layer_kinds) <= set(range(len(self.kinds))):
             raise UnsupportedModel(f"the kinds of {len(self.layer_kinds)} layers are not those of {self.num_layers}")
+        if self.conv_layers:
+            checked_count("conv_L_cache", self.conv_length, 64)
         for kind in self.kinds:
             if kind.window is not None:
                 checked_count("sliding_window", kind.window)
@@ -221,6 +227,11 @@ class ModelShape:
     def attended_size(self) -> int:
         """What all heads together give."""
         return self.num_heads * (self.head_dim if self.latent is None else self.latent.value_dim)
+
+    @property
+    def attention_layers(self) -> int:
+        """The number of layers that have keys and values."""
+        return self.num_layers - len(self.conv_layers)
 
     def experts_of(self, layer: int) -> ExpertShape | None:
         return None if layer in self.dense_layers else self.experts

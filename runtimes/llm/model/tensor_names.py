@@ -212,3 +212,14 @@ GPT2: Names = {
     "mlp.up_proj": TensorPart("mlp.c_fc", transposed=True),
     "mlp.down_proj": TensorPart("mlp.c_proj", transposed=True),
 }
+LFM2: Names = {
+    "model.norm": "model.embedding_norm",
+    "input_layernorm": "operator_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "self_attn.q_norm": "self_attn.q_layernorm",
+    "self_attn.k_norm": "self_attn.k_layernorm",
+    "self_attn.o_proj": "self_attn.out_proj",
+    "mlp.gate_proj": "feed_forward.w1",
+    "mlp.up_proj": "feed_forward.w3",
+    "mlp.down_proj": "feed_forward.w2",
+}

@@ -95,6 +95,11 @@ ROWS: dict[str, dict[str, Any]] = {
     "apertus": {"rope_parameters": _PLAIN_ROPE},
     "arcee": {"head_dim": 16, "mlp_bias": True, "attention_bias": True},
     "gpt2": _GPT2,
+    "lfm2": {
+        "num_hidden_layers": 4, "layer_types": ["conv", "full_attention", "conv", "conv"], "block_multiple_of": 16,
+        "tie_word_embeddings": True,
+    },
+    "lfm2-biased": {"layer_types": ["full_attention", "conv"], "conv_bias": True, "conv_L_cache": 4},
     "gpt_oss": _LOCAL | _LAYERS | {"head_dim": 16, "rope_parameters": _PLAIN_ROPE},
 }  # fmt: skip
 

@@ -48,6 +48,7 @@ DECODERS = {
     "apertus": "Apertus",
     "arcee": "Arcee AFM",
     "gpt2": "GPT-2, DialoGPT",
+    "lfm2": "LFM2",
 }
 _ENCODERS = {
     "bert": "bge, e5, MiniLM, mxbai, arctic-embed",
@@ -69,8 +70,8 @@ _CLASSIFIERS = {
 _MISSING = {
     "deepseek_v32 mistral4": ("DeepSeek V3.2, Mistral Large 3", "latent attention of another kind"),
     "qwen3_next qwen3_5": ("Qwen 3-Next, Qwen 3.5", "layers with a recurrent state"),
-    "granitemoehybrid falcon_h1 nemotron_h lfm2": (
-        "Granite 4, Falcon-H1, Nemotron Nano, LFM2", "layers with a recurrent state",
+    "granitemoehybrid falcon_h1 nemotron_h": (
+        "Granite 4, Falcon-H1, Nemotron Nano", "layers with a recurrent state",
     ),
     "llama4 mllama": ("Llama 4, Llama 3.2 Vision", "chunks of attention, attention to pictures"),
     "gemma3n gemma4": ("Gemma 3n, Gemma 4", "embeddings and keys that layers share"),
@@ -155,6 +156,7 @@ _SPECIAL = {
     "smollm3": "some layers without positions",
     "cohere cohere2": "some layers without positions",
     "exaone4": "some layers without positions",
+    "lfm2": "short convolutions; computed by torch, not by the C++ step",
 }
 
 

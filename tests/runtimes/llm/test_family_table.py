@@ -82,6 +82,9 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("granitemoe", {"num_local_experts": 7}, r"router\.layer\.weight is \[6, 64\]"),
     ("glm4_moe", {"n_group": 3}, "cannot be of 2 of 3 groups"),
     ("glm4_moe", {"first_k_dense_replace": 2}, r"layers\.1\.mlp\.gate_proj\.weight is not in"),
+    ("lfm2", {"conv_L_cache": 4}, r"conv\.conv\.weight is \[64, 1, 3\]; the configuration requires \[64, 1, 4\]"),
+    ("lfm2", {"layer_types": ["conv"] * 3}, "is not 4 times conv or full_attention"),
+    ("lfm2", {"layer_types": ["conv"] * 4}, r"layers\.1\.conv\.in_proj\.weight is not in"),
     (
         "deepseek_v3",
         {"kv_lora_rank": 32},
