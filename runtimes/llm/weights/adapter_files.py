@@ -150,10 +150,10 @@ class _Fitter:
             _Part("self_attn.v_proj", heads + key, key),
         ]
         gate = [_Part(f"{mlp}.gate_proj", 0, size)] if config.gated else []
-        matrices: dict[MatrixName, tuple[list[_Part], int]] = {
-            "qkv": (qkv, hidden),
-            "attention_out": ([_Part("self_attn.o_proj", 0, hidden)], heads),
-        }
+        matrices: dict[MatrixName, tuple[list[_Part], int]] = {}
+        if index not in config.conv_layers:
+            matrices["qkv"] = (qkv, hidden)
+            matrices["attention_out"] = ([_Part("self_attn.o_proj", 0, hidden)], heads)
         if size:
             up = _Part(f"{mlp}.up_proj", size if config.gated else 0, size)
             matrices["gate_up"] = ([*gate, up], hidden)

@@ -162,6 +162,14 @@ def test_experts_and_their_router_are_refused(module: str, tmp_path: Path) -> No
         read(folder_of(tmp_path, ALL, pair(f"model.layers.0.{module}")), MIXTURE)
 
 
+def test_attention_of_a_layer_that_has_a_convolution_is_refused(tmp_path: Path) -> None:
+    base = AdapterBase(shape(conv_layers=frozenset({1}), conv_length=3), FAMILIES["lfm2"])
+    with pytest.raises(
+        ValueError, match=r"layers\.1\.self_attn\.q_proj\.lora_A.* is of a module that this model does not have"
+    ):
+        read(folder_of(tmp_path), base)
+
+
 def test_a_part_of_a_fused_matrix_that_is_too_large_is_refused(tmp_path: Path) -> None:
     shapes = pair("model.layers.0.self_attn.qkv_proj", (4, 64), (192 + 2 * 64 + 16, 4))
     with pytest.raises(ValueError, match=r"qkv_proj.lora_B.weight is \[336, 4\]; this model's self_attn.v_proj"):
