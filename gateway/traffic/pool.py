@@ -275,12 +275,15 @@ class Pool:
         return [e for e in self._alive() if e.in_flight < limit and e.allows(subject, now) and relay.admits(e.address)]
 
     def has_room(self, now: float) -> bool:
-        """Whether a request that no endpoint has refused would get a slot."""
-        alive = self._alive()
-        free = [e for e in alive if e.in_flight < self._max_in_flight]
-        if any(e.breaker.allows(now) for e in alive):
-            return any(e.breaker.allows(now) for e in free)
-        return any(not e.breaker.rests(now) for e in free)
+        """Whether another request may get a slot, when the next one of the queue gets none."""
+        alive, limit = self._alive(), self._max_in_flight
+        closed = [e for e in alive if e.breaker.allows(now)]
+        if any(e.in_flight < limit for e in closed):
+            return True
+        # A request that all of these refuse may use an endpoint with an open breaker.
+        return all(e.refusals.held for e in closed) and any(
+            e.in_flight < limit and not e.breaker.rests(now) for e in alive
+        )
 
     def _at_home(self, request: ModelRequest, call: Call, now: float) -> Endpoint | None:
         """Lease the only endpoint that may answer a request of a sequence.

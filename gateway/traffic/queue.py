@@ -47,7 +47,7 @@ class Places(Protocol):
         """Whether requests wait for the first replica."""
 
     def has_room(self, now: float) -> bool:
-        """Whether a request that no endpoint has refused would get a slot."""
+        """Whether another request may get a slot, when the next one of the queue gets none."""
 
     def next_change(self, now: float) -> float:
         """Seconds until an ineligible endpoint may become eligible; inf if only a finishing request can change that."""

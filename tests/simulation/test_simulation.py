@@ -26,6 +26,8 @@ PAST = {
     367: "a request from before a reload waited beside a free place of the new pool",
     95: "nobody noticed that a rest was over while the breaker stayed open: a wait in the queue timed out",
     608: "a tenant that an endpoint refused held up another in the queue while every breaker was open",
+    15793: "a request waited for a full endpoint, and held up one of another model for which only a free endpoint with "
+    "an open breaker was left",
 }
 
 

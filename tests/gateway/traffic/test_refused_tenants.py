@@ -178,6 +178,22 @@ async def test_a_request_for_a_limited_model_does_not_block_the_queue_of_its_own
     assert await asyncio.gather(*waiting) == [None] * 2
 
 
+async def test_a_request_for_a_limited_model_uses_an_open_breaker_behind_one_that_waits_for_a_slot() -> None:
+    broken, busy = Quota(latency=1.0), Quota("a", scope="server", latency=10.0)
+    busy.open = {"other"}
+    one = hosted(broken, busy, queue=QUEUE, max_in_flight=1)
+    one.endpoints[0].breaker.trip(100.0, asyncio.get_running_loop().time())
+    assert isinstance(await send(one, "a"), CapacityError)
+    others = [asyncio.create_task(send(one, "a", "other")) for _ in range(2)]
+    await asyncio.sleep(0.1)
+    assert one.waiting == 1  # the second one: `busy` accepts its model
+    began = asyncio.get_running_loop().time()
+    assert await send(one, "a") is None
+    assert asyncio.get_running_loop().time() - began == pytest.approx(1.0)
+    assert len(broken.calls) == 1
+    assert await asyncio.gather(*others) == [None] * 2
+
+
 async def test_an_exhausted_account_rests_the_endpoint_without_a_breaker() -> None:
     broke, solvent = FakeAdapter(Script(fault=AccountRefused("no credit"))), FakeAdapter()
     two = pool(broke, solvent)
