@@ -169,9 +169,10 @@ class WatchedPool:
                 self._judge(error, subject_of(request, call), real._clock())
             raise
         except CapacityError as error:
-            subject, pause = subject_of(request, call), bool(error.retry_after)
+            subject, pause, reason = subject_of(request, call), bool(error.retry_after), error.reason_of_refusal
+            assert reason is not None
             for tried in (*real.endpoints, *real.leaving):  # not one that a reload has removed meanwhile
-                if tried.id == call.tried[-1]:
+                if tried.id == reason.facts["endpoint"]:  # not the last one tried: a hedge may have begun meanwhile
                     refusal = Refusal(real._clock(), subject, error.scope, tried.several, pause)
                     watch.refusals[tried.id].append(refusal)
             raise
