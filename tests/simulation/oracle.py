@@ -1,7 +1,8 @@
 """The required decisions of limits, by arithmetic of its own: every admission and every refusal is checked against it.
 
 An event is worth what the documentation states: a rate is a bucket that holds one period's amount, an estimate is
-reserved and the actual use settled, a budget is one window of the calendar, a reload preserves the share that was used.
+reserved and the actual use settled, a budget is one window of the calendar, a reload preserves the share that was used,
+and so does one that brings a removed budget back.
 """
 
 from collections import Counter
@@ -129,9 +130,11 @@ class LimitsOracle:
     def configure(self, config: Config, now: float, utc: float) -> None:
         self.limits = {tenant.name: _scoped(tenant.limit_list()) for tenant in config.tenants}
         live = {(name, scope): limit for name, scoped in self.limits.items() for scope, limit in scoped}
-        self.shares = {key: share for key, share in self.shares.items() if key[:2] in live}
-        for key, share in self.shares.items():
-            share.configure(live[key[:2]], now, utc)
+        for key, share in list(self.shares.items()):
+            if (limit := live.get(key[:2])) is not None:
+                share.configure(limit, now, utc)
+            elif share.config.spend is None:  # a limit with a budget that comes back continues with its usage
+                del self.shares[key]
 
     def reserved(
         self, facts: Facts, model: str, tokens: int, picos: int, now: float, utc: float, refused: str | None

@@ -29,6 +29,8 @@ PAST = {
     15793: "a request waited for a full endpoint, and held up one of another model for which only a free endpoint with "
     "an open breaker was left",
     4327: "only the judge erred: it blamed the hedge's endpoint for the refusal of the first one",
+    21330: "only the judge erred: to it, a budget that was removed and came back had nothing spent",
+    34579: "only the judge erred: to it, a limit that came back had none of its requests in flight",
 }
 
 
