@@ -46,12 +46,16 @@ def _idle(world: World) -> Iterator[str]:
 
 
 def _connections(world: World, url: str) -> int:
-    """How many may be open to a server: each time that a pool took it in, that pool's, and one for probes."""
+    """How many may be open to a server: each time that a pool took it in, that pool's, and one for probes.
+
+    Other settings of the connections, or of their probes, make a pool take it in anew: the old ones may still be open.
+    """
     most = 0
-    before: set[tuple[str, int]] = set()
+    before: set[tuple[object, int]] = set()
     for config in world.configs:
         mine = [pool for pool in config.pools for e in pool.endpoints if e.url == url]
-        now = {(pool.name, pool.max_connections) for pool in mine}
+        now: set[tuple[object, int]]
+        now = {((pool.name, pool.probe, pool.connect_timeout), pool.max_connections) for pool in mine}
         if any(route.shadow or route.rollout for model in config.models for route in model.routes):
             now |= {(pool.model_dump_json(), pool.max_connections) for pool in mine}  # of copies, anew with each change
         most += sum(cap + 1 for _, cap in now - before)
