@@ -33,9 +33,9 @@ class TextsGuard:
 
     async def call(self, call: HeldToolCall) -> tuple[str, str] | None:
         name, arguments = call.name, "".join(call.arguments)
-        if self._guard.panel is not None:
-            await self._guard.panel.examine([call.text])
         masked = self._guard.masked(name), masked_arguments(arguments, self._guard.masked(arguments))
+        if self._guard.panel is not None:  # after the masks: a service must not receive what they hide
+            await self._guard.panel.examine(["\n".join(masked)])
         return None if masked == (name, arguments) else masked
 
     def unreadable(self, message: str) -> InferenceError:

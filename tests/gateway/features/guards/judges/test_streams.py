@@ -75,6 +75,23 @@ async def test_a_schema_holds_the_content_to_its_end(path: str, text: str, *, pa
     one.assert_idle()
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_judge_receives_the_arguments_of_a_tool_with_masks(*, stream: bool) -> None:
+    hides = {"name": "m", "kind": "words", "words": ["bluebird"], "action": "mask"}
+    judge = Judging()
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"q": "bluebird"}'}}
+    message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    whole = {"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
+    made = script(['{"q": "blue', 'bird"}'], PARTS["arguments"])
+    model = FakeAdapter(made if stream else Script(chunks=(json.dumps(whole).encode(),)))
+    one = judged(model, judge, {**BY_CHAT, "on": ["answer"]}, hides)
+    ((status, body, _),) = await received(one, "/v1/chat/completions", stream=stream)
+    assert status == 200
+    assert any("[…]" in text for text in judge.texts)
+    assert not any("bluebird" in text for text in (*judge.texts, body))
+    one.assert_idle()
+
+
 async def test_a_call_of_a_tool_needs_no_schema() -> None:
     schema = {"type": "object", "required": ["n"]}
     made = script(['{"q": 1}'], PARTS["arguments"])
