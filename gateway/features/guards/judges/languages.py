@@ -1,5 +1,6 @@
 """The language of a text, by py3langid (langid.py of Lui and Baldwin, 2012)."""
 
+import asyncio
 from functools import cache
 from typing import Any
 
@@ -34,6 +35,7 @@ class LanguageJudge(Judge):
     async def finds(self, text: str, calls: GuardCalls) -> bool:
         if sum(map(str.isalpha, text)) < LETTERS:
             return False
+        await asyncio.sleep(0)  # a prompt may have thousands of windows: other requests go on between them
         language, share = self._identifier.classify(text)
         if share < self._confidence:
             return False

@@ -11,8 +11,8 @@ from adapters.wire import decoding
 from config.schema.guards import SchemaGuardConfig
 from gateway.features.guards.judges.base import GuardCalls, Judge
 
-LARGE = 16 * 1024
-"""Characters of an answer that is validated in a thread."""
+LARGE = 1024
+"""Characters of an answer that is validated in a thread: `uniqueItems` compares each entry with each other one."""
 
 
 class SchemaJudge(Judge):
@@ -33,5 +33,5 @@ class SchemaJudge(Judge):
     def _is_other(self, text: str) -> bool:
         try:
             return not self._validator.is_valid(msgspec.json.decode(text))
-        except (*decoding.MALFORMED_JSON, RecursionError, Unresolvable):
+        except (*decoding.MALFORMED_JSON, RecursionError, OverflowError, Unresolvable):
             return True

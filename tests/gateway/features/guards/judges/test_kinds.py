@@ -95,6 +95,14 @@ async def test_answers_have_the_form_of_a_schema(path: str, text: str, expected:
     one.assert_idle()
 
 
+async def test_a_number_that_no_float_has_is_judged() -> None:
+    schema = {"type": "number", "multipleOf": 0.5}
+    one = judged(answer("1" + "0" * 400), Judging(), {"name": "g", "kind": "schema", "json_schema": schema})
+    ((status, _, _),) = await received(one, "/v1/chat/completions")
+    assert status == 400
+    one.assert_idle()
+
+
 async def test_a_monitor_counts_and_changes_nothing() -> None:
     one = judged(answer("a zebra"), Judging(), {**BY_CHAT, "mode": "monitor"})
     ((status, body, _),) = await received(one, "/v1/chat/completions", **prompt_of("zebra"))
