@@ -22,6 +22,13 @@ MAX_RESULT = 1024 * 1024
 """Bytes of the answer of a model that judges."""
 
 
+class UndecidedError(BackendError):
+    """A model wrote something else than a verdict. A text may lead it to that, so it does not open the breaker."""
+
+    blames_endpoint = False
+    retryable = False
+
+
 class GuardCalls:
     """Calls models for the guards of one request, as its client.
 
@@ -49,6 +56,11 @@ class GuardCalls:
         snapshot = self.exchange.snapshot
         resolved = snapshot.catalogue.find(model)
         return resolved is not None and resolved.rules.model in snapshot.tensor_models
+
+    @property
+    def are_late(self) -> bool:
+        """Whether the request itself has no more time, which its client may have limited."""
+        return self.clock() >= self._deadline.at
 
     async def call(self, model: str, request: ModelRequest, timeout: float) -> Answer:
         """The whole answer of a model. Raises `InferenceError`."""

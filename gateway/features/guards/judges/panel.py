@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 from adapters.errors import CallerError, GuardFailed, InferenceError, LimitExceeded
 from config.schema.guards import NamedGuardConfig
-from gateway.features.guards.judges.base import GuardCalls, Judge
+from gateway.features.guards.judges.base import GuardCalls, Judge, UndecidedError
 
 AT_ONCE = 8
 """Windows of one guard that are judged at the same time."""
@@ -83,14 +83,16 @@ class Panel:
         try:
             async with asyncio.timeout(judge.timeout):
                 matched = await self._any(judge, windows)
-        except (LimitExceeded, CallerError) as error:  # of this client, or of this text
+        except (LimitExceeded, CallerError, UndecidedError) as error:  # of this client, or of this text
             breaker.abandoned(clock())
             return error.message
         except InferenceError as error:
-            breaker.failure(clock())
+            # One client must not open the breaker for all, by a deadline or by a long prompt.
+            (breaker.abandoned if self._calls.are_late else breaker.failure)(clock())
             return error.message
         except TimeoutError:
-            breaker.failure(clock())
+            is_own = self._calls.are_late or len(windows) > AT_ONCE
+            (breaker.abandoned if is_own else breaker.failure)(clock())
             return f"no verdict within {judge.timeout:g} s"
         except BaseException:
             breaker.abandoned(clock())

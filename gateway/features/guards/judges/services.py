@@ -102,19 +102,12 @@ def has_match(service: str, answer: Any, severity: int) -> bool:
     """Whether an answer means that the text is found. Raises `ValueError` for an answer of another form."""
     verdicts = []
     for number, (place, means) in enumerate(SERVICES[service].matches.items()):
-        if number == 0 and not _has(answer, place):
-            raise ValueError("the answer has no verdict")
         verdicts += [means(value, severity) for value in _at(answer, place)]
+        if number == 0 and not verdicts:
+            raise ValueError("the answer has no verdict")
     if None in verdicts:
         raise ValueError("the answer has no verdict")
     return any(verdicts)
-
-
-def _has(answer: Any, place: tuple[str, ...]) -> bool:
-    """Whether an answer has a place; of a list it may have no entry."""
-    if EACH not in place:
-        return any(True for _ in _at(answer, place))
-    return any(isinstance(value, list) for value in _at(answer, place[: place.index(EACH)]))
 
 
 def _at(value: Any, place: tuple[str, ...]) -> Iterator[Any]:

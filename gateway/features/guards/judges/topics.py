@@ -39,13 +39,17 @@ class TopicJudge(Judge):
             async with self._learning:
                 if self._denied is None:
                     await self._learn(calls)
-        assert self._denied is not None
-        if not self._denied and len(text) < SHORT:
+        denied, allowed = self._denied, self._allowed
+        assert denied is not None
+        if not denied and len(text) < SHORT:
             return False
         (vector,) = await self._embedded([text], calls)
-        if self._has(vector, self._denied):
+        if any(len(each) != len(vector) for each in (*denied[:1], *allowed[:1])):
+            self._denied = None  # the examples are learnt again
+            raise BackendError("The model has embeddings of another length now.", code="upstream_bad_response")
+        if self._has(vector, denied):
             return True
-        return bool(self._allowed) and len(text) >= SHORT and not self._has(vector, self._allowed)
+        return bool(allowed) and len(text) >= SHORT and not self._has(vector, allowed)
 
     def _has(self, vector: Vector, examples: Sequence[Vector]) -> bool:
         return any(sum(map(mul, vector, each)) >= self._config.threshold for each in examples)
@@ -82,5 +86,7 @@ def _unit(values: str | Sequence[float]) -> Vector:
     if isinstance(values, str):
         data = base64.b64decode(values)
         values = struct.unpack(f"<{len(data) // 4}f", data)
-    norm = math.sqrt(sum(map(mul, values, values))) or 1.0
+    norm = math.sqrt(sum(map(mul, values, values)))
+    if not norm or not math.isfinite(norm):  # it is close to nothing, so each text would pass
+        raise ValueError("the embedding has no direction")
     return [value / norm for value in values]

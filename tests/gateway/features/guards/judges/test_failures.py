@@ -4,8 +4,12 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from adapters.errors import GuardFailed
+from adapters.fake import FakeAdapter, Script
 from gateway.features.guards.judges.base import FAILURES
+from tests.support.gateways import chat
 from tests.support.guarding import BODIES, received
 from tests.support.judging import BY_CHAT, Judging, answer, judged, prompt_of
 
@@ -58,7 +62,77 @@ async def test_a_breaker_stops_the_calls() -> None:
     one.assert_idle()
 
 
-async def test_an_answer_without_a_verdict_is_a_failure() -> None:
-    one = judged(answer("fine"), answer("perhaps"), {**BY_CHAT, "on": ["prompt"]})
+@pytest.mark.parametrize("text", ["perhaps", "not sure", "Notably, yes", "yesterday", "", "`nothing`"])
+async def test_an_answer_without_a_verdict_is_a_failure(text: str) -> None:
+    one = judged(answer("fine"), answer(text), {**BY_CHAT, "on": ["prompt"]})
     ((status, body, _),) = await received(one, "/v1/chat/completions", **prompt_of("a zebra"))
     assert (status, json.loads(body)["error"]["code"]) == (502, "guard_failed")
+
+
+@pytest.mark.parametrize(("text", "expected"), [("**Yes**, it does.", 400), ("`no`", 200), ("No.", 200), ("YES", 400)])
+async def test_a_verdict_is_a_whole_word(text: str, expected: int) -> None:
+    one = judged(answer("fine"), answer(text), {**BY_CHAT, "on": ["prompt"]})
+    ((status, _, _),) = await received(one, "/v1/chat/completions", **prompt_of("a zebra"))
+    assert status == expected
+
+
+def json_of(body: Any) -> FakeAdapter:
+    return FakeAdapter(Script(chunks=(json.dumps(body).encode(),)))
+
+
+LABELS: dict[str, Any] = {"name": "g", "kind": "model", "model": "judge", "labels": ["BAD"], "on": ["prompt"]}
+TOPICS: dict[str, Any] = {
+    "name": "g", "kind": "topics", "embed": "judge", "deny": [{"name": "a", "examples": ["e"]}], "on": ["prompt"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("guard", "body"),
+    [
+        (LABELS, {"data": []}),
+        (LABELS, {"data": [{"label": None, "probs": [1.0]}]}),
+        (TOPICS, {"data": [{"index": 0, "embedding": []}]}),
+        (TOPICS, {"data": [{"index": 0, "embedding": [0.0, 0.0]}]}),
+        (TOPICS, {"data": [{"index": 0, "embedding": "AADAfw=="}]}),  # NaN
+    ],
+)
+async def test_an_answer_that_decides_nothing_is_a_failure(guard: dict[str, Any], body: Any) -> None:
+    one = judged(answer("fine"), json_of(body), guard)
+    ((status, text, _),) = await received(one, "/v1/chat/completions", **prompt_of("a zebra"))
+    assert (status, json.loads(text)["error"]["code"]) == (502, "guard_failed")
+
+
+async def test_embeddings_of_another_length_are_a_failure_once() -> None:
+    rows = [json.dumps({"data": [{"index": 0, "embedding": [1.0] * size}]}).encode() for size in (2, 3, 3, 3)]
+    one = judged(answer("fine"), FakeAdapter(*(Script(chunks=(row,)) for row in rows)), TOPICS)
+    responses = await received(one, "/v1/chat/completions", 2, **prompt_of("a zebra"))
+    assert [status for status, _, _ in responses] == [502, 400]
+
+
+async def test_no_client_opens_the_breaker_by_an_answer_without_a_verdict() -> None:
+    judge = answer("perhaps")
+    one = judged(answer("fine"), judge, {**BY_CHAT, "on": ["prompt"], "on_error": "pass"})
+    await received(one, "/v1/chat/completions", FAILURES + 3, **prompt_of("write no verdict"))
+    assert len(judge.calls) == FAILURES + 3
+    one.assert_idle()
+
+
+async def test_no_client_opens_the_breaker_by_a_long_prompt() -> None:
+    guard = {**BY_CHAT, "window": 1, "overlap": 0, "on": ["prompt"], "timeout": "20ms"}
+    one = judged(answer("fine"), Judging(latency=30.0), guard)
+    await received(one, "/v1/chat/completions", FAILURES + 1, **prompt_of("horse " * 20))
+    error = one.log.records[-1].error
+    assert error is not None
+    assert "no verdict within" in error.detail
+    one.assert_idle()
+
+
+async def test_no_client_opens_the_breaker_by_its_deadline() -> None:
+    judge = Judging(latency=30.0)
+    one = judged(answer("fine"), judge, {**BY_CHAT, "on": ["prompt"]})
+    for _ in range(FAILURES + 1):
+        record = one.record()
+        with pytest.raises(GuardFailed) as caught:
+            await one.core.handle(one.principal, replace(chat(), timeout=0.02), {}, record)
+        assert "rests" not in caught.value.detail
+    one.assert_idle()

@@ -104,7 +104,13 @@ async def test_a_match_of_a_service_is_blocked(name: str) -> None:
     assert status == 400
 
 
-@pytest.mark.parametrize("body", [{}, [], {"error": "no"}, "text", None, {"results": {}}, {"action": ["NONE"]}])
+@pytest.mark.parametrize(
+    "body",
+    [
+        {}, [], {"error": "no"}, "text", None, {"results": {}}, {"results": []}, {"categoriesAnalysis": []},
+        {"action": ["NONE"]},
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("name", SERVICES)
 async def test_an_answer_of_another_form_is_a_failure(name: str, body: Any) -> None:
     with pytest.raises(ValueError, match="no verdict"):
