@@ -2,7 +2,7 @@
 
 import re
 
-_ID = re.compile(r"([A-Za-z0-9_-]+?)_p([A-Za-z0-9_-]{40,})")
+_ID = re.compile(r"(resp_[A-Za-z0-9_-]+?)_p([A-Za-z0-9_-]{40,})")
 
 
 def joined_id(id_: str, sealed: str) -> str:
