@@ -1,5 +1,6 @@
 """OpenAI's Responses: transcoded for servers of chats, forwarded to servers that support Responses."""
 
+import asyncio
 import re
 from typing import Any, Protocol
 
@@ -195,7 +196,11 @@ class _Stored:
         if (personal := self._personal) is None:
             await self._exchange.finish(answer)
         else:
-            await self._exchange.hidden(personal).finish(personal.hidden(answer))
+            exchange, hidden = await asyncio.to_thread(self._hidden, personal, answer)  # of all texts before it too
+            await exchange.finish(hidden)
+
+    def _hidden(self, personal: PersonalAnswer, answer: bytes) -> tuple[StoredRequest, bytes]:
+        return self._exchange.hidden(personal), personal.hidden(answer)
 
     def labelled(self, out: bytes) -> bytes:
         """The same bytes of an answer with the id that the client receives."""

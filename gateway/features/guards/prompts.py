@@ -22,6 +22,8 @@ from gateway.features.guards.verdicts import Examining
 
 LARGE = 256 * 1024
 """Bytes of a request that is examined in a thread."""
+_SLOWER = 16
+"""How much longer personal data takes to be found than words: a smaller request goes to a thread."""
 _NO_TEXTS = frozenset(
     (
         "model", "stream", "stream_options", "user", "metadata", "safety_identifier", "prompt_cache_key", "tool_choice",
@@ -49,19 +51,23 @@ async def guarded(request: ModelRequest, guard: Examining) -> ModelRequest:
         chat = await guarded(request.chat, guard)
         return request if chat is request.chat else replace(request, chat=chat)
     if isinstance(request, GenerateRequest):
-        return await beside(request.size, _text, request, guard)
+        return await beside(_weight(request.size, guard), _text, request, guard)
     if isinstance(request, InferRequest):
         return await _tensors(request, guard)
     if isinstance(request, ModelQuery):
         return request
     if isinstance(request, AppRequest):
-        return await beside(request.size, _app, request, guard)
+        return await beside(_weight(request.size, guard), _app, request, guard)
     raise guard.unreadable("requests of this kind")
 
 
 async def beside(size: int, examine: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
     """The result of a function of a text of so many bytes: of a large one in a thread."""
     return await asyncio.to_thread(examine, *arguments, **named) if size >= LARGE else examine(*arguments, **named)
+
+
+def _weight(size: int, guard: Examining) -> int:
+    return size if guard.personal is None else size * _SLOWER
 
 
 def _app(request: AppRequest, guard: Examining) -> AppRequest:
@@ -131,7 +137,7 @@ async def _tensors(request: InferRequest, guard: Examining) -> InferRequest:
     payload = request.payload
     if isinstance(payload, PredictV1Payload) or (isinstance(payload, HttpPayload) and payload.header_length is None):
         try:
-            body = await beside(len(payload.plain), texts.masked_tensors, payload.plain, guard.masked)
+            body = await beside(_weight(len(payload.plain), guard), texts.masked_tensors, payload.plain, guard.masked)
         except ValueError:
             raise CallerError("The body is not valid JSON.", code="invalid_json") from None
         if body is None:
@@ -142,10 +148,10 @@ async def _tensors(request: InferRequest, guard: Examining) -> InferRequest:
     if request.wire == "tfserving-grpc":
         raise guard.unreadable("requests of TensorFlow Serving over gRPC")
     if isinstance(payload, HttpPayload) and payload.header_length == 0:
-        await beside(request.size, masked_bytes, payload.plain, guard, masks=False)
+        await beside(_weight(request.size, guard), masked_bytes, payload.plain, guard, masks=False)
         return request
     inference = await codecs.inference_of(request)
-    inputs = await beside(request.size, masked_all, inference.inputs, guard)
+    inputs = await beside(_weight(request.size, guard), masked_all, inference.inputs, guard)
     parameters = texts.masked_strings(inference.parameters, guard.masked)
     if parameters is inference.parameters and all(
         new is old for new, old in zip(inputs, inference.inputs, strict=True)
