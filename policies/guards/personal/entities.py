@@ -175,6 +175,10 @@ class EntityFinder:
                         stop = max(begin, match.start())
         return stop
 
+    def named(self, text: str) -> Iterator[Span]:
+        """The spans that only a word before them makes some."""
+        return _formed(tuple(form for form in self._forms if "value" in form.pattern.groupindex), text)
+
     def all(self, text: str) -> list[Span]:
         """All spans, without those that overlap."""
         if self._own is not None:

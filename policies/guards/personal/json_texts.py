@@ -5,9 +5,11 @@ from collections.abc import Callable
 
 import msgspec
 
-Change = Callable[[str], str]
+Change = Callable[[str, str], str]
+"""Receives a text, and the key before it in an object of JSON; an empty one for none."""
 
 _LITERAL = re.compile(r'"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*', re.DOTALL)
+_COLON = re.compile(r"\s*:")
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
@@ -20,9 +22,7 @@ def begins_json(text: str) -> bool:
 def changed(text: str, change: Change) -> str:
     """A text with what `change` makes of it, or, if the text is JSON, of each of its literals, however often they are
     nested. Everything else of the text stays as it is, and a changed number becomes a text."""
-    if not text or not begins_json(text) or not _is_json(text):
-        return change(text)
-    return _LITERAL.sub(lambda match: _literal(match.group(), change), text)
+    return _changed(text, change, "")
 
 
 def escaped(text: str) -> str:
@@ -30,16 +30,31 @@ def escaped(text: str) -> str:
     return _encode(text).decode()[1:-1]
 
 
-def _literal(literal: str, change: Change) -> str:
+def _changed(text: str, change: Change, key: str) -> str:
+    if not text or not begins_json(text) or not _is_json(text):
+        return change(text, key)
+    last = key
+
+    def literal(match: re.Match[str]) -> str:
+        nonlocal last
+        if _COLON.match(text, match.end()) is None:
+            return _literal(match.group(), change, last)
+        last = match.group()[1:-1]
+        return _literal(match.group(), change, "")
+
+    return _LITERAL.sub(literal, text)
+
+
+def _literal(literal: str, change: Change, key: str) -> str:
     if literal[0] != '"':
-        other = change(literal)
+        other = change(literal, key)
         return literal if other == literal else _encode(other).decode()
     try:
         text: str = _decode(literal)
-        other = changed(text, change)
+        other = _changed(text, change, key)
         return literal if other == text else _encode(other).decode()
     except (msgspec.DecodeError, UnicodeError):  # half of a pair
-        return change(literal)
+        return change(literal, key)
 
 
 def _is_json(text: str) -> bool:

@@ -9,6 +9,8 @@ from policies.guards.personal.entities import EntityFinder
 from policies.guards.personal.placeholders import TEXT, RequestPlaceholders, grammar_of
 
 Span = tuple[int, int]
+_NEAR = 64
+"""Characters of a key, and of the value after it, in which a word may name a number."""
 
 
 class PersonalRule:
@@ -26,6 +28,10 @@ class PersonalRule:
         if isinstance(self.finder, EntityFinder):
             return self.finder.all(text)
         return _spans_of(self.finder, text)
+
+    def named(self, text: str) -> Iterable[Span]:
+        """The spans in a folded text that only a word before them makes some."""
+        return self.finder.named(text) if isinstance(self.finder, EntityFinder) else ()
 
 
 class PersonalMasker:
@@ -46,8 +52,10 @@ class PersonalMasker:
         """A whole text with placeholders. A text that is JSON stays JSON."""
         return json_texts.changed(text, self._masked)
 
-    def _masked(self, text: str) -> str:
+    def _masked(self, text: str, key: str) -> str:
         spans = self._spans(text)
+        if key:
+            spans = sorted((*spans, *self._named(text, key)), key=_order)
         if not spans:
             return text
         out, at, index = list[str](), 0, 0
@@ -71,7 +79,14 @@ class PersonalMasker:
             for rule in self._rules:
                 spans += [(*form.span(*span), rule.kind, rule.index) for span in rule.spans(form.text)]
             spans += [(*form.span(*span), TEXT, None) for span in self._written(form.text)]
-        return sorted(spans, key=lambda span: (span[0], -span[1]))
+        return sorted(spans, key=_order)
+
+    def _named(self, text: str, key: str) -> list[tuple[int, int, str, int | None]]:
+        """The spans that the key of a value makes some, as in ``{"passport": "C01X00T47"}``."""
+        before = f"{key[-_NEAR:]}: "
+        form, size = fold(before + text[:_NEAR], False, False, False, True), len(before)
+        spans = [(*form.span(*span), rule) for rule in self._rules for span in rule.named(form.text)]
+        return [(begin - size, end - size, rule.kind, rule.index) for begin, end, rule in spans if begin >= size]
 
     def _written(self, text: str) -> Iterable[Span]:
         """What the client has written in the form of a placeholder. Those of the conversation stay."""
@@ -80,6 +95,10 @@ class PersonalMasker:
             name, begin, at = match
             if name not in self._placeholders.values or name.startswith(TEXT):
                 yield begin, at
+
+
+def _order(span: tuple[int, int, str, int | None]) -> tuple[int, int]:
+    return span[0], -span[1]
 
 
 def _spans_of(finder: Finder, text: str) -> Iterable[Span]:

@@ -69,13 +69,13 @@ class Restorer:
         """A text with placeholders in the place of all values again."""
         return json_texts.changed(text, self._hidden)
 
-    def _restored(self, text: str) -> str:
+    def _restored(self, text: str, _: str) -> str:
         return self.held(is_json=json_texts.begins_json(text) and text.lstrip()[0] != '"').whole(text)
 
     def _escaped_value(self, written: str) -> str:
         return json_texts.escaped(self._finder.value(written))
 
-    def _hidden(self, text: str) -> str:
+    def _hidden(self, text: str, _: str) -> str:
         return self._any_value.sub(lambda match: f"<{self._names[match.group()]}>", text)
 
     @cached_property

@@ -1,5 +1,6 @@
 """Personal data in texts: valid values are masked, and numbers that are none stay."""
 
+import json
 import re
 
 import pytest
@@ -87,3 +88,28 @@ def test_many_digits_take_linear_time() -> None:
     # One megabyte: a quadratic finder would run for hours, and the limit of the test ends it.
     for text in ("1 " * 100_000, "a@" * 100_000, "1" * 200_000, "a." * 100_000, ":" * 200_000, "<" * 200_000):
         masker(placeholders()).masked(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"passport": "C01X00T47"}', "C01X00T47"),
+        ('{"passportNumber" : "C01X00T47", "n": 1}', "C01X00T47"),
+        ('{"customer": {"bsn": 111222333}}', "111222333"),
+        ('{"bsn": ["111222333"]}', "111222333"),
+        ('{"tfn": "no. 876 543 210, of Bob"}', "876 543 210"),
+        (json.dumps({"body": json.dumps({"passport": "C01X00T47"})}), "C01X00T47"),
+        (json.dumps({"passport": json.dumps(["C01X00T47"])}), "C01X00T47"),
+    ],
+)
+def test_the_key_of_a_value_in_json_is_the_word_before_it(text: str, value: str) -> None:
+    one = placeholders()
+    masked = masker(one).masked(text)
+    assert value not in masked
+    assert list(one.values.values()) == [value]
+    json.loads(masked)
+
+
+def test_a_key_names_only_its_own_value() -> None:
+    text = '{"bsn": null, "order": 111222333, "passport": "", "sku": "C01X00T47"}'
+    assert masker(placeholders()).masked(text) == text
