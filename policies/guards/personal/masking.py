@@ -93,7 +93,7 @@ class PersonalMasker:
         at = 0
         while (match := self._grammar.search(text, at)) is not None:
             name, begin, at = match
-            if name not in self._placeholders.values or name.startswith(TEXT):
+            if name not in self._placeholders.values:
                 yield begin, at
 
 

@@ -182,3 +182,11 @@ def test_placeholders_of_the_conversation_are_restored_and_stay() -> None:
     later = RequestPlaceholders(key_of_the_same_tenant._key, first.values)
     assert masker(later).masked(f"as I wrote to {name}") == f"as I wrote to {name}"
     assert Restorer(later).restored(name) == EMAIL
+
+
+def test_a_text_of_the_client_in_the_conversation_stays() -> None:
+    first = placeholders()
+    name = first.of("TEXT", "<EMAIL_12345678>")
+    later = RequestPlaceholders(placeholders()._key, first.values)
+    assert masker(later).masked(f"you wrote {name}") == f"you wrote {name}"
+    assert Restorer(later).restored(name) == "<EMAIL_12345678>"
