@@ -43,6 +43,8 @@ class Wires:
         self.mistakes: list[str] = []
 
     async def __call__(self, http: Request) -> Response:
+        if http.path not in (*KINDS, RESPONSES):  # most servers count no tokens
+            return Response(404, [("content-type", "application/json")], b'{"error":{"message":"Not Found"}}')
         body = json.loads(await http.read())
         stream = bool(body.get("stream"))
         if http.path != self._native:
