@@ -5,6 +5,7 @@ import json
 from typing import Any
 from urllib.parse import quote
 
+import openai
 import pytest
 
 from adapters.fake import FakeAdapter
@@ -42,6 +43,39 @@ async def test_models_with_any_name_are_listed_and_served() -> None:
 async def test_a_list_has_the_names_that_the_tenant_may_use() -> None:
     async with door(models=MODELS, tenant={"models": ["gpt-5", "org/*"]}) as d:
         assert await ids(d) == {"gpt-5", "org/model", "org/sub/model:7b"}
+
+
+STAR: list[dict[str, Any]] = [{"name": "*", "routes": [{"to": "main"}]}]
+FAMILY: list[dict[str, Any]] = [{"name": "gpt-*", "listed": ["gpt-5"], "routes": [{"to": "main"}]}]
+ONE: list[dict[str, Any]] = [{"name": "chat", "aliases": ["chat-latest"], "routes": [{"to": "main"}]}]
+
+
+@pytest.mark.parametrize(
+    ("models", "allowed", "listed", "served"),
+    [
+        (STAR, "*", "", "gpt-5 gpt-6 nobody chat chat-latest"),
+        (STAR, "gpt-5", "", "gpt-5"),
+        (FAMILY, "*", "gpt-5", "gpt-5 gpt-6"),
+        (FAMILY, "gpt-5", "gpt-5", "gpt-5"),
+        (ONE, "*", "chat chat-latest", "chat chat-latest"),
+        (ONE, "gpt-5", "", ""),
+    ],
+)
+async def test_a_model_is_retrieved_if_a_request_for_it_would_be_routed(
+    models: list[dict[str, Any]], allowed: str, listed: str, served: str
+) -> None:
+    """A client that looks its model up first is never refused a model that works, nor shown one that does not."""
+    async with door(FakeAdapter(), models=models, tenant={"models": [allowed]}) as d:
+        for name in ("gpt-5", "gpt-6", "nobody", "chat", "chat-latest"):
+            status = 200 if name in served.split() else 404
+            assert (await d.send("POST", CHATS, {"model": name, "messages": HI})).status == status
+            if status == 200:
+                assert (await d.openai.models.retrieve(name)).id == name
+                continue
+            with pytest.raises(openai.NotFoundError) as caught:
+                await d.openai.models.retrieve(name)
+            assert caught.value.code == "model_not_found"
+        assert await ids(d) == set(listed.split())
 
 
 @pytest.mark.parametrize("path", [CHATS, RESPONSES, MESSAGES, "/v1/realtime", "/v2/models/m/infer", "/apps/x"])
