@@ -14,19 +14,18 @@ from adapters.wire.bedrock.embeddings import TEXTS_EACH, bodies_of, vectors_of
 from adapters.wire.bedrock.models import Family
 from adapters.wire.decoding import whole_number
 from adapters.wire.openai import embeddings
-from adapters.wire.openai.embeddings import Vector
+from adapters.wire.openai.embeddings import TRANSLATED, Vector
 
 AT_ONCE = 8
 """Requests at the same time for one request of a client."""
 _TOKENS = "x-amzn-bedrock-input-token-count"
-_TRANSLATED = frozenset({"dimensions", "encoding_format", "input", "input_type", "model"})
 
 
 async def embedded(operations: Operations, family: Family, request: EmbeddingRequest, call: Call) -> Answer:
     """Execute a request. Raises `InferenceError`; the first failure cancels the other requests."""
     if family not in TEXTS_EACH:
         raise Unsupported(f"The model `{request.model}` has no embeddings that the gateway can request.")
-    call.ignored.sift(request.fields, _TRANSLATED)
+    call.ignored.sift(request.fields, TRANSLATED)
     fields = embeddings.decode(request.fields)
     bodies = bodies_of(fields, request.fields, family)
     parts = await _all(operations, request.model, bodies, call)

@@ -37,7 +37,7 @@ from adapters.wire.gemini.embeddings import EmbeddingCalls
 from adapters.wire.gemini.tools import ClientNames
 from adapters.wire.native_chat import NativeChat
 from adapters.wire.openai import embeddings
-from adapters.wire.openai.embeddings import Vector
+from adapters.wire.openai.embeddings import TRANSLATED, Vector
 from adapters.wire.prompt_cache import Breakpoints, ChatMark
 from adapters.wire.reported_usage import MAX_TOKENS
 from config.schema.config import PoolConfig
@@ -157,6 +157,7 @@ class GeminiAdapter:
 
     async def _embed(self, request: EmbeddingRequest, call: Call) -> Answer:
         model = self._model or request.model
+        call.ignored.sift(request.fields, TRANSLATED)
         calls = EmbeddingCalls(request.fields, model, self._paths.resource(model), of_vertex=self._of_vertex)
         vectors, size = list[Vector](), 0
         for body in calls.bodies():

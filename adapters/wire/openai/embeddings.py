@@ -32,6 +32,10 @@ _vector = msgspec.json.Decoder(list[float]).decode
 _FORM = re.compile(rb'"embedding"\s*:\s*(["\[])')
 
 
+TRANSLATED = frozenset({"dimensions", "encoding_format", "input", "input_type", "model"})
+"""The fields that a translation to another protocol keeps."""
+
+
 class EmbeddingFields(NamedTuple):
     """Texts or tokens, and the form of the vectors."""
 

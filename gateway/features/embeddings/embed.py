@@ -123,6 +123,9 @@ class Embedder:
         return Embed(upstream, self, clock)
 
 
+_TRANSLATED = wire.TRANSLATED - {"input_type"}  # a model of tensors has one use
+
+
 class Embed:
     """Combines several inferences to one answer, in the order of the texts. Other requests are forwarded. Tokens are
     counted exactly, because the gateway tokenizes the texts. If one inference fails, the request fails, and the others
@@ -138,6 +141,7 @@ class Embed:
     async def call(self, request: ModelRequest, call: Call) -> Answer:
         if not isinstance(request, EmbeddingRequest):
             return await self._upstream.call(request, call)
+        call.ignored.sift(request.fields, _TRANSLATED)
         fields = await offload.parse(request.prompt, wire.decode, request.fields)
         rows = await self._embedder.texts.rows(fields.inputs)
         tokens = sum(map(len, rows))

@@ -67,6 +67,19 @@ async def test_vectors_have_the_order_of_their_texts(tmp_path: Path) -> None:
     assert (record.pool, record.endpoint) == ("main", "main/0")
 
 
+async def test_a_field_without_use_is_reported_or_refused_by_a_strict_route(tmp_path: Path) -> None:
+    for strict in (False, True):
+        one = Embeddings(tmp_path, WordModel(), route={"strict": strict})
+        record, request = one.record(), embedding_request("a", new_field=1, user=None)
+        if strict:
+            with pytest.raises(CallerError, match="new_field"):
+                await one.core.handle(one.principal, request, {}, record)
+        else:
+            await one.core.handle(one.principal, request, {}, record)
+            assert record.ignored == ["new_field"]
+        one.assert_idle()
+
+
 @pytest.mark.parametrize(("pooling", "expected"), [("mean", 8 / 4), ("cls", 0), ("last", 1)])
 async def test_pooling(tmp_path: Path, pooling: str, expected: float) -> None:
     one = Embeddings(tmp_path, WordModel(), pooling=pooling)
