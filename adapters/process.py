@@ -94,6 +94,7 @@ def clients_that_fit(required: int, files_each: int) -> int:
 # other servers inherit only the variables that are listed here, and no variable that looks like a credential.
 
 INHERITED = frozenset({
+    "AIP_HEALTH_ROUTE", "AIP_PREDICT_ROUTE",
     "CC", "CFLAGS", "CONDA_PREFIX", "CURL_CA_BUNDLE", "CXX", "CXXFLAGS", "HEADRACE_CACHE", "HEADRACE_EMULATED_TILES",
     "HOME", "HOSTNAME", "JAVA_HOME", "LANG", "LANGUAGE", "LDFLAGS", "LOGNAME", "NUMEXPR_MAX_THREADS", "PATH",
     "REQUESTS_CA_BUNDLE", "SHELL", "SSL_CERT_DIR", "SSL_CERT_FILE", "TEMP", "TERM", "TMP", "TMPDIR",

@@ -42,7 +42,11 @@ class PredictV1Request(NamedTuple):
 
 def decode_predict(body: bytes, model: ModelMetadata) -> PredictV1Request:
     """Decode a request to tensors. Raises `CallerError`, which names the invalid part and the remedy."""
-    fields = object_of(body)
+    return predict_of(object_of(body), model)
+
+
+def predict_of(fields: dict[str, Any], model: ModelMetadata) -> PredictV1Request:
+    """Decode the fields of a request to tensors. Raises `CallerError`."""
     by_row = "instances" in fields
     if by_row == ("inputs" in fields):
         raise CallerError("Send either `instances`, which are rows, or `inputs`, which are whole tensors.")

@@ -30,9 +30,9 @@ def encode_answer(response: Inferred, verb: Verb, *, by_row: bool) -> bytes:
 
 def encode_predict(response: Inferred, *, by_row: bool, key: str = "predictions") -> bytes:
     """Encode rows or whole outputs; a single output has no name. Raises `BackendError` without rows."""
-    fields = {tensor.name: nested(tensor) for tensor in response.outputs}
     if not by_row:
-        return encode({"outputs": next(iter(fields.values())) if len(fields) == 1 else fields})
+        return encode_whole(response, "outputs")
+    fields = {tensor.name: nested(tensor) for tensor in response.outputs}
     if len(fields) == 1:
         (rows,) = fields.values()
         return encode({key: rows if isinstance(rows, list) else [rows]})
@@ -40,6 +40,12 @@ def encode_predict(response: Inferred, *, by_row: bool, key: str = "predictions"
     if not all(isinstance(column, list) and len(column) == len(columns[0]) for column in columns):
         raise BackendError("The model's outputs have no row for each instance. Send `inputs` instead.")
     return encode({key: [dict(zip(fields, row, strict=True)) for row in zip(*columns, strict=True)]})
+
+
+def encode_whole(response: Inferred, key: str) -> bytes:
+    """Encode whole outputs; a single output has no name."""
+    fields = {tensor.name: nested(tensor) for tensor in response.outputs}
+    return encode({key: next(iter(fields.values())) if len(fields) == 1 else fields})
 
 
 def encode_classes(response: Inferred) -> bytes:

@@ -21,6 +21,7 @@ from adapters.wire.oip import requests as oip
 from adapters.wire.oip import responses as oip_responses
 from runtimes.tensor.api import restrictions
 from runtimes.tensor.api.control import Control, no_cuda
+from runtimes.tensor.api.invocations import InvocationsDoor
 from runtimes.tensor.api.metrics import CONTENT_TYPE as METRICS_TYPE
 from runtimes.tensor.api.metrics import Metrics
 from runtimes.tensor.api.refusals import JSON, http_response
@@ -228,6 +229,7 @@ class HttpDoor:
         self._control = control
         self._restrictions = restrictions
         torchserve = TorchserveDoor(service, control)
+        invocations = InvocationsDoor(service, control)
         self._answers: dict[str, Callable[[Request, PathMatch], Awaitable[Response]]] = {
             "infer": self._infer,
             "generate": self._generate,
@@ -238,6 +240,8 @@ class HttpDoor:
             "ping": torchserve.ping,
             "models": torchserve.models,
             "described": torchserve.described,
+            "invocations": invocations.invocations,
+            "vertex": invocations.vertex,
         }
 
     async def __call__(self, request: Request) -> Response:

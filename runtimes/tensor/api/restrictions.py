@@ -8,6 +8,7 @@ Over gRPC the header has the prefix that Triton gives it.
 from __future__ import annotations
 
 import hmac
+import os
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -73,6 +74,8 @@ _PATHS = tuple(
         ("/ping", "ping", "health", GET),
         ("/models", "models", "metadata", GET),
         (r"/models/(?P<about>[^/]+)", "described", "metadata", GET),
+        ("/invocations", "invocations", "inference", POST),
+        (r"/models/(?P<about>[^/]+)/invoke", "invocations", "inference", POST),
     )
 )
 
@@ -87,6 +90,15 @@ def resolve(target: bytes) -> PathMatch:
         if match := pattern.fullmatch(path):
             parts = match.groupdict()
             return PathMatch(operation, group, methods, _name(parts.get("about")), _name(parts.get("version")))
+    return _of_vertex(path)
+
+
+def _of_vertex(path: str) -> PathMatch:
+    """A path that Vertex AI gives its containers in the environment."""
+    if path == os.environ.get("AIP_PREDICT_ROUTE", "").rstrip("/") != "":
+        return PathMatch("vertex", "inference", POST)
+    if path == os.environ.get("AIP_HEALTH_ROUTE", "").rstrip("/") != "":
+        return PathMatch("ping", "health", GET)
     return PathMatch("")
 
 
