@@ -8,6 +8,7 @@ Parameters: `execution_providers` (names, comma-separated, the first that can co
 from __future__ import annotations
 
 import ctypes
+import re
 import threading
 from pathlib import Path
 from typing import Any, Final
@@ -73,6 +74,7 @@ _DATATYPES: Final = {
     "tensor(bfloat16)": "BF16",
     "tensor(string)": "BYTES",
 }
+_WEIGHTS: Final = re.compile(r'External data path (does not exist|escapes)[^"]*"([^"]*)"')
 _BFLOAT16: Final = 16
 """The number of BF16 among ONNX's element types."""
 _LEVELS: Final = {
@@ -101,7 +103,7 @@ class OnnxBackend:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.intra_op_num_threads = 1
         options.log_severity_level = 3
-        session = ort.InferenceSession(str(_file(config, folder)), options, providers=["CPUExecutionProvider"])
+        session = _opened(str(_file(config, folder)), options, ["CPUExecutionProvider"])
         configured = {spec.name for spec in config.inputs}
         defaults = [node for node in session.get_overridable_initializers() if node.name in configured]
         inputs = [*_tensors(session.get_inputs()), *_tensors(defaults, optional=True)]
@@ -162,7 +164,21 @@ def session(config: ModelConfig, model: Path | bytes, device: Device) -> Any:
             raise ModelLoadError(f"parameter `graph_optimization_level` is one of {', '.join(_LEVELS)}, not `{level}`")
         options.graph_optimization_level = _LEVELS[level]
     source = str(model) if isinstance(model, Path) else model
-    return ort.InferenceSession(source, options, providers=providers(config, device))
+    return _opened(source, options, providers(config, device))
+
+
+def _opened(source: str | bytes, options: Any, chosen: Any) -> Any:
+    """A session. Raises `ModelLoadError` for a file of weights, whose error has the paths of this machine."""
+    try:
+        return ort.InferenceSession(source, options, providers=chosen)
+    except Exception as error:
+        if "Absolute path not allowed for external data" in str(error):
+            raise ModelLoadError("the model's file of weights has an absolute path: it must lie beside it") from None
+        if (match := _WEIGHTS.search(str(error))) is None or isinstance(source, bytes):
+            raise
+        where = "is not beside it" if match[1].startswith("does not") else "is outside of its folder"
+        name = match[2].removeprefix(f"{Path(source).parent}/")[:200]
+        raise ModelLoadError(f"the model's file of weights `{name}` {where}") from None
 
 
 def providers(config: ModelConfig, device: Device) -> list[tuple[str, dict[str, str]]]:

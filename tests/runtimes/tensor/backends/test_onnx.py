@@ -1,9 +1,10 @@
 """ONNX models on the real onnxruntime."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
@@ -13,10 +14,12 @@ from runtimes.tensor.configuration.model_config import DynamicBatching, Instance
 from runtimes.tensor.datatypes import DTYPES
 from runtimes.tensor.instances import placement
 from runtimes.tensor.interfaces import Device, Model, ModelFailed, ModelLoadError
+from tests.runtimes.tensor import loaded
 from tests.runtimes.tensor.backends.onnx_models import ELEMENTS, Value, identity, linear, save
 from tests.runtimes.tensor.instances.support import Kind, floats, outputs, running
 
 CONFIG = ModelConfig("model", "onnx")
+Quantize = Literal["", "fp16", "int8"]
 
 
 def complete(folder: Path, config: ModelConfig = CONFIG) -> ModelConfig:
@@ -53,6 +56,58 @@ async def test_answers_are_onnxruntimes_own_on_a_thread_and_in_a_process(tmp_pat
             got = await outputs(instance, {"x": x[:2]}, {"x": x[2:]})
             np.testing.assert_allclose(got["y"], expected, rtol=1e-5, atol=1e-5)
             assert (instance.report.pid > 0) == (kind == "process")
+
+
+def with_weights_beside(folder: Path, location: str = "weights.bin") -> Path:
+    """`linear` with its weights in a file of their own, and the path of that file as the model has it."""
+    model = onnx.load(linear(folder) / "model.onnx")
+    (folder / "model.onnx").unlink()
+    onnx.save_model(
+        model, str(folder / "model.onnx"), save_as_external_data=True, location="weights.bin", size_threshold=0
+    )
+    model = onnx.load(folder / "model.onnx", load_external_data=False)
+    for weight in model.graph.initializer:
+        next(entry for entry in weight.external_data if entry.key == "location").value = location
+    (folder / "model.onnx").write_bytes(model.SerializeToString())
+    return folder
+
+
+@pytest.mark.parametrize("quantize", ["", "fp16", "int8"])
+@pytest.mark.parametrize("place", [".", "model.onnx"], ids=["beside", "in_a_folder"])
+async def test_weights_in_a_file_of_their_own_are_read(tmp_path: Path, place: str, quantize: Quantize) -> None:
+    """The answers are those of the same weights in one file, direct and batched."""
+    version = tmp_path / "m" / "1"
+    with_weights_beside(version / place)
+    (version.parent / "model.yaml").write_text(f"quantize: {quantize}\n" if quantize else "{}\n")
+    whole = linear(tmp_path / "whole")
+    x = np.random.default_rng(5).normal(size=(6, 64)).astype(np.float32)
+    expected = load(whole, ModelConfig("model", "onnx", quantize=quantize)).infer({"x": x})["y"]
+    served = await loaded.load(version.parent)
+    assert served.config.max_batch_size == 8
+    got = await loaded.answers(served, [{"x": row} for row in np.split(x, 3)])
+    await loaded.end(served)
+    np.testing.assert_allclose(np.concatenate([one["y"] for one in got]), expected, rtol=1e-2 if quantize else 1e-5)
+
+
+@pytest.mark.parametrize("quantize", ["", "fp16"])
+def test_a_missing_file_of_weights_is_named(tmp_path: Path, quantize: Quantize) -> None:
+    (with_weights_beside(tmp_path) / "weights.bin").unlink()
+    with pytest.raises(ModelLoadError, match=r"^the model's file of weights `weights\.bin` is not beside it$"):
+        load(tmp_path, ModelConfig("model", "onnx", quantize=quantize))
+
+
+@pytest.mark.parametrize("kind", ["above", "absolute", "link"])
+def test_weights_outside_of_the_folder_are_refused(tmp_path: Path, kind: str) -> None:
+    folder = tmp_path / "1"
+    there = tmp_path / "weights.bin"
+    location = {"above": "../weights.bin", "absolute": str(there), "link": "weights.bin"}[kind]
+    with_weights_beside(folder, location)
+    (folder / "weights.bin").rename(there)
+    if kind == "link":
+        (folder / "weights.bin").symlink_to(there)
+    with pytest.raises(ModelLoadError, match=r"file of weights .*(is outside of its folder|has an absolute)") as caught:
+        load(folder)
+    assert str(tmp_path) not in str(caught.value)
 
 
 @pytest.mark.parametrize("datatype", ELEMENTS)
