@@ -94,6 +94,8 @@ class ExpectConfig(Section):
     """The arms of a random split, with their shares."""
     sent: dict[str, JsonValue] | None = None
     """Fields that the upstream receives; ``null`` for a removed field."""
+    guards: tuple[Name, ...] | None = None
+    """The guards that examine it, in the order of the file; ``[]`` for none."""
     refused: str | None = None
     """The code of the error, such as ``model_not_found``."""
 
@@ -101,7 +103,7 @@ class ExpectConfig(Section):
     def _something(self) -> Self:
         given = self.model_fields_set
         if not given:
-            raise ValueError("expects nothing: give route, pool, pools, arm, arms, sent or refused")
+            raise ValueError("expects nothing: give route, pool, pools, arm, arms, sent, guards or refused")
         if "refused" in given and len(given) > 1:
             raise ValueError("a request that is refused goes nowhere: give refused alone")
         return self

@@ -10,13 +10,21 @@ def guards_of(
     config: Config, tenant: str, model: str, route: int, roles: Collection[str] = (), key: str = ""
 ) -> tuple[NamedGuardConfig, ...]:
     """The guards of a request. `model` is the name as configured; `route` is ignored for a pipeline."""
+    guards = applied_guards(config, tenant, model, route)
+    return tuple(guard for guard in guards if exemption(guard, roles, key) is None)
+
+
+def applied_guards(config: Config, tenant: str, model: str, route: int) -> tuple[NamedGuardConfig, ...]:
+    """The guards of a request, also those from which its client may be exempt."""
     names = set(_names(config, tenant, model, route))
-    return tuple(guard for guard in config.guards if guard.name in names and not is_exempt(guard, roles, key))
+    return tuple(guard for guard in config.guards if guard.name in names)
 
 
-def is_exempt(guard: NamedGuardConfig, roles: Collection[str], key: str) -> bool:
-    """Whether a guard does not apply to a client."""
-    return key in guard.exempt.keys or any(role in roles for role in guard.exempt.roles)
+def exemption(guard: NamedGuardConfig, roles: Collection[str], key: str) -> str | None:
+    """Why a guard does not apply to a client: `key ID` or `role NAME`. None if it applies."""
+    if key in guard.exempt.keys:
+        return f"key {key}"
+    return next((f"role {role}" for role in guard.exempt.roles if role in roles), None)
 
 
 def guards_answers(config: Config, tenant: str, model: str) -> bool:

@@ -98,6 +98,8 @@ class Explanation(msgspec.Struct, frozen=True, omit_defaults=True):
     limits: tuple[dict[str, Any], ...] = ()
     guards: tuple[str, ...] = ()
     """The guards that examine it, each with its action, and its mode unless that is `enforce`."""
+    exempt: tuple[str, ...] = ()
+    """The guards from which its client is exempt, each with the role or the key that exempts it."""
     steps: tuple[str, ...] = ()
     """The steps of a pipeline, one on each line."""
     settings: dict[str, Any] = {}

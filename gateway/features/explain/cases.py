@@ -44,8 +44,9 @@ def _wrong(case: CaseConfig, explanation: Explanation) -> Iterator[str]:
         if explanation.refused != expect.refused:
             yield _differ("refused", expect.refused or "no", explanation.refused or "no")
         return
+    yield from _guards(expect, explanation)
     if explanation.steps:
-        if expect.model_fields_set - {"sent"}:
+        if expect.model_fields_set - {"sent", "guards"}:
             yield "a pipeline has no route, pool or arm of its own: expect them of the models of its steps"
         return
     last = explanation.routes[-1]
@@ -61,6 +62,12 @@ def _wrong(case: CaseConfig, explanation: Explanation) -> Iterator[str]:
                 yield _differ(field, expected, got)
     yield from _arms(expect, explanation)
     yield from _sent(case, explanation)
+
+
+def _guards(expect: ExpectConfig, explanation: Explanation) -> Iterator[str]:
+    got = tuple(guard.partition(" ")[0] for guard in explanation.guards)
+    if expect.guards is not None and got != expect.guards:
+        yield _differ("guards", ", ".join(expect.guards) or "none", ", ".join(got) or "none")
 
 
 def _arms(expect: ExpectConfig, explanation: Explanation) -> Iterator[str]:

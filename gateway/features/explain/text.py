@@ -90,6 +90,8 @@ def _rest(explanation: Explanation) -> Iterator[str]:
         yield f"  costs {explanation.cost} at most"
     if explanation.guards:
         yield f"  guards: {', '.join(explanation.guards)}"
+    if explanation.exempt:
+        yield f"  exempt from guards: {', '.join(explanation.exempt)}"
     for name, value in explanation.settings.items():
         written = ", ".join(f"{key} {inner}" for key, inner in value.items()) if isinstance(value, dict) else value
         yield f"  {name}: {written}"

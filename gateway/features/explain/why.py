@@ -26,7 +26,7 @@ from gateway.features.explain.text import replicas_of
 from gateway.request.path_parts import facts_of
 from gateway.traffic.queue import PRIORITY_HEADER
 from policies.facts import Facts
-from policies.guards.selection import guards_of
+from policies.guards.selection import applied_guards, exemption, guards_of
 from policies.limits.price import Price
 from policies.routing import explain
 from policies.routing.drawing import drawn
@@ -199,8 +199,8 @@ class Policy:
         """Add the target of the matching route to an explanation."""
         model = self.config.models[self._index(explanation.model)]
         if model.pipeline is not None:
-            guards = _guards(self.config, principal, model, 0)
-            return self._piped(replace(explanation, guards=guards), model, model.pipeline, request, facts)
+            guarded = _with_guards(explanation, self.config, principal, model, 0)
+            return self._piped(guarded, model, model.pipeline, request, facts)
         last = explanation.routes[-1]
         if not last.matches:
             raise _RefusedError(NotFound.code, "no route matches it, and there is no `else`")
@@ -215,13 +215,12 @@ class Policy:
             raise _RefusedError(CallerError.code, str(error)) from None
         tenant = next(tenant for tenant in self.config.tenants if tenant.name == principal.tenant)
         return replace(
-            explanation,
+            _with_guards(explanation, self.config, principal, model, last.route),
             to=to,
             arms=arms,
             sent=explain.changed(before, self._sent(request, to)),
             cost=_cost(explanation, model, request, facts),
             limits=_limits(explanation, tenant, model, request),
-            guards=_guards(self.config, principal, model, last.route),
             settings={**explain.settings_of(route), **replicas_of(self._pool(to))},
         )
 
@@ -279,11 +278,21 @@ class Policy:
         return fields if name is None else {**fields, "model": Raw(msgspec.json.encode(name))}
 
 
-def _guards(config: Config, principal: Principal, model: ClientModelConfig, route: int) -> tuple[str, ...]:
-    """The guards of a request, as an explanation writes them."""
-    guards = guards_of(config, principal.tenant, model.name, route, principal.roles, principal.key_id)
-    return tuple(
-        f"{guard.name} ({guard.action}{'' if guard.mode == 'enforce' else ', ' + guard.mode})" for guard in guards
+def _with_guards(
+    explanation: Explanation, config: Config, principal: Principal, model: ClientModelConfig, route: int
+) -> Explanation:
+    """Add the guards of a request, and those from which its client is exempt, to an explanation."""
+    place = principal.tenant, model.name, route
+    reasons = (
+        (guard.name, exemption(guard, principal.roles, principal.key_id)) for guard in applied_guards(config, *place)
+    )
+    return replace(
+        explanation,
+        guards=tuple(
+            f"{guard.name} ({guard.action}{'' if guard.mode == 'enforce' else ', ' + guard.mode})"
+            for guard in guards_of(config, *place, principal.roles, principal.key_id)
+        ),
+        exempt=tuple(f"{name} ({reason})" for name, reason in reasons if reason is not None),
     )
 
 
