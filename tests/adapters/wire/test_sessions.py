@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from adapters.ignored_fields import IgnoredFields
 from adapters.requests import ChatRequest
 from adapters.types import Usage
+from adapters.wire import sse
 from adapters.wire.anthropic import requests as messages
-from adapters.wire.anthropic.answers import completion_of, message_of, read_message
+from adapters.wire.anthropic.answers import MessageEvents, completion_of, message_of, read_message
 from adapters.wire.anthropic.chat_to_message import message_fields
 from adapters.wire.anthropic.chat_turns import without_own_thoughts
 from adapters.wire.anthropic.message_request import MessagesRequest
@@ -27,7 +28,9 @@ from adapters.wire.openai.providers import DIALECTS
 from adapters.wire.openai.thinking import thinking_of_message
 from adapters.wire.responses import requests as responses
 from adapters.wire.responses.answers import Shell
+from adapters.wire.responses.events import ResponseEvents
 from adapters.wire.responses.events import whole as whole_response
+from tests.support.door_events import message_of_events
 from tests.support.strict_servers import GOOGLE, SERVERS, chat_answer, google_answer, message_answer
 
 Object = dict[str, Any]
@@ -102,6 +105,22 @@ def sent(request: ChatRequest, server: str, ignored: IgnoredFields | None = None
 # ── one session, many servers ─────────────────────────────────────────────────────────────────────────────
 
 
+def events_of(completion: bytes) -> bytes:
+    """A completion as the stream of a server that writes each part in one piece."""
+    fields = json.loads(completion)
+    (choice,) = fields["choices"]
+    message, end = choice["message"], choice["finish_reason"]
+    calls = [{"index": i, **call} for i, call in enumerate(message.get("tool_calls") or ())]
+    parts: list[Object] = [{name: text} for name, text in message.items() if name != "tool_calls"]
+    parts.sort(key=lambda part: "content" in part)  # thoughts come first
+    parts += [{"tool_calls": [call]} for call in calls]
+    choices: list[Object] = [{"index": 0, "delta": part, "finish_reason": None} for part in parts]
+    choices.append({"index": 0, "delta": {}, "finish_reason": end})
+    head = {"id": fields["id"], "object": "chat.completion.chunk", "model": fields["model"]}
+    written = [json.dumps({**head, "choices": [each]}) for each in choices]
+    return "".join(f"data: {each}\n\n" for each in [*written, "[DONE]"]).encode()
+
+
 def plans(servers: set[str]) -> st.SearchStrategy[list[tuple[str, int]]]:
     """The server and the calls of each turn. The two servers of Google's do not know each other's signatures."""
     groups = [sorted(servers - {"gemini"}), sorted(servers - {"google"})]
@@ -123,8 +142,8 @@ def chatted(server: str, received: Object, calls: int, nth: int) -> bytes:
 
 
 @settings(max_examples=150, deadline=None)
-@given(plans(set(SERVERS)))
-def test_a_session_of_messages_is_never_refused(plan: list[tuple[str, int]]) -> None:
+@given(plans(set(SERVERS)), st.booleans())
+def test_a_session_of_messages_is_never_refused(plan: list[tuple[str, int]], stream: bool) -> None:
     history: list[Object] = [{"role": "user", "content": "q"}]
     for nth, (server, calls) in enumerate(plan):
         body = json.dumps({**MESSAGES, "messages": history}).encode()
@@ -135,8 +154,10 @@ def test_a_session_of_messages_is_never_refused(plan: list[tuple[str, int]]) -> 
         if server == "anthropic":
             answer = message_answer(own, nth)
         else:
-            completion = chatted(server, received, calls, nth)
-            answer = json.loads(message_of(completion, Usage(), [], "m", messages.names(request)))
+            completion, names = chatted(server, received, calls, nth), messages.names(request)
+            answer = json.loads(message_of(completion, Usage(), [], "m", names))
+            if stream:
+                answer = message_of_events(MessageEvents([], "m", names).take(events_of(completion), Usage()))
         assert [block["name"] for block in answer["content"] if block["type"] == "tool_use"] == own
         history.append({"role": "assistant", "content": answer["content"]})
         results = [
@@ -163,8 +184,8 @@ def test_a_session_of_chats_is_never_refused(plan: list[tuple[str, int]]) -> Non
 
 
 @settings(max_examples=150, deadline=None)
-@given(plans(set(SERVERS)))
-def test_a_session_of_responses_is_never_refused(plan: list[tuple[str, int]]) -> None:
+@given(plans(set(SERVERS)), st.booleans())
+def test_a_session_of_responses_is_never_refused(plan: list[tuple[str, int]], stream: bool) -> None:
     history: list[Object] = [{"role": "developer", "content": "d"}, {"role": "user", "content": "q"}]
     for nth, (server, calls) in enumerate(plan):
         request, body, given_ = responses.decode(json.dumps({**RESPONSES, "input": history}).encode())
@@ -172,6 +193,12 @@ def test_a_session_of_responses_is_never_refused(plan: list[tuple[str, int]]) ->
         assert list(SERVERS[server].faults(received)) == []
         answer = chatted(server, received, calls, nth)
         output = json.loads(whole_response(answer, Shell(body, given_), Usage()))["output"]
+        if stream:
+            events = ResponseEvents(Shell(body, given_))
+            written = events.take(events_of(answer))
+            *_, last, _ = (written + events.end(Usage())).split(b"\n\n")
+            whole, output = output, json.loads(sse.data_of(last))["response"]["output"]
+            assert [item["type"] for item in output] == [item["type"] for item in whole]
         called = [item["call_id"] for item in output if item["type"] == "function_call"]
         history += output
         history += [{"type": "function_call_output", "call_id": id_, "output": "r"} for id_ in called]
