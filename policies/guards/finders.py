@@ -10,7 +10,7 @@ from typing import Protocol
 from urllib.parse import unquote
 
 from config.patterns import Search, compiled, longest_match
-from policies.guards.secrets import SHAPES
+from policies.guards.secrets import SHAPES, is_random
 
 _NO_LETTER = r"[^\pL\pN\pM_]"
 _URL = r"[^\t\n\f\r <>\"'\x60|]"
@@ -97,8 +97,13 @@ class SecretFinder:
         self._open = _partial([(shape.begin, shape.run) for shape in SHAPES])
 
     def find(self, text: str, begin: int) -> tuple[int, int] | None:
-        match = self._search(text, begin - 1)
-        return None if match is None else match.span(1)
+        at = begin - 1
+        while (match := self._search(text, at)) is not None:
+            first, end = match.span(1)
+            if is_random(text[first:end]):
+                return first, end
+            at = end - 1  # a text has as many tries as names of this form
+        return None
 
     def open(self, text: str, begin: int) -> int:
         match = self._open(text, begin)

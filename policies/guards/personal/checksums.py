@@ -1,5 +1,6 @@
 """Check digits. Each function takes the digits and letters alone, in upper case, and returns whether they fit."""
 
+import re
 from collections import Counter
 
 _REGISTRY = (
@@ -13,12 +14,29 @@ _IBAN_LENGTHS = {entry[:2]: int(entry[2:]) for entry in _REGISTRY.split()}
 
 
 def luhn(number: str) -> bool:
-    """ISO/IEC 7812: cards, and Canada's SIN."""
+    """ISO/IEC 7812."""
     total = 0
     for place, digit in enumerate(reversed(number)):
         value = int(digit) * (1 + place % 2)
         total += value - 9 if value > 9 else value
     return total % 10 == 0
+
+
+_CARDS = re.compile(
+    r"3[47]\d{13}|3(?:0[0-5]|[689]\d)\d{11}|35\d{14,17}|4\d{15}(?:\d{3})?|5[1-5]\d{14}|5[0678]\d{14,17}"
+    r"|6\d{15,18}|2[2-7]\d{14,17}"
+)
+"""The lengths of the networks. An IMEI (15 digits from 35) and a code of goods (13 digits) pass Luhn's test, too."""
+
+
+def card(number: str) -> bool:
+    """A number of a card: a length of its network, and Luhn's test."""
+    return _CARDS.fullmatch(number) is not None and luhn(number)
+
+
+def sin(number: str) -> bool:
+    """Canada's SIN: Luhn's test. None begins with 0 or 8."""
+    return number[0] not in "08" and luhn(number)
 
 
 def iban(number: str) -> bool:

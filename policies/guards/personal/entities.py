@@ -36,13 +36,17 @@ def _named(words: str, pattern: str, check: Callable[[str], bool] | None = None)
 
 _NINE = r"\d{3}[ .-]?\d{3}[ .-]?\d{3}"
 _PASSPORT = "passport|passeport|reisepass|pasaporte|passaporto|passaporte|paspoort|paszport"
+_PHONE = "(?:tele)?phone|mobile|cell|tel|fax|whatsapp|telefon|handy|t[eé]l[eé]fono|t[eé]l[eé]phone|m[oó]vil|celular"
 _FORMS: dict[str, tuple[_Form, ...]] = {
     "passport": (
         _form(r"[A-Z0-9<]{9}\d[A-Z<]{3}\d{7}[MFX<]\d{7}[A-Z0-9<]{14}[0-9<]\d", checksums.mrz),
         _form(r"P[A-Z<][A-Z]{3}[A-Z]{1,30}<[A-Z<]{8,37}<"),
-        _named(_PASSPORT, r"(?=[A-Z]{0,2}\d|[A-Z]\d{2}[A-Z])[A-Z0-9]{7,9}"),
+        _named(_PASSPORT, r"(?=[A-Z]{0,3}\d|[A-Z]\d{2}[A-Z])[A-Z0-9]{7,9}"),
     ),
-    "ssn": (_form(r"\d{3}([ -])\d{2}\1\d{4}", checksums.ssn),),
+    "ssn": (
+        _form(r"\d{3}([ -])\d{2}\1\d{4}", checksums.ssn),
+        _named("ssn|social security", r"\d{9}", checksums.ssn),
+    ),
     "nino": (_form(r"(?!BG|GB|NK|KN|TN|NT|ZZ)[A-CEGHJ-PR-TW-Z][A-CEGHJ-NPR-TW-Z] ?\d{2} ?\d{2} ?\d{2} ?[A-D]"),),
     "steuerid": (_form(r"\d{2} ?\d{3} ?\d{3} ?\d{3}", checksums.steuer_id),),
     "nir": (_form(r"[12] ?\d{2} ?(?:0[1-9]|[1-9]\d) ?(?:\d{2}|2[AB]) ?\d{3} ?\d{3} ?\d{2}", checksums.nir),),
@@ -54,8 +58,8 @@ _FORMS: dict[str, tuple[_Form, ...]] = {
     "nifpt": (_named("nif|contribuinte|n[uú]mero fiscal", _NINE, checksums.nif_pt),),
     "cpf": (_form(r"\d{3}\.?\d{3}\.?\d{3}-?\d{2}", checksums.cpf),),
     "sin": (
-        _form(r"\d{3}([ -])\d{3}\1\d{3}", checksums.luhn),
-        _named("sin|nas|social insurance|assurance sociale", _NINE, checksums.luhn),
+        _form(r"\d{3}([ -])\d{3}\1\d{3}", checksums.sin),
+        _named("sin|nas|social insurance|assurance sociale", _NINE, checksums.sin),
     ),
     "abn": (_form(r"\d{2} \d{3} \d{3} \d{3}", checksums.abn), _named("abn", r"\d{11}", checksums.abn)),
     "tfn": (_named("tfn|tax file", _NINE, checksums.tfn),),
@@ -65,7 +69,9 @@ _FORMS: dict[str, tuple[_Form, ...]] = {
         _Form(re.compile(r"(?<![\w+])\+[1-9](?:[ ().-]{0,2}\d){6,14}(?!\d)"), None),
         _form(r"00[1-9](?:[ ().-]{0,2}\d){7,13}"),
         _Form(re.compile(r"(?<!\w)(?:\(\d{3}\) ?|\d{3}[ .-])\d{3}[ .-]\d{4}(?!\w)"), None),
-        _form(r"0\d{1,4}(?:[ ./-]{1,3}\d{2,8}){1,4}", lambda number: 9 <= len(number) <= 12),
+        _form(r"0[1-9]\d{0,3}(?:[ ./-]{1,3}\d{2,8}){1,4}", lambda number: 9 <= len(number) <= 12),
+        _Form(re.compile(r"(?<!\w)\(\d{2}\) ?9?\d{4}[ -]\d{4}(?!\w)"), None),  # Brazil
+        _named(_PHONE, r"\d(?:[ .-]?\d){8,11}"),  # countries that write no prefix and no separators
     ),
 }
 """The forms of each kind, other than those with functions of their own."""
@@ -75,12 +81,18 @@ def _emails(text: str, begin: int) -> Iterator[Span]:
     at = text.find("@", begin)
     while at >= 0:
         local = _LOCAL.search(text[max(begin, at - 64) : at])
-        if local is not None and (domain := _DOMAIN.match(text, at + 1)) is not None:
+        domain = None if local is None else _DOMAIN.match(text, at + 1)
+        if local is not None and domain is not None and not _is_repository(local.group(), text, domain.end()):
             yield at - len(local.group()), domain.end()
         at = text.find("@", at + 1)
 
 
-_CARD = re.compile(r"(?<!\d)[2-6]\d{3}(?:[ -]?\d){9,15}")
+def _is_repository(local: str, text: str, end: int) -> bool:
+    """Whether it is `git@host:path`, where a repository lies, and no mailbox."""
+    return local == "git" and text[end : end + 1] == ":"
+
+
+_CARD = re.compile(r"(?<!\d)[2-6]\d{3}(?:[ .-]?\d){10,15}")
 _DIGIT = re.compile(r"\d")
 
 
@@ -90,22 +102,22 @@ def _cards(text: str, begin: int) -> Iterator[Span]:
     while (match := _CARD.search(text, at)) is not None:
         places = [digit.start() for digit in _DIGIT.finditer(text, *match.span())]
         number = "".join(text[place] for place in places)
-        for length in range(min(len(places), 19), 12, -1):
+        for length in range(min(len(places), 19), 13, -1):
             end = places[length - 1] + 1
-            if not text[end : end + 1].isdigit() and checksums.luhn(number[:length]):
+            if not text[end : end + 1].isdigit() and checksums.card(number[:length]):
                 yield match.start(), end
                 break
         at = match.start() + 1
 
 
-_IBAN = re.compile(r"(?<![^\W_])[A-Z]{2}\d{2}(?: ?[A-Z0-9]){11,30}", re.IGNORECASE)
+_IBAN = re.compile(r"(?<![^\W_])[A-Z]{2}\d{2}(?:[ -]?[A-Z0-9]){11,30}", re.IGNORECASE)
 
 
 def _ibans(text: str, begin: int) -> Iterator[Span]:
     at = begin
     while (match := _IBAN.search(text, at)) is not None:
         length = checksums.iban_length(match.group()[:2].upper())
-        places = [place for place in range(*match.span()) if text[place] != " "]
+        places = [place for place in range(*match.span()) if text[place] not in " -"]
         if 0 < length <= len(places):
             end = places[length - 1] + 1
             number = "".join(text[place] for place in places[:length]).upper()
@@ -115,21 +127,31 @@ def _ibans(text: str, begin: int) -> Iterator[Span]:
 
 
 _IP = re.compile(
-    r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w]|\.\d)|(?<![\w:.])[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){2,7}(?![\w:])",
+    r"(?<![\w.:])(?:[0-9a-f]{0,4}:){2,7}(?:\d{1,3}\.){3}\d{1,3}(?![\w]|\.\d)"
+    r"|(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w]|\.\d)"
+    r"|(?<![\w:.])[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){2,7}(?![\w:])",
     re.IGNORECASE,
 )
+_SHORT_IPV6 = re.compile(r"(?:[23][0-9a-f]|f[cdef])[0-9a-f]{2}::[0-9a-f]{1,4}", re.IGNORECASE)
+"""Two groups, of a network in use: `10::20` is a slice in Python."""
 
 
 def _ips(text: str, begin: int) -> Iterator[Span]:
     for match in _IP.finditer(text, begin):
         address = match.group()
-        if ":" in address and (sum(map(bool, address.split(":"))) < 3 or not _DIGIT.search(address)):
-            continue  # `std::begin` is no address
+        if ":" in address and "." not in address and not _is_ipv6(address):
+            continue
         try:
             ipaddress.ip_address(address)
         except ValueError:
             continue
         yield match.span()
+
+
+def _is_ipv6(address: str) -> bool:
+    """Whether it has digits, as `std::begin` has not, and groups enough."""
+    groups = sum(map(bool, address.split(":")))
+    return _DIGIT.search(address) is not None and (groups >= 3 or _SHORT_IPV6.fullmatch(address) is not None)
 
 
 def _formed(forms: tuple[_Form, ...], text: str) -> Iterator[Span]:
