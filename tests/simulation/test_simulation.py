@@ -32,6 +32,7 @@ PAST = {
     21330: "only the judge erred: to it, a budget that was removed and came back had nothing spent",
     34579: "only the judge erred: to it, a limit that came back had none of its requests in flight",
     20886: "only the judge erred: a pool whose probes had changed got connections beside those of its old ones",
+    26055: "only the judge erred: an endpoint of one model rests under all names of the model",
 }
 
 

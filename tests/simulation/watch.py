@@ -200,9 +200,10 @@ class WatchedPool:
         for one in refusals:
             if not one.rests or now - one.at >= 2 * LONGEST_REST:
                 continue
-            if one.subject == subject:
+            same = not one.several or one.subject.model == subject.model  # an endpoint of one model has one rest
+            if same and one.subject.tenant == subject.tenant:
                 return True
-            if one in wide and (not one.several or one.subject.model == subject.model or _another(one, wide)):
+            if one in wide and (same or _another(one, wide)):
                 return True
         return False
 
