@@ -49,7 +49,8 @@ base = {
     "tenants": [{"name": "acme", "models": ["*"]}],
 }
 def load(**guard):
-    Guards(GuardTable(Config.model_validate({**base, "guards": [{"name": "g", **guard}]})))
+    config = Config.model_validate({**base, "guards": [{"name": "g", **guard}]})
+    Guards(GuardTable(config, lambda: b"pepper" * 8))
 load(kind="words", words=["zebra"])
 judging = ("gateway.features.guards.judges", "gateway.features.pipelines", "jsonschema")
 assert not [name for name in sys.modules if name.startswith(judging)]
