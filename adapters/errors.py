@@ -6,7 +6,6 @@
     │   │   └── NotThere      caller      no                   yes    this endpoint has no model of the client's name
     │   ├── TooLarge          caller      no                   no     a body or a prompt exceeds its limit
     │   ├── ContentFiltered   caller      no                   no     a guard blocked the content
-    │   │   └── ContentReplaced                                      or writes another answer, where one is possible
     │   ├── ContentRefused    caller      no                   no     the provider refuses the content
     │   ├── ContextTooLong    caller      no                   no     prompt longer than the model's context
     │   └── Unsupported       caller      no                   no     the model's servers lack the operation
@@ -161,14 +160,6 @@ class ContentFiltered(CallerError):
     """A guard of a route, or of a pipeline, blocked the request or its answer."""
 
     code = "content_filter"
-
-
-class ContentReplaced(ContentFiltered):
-    """A guard replaces the answer by `text`. Where no text can be the answer, the content is blocked."""
-
-    def __init__(self, message: str, text: str) -> None:
-        super().__init__(message)
-        self.text = text
 
 
 class ContentRefused(CallerError):

@@ -6,7 +6,7 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from adapters.answer import Answer
-from adapters.errors import ContentReplaced, InferenceError
+from adapters.errors import InferenceError
 from adapters.requests import ModelRequest
 from adapters.wire.native_chat import NativeChat
 from config.schema.guards import Side
@@ -18,6 +18,7 @@ from gateway.features.guards.table import GuardSet, GuardTable
 from gateway.features.guards.verdicts import SideGuard, TextsOf
 from gateway.request.client_exchange import ClientExchange
 from gateway.request.spine import Exchange, Observer
+from gateway.traffic.guarded.guard import ContentReplaced
 from policies.routing.decision import Decision
 
 

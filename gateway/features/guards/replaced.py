@@ -7,11 +7,11 @@ from msgspec.structs import replace
 
 from adapters.answer import Answer
 from adapters.call import Call
-from adapters.errors import ContentReplaced
 from adapters.requests import ChatRequest, CompletionRequest, ModelRequest
 from adapters.stream import OnePiece
 from adapters.types import OPENAI, Usage
 from adapters.wire.text.generated_text import TextEncoder
+from gateway.traffic.guarded.guard import ContentReplaced
 
 REASON = "content_filter"
 

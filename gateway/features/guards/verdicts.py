@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from adapters.errors import ContentFiltered, ContentReplaced, InferenceError, Unsupported
+from adapters.errors import ContentFiltered, InferenceError, Unsupported
 from config.schema.guards import NamedGuardConfig, Side
 from gateway.telemetry.record import Record
-from gateway.traffic.guarded.guard import HeldPart
+from gateway.traffic.guarded.guard import ContentReplaced, HeldPart
 from policies.guards.masking import HeldText, RulesByView, TextTooLong, masked
 
 if TYPE_CHECKING:

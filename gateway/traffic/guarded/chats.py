@@ -5,11 +5,10 @@ from typing import Any
 import msgspec
 
 from adapters.answer import Answer
-from adapters.errors import ContentReplaced
 from adapters.wire import sse
 from adapters.wire.openai.chat_reader import answer_text
 from gateway.traffic.generated_text import Object, events_of
-from gateway.traffic.guarded.guard import GuardedReader, GuardedText, StreamGuard
+from gateway.traffic.guarded.guard import ContentReplaced, GuardedReader, GuardedText, StreamGuard
 from policies.pipelines.window import HeldToolCalls, ToolCallOverflowError
 
 _TEXTS = ("content", "reasoning", "reasoning_content", "refusal")

@@ -4,10 +4,18 @@ from abc import abstractmethod
 from typing import Protocol
 
 from adapters.answer import Answer
-from adapters.errors import ContentReplaced, InferenceError
+from adapters.errors import ContentFiltered, InferenceError
 from adapters.stream import DerivedStream
 from adapters.types import Form
 from policies.pipelines.window import HeldToolCall
+
+
+class ContentReplaced(ContentFiltered):
+    """A guard replaces the answer by `text`. Where no text can be the answer, the content is blocked."""
+
+    def __init__(self, message: str, text: str) -> None:
+        super().__init__(message)
+        self.text = text
 
 
 class HeldPart(Protocol):
