@@ -86,7 +86,7 @@ OURS_PASS = frozenset({"tokenize", "rerank", "score", "classify"})
 """The calls of the bundled runtime. It refuses them itself for a model without a classifier's head."""
 
 encode = msgspec.json.Encoder().encode
-_STRICT = encode_fields([(STRICT, "true")])
+_STRICT = ((STRICT, "true"),)
 _JSON = frozenset({"application/json", "text/json"})
 _VAGUE = frozenset({"", "text/plain", "application/octet-stream"})
 """Content types that do not identify a format: the body is decoded in the requested format."""
@@ -144,7 +144,7 @@ class OpenAIAdapter:
         self._paths = Paths(client.base_path, self._dialect.root, self._options.api_version, self._options.root)
         self._health = tuple(map(self._health_target, (probe,) if probe else self._dialect.health))
         self._may_sleep = True
-        self._calls = AppCalls(client, judge=self._judged)
+        self._calls = AppCalls(client, judge=self._judged, answer_headers=(IGNORED,) if ours else ())
         fields = [("user-agent", "headrace"), ("accept", "application/json, text/event-stream")]
         self._fields = encode_fields(fields)
         self._post_fields = self._fields + encode_fields([("content-type", "application/json")])
@@ -169,9 +169,7 @@ class OpenAIAdapter:
             return await self._other(request, call)
         fields = self._post_fields + encode_fields(call.fields)
         if self._ours:
-            fields += encode_fields(self._standing(call))
-            if call.ignored.strict:
-                fields += _STRICT
+            fields += encode_fields(self._own_headers(call))
         salted = self._dialect.salts and not self._share_prefixes
         added = {}
         if isinstance(request, NativeChat):
@@ -202,11 +200,12 @@ class OpenAIAdapter:
             answer.body = await offload.run(len(body), embeddings.in_other_form, body)
         return answer
 
-    def _standing(self, call: Call) -> Sequence[tuple[str, str]]:
-        """What the bundled runtime's queue reads of a request."""
+    def _own_headers(self, call: Call) -> Sequence[tuple[str, str]]:
+        """What the bundled runtime reads of a request: its place in the queue, and whether its route is strict."""
         left = max(call.deadline.at - asyncio.get_running_loop().time(), 0.001)
         priority, salt = call.priority or "normal", "" if self._share_prefixes else call.salt
-        return internal_headers.encode(call.tenant, call.share, priority, left, salt)
+        standing = internal_headers.encode(call.tenant, call.share, priority, left, salt)
+        return [*standing, *_STRICT] if call.ignored.strict else standing
 
     def _name_for(self, request: GenerateRequest) -> str | None:
         """The endpoint's own name of the model; None for the name in the request."""
@@ -256,7 +255,11 @@ class OpenAIAdapter:
             target = self._paths.call(operation.path, model)
         else:
             target = self._paths.at_the_server(path or operation.path)
-        answer = await self._calls.call(forwarded, target, call, self._standing(call) if self._ours else ())
+        answer = await self._calls.call(forwarded, target, call, self._own_headers(call) if self._ours else ())
+        for name, value in answer.headers if self._ours else ():
+            if name == IGNORED:
+                call.ignored.add(value.split(", "))
+        answer.headers = tuple(header for header in answer.headers if header[0] != IGNORED)
         if answer.body is not None and (usage := usage_of(answer.body)) is not None:
             usage.bytes, usage.rows = answer.usage.bytes, answer.usage.rows
             answer.usage = usage

@@ -4,21 +4,26 @@ Types forbid unknown fields, so a value without any is decoded once. Only a valu
 them: a client that is newer than the gateway adds fields at every level, and its requests must not fail.
 """
 
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 from msgspec import Raw, inspect
 
-from adapters.ignored_fields import IgnoredFields
+from adapters.ignored_fields import requests_nothing
 
 T = TypeVar("T")
-
-_NULL = Raw(b"null")
 
 _encode = msgspec.json.Encoder().encode
 _object = msgspec.json.Decoder(dict[str, Raw]).decode
 _list = msgspec.json.Decoder(list[Raw]).decode
 _text = msgspec.json.Decoder(str).decode
+
+
+class Ignores(Protocol):
+    """Takes the names of fields that are left out."""
+
+    def ignore(self, name: str, /) -> None:
+        """Raises `CallerError` where the field may not be left out."""
 
 
 class LeftOut(msgspec.Struct, tag_field="type", tag="headrace_left_out", forbid_unknown_fields=True):
@@ -34,7 +39,7 @@ class DefinedFields(Generic[T]):
         self._decoder = msgspec.json.Decoder(type_)
         self._type = inspect.type_info(type_)
 
-    def reporting(self, ignored: IgnoredFields) -> "Reporting[T]":
+    def reporting(self, ignored: Ignores) -> "Reporting[T]":
         """The decoder for one request."""
         return Reporting(self._decoder, self._type, ignored)
 
@@ -44,7 +49,7 @@ class Reporting(Generic[T]):
 
     __slots__ = ("_decoder", "_ignored", "_type")
 
-    def __init__(self, decoder: "msgspec.json.Decoder[T]", type_: inspect.Type, ignored: IgnoredFields) -> None:
+    def __init__(self, decoder: "msgspec.json.Decoder[T]", type_: inspect.Type, ignored: Ignores) -> None:
         self._decoder = decoder
         self._type = type_
         self._ignored = ignored
@@ -92,7 +97,7 @@ class Reporting(Generic[T]):
                 fields[name] = value if defined is None else defined
             elif name == tag_field:
                 fields[name] = value
-            elif value != _NULL:
+            elif not requests_nothing(name, value):
                 self._ignored.ignore(name)
         return Raw(_encode(fields))
 

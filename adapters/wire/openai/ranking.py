@@ -9,7 +9,8 @@ import msgspec
 from msgspec import Meta, Raw
 
 from adapters.errors import CallerError
-from adapters.wire.body import field, is_given, open_body
+from adapters.ignored_fields import requests_nothing
+from adapters.wire.body import field, open_body
 from adapters.wire.openai.embeddings import MAX_INPUTS
 
 _name = msgspec.json.Decoder(str | None)
@@ -52,6 +53,7 @@ class RankingBody(NamedTuple):
     max_tokens_per_doc: int | None = None
     instruction: str | None = None
     ignored: tuple[str, ...] = ()
+    """Names of fields without effect here, and of unknown ones."""
 
 
 class RankedDocument(NamedTuple):
@@ -72,7 +74,7 @@ def ranked(scores: Sequence[float], top_n: int | None) -> list[RankedDocument]:
 
 def decode_rerank(body: bytes) -> RankingBody:
     """Raises `CallerError` that names the parameter at fault."""
-    fields = _opened(body, _RERANK)
+    fields = open_body(body)
     query = _text(field(fields, "query", _query, required=True), "query")
     documents = field(fields, "documents", _documents, required=True) or []
     _check_count(len(documents), "documents")
@@ -89,13 +91,13 @@ def decode_rerank(body: bytes) -> RankingBody:
         field(fields, "return_documents", _flag),
         field(fields, "max_tokens_per_doc", _length),
         field(fields, "instruction", _name),
-        _ignored(fields),
+        _ignored(fields, _RERANK),
     )
 
 
 def decode_score(body: bytes) -> RankingBody:
     """Each text of one side with that of the other, or one text with all. Raises `CallerError`."""
-    fields = _opened(body, _SCORE)
+    fields = open_body(body)
     left, right = next((names for names in _PAIRS if names[0] in fields or names[1] in fields), _PAIRS[0])
     first, second = (_listed(fields, name) for name in (left, right))
     if len(first) == 1:
@@ -108,30 +110,25 @@ def decode_score(body: bytes) -> RankingBody:
         list(zip(first, second, strict=True)),
         field(fields, "truncate_prompt_tokens", _truncation),
         instruction=field(fields, "instruction", _name),
-        ignored=_ignored(fields),
+        ignored=_ignored(fields, _SCORE),
     )
 
 
 def decode_classify(body: bytes) -> RankingBody:
     """Raises `CallerError`."""
-    fields = _opened(body, _CLASSIFY)
+    fields = open_body(body)
     return RankingBody(
         field(fields, "model", _name),
         [(text, None) for text in _listed(fields, "input")],
         field(fields, "truncate_prompt_tokens", _truncation),
-        ignored=_ignored(fields),
+        ignored=_ignored(fields, _CLASSIFY),
     )
 
 
-def _opened(body: bytes, allowed: frozenset[str]) -> dict[str, Raw]:
-    fields = open_body(body)
-    if unknown := sorted(fields.keys() - allowed):
-        raise CallerError(f"Unknown parameter: `{unknown[0]}`.", param=unknown[0], code="unknown_parameter")
-    return fields
-
-
-def _ignored(fields: dict[str, Raw]) -> tuple[str, ...]:
-    return tuple(sorted(name for name in HINTS if is_given(fields, name)))
+def _ignored(fields: dict[str, Raw], defined: frozenset[str]) -> tuple[str, ...]:
+    """The hints and the unknown fields that request something."""
+    names = [name for name in fields if name in HINTS or name not in defined]
+    return tuple(sorted(name for name in names if not requests_nothing(name, fields[name])))
 
 
 def _listed(fields: dict[str, Raw], name: str) -> list[str]:

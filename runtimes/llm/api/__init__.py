@@ -2,7 +2,7 @@
 
 server.py            the routes; http_bodies.py: JSON bodies, streams and errors
 requests.py          the bodies of chats and completions; request_decoding.py: bytes to checked bodies
-client_fields.py     fields of other servers' clients
+client_fields.py     fields of other servers' clients; unknown_fields.py: those that no table has
 messages.py          the turns of a conversation
 sampling_fields.py   how tokens are chosen
 tools.py             the functions that a model may call, and the grammar of their calls

@@ -1,8 +1,7 @@
 """Fields that clients of other servers send: obeyed under the names that this runtime has, or listed as ignored.
 
 llama.cpp, Ollama, LM Studio, TGI, vLLM and OpenRouter have names of their own for common parameters, and send hints
-that steer only their own servers. A field with another meaning for the answer, such as `chat_template`, is in neither
-table, and refused.
+that steer only their own servers. `unknown_fields` decides about a name that is in neither table.
 """
 
 from collections.abc import Mapping
@@ -14,7 +13,7 @@ from adapters.ignored_fields import IgnoredFields
 _ALIASES = {
     "repeat_penalty": "repetition_penalty", "n_predict": "max_tokens", "num_predict": "max_tokens",
     "max_new_tokens": "max_tokens", "random_seed": "seed", "grammar": "guided_grammar", "json_schema": "guided_json",
-    "think": "enable_thinking",
+    "think": "enable_thinking", "max_completion_tokens": "max_tokens",
 }  # fmt: skip
 _OPTIONS = frozenset((
     "temperature", "top_k", "top_p", "min_p", "seed", "stop", "presence_penalty", "frequency_penalty", *_ALIASES,
@@ -34,17 +33,13 @@ HINTS = frozenset((
     # TGI
     "decoder_input_details", "details", "do_sample", "return_full_text", "top_n_tokens", "watermark",
     # vLLM and SGLang
-    "add_special_tokens", "detokenize", "early_stopping", "kv_transfer_params", "length_penalty", "lora_path",
+    "add_special_tokens", "detokenize", "early_stopping", "kv_transfer_params", "length_penalty",
     "mm_processor_kwargs", "request_id", "rid", "separate_reasoning", "spaces_between_special_tokens",
     "stream_reasoning", "use_beam_search", "vllm_xargs",
     # OpenRouter, Mistral, LiteLLM
     "models", "plugins", "provider", "route", "safe_prompt", "session_id", "transforms", "usage",
 ))  # fmt: skip
 """Fields that other servers have and that no answer here depends on."""
-_NESTED_HINTS = frozenset((
-    "cache_control", "created_at", "id", "provider_specific_fields", "reasoning_details", "status", "timestamp",
-))  # fmt: skip
-"""Fields that clients copy into messages, parts and tools."""
 _REASONING = {
     "effort": "reasoning_effort", "enabled": "enable_thinking", "max_tokens": "thinking_token_budget",
     "exclude": "include_reasoning",
@@ -101,24 +96,6 @@ def _fill(fields: dict[str, Any], name: str, value: Any) -> None:
     """Set a field that is left out or null."""
     if value is not None and fields.get(name) is None:
         fields[name] = value
-
-
-def without_hints(given: Any, hints: IgnoredFields) -> Any:
-    """The messages or tools of a request without the fields that no template uses. Raises CallerError on a strict
-    route."""
-    return [_plain(one, hints) for one in given] if isinstance(given, list) else given
-
-
-def _plain(one: Any, hints: IgnoredFields) -> Any:
-    if not isinstance(one, dict):
-        return one
-    if taken := _NESTED_HINTS & one.keys():
-        for name in sorted(taken):
-            hints.ignore(name)
-        one = {name: value for name, value in one.items() if name not in taken}
-    if isinstance(parts := one.get("content"), list):
-        one = {**one, "content": [_plain(part, hints) for part in parts]}
-    return one
 
 
 def _formatted(fields: dict[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from runtimes.llm.api.embeddings import MAX_TOKENS, pooled
 from runtimes.llm.api.http_bodies import JSON, json_body, reported
 from runtimes.llm.api.metrics import ServerMetrics
 from runtimes.llm.api.submission import LoadedModel, RequestOrigin
+from runtimes.llm.api.unknown_fields import RANKING, UnknownFields
 from runtimes.llm.engine.classifier_loader import Classifier
 from runtimes.llm.model.classifier import applied
 from runtimes.llm.model.classifier_config import Function
@@ -47,20 +48,21 @@ class RankingRoutes:
         }
 
     async def _rerank(self, request: Request) -> Response:
-        body = await self._decoded(request, wire.decode_rerank)
+        body, hints = await self._decoded(request, wire.decode_rerank)
         scores, tokens = await self._scores(request, body, cut=True)
         wished = request.path != _BARE if body.returns_documents is None else body.returns_documents
         results = wire.ranked(scores, body.top_n)
         answer = wire.encode_rerank(body, results, model=self._served_name, tokens=tokens, documents=wished)
-        return self._answered(request, body, answer)
+        return reported(Response(200, [JSON], answer), hints)
 
     async def _score(self, request: Request) -> Response:
-        body = await self._decoded(request, wire.decode_score)
+        body, hints = await self._decoded(request, wire.decode_score)
         scores, tokens = await self._scores(request, body, cut=False)
-        return self._answered(request, body, wire.encode_scores(scores, model=self._served_name, tokens=tokens))
+        answer = wire.encode_scores(scores, model=self._served_name, tokens=tokens)
+        return reported(Response(200, [JSON], answer), hints)
 
     async def _classify(self, request: Request) -> Response:
-        body = await self._decoded(request, wire.decode_classify)
+        body, hints = await self._decoded(request, wire.decode_classify)
         model, classifier = self._classifier(body.model)
         if classifier.prompt is not None:
             message = f"The model `{self._served_name}` compares two texts: use /v1/rerank or /score."
@@ -70,17 +72,18 @@ class RankingRoutes:
         answer = wire.encode_classes(
             shares.tolist(), classifier.config.labels, model=self._served_name, tokens=_count(rows)
         )
-        return self._answered(request, body, answer)
-
-    async def _decoded(self, request: Request, decode: Callable[[bytes], RankingBody]) -> RankingBody:
-        written = await json_body(request)
-        return await offload.parse(written, decode, written)
-
-    def _answered(self, request: Request, body: RankingBody, answer: bytes) -> Response:
-        hints = IgnoredFields.of(request.headers)
-        for name in body.ignored:
-            hints.ignore(name)
         return reported(Response(200, [JSON], answer), hints)
+
+    async def _decoded(
+        self, request: Request, decode: Callable[[bytes], RankingBody]
+    ) -> tuple[RankingBody, IgnoredFields]:
+        written = await json_body(request)
+        body = await offload.parse(written, decode, written)
+        hints = IgnoredFields.of(request.headers)
+        unknown = UnknownFields(RANKING, hints)
+        for name in body.ignored:
+            unknown.ignore(name)
+        return body, hints
 
     def _classifier(self, name: str | None) -> tuple[LoadedModel, Classifier]:
         model = self._ready(name)

@@ -1,9 +1,10 @@
 """Decodes requests of OpenAI's completion and chat APIs: bytes in, checked values out.
 
 Nothing is silently ignored. A parameter that this runtime does not support is accepted only with the value that has no
-effect. Those of other servers' clients have their own rules (`client_fields`). An unknown one is refused.
+effect. Those of other servers' clients have their own rules (`client_fields`), and unknown ones too (`unknown_fields`).
 """
 
+import functools
 import re
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -13,10 +14,12 @@ import msgspec
 from adapters import offload
 from adapters.errors import CallerError, ContextTooLong
 from adapters.ignored_fields import NAMES, IgnoredFields, allowed_tools
-from runtimes.llm.api.client_fields import renamed, without_hints
+from adapters.wire.openai.known_fields import DefinedFields, Reporting
+from runtimes.llm.api.client_fields import renamed
 from runtimes.llm.api.messages import check_continued, check_messages
 from runtimes.llm.api.requests import ChatBody, CompletionBody, GenerateBody
 from runtimes.llm.api.sampling_fields import MAX_CHOICES
+from runtimes.llm.api.unknown_fields import GENERATING, UnknownFields
 
 # Unsupported fields, with their values that have no effect; null is always accepted.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -43,10 +46,12 @@ _BOOKKEEPING = frozenset(
 )  # fmt: skip
 
 
+T = TypeVar("T")
 B = TypeVar("B", bound=GenerateBody)
+_encode = msgspec.json.Encoder().encode
 
 
-async def decoded(decode: Callable[[bytes, IgnoredFields], B], body: bytes, hints: IgnoredFields) -> B:
+async def decoded(decode: Callable[[bytes, IgnoredFields], T], body: bytes, hints: IgnoredFields) -> T:
     """The result of `decode`, from another process if the body has many values. Raises CallerError."""
     request, updated = await offload.parse(body, _with_hints, decode, body, hints)
     hints.ignored = updated.ignored
@@ -54,8 +59,8 @@ async def decoded(decode: Callable[[bytes, IgnoredFields], B], body: bytes, hint
 
 
 def _with_hints(
-    decode: Callable[[bytes, IgnoredFields], B], body: bytes, hints: IgnoredFields
-) -> tuple[B, IgnoredFields]:
+    decode: Callable[[bytes, IgnoredFields], T], body: bytes, hints: IgnoredFields
+) -> tuple[T, IgnoredFields]:
     return decode(body, hints), hints
 
 
@@ -96,19 +101,13 @@ def _decode(body: bytes, kind: type[B], hints: IgnoredFields) -> B:
         raise CallerError("The body must be a JSON object.", code="invalid_json") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CallerError(f"The body is not valid JSON: {error}.", code="invalid_json") from None
-    fields_of_kind = kind.__struct_fields__
-    fields = renamed(fields, frozenset(fields_of_kind), hints)
-    for name in ("messages", "tools"):
-        if name in fields:
-            fields[name] = without_hints(fields[name], hints)
-    for name in fields.keys() - set(fields_of_kind):
-        _check_unsupported(name, fields[name], hints)
-    if "tool_choice" in fields_of_kind:
+    own = frozenset(kind.__struct_fields__)
+    fields = renamed(fields, own, hints)
+    unknown = {name: fields.pop(name) for name in sorted(fields.keys() - own)}
+    _ignore(unknown, hints)
+    if "tool_choice" in own:
         fields = allowed_tools(fields)
-    try:
-        decoded = msgspec.convert(fields, kind)
-    except msgspec.ValidationError as error:
-        raise _invalid(str(error)) from None
+    decoded = _defined(fields, kind, hints)
     decoded.stop = hints.stops(decoded.stop)
     decoded.check()
     if decoded.stream and decoded.prompt_logprobs is not None:
@@ -121,18 +120,41 @@ def _decode(body: bytes, kind: type[B], hints: IgnoredFields) -> B:
     return decoded
 
 
+def _defined(fields: dict[str, Any], kind: type[B], hints: IgnoredFields) -> B:
+    """The body of these fields. Only one that is invalid, or has unknown fields within messages, tools or options, is
+    searched for them."""
+    try:
+        try:
+            return msgspec.convert(fields, kind)
+        except msgspec.ValidationError:
+            decoder: Reporting[B] = _defined_fields(kind).reporting(UnknownFields(GENERATING, hints))
+            return decoder.decode(_encode(fields))
+    except msgspec.ValidationError as error:
+        raise _invalid(str(error)) from None
+
+
+@functools.cache
+def _defined_fields(kind: type[Any]) -> DefinedFields[Any]:
+    return DefinedFields(kind)
+
+
+def _ignore(fields: dict[str, Any], hints: IgnoredFields) -> None:
+    """Decide about the fields of a body that its kind does not have. Raises CallerError."""
+    unknown = {name: value for name, value in fields.items() if name not in _NEUTRAL and name not in _BOOKKEEPING}
+    UnknownFields(GENERATING, hints).ignore_given(unknown)
+    for name in fields.keys() & _NEUTRAL.keys():
+        _check_unsupported(name, fields[name], hints)
+
+
 def _check_unsupported(name: str, value: Any, hints: IgnoredFields) -> None:
-    if name in _BOOKKEEPING or (value is None and name in _NEUTRAL):
-        return
-    if name not in _NEUTRAL:
-        raise CallerError(f"Unknown parameter: `{name}`.", param=name, code="unknown_parameter")
     # 0 == False, yet `logprobs: 0` has an effect and `logprobs: false` has none.
-    if not any(value == neutral and isinstance(value, bool) == isinstance(neutral, bool) for neutral in _NEUTRAL[name]):
-        if name in NAMES:
-            hints.ignore(name)
-            return
+    neutral = any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in _NEUTRAL[name])
+    if value is None or neutral:
+        return
+    if name not in NAMES:
         message = f"`{name}` is not supported by this server: leave it out."
         raise CallerError(message, param=name, code="unsupported_parameter")
+    hints.ignore(name)
 
 
 def _invalid(message: str) -> CallerError:

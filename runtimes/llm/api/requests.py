@@ -1,8 +1,5 @@
 """Requests of OpenAI's completion and chat APIs (specification 2.3): bytes in, validated values out.
 
-No field is silently ignored. An unsupported parameter is accepted only with the value that has no effect; an unknown
-one is refused.
-
 `response_format` and vLLM's `structured_outputs` become one Grammar. A complete answer matches it; one that is cut by
 its length, by a stop string or by a stop token is cut there.
 """

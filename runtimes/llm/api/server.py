@@ -178,8 +178,8 @@ class App:
         return reported(answer, hints)
 
     async def _embeddings(self, request: Request) -> Response:
-        written = await json_body(request)
-        body = await offload.parse(written, decode_embeddings, written)
+        hints = IgnoredFields.of(request.headers)
+        body = await decoded(decode_embeddings, await json_body(request), hints)
         model = self._ready(body.model)
         embeddings.check_dimensions(body, model.embedding)
         if model.classifier is not None:
@@ -195,11 +195,11 @@ class App:
             outputs = await embeddings.pooled(texts, model, model.embedding.pooling, origin, self.metrics, adapter)
         tokens = sum(map(len, rows))
         content = await embeddings.body_of(body, outputs, model.embedding, body.model or self.served_name, tokens)
-        return Response(200, [JSON], content)
+        return reported(Response(200, [JSON], content), hints)
 
     async def _tokenize(self, request: Request) -> Response:
-        written = await json_body(request)
-        body = await offload.parse(written, decode_tokenize, written)
+        hints = IgnoredFields.of(request.headers)
+        body = await decoded(decode_tokenize, await json_body(request), hints)
         model = self._ready(body.model)
         tokens = await tokens_of(body, model)
         result: dict[str, object] = {
@@ -210,14 +210,14 @@ class App:
         if body.return_token_strs:
             names = functools.partial(model.tokenizer.names, tokens)
             result["token_strs"] = await model.encoding.run(len(tokens), names)
-        return json_response(200, result)
+        return reported(json_response(200, result), hints)
 
     async def _detokenize(self, request: Request) -> Response:
-        written = await json_body(request)
-        body = await offload.parse(written, decode_detokenize, written)
+        hints = IgnoredFields.of(request.headers)
+        body = await decoded(decode_detokenize, await json_body(request), hints)
         model = self._ready(body.model)
         text = await model.encoding.run(len(body.tokens), functools.partial(text_of, body, model.tokenizer))
-        return json_response(200, {"prompt": text})
+        return reported(json_response(200, {"prompt": text}), hints)
 
     async def _generate(
         self,

@@ -9,11 +9,14 @@ import msgspec
 from msgspec import Meta
 
 from adapters.errors import CallerError
+from adapters.ignored_fields import IgnoredFields
 from adapters.wire.body import field, open_body
 from adapters.wire.openai import embeddings as wire
+from adapters.wire.openai.known_fields import DefinedFields
 from runtimes.llm.api.messages import MAX_MESSAGES, Message, check_continued, check_messages
 from runtimes.llm.api.thinking_fields import Variables
 from runtimes.llm.api.tools import MAX_TOOLS, Tool
+from runtimes.llm.api.unknown_fields import EMBEDDING, GENERATING, UnknownFields
 
 _FIELDS = frozenset({"model", "input", "encoding_format", "dimensions", "user", "truncate_prompt_tokens"})
 _name = msgspec.json.Decoder(str | None)
@@ -30,13 +33,12 @@ class EmbeddingsBody(NamedTuple):
     truncate: int | None
 
 
-def decode_embeddings(body: bytes) -> EmbeddingsBody:
+def decode_embeddings(body: bytes, hints: IgnoredFields) -> EmbeddingsBody:
     """Raises `CallerError` that names the parameter at fault."""
     fields = open_body(body)
     if "input" not in fields:
         raise CallerError("`input` is missing.", param="input")
-    if unknown := sorted(fields.keys() - _FIELDS):
-        raise CallerError(f"Unknown parameter: `{unknown[0]}`.", param=unknown[0], code="unknown_parameter")
+    UnknownFields(EMBEDDING, hints).ignore_given({name: fields[name] for name in sorted(fields.keys() - _FIELDS)})
     request = wire.decode(fields)
     # Only null means the default model: an empty name is of no model.
     named = field(fields, "model", _name) is not None
@@ -76,13 +78,13 @@ class DetokenizeBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 Body = TypeVar("Body", TokenizeBody, DetokenizeBody)
-_tokenize = msgspec.json.Decoder(TokenizeBody)
-_detokenize = msgspec.json.Decoder(DetokenizeBody)
+_tokenize = DefinedFields[TokenizeBody](TokenizeBody)
+_detokenize = DefinedFields[DetokenizeBody](DetokenizeBody)
 
 
-def decode_tokenize(body: bytes) -> TokenizeBody:
+def decode_tokenize(body: bytes, hints: IgnoredFields) -> TokenizeBody:
     """Raises `CallerError`."""
-    decoded = _decoded(_tokenize, body)
+    decoded = _decoded(_tokenize, body, hints)
     if (decoded.messages is None) == (decoded.prompt is None):
         raise CallerError("Give either `messages` or `prompt`.", param="messages")
     check_messages(decoded.messages or [])
@@ -91,13 +93,13 @@ def decode_tokenize(body: bytes) -> TokenizeBody:
     return decoded
 
 
-def decode_detokenize(body: bytes) -> DetokenizeBody:
+def decode_detokenize(body: bytes, hints: IgnoredFields) -> DetokenizeBody:
     """Raises `CallerError`."""
-    return _decoded(_detokenize, body)
+    return _decoded(_detokenize, body, hints)
 
 
-def _decoded(decoder: "msgspec.json.Decoder[Body]", body: bytes) -> Body:
+def _decoded(fields: DefinedFields[Body], body: bytes, hints: IgnoredFields) -> Body:
     try:
-        return decoder.decode(body)
+        return fields.reporting(UnknownFields(GENERATING, hints)).decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CallerError(f"The body is not valid: {error}.") from None

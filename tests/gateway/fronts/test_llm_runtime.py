@@ -17,6 +17,7 @@ from runtimes.llm.engine.async_engine import StepRunner
 from tests.runtimes.llm.server_fixtures import MODEL, serving
 from tests.support.doors import CHATS, FOREIGN, HI, MESSAGES, RESPONSES, Before, Door, door
 from tests.support.mind import OPENS, Mind
+from tests.support.newer_clients import newer
 from tests.support.thoughts import ANSWER, THOUGHT, chat, message, response
 
 pytestmark = pytest.mark.runtimes
@@ -64,6 +65,31 @@ async def test_a_field_without_use_is_listed_by_the_doors_name_or_refused_by_a_s
         for path, body in ((CHATS, CHAT), (RESPONSES, RESPONSE), (MESSAGES, MESSAGE)):
             answer = await d.send("POST", path, body)
             assert (answer.status, "x-headrace-ignored" in answer.headers) == (200, False)
+
+
+PASSED: dict[str, dict[str, Any]] = {"/tokenize": {"model": MODEL, "prompt": "hi"}}
+GENERATED: dict[str, dict[str, Any]] = {
+    CHATS: {**CHAT, "messages": [{"role": "user", "content": [{"type": "text", "text": "q"}]}]},
+    "/v1/completions": {"model": MODEL, "prompt": "hi"},
+    MESSAGES: {**MESSAGE, "system": [{"type": "text", "text": "Be kind."}]},
+    RESPONSES: {**RESPONSE, "text": {"format": {"type": "text"}}},
+}
+
+
+@pytest.mark.parametrize("path", [*GENERATED, *PASSED])
+async def test_invented_fields_change_no_answer_of_the_engine_and_are_listed(path: str) -> None:
+    body = (GENERATED | PASSED)[path]
+    async with llm_door() as d:
+        answers = [await d.send("POST", path, sent) for sent in (body, newer(body))]
+        plain, extended = [await answer.json() for answer in answers]
+        assert [answer.status for answer in answers] == [200, 200], extended
+        assert plain.get("usage") == extended.get("usage")
+        assert plain.get("tokens") == extended.get("tokens")
+        assert "x-headrace-ignored" not in answers[0].headers
+        assert "new_field_0" in answers[1].headers["x-headrace-ignored"]
+    async with llm_door({"strict": True}) as d:
+        statuses = [(await d.send("POST", path, sent)).status for sent in (body, newer(body))]
+        assert statuses == [200, 400]
 
 
 async def test_effort_is_accepted_from_both_clients() -> None:

@@ -111,14 +111,15 @@ async def test_a_field_without_use_is_left_out_and_listed_or_refused(running: Ru
         assert (status, answer["error"]["param"], answer["error"]["code"]) == (400, param, "unsupported_parameter")
 
 
-async def test_unknown_fields_are_named(running: Running) -> None:
-    for path, body, param in (
-        ("/v1/chat/completions", CHAT, "temprature"),
-        ("/v1/chat/completions", CHAT, "prompt"),
-        ("/v1/completions", COMPLETION, "messages"),
-        ("/v1/completions", COMPLETION, "max_completion_tokens"),
+async def test_fields_of_another_operation_and_in_another_case_are_named(running: Running) -> None:
+    for path, body, param, code in (
+        ("/v1/chat/completions", CHAT, "Temperature", "unknown_parameter"),
+        ("/v1/chat/completions", CHAT, "prompt", "unsupported_parameter"),
+        ("/v1/completions", COMPLETION, "messages", "unsupported_parameter"),
+        ("/v1/completions", COMPLETION, "tools", "unsupported_parameter"),
+        ("/v1/completions", COMPLETION, "previous_response_id", "unsupported_parameter"),
     ):
-        await assert_refused(running, path, body | {param: None}, param=param, code="unknown_parameter")
+        await assert_refused(running, path, body | {param: "x"}, param=param, code=code)
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def test_other_forms_of_an_answer() -> None:
 
 
 def test_fields_that_would_change_the_answer_stay_refused() -> None:
-    for name in ("chat_template", "documents", "allowed_token_ids", "temprature"):
+    for name in ("chat_template", "documents", "allowed_token_ids", "Temperature"):
         with pytest.raises(CallerError, match=name):
             decoded(**{name: ["x"]})
 

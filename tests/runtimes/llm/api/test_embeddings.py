@@ -25,6 +25,7 @@ from tests.runtimes.llm.reference import save_safetensors, tiny_llama
 from tests.runtimes.llm.server_fixtures import MODEL, Running, get, post, serving_model
 from tests.support.byte_tokenizer import byte_tokenizer
 from tests.support.cases import cases
+from tests.support.newer_clients import newer
 
 SENTENCES = [
     "A headrace brings the river to the turbines.",
@@ -280,3 +281,13 @@ async def test_one_that_fails_ends_the_others() -> None:
     assert under_way == 0
     with pytest.raises(CallerError, match="bad token"):
         await embeddings.embedded([[2]], embeds)
+
+
+async def test_invented_fields_change_no_vector_and_are_listed(running: Running) -> None:
+    body = {"model": MODEL, "input": SENTENCES[:1]}
+    plain, extended = [await post(running, "/v1/embeddings", sent) for sent in (body, newer(body))]
+    assert (plain[0], extended[0]) == (200, 200), extended[2]
+    assert plain[2] == extended[2]
+    assert "new_field_0" in extended[1]["x-headrace-ignored"]
+    strict = await post(running, "/v1/embeddings", newer(body), **{"x-headrace-strict": "true"})
+    assert (strict[0], strict[2]["error"]["code"]) == (400, "unsupported_parameter")

@@ -22,6 +22,7 @@ from runtimes.llm.service import load
 from tests.runtimes.llm.server_fixtures import MODEL, Running, options_of, post, serving_model
 from tests.support.cases import cases
 from tests.support.classifiers import FAMILIES, SHAPE, changed, classifier, logits_of
+from tests.support.newer_clients import newer
 
 QUERY = "where does the water go?"
 DOCUMENTS = [
@@ -305,6 +306,16 @@ async def test_wrong_fields_are_refused_by_name(
     }
     got, _, body = await post(running, path, {"model": MODEL} | bodies[path] | change)
     assert (got, body.get("error", {}).get("param")) == (status, param)
+
+
+async def test_invented_fields_change_no_score_and_are_listed(running: Running) -> None:
+    body = {"model": MODEL, "query": "a", "documents": ["b"]}
+    plain, extended = [await post(running, "/v1/rerank", sent) for sent in (body, newer(body))]
+    assert (plain[0], extended[0]) == (200, 200), extended[2]
+    assert plain[2]["results"] == extended[2]["results"]
+    assert "new_field_0" in extended[1]["x-headrace-ignored"]
+    strict = await post(running, "/v1/rerank", newer(body), **{"x-headrace-strict": "true"})
+    assert (strict[0], strict[2]["error"]["code"]) == (400, "unsupported_parameter")
 
 
 async def test_malformed_bodies_are_refused(running: Running) -> None:
