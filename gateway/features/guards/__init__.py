@@ -8,6 +8,7 @@ personal.py   personal data that is masked in the prompt, and given back in the 
 prompts.py    requests of every door
 answers.py    whole answers of every server
 streams.py    the texts of streams
+natives.py    the texts of streams in the formats of their servers, for guards that only count
 judged.py     the text of a stream in windows that are judged
 replaced.py   answers that a guard writes instead of a model's
 judges/       guards that judge whole texts: by models, schemas, languages and hosted services

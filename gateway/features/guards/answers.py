@@ -1,5 +1,8 @@
 """Whole answers of every server behind guards. An answer that cannot be read does not leave."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import msgspec
 
 from adapters.answer import Answer
@@ -36,17 +39,32 @@ async def guarded(request: ModelRequest, answer: Answer, guard: Examining) -> An
 
 
 def contents(answer: Answer) -> list[str]:
-    """The texts of the choices of a chat or a completion."""
+    """The texts of the choices of a chat or a completion, or of the same answer in its server's own format."""
     try:
-        choices = msgspec.json.decode(answer.body or b"").get("choices") or ()
-        texts_of_choices = [(choice.get("message") or {}).get("content", choice.get("text")) for choice in choices]
+        body = msgspec.json.decode(answer.body or b"")
+        given = list(_contents(body, answer.form.wire))
     except (*decoding.MALFORMED_JSON, AttributeError, TypeError):
         return []
     return [
-        text
-        for each in texts_of_choices
-        if isinstance(text := each if isinstance(each, str) else answer_text(each), str) and text
+        text for each in given if isinstance(text := each if isinstance(each, str) else answer_text(each), str) and text
     ]
+
+
+def _contents(body: Any, wire: str) -> Iterator[Any]:
+    """The contents of an answer. Raises `AttributeError` and `TypeError` for one of another form."""
+    if wire == "anthropic":
+        yield "".join(block["text"] for block in body.get("content") or () if block.get("type") == "text")
+    elif wire == "gemini":
+        for candidate in body.get("candidates") or ():
+            parts = (candidate.get("content") or {}).get("parts") or ()
+            yield "".join(part.get("text", "") for part in parts if not part.get("thought"))
+    elif "output" in body:
+        for item in body["output"]:
+            for part in item.get("content") or () if item.get("type") == "message" else ():
+                yield part.get("text")
+    else:
+        for choice in body.get("choices") or ():
+            yield (choice.get("message") or {}).get("content", choice.get("text"))
 
 
 def _json(body: bytes, mask: texts.Mask) -> bytes | None:

@@ -7,13 +7,13 @@ from msgspec.structs import replace
 
 from adapters.answer import Answer
 from adapters.errors import InferenceError
-from adapters.requests import ModelRequest
+from adapters.requests import ModelRequest, ResponsesRequest
 from adapters.wire.native_chat import NativeChat
 from config.schema.guards import Side
 from gateway.features.guards import answers, prompts
 from gateway.features.guards.personal import PersonalKeys, PersonalTexts
 from gateway.features.guards.replaced import ReplacedPrompt, has_text, instead, without_prompt
-from gateway.features.guards.streams import MonitoredStream, reader_of
+from gateway.features.guards.streams import MonitoredStream, PieceReader, TextsGuard, reader_of
 from gateway.features.guards.table import GuardSet, GuardTable
 from gateway.features.guards.verdicts import SideGuard, TextsOf
 from gateway.request.client_exchange import ClientExchange
@@ -161,12 +161,21 @@ def _readable(request: ModelRequest, *, whole: bool) -> ModelRequest:
 async def _monitored(request: ModelRequest, answer: Answer, guard: SideGuard) -> Answer:
     """The same answer, examined. What cannot be read is not counted."""
     if answer.body is None:
-        reader = reader_of(request, answer, guard)
+        reader = reader_of(request, answer, guard) or _native_reader(request, answer, guard)
         return answer if reader is None else MonitoredStream(answer, reader)
     with suppress(InferenceError):
         await answers.guarded(request, answer, guard)
         await _judged_answer(request, answer, guard)
     return answer
+
+
+def _native_reader(request: ModelRequest, answer: Answer, guard: SideGuard) -> PieceReader | None:
+    """What reads a stream in the format of its server, if it is one of a known API."""
+    if "event-stream" not in answer.content_type:
+        return None
+    from gateway.features.guards.natives import native_reader_of
+
+    return native_reader_of(request, answer.form, TextsGuard(guard))
 
 
 async def _judged_answer(request: ModelRequest, answer: Answer, guard: SideGuard) -> None:
@@ -175,7 +184,7 @@ async def _judged_answer(request: ModelRequest, answer: Answer, guard: SideGuard
         collected = TextsOf(guard)
         await answers.guarded(request, answer, collected)
         await panel.examine(collected.texts)
-        if panel.of_wholes and has_text(request):
+        if panel.of_wholes and (has_text(request) or isinstance(request, ResponsesRequest)):
             await panel.examine(answers.contents(answer), whole=True)
 
 

@@ -1,11 +1,13 @@
 """The texts of streams behind guards."""
 
+from typing import Any, Protocol
+
 from adapters.answer import Answer
 from adapters.errors import InferenceError
 from adapters.requests import ModelRequest, ResponsesRequest
 from adapters.stream import DerivedStream
-from gateway.features.guards.texts import masked_arguments
-from gateway.features.guards.verdicts import SideGuard
+from gateway.features.guards.texts import masked_arguments, masked_value
+from gateway.features.guards.verdicts import SideGuard, TextsOf
 from gateway.traffic.guarded.chats import GuardedStream
 from gateway.traffic.guarded.guard import GuardedReader, GuardedText, HeldPart
 from gateway.traffic.guarded.tensors import GuardedTensorStream
@@ -37,6 +39,14 @@ class TextsGuard:
         if self._guard.panel is not None:  # after the masks: a service must not receive what they hide
             await self._guard.panel.examine(["\n".join(masked)])
         return None if masked == (name, arguments) else masked
+
+    async def value(self, value: Any) -> None:
+        """Examine a value of JSON that no text of the stream continues. It stays as it is."""
+        masked_value(value, self._guard.masked)
+        if self._guard.panel is not None:
+            collected = TextsOf(self._guard)
+            masked_value(value, collected.masked)
+            await self._guard.panel.examine(collected.texts)
 
     def unreadable(self, message: str) -> InferenceError:
         error = self._guard.unreadable("the stream")
@@ -71,14 +81,22 @@ def reader_of(request: ModelRequest, answer: Answer, guard: SideGuard) -> Guarde
     return GuardedStream(answer, TextsGuard(guard))
 
 
+class PieceReader(Protocol):
+    """Reads the pieces of a stream. Raises `InferenceError` for one that it cannot read."""
+
+    async def take(self, piece: bytes | None) -> object:
+        """Read a piece of whole events, or None at the end."""
+        ...
+
+
 class MonitoredStream(DerivedStream):
     """A stream whose pieces leave unchanged. A second reader of the same pieces finds what guards would have done."""
 
     __slots__ = ("_reader",)
 
-    def __init__(self, inner: Answer, reader: GuardedReader) -> None:
+    def __init__(self, inner: Answer, reader: PieceReader) -> None:
         super().__init__(inner)
-        self._reader: GuardedReader | None = reader
+        self._reader: PieceReader | None = reader
 
     async def _next(self, patience: float | None = None) -> bytes:
         try:

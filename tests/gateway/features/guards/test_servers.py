@@ -18,6 +18,7 @@ from adapters.requests import ModelRequest
 from tests.support.cut_streams import PARTS, event
 from tests.support.gateways import Rig, config
 from tests.support.guarding import WORDS, received
+from tests.support.native_streams import NATIVE, stream_of
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
 TEXT = 'see "the Ｚｅ\u200bｂｒａ" \\u007aebra, \U0001f600 secret plan'
@@ -58,11 +59,11 @@ async def serving(pieces: Sequence[bytes]) -> AsyncIterator[tuple[str, list[str]
 
 
 @asynccontextmanager
-async def guarding(pieces: Sequence[bytes], protocol: Any) -> AsyncIterator[tuple[Rig, list[str]]]:
-    """A gateway with a guard that masks, before such a server."""
+async def guarding(pieces: Sequence[bytes], protocol: Any, **guard: Any) -> AsyncIterator[tuple[Rig, list[str]]]:
+    """A gateway with a guard, which masks by default, before such a server."""
     async with serving(pieces) as (url, lines):
         configuration = config(
-            guards=[{**WORDS, "action": "mask"}],
+            guards=[{**WORDS, "action": "mask", **guard}],
             pools=[{"name": "main", "endpoints": [url], "protocol": protocol}],
             models=[{"name": "chat", "guards": ["words"], "routes": [{"to": "main"}]}],
         )
@@ -122,6 +123,17 @@ async def test_a_server_of_responses_receives_a_chat() -> None:
         ((_, body, _),) = await received(one, "/v1/responses", stream=True)
         assert grown(body) == MASKED
         assert lines == ["POST /v1/chat/completions HTTP/1.1"]
+
+
+@pytest.mark.parametrize("name", NATIVE)
+async def test_a_guard_that_monitors_counts_the_streams_of_every_server(name: str) -> None:
+    native = NATIVE[name]
+    sent = b"".join(stream_of(native, "content", ["a ze", "bra and ", "the sec", "ret plan"]))
+    for seed in range(8):
+        async with guarding(cut(sent, seed), native.protocol, mode="monitor") as (one, _):
+            ((status, body, _),) = await received(one, native.path, **native.fields)
+            assert (status, body) == (200, sent.decode())
+            assert one.log.records[0].guards == {("words", "mask", "monitor", "answer"): 2}
 
 
 async def test_a_server_of_messages_streams_through_the_events_of_a_chat() -> None:
