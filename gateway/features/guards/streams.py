@@ -4,7 +4,7 @@ from typing import Any, Protocol
 
 from adapters.answer import Answer
 from adapters.errors import InferenceError
-from adapters.requests import ModelRequest, ResponsesRequest
+from adapters.requests import GenerateRequest, ModelRequest, ResponsesRequest
 from adapters.stream import DerivedStream
 from gateway.features.guards.texts import masked_arguments, masked_value
 from gateway.features.guards.verdicts import SideGuard, TextsOf
@@ -78,7 +78,8 @@ def reader_of(request: ModelRequest, answer: Answer, guard: SideGuard) -> Guarde
         return GuardedTensorStream(answer, TextsGuard(guard))
     if form.wire != "openai" or "event-stream" not in answer.content_type or isinstance(request, ResponsesRequest):
         return None
-    return GuardedStream(answer, TextsGuard(guard))
+    include_usage = isinstance(request, GenerateRequest) and request.include_usage
+    return GuardedStream(answer, TextsGuard(guard), include_usage=include_usage)
 
 
 class PieceReader(Protocol):

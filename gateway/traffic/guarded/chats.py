@@ -7,6 +7,7 @@ import msgspec
 from adapters.answer import Answer
 from adapters.wire import sse
 from adapters.wire.openai.chat_reader import answer_text
+from adapters.wire.reported_usage import chat_fields
 from gateway.traffic.generated_text import Object, events_of
 from gateway.traffic.guarded.guard import ContentReplaced, GuardedReader, GuardedText, StreamGuard
 from policies.pipelines.window import HeldToolCalls, ToolCallOverflowError
@@ -59,10 +60,12 @@ class GuardedStream(GuardedReader):
     are held until the choice ends. A block ends the stream with an error and cancels the upstream.
     """
 
-    __slots__ = ("_choices", "_guard", "_head", "_is_chat", "_out")
+    __slots__ = ("_choices", "_guard", "_head", "_include_usage", "_is_chat", "_out")
 
-    def __init__(self, inner: Answer, guard: StreamGuard) -> None:
+    def __init__(self, inner: Answer, guard: StreamGuard, *, include_usage: bool = False) -> None:
+        """`include_usage`: whether the client waits for the usage, which a stream that is replaced has too."""
         super().__init__(inner)
+        self._include_usage = include_usage
         self._guard = guard
         self._choices: dict[int, _GuardedChoice] = {}
         self._head: Object = {}
@@ -92,7 +95,8 @@ class GuardedStream(GuardedReader):
             if isinstance(choice, dict):
                 await self._take_choice(choice)
         if body.get("usage") is not None:
-            self._out.append(sse.encode(_encode({**self._head, "choices": [], "usage": body["usage"]})))
+            self._write_usage(body["usage"])
+            self._include_usage = self._include_usage and bool(choices)  # some servers report it with every event
 
     async def _take_choice(self, choice: Object) -> None:
         index = _index(choice, 0)
@@ -158,8 +162,13 @@ class GuardedStream(GuardedReader):
             if not guarded.has_finish:
                 self._write(index, {"content": error.text})
                 self._write(index, {}, "content_filter")
+        if self._include_usage:
+            self._write_usage(chat_fields(self._inner.usage))
         out, self._out = b"".join([*self._out, _DONE]), []
         return out
+
+    def _write_usage(self, usage: Object) -> None:
+        self._out.append(sse.encode(_encode({**self._head, "choices": [], "usage": usage})))
 
     def _write_text(self, index: int, name: str, text: str) -> None:
         if text:

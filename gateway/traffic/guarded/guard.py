@@ -80,9 +80,8 @@ class GuardedReader(DerivedStream):
             return await self._leaving()
         except ContentReplaced as error:
             self._is_replaced = True
-            rest = self.replaced(error)
-            await self._inner.aclose()
-            return rest
+            await self._inner.aclose()  # before the rest, which may report the usage
+            return self.replaced(error)
 
     async def _leaving(self) -> bytes:
         while not self._is_replaced:

@@ -89,6 +89,47 @@ async def test_the_rest_of_a_stream_is_replaced(path: str) -> None:
     one.assert_idle()
 
 
+def usages(value: Any) -> list[tuple[int, int]]:
+    """Each usage in an event of any API: the tokens of the prompt and of the answer."""
+    if isinstance(value, list):
+        return [usage for each in value for usage in usages(each)]
+    if not isinstance(value, dict):
+        return []
+    inner = [usage for name, each in value.items() if name not in ("usage", "usageMetadata") for usage in usages(each)]
+    usage = value.get("usage") or value.get("usageMetadata") or {}
+    counts = [usage.get(name) for name in ("completion_tokens", "output_tokens", "candidatesTokenCount")]
+    prompts = [usage.get(name) for name in ("prompt_tokens", "input_tokens", "promptTokenCount")]
+    return inner + [(max(filter(None, prompts), default=0), count) for count in counts if count is not None]
+
+
+@pytest.mark.parametrize("asked", [False, True])
+@pytest.mark.parametrize("path", [*STREAMED, "/v1/completions", "/v1beta/models/chat:streamGenerateContent?alt=sse"])
+async def test_a_replaced_stream_has_the_usage_that_is_charged(path: str, *, asked: bool) -> None:
+    if path == "/v1/completions":
+        chunks = [{"choices": [{"index": 0, "text": text, "finish_reason": None}]} for text in ("go ", "zebra", " not")]
+        made = Script(chunks=tuple(f"data: {json.dumps(each)}\n\n".encode() for each in chunks))
+    else:
+        made = script(["go ", "zebra", " not"], PARTS["content"])
+    one = guarded(made, guards=[{**REPLACE, "on": ["answer"]}])
+    fields: dict[str, Any] = {"prompt": "hi"} if path == "/v1/completions" else {}
+    if "streamGenerateContent" in path:
+        fields = dict(BODIES["/v1beta/models/chat:generateContent"])
+    elif asked and "completions" in path:
+        fields["stream_options"] = {"include_usage": True}
+    ((status, body, _),) = await received(one, path, stream=True, **fields)
+    assert (status, TEXT in body, "ebra" in body) == (200, True, False)
+    charged = one.log.records[0].usage
+    assert charged is not None
+    assert charged.completion_tokens > 0
+    reported = usages(events_of(body))
+    if "completions" in path and not asked:
+        assert reported == []
+    else:
+        assert reported[-1] == (charged.prompt_tokens, charged.completion_tokens)
+        assert "completions" not in path or len(reported) == 1
+    one.assert_idle()
+
+
 async def test_requests_for_embeddings_are_blocked() -> None:
     one = guarded(guards=[{**REPLACE, "on": ["prompt"]}])
     ((status, body, _),) = await received(one, "/v1/embeddings", input="a zebra")
