@@ -44,6 +44,11 @@ class StoredRequest(Protocol):
         ...
 
     @property
+    def previous(self) -> str | None:
+        """The id of the response that the request continues, without what is sealed in it."""
+        ...
+
+    @property
     def sealed(self) -> str:
         """The sealed personal data of the response that the request continues; empty for none."""
         ...
@@ -116,7 +121,8 @@ class ResponsesFront:
             body, exchange = await self._storage.opened(principal, body)
             if exchange is not None:
                 record.stored = True
-                record.sealed, record.in_conversation = exchange.sealed, exchange.conversation is not None
+                record.previous, record.sealed = exchange.previous or "", exchange.sealed
+                record.in_conversation = exchange.conversation is not None
         request, shell = await self._read(principal, body)
         if exchange is not None:
             resolved = self._core.snapshot.catalogue.find(request.model)

@@ -25,7 +25,7 @@ from gateway.process.features import (
     has_shadows,
 )
 from gateway.request.core import Core, Watcher
-from gateway.request.snapshot import NO_GRAPHS, ModelGraphs, RouteWatch, never, unchanged
+from gateway.request.snapshot import NO_GRAPHS, ModelGraphs, RestoreStored, RouteWatch, never, unchanged
 from gateway.traffic.fleet.fleet import Fleet
 from gateway.traffic.fleet.member import FleetError
 from gateway.traffic.fleet.members import NOTHING
@@ -326,7 +326,7 @@ class ClientFeatures:
         return (Guards(self._guards).watch,), self._guards.guards_answers
 
     @property
-    def restored(self) -> Callable[[str, str, bytes], bytes]:
+    def restored(self) -> RestoreStored:
         """Gives stored bodies their personal data again; the same body without guards."""
         return unchanged if self._guards is None else self._guards.restored
 

@@ -75,10 +75,13 @@ def never(tenant: str, model: str) -> bool:
     return False
 
 
-def unchanged(tenant: str, sealed: str, body: bytes) -> bytes:
+def unchanged(tenant: str, id_: str, sealed: str, body: bytes) -> bytes:
     """No guard masks personal data."""
     return body
 
+
+RestoreStored = Callable[[str, str, str, bytes], bytes]
+"""Returns a stored body with personal data: of the tenant, the id of the response, what is sealed in it, the body."""
 
 RouteWatch = Callable[[Decision], Observer | None]
 """Returns the observer of clients' requests that a feature adds to a route."""
@@ -123,8 +126,8 @@ class Snapshot:
     """The rollouts and experiments, with their shares in force."""
     guards_answers: Callable[[str, str], bool]
     """Whether a guard may change an answer, by tenant and model as configured."""
-    restored: Callable[[str, str, bytes], bytes]
-    """A stored body with the personal data that is sealed in its id: of the tenant, the sealed part and the body."""
+    restored: RestoreStored
+    """Gives personal data back to stored responses."""
     _plans: dict[int, RoutePlan] = field(default_factory=dict)
 
     def models_of(self, tenant: str) -> ModelList:
@@ -194,7 +197,7 @@ def build(
     graphs: ModelGraphs = NO_GRAPHS,
     watches: Sequence[RouteWatch] = (),
     guards_answers: Callable[[str, str], bool] = never,
-    restored: Callable[[str, str, bytes], bytes] = unchanged,
+    restored: RestoreStored = unchanged,
 ) -> Snapshot:
     """Compile a configuration that has been checked. `salt` keys the names of tenants at servers; when empty, a salt of
     this process alone is used."""

@@ -63,9 +63,9 @@ class Record:
     __slots__ = (
         "allowances", "arm", "client", "cost", "decision", "draft", "draws", "early", "ended", "endpoint", "error",
         "explanation", "exported", "feedback_id", "guarding", "guards", "ignored", "in_conversation", "key", "lineage",
-        "model", "of_batch", "operation", "personal", "pool", "reason", "relay", "request_id", "rng", "roles", "sealed",
-        "shadowed", "started", "status", "stored", "stream", "team", "tenant", "time", "trace", "usage", "user",
-        "withheld",
+        "model", "of_batch", "operation", "personal", "pool", "previous", "reason", "relay", "request_id", "rng",
+        "roles", "sealed", "shadowed", "started", "status", "stored", "stream", "team", "tenant", "time", "trace",
+        "usage", "user", "withheld",
     )  # fmt: skip
 
     def __init__(self, request_id: str, operation: str, client: str, started: float) -> None:
@@ -93,6 +93,8 @@ class Record:
         """Whether the request stores its response, or continues a stored one."""
         self.in_conversation = False
         """Whether the request belongs to a stored conversation."""
+        self.previous = ""
+        """The id of the stored response that the request continues; empty for none."""
         self.sealed = ""
         """The sealed personal data of the response that the request continues; empty for none."""
         self.personal: PersonalAnswer | None = None

@@ -40,13 +40,13 @@ class PersonalKeys:
         """The key of a tenant's placeholders."""
         return derived(derived(self._pepper(), _PURPOSE), tenant)
 
-    def sealed(self, tenant: str, values: Mapping[str, str]) -> str:
-        """Values by the names of their placeholders, as a part of an id."""
-        data = Seal(self._pepper(), _PURPOSE).close(zlib.compress(_encode(values)), tenant.encode())
+    def sealed(self, tenant: str, id_: str, values: Mapping[str, str]) -> str:
+        """Values by the names of their placeholders, as a part of the id of a response. No other id opens them."""
+        data = Seal(self._pepper(), _PURPOSE).close(zlib.compress(_encode(values)), _context(tenant, id_))
         return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
-    def opened(self, tenant: str, sealed: str) -> dict[str, str]:
-        """The values under a seal. Raises `BrokenSeal`."""
+    def opened(self, tenant: str, id_: str, sealed: str) -> dict[str, str]:
+        """The values under the seal of a response. Raises `BrokenSeal`."""
         try:
             data = base64.b64decode(sealed + "=" * (-len(sealed) % 4), altchars=b"-_", validate=True)
         except binascii.Error:
@@ -55,16 +55,21 @@ class PersonalKeys:
         for each in (pepper, previous_of(pepper)):
             if each is not None:
                 try:
-                    return _values(zlib.decompress(Seal(each, _PURPOSE).open(data, tenant.encode())))
+                    return _values(zlib.decompress(Seal(each, _PURPOSE).open(data, _context(tenant, id_))))
                 except BrokenSeal:
                     continue
         raise BrokenSeal
 
 
-def restored(keys: PersonalKeys, tenant: str, sealed: str, body: bytes) -> bytes:
+def _context(tenant: str, id_: str) -> bytes:
+    """What a seal belongs to. A client that may read one response cannot open the values of another one with it."""
+    return f"{tenant}\0{id_}".encode()
+
+
+def restored(keys: PersonalKeys, tenant: str, id_: str, sealed: str, body: bytes) -> bytes:
     """A stored body of JSON with the values that are sealed in its id. Raises `NotFound`."""
     try:
-        values = keys.opened(tenant, sealed)
+        values = keys.opened(tenant, id_, sealed)
     except BrokenSeal:
         raise NotFound("The id of the response is not one of this gateway.", code="response_not_found") from None
     return texts.masked_json(body, Restorer(RequestPlaceholders(keys.of(tenant), values)).restored) or body
@@ -86,7 +91,7 @@ class PersonalTexts:
         earlier = {}
         if record.sealed:
             try:
-                earlier = keys.opened(record.tenant, record.sealed)
+                earlier = keys.opened(record.tenant, record.previous, record.sealed)
             except BrokenSeal:
                 message = "The id of the previous response is not one of this gateway."
                 raise CallerError(message, param="previous_response_id") from None
@@ -119,7 +124,7 @@ class PersonalTexts:
             raise Unsupported(
                 "A conversation cannot have personal data, which a guard masks: use `previous_response_id`."
             )
-        if len(self._keys.sealed(self._record.tenant, self._placeholders.values)) > MOST_SEALED:
+        if len(self._keys.sealed(self._record.tenant, "", self._placeholders.values)) > MOST_SEALED:
             message = (
                 "The request has more personal data than the id of a stored response can hold: send `store: false`."
             )
@@ -127,7 +132,7 @@ class PersonalTexts:
 
     def labelled(self, id_: str) -> str:
         """The id of a response with the sealed values, which a request that continues it has."""
-        return joined_id(id_, self._keys.sealed(self._record.tenant, self._placeholders.values))
+        return joined_id(id_, self._keys.sealed(self._record.tenant, id_, self._placeholders.values))
 
     def hidden(self, body: bytes) -> bytes:
         """A body of JSON as it is stored: with placeholders."""

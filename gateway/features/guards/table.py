@@ -66,9 +66,9 @@ class GuardTable:
         tenants = (tenant.name for tenant in self.config.tenants)
         return any(guards_of(self.config, tenant, decision.model, decision.route) for tenant in tenants)
 
-    def restored(self, tenant: str, sealed: str, body: bytes) -> bytes:
+    def restored(self, tenant: str, id_: str, sealed: str, body: bytes) -> bytes:
         """A stored body with the personal data that is sealed in its id. Raises `NotFound`."""
-        return restored(self.keys, tenant, sealed, body)
+        return restored(self.keys, tenant, id_, sealed, body)
 
     def guards_answers(self, tenant: str, model: str) -> bool:
         """Whether a guard may change or refuse an answer of the model to the tenant."""

@@ -81,7 +81,7 @@ class StoredResponses:
         id_, sealed = split_id(match[1].decode())
         if not sealed:
             return body
-        body = await asyncio.to_thread(self._door.core.snapshot.restored, principal.tenant, sealed, body)
+        body = await asyncio.to_thread(self._door.core.snapshot.restored, principal.tenant, id_, sealed, body)
         return body.replace(f'"{id_}"'.encode(), b'"%b"' % match[1])
 
     async def _cancelled(self, principal: Principal, http: Request, record: Record) -> Response:

@@ -132,6 +132,23 @@ async def test_an_id_of_another_origin_opens_nothing(door: Opener, change: str) 
             await d.openai.responses.retrieve(damaged)
 
 
+async def test_the_seal_of_a_response_opens_nothing_in_another_id(door: Opener) -> None:
+    """A key that may not read a response cannot move its seal into a response of its own, and write placeholders."""
+    async with door(*answering("fine", "fine", f"to {TO}")) as d:
+        create = d.openai.responses.create
+        first = await create(model="chat", input=f"write to {EMAIL}", store=True)
+        own = await create(model="chat", input=f"what is {TO}?", store=True)
+        moved = f"{own.id.partition('_p')[0]}_p{first.id.partition('_p')[2]}"
+        with pytest.raises(openai.BadRequestError, match="previous response"):
+            await create(model="chat", input=f"write {TO}", previous_response_id=moved)
+        with pytest.raises(openai.NotFoundError):
+            await d.openai.responses.retrieve(moved)
+        with pytest.raises(openai.NotFoundError):
+            await d.openai.responses.input_items.list(moved)
+        assert len(d.fake.calls) == 2
+        assert EMAIL in (await create(model="chat", input="and?", previous_response_id=first.id)).output_text
+
+
 async def test_values_that_no_id_can_hold_are_refused_before_they_are_sent(door: Opener) -> None:
     many = " ".join(f"user{n * 7919}@example{n}.com" for n in range(400))
     async with door(*answering("fine")) as d:

@@ -102,9 +102,9 @@ def usages(value: Any) -> list[tuple[int, int]]:
     return inner + [(max(filter(None, prompts), default=0), count) for count in counts if count is not None]
 
 
-@pytest.mark.parametrize("asked", [False, True])
+@pytest.mark.parametrize("requested", [False, True])
 @pytest.mark.parametrize("path", [*STREAMED, "/v1/completions", "/v1beta/models/chat:streamGenerateContent?alt=sse"])
-async def test_a_replaced_stream_has_the_usage_that_is_charged(path: str, *, asked: bool) -> None:
+async def test_a_replaced_stream_has_the_usage_that_is_charged(path: str, *, requested: bool) -> None:
     if path == "/v1/completions":
         chunks = [{"choices": [{"index": 0, "text": text, "finish_reason": None}]} for text in ("go ", "zebra", " not")]
         made = Script(chunks=tuple(f"data: {json.dumps(each)}\n\n".encode() for each in chunks))
@@ -114,7 +114,7 @@ async def test_a_replaced_stream_has_the_usage_that_is_charged(path: str, *, ask
     fields: dict[str, Any] = {"prompt": "hi"} if path == "/v1/completions" else {}
     if "streamGenerateContent" in path:
         fields = dict(BODIES["/v1beta/models/chat:generateContent"])
-    elif asked and "completions" in path:
+    elif requested and "completions" in path:
         fields["stream_options"] = {"include_usage": True}
     ((status, body, _),) = await received(one, path, stream=True, **fields)
     assert (status, TEXT in body, "ebra" in body) == (200, True, False)
@@ -122,7 +122,7 @@ async def test_a_replaced_stream_has_the_usage_that_is_charged(path: str, *, ask
     assert charged is not None
     assert charged.completion_tokens > 0
     reported = usages(events_of(body))
-    if "completions" in path and not asked:
+    if "completions" in path and not requested:
         assert reported == []
     else:
         assert reported[-1] == (charged.prompt_tokens, charged.completion_tokens)
