@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from random import Random
 
 from adapters.base import Answer, as_inference_error
@@ -79,7 +80,7 @@ class ClientExchange(Exchange):
 
     def move_to(self, model: str) -> None:
         """Let another model of the file answer, by its own routes: the operator's choice, for which the client needs no
-        right. Raises `NotFound` without a route. Before anything is reserved."""
+        right. Raises `NotFound` without a route. `move_reserved` is for a request that is reserved."""
         resolved, record = self.snapshot.catalogue.find(model), self.record
         assert resolved is not None  # the checks of the file found it
         if resolved.rules.model == self.model:
@@ -92,6 +93,29 @@ class ClientExchange(Exchange):
             raise unknown_model(model, "no_route")
         self.routes += 1
         self._follow(decision, request)
+
+    async def move_reserved(self, model: str) -> None:
+        """`move_to` for a reserved request, as it was before its route changed it. The new route's limits are reserved
+        in the place of the first one's. Raises `InferenceError`; the first reservation is held again then."""
+        record, first, routes, request = self.record, self.reservation, self.routes, self.request
+        reserved = record.allowances, self.amounts, self.cost
+        self.request = self.received
+        self.move_to(model)
+        if routes == self.routes:
+            self.request = request
+            return
+        await self.observe()
+        await self.prepare()
+        first.undo(self.now)
+        try:
+            await self.reserve()
+        except BaseException:
+            further = record.allowances
+            record.allowances, self.amounts, self.cost = reserved
+            with suppress(InferenceError):  # another request may have taken the place
+                await self.reserve()
+            record.allowances = further
+            raise
 
     def _follow(self, decision: Decision, request: ModelRequest) -> None:
         self.decision = self.record.decision = decision

@@ -48,9 +48,8 @@ class Exchange(ABC):
     """One request on its path. `answer` is called once."""
 
     __slots__ = (
-        "amounts", "arm", "call", "cost", "decision", "facts", "last", "model", "observers", "price", "request",
-        "routes",
-        "services", "unread", "upstream",
+        "amounts", "arm", "call", "cost", "decision", "facts", "judge", "last", "model", "observers", "price",
+        "request", "routes", "services", "unread", "upstream",
     )  # fmt: skip
 
     call: Call
@@ -74,6 +73,8 @@ class Exchange(ABC):
         """The routes that were chosen: one, or more if an observer has let another model answer."""
         self.unread: Answer | None = None
         """The answer of a server that an observer has refused; None in any other case."""
+        self.judge: Callable[[], Awaitable[None]] | None = None
+        """What is awaited between the reservation and the call. It may fail, and may let another model answer."""
         self.last: Callable[[Answer], Awaitable[Answer]] | None = None
         """Makes the answer that the caller receives of the one that everything else has seen."""
 
@@ -84,17 +85,14 @@ class Exchange(ABC):
         whole, broken or cancelled.
         """
         self.decide()
-        seen = 0
-        while seen != self.routes:  # an observer may choose another route, whose own observers see it then
-            seen = self.routes
-            for observer in self.observers:
-                if (work := observer.decided(self)) is not None:
-                    await work
-                    if seen != self.routes:
-                        break
+        if self.observers:
+            await self.observe()
         await self.prepare()
         await self.reserve()
         try:
+            while (judge := self.judge) is not None:  # the route to which it moves the request may have one too
+                self.judge = None
+                await judge()
             self.open()
             for observer in self.observers:
                 observer.reserved(self)
@@ -114,6 +112,17 @@ class Exchange(ABC):
         self.begun(answer)
         answer.when_ended(self.ended)
         return answer if self.last is None else await self.last(answer)
+
+    async def observe(self) -> None:
+        """Let the observers of the route see the decision. One may choose another route, whose own see it then."""
+        seen = 0
+        while seen != self.routes:
+            seen = self.routes
+            for observer in self.observers:
+                if (work := observer.decided(self)) is not None:
+                    await work
+                    if seen != self.routes:
+                        break
 
     @property
     def span(self) -> Span | None:

@@ -1,7 +1,12 @@
-"""The guards of one request on its path: the prompt before anything is reserved, the answer before anybody reads it."""
+"""The guards of one request on its path: the prompt before it is sent, the answer before anybody reads it.
+
+Guards that compare texts examine a prompt before anything is reserved. Those that judge cost time and models' calls, so
+they judge a reserved request: one that its limits refuse costs none.
+"""
 
 from collections.abc import Awaitable
 from contextlib import suppress
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -72,41 +77,57 @@ class _GuardedRequest(Observer):
         return guard
 
     async def examine(self, exchange: ClientExchange) -> None:
-        """Examine the prompt. Raises `ContentFiltered`, `GuardFailed` and `Unsupported`."""
-        guard = self._prompt
+        """Examine the prompt before it is reserved. Raises `ContentFiltered` and `Unsupported`."""
         try:
             request = await self._passed(exchange.request)
         except ContentReplaced as error:
-            if not has_text(exchange.request):
-                await _charge(exchange, error)
-                raise
-            exchange.request = exchange.received = without_prompt(exchange.request)
-            exchange.upstream, self._answer = ReplacedPrompt(error.text), None
+            self._replace(exchange, error)
             return
-        except BaseException as error:
-            await _charge(exchange, error)
-            raise
+        judged = request
         restores = self._personal is not None and self._restores(exchange, self._personal)
         if restores or (self._answer is not None and self._answer.acts):
             panel = None if self._answer is None else self._answer.panel
             request = _readable(request, whole=self._replaces or (panel is not None and bool(panel.of_wholes)))
         exchange.request = exchange.received = request
-        if guard is not None and guard.to is not None and exchange.routes == 1:
+        if (guard := self._prompt) is None:
+            return
+        if guard.panel is not None:
+            exchange.judge = partial(self._judge, exchange, judged, guard)
+        elif guard.to is not None and exchange.routes == 1:
             exchange.move_to(guard.to)
 
     async def _passed(self, request: ModelRequest) -> ModelRequest:
-        """The request that may be sent."""
+        """The request that may be sent, or be judged."""
         guard = self._prompt
         if guard is None:
             return request
         if guard.acts:
-            request = await prompts.guarded(request, guard)
-            await _judged(request, guard)
-            return request
+            return await prompts.guarded(request, guard)
         with suppress(InferenceError):  # what cannot be read is not counted
             await prompts.guarded(request, guard)
-            await _judged(request, guard)
         return request
+
+    async def _judge(self, exchange: ClientExchange, request: ModelRequest, guard: SideGuard) -> None:
+        """Judge the reserved prompt. Raises `ContentFiltered`, `GuardFailed`, `Unsupported` and what a client's own
+        excess raises."""
+        if not guard.acts:
+            with suppress(InferenceError):
+                await _judged(request, guard)
+            return
+        try:
+            await _judged(request, guard)
+        except ContentReplaced as error:
+            self._replace(exchange, error)
+            return
+        if guard.to is not None and exchange.routes == 1:
+            await exchange.move_reserved(guard.to)
+
+    def _replace(self, exchange: ClientExchange, error: ContentReplaced) -> None:
+        """Let the text of a guard be the answer. Raises the error itself where no text can be it."""
+        if not has_text(exchange.request):
+            raise error
+        exchange.request = exchange.received = without_prompt(exchange.request)
+        exchange.upstream, self._answer, exchange.last = ReplacedPrompt(error.text), None, None
 
     @staticmethod
     def _restores(exchange: ClientExchange, personal: PersonalTexts) -> bool:
@@ -137,17 +158,6 @@ async def _judged(request: ModelRequest, guard: SideGuard) -> None:
         collected = TextsOf(guard)
         await prompts.guarded(request, collected)
         await guard.panel.examine(collected.texts)
-
-
-async def _charge(exchange: ClientExchange, error: BaseException) -> None:
-    """Charge the guards of a request that is refused: it goes the way of one whose server fails."""
-    spent = exchange.record.guarding
-    if spent is None or (spent.usage is None and spent.cost is None):
-        return
-    with suppress(InferenceError):  # a limit that is exceeded by now
-        await exchange.prepare()
-        await exchange.reserve()
-        exchange.failed(error)
 
 
 def _readable(request: ModelRequest, *, whole: bool) -> ModelRequest:
