@@ -29,6 +29,7 @@ from adapters.upstreams.readiness import Readiness
 from adapters.wire import decoding, failure_text, proto_json
 from adapters.wire.error_table import by_client
 from adapters.wire.oip import bodies as oip_bodies
+from adapters.wire.oip import card as oip_card
 from adapters.wire.oip import proto_requests as oip_proto
 from adapters.wire.oip import proto_responses as oip_proto_answers
 from adapters.wire.oip.bodies import IndexEntry
@@ -202,7 +203,10 @@ class OipGrpcAdapter:
                 raise failed_status.not_ready(query, await self._listed(query, call))
             body = oip_bodies.encode({"name": query.model, "ready": True})
         else:
-            body = oip_bodies.encode(proto_json.plain(response.config if about == "config" else response))
+            fields = proto_json.plain(response.config if about == "config" else response)
+            if about == "metadata" and (parameters := oip_card.read_parameters(response)):
+                fields["parameters"] = parameters
+            body = oip_bodies.encode(fields)
         return Answer(content_type="application/json", body=body, usage=Usage(bytes=len(body)), form=OIP_JSON)
 
     async def _listed(self, query: ModelRequest, call: Call) -> list[IndexEntry]:

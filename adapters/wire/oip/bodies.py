@@ -52,6 +52,8 @@ class ModelMetadata(msgspec.Struct, omit_defaults=True):
     outputs: list[TensorMetadata]
     signature_def: dict[str, Any] = {}
     """TensorFlow Serving's signatures. `inputs` and `outputs` are those of the default signature."""
+    parameters: dict[str, str] = {}
+    """The model's card. Of the protocol's extensions, MLServer has the field too; other clients ignore it."""
 
 
 class ServerMetadata(msgspec.Struct):

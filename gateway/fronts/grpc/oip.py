@@ -17,6 +17,7 @@ from adapters.wire import decoding, proto_json
 from adapters.wire.oip import (
     bodies as oip_bodies,
 )
+from adapters.wire.oip import card as oip_card
 from adapters.wire.oip import proto_requests
 from adapters.wire.oip import (
     proto_responses as oip_proto_answers,
@@ -106,6 +107,8 @@ class OipGrpcFront:
             answer = method.response(ready=True)
         else:
             answer = _fill(method.response, {"config": fields} if about == "config" else fields)
+            if about == "metadata" and isinstance(parameters := fields.get("parameters"), dict):
+                oip_card.add_parameters(answer, parameters)
         call.reply(answer.SerializeToString(), self._door.headers(record))
 
     async def _statistics(self, principal: Principal, call: GrpcCall, record: Record) -> None:

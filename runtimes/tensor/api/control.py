@@ -42,6 +42,7 @@ class Control:
             config.platform or config.backend,
             [_tensor(spec, batched) for spec in config.inputs],
             [_tensor(spec, batched) for spec in config.outputs],
+            parameters=dict(self.manager.table.card(name, version)),
         )
 
     def config(self, name: str, version: str = "") -> ModelConfig:

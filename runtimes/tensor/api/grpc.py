@@ -22,6 +22,7 @@ from adapters.http2.status import Code, GrpcError
 from adapters.offload import codecs
 from adapters.tensors import Inference, Inferred
 from adapters.types import DEVICE_MS
+from adapters.wire.oip import card as oip_card
 from adapters.wire.oip import proto_contents as oip_contents
 from adapters.wire.oip import proto_responses as oip_proto_answers
 from adapters.wire.oip.bodies import Load
@@ -216,6 +217,7 @@ class GrpcDoor:
         for tensors, into in ((source.inputs, response.inputs), (source.outputs, response.outputs)):
             for tensor in tensors:
                 into.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
+        oip_card.add_parameters(response, source.parameters)
 
     async def _config(self, request: Any, response: Any) -> None:
         response.config.CopyFrom(to_message(self._control.config(request.name, request.version)))

@@ -100,6 +100,7 @@ def check(config: ModelConfig) -> Iterator[Complaint]:
         yield from _instances(group, ("instance_groups", i))
     for i, warmup in enumerate(config.warmup):
         yield from _warmup(config, warmup, ("warmup", i))
+    yield from _card(config.card)
     yield from _together(config)
     yield from check_batch_parts(config)
     yield from check_ensemble(config)
@@ -242,6 +243,21 @@ def _warmup(config: ModelConfig, warmup: Warmup, place: Place) -> Iterator[Compl
             yield Complaint(
                 (*here, "data"), "expected zero, random or file:NAME", closest(spec.data, ["zero", "random"])
             )
+
+
+_MEASURED: Final = ("version", "source", "framework", "framework_version", "checksum", "statistics")
+_MAX_CARD: Final = 32
+_MAX_CARD_TEXT: Final = 4096
+
+
+def _card(card: Mapping[str, str]) -> Iterator[Complaint]:
+    if len(card) > _MAX_CARD:
+        yield Complaint(("card",), f"has {len(card)} entries, and {_MAX_CARD} is the most")
+    for name, text in card.items():
+        if name in _MEASURED or name.startswith("mlflow."):
+            yield Complaint(("card", name), "is filled in by the runtime: choose another name")
+        if len(text) > _MAX_CARD_TEXT or not 0 < len(name) <= 64:
+            yield Complaint(("card", name), f"expected a name of 64 characters and a text of {_MAX_CARD_TEXT}, at most")
 
 
 def _together(config: ModelConfig) -> Iterator[Complaint]:

@@ -141,7 +141,7 @@ def _kserve_backend(path: Path) -> str:
 
 def _of_mlflow(path: Path, below: str, name: str) -> ModelConfig:
     """The configuration of an `MLmodel` file. `below` is its folder, from the folder of the version."""
-    written = _mapping(path, yaml.safe_load)
+    written = mapping(path, yaml.safe_load)
     flavors = _part(path, written, "flavors")
     for flavor, read in _FLAVORS.items():
         if isinstance(fields := flavors.get(flavor), Mapping):
@@ -242,7 +242,7 @@ def _tensor(path: Path, column: Mapping[str, Any], name: str) -> TensorSpec:
 
 
 def _of_mlserver(path: Path, name: str) -> Described:
-    written = _mapping(path, json.loads)
+    written = mapping(path, json.loads)
     if (own := written.get("name")) not in (None, "", name):
         raise _refused(path, f"its name is {own}, and its folder's is {name}: give the folder the model's name")
     implementation = _text(path, written, "implementation", "")
@@ -298,7 +298,8 @@ def _whole(path: Path, fields: Mapping[str, Any], name: str) -> int:
 # ── files ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _mapping(path: Path, parse: Any) -> Mapping[str, Any]:
+def mapping(path: Path, parse: Any) -> Mapping[str, Any]:
+    """The object in a file. Blocks for the disk. Raises ConfigError."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)

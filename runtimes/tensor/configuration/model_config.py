@@ -274,6 +274,8 @@ class ModelConfig:
     processes: Annotated[int, At(PARAMETER, least=0, most=256)] = 0
     """Of an ensemble: processes of its own, each with a copy of every model of its steps, so that a request passes
     through all steps in one process; 0: each step waits in the queue of its model."""
+    card: Annotated[Mapping[str, str], At(PARAMETER)] = field(default_factory=dict)
+    """What the owner writes about the model, by name, such as description and license."""
     parameters: Annotated[Mapping[str, str], At(codec=table.TEXTS)] = field(default_factory=dict)
     """Parameters for the backend."""
     batch: Annotated[Literal["", "written", "assumed"], At(pbtxt=None, yaml=None)] = field(default="", compare=False)

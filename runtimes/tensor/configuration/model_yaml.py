@@ -99,6 +99,7 @@ _LEVEL: Final = Annotated[str, Shape(r"[1-9]\d{0,3}", "a level, from 1")]
 _SHORT: Final[Mapping[str, Callable[[Any], object]]] = {
     "version_policy": lambda hint: VersionSection,
     "parameters": lambda hint: Annotated[dict[str, str], BeforeValidator(_texts)],
+    "card": lambda hint: Annotated[dict[str, str], BeforeValidator(_texts)],
     "instance_groups": lambda hint: Annotated[hint, BeforeValidator(_counted), Field(min_length=1)],
     "response_cache": lambda hint: hint | None,
 }

@@ -6,6 +6,7 @@ rotation.py        versions that enter and leave service
 loading.py         one version: its configuration and files, verified, loaded; warmup.py: the requests of the warm-up
 probe.py           a request that a completed model must answer, and whether its rows are independent
 residency.py       room for versions in the memory budget
+card.py            what a version is: framework, checksum, source, training
 served_model.py    one version in service, its users, and the interface of its scheduler
 members.py         the models of an ensemble's steps; dependents.py: ensembles that models are part of
 archives.py        archives of models, unpacked within bounds

@@ -17,6 +17,7 @@ from runtimes.tensor.configuration.reading import Reading, read_model, read_over
 from runtimes.tensor.interfaces import Instance, ModelLoadError, RequestInstance
 from runtimes.tensor.models import members, probe, repository
 from runtimes.tensor.models.archives import unpacked
+from runtimes.tensor.models.card import make_card
 from runtimes.tensor.models.members import Describe
 from runtimes.tensor.models.records import Source
 from runtimes.tensor.models.repository import (
@@ -176,6 +177,7 @@ class Loader:
             raise ModelLoadError(f"{'.'.join(map(str, place))}: {message}")
         config, instances = await self._started(config, source.config, folder)
         try:
+            card = await asyncio.to_thread(make_card, config, source.folder, number)
             for instance in instances:
                 await warm_up(config, instance, source.folder.path)
             scheduler = self._parts.scheduler(config, instances, statistics)
@@ -190,6 +192,7 @@ class Loader:
             instances=instances,
             folder=folder,
             statistics=statistics,
+            card=card,
             memory_bytes=config.memory_bytes or sum(instance.report.memory_bytes for instance in instances),
             last_used=asyncio.get_running_loop().time(),
         )

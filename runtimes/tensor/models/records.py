@@ -56,6 +56,8 @@ class VersionRecord:
     source: Source | None = None
     config: ModelConfig | None = None
     """Complete after the load."""
+    card: Mapping[str, str] = field(default_factory=dict)
+    """That of the last load."""
     served: ServedModel | None = None
     cold: bool = False
     warming: asyncio.Task[None] | None = None
@@ -244,6 +246,10 @@ class ModelTable:
         if not record.usable or record.config is None:
             raise not_ready(name, record)
         return str(record.number), record.config
+
+    def card(self, name: str, version: str = "") -> Mapping[str, str]:
+        """The card of a request's version. Raises `NotFound`."""
+        return self.find(name, version)[1].card
 
     def folder_of(self, name: str, version: str) -> Path:
         """The folder of a loaded version. Raises `NotFound` or `Unavailable`."""

@@ -260,7 +260,7 @@ def _model(path: Path, listed: ListedFolder | None, name: str) -> ModelFolder:
     stamps = {
         number: _stamp([folder])
         for number, folder in versions.items()
-        if ensemble or folder.is_file() or any(_files(folder))
+        if ensemble or folder.is_file() or any(files(folder))
     }
     others = _stamp(sorted(beside))
     digest = others.digest if listed is None else f"{others.digest} {listed.config!r}"
@@ -301,7 +301,7 @@ def _stamp(paths: Iterable[Path]) -> _Stamp:
     """Names, sizes and times of all files, hidden ones included: these may be copies in progress."""
     digest, size, changed_at = hashlib.blake2b(digest_size=12), 0, 0.0
     for path in paths:
-        for file in sorted([path] if path.is_file() else _files(path, hidden=True)):
+        for file in sorted([path] if path.is_file() else files(path, hidden=True)):
             status = file.stat()
             digest.update(f"{file}\0{status.st_size} {status.st_mtime_ns} {status.st_ino}\0".encode(errors="replace"))
             size += status.st_size
@@ -309,7 +309,8 @@ def _stamp(paths: Iterable[Path]) -> _Stamp:
     return _Stamp(digest.hexdigest(), size, changed_at)
 
 
-def _files(folder: Path, *, hidden: bool = False) -> Iterator[Path]:
+def files(folder: Path, *, hidden: bool = False) -> Iterator[Path]:
+    """All files below a folder but cached bytecode, without hidden and temporary ones unless `hidden`."""
     count = 0
     for path, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if name != "__pycache__" and (hidden or _is_ours(name))]

@@ -152,7 +152,7 @@ class Rotation:
     def _take_over(self, model: ModelRecord, record: VersionRecord, source: Source, served: ServedModel) -> None:
         old, record.served = record.served, served
         record.state, record.reason, record.cold = "READY", "", False
-        record.source, record.config = source, served.config
+        record.source, record.config, record.card = source, served.config, served.card
         if old is not None:
             self._retire(model, old, None)
 

@@ -4,7 +4,7 @@ another are the steps of an ensemble, and calls by a model's own code."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
@@ -83,6 +83,8 @@ class ServedModel:
     instances: Sequence[Instance]
     folder: Path
     statistics: ModelStatistics
+    card: Mapping[str, str] = field(default_factory=dict)
+    """See `card`."""
     load_seconds: float = 0.0
     memory_bytes: int = 0
     hold: MemoryHold | None = None

@@ -13,6 +13,7 @@ from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
 from tritonclient.utils import shared_memory as shm
 
+from adapters.wire.oip.card import read_parameters
 from tests.support.tensor_runtime import TensorRuntime
 
 pytestmark = pytest.mark.processes
@@ -55,6 +56,12 @@ class Stream:
 @pytest.mark.parametrize("coding", ["gzip", "deflate"])
 def test_compressed(grpc: client.InferenceServerClient, coding: str) -> None:
     assert (grpc.infer("add_sub", add_sub(), compression_algorithm=coding).as_numpy("OUTPUT0") == RAMP + 1).all()
+
+
+def test_metadata_with_a_card_is_read(grpc: client.InferenceServerClient) -> None:
+    metadata = grpc.get_model_metadata("add_sub")
+    assert metadata.name == "add_sub"
+    assert read_parameters(metadata)["source"] == "repository:add_sub/1"
 
 
 def test_statistics_count(grpc: client.InferenceServerClient) -> None:

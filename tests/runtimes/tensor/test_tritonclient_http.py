@@ -58,6 +58,12 @@ def test_shared_memory_that_is_not_allowed(http: client.InferenceServerClient) -
     assert http.get_cuda_shared_memory_status() == []
 
 
+def test_metadata_has_the_card_of_the_model(http: client.InferenceServerClient) -> None:
+    card = http.get_model_metadata("add_sub")["parameters"]
+    assert card["checksum"].startswith("sha256:")
+    assert (card["version"], card["source"]) == ("1", "repository:add_sub/1")
+
+
 def test_settings(http: client.InferenceServerClient) -> None:
     assert http.get_trace_settings()["trace_level"] == ["OFF"]
     with pytest.raises(InferenceServerException, match="--trace-file"):

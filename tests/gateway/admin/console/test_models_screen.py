@@ -1,10 +1,14 @@
 """The models of the file in a real browser: searched, by tenant, and one beside the catalogue."""
 
+import json
 from typing import Any
 
 import pytest
 
+from adapters.http1.message import Request, Response
+from adapters.http1.server import Server
 from tests.gateway.admin.console.conftest import OpenConsole, settings
+from tests.gateway.admin.console.hostile import HOSTILE
 from tests.support.browsing.axe import check_accessibility
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(1800)]
@@ -73,3 +77,38 @@ async def test_a_tenant_admin_sees_the_models_that_its_tenant_may_use(console: O
         assert "undefined" not in shown
         assert "Change the file" not in await c.page.text()
         await check_accessibility(c.page)
+
+
+CARD: dict[str, Any] = {"framework": "onnx", "checksum": f"sha256:{'ab' * 32}", "mlflow.signature": HOSTILE, "owner": 3}
+
+
+async def metadata(http: Request) -> Response:
+    """A server of one model of tensors, whose metadata is not all of the right kind."""
+    tensor = {"name": HOSTILE, "datatype": "FP32", "shape": [-1, 4]}
+    body = {"name": "m", "versions": ["7"], "inputs": [tensor, None], "outputs": 3, "parameters": CARD}
+    return Response(200, [("content-type", "application/json")], json.dumps(body).encode())
+
+
+async def test_the_metadata_of_the_server_is_the_card_of_the_model(console: OpenConsole) -> None:
+    server = Server(metadata)
+    host, port = await server.listen_tcp("127.0.0.1", 0)
+    pools = [{"name": "main", "protocol": "oip-http", "endpoints": [f"http://{host}:{port}"], "model": "m"}]
+    try:
+        async with console(settings(auth={}, pools=pools)) as c:
+            await c.open("/models/chat")
+            await c.page.click("Model card", "button")
+            await c.page.shows(CARD["checksum"])
+            shown = await c.page.text()
+            assert f"{HOSTILE}: FP32 [-1,4]" in shown
+            assert "mlflow.signature" in shown
+            await check_accessibility(c.page)
+    finally:
+        await server.aclose()
+
+
+async def test_a_server_that_is_away_gives_an_error_in_place_of_its_card(console: OpenConsole) -> None:
+    pools = [{"name": "main", "protocol": "oip-http", "endpoints": ["http://127.0.0.1:9"], "model": "m"}]
+    async with console(settings(auth={}, pools=pools)) as c:
+        await c.open("/models/chat")
+        await c.page.click("Model card", "button")
+        await c.page.until("!!document.querySelector('[role=alert]')")

@@ -1,8 +1,11 @@
 // One model: its warnings, its routes, and its price and abilities beside those of the catalogue.
-import { html } from "../../html.js";
-import { Badge, Notice, To, count } from "../../parts.js";
+import { html, useState } from "../../html.js";
+import { get, path } from "../../api.js";
+import { Action, Badge, Notice, To, count } from "../../parts.js";
 import { Table } from "../../table.js";
 import { RATES } from "./facts.js";
+
+const MOST_TEXT = 4096;
 
 // A tenant-admin has no provider in its facts.
 const source = (facts) => (facts.provider ? `${facts.provider}: ${facts.model}` : facts.name);
@@ -30,6 +33,7 @@ export function One({ name, value, query, session }) {
         <${Published} facts=${each} />
       </div>`)}
     </div>
+    <${Card} key=${name} name=${model.model} tenant=${query.tenant} />
     <h3>Prices</h3>
     <${Prices} model=${model} date=${value.catalogue.date} />
     ${facts.length === 0 && html`<p class="dim">${value.catalogue.error ?? "The catalogue has models of hosted providers only, and no pool of this model sends to one of them."}</p>`}`;
@@ -57,6 +61,19 @@ const Published = ({ facts }) => html`<dl class="facts">
   <dt>Longest answer</dt><dd>${facts.max_output_tokens ? `${count(facts.max_output_tokens)} tokens` : "not published"}</dd>
   ${listed("Abilities", facts.abilities ?? [])} ${listed("Not able", facts.lacks ?? [])}
 </dl>`;
+
+// What the server of a model of tensors reports about it: its tensors, and its card. Each request for it reaches the server.
+function Card({ name, tenant }) {
+  const [card, setCard] = useState(null);
+  const load = async () => setCard(await get(path("admin", "playground", "metadata", name), { tenant }));
+  if (!card) return html`<p><${Action} run=${load}>Model card<//></p>`;
+  const shapes = (tensors) => (Array.isArray(tensors) ? tensors : []).map((each) => `${each?.name}: ${each?.datatype} [${each?.shape ?? ""}]`).join("; ");
+  const facts = [["platform", card.platform], ["versions", card.versions], ["inputs", shapes(card.inputs)], ["outputs", shapes(card.outputs)], ...Object.entries(card.parameters ?? {})];
+  return html`<div class="card">
+    <h3>Model card</h3>
+    <dl class="facts">${facts.map(([title, value]) => value && html`<dt key=${title}>${title}</dt><dd>${String(value).slice(0, MOST_TEXT)}</dd>`)}</dl>
+  </div>`;
+}
 
 // The rates of the file beside those of each provider.
 function Prices({ model, date }) {
