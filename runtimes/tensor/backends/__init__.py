@@ -10,8 +10,9 @@ tensorflow.py      TensorFlow's SavedModels; tensorflow_warmup.py: the requests 
 torchserve.py      archives of TorchServe: handlers of requests
 python.py          models written in Python
 function.py        functions of the gateway's pipelines, as such models
-tabular.py         the common part of the three below; trees.py: the parameters of forests
+tabular.py         the common part of the four below; trees.py: the parameters of forests
 sklearn.py         scikit-learn
 xgboost.py         XGBoost
 lightgbm.py        LightGBM
+catboost.py        CatBoost
 """

@@ -1,4 +1,4 @@
-"""The common part of models of rows and columns: scikit-learn's, XGBoost's, LightGBM's.
+"""The common part of models of rows and columns: scikit-learn's, XGBoost's, LightGBM's, CatBoost's.
 
 One input has a row of features, or each input is one feature or several. Inputs that have the names of the model's
 features are joined in the model's order, others in the order of the configuration.

@@ -23,7 +23,7 @@ from runtimes.tensor.configuration.model_config import DynamicBatching, ModelCon
 MLFLOW: Final = "MLmodel"
 MLSERVER: Final = "model-settings.json"
 MARKERS: Final = (MLFLOW, MLSERVER)
-MODEL_SUFFIXES: Final = (".joblib", ".pkl", ".pickle", ".bst", ".ubj", ".onnx", ".pmml")
+MODEL_SUFFIXES: Final = (".joblib", ".pkl", ".pickle", ".bst", ".ubj", ".cbm", ".onnx", ".pmml")
 """Files that are a model on their own, in the model's folder itself."""
 MAX_BYTES: Final = 1 << 20
 _COLUMNS: Final = {
@@ -41,6 +41,7 @@ _RUNTIMES: Final = {
     "mlserver_sklearn.SKLearnModel": "sklearn",
     "mlserver_xgboost.XGBoostModel": "xgboost",
     "mlserver_lightgbm.LightGBMModel": "lightgbm",
+    "mlserver_catboost.CatboostModel": "catboost",
     "mlserver_onnx.OnnxModel": "onnx",
     "mlserver_mlflow.MLflowRuntime": MLFLOW,
 }
@@ -48,10 +49,10 @@ _RUNTIMES: Final = {
 _OF_RUNTIME: Final = frozenset({"name", "implementation", "parameters", "inputs", "outputs", "versions", "platform"})
 _OF_SUFFIX: Final = {
     ".joblib": "sklearn", ".pkl": "sklearn", ".pickle": "sklearn", ".bst": "booster", ".json": "booster",
-    ".ubj": "xgboost", ".onnx": "onnx", ".pmml": "pmml",
+    ".ubj": "xgboost", ".cbm": "catboost", ".onnx": "onnx", ".pmml": "pmml",
 }  # fmt: skip
 """Backends by the suffixes of KServe's servers. A "booster" is XGBoost's or LightGBM's, by its content."""
-_ROWS: Final = ("sklearn", "xgboost", "lightgbm")
+_ROWS: Final = ("sklearn", "xgboost", "lightgbm", "catboost")
 
 
 class Described(NamedTuple):
@@ -180,6 +181,13 @@ def _lightgbm(path: Path, fields: Mapping[str, Any], config: ModelConfig) -> Mod
     return replace(config, backend=backend, default_model_filename=file)
 
 
+def _catboost(path: Path, fields: Mapping[str, Any], config: ModelConfig) -> ModelConfig:
+    """MLflow writes CatBoost's other formats too, of which only these are read."""
+    if (form := _text(path, fields, "save_format", "cbm")) not in ("cbm", "json"):
+        raise _refused(path, f"its `save_format` is {form}: save the model as cbm")
+    return replace(config, backend="catboost", default_model_filename=_text(path, fields, "data", "model.cb"))
+
+
 def _onnx(path: Path, fields: Mapping[str, Any], config: ModelConfig) -> ModelConfig:
     return replace(config, backend="onnx", default_model_filename=_text(path, fields, "data", "model.onnx"))
 
@@ -197,6 +205,7 @@ _FLAVORS: Final = {
     "onnx": _onnx,
     "xgboost": _xgboost,
     "lightgbm": _lightgbm,
+    "catboost": _catboost,
     "sklearn": _sklearn,
     "tensorflow": _tensorflow,
 }

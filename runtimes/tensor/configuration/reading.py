@@ -37,6 +37,7 @@ FILES: Mapping[str, tuple[str, ...]] = {
     "sklearn": ("model.skops", "model.joblib", "model.pkl"),
     "xgboost": ("model.ubj", "model.json", "xgboost.ubj", "xgboost.json"),
     "lightgbm": ("model.txt", "lightgbm.txt"),
+    "catboost": ("model.cbm", "model.cb", "catboost.cbm"),
 }
 """Names of a version's file by backend, for configurations without a name. They select the backend, too."""
 _SIZES = ("max_batch_size", "maxBatchSize")

@@ -29,7 +29,7 @@ MAX_TEXT: Final = 64 << 10
 """Characters of one text; a longer one is left out, because each metadata request would carry it."""
 _DISTRIBUTIONS: Final = {
     "onnx": "onnxruntime", "torch": "torch", "openvino": "openvino", "tensorflow": "tensorflow",
-    "sklearn": "scikit-learn", "xgboost": "xgboost", "lightgbm": "lightgbm",
+    "sklearn": "scikit-learn", "xgboost": "xgboost", "lightgbm": "lightgbm", "catboost": "catboost",
 }  # fmt: skip
 _OF_MLFLOW: Final = ("run_id", "model_id", "model_uuid", "artifact_path", "mlflow_version", "utc_time_created")
 MAX_ENTRIES: Final = 64

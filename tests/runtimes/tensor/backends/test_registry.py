@@ -34,6 +34,7 @@ def test_a_name_that_is_nearly_right_is_recognised() -> None:
         ("sklearn", "joblib"),
         ("xgboost", "xgboost"),
         ("lightgbm", "lightgbm"),
+        ("catboost", "catboost"),
     ],
 )
 def test_a_package_that_is_not_installed_is_named_with_the_command(

@@ -65,6 +65,7 @@ def refusal(folder: Path) -> str:
         ),
         ("xgboost", {"data": "model.xgb", "model_class": "xgboost.core.Booster"}, "xgboost", "model.xgb", {}),
         ("lightgbm", {"data": "model.lgb", "model_class": "lightgbm.basic.Booster"}, "lightgbm", "model.lgb", {}),
+        ("catboost", {"data": "model.cb", "model_type": "CatBoost", "save_format": "cbm"}, "catboost", "model.cb", {}),
         ("lightgbm", {"data": "model.pkl", "model_class": "lightgbm.LGBMClassifier"}, "sklearn", "model.pkl", {}),
         (
             "tensorflow",
@@ -110,6 +111,7 @@ def test_fields_of_our_own_configuration_come_first(tmp_path: Path) -> None:
         ("mlserver_sklearn.SKLearnModel", "sklearn", {}),
         ("mlserver_xgboost.XGBoostModel", "xgboost", {"output_class": "auto"}),
         ("mlserver_lightgbm.LightGBMModel", "lightgbm", {}),
+        ("mlserver_catboost.CatboostModel", "catboost", {}),
         ("mlserver_onnx.OnnxModel", "onnx", {}),
     ],
 )
@@ -218,7 +220,7 @@ def test_the_newest_version_describes_the_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("file", ["../outside.pkl", "/etc/passwd", "a/../../x", "..", "s3://bucket/x"])
-@pytest.mark.parametrize("flavor", ["sklearn", "onnx", "xgboost", "lightgbm", "tensorflow"])
+@pytest.mark.parametrize("flavor", ["sklearn", "onnx", "xgboost", "lightgbm", "catboost", "tensorflow"])
 def test_no_file_outside_of_the_folder_is_opened(flavor: str, file: str, tmp_path: Path) -> None:
     fields = {"pickled_model": file, "data": file, "saved_model_dir": file}
     assert re.search("own folder|put it beside MLmodel", refusal(mlflow(tmp_path / "m", flavor, fields)))

@@ -5,6 +5,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import catboost
 import lightgbm
 import numpy as np
 import pandas
@@ -75,6 +76,14 @@ async def test_a_booster_of_lightgbm(tmp_path: Path) -> None:
     np.testing.assert_allclose(got["predict"][:, 0], model.predict(TABLE))
 
 
+async def test_a_classifier_of_catboost_answers_classes(tmp_path: Path) -> None:
+    model = catboost.CatBoostClassifier(iterations=3, verbose=False, allow_writing_files=False).fit(TABLE, Y)
+    flavor = {"data": "model.cb", "model_type": "CatBoostClassifier", "save_format": "cbm"}
+    folder = folder_of(tmp_path / "m", {"catboost": flavor})
+    model.save_model(str(folder / "model.cb"))
+    np.testing.assert_array_equal(await predicted(folder), model.predict(TABLE)[:, 0])
+
+
 @pytest.mark.parametrize("classes", [True, False])
 async def test_a_folder_of_mlserver(classes: bool, tmp_path: Path) -> None:
     """MLServer answers classes of classifiers, and numbers of regressors."""
@@ -91,7 +100,7 @@ async def test_a_folder_of_mlserver(classes: bool, tmp_path: Path) -> None:
     np.testing.assert_allclose(got["predict"][:, 0], model.predict(X), rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["iris.bst", "iris.ubj", "iris.txt.bst", "iris.joblib"])
+@pytest.mark.parametrize("name", ["iris.bst", "iris.ubj", "iris.txt.bst", "iris.joblib", "iris.cbm"])
 async def test_a_folder_of_kserve(name: str, tmp_path: Path) -> None:
     """Its storage has the model's file alone, with any name."""
     folder = tmp_path / "m"
@@ -102,6 +111,10 @@ async def test_a_folder_of_kserve(name: str, tmp_path: Path) -> None:
         model = LogisticRegression(max_iter=500).fit(X, Y)
         path.write_bytes(pickle.dumps(model))
         (folder / "model.yaml").write_text("parameters: {allow_pickle: true}\n")
+        expected = model.predict(X)
+    elif name == "iris.cbm":
+        model = catboost.CatBoostRegressor(iterations=3, verbose=False, allow_writing_files=False).fit(X, Y)
+        model.save_model(str(path))
         expected = model.predict(X)
     elif name == "iris.txt.bst":
         model = lightgbm.LGBMRegressor(n_estimators=3, verbose=-1).fit(X, X @ [1, 2, 3, 4])
