@@ -7,7 +7,7 @@ from typing import Any
 
 from adapters.answer import Answer
 from adapters.call import Call
-from adapters.errors import BackendError
+from adapters.errors import BackendError, InferenceError
 from adapters.fake import FakeAdapter, Script
 from adapters.requests import (
     AppRequest,
@@ -87,6 +87,21 @@ class Judging(FakeAdapter):
         messages = json.loads(bytes(request.fields["messages"]))
         text = "Yes." if self._finds(messages[-1]["content"]) else "no"
         return {"choices": [{"index": 0, "message": {"content": text}, "finish_reason": "stop"}]}
+
+
+class FailingOn(Judging):
+    """Fails on texts with a word."""
+
+    def __init__(self, word: str, error: InferenceError | None = None) -> None:
+        super().__init__()
+        self.word = word
+        self.error = error or BackendError("It is broken.")
+
+    def _finds(self, text: str) -> bool:
+        matches = super()._finds(text)
+        if self.word in text:
+            raise self.error
+        return matches
 
 
 def judged(

@@ -39,9 +39,10 @@ class JudgingGuardConfig(NamedGuardConfig):
     """What every guard has that judges whole texts. It has no place in the text, so it cannot mask one."""
 
     on_error: Literal["block", "pass"] = "block"
-    """What happens to a text that cannot be judged: the request fails with ``guard_failed``, or the text passes."""
+    """What happens to a text when its judge fails: the request fails with ``guard_failed``, or the text passes."""
     timeout: Annotated[Duration, Field(gt=0, le=60)] = 5.0
-    """Longest time of one verdict. After 5 failures in a row, ``on_error`` decides for 30 s without a call."""
+    """Longest time of one call of the model or the service. After 5 failures in a row, ``on_error`` decides for 30 s
+    without a call."""
     window: int = Field(200, ge=1, le=16_384)
     """Tokens that are judged at once, of four characters each. A stream is held back by so many."""
     overlap: int = Field(50, ge=0, le=16_383)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from adapters.errors import ContentFiltered, InferenceError, Unsupported
+from adapters.errors import ContentFiltered, InferenceError, TooLarge, Unsupported
 from config.schema.guards import NamedGuardConfig, Side
 from gateway.telemetry.record import Record
 from gateway.traffic.guarded.guard import ContentReplaced, HeldPart
@@ -93,8 +93,10 @@ class SideGuard:
         """The error of a text that cannot be examined: nothing passes unread."""
         return Unsupported(f"A guard of this request cannot read {subject}.")
 
-    def too_long(self, _: TextTooLong) -> InferenceError:
-        """The error of a text that would be held for too long."""
+    def too_long(self, _: TextTooLong | None = None) -> InferenceError:
+        """The error of a text that would be held for too long, or that is too long to be judged."""
+        if self._side == "prompt":
+            return TooLarge("A guard cannot judge the text of the request: it is too long.")
         return ContentFiltered("A guard cannot examine a part of the text: it is too long.")
 
 

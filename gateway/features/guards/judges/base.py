@@ -1,11 +1,12 @@
 """A judge, and the calls of models by the guards of one request."""
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from adapters.answer import Answer
 from adapters.call import Call, CallTrace, StepTrace
-from adapters.errors import BackendError
+from adapters.errors import BackendError, LimitExceeded, UpstreamTimeout
 from adapters.requests import ModelRequest
 from adapters.types import Deadline
 from config.schema.guards import JudgingGuardConfig, Side
@@ -18,6 +19,8 @@ from policies.pipelines.window import CHARACTERS_PER_TOKEN, windows_of
 
 FAILURES, OPEN_SECONDS = 5, 30.0
 """Failures in a row after which a guard is not asked, and the seconds for which it is not."""
+SOON = 0.001
+"""Seconds before a deadline from which it has passed: timers are not exact."""
 MAX_RESULT = 1024 * 1024
 """Bytes of the answer of a model that judges."""
 
@@ -50,6 +53,9 @@ class GuardCalls:
             services, snapshot, exchange.principal, covered, Budgets(), record, priced=False
         )
         self._deadline = deadline_of(exchange.decision.timeout, exchange.request, now)
+        self._under_way = 0
+        self._ended = asyncio.Event()
+        """Of the next call that ends."""
 
     def takes_tensors(self, model: str) -> bool:
         """Whether a model of the file takes tensors."""
@@ -58,12 +64,43 @@ class GuardCalls:
         return resolved is not None and resolved.rules.model in snapshot.tensor_models
 
     @property
+    def left(self) -> float:
+        """The seconds that the request itself has, which its client may have limited."""
+        return max(0.0, self._deadline.at - self.clock())
+
+    @property
     def are_late(self) -> bool:
-        """Whether the request itself has no more time, which its client may have limited."""
-        return self.clock() >= self._deadline.at
+        """Whether the request itself has no more time."""
+        return self.left < SOON
 
     async def call(self, model: str, request: ModelRequest, timeout: float) -> Answer:
-        """The whole answer of a model. Raises `InferenceError`."""
+        """The whole answer of a model within so many seconds. Raises `InferenceError`.
+
+        A limit of concurrency that the other calls of this request have used up is waited for: a text of several
+        windows needs no more places than there are.
+        """
+        while True:
+            try:
+                return await self._counted(model, request, timeout)
+            except LimitExceeded as error:
+                if error.limit != "concurrency" or not self._under_way:
+                    raise
+                ended = self._ended
+            await ended.wait()
+
+    async def _counted(self, model: str, request: ModelRequest, timeout: float) -> Answer:
+        self._under_way += 1
+        try:
+            async with asyncio.timeout(min(timeout, self.left)):
+                return await self._called(model, request, timeout)
+        except TimeoutError:
+            raise UpstreamTimeout(f"no verdict within {timeout:g} s") from None
+        finally:
+            self._under_way -= 1
+            self._ended.set()
+            self._ended = asyncio.Event()
+
+    async def _called(self, model: str, request: ModelRequest, timeout: float) -> Answer:
         call = self._call(timeout)
         answer = await self._models.call(model, request, call)
         try:

@@ -12,11 +12,14 @@ from adapters.requests import AppRequest
 from adapters.wire import decoding
 from adapters.wire.webhook_signature import headers_of
 from config.schema.guards import WebhookGuardConfig
-from gateway.features.guards.judges.base import GuardCalls, Judge
+from gateway.features.guards.judges.base import GuardCalls, Judge, UndecidedError
 from gateway.features.guards.judges.services import LONGEST, SERVICES, has_match, path_of
 
 VERSION = 1
 """Of our contract."""
+UNREADABLE = "upstream_bad_response"
+_OF_TEXT = frozenset((400, 413, 422))
+"""Statuses that a text may cause: they do not open the breaker."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -77,8 +80,10 @@ class HostedJudge(Judge):
 
 
 def _decoded(answer: Answer) -> Any:
+    if answer.status in _OF_TEXT:
+        raise UndecidedError(f"The service refused the text with the status {answer.status}.", code=UNREADABLE)
     if answer.status != 200:
-        raise BackendError(f"The service answered with the status {answer.status}.", code="upstream_bad_response")
+        raise BackendError(f"The service answered with the status {answer.status}.", code=UNREADABLE)
     try:
         return msgspec.json.decode(answer.body or b"")
     except decoding.MALFORMED_JSON:
@@ -86,4 +91,4 @@ def _decoded(answer: Answer) -> Any:
 
 
 def _no_verdict() -> BackendError:
-    return BackendError("The answer of the service has no verdict.", code="upstream_bad_response")
+    return BackendError("The answer of the service has no verdict.", code=UNREADABLE)

@@ -1,10 +1,27 @@
-"""The judges of one side of a request: in parallel, each with its deadline and its breaker."""
+"""The judges of one side of a request: in parallel, each with its deadline and its breaker.
+
+`on_error` is for the failures of a judge. What a client causes is no failure of it, or the client could choose to pass
+unjudged: a limit that it exceeds, its own deadline, a text that is too long. The client receives the error of these.
+"""
 
 import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from adapters.errors import CallerError, GuardFailed, InferenceError, LimitExceeded
+from adapters.errors import (
+    BudgetExceeded,
+    CallerError,
+    ContentFiltered,
+    ContentRefused,
+    ContextTooLong,
+    DeadlineError,
+    GuardFailed,
+    InferenceError,
+    LimitExceeded,
+    PoisonRequest,
+    TooLarge,
+    UpstreamTimeout,
+)
 from config.schema.guards import NamedGuardConfig
 from gateway.features.guards.judges.base import GuardCalls, Judge, UndecidedError
 
@@ -12,6 +29,7 @@ AT_ONCE = 8
 """Windows of one guard that are judged at the same time."""
 MOST_WINDOWS = 4096
 """Windows of one request that a guard judges."""
+LATE = "The deadline of the request passed while a guard judged it."
 
 
 class Reporter(Protocol):
@@ -25,6 +43,10 @@ class Reporter(Protocol):
         """A guard could not judge a text."""
         ...
 
+    def too_long(self) -> InferenceError:
+        """The error of a text that is too long to be judged."""
+        ...
+
 
 class GuardJudge(NamedTuple):
     """A judge, and the place of its guard among those of the request."""
@@ -32,6 +54,14 @@ class GuardJudge(NamedTuple):
     place: int
     guard: NamedGuardConfig
     judge: Judge
+
+
+class Unjudged(NamedTuple):
+    """Why a text has no verdict."""
+
+    reason: str
+    own: InferenceError | None = None
+    """The error for what the client has caused; None for a failure of the judge."""
 
 
 class Panel:
@@ -58,7 +88,7 @@ class Panel:
         if not given or not judges:
             return
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._verdict(each.judge, given)) for each in judges]
+            tasks = [group.create_task(self._verdict(each.judge, given, acts=each.guard.acts)) for each in judges]
         for each, task in zip(judges, tasks, strict=True):
             verdict = task.result()
             if isinstance(verdict, bool):
@@ -66,57 +96,94 @@ class Panel:
                     self._side.report(each.place)
                 continue
             self._side.failed(each.place)
+            if each.guard.acts and verdict.own is not None:
+                raise verdict.own
             if each.guard.acts and not each.judge.passes:
                 error = GuardFailed("A guard could not judge the content.")
-                error.detail = f"{each.guard.name}: {verdict}"
+                error.detail = f"{each.guard.name}: {verdict.reason}"
                 raise error
 
-    async def _verdict(self, judge: Judge, texts: Sequence[str]) -> bool | str:
+    async def _verdict(self, judge: Judge, texts: Sequence[str], *, acts: bool) -> bool | Unjudged:
         """Whether one of the texts is found, or why that is not known."""
         clock, breaker = self._calls.clock, judge.breaker
         if not breaker.allows(clock()):
-            return "it has failed too often, and rests"
+            return Unjudged("it has failed too often, and rests")
         windows = judge.windows(texts)
         if len(windows) > MOST_WINDOWS:
-            return f"the text has {len(windows)} windows, and {MOST_WINDOWS} at most are judged"
+            reason = f"the text has {len(windows)} windows, and {MOST_WINDOWS} at most are judged"
+            return Unjudged(reason, self._side.too_long())
         breaker.begin(clock())
         try:
-            async with asyncio.timeout(judge.timeout):
-                matched = await self._any(judge, windows)
-        except (LimitExceeded, CallerError, UndecidedError) as error:  # of this client, or of this text
-            breaker.abandoned(clock())
-            return error.message
-        except InferenceError as error:
-            # One client must not open the breaker for all, by a deadline or by a long prompt.
-            (breaker.abandoned if self._calls.are_late else breaker.failure)(clock())
-            return error.message
-        except TimeoutError:
-            is_own = self._calls.are_late or len(windows) > AT_ONCE
-            (breaker.abandoned if is_own else breaker.failure)(clock())
-            return f"no verdict within {judge.timeout:g} s"
+            verdicts = await self._each(judge, windows, acts=acts)
         except BaseException:
             breaker.abandoned(clock())
             raise
-        breaker.success(clock())
-        return matched
+        failures = [each for each in verdicts if isinstance(each, InferenceError)]
+        if len(failures) < len(verdicts):
+            breaker.success(clock())
+        elif any(self._blames(each) for each in failures):
+            breaker.failure(clock())
+        else:
+            breaker.abandoned(clock())
+        if True in verdicts or not failures:
+            return True in verdicts
+        own = (self._own(each) for each in failures)
+        return Unjudged(failures[0].message, next((each for each in own if each is not None), None))
 
-    async def _any(self, judge: Judge, windows: Sequence[str]) -> bool:
-        if len(windows) == 1:
-            return await judge.finds(windows[0], self._calls)
-        places = asyncio.Semaphore(AT_ONCE)
+    async def _each(self, judge: Judge, windows: Sequence[str], *, acts: bool) -> list[bool | InferenceError]:
+        """The verdict of each window, or its failure, until one is found: no failure may hide that.
+
+        A guard that changes nothing begins no window after its timeout, so that it holds no request for long.
+        """
+        places, verdicts = asyncio.Semaphore(AT_ONCE), list[bool | InferenceError]()
+        most = self._calls.clock() + judge.timeout
         matched = False
 
         async def one(window: str) -> None:
             nonlocal matched
             async with places:
-                if not matched and await judge.finds(window, self._calls):
-                    matched = True
+                if matched:
+                    return
+                if not acts and verdicts and self._calls.clock() >= most:
+                    verdicts.append(UpstreamTimeout(f"no verdict of each window within {judge.timeout:g} s"))
+                    return
+                verdict = await self._of_window(judge, window)
+                matched = matched or verdict is True
+                verdicts.append(verdict)
 
+        if len(windows) == 1:
+            await one(windows[0])
+            return verdicts
+        async with asyncio.TaskGroup() as group:
+            for window in windows:
+                group.create_task(one(window))
+        return verdicts
+
+    async def _of_window(self, judge: Judge, window: str) -> bool | InferenceError:
         try:
-            async with asyncio.TaskGroup() as group:
-                for window in windows:
-                    group.create_task(one(window))
-        except BaseExceptionGroup as failures:
-            if not matched:
-                raise failures.exceptions[0] from None
-        return matched
+            async with asyncio.timeout(self._calls.left):
+                return await judge.finds(window, self._calls)
+        except InferenceError as error:
+            return error
+        except TimeoutError:
+            return DeadlineError(LATE)
+
+    def _own(self, error: InferenceError) -> InferenceError | None:
+        """The client's error for what it has caused itself; None for a failure of the judge."""
+        if isinstance(error, LimitExceeded):
+            return error
+        if self._calls.are_late:
+            return DeadlineError(LATE)
+        if isinstance(error, ContextTooLong | TooLarge | BudgetExceeded):
+            return self._side.too_long()
+        if isinstance(
+            error, ContentFiltered | ContentRefused
+        ):  # by the provider of the judge, or a guard in a pipeline
+            return ContentFiltered("A guard cannot judge the content: its model refuses it.")
+        return None
+
+    def _blames(self, error: InferenceError) -> bool:
+        """Whether a failure counts for the breaker: one client must not open it for all, by its text or its deadline."""
+        return not isinstance(error, LimitExceeded | CallerError | UndecidedError | PoisonRequest) and not (
+            self._calls.are_late
+        )

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from adapters.answer import Answer
-from adapters.errors import BackendError
+from adapters.errors import BackendError, UpstreamTimeout
 from adapters.wire.openai import chat as openai
 from config.schema.guards import TopicsGuardConfig
 from gateway.features.guards.judges.base import GuardCalls, Judge
@@ -36,9 +36,12 @@ class TopicJudge(Judge):
 
     async def finds(self, text: str, calls: GuardCalls) -> bool:
         if self._denied is None:
-            async with self._learning:
-                if self._denied is None:
-                    await self._learn(calls)
+            try:
+                async with asyncio.timeout(self.timeout), self._learning:
+                    if self._denied is None:
+                        await self._learn(calls)
+            except TimeoutError:
+                raise UpstreamTimeout(f"no embeddings of the examples within {self.timeout:g} s") from None
         denied, allowed = self._denied, self._allowed
         assert denied is not None
         if not denied and len(text) < SHORT:

@@ -6,12 +6,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from adapters.errors import GuardFailed
+from adapters.answer import Answer
+from adapters.call import Call
+from adapters.errors import DeadlineError
 from adapters.fake import FakeAdapter, Script
+from adapters.requests import ModelRequest
 from gateway.features.guards.judges.base import FAILURES
 from tests.support.gateways import chat
 from tests.support.guarding import BODIES, received
-from tests.support.judging import BY_CHAT, Judging, answer, judged, prompt_of
+from tests.support.judging import BY_CHAT, FORBIDDEN, FailingOn, Judging, answer, judged, prompt_of
 
 FAIL: dict[str, dict[str, Any]] = {
     "broken": {"judge": {"fails": True}, "guard": {}},
@@ -117,13 +120,14 @@ async def test_no_client_opens_the_breaker_by_an_answer_without_a_verdict() -> N
     one.assert_idle()
 
 
-async def test_no_client_opens_the_breaker_by_a_long_prompt() -> None:
-    guard = {**BY_CHAT, "window": 1, "overlap": 0, "on": ["prompt"], "timeout": "20ms"}
-    one = judged(answer("fine"), Judging(latency=30.0), guard)
-    await received(one, "/v1/chat/completions", FAILURES + 1, **prompt_of("horse " * 20))
-    error = one.log.records[-1].error
-    assert error is not None
-    assert "no verdict within" in error.detail
+async def test_no_client_opens_the_breaker_by_a_window_that_fails() -> None:
+    guard = {**BY_CHAT, "window": 1, "overlap": 0, "on": ["prompt"], "on_error": "pass"}
+    judge = FailingOn("slow")
+    one = judged(answer("fine"), judge, guard)
+    responses = await received(one, "/v1/chat/completions", FAILURES + 1, **prompt_of("horse " * 9 + "slow"))
+    assert [status for status, _, _ in responses] == [200] * (FAILURES + 1)
+    await received(one, "/v1/chat/completions", **prompt_of(FORBIDDEN[:4]))
+    assert judge.texts[-1] == FORBIDDEN[:4]
     one.assert_idle()
 
 
@@ -132,7 +136,22 @@ async def test_no_client_opens_the_breaker_by_its_deadline() -> None:
     one = judged(answer("fine"), judge, {**BY_CHAT, "on": ["prompt"]})
     for _ in range(FAILURES + 1):
         record = one.record()
-        with pytest.raises(GuardFailed) as caught:
+        with pytest.raises(DeadlineError):
             await one.core.handle(one.principal, replace(chat(), timeout=0.02), {}, record)
-        assert "rests" not in caught.value.detail
+    assert len(judge.calls) == FAILURES + 1
     one.assert_idle()
+
+
+async def test_a_service_that_refuses_a_text_opens_no_breaker() -> None:
+    class Refusing(Judging):
+        async def call(self, request: ModelRequest, call: Call) -> Answer:
+            refusal = await super().call(request, call)
+            refusal.status = 422
+            return refusal
+
+    service = Refusing()
+    guard = {"name": "g", "kind": "webhook", "model": "judge", "secret": "s" * 32, "on": ["prompt"]}
+    one = judged(answer("fine"), service, guard, protocol="http")
+    responses = await received(one, "/v1/chat/completions", FAILURES + 2, **prompt_of("a zebra"))
+    assert [status for status, _, _ in responses] == [502] * (FAILURES + 2)
+    assert len(service.calls) == FAILURES + 2
