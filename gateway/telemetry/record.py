@@ -62,10 +62,10 @@ class Record:
 
     __slots__ = (
         "allowances", "arm", "client", "cost", "decision", "draft", "draws", "early", "ended", "endpoint", "error",
-        "explanation", "exported", "feedback_id", "guarding", "guards", "ignored", "in_conversation", "key", "lineage",
-        "model", "of_batch", "operation", "personal", "pool", "previous", "reason", "relay", "request_id", "rng",
-        "roles", "sealed", "shadowed", "started", "status", "stored", "stream", "team", "tenant", "time", "trace",
-        "usage", "user", "withheld",
+        "explanation", "exported", "feedback_id", "guarding", "guards", "ignored", "in_conversation", "is_personal",
+        "key", "lineage", "model", "of_batch", "operation", "personal", "pool", "previous", "reason", "relay",
+        "request_id", "rng", "roles", "sealed", "shadowed", "started", "status", "stored", "stream", "team",
+        "tenant", "time", "trace", "usage", "user", "withheld",
     )  # fmt: skip
 
     def __init__(self, request_id: str, operation: str, client: str, started: float) -> None:
@@ -99,6 +99,8 @@ class Record:
         """The sealed personal data of the response that the request continues; empty for none."""
         self.personal: PersonalAnswer | None = None
         """What the stored answer must not have; None for an answer without personal data, or one that is not stored."""
+        self.is_personal = False
+        """Whether the answer has personal data again, which a guard has masked: a batch stores it sealed."""
         self.withheld = False
         """Whether the body that the client sent may have personal data, which must not be recorded."""
         self.rng: Random | None = None

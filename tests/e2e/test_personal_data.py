@@ -1,5 +1,6 @@
 """Personal data through a real gateway: clients have it, and nothing else has."""
 
+import asyncio
 import json
 import signal
 from collections.abc import Sequence
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import anthropic
 import pytest
 
 from adapters.http1.message import Response
@@ -140,12 +142,46 @@ def contents_of(folder: Path) -> list[str]:
     return [path.read_bytes().decode(errors="replace") for path in folder.rglob("*") if path.is_file()]
 
 
-async def test_results_of_batches_are_stored_with_placeholders(tmp_path: Path) -> None:
+async def test_results_of_batches_have_the_values_and_no_file_of_results_does(tmp_path: Path) -> None:
     async with upstream() as main, http_collector() as collector:
         main.behaviour = echo
         written = configuration(tmp_path, dict.fromkeys(("main", "copy", "broken"), main), collector)
         async with gateway(tmp_path, written) as g, client(g, await g.key()) as sdk:
-            batch = await until_ended(sdk, await submitted(sdk, [chat_line("one", "to bob@example.com")]))
-            (text,) = answers(await results(sdk, batch.output_file_id)).values()
-            assert text.startswith("to <EMAIL_")
-        assert "bob@example.com" not in json.dumps(main.received)
+            texts = {f"mail-{n}": f"to bob{n}@example.com, {'x' * n * 100}" for n in range(40)}
+            texts |= {f"plain-{n}": f"text {n}" for n in range(40)}
+            batch = await until_ended(
+                sdk, await submitted(sdk, [chat_line(custom_id, text) for custom_id, text in texts.items()])
+            )
+            assert batch.output_file_id is not None
+            assert batch.input_file_id is not None
+            assert answers(await results(sdk, batch.output_file_id)) == texts
+            content = (await sdk.files.content(batch.output_file_id)).content
+            assert len(content) == (await sdk.files.retrieve(batch.output_file_id)).bytes
+            assert content.count(b"@example.com") == 40
+            await sdk.files.delete(batch.input_file_id)
+            assert "@example.com" not in "".join(contents_of(tmp_path))
+            assert "text 7" in "".join(contents_of(tmp_path))
+            await sdk.files.delete(batch.output_file_id)
+        assert "@example.com" not in json.dumps(main.received)
+
+
+async def test_results_of_batches_of_messages_have_the_values(tmp_path: Path) -> None:
+    async with upstream() as main, http_collector() as collector:
+        main.behaviour = echo
+        written = configuration(tmp_path, dict.fromkeys(("main", "copy", "broken"), main), collector)
+        async with gateway(tmp_path, written) as g:
+            sdk = anthropic.AsyncAnthropic(base_url=g.url, auth_token=await g.key(), api_key=None, max_retries=0)
+            async with sdk:
+                messages: Any = [{"role": "user", "content": "to bob@example.com"}]
+                params: Any = {"model": "chat", "max_tokens": 99, "messages": messages}
+                bad: Any = {"model": "unknown", "max_tokens": 99, "messages": messages}
+                batch = await sdk.messages.batches.create(
+                    requests=[{"custom_id": "one", "params": params}, {"custom_id": "two", "params": bad}]
+                )
+                async with asyncio.timeout(300):
+                    while (batch := await sdk.messages.batches.retrieve(batch.id)).processing_status != "ended":
+                        await asyncio.sleep(0.05)
+                results = {each.custom_id: each.result async for each in await sdk.messages.batches.results(batch.id)}
+                assert results["one"].type == "succeeded"
+                assert results["one"].message.content[0].text == "to bob@example.com"  # type: ignore[union-attr]
+                assert results["two"].type == "errored"

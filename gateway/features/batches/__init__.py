@@ -16,6 +16,7 @@ work.py           the base of the tasks, and what they share
 examination.py    the first task of a batch: examines every line
 shard.py          runs lines, and logs each result once
 results.py        the results of a shard: their log and its recovery, and the lines of output files
+sealing.py        lines of results with personal data
 submissions.py    lines that providers run; providers.py: the pools' providers
 finishing.py      the last task: the output file and the error file
 gate.py           admits lines beside live requests

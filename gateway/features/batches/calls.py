@@ -57,6 +57,8 @@ class LineEnd(NamedTuple):
     request_id: str
     error: InferenceError | None
     charge: "LineCharge"
+    is_personal: bool = False
+    """Whether the body has personal data that a guard has masked: it is stored sealed."""
 
 
 class LineCharge(NamedTuple):
@@ -113,7 +115,7 @@ class LineCalls:
         if text is None:
             status, error = 502, BackendError("The answer is not JSON, so that no batch can contain it.")
             text = Raw(msgspec.json.encode({"error": {"message": error.message, "code": error.code}}))
-        return LineEnd(status, text, record.request_id, error, _charge(record, self._currency()))
+        return LineEnd(status, text, record.request_id, error, _charge(record, self._currency()), record.is_personal)
 
     def _currency(self) -> str:
         currencies = {price.currency for price in self._core.snapshot.prices.values()}

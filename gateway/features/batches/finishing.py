@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from sqlalchemy import Connection, update
 
 from gateway.features.batches.results import durable_results, unfinished_line
-from gateway.features.batches.rows import StoredFile, batch_folder, encode, file_object, order_object
+from gateway.features.batches.rows import RESULTS, StoredFile, batch_folder, encode, file_object, order_object
 from gateway.features.batches.schema import batches
+from gateway.features.batches.sealing import size_of
 from gateway.features.batches.storage import NoObject, Storage, StorageWriter
 from gateway.features.batches.store import change_progress, put_file
 from gateway.features.batches.tasks import shards_in
@@ -117,7 +118,7 @@ class _Files:
             if lines:
                 data = b"\n".join(lines) + b"\n"
                 writer.write(data)
-                self._sizes[name] += len(data)
+                self._sizes[name] += sum(map(size_of, lines)) + len(lines)
 
     def commit(self) -> list[StoredFile]:
         """Store the files that have lines."""
@@ -131,5 +132,5 @@ class _Files:
                 writer.commit()
                 name, expires = f"{spec.id}_{suffix}.jsonl", now + spec.output_lifetime
                 size, models = self._sizes[id_], encode(spec.holder.models)
-                stored.append(StoredFile(id_, spec.tenant, "batch_output", name, size, now, expires, models))
+                stored.append(StoredFile(id_, spec.tenant, RESULTS, name, size, now, expires, models))
         return stored

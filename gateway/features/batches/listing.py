@@ -9,6 +9,7 @@ from sqlalchemy import func, select
 from gateway.auth.keys import Principal
 from gateway.features.batches.rows import StoredBatch, file_object
 from gateway.features.batches.schema import batches, tasks
+from gateway.features.batches.sealing import BEGIN
 from gateway.features.batches.storage import NoObject, Storage
 from gateway.features.batches.store import BatchStore, batch_of
 from gateway.features.batches.tasks import EXAMINE, FINISH, shards_in
@@ -187,6 +188,8 @@ def failures_of(storage: Storage, file: str) -> list[dict[str, Any]]:
 
 
 def _failure(line: bytes) -> dict[str, Any] | None:
+    if line.startswith(BEGIN):
+        return None  # an answer, not an error of the gateway
     try:
         read = _failed_line.decode(line)
     except msgspec.DecodeError:

@@ -71,6 +71,7 @@ class BatchPlane:
             gate=self.gate,
             calls=LineCalls(self._core, keeper),
             providers=self.providers,
+            seals=service.seals,
             wall=service.wall,
             max_line=self._config().http.max_body,
             token_limit=self._token_limit,

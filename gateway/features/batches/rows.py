@@ -10,6 +10,8 @@ from gateway.auth.scope import Scope
 from policies.batches.states import BatchProgress
 
 Api = Literal["openai", "anthropic"]
+RESULTS = "batch_output"
+"""The purpose of files with results. No client uploads one."""
 
 
 class StoredFile(NamedTuple):

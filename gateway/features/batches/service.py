@@ -11,6 +11,7 @@ from typing import TypeVar
 from adapters.errors import CapacityError
 from config.schema.batches import BatchesConfig
 from gateway.features.batches.opening import open_storage
+from gateway.features.batches.sealing import LineSeals
 from gateway.features.batches.storage import Storage, StorageError
 from gateway.features.batches.store import BatchStore
 from gateway.features.quota.room import Quota, default_quota
@@ -48,6 +49,7 @@ class BatchService:
         """The database. Raises `StateError`."""
         self.storage: Callable[[asyncio.AbstractEventLoop], Storage] = cache(lambda loop: open_storage(config, loop))
         """The storage, for the event loop. Raises `StorageError`."""
+        self.seals = LineSeals(pepper)
         self._reported_at = float("-inf")
 
     async def query(self, query: Callable[[BatchStore], T]) -> T:

@@ -59,7 +59,7 @@ class LineRuns:
         if isinstance(line, LineResult):
             return line
         end = await self._answered(entry, line)
-        return None if end is None else self._result(entry, line, end)
+        return None if end is None else await self._result(entry, line, end)
 
     async def run_provided(
         self, entry: LineEntry, results: dict[str, ProvidedResult], *, is_last: bool
@@ -79,7 +79,7 @@ class LineRuns:
                 continue
             if end.error is not None and not is_last and _may_pass(end.error, left):
                 return None
-            return self._result(entry, line, end)
+            return await self._result(entry, line, end)
         return None
 
     async def refuse(self, entry: LineEntry, error: InferenceError) -> LineResult:
@@ -151,10 +151,13 @@ class LineRuns:
             self.is_full |= self._submissions.add(entry.number, passing.deferred)
             return None
 
-    def _result(self, entry: LineEntry, line: BatchLine, end: LineEnd) -> LineResult:
-        output = answered_line(self._unit.claim.spec.api, line.custom_id, end.status, end.request_id, end.body)
-        charge = end.charge
-        return LineResult(entry.number, end.status < 400, output, charge.labels, charge.hour, charge.amounts)
+    async def _result(self, entry: LineEntry, line: BatchLine, end: LineEnd) -> LineResult:
+        spec, charge, succeeded = self._unit.claim.spec, end.charge, end.status < 400
+        output = answered_line(spec.api, line.custom_id, end.status, end.request_id, end.body)
+        if end.is_personal:
+            file = spec.output_file if succeeded or spec.api == "anthropic" else spec.error_file
+            output = await asyncio.to_thread(self._context.seals.closed, spec.tenant, file, line.custom_id, output)
+        return LineResult(entry.number, succeeded, output, charge.labels, charge.hour, charge.amounts)
 
 
 def _may_pass(error: InferenceError, left: float) -> bool:

@@ -12,6 +12,7 @@ from config.schema.batches import BatchesConfig
 from gateway.features.batches.calls import LineCalls
 from gateway.features.batches.gate import Gate
 from gateway.features.batches.providers import Providers
+from gateway.features.batches.sealing import LineSeals
 from gateway.features.batches.storage import NoObject, Storage, StorageError
 from gateway.features.batches.store import BatchStore
 from gateway.features.batches.tasks import Claim, TaskLeases
@@ -59,6 +60,7 @@ class BatchContext:
     gate: Gate
     calls: LineCalls
     providers: Providers
+    seals: LineSeals
     wall: Callable[[], float]
     max_line: int
     """Bytes of the longest line that may run."""

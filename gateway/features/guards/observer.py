@@ -131,10 +131,11 @@ class _GuardedRequest(Observer):
 
     @staticmethod
     def _restores(exchange: ClientExchange, personal: PersonalTexts) -> bool:
-        """Whether the answer receives values again: the results of batches are stored with placeholders."""
+        """Whether the answer receives values again."""
         record = exchange.record
-        if not personal.has_values or record.of_batch:
+        if not personal.has_values:
             return False
+        record.is_personal = True
         if record.stored:
             personal.check_storage()
             record.personal = personal

@@ -193,7 +193,7 @@ class MessageBatchesFront(ServiceFront):
         file = await service.query(lambda store: store.file(principal, batch.spec.output_file, now))
         if file is None:
             raise NotFound("The batch has no results.", code="not_found")
-        content = ContentStream(service, self._door.core, record, file.id, file.bytes)
+        content = ContentStream(service, self._door.core, record, file)
         return Response(200, [("content-type", "application/binary"), *self._headers(record)], content)
 
     async def _batch(self, principal: Principal, http: Request) -> StoredBatch:

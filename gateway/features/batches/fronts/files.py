@@ -13,7 +13,8 @@ from adapters.errors import CallerError, NotFound
 from adapters.http1.message import Request, Response
 from adapters.wire.decoding import whole_number
 from gateway.auth.keys import Principal
-from gateway.features.batches.rows import StoredFile, file_object, new_id
+from gateway.features.batches.rows import RESULTS, StoredFile, file_object, new_id
+from gateway.features.batches.sealing import BEGIN
 from gateway.features.batches.service import BatchService
 from gateway.features.batches.storage import Storage, StorageWriter
 from gateway.fronts import errors
@@ -147,31 +148,49 @@ def _malformed(reason: str) -> CallerError:
 
 
 class ContentStream:
-    """The bytes of a file in pieces. The end of the body is the end of the exchange."""
+    """The bytes of a file in pieces. The end of the body is the end of the exchange.
 
-    def __init__(self, service: BatchService, core: Core, record: Record, id_: str, size: int) -> None:
+    Lines of results that are sealed are opened, and the size of such a file counts them open.
+    """
+
+    def __init__(self, service: BatchService, core: Core, record: Record, file: StoredFile) -> None:
         self._service = service
         self._core = core
         self._record = record
-        self._name = file_object(id_)
+        self._file = file
+        self._has_lines = file.purpose == RESULTS
+        self._rest = b""
+        """The begin of a line whose end is not read yet."""
         self._at = 0
-        self._size = size
+        self._sent = 0
 
     def __len__(self) -> int:
-        return self._size
+        return self._file.bytes
 
     def __aiter__(self) -> "ContentStream":
         return self
 
     async def __anext__(self) -> bytes:
-        if self._at >= self._size:
-            raise StopAsyncIteration
-        at, length = self._at, min(PIECE, self._size - self._at)
-        piece = await self._service.stored(lambda storage: storage.read(self._name, at, length))
-        if not piece:
-            raise _shorter(self._size)
-        self._at += len(piece)
-        return piece
+        name, size = file_object(self._file.id), self._file.bytes
+        while self._sent < size:
+            at, length = self._at, PIECE if self._has_lines else min(PIECE, size - self._at)
+            piece = await self._service.stored(lambda storage: storage.read(name, at, length))  # noqa: B023
+            if not piece:
+                raise _shorter(size)
+            self._at += len(piece)
+            if out := await self._opened(piece) if self._has_lines else piece:
+                self._sent += len(out)
+                return out
+        raise StopAsyncIteration
+
+    async def _opened(self, piece: bytes) -> bytes:
+        """The whole lines up to the end of a piece. Raises `BrokenSeal`, which breaks the connection."""
+        end = piece.rfind(b"\n") + 1
+        lines, self._rest = (self._rest + piece[:end], piece[end:]) if end else (b"", self._rest + piece)
+        if BEGIN not in lines:
+            return lines
+        seals, file = self._service.seals, self._file
+        return await self._service.in_thread(lambda: seals.opened_lines(file.tenant, file.id, lines))
 
     async def aclose(self) -> None:
         self._core.end(self._record)
@@ -248,7 +267,7 @@ class FilesFront(ServiceFront):
 
     async def _answer_content(self, principal: Principal, http: Request, record: Record) -> Response:
         service, file = self._open(), await self._file(principal, http)
-        content = ContentStream(service, self._door.core, record, file.id, file.bytes)
+        content = ContentStream(service, self._door.core, record, file)
         fields = [
             ("content-type", "application/octet-stream"),
             ("content-disposition", "attachment"),
