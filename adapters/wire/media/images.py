@@ -1,9 +1,9 @@
-"""Decodes JPEG, PNG and WebP pictures into one tensor."""
+"""Decodes JPEG, PNG and WebP pictures into one tensor, and these or GIF into pixels alone."""
 
 import io
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -126,7 +126,7 @@ def _size_in_head(kind: bytes, head: bytes) -> tuple[int, int]:
     return 0, 0
 
 
-MAX_PIXELS = {"JPEG": 24_000_000, "MPO": 24_000_000, "PNG": 24_000_000, "WEBP": 14_000_000}
+MAX_PIXELS = {"JPEG": 24_000_000, "MPO": 24_000_000, "PNG": 24_000_000, "WEBP": 14_000_000, "GIF": 14_000_000}
 """Pixels of one picture before resizing, by its format: with these a worker process stays within its memory."""
 MAX_ALL_PIXELS = 96_000_000
 """Pixels of all pictures of one tensor, so that decoding ends in seconds."""
@@ -141,6 +141,7 @@ MAX_METADATA = 8 * 1024 * 1024
 MAX_COMPRESSED = 32
 """Compressed texts and profiles. Pillow decompresses 1 MiB of each at most."""
 _FORMATS = ("JPEG", "PNG", "WEBP")
+_WITH_GIF = (*_FORMATS, "GIF")
 _RESAMPLING = {
     "nearest": Image.Resampling.NEAREST, "bilinear": Image.Resampling.BILINEAR,
     "bicubic": Image.Resampling.BICUBIC, "lanczos": Image.Resampling.LANCZOS,
@@ -203,7 +204,7 @@ def decode_images(files: Sequence[bytes], options: ImageOptions, name: str) -> T
         pixels += picture.width * picture.height
         if pixels > MAX_ALL_PIXELS:
             raise TooLarge(f"The pictures of `{name}` have more than {MAX_ALL_PIXELS} pixels.", param=name)
-        rows.append(_pixels(_decoded(picture, place, name), options))
+        rows.append(_pixels(_decoded(picture, place, name, _in_rgb), options))
         if rows[-1].shape != rows[0].shape:
             message = f"{place} has the size {_size(rows[-1])}, the first has {_size(rows[0])}: set height and width."
             raise CallerError(message, param=name)
@@ -239,29 +240,40 @@ def _size(row: NDArray[np.uint8]) -> str:
     return f"{row.shape[1]} × {row.shape[0]}"
 
 
-def _opened(file: bytes, place: str, name: str) -> Image.Image:
+def decode_rgb(file: bytes, name: str) -> Image.Image:
+    """The picture in RGB, upright, its transparency removed, as transformers' `load_image` returns it.
+
+    Of an animated GIF it is the first frame. Raises `CallerError` or `TooLarge`.
+    """
+    place = f"`{name}`"
+    _checked(file, place, name)
+    return _decoded(_opened(file, place, name, _WITH_GIF), place, name, lambda picture: picture.convert("RGB"))
+
+
+def _opened(file: bytes, place: str, name: str, formats: tuple[str, ...] = _FORMATS) -> Image.Image:
     """The picture with its size, which is checked before anything is decompressed."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            picture = Image.open(io.BytesIO(file), formats=_FORMATS)
+            picture = Image.open(io.BytesIO(file), formats=formats)
     except Image.DecompressionBombError:
         raise _too_many_pixels(place, name, max(MAX_PIXELS.values())) from None
     except Exception:  # Pillow's plugins raise errors of many kinds for a malformed file
-        raise CallerError(f"{place} is not a JPEG, PNG or WebP picture.", code="invalid_image", param=name) from None
+        kinds = "JPEG, PNG, WebP or GIF" if "GIF" in formats else "JPEG, PNG or WebP"
+        raise CallerError(f"{place} is not a {kinds} picture.", code="invalid_image", param=name) from None
     kind = picture.format or ""
     if picture.width * picture.height > MAX_PIXELS[kind]:
         raise _too_many_pixels(place, name, MAX_PIXELS[kind])
     return picture
 
 
-def _decoded(picture: Image.Image, place: str, name: str) -> Image.Image:
-    """The picture in RGB or RGBA, upright."""
+def _decoded(picture: Image.Image, place: str, name: str, in_rgb: Callable[[Image.Image], Image.Image]) -> Image.Image:
+    """The picture as `in_rgb` converts it, upright."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             picture.load()
-            return _in_rgb(ImageOps.exif_transpose(picture))
+            return in_rgb(ImageOps.exif_transpose(picture))
     except MemoryError:
         raise
     except Exception:
