@@ -19,11 +19,13 @@ grammar/      constraints on the text of an answer
 text/         tokenizers, chat templates, and the parts of an answer's text
 engine/       the scheduler, the pages of the KV cache, the sampler, and the engine's thread
 cuda/         the step on a GPU
+vision/       pictures: from a file to the rows that take the place of embeddings
 weights/      model files: where they come from and how they are read
 native/       the step in C++
 memory.py     how much memory there is, and how many pages of the KV cache it holds
 model/        the model in torch, which is the reference for the other executors
-sequence.py   the state of an answer, and the data of a step; sampling_params.py: how its tokens are chosen
+sequence.py   the state of an answer, and the data of a step; sampling_params.py: how its tokens are chosen;
+              picture_rows.py: what its pictures put in the place of embeddings
 
 Each part imports only parts that are further down in this list.
 """

@@ -1,7 +1,8 @@
 """The state of one answer, and the data that the scheduler and the model runner exchange.
 
-All of it is plain data: no tensor, no lock, no callback; only an adapter is the executor's own. `Chunk` and `StepBatch`
-go from the scheduler to the runner, `Sampled` returns, and `TokenOutput` goes from the scheduler to the caller.
+All of it is plain data: no lock, no callback. Only an adapter is the executor's own, and the rows of pictures are
+tensors. `Chunk` and `StepBatch` go from the scheduler to the runner, `Sampled` returns, and `TokenOutput` goes from the
+scheduler to the caller.
 """
 
 import secrets
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from adapters.errors import InferenceError
+from runtimes.llm.picture_rows import PictureRows
 from runtimes.llm.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
@@ -150,6 +152,7 @@ class Sequence:
     salt: bytes = b""
     """Up to 64 bytes: only sequences with the same one share pages."""
     adapter: StepAdapter | None = None
+    pictures: PictureRows | None = None
     digests: list[bytes] = field(default_factory=list, repr=False)
     """Digests of its full pages, as far as they have been computed."""
     num_indexed: int = 0
@@ -228,6 +231,7 @@ class Sequence:
             constraint=None if self.constraint is None or self.constraint.free else self.constraint,
             targets=() if params.prompt_logprobs is None else self._targets(start, end),
             adapter=self.adapter,
+            pictures=None if self.pictures is None or start >= self.pictures.end else self.pictures,
         )
 
     def speculation(self, proposed: abc.Sequence[int]) -> "Chunk":
@@ -286,6 +290,8 @@ class Chunk:
     targets: tuple[int, ...] = ()
     second_part: int | None = None
     adapter: StepAdapter | None = None
+    pictures: PictureRows | None = None
+    """Of its sequence; None behind the last one."""
     steps: "tuple[Chunk, ...]" = ()
     """With proposed tokens behind the newest one: the chunks of one token each that would compute the same."""
 

@@ -14,6 +14,7 @@ from runtimes.llm.cuda.layout import POSITION, TABLE, TOKEN, CudaLayout
 from runtimes.llm.model.attention import KVCache
 from runtimes.llm.model.llama import Llama
 from runtimes.llm.model.lora import LowRankAdapter, adapted_rows
+from runtimes.llm.picture_rows import placed_rows
 from runtimes.llm.sequence import Chunk, SamplingParams, StepAdapter
 
 Compute = Callable[[Tensor], Tensor]
@@ -48,8 +49,8 @@ class Graphs:
             self._replay[size] = record(compute, self._steps[size])
 
     def takes(self, chunks: Sequence[Chunk]) -> bool:
-        """Whether a step has single tokens only, no more than the largest graph, and no adapter."""
-        plain = all(len(chunk.token_ids) == 1 and chunk.adapter is None for chunk in chunks)
+        """Whether a step has single tokens only, no more than the largest graph, no adapter and no picture."""
+        plain = all(len(chunk.token_ids) == 1 and chunk.adapter is None and chunk.pictures is None for chunk in chunks)
         return len(chunks) <= self._sizes[-1] and plain
 
     def run(self, chunks: Sequence[Chunk], block_size: int) -> Tensor:
@@ -166,7 +167,8 @@ class CudaExecutor:
         positions = torch.tensor([p for chunk in chunks for p in range(chunk.start, chunk.end)], device=device)
         layout = CudaLayout.of(chunks, self.cache.block_size, self._group, device)
         adapted = adapted_rows(chunks, device)
-        return self.model.forward(token_ids, positions, self.rotary, self.cache, layout, adapted)
+        pictures = placed_rows(chunks)
+        return self.model.forward(token_ids, positions, self.rotary, self.cache, layout, adapted, pictures=pictures)
 
     def prepared(self, adapter: LowRankAdapter) -> StepAdapter:
         return adapter.to(self.model.dtype, self.model.device)

@@ -15,6 +15,7 @@ from adapters.errors import BackendError, InferenceError
 from runtimes.histogram import Histogram
 from runtimes.llm.engine.core import Engine, EngineConfig, EngineStats, StepRunner
 from runtimes.llm.engine.queue import PromptTooLong, QueueFull, TooLate
+from runtimes.llm.picture_rows import PictureRows
 from runtimes.llm.sequence import (
     DEFAULT_STANDING,
     Constraint,
@@ -188,9 +189,11 @@ class AsyncEngine:
         times: PhaseTimes | None = None,
         second_part: int | None = None,
         adapter: StepAdapter | None = None,
+        pictures: PictureRows | None = None,
     ) -> Generation:
         """Begin an answer. Prompts with the same salt and adapter share cached pages. The last `continued` tokens
         already belong to the answer. The `constraint` limits its tokens. `times` receives the times of its phases.
+        `pictures` replace the embeddings of some tokens.
 
         Raises QueueFull, PromptTooLong, TooLate, EngineDead, or ValueError for unknown tokens.
         """
@@ -198,7 +201,7 @@ class AsyncEngine:
             raise EngineDead(self._dead.message)
         sequence_id = self._engine.add(
             prompt, params, salt, pooling, continued=continued, standing=standing, constraint=constraint, times=times,
-            second_part=second_part, adapter=adapter,
+            second_part=second_part, adapter=adapter, pictures=pictures,
         )  # fmt: skip
         generation = Generation(functools.partial(self._cancel, sequence_id), times)
         self._generations[sequence_id] = generation

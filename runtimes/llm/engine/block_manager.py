@@ -4,10 +4,10 @@ The cache is cut into pages ("blocks") of `block_size` token positions; a sequen
 positions to pages, as virtual memory does (Kwon et al. 2023, "Efficient Memory Management for Large Language
 Model Serving with PagedAttention", https://arxiv.org/abs/2309.06180).
 
-A full page is indexed by a digest of its tokens and of all before them. A page without users stays
-in the cache until its memory is needed; the least recently used page is evicted first. A sequence that begins with the
-same tokens reuses it. Keys and values depend on nothing else, so answers do not change. Digests begin with the
-sequence's `salt`: sequences of another salt share no page, and so their speed reveals nothing.
+A full page is indexed by a digest of its tokens, of the pictures that some stand for, and of all before them. A page
+without users stays in the cache until its memory is needed; the least recently used page is evicted first. A sequence
+that begins with the same tokens reuses it. Keys and values depend on nothing else, so answers do not change. Digests
+begin with the sequence's `salt`: sequences of another salt share no page, and so their speed reveals nothing.
 """
 
 from array import array
@@ -173,5 +173,7 @@ class BlockManager:
             at = len(digests) * size
             before = digests[-1] if digests else sequence.salt
             page = array("I", sequence.token_ids[at : at + size]).tobytes()
+            if sequence.pictures is not None:
+                page += sequence.pictures.digest(at, at + size)
             digests.append(blake2b(page, digest_size=16, key=before).digest())
         return digests[:count]

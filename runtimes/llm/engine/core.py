@@ -29,6 +29,7 @@ from runtimes.llm.memory import (
 )
 from runtimes.llm.model.llama import Llama
 from runtimes.llm.model.lora import LowRankAdapter
+from runtimes.llm.picture_rows import PictureRows
 from runtimes.llm.sequence import (
     DEFAULT_STANDING,
     Constraint,
@@ -232,6 +233,7 @@ class Engine:
         times: PhaseTimes | None = None,
         second_part: int | None = None,
         adapter: StepAdapter | None = None,
+        pictures: PictureRows | None = None,
     ) -> int:
         """Queue a prompt; returns the id of its sequence. Prompts with the same salt and adapter share cached pages.
         The last `continued` tokens already belong to the answer: they count as generated, and the `constraint` includes
@@ -258,6 +260,7 @@ class Engine:
             params.stop_token_ids | eos,
             salt=salt if adapter is None else blake2b(adapter.digest, digest_size=32, key=salt).digest(),
             adapter=adapter,
+            pictures=pictures,
             pooling=pooling,
             num_continued=continued,
             standing=standing,

@@ -18,6 +18,7 @@ from runtimes.llm.model.lora import LowRankAdapter, adapted_rows
 from runtimes.llm.model.short_conv import Recent
 from runtimes.llm.native.build import NativeUnavailable
 from runtimes.llm.native.executor import NativeExecutor
+from runtimes.llm.picture_rows import placed_rows
 from runtimes.llm.sequence import Chunk, StepAdapter
 
 if TYPE_CHECKING:
@@ -98,7 +99,8 @@ class TorchExecutor:
         adapted = adapted_rows(ordered, device)
         length = self.model.config.conv_length if self.model.config.conv_layers else 0
         recent = Recent.of(ordered, self.cache.block_size, length, device) if length else None
-        hidden = self.model.forward(token_ids, positions, self.rotary, self.cache, layout, adapted, recent)
+        pictures = placed_rows(ordered)
+        hidden = self.model.forward(token_ids, positions, self.rotary, self.cache, layout, adapted, recent, pictures)
         return hidden, _places(chunks, ordered)
 
 

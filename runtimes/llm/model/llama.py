@@ -22,6 +22,7 @@ from runtimes.llm.model.matrix import Weight, embedding, linear
 from runtimes.llm.model.model_config import ModelShape
 from runtimes.llm.model.rope import rotary_tables, rotated
 from runtimes.llm.model.short_conv import Recent, convolved
+from runtimes.llm.picture_rows import put_rows
 
 Turn = tuple[Tensor, Tensor]
 """Cosine and sine of positions' angles."""
@@ -87,10 +88,12 @@ class Llama:
 
     def forward(
         self, token_ids: Tensor, positions: Tensor, rotary: Sequence[Turn | None], cache: KVCache, layout: Attention,
-        adapted: AdaptedRows = (), recent: Recent | None = None,
+        adapted: AdaptedRows = (), recent: Recent | None = None, pictures: Sequence[tuple[int, Tensor]] = (),
     ) -> Tensor:  # fmt: skip
-        """Hidden states [T, hidden] of `token_ids` [T] at `positions` [T]; writes their keys and values."""
+        """Hidden states [T, hidden] of `token_ids` [T] at `positions` [T]; writes their keys and values. `pictures`
+        replace the embeddings from a place on."""
         hidden = self.embedded(token_ids, positions)
+        put_rows(hidden, pictures)
         turns = [
             None if turn is None else (turn[0][positions][:, None], turn[1][positions][:, None]) for turn in rotary
         ]

@@ -23,6 +23,7 @@ from runtimes.llm.model.matrix import GroupQuantized, Weight, embedding
 from runtimes.llm.model.model_config import ModelShape
 from runtimes.llm.native.adapter import ADAPTER_PARAMETERS, NativeAdapter, adapters_of, call
 from runtimes.llm.native.build import EMULATED, CompilerFailed, NativeUnavailable, library, targets
+from runtimes.llm.picture_rows import placed_rows, put_rows
 from runtimes.llm.sequence import Chunk, StepAdapter
 
 CROWDED = 0.35
@@ -232,6 +233,7 @@ class NativeExecutor:
         if self._places is not None:
             positions = [torch.arange(chunk.start, chunk.end) for chunk in chunks]
             embedded += self._places[torch.cat(positions)]
+        put_rows(embedded, placed_rows(chunks))
         self._call(
             "step", self._model, embedded.data_ptr(), len(token_ids), _address(places), len(chunks), _address(tables),
             len(tables), _address(rows), len(rows), _data(logits), _data(hidden), adapters_of(chunks),

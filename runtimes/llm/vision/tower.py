@@ -44,8 +44,8 @@ class VisionTower:
         self._tensor = tensor
         hidden, inner, side = settings.hidden, settings.inner, settings.patch
         self._patches = self._linear(f"{_NAME}embeddings.patch_embedding", hidden, 3, side, side)
-        known = (settings.image_size // side) ** 2
-        places = tensor(f"{_NAME}embeddings.position_embedding.weight", (known, hidden))
+        count = (settings.image_size // side) ** 2
+        places = tensor(f"{_NAME}embeddings.position_embedding.weight", (count, hidden))
         self._places = places[self._positions(places.device)]
         self._layers = [
             self._layer(f"{_NAME}encoder.layers.{index}.", hidden, inner) for index in range(settings.layers)

@@ -26,9 +26,9 @@ SIZES = [(100, 60), (28, 28), (5, 300), (300, 5), (84, 84), (60, 100), (1, 1)]
 
 
 def settings_of(model: SeeingModel) -> VisionSettings:
-    found = vision_settings(model.folder, 64)
-    assert found is not None
-    return found
+    own = vision_settings(model.folder, 64)
+    assert own is not None
+    return own
 
 
 def tower_of(model: SeeingModel) -> VisionTower:
