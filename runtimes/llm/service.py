@@ -15,6 +15,7 @@ from adapters.http1.server import Limits, Server
 from adapters.process import MAX_CONNECTIONS, clients_that_fit
 from runtimes.access import keyed
 from runtimes.llm.api.http_bodies import refusal
+from runtimes.llm.api.pictures import PictureReader
 from runtimes.llm.api.server import App
 from runtimes.llm.api.submission import LoadedModel
 from runtimes.llm.engine.adapters import AdapterPool
@@ -23,16 +24,21 @@ from runtimes.llm.engine.classifier_loader import load_classifier
 from runtimes.llm.engine.encoder_loader import load_encoder
 from runtimes.llm.grammar.constraint import Grammars
 from runtimes.llm.model.embedding_config import EmbeddingConfig, PoolingName, embedding_config, is_encoder
+from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.sequence import StepAdapter
 from runtimes.llm.text.chat_template import ChatTemplate
 from runtimes.llm.text.tokenizer import Tokenizer, UnsupportedTokenizer
 from runtimes.llm.text.tokenizer_loader import elsewhere, load_tokenizer
+from runtimes.llm.vision.prompts import PicturePrompts
+from runtimes.llm.vision.settings import vision_settings
+from runtimes.llm.vision.tower import load_tower
 from runtimes.llm.weights.adapter_files import read_adapter
 from runtimes.llm.weights.classifier_files import TaskName, classifier_config
 from runtimes.llm.weights.generation_config import sampling_defaults
 from runtimes.llm.weights.gguf_checkpoint import gguf_pooling
 from runtimes.llm.weights.loader import only_embeds, open_checkpoint
 from runtimes.llm.weights.store import resolve
+from runtimes.llm.weights.tensor_files import InvalidCheckpoint
 from runtimes.process import CannotStart, in_thread, listen, precedes, serve, stop_signal
 from runtimes.spans import SpanBuffer
 from runtimes.traced_handler import TracedHandler
@@ -174,6 +180,7 @@ def load(options: ServiceOptions) -> LoadedModel:
     answers = not (encodes or classifies is not None or only_embeds(path))
     if config.speculation is not None and not answers:
         raise ValueError("speculation is for models that answer, and this one does not")
+    pictures = _pictures(path, config, tokenizer) if answers else "it does not answer"
     engine = load_encoder(config, embedding) if encodes else Engine.load(config)
     if beyond := tokenizer.limit_to(engine.vocab_size):
         log.warning("end tokens %s are beyond the model's %d rows: they end no answer", beyond, engine.vocab_size)
@@ -191,6 +198,7 @@ def load(options: ServiceOptions) -> LoadedModel:
         answers=answers,
         classifier=classifier,
         grammars=Grammars.of(tokenizer, engine.vocab_size, engine.eos_token_ids) if answers else None,
+        pictures=pictures,
         adapters=_adapters(path, engine, options),
     )
 
@@ -204,6 +212,19 @@ def _adapters(path: Path, engine: Engine, options: ServiceOptions) -> AdapterPoo
         return prepared(read_adapter(resolve(source), base))
 
     return AdapterPool(options.adapters, options.max_adapters, load, max_waiting=engine.max_queue)
+
+
+def _pictures(path: Path, config: EngineConfig, tokenizer: Tokenizer) -> PictureReader | str:
+    """What reads the model's pictures, or the reason for which they are refused: it then still reads texts."""
+    try:
+        settings = vision_settings(path)
+        if settings is None:
+            return "it is a model of text"
+        prompts = PicturePrompts(settings, tokenizer)
+        return PictureReader(load_tower(path, settings, config.dtype, config.device), prompts)
+    except (UnsupportedModel, InvalidCheckpoint) as error:
+        log.warning("pictures are refused: %s", error)
+        return str(error)
 
 
 def _template(source: str | None, tokenizer: Tokenizer) -> ChatTemplate | str | None:

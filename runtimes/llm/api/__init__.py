@@ -7,6 +7,8 @@ messages.py          the turns of a conversation
 sampling_fields.py   how tokens are chosen
 tools.py             the functions that a model may call, and the grammar of their calls
 thinking_fields.py   how a model thinks; thinking.py: the parsers and rules for one model
+pictures.py          the pictures of chats
+encoding_thread.py   where long texts and pictures are encoded
 submission.py        from a request to its sequences: their standing, and their tokens
 choice.py            from tokens to the text of one answer
 generation.py        the answers of one request, whole or as a stream, and their spans

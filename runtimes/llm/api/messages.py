@@ -2,6 +2,7 @@
 
 import re
 from contextlib import suppress
+from itertools import groupby
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -16,13 +17,21 @@ MAX_DEPTH = 200
 """Levels of arguments that are closed if they are cut."""
 
 
-class TextPart(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A part that a text model can read. `refusal` and `thinking` are parts of an assistant's answer."""
+class ImageUrl(msgspec.Struct, forbid_unknown_fields=True):
+    """A picture, as a `data:` URL. `detail` has no effect."""
 
-    type: Literal["text", "input_text", "output_text", "refusal", "thinking"]
+    url: str
+    detail: str | None = None
+
+
+class TurnPart(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A part of a content. `refusal` and `thinking` are parts of an assistant's answer."""
+
+    type: Literal["text", "input_text", "output_text", "refusal", "thinking", "image_url", "input_image"]
     text: str | None = None
+    image_url: ImageUrl | str | None = None
     refusal: str | None = None
-    thinking: "str | list[TextPart] | None" = None
+    thinking: "str | list[TurnPart] | None" = None
     annotations: list[Any] | None = None
     closed: bool | None = None
 
@@ -31,6 +40,18 @@ class TextPart(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
         """The text of the part, also of a thought."""
         value = self.refusal if self.type == "refusal" else self.thinking if self.type == "thinking" else self.text
         return "".join([part.text or "" for part in value]) if isinstance(value, list) else value
+
+    @property
+    def is_picture(self) -> bool:
+        return self.type in ("image_url", "input_image")
+
+
+class PicturePart(TurnPart, kw_only=True):
+    """A picture, and its name in errors."""
+
+    url: str
+    detail: str | None
+    param: str
 
 
 class CalledFunction(msgspec.Struct, forbid_unknown_fields=True):
@@ -67,7 +88,7 @@ class Message(msgspec.Struct, forbid_unknown_fields=True):
     """One turn. The fields that must be null exist because clients send an assistant's answer back whole."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[TextPart] | None = None
+    content: str | list[TurnPart] | None = None
     name: str | None = None
     annotations: Annotated[list[Any], Meta(max_length=0)] | None = None
     audio: None = None
@@ -88,7 +109,14 @@ class Message(msgspec.Struct, forbid_unknown_fields=True):
     @property
     def text(self) -> str:
         content = self.content or ""
-        return content if isinstance(content, str) else "\n".join([part.text or "" for part in content])
+        return content if isinstance(content, str) else _joined(content)
+
+    @property
+    def pictures(self) -> list[PicturePart]:
+        """The pictures of a turn that was checked."""
+        return (
+            [part for part in self.content if isinstance(part, PicturePart)] if isinstance(self.content, list) else []
+        )
 
     @property
     def length(self) -> int:
@@ -99,7 +127,7 @@ class Message(msgspec.Struct, forbid_unknown_fields=True):
     def for_template(self) -> dict[str, Any]:
         """The role in chat templates: `developer` is OpenAI's newer name of `system`."""
         parts = self.content if isinstance(self.content, list) else None
-        content = self.text if parts is None else [{"type": "text", "text": part.text} for part in parts]
+        content = self.text if parts is None else [_for_template(part) for part in parts]
         message: dict[str, Any] = {"role": "system" if self.role == "developer" else self.role, "content": content}
         if self.name is not None:
             message["name"] = self.name
@@ -136,19 +164,44 @@ def check_messages(messages: list[Message]) -> None:
             raise CallerError(f"`{param}` belongs to a message of role tool, which must have it.", param=param)
 
 
-def _read_parts(message: Message, parts: list[TextPart], param: str) -> None:
-    """Make all parts texts; thoughts become those of the message."""
-    thoughts, texts = list[str](), list[TextPart]()
-    for part in parts:
-        if (written := part.written) is None:
+def _read_parts(message: Message, parts: list[TurnPart], param: str) -> None:
+    """Make all parts texts and pictures; thoughts become those of the message."""
+    thoughts, own = list[str](), list[TurnPart]()
+    for i, part in enumerate(parts):
+        if part.is_picture:
+            own.append(_picture(part, f"{param}[{i}].image_url"))
+        elif (written := part.written) is None:
             raise CallerError(f"`{param}` has a part without its text.", param=param)
-        if part.type == "thinking":
+        elif part.type == "thinking":
             thoughts.append(written)
         else:
-            texts.append(TextPart("text", written))
-    message.content = texts if len(texts) <= MAX_PARTS else "\n".join([part.text or "" for part in texts])
+            own.append(TurnPart("text", written))
+    message.content = own if len(own) <= MAX_PARTS else _merged(own)
     if thoughts and message.thought is None:
         message.reasoning_content = "".join(thoughts)
+
+
+def _picture(part: TurnPart, param: str) -> PicturePart:
+    if part.image_url is None:
+        raise CallerError(f"`{param}` is missing.", param=param)
+    link = ImageUrl(part.image_url) if isinstance(part.image_url, str) else part.image_url
+    return PicturePart("image_url", url=link.url, detail=link.detail, param=param)
+
+
+def _merged(parts: list[TurnPart]) -> str | list[TurnPart]:
+    """All texts beside each other as one."""
+    runs = [(picture, list(run)) for picture, run in groupby(parts, lambda part: part.is_picture)]
+    if not any(picture for picture, _ in runs):
+        return _joined(parts)
+    return [part for picture, run in runs for part in (run if picture else [TurnPart("text", _joined(run))])]
+
+
+def _joined(parts: list[TurnPart]) -> str:
+    return "\n".join([part.text or "" for part in parts if not part.is_picture])
+
+
+def _for_template(part: TurnPart) -> dict[str, Any]:
+    return {"type": "image"} if part.is_picture else {"type": "text", "text": part.text}
 
 
 _JSON = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|[{}\[\]:,]|[^\s"{}\[\]:,]+', re.DOTALL)

@@ -66,8 +66,11 @@ def _with_hints(
 
 def decode_chat(body: bytes, hints: IgnoredFields | None = None) -> ChatBody:
     """Raises CallerError that names the parameter at fault."""
-    decoded = _decode(body, ChatBody, hints or IgnoredFields())
+    hints = hints or IgnoredFields()
+    decoded = _decode(body, ChatBody, hints)
     check_messages(decoded.messages)
+    if any(part.detail not in (None, "auto") for message in decoded.messages for part in message.pictures):
+        hints.ignore("detail")
     if decoded.continue_token_ids and decoded.tools:
         raise CallerError("`continue_token_ids` is for answers without `tools`.", param="continue_token_ids")
     if decoded.continue_final_message:

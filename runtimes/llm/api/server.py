@@ -27,9 +27,10 @@ from runtimes.llm.api.http_bodies import (
 )
 from runtimes.llm.api.metrics import CONTENT_TYPE as METRICS_TYPE
 from runtimes.llm.api.metrics import ServerMetrics
+from runtimes.llm.api.pictures import RequestPictures
 from runtimes.llm.api.ranking import RankingRoutes
 from runtimes.llm.api.request_decoding import decode_chat, decode_completion, decoded
-from runtimes.llm.api.requests import GenerateBody
+from runtimes.llm.api.requests import ChatBody, GenerateBody
 from runtimes.llm.api.submission import (
     AnswerForm,
     LoadedModel,
@@ -38,6 +39,7 @@ from runtimes.llm.api.submission import (
     compiled,
     encode_chat,
     encode_prompt,
+    read_pictures,
     room,
     scored_prompts,
     submit,
@@ -119,6 +121,18 @@ class App:
 
     async def _answer_chat(self, request: Request, written: bytes, hints: IgnoredFields) -> Response:
         body = await decoded(decode_chat, written, hints)
+        pictures = await read_pictures(self._answering(body.model), body.messages)
+        if pictures is None:
+            return await self._answer_turns(request, body, hints)
+        try:
+            return await self._answer_turns(request, body, hints, pictures)
+        except BaseException:
+            pictures.release()
+            raise
+
+    async def _answer_turns(
+        self, request: Request, body: ChatBody, hints: IgnoredFields, pictures: RequestPictures | None = None
+    ) -> Response:
         model = self._answering(body.model)
         use = body.tool_use()
         template = model.template("use /v1/completions", tools=use is not None)
@@ -130,6 +144,7 @@ class App:
             body.messages,
             () if use is None else use.declarations,
             model.engine.max_model_len,
+            pictures,
             answer=body.add_generation_prompt is not False,
             begun=begun,
             variables=thinking_options.variables,
@@ -153,7 +168,9 @@ class App:
         origin = _origin(request, model, body.cache_salt, body.priority)
         rules = await compiled(model, grammar, origin.standing.tenant)
         form = AnswerForm(rules, shown, thoughts, think)
-        return await self._generate(model, body, [prompt], origin, writer, form, "messages", default_max_tokens=None)
+        return await self._generate(
+            model, body, [prompt], origin, writer, form, "messages", default_max_tokens=None, pictures=pictures
+        )
 
     async def _completions(self, request: Request) -> Response:
         hints = IgnoredFields.of(request.headers)
@@ -230,16 +247,20 @@ class App:
         param: str,
         *,
         default_max_tokens: int | None,
+        pictures: RequestPictures | None = None,
     ) -> Response:
         left = [room(model, body, len(prompt), default_max_tokens, param) for prompt in prompts]
         words = await Words.of(model, body)
         with contextlib.ExitStack() as stack:
-            adapter = None
+            adapter = rows = None
+            if pictures is not None:
+                stack.callback(pictures.release)
+                rows = await pictures.rows(origin.salt)
             if (lease := await self._lease(model, body.model)) is not None:
                 stack.callback(lease.release)
                 adapter = lease.adapter
                 writer.fingerprint = f"{model.fingerprint}-{adapter.digest.hex()[:10]}"
-            choices = submit(model, body, prompts, origin, left, param, form, words, adapter)
+            choices = submit(model, body, prompts, origin, left, param, form, words, adapter, rows)
             for choice in choices:
                 if choice.continued_text:
                     writer.resume(choice.index, choice.continued_text)

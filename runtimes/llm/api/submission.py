@@ -1,21 +1,19 @@
 """From a decoded request to its sequences in the engine: prompts, lengths, sampling, and the text to return."""
 
-import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 
-from adapters import offload
-from adapters.errors import CallerError, CapacityError, ContextTooLong, InferenceError
-from adapters.offload.tenant_queue import TenantQueue
+from adapters.errors import CallerError, ContextTooLong, InferenceError
 from adapters.wire.internal_headers import InternalHeaders
 from runtimes.llm.api.choice import NO_STOPS, AnswerChoice, ChoiceOptions
+from runtimes.llm.api.encoding_thread import EncodingThread
 from runtimes.llm.api.messages import Message
+from runtimes.llm.api.pictures import PictureReader, RequestPictures
 from runtimes.llm.api.requests import GenerateBody
 from runtimes.llm.api.token_logprobs import EchoedPrompt, ScoredPrompt, TokenNames, scored_prompt
 from runtimes.llm.engine.adapters import AdapterPool
@@ -24,6 +22,7 @@ from runtimes.llm.engine.classifier_loader import Classifier
 from runtimes.llm.grammar.constraint import Compiled, Grammar, Grammars
 from runtimes.llm.grammar.think_rules import ThoughtRules
 from runtimes.llm.model.embedding_config import EmbeddingConfig
+from runtimes.llm.picture_rows import PictureRows
 from runtimes.llm.sampling_params import BadWords, spelled
 from runtimes.llm.sequence import Constraint, PhaseTimes, Standing, StepAdapter
 from runtimes.llm.text.answer_parser import ThinkParser
@@ -49,65 +48,6 @@ class RequestOrigin(NamedTuple):
         standing = Standing(headers.tenant, headers.share, max(ranks, default=0), now + headers.seconds)
         key = f"{owner}\n{salt or ''}".encode(errors="surrogatepass")
         return cls(blake2b(key, digest_size=16).digest(), standing)
-
-
-INLINE = 8 * 1024
-"""Characters that are encoded on the loop: some 10 ms of the slowest text."""
-MAX_WAITING = 64
-
-T = TypeVar("T")
-
-
-class EncodingThread:
-    """One thread for one model's texts, on which tenants take turns. It belongs to one event loop."""
-
-    def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="llm-encode")
-        self._waiting = TenantQueue[asyncio.Future[None]]()
-        self._busy = False
-        self._this_turn = 0
-
-    async def run(self, size: int, work: Callable[[], T]) -> T:
-        """The result of `work` on a text of `size` characters. Raises CapacityError if too many of its tenant wait."""
-        if size <= INLINE:
-            await self._take_turn(size)
-            return work()
-        await self._enter()
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-        finally:
-            self._leave()
-
-    async def _enter(self) -> None:
-        tenant = offload.TENANT.get()
-        if not self._busy:
-            self._busy = True
-            return
-        if self._waiting.count(tenant) >= MAX_WAITING:
-            raise CapacityError("Too many large prompts are being encoded: try again later.", retry_after=1.0)
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.put(tenant, turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if not self._waiting.remove(tenant, turn) and not turn.cancelled():
-                self._leave()
-            raise
-
-    def _leave(self) -> None:
-        while self._waiting:
-            turn = self._waiting.take()
-            if not turn.cancelled():
-                turn.set_result(None)
-                return
-        self._busy = False
-
-    async def _take_turn(self, size: int) -> None:
-        """Yield to other tasks after every INLINE characters, for any number of texts."""
-        self._this_turn += size
-        if self._this_turn > INLINE:
-            self._this_turn = size
-            await asyncio.sleep(0)
 
 
 TURN = 20
@@ -140,6 +80,8 @@ class LoadedModel:
     tool_template: ChatTemplate | None = None
     """Another template for chats with tools."""
     sampling: SamplingDefaults = field(default_factory=SamplingDefaults)
+    pictures: PictureReader | str = "it is a model of text"
+    """A text is the reason for which pictures are refused."""
     adapters: AdapterPool | None = None
     """Other names by which clients request the model, each with an adapter."""
 
@@ -199,11 +141,14 @@ def submit(
     form: AnswerForm,
     words: Words,
     adapter: StepAdapter | None = None,
+    pictures: PictureRows | None = None,
 ) -> list[AnswerChoice]:
     """All choices, each with at most `left` tokens for its prompt, or an error and no choice."""
     choices: list[AnswerChoice] = []
     continued = body.continue_token_ids or []
-    submit = functools.partial(model.engine.submit, salt=origin.salt, standing=origin.standing, adapter=adapter)
+    submit = functools.partial(
+        model.engine.submit, salt=origin.salt, standing=origin.standing, adapter=adapter, pictures=pictures
+    )
     body.check_tokens(model.engine.vocab_size)
     _check_places(model, body, len(prompts))
     try:
@@ -247,14 +192,20 @@ async def encode_chat(
     messages: Sequence[Message],
     tools: Sequence[Mapping[str, Any]],
     limit: int,
+    pictures: RequestPictures | None = None,
     **how: Any,
 ) -> list[int]:
-    """The prompt of a conversation; `how` is for the template. Raises CallerError."""
+    """The prompt of a conversation with its `pictures`; `how` is for the template. Raises CallerError."""
     characters = sum([message.length for message in messages]) + (len(_encode(tools)) if tools else 0)
     if variables := how.get("variables"):
         characters += len(_encode(variables))
     encode = functools.partial(_encode_chat, template, messages, tools=tools, **how)
-    return await encode_within(model, encode, characters, limit, "messages", turns=len(messages))
+    prompt = await encode_within(model, encode, characters, limit, "messages", turns=len(messages))
+    if pictures is None:
+        return prompt
+    if len(prompt := pictures.placed_in(prompt)) > limit:
+        raise _too_long(model, limit, "messages")
+    return prompt
 
 
 def _encode_chat(template: ChatTemplate, messages: Sequence[Message], **how: Any) -> list[int]:
@@ -368,6 +319,18 @@ def _text_options(
         shown={**shown, **form.shown},
         think=form.think,
     )
+
+
+async def read_pictures(model: LoadedModel, messages: Sequence[Message]) -> RequestPictures | None:
+    """The pictures of a chat, which the caller releases; None without any. Raises CallerError, CapacityError."""
+    if not (parts := [part for message in messages for part in message.pictures]):
+        return None
+    if isinstance(model.pictures, str):
+        message = f"`{parts[0].param}` is a picture, and this model reads none: {model.pictures}."
+        raise CallerError(message, param=parts[0].param, code="unsupported_parameter")
+    if len(parts) * model.pictures.least_tokens > model.engine.max_model_len:
+        raise _too_long(model, model.engine.max_model_len, "messages")
+    return await model.pictures.read(parts)
 
 
 async def compiled(model: LoadedModel, grammar: Grammar | None, tenant: str) -> Compiled | None:

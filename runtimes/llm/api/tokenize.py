@@ -3,7 +3,7 @@
 import functools
 
 from adapters.errors import CallerError
-from runtimes.llm.api.submission import LoadedModel, encode_chat, encode_within
+from runtimes.llm.api.submission import LoadedModel, encode_chat, encode_within, read_pictures
 from runtimes.llm.api.text_bodies import MAX_TOKENS, DetokenizeBody, TokenizeBody
 from runtimes.llm.api.thinking_fields import check_variables
 from runtimes.llm.text.tokenizer import Tokenizer
@@ -22,9 +22,15 @@ async def tokens_of(body: TokenizeBody, model: LoadedModel) -> list[int]:
     tools = [tool.for_template() for tool in body.tools or ()]
     check_variables(body.chat_template_kwargs)
     answer, variables = body.add_generation_prompt and not begun, body.chat_template_kwargs or {}
-    return await encode_chat(
-        model, template, body.messages or (), tools, limit, answer=answer, begun=begun, variables=variables
-    )
+    messages = body.messages or ()
+    pictures = await read_pictures(model, messages)
+    try:
+        return await encode_chat(
+            model, template, messages, tools, limit, pictures, answer=answer, begun=begun, variables=variables
+        )
+    finally:
+        if pictures is not None:
+            pictures.release()
 
 
 def text_of(body: DetokenizeBody, tokenizer: Tokenizer) -> str:

@@ -35,6 +35,7 @@ class PicturePrompts:
         self._image = settings.image_token
         self._tokenizer = tokenizer
         self._rows = settings.rows
+        self._by_grid: dict[tuple[int, int], list[int]] = {}
 
     def expanded(self, prompt: Sequence[int], pictures: Sequence[TiledPicture]) -> PicturePrompt:
         """The `prompt` with the tokens of each picture in place of its mark.
@@ -57,8 +58,13 @@ class PicturePrompts:
         return PicturePrompt(token_ids, images[:: self._rows])
 
     def _tokens(self, picture: TiledPicture) -> list[int]:
-        images, rows = _IMAGE * self._rows, range(1, picture.rows + 1)
-        columns = range(1, picture.columns + 1)
+        grid = picture.rows, picture.columns
+        if (tokens := self._by_grid.get(grid)) is None:
+            tokens = self._by_grid[grid] = self._encoded(*grid)
+        return tokens
+
+    def _encoded(self, height: int, width: int) -> list[int]:
+        images, rows, columns = _IMAGE * self._rows, range(1, height + 1), range(1, width + 1)
         lines = ["".join(f"{_AROUND}<row_{row}_col_{column}>{images}" for column in columns) + "\n" for row in rows]
         text = "".join(lines) + "\n" * bool(lines) + f"{_AROUND}{_WHOLE}{images}{_AROUND}"
         return self._tokenizer.encode(text, allow_special=True, continues=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from runtimes.llm.model.hugging_face import OTHER_PARTS
 from runtimes.llm.model.model_config import UnsupportedModel
 from runtimes.llm.vision.tiles import TileSettings
 from runtimes.llm.weights.tensor_files import json_object
@@ -60,12 +61,17 @@ class VisionSettings:
         return (self.patches // self.shuffle) ** 2
 
 
-def vision_settings(folder: Path, text_hidden: int) -> VisionSettings | None:
+def vision_settings(folder: Path) -> VisionSettings | None:
     """None for a model without pictures. Raises UnsupportedModel for one whose pictures cannot be read."""
-    if not folder.is_dir() or (raw := json_object(folder / "config.json")).get("model_type") not in SEEING:
+    if (
+        not folder.is_dir()
+        or (kind := (raw := json_object(folder / "config.json")).get("model_type")) not in OTHER_PARTS
+    ):
         return None
+    if kind not in SEEING:
+        raise UnsupportedModel(f"the pictures of {kind} are not supported; those of {' and '.join(SEEING)} are")
     try:
-        settings = _settings(raw, *_processor(folder), text_hidden)
+        settings = _settings(raw, *_processor(folder))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, UnsupportedModel):
             raise
@@ -83,9 +89,7 @@ def _processor(folder: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     return json_object(folder / "preprocessor_config.json"), whole
 
 
-def _settings(
-    raw: Mapping[str, Any], pictures: Mapping[str, Any], prompt: Mapping[str, Any], text_hidden: int
-) -> VisionSettings:
+def _settings(raw: Mapping[str, Any], pictures: Mapping[str, Any], prompt: Mapping[str, Any]) -> VisionSettings:
     encoder = {**_ENCODER, **(raw.get("vision_config") or {})}
     for name in _ALWAYS:
         if pictures.get(name, True) is not True:
@@ -113,7 +117,7 @@ def _settings(
         activation=str(encoder["hidden_act"]),
         eps=float(encoder["layer_norm_eps"]),
         shuffle=int(raw.get("scale_factor", 2)),
-        text_hidden=text_hidden,
+        text_hidden=int(raw["text_config"]["hidden_size"]),
     )
     _check_prompt(settings, prompt)
     return settings

@@ -14,8 +14,8 @@ from adapters import offload
 from adapters.errors import CapacityError, ContextTooLong
 from adapters.offload.jobs import CodecJob
 from adapters.offload.worker_queue import WorkerQueue
-from runtimes.llm.api import submission
-from runtimes.llm.api.submission import INLINE, EncodingThread
+from runtimes.llm.api import encoding_thread
+from runtimes.llm.api.encoding_thread import INLINE, EncodingThread
 from runtimes.llm.text.chat_template import ChatTemplate
 from runtimes.llm.text.tokenizer import Tokenizer
 from tests.runtimes.llm.server_fixtures import MODEL, Running, post, serving
@@ -98,7 +98,7 @@ async def test_a_refusal_names_the_prompt_and_the_context(running: Running) -> N
 
 
 async def test_large_texts_wait_for_each_other_and_a_flood_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(submission, "MAX_WAITING", 1)
+    monkeypatch.setattr(encoding_thread, "MAX_WAITING", 1)
     thread, gate, loop = EncodingThread(), threading.Event(), threading.get_ident()
     first = asyncio.create_task(thread.run(INLINE + 1, gate.wait))
     second = asyncio.create_task(thread.run(INLINE + 1, threading.get_ident))

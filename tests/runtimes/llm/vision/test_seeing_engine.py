@@ -42,7 +42,7 @@ class Seer:
 
     def __init__(self, folder: Path, family: str = "idefics3", **how: Any) -> None:
         self.model: SeeingModel = write_seeing_model(folder, family, **how)
-        settings = vision_settings(folder, 64)
+        settings = vision_settings(folder)
         assert settings is not None
         self.tower: VisionTower = load_tower(folder, settings, "float32", "cpu")
         self.tokenizer = load_tokenizer(folder)

@@ -26,7 +26,7 @@ SIZES = [(100, 60), (28, 28), (5, 300), (300, 5), (84, 84), (60, 100), (1, 1)]
 
 
 def settings_of(model: SeeingModel) -> VisionSettings:
-    own = vision_settings(model.folder, 64)
+    own = vision_settings(model.folder)
     assert own is not None
     return own
 
