@@ -273,7 +273,8 @@ def _piece_kind(backend: tokenizers.Tokenizer) -> PieceKind:
 
 def _templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
     """The chat templates by their names; the usual one is `default`."""
-    given = config.get("chat_template")
+    # chat_template.json is the processor's, of models that also see, and takes precedence over the tokenizer's.
+    given = json_file(folder / "chat_template.json").get("chat_template") or config.get("chat_template")
     if isinstance(given, list):  # several by name: [{"name": …, "template": …}]
         templates = {entry["name"]: entry["template"] for entry in given}
     else:

@@ -60,6 +60,13 @@ class VisionSettings:
         """Rows of a tile, each in the place of a token."""
         return (self.patches // self.shuffle) ** 2
 
+    @property
+    def numbers(self) -> int:
+        """Numbers of the encoder's matrices."""
+        layer = 4 * self.hidden**2 + 2 * self.hidden * self.inner
+        places, row = (self.image_size // self.patch) ** 2, self.hidden * self.shuffle**2
+        return self.layers * layer + self.hidden * (3 * self.patch**2 + places) + row * self.text_hidden
+
 
 def vision_settings(folder: Path) -> VisionSettings | None:
     """None for a model without pictures. Raises UnsupportedModel for one whose pictures cannot be read."""

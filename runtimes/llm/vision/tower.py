@@ -14,9 +14,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from runtimes.llm.memory import allocating, memory_of, require
+from runtimes.llm.model.matrix import unquantized
 from runtimes.llm.vision.settings import VisionSettings
 from runtimes.llm.weights.loader import DeviceName, DtypeName, check_weight, choose_device, choose_dtype
-from runtimes.llm.weights.tensor_files import TensorFiles
+from runtimes.llm.weights.quantized_files import QuantizedFiles, quantization_settings
+from runtimes.llm.weights.tensor_files import TensorFiles, json_object
 
 _NAME = "model.vision_model."
 _CONNECTOR = "model.connector.modality_projection.proj.weight"
@@ -120,13 +122,11 @@ def load_tower(folder: Path, settings: VisionSettings, dtype: DtypeName, device:
     device."""
     target = choose_device(device)
     number = choose_dtype(dtype, target)
-    files = TensorFiles(folder)
-    own = [name for name in files if name.startswith(_NAME) or name == _CONNECTOR]
-    numbers = sum(torch.Size(files.shape(name)).numel() for name in own)
-    require("the encoder of pictures", numbers * number.itemsize, memory_of(target).available, _ADVICE)
+    files = QuantizedFiles(TensorFiles(folder), quantization_settings(json_object(folder / "config.json")))
+    require("the encoder of pictures", settings.numbers * number.itemsize, memory_of(target).available, _ADVICE)
 
     def tensor(name: str, shape: tuple[int, ...]) -> Tensor:
-        weight = files.tensor(name)
+        weight = unquantized(files.weight(name))
         check_weight(name, weight, shape)
         return weight.to(target, number)
 

@@ -7,7 +7,7 @@ from runtimes.llm.weights.gguf_config import ARCHITECTURES
 # By config.json's model_type; several of one group are separated by spaces.
 DECODERS = {
     "llama": "Llama 1 to 3.3, TinyLlama, SmolLM2, Yi, Falcon 3, DeepSeek-R1-Distill-Llama",
-    "idefics3 smolvlm": "Idefics 3, SmolVLM and SmolVLM 2 (text)",
+    "idefics3 smolvlm": "Idefics 3, SmolVLM and SmolVLM 2",
     "mistral": "Mistral 7B, Nemo, Ministral 8B, Mistral Small 24B, Magistral",
     "mistral3 ministral3": "Mistral Small 3.1 and 3.2, Ministral 3 (text)",
     "mixtral": "Mixtral 8x7B, 8x22B",
@@ -134,7 +134,7 @@ A model outside of these tables is refused at load. The error names its type and
 """
 _SPECIAL = {
     "mistral3 ministral3": "pictures are not read; queries that grow with their position",
-    "idefics3 smolvlm": "pictures are not read",
+    "idefics3 smolvlm": "[pictures](llm-engine.md#pictures), no videos",
     "mixtral": "experts; as `llama` in GGUF",
     "qwen2_moe": "experts, one of them for all tokens",
     "qwen2_vl qwen2_5_vl": "pictures are not read",
