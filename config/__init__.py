@@ -9,6 +9,7 @@ loader.py        path → Config, or every problem at once; a configuration for 
 document.py      YAML → plain data with line numbers, and a cursor over it for the checks
 addresses.py     public addresses
 patterns.py      regular expressions of guards, each with its longest match
+answer_schemas.py  JSON Schemas of guards: their patterns and their draft
 code.py          the pool of the Python files that pipelines call
 extras.py        the optional packages that a configuration needs (installing.py: how to install them)
 graph.py         a graph of named steps: predecessors, cycles, needed steps

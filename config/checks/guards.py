@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
+from config.answer_schemas import faults_of
 from config.checks.pipelines.walk import model_names, takes_tensors
 from config.document import Document, Node, names
 from config.expressions import BOOL, CompileError, compile_expression
@@ -103,14 +104,19 @@ def _schema(doc: Document, guard: Node) -> Iterator[Problem]:
     if not isinstance(schema.value, dict):
         return
     try:
-        from jsonschema import Draft202012Validator, SchemaError
+        from jsonschema import Draft202012Validator, FormatChecker, SchemaError
     except ModuleNotFoundError:
         yield doc.problem(schema.place, f"needs jsonschema: {installing('guards')}")
         return
     try:
-        Draft202012Validator.check_schema(as_json(schema.value))
+        Draft202012Validator.check_schema(as_json(schema.value), FormatChecker(()))  # patterns are RE2's
     except SchemaError as error:
         yield doc.problem(schema.place, f"is no JSON Schema: {error.message}"[:300])
+    try:
+        for place, fault in faults_of(schema.value):
+            yield doc.problem((*schema.place, *place), fault)
+    except EngineMissing as error:
+        yield doc.problem(schema.place, f"needs {error}: {installing('guards')}")
 
 
 def _file(doc: Document, file: Node) -> Iterator[Problem]:

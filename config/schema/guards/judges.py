@@ -175,7 +175,7 @@ class SchemaGuardConfig(JudgingGuardConfig):
     on: tuple[Side, ...] = Field(("answer",), min_length=1)
     """Always ``[answer]``."""
     json_schema: Annotated[dict[str, Any], AfterValidator(as_json)]
-    """A JSON Schema of draft 2020-12. References lead only into this schema."""
+    """A JSON Schema of draft 2020-12, with patterns of RE2. References lead only into this schema."""
 
     def conflicts(self) -> Iterator[Conflict]:
         yield from super().conflicts()

@@ -1,12 +1,10 @@
 """The text of a stream behind guards that judge: it leaves in windows that they have judged."""
 
 from adapters.errors import ContentFiltered
+from gateway.features.guards.judges.base import MOST_WHOLE
 from gateway.features.guards.judges.panel import Panel
 from gateway.traffic.guarded.guard import GuardedText
 from policies.pipelines.window import GuardWindow
-
-MOST = 4 * 1024 * 1024
-"""Characters of an answer that is judged as a whole."""
 
 
 class JudgedText:
@@ -32,7 +30,7 @@ class JudgedText:
 
     async def _passed(self, text: str, *, ended: bool) -> str:
         self._size += len(text)
-        if self._seen is not None and self._size <= MOST:
+        if self._seen is not None and self._size <= MOST_WHOLE:
             self._seen.append(text)
             if ended:
                 await self._panel.examine(["".join(self._seen)])
@@ -40,7 +38,7 @@ class JudgedText:
             text = await self._judged(self._window, text, ended=ended)
         if self._collected is None:
             return text
-        if self._size > MOST:
+        if self._size > MOST_WHOLE:
             return self._too_long(text)
         self._collected.append(text)
         if not ended:

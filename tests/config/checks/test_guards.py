@@ -121,3 +121,32 @@ def test_an_explanation_lists_the_guards_that_a_request_meets(tmp_path: Path) ->
     arguments = ["explain", "--tenant", "acme", "--model", "chat", "--config", str(path)]
     assert "  guards: g (block), h (mask, monitor)\n" in CliRunner().invoke(app, arguments).output
     assert "  guards: h (mask, monitor)\n" in CliRunner().invoke(app, [*arguments, "--role", "operator"]).output
+
+
+@pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        ("{pattern: '(?=a)'}", "json_schema.pattern: is no pattern of RE2"),
+        ("{properties: {a: {items: {pattern: '(a)\\1'}}}}", "json_schema.properties.a.items.pattern: is no pattern"),
+        ("{anyOf: [{type: string}, {patternProperties: {'(?!a)': {}}}]}", "is no pattern of RE2"),
+        ("{else: {$defs: {x: {pattern: '(?<=a)'}}}}", "json_schema.else.$defs.x.pattern: is no pattern of RE2"),
+        ("{$schema: 'http://json-schema.org/draft-07/schema#'}", "json_schema.$schema: is another draft than 2020-12"),
+        ("{type: strnig}", "json_schema: is no JSON Schema"),
+    ],
+)
+def test_a_schema_without_a_bound_is_a_problem_with_its_line(tmp_path: Path, schema: str, problem: str) -> None:
+    (first, *_) = problems(tmp_path, f"{{name: g, kind: schema, json_schema: {schema}}}")
+    assert first.startswith("5: guards[0].json_schema")
+    assert problem in first
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "{pattern: '^\\pL+$'}",
+        "{properties: {pattern: {const: {pattern: '(?=a)'}}, const: {pattern: a}}}",
+        "{$schema: 'https://json-schema.org/draft/2020-12/schema', enum: [{pattern: '(?=a)'}]}",
+    ],
+)
+def test_a_schema_with_patterns_of_re2_loads(tmp_path: Path, schema: str) -> None:
+    assert problems(tmp_path, f"{{name: g, kind: schema, json_schema: {schema}}}") == []

@@ -21,6 +21,8 @@ FAILURES, OPEN_SECONDS = 5, 30.0
 """Failures in a row after which a guard is not asked, and the seconds for which it is not."""
 SOON = 0.001
 """Seconds before a deadline from which it has passed: timers are not exact."""
+MOST_WHOLE = 4 * 1024 * 1024
+"""Characters of an answer that is judged as a whole."""
 MAX_RESULT = 1024 * 1024
 """Bytes of the answer of a model that judges."""
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from adapters.errors import ContentFiltered
 from adapters.fake import FakeAdapter, Script
-from gateway.features.guards.judged import MOST, JudgedText
+from gateway.features.guards.judged import JudgedText
+from gateway.features.guards.judges.base import MOST_WHOLE
 from gateway.features.guards.judges.panel import Panel
 from tests.support.cut_streams import PARTS, cuts_of, event, events_of, script, texts_of
 from tests.support.gateways import Rig, config
@@ -201,12 +202,12 @@ class Whole(Panel):
 
 async def test_a_text_that_is_too_long_to_be_held_is_blocked() -> None:
     text = JudgedText(Plain(), Whole(holds=True), is_whole=True)
-    assert await text.feed("x" * MOST) == ""
+    assert await text.feed("x" * MOST_WHOLE) == ""
     with pytest.raises(ContentFiltered):
         await text.feed("x")
     panel = Whole(holds=False)
     seen = JudgedText(Plain(), panel, is_whole=True)
-    assert len(await seen.feed("x" * MOST) + await seen.feed("x") + await seen.end()) == MOST + 1
+    assert len(await seen.feed("x" * MOST_WHOLE) + await seen.feed("x") + await seen.end()) == MOST_WHOLE + 1
     assert panel.texts == []
 
 
