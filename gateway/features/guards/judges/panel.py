@@ -183,7 +183,6 @@ class Panel:
         return None
 
     def _blames(self, error: InferenceError) -> bool:
-        """Whether a failure counts for the breaker: one client must not open it for all, by its text or its deadline."""
-        return not isinstance(error, LimitExceeded | CallerError | UndecidedError | PoisonRequest) and not (
-            self._calls.are_late
-        )
+        """Whether a failure counts for the breaker: one client must not open it for all, by a text or a deadline."""
+        of_client = isinstance(error, LimitExceeded | CallerError | UndecidedError | PoisonRequest)
+        return not (of_client or self._calls.are_late)
