@@ -61,27 +61,47 @@ class JudgingGuardConfig(NamedGuardConfig):
             yield Conflict(("overlap",), "is less than the window: each window must have new text", concerns_value=True)
 
 
-class ModelGuardConfig(JudgingGuardConfig):
+class JudgingModelGuardConfig(JudgingGuardConfig):
+    """What every guard has that asks a model of chats, or a classifier."""
+
+    model: ModelName
+    """The model."""
+    thinking_tokens: int = Field(0, ge=0, le=65_536)
+    """Tokens that a model of chats may think before its verdict, in addition to those of the verdict."""
+    labels: tuple[str, ...] = Field((), max_length=100)
+    """Labels of ``/v1/classify`` that a text must not have. The model then has servers of that operation."""
+    classes: tuple[str, ...] = Field((), max_length=1000)
+    """With ``labels``: all labels of the model, in the order of their probabilities. Servers name the most probable one
+    only, so they are needed when another one can reach ``threshold``."""
+    threshold: Share = 0.5
+    """With ``labels``: the least probability of the label."""
+
+    def models(self) -> Iterator[tuple[str, str]]:
+        yield "model", self.model
+
+    def conflicts(self) -> Iterator[Conflict]:
+        yield from super().conflicts()
+        if not self.labels:
+            yield from self.inert("belongs to `labels`", "threshold", "classes")
+            return
+        yield from self.inert("has no effect beside `labels`", "thinking_tokens")
+        for label in self.labels if self.classes else ():
+            if label not in self.classes:
+                yield Conflict(("classes",), f"does not have the label `{label}`", concerns_value=True)
+
+
+class ModelGuardConfig(JudgingModelGuardConfig):
     """A guard that asks a model of this file: of tensors, of labels, or of chats. No guard examines its request."""
 
     kind: Literal["model"]
     """A model judges."""
-    model: ModelName
-    """The model."""
     match_if: str | None = None
     """Condition on its outputs, as in the step ``guard`` of a pipeline; ``text`` is the answer of a model of chats."""
     prompt: Instruction | None = None
     """Instructions for a model of chats. Without ``match_if``, its answer begins with ``yes`` for a text to find, and
     with ``no`` for any other."""
-    labels: tuple[str, ...] = Field((), max_length=100)
-    """Labels of ``/v1/classify`` that a text must not have. The model then has servers of that operation."""
-    threshold: Share = 0.5
-    """With ``labels``: the least probability of the label."""
     input: str | None = None
     """Input of a model of tensors that receives the text; its only input of BYTES when absent."""
-
-    def models(self) -> Iterator[tuple[str, str]]:
-        yield "model", self.model
 
     def conflicts(self) -> Iterator[Conflict]:
         yield from super().conflicts()
@@ -89,11 +109,11 @@ class ModelGuardConfig(JudgingGuardConfig):
             yield Conflict(("kind",), "finds nothing: give `match_if`, `prompt` or `labels`", concerns_value=True)
         if self.labels:
             yield from self.inert("has no effect beside `labels`", "match_if", "prompt", "input")
-        else:
-            yield from self.inert("belongs to `labels`", "threshold")
+        elif self.prompt is None:
+            yield from self.inert("belongs to `prompt`", "thinking_tokens")
 
 
-class InjectionGuardConfig(JudgingGuardConfig):
+class InjectionGuardConfig(JudgingModelGuardConfig):
     """A guard against texts that try to replace the instructions of a model."""
 
     kind: Literal["injection"]
@@ -104,16 +124,6 @@ class InjectionGuardConfig(JudgingGuardConfig):
     """A model of chats; with ``labels`` a classifier with ``/v1/classify``."""
     labels: tuple[str, ...] = Field((), max_length=100)
     """Labels of a classifier for such texts, such as ``INJECTION`` and ``JAILBREAK``."""
-    threshold: Share = 0.5
-    """With ``labels``: the least probability of the label."""
-
-    def models(self) -> Iterator[tuple[str, str]]:
-        yield "model", self.model
-
-    def conflicts(self) -> Iterator[Conflict]:
-        yield from super().conflicts()
-        if not self.labels:
-            yield from self.inert("belongs to `labels`", "threshold")
 
 
 class TopicConfig(Section):

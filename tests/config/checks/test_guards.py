@@ -57,6 +57,19 @@ def problems(tmp_path: Path, guard: str, model: str = "g", route: str = "", tena
         ("{name: g, kind: model, model: chat, prompt: x, window: 9, overlap: 9}", "5: guards[0].overlap: is less than"),
         ("{name: g, kind: model, model: chat, match_if: 'text =='}", "5: guards[0].match_if"),
         ("{name: g, kind: model, model: chat, prompt: x, threshold: 0.5}", "5: guards[0].threshold: belongs to"),
+        ("{name: g, kind: model, model: chat, prompt: x, classes: [a]}", "5: guards[0].classes: belongs to `labels`"),
+        (
+            "{name: g, kind: injection, model: chat, labels: [a, b], classes: [a]}",
+            "5: guards[0].classes: does not have the label `b`",
+        ),
+        (
+            "{name: g, kind: model, model: chat, match_if: 'text == \"x\"', thinking_tokens: 9}",
+            "5: guards[0].thinking_tokens: belongs to `prompt`",
+        ),
+        (
+            "{name: g, kind: injection, model: chat, labels: [a], thinking_tokens: 9}",
+            "5: guards[0].thinking_tokens: has no effect beside `labels`",
+        ),
         ("{name: g, kind: model, model: chat, labels: [a], prompt: x}", "5: guards[0].prompt: has no effect"),
         ("{name: g, kind: model, model: chat, prompt: x, timeout: 0s}", "5: guards[0].timeout"),
         ("{name: g, kind: topics, embed: chat}", "5: guards[0].kind: finds nothing: give `allow` or `deny`"),

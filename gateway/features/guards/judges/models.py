@@ -31,6 +31,8 @@ INJECTION = (
 """The instructions of a model of chats that looks for injected instructions."""
 _VERDICT = re.compile(r"[\s`*\"']*(yes|no)\b", re.IGNORECASE)
 """A whole word, because `not sure` is no verdict."""
+VERDICT_TOKENS = 16
+_THOUGHT = "</think>"
 _encode = msgspec.json.Encoder().encode
 
 
@@ -43,12 +45,18 @@ class ChatJudge(Judge):
         super().__init__(config)
         self._model = config.model
         self._prompt = prompt
+        self._thinking = config.thinking_tokens
 
     async def finds(self, text: str, calls: GuardCalls) -> bool:
-        answer = await calls.call(self._model, chat_of(self._model, text, self._prompt), self.timeout)
-        written = _VERDICT.match(str((await values_of(answer)).get("text") or ""))
+        request = chat_of(self._model, text, self._prompt, self._thinking)
+        values = await values_of(await calls.call(self._model, request, self.timeout))
+        answer = str(values.get("text") or "")
+        if self._thinking:  # some servers write thoughts into the text
+            answer = answer.rpartition(_THOUGHT)[2]
+        written = _VERDICT.match(answer)
         if written is None:
-            raise UndecidedError("The model wrote no verdict.", code="upstream_bad_response")
+            reason = "The model wrote no verdict: give one that thinks more `thinking_tokens`."
+            raise UndecidedError(reason, code="upstream_bad_response")
         return written[1].casefold() == "yes"
 
 
@@ -73,7 +81,11 @@ class ConditionJudge(Judge):
     async def finds(self, text: str, calls: GuardCalls) -> bool:
         config = self._config
         takes_tensors = calls.takes_tensors(config.model)
-        request = await self._tensors(text, calls) if takes_tensors else chat_of(config.model, text, config.prompt)
+        request = (
+            await self._tensors(text, calls)
+            if takes_tensors
+            else chat_of(config.model, text, config.prompt, config.thinking_tokens)
+        )
         values = await values_of(await calls.call(config.model, request, self.timeout))
         condition = self._condition(takes_tensors=takes_tensors)
         try:
@@ -107,35 +119,55 @@ class LabelJudge(Judge):
         super().__init__(config)
         self._model = config.model
         self._labels = frozenset(config.labels)
+        self._classes = config.classes
         self._threshold = config.threshold
 
     async def finds(self, text: str, calls: GuardCalls) -> bool:
         body = _encode({"model": self._model, "input": [text]})
         request = ranking_request("classify", body)
         assert isinstance(request, ClassifyingRequest)
-        return any(
-            label in self._labels and share >= self._threshold
-            for label, share in _labels(await calls.call(self._model, request, self.timeout))
-        )
+        answer = await calls.call(self._model, request, self.timeout)
+        return any([self._matches(label, shares) for label, shares in _labels(answer)])
+
+    def _matches(self, top: str, shares: Sequence[float]) -> bool:
+        """Whether one of the labels has the probability. `top` is the label of the greatest of all."""
+        greatest = max(shares)
+        if top in self._labels and greatest >= self._threshold:
+            return True
+        if self._classes:
+            if len(self._classes) != len(shares) or self._classes[shares.index(greatest)] != top:
+                raise _unreadable(f"The model has other labels than `classes`, such as `{top[:64]}`.")
+            named = zip(self._classes, shares, strict=True)
+            return any(label in self._labels and share >= self._threshold for label, share in named)
+        if sum(share >= self._threshold for share in shares) > (greatest >= self._threshold):
+            raise _unreadable("The server names one of several labels that reach `threshold`: give `classes`.")
+        return False
 
 
-def _labels(answer: Answer) -> Sequence[tuple[str, float]]:
-    """The label of each text, and its probability."""
+def _labels(answer: Answer) -> Sequence[tuple[str, list[float]]]:
+    """Of each text the most probable label, and the probabilities of all."""
     try:
-        labels = [(row["label"], float(max(row["probs"]))) for row in msgspec.json.decode(answer.body or b"")["data"]]
+        rows = msgspec.json.decode(answer.body or b"")["data"]
+        labels = [(row["label"], [float(share) for share in row["probs"]]) for row in rows]
     except (msgspec.DecodeError, LookupError, TypeError, ValueError):
         labels = []
-    if not labels or not all(isinstance(label, str) for label, _ in labels):  # servers without names of labels
-        raise BackendError("The answer has no labels.", code="upstream_bad_response")
+    if not labels or not all(isinstance(label, str) and shares for label, shares in labels):  # servers without names
+        raise _unreadable("The answer has no labels.")
     return labels
 
 
-def chat_of(model: str, text: str, prompt: str | None) -> ModelRequest:
-    """A chat about a text, with instructions or without."""
+def _unreadable(message: str) -> BackendError:
+    return BackendError(message, code="upstream_bad_response")
+
+
+def chat_of(model: str, text: str, prompt: str | None, thinking: int) -> ModelRequest:
+    """A chat about a text, with instructions or without, and with so many tokens for thoughts."""
     system = [] if prompt is None else [{"role": "system", "content": prompt}]
     fields: dict[str, Any] = {"model": model, "messages": [*system, {"role": "user", "content": text}]}
-    if prompt is not None:
-        fields |= {"temperature": 0, "max_tokens": 16}
+    if prompt is not None and thinking:  # models that think take no other temperature than their own
+        fields["max_completion_tokens"] = VERDICT_TOKENS + thinking
+    elif prompt is not None:
+        fields |= {"temperature": 0, "max_tokens": VERDICT_TOKENS}
     return openai.chat_request({name: Raw(_encode(value)) for name, value in fields.items()}, len(text))
 
 
