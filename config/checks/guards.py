@@ -80,8 +80,7 @@ def _patterns(doc: Document, guard: Node) -> Iterator[Problem]:
 def _models(doc: Document, root: Node, guard: Node) -> Iterator[Problem]:
     """Report models that do not exist."""
     configured = model_names(root)
-    for field in ("model", "embed", "to"):
-        name = guard[field]
+    for name in (guard["model"], guard["embed"], guard["to"], guard["recogniser"]["model"]):
         if name.text is not None and configured and not any(covers(each, name.text) for each in configured):
             yield doc.problem(name.place, f'no model is named "{name.text}"', closest(name.text, configured))
 

@@ -28,14 +28,14 @@ from config.schema.guards.kinds import (
     UrlsGuardConfig,
     WordsGuardConfig,
 )  # fmt: skip
-from config.schema.guards.personal import PersonalGuardConfig
+from config.schema.guards.personal import PersonalGuardConfig, RecogniserConfig
 from config.schema.section import any_of, by_kind
 
 __all__ = [
     "KINDS", "MOST_WORDS", "AnyGuard", "ExemptConfig", "InjectionGuardConfig", "JudgingGuardConfig",
     "LanguageGuardConfig", "ModelGuardConfig", "NamedGuardConfig", "PatternGuardConfig", "PersonalGuardConfig",
-    "SchemaGuardConfig", "SecretsGuardConfig", "Side", "TopicsGuardConfig", "UrlsGuardConfig", "WebhookGuardConfig",
-    "WordsGuardConfig",
+    "RecogniserConfig", "SchemaGuardConfig", "SecretsGuardConfig", "Side", "TopicsGuardConfig", "UrlsGuardConfig",
+    "WebhookGuardConfig", "WordsGuardConfig",
 ]  # fmt: skip
 
 _SECTIONS: tuple[type[NamedGuardConfig], ...] = (

@@ -5,6 +5,7 @@ observer.py   the guards of one request on its path
 verdicts.py   what the guards of one request have found
 texts.py      the texts of bodies of JSON
 personal.py   personal data that is masked in the prompt, and given back in the answer
+recognition.py names and places that recognisers find in a prompt
 prompts.py    requests of every door
 answers.py    whole answers of every server
 streams.py    the texts of streams

@@ -4,9 +4,12 @@ Guards that compare texts examine a prompt before anything is reserved. Those th
 they judge a reserved request: one that its limits refuse costs none.
 """
 
+from __future__ import annotations
+
 from collections.abc import Awaitable
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -25,6 +28,9 @@ from gateway.request.client_exchange import ClientExchange
 from gateway.request.spine import Exchange, Observer
 from gateway.traffic.guarded.guard import ContentReplaced
 from policies.routing.decision import Decision
+
+if TYPE_CHECKING:
+    from gateway.features.guards.recognition import Recognition  # only for guards with a recogniser
 
 
 class Guards(Observer):
@@ -53,7 +59,7 @@ class Guards(Observer):
 class _GuardedRequest(Observer):
     """One request and its answer."""
 
-    __slots__ = ("_answer", "_personal", "_prompt", "_replaces")
+    __slots__ = ("_answer", "_personal", "_prompt", "_recognition", "_replaces")
 
     def __init__(self, guards: GuardSet, keys: PersonalKeys, exchange: ClientExchange) -> None:
         """Raises `CallerError` for a response whose personal data cannot be opened."""
@@ -62,10 +68,18 @@ class _GuardedRequest(Observer):
         self._answer = self._side(guards, "answer", exchange)
         self._replaces = any(guard.acts and guard.action == "replace" for guard in guards.guards)
         self._personal: PersonalTexts | None = None
-        if guards.personal and self._prompt is not None:
-            self._personal = PersonalTexts(guards.guards, guards.personal, keys, record)
+        self._recognition: Recognition | None = None
+        named = {kind: each.place for each in guards.recognisers if each.guard.restores for kind in each.kinds}
+        if (guards.personal or named) and self._prompt is not None:
+            self._personal = PersonalTexts(guards.guards, guards.personal, keys, record, named)
             self._prompt.personal = self._personal
             record.withheld = True
+        if guards.recognisers and self._prompt is not None:
+            from gateway.features.guards.judges.base import GuardCalls
+            from gateway.features.guards.recognition import Recognition
+
+            calls = GuardCalls(exchange, "prompt")
+            self._recognition = Recognition(guards.recognisers, self._prompt, self._personal, calls)
 
     def _side(self, guards: GuardSet, side: Side, exchange: ClientExchange) -> SideGuard | None:
         guard = guards.side(side, exchange.record)
@@ -101,10 +115,11 @@ class _GuardedRequest(Observer):
         guard = self._prompt
         if guard is None:
             return request
+        examine = partial(prompts.guarded, guard=guard) if self._recognition is None else self._recognition.guarded
         if guard.acts:
-            return await prompts.guarded(request, guard)
+            return await examine(request)
         with suppress(InferenceError):  # what cannot be read is not counted
-            await prompts.guarded(request, guard)
+            await examine(request)
         return request
 
     async def _judge(self, exchange: ClientExchange, request: ModelRequest, guard: SideGuard) -> None:

@@ -19,7 +19,7 @@ from gateway.features.guards.verdicts import SideGuard
 from gateway.request.sealed_ids import joined_id
 from gateway.telemetry.record import Record
 from policies.guards.masking import MASK
-from policies.guards.personal.masking import PersonalMasker, PersonalRule
+from policies.guards.personal.masking import PersonalMasker, PersonalRule, Recognised
 from policies.guards.personal.placeholders import RequestPlaceholders
 from policies.guards.personal.restoring import RestoredText, Restorer
 
@@ -86,8 +86,10 @@ class PersonalTexts:
         rules: Sequence[PersonalRule],
         keys: PersonalKeys,
         record: Record,
+        named: Mapping[str, int] | None = None,
     ) -> None:
-        """Raises `CallerError` for values of a response that cannot be opened."""
+        """`named` are the kinds of recognisers, with the indexes of their guards. Raises `CallerError` for values of a
+        response that cannot be opened."""
         earlier = {}
         if record.sealed:
             try:
@@ -100,7 +102,7 @@ class PersonalTexts:
         self._rules = rules
         self._placeholders = RequestPlaceholders(keys.of(record.tenant), earlier)
         self._restorer: Restorer | None = None
-        self._masker = PersonalMasker(rules, self._placeholders, lambda index: _count(record, guards[index]))
+        self._masker = PersonalMasker(rules, self._placeholders, lambda index: _count(record, guards[index]), named)
 
     @property
     def has_values(self) -> bool:
@@ -117,6 +119,10 @@ class PersonalTexts:
     def masked(self, text: str) -> str:
         """A text of the prompt with placeholders."""
         return self._masker.masked(text)
+
+    def learn(self, recognised: Mapping[str, Sequence[Recognised]]) -> None:
+        """Mask what recognisers have found in the texts of the prompt, too."""
+        self._masker.learn(recognised)
 
     def check_storage(self) -> None:
         """Raise `CallerError` if the request stores an answer whose id cannot have its values."""

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from config.installing import installing
 from config.patterns import EngineMissing
 from config.schema.config import Config
-from config.schema.guards import JudgingGuardConfig, NamedGuardConfig, Side
+from config.schema.guards import (
+    JudgingGuardConfig,
+    NamedGuardConfig,
+    PersonalGuardConfig,
+    RecogniserConfig,
+    Side,
+)
 from gateway.features.guards.personal import PersonalKeys, restored
 from gateway.features.guards.verdicts import SideGuard
 from gateway.telemetry.record import Record
@@ -22,6 +28,8 @@ from policies.routing.decision import Decision
 if TYPE_CHECKING:
     from gateway.features.guards.judges.base import Judge
     from gateway.features.guards.judges.panel import GuardJudge
+    from gateway.features.guards.judges.recognisers import Recogniser
+    from gateway.features.guards.recognition import NamedRecogniser
 
 NO_JUDGES: Mapping[Side, tuple[GuardJudge, ...]] = {}
 
@@ -36,11 +44,14 @@ class GuardSet(NamedTuple):
     """Those that judge whole texts, by side."""
     personal: tuple[PersonalRule, ...] = ()
     """What finds the values of the prompt that the answer receives again."""
+    recognisers: tuple[NamedRecogniser, ...] = ()
+    """Servers that find names and places in the prompt."""
 
     def side(self, side: Side, record: Record) -> SideGuard | None:
         """The guards of one side of a request."""
         rules = self.prompt if side == "prompt" else self.answer
-        if rules is None and not self.judges.get(side) and not (side == "prompt" and self.personal):
+        of_prompts = side == "prompt" and (self.personal or self.recognisers)
+        if rules is None and not self.judges.get(side) and not of_prompts:
             return None
         acts = any(guard.acts and side in guard.on for guard in self.guards)
         return SideGuard(self.guards, rules or (), side, record, acts=acts)
@@ -55,6 +66,11 @@ class GuardTable:
         self.keys = PersonalKeys(pepper)
         self._judges: dict[str, Judge] = {
             guard.name: _judge(guard) for guard in config.guards if isinstance(guard, JudgingGuardConfig)
+        }
+        self._recognisers: dict[str, Recogniser] = {
+            guard.name: _recogniser(guard.recogniser)
+            for guard in config.guards
+            if isinstance(guard, PersonalGuardConfig) and guard.recogniser is not None
         }
         self._rules = {guard.name: _compiled(guard) for guard in config.guards if guard.name not in self._judges}
         self._sets: dict[tuple[str, ...], GuardSet] = {}
@@ -94,7 +110,12 @@ class GuardTable:
     def _compiled_set(self, guards: tuple[NamedGuardConfig, ...]) -> GuardSet:
         personal = [rule for index, guard in enumerate(guards) for rule in personal_rules_of(guard, index)]
         return GuardSet(
-            guards, self._side(guards, "prompt"), self._side(guards, "answer"), self._judges_of(guards), tuple(personal)
+            guards,
+            self._side(guards, "prompt"),
+            self._side(guards, "answer"),
+            self._judges_of(guards),
+            tuple(personal),
+            self._recognisers_of(guards),
         )
 
     def _side(self, guards: tuple[NamedGuardConfig, ...], side: Side) -> RulesByView | None:
@@ -104,6 +125,17 @@ class GuardTable:
             for rule in (self._rules.get(guard.name, ()) if _examines(guard, side) else ())
         ]
         return by_view(rules) or None
+
+    def _recognisers_of(self, guards: tuple[NamedGuardConfig, ...]) -> tuple[NamedRecogniser, ...]:
+        if not self._recognisers:
+            return ()
+        from gateway.features.guards.recognition import NamedRecogniser
+
+        return tuple(
+            NamedRecogniser(index, guard, self._recognisers[guard.name], guard.recogniser.on_error == "pass")
+            for index, guard in enumerate(guards)
+            if isinstance(guard, PersonalGuardConfig) and guard.recogniser is not None
+        )
 
     def _judges_of(self, guards: tuple[NamedGuardConfig, ...]) -> Mapping[Side, tuple[GuardJudge, ...]]:
         if not self._judges:
@@ -129,6 +161,12 @@ def _judge(guard: JudgingGuardConfig) -> Judge:
         raise FleetError(f"the guard {guard.name} needs {error.name}: {installing('guards')}") from None
     except ValueError as error:
         raise FleetError(f"the guard {guard.name} cannot be used: {error}") from None
+
+
+def _recogniser(config: RecogniserConfig) -> Recogniser:
+    from gateway.features.guards.judges.recognisers import Recogniser
+
+    return Recogniser(config)
 
 
 def _examines(guard: NamedGuardConfig, side: Side) -> bool:

@@ -89,6 +89,12 @@ class SideGuard:
         """The arguments of a tool that may leave in parts; None for those that are examined as a whole."""
         return None
 
+    def restoring(self) -> SideGuard:
+        """The same without rules: it masks only what the answer receives again."""
+        guard = SideGuard(self._guards, (), self._side, self._record, acts=self.acts)
+        guard.personal = self.personal
+        return guard
+
     def unreadable(self, subject: str) -> InferenceError:
         """The error of a text that cannot be examined: nothing passes unread."""
         return Unsupported(f"A guard of this request cannot read {subject}.")

@@ -1,6 +1,8 @@
 """A prompt with placeholders in the place of personal data."""
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from policies.guards.finders import Finder
 from policies.guards.folding import fold
@@ -9,6 +11,8 @@ from policies.guards.personal.entities import EntityFinder
 from policies.guards.personal.placeholders import TEXT, RequestPlaceholders, grammar_of
 
 Span = tuple[int, int]
+_REPEATED = 3
+"""Characters of the shortest name that is masked wherever it stands."""
 _NEAR = 64
 """Characters of a key, and of the value after it, in which a word may name a number."""
 
@@ -34,19 +38,54 @@ class PersonalRule:
         return self.finder.named(text) if isinstance(self.finder, EntityFinder) else ()
 
 
-class PersonalMasker:
-    """Masks the texts of one request. `report` receives the index of a guard, once for each value."""
+class Recognised(NamedTuple):
+    """A value that a recogniser has found in a text: its place in code points, its kind, and the index of its guard."""
 
-    __slots__ = ("_grammar", "_placeholders", "_report", "_rules")
+    begin: int
+    end: int
+    kind: str
+    guard: int
+
+
+class PersonalMasker:
+    """Masks the texts of one request. `report` receives the index of a guard, once for each value.
+
+    `named` are the kinds that a recogniser has, with the indexes of their guards.
+    """
+
+    __slots__ = ("_grammar", "_guards", "_placeholders", "_recognised", "_repeated", "_report", "_rules", "_values")
 
     def __init__(
-        self, rules: Sequence[PersonalRule], placeholders: RequestPlaceholders, report: Callable[[int], None]
+        self,
+        rules: Sequence[PersonalRule],
+        placeholders: RequestPlaceholders,
+        report: Callable[[int], None],
+        named: Mapping[str, int] | None = None,
     ) -> None:
         self._rules = rules
         self._placeholders = placeholders
         self._report = report
-        kinds = {rule.kind for rule in rules} | {TEXT, *placeholders.kinds}
+        self._guards = named or {}
+        kinds = {rule.kind for rule in rules} | {TEXT, *placeholders.kinds, *self._guards}
         self._grammar = grammar_of(tuple(sorted(kinds)))
+        self._recognised: Mapping[str, Sequence[Recognised]] = {}
+        self._values: dict[str, Recognised] = {}
+        self._repeated: re.Pattern[str] | None = None
+
+    def learn(self, recognised: Mapping[str, Sequence[Recognised]]) -> None:
+        """Mask what a recogniser has found in each text, and the same values wherever they stand: a name that is found
+        in one message may be unknown to the recogniser in another one."""
+        self._recognised = recognised
+        values = {
+            value: Recognised(0, 0, kind, self._guards[kind])
+            for name, value in self._placeholders.values.items()
+            if (kind := name.rpartition("_")[0]) in self._guards
+        }
+        values |= {text[each.begin : each.end]: each for text, spans in recognised.items() for each in spans}
+        self._values = {value: each for value, each in values.items() if len(value) >= _REPEATED}
+        if self._values:
+            parts = "|".join(map(re.escape, sorted(self._values, key=len, reverse=True)))
+            self._repeated = re.compile(rf"(?<!\w)(?:{parts})(?!\w)")
 
     def masked(self, text: str) -> str:
         """A whole text with placeholders. A text that is JSON stays JSON."""
@@ -79,7 +118,33 @@ class PersonalMasker:
             for rule in self._rules:
                 spans += [(*form.span(*span), rule.kind, rule.index) for span in rule.spans(form.text)]
             spans += [(*form.span(*span), TEXT, None) for span in self._written(form.text)]
+        if self._recognised or self._repeated is not None:
+            spans += self._of_recogniser(text)
         return sorted(spans, key=_order)
+
+    def _of_recogniser(self, text: str) -> Iterable[tuple[int, int, str, int | None]]:
+        """What a recogniser has found in a text, but for placeholders of the conversation, which stay."""
+        own = list(self._own(text))
+        spans = list(self._recognised.get(text, ()))
+        if self._repeated is not None:
+            matches = self._repeated.finditer(text)
+            spans += [self._values[each.group()]._replace(begin=each.start(), end=each.end()) for each in matches]
+        for begin, end, kind, guard in spans:
+            for first, last in own:
+                if first < end and begin < last:
+                    if begin < first and text[begin:first].strip():
+                        yield begin, first, kind, guard
+                    begin = last
+            if begin < end and text[begin:end].strip():
+                yield begin, end, kind, guard
+
+    def _own(self, text: str) -> Iterable[Span]:
+        """The placeholders of the conversation in a text."""
+        at = 0
+        while (match := self._grammar.search(text, at)) is not None:
+            name, begin, at = match
+            if name in self._placeholders.values:
+                yield begin, at
 
     def _named(self, text: str, key: str) -> list[tuple[int, int, str, int | None]]:
         """The spans that the key of a value makes some, as in ``{"passport": "C01X00T47"}``."""

@@ -51,6 +51,18 @@ def problems(tmp_path: Path, guard: str, model: str = "g", route: str = "", tena
             "{name: g, kind: secrets, action: route, to: chta, on: [prompt]}",
             '5: guards[0].to: no model is named "chta"',
         ),
+        (
+            "{name: g, kind: personal, recogniser: {model: chta}}",
+            '5: guards[0].recogniser.model: no model is named "chta"',
+        ),
+        ("{name: g, kind: personal, recogniser: {}}", "5: guards[0].recogniser.model"),
+        ("{name: g, kind: personal, recogniser: {model: chat}, restore: false}", "5: guards[0].recogniser: needs"),
+        ("{name: g, kind: personal, recogniser: {model: chat}, action: warn}", "5: guards[0].recogniser: needs"),
+        ("{name: g, kind: personal, recogniser: {model: chat}, on: [answer]}", "5: guards[0].recogniser: needs"),
+        (
+            "{name: g, kind: personal, recogniser: {model: chat, entities: [person]}}",
+            "5: guards[0].recogniser.entities[0]: ",
+        ),
         ("{name: g, kind: model, model: chta, prompt: x}", '5: guards[0].model: no model is named "chta"'),
         ("{name: g, kind: model, model: chat}", "5: guards[0].kind: finds nothing: give `match_if`"),
         ("{name: g, kind: model, model: chat, prompt: x, action: mask}", "5: guards[0].action: a verdict has no place"),
